@@ -1,0 +1,158 @@
+//! Where the bytes of an open file flow: the wish of the file system, and what became of it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A file on a branch, open.
+#[derive(Debug)]
+pub struct LowerFile {
+    fd: OwnedFd,
+}
+
+impl LowerFile {
+    /// Takes over an open descriptor. `O_PATH` suffices for [`Access::Register`].
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+impl AsFd for LowerFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A lower file that bytes may be delegated to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Backing {
+    /// This file, open already, with the access that the open asked for.
+    File(Arc<LowerFile>),
+    /// The node's one lower file. The library asks [`crate::Filesystem::lower_file`] for it only when it
+    /// needs it, so that a repeated passthrough open costs no lower system call.
+    OfNode,
+}
+
+/// What the library wants a lower file for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// To register it with the kernel: `O_PATH` is enough, and best.
+    Register,
+    /// To move bytes of this open: it must be open with the access mode of the open, without `O_APPEND`
+    /// (WRITE carries its offset), with `O_DIRECT` and `O_SYNC` as the open has them.
+    Move,
+}
+
+/// How READ and WRITE on one open file shall flow. A wish: the settlement table makes a [`Flow`] of it and
+/// counts every downgrade with its reason. No open fails because two opens of one file wished differently.
+///
+/// Delegated bytes skip [`crate::Filesystem::read`] and `write`: accounting, quota and checks of content
+/// are then not the file system's.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Delegation {
+    /// READ and WRITE call the trait.
+    Served,
+    /// The library moves the bytes, without looking at them.
+    Splice(Backing),
+    /// The kernel moves the bytes; no request reaches us.
+    Passthrough(Backing),
+    /// Asked for each request: lower bytes, zeroes, or the trait.
+    PerRange(Arc<dyn RangeMap>),
+}
+
+/// Where the bytes of a composed or redacted file come from.
+pub trait RangeMap: Send + Sync + std::fmt::Debug {
+    /// The source of the byte at `offset`, and for how many bytes that answer holds (at least 1).
+    fn source(&self, offset: u64) -> (RangeSource, u64);
+}
+
+/// The source of a run of bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RangeSource {
+    /// The bytes of this file from this offset on.
+    Lower(Arc<LowerFile>, u64),
+    /// Zeroes.
+    Zeroes,
+    /// The file system's own `read` and `write`.
+    Served,
+}
+
+/// What becomes of the kernel's cached pages of a file at an open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CacheHint {
+    /// They are dropped.
+    Drop,
+    /// They are kept: the file has not changed but through this mount.
+    Keep,
+    /// The open bypasses the page cache.
+    Direct,
+}
+
+/// An open file, as the file system answers OPEN, CREATE and TMPFILE.
+#[derive(Debug)]
+pub struct Opened<T> {
+    /// The file system's state of this open file.
+    pub file: T,
+    /// How its bytes shall flow.
+    pub delegation: Delegation,
+    /// What becomes of cached pages.
+    pub cache: CacheHint,
+    /// Whether each close must send FLUSH.
+    pub flush: bool,
+}
+
+/// An open folder.
+#[derive(Debug)]
+pub struct OpenedDir<T> {
+    /// The file system's state of this open folder.
+    pub dir: T,
+    /// Whether the kernel may keep the listing beyond this open: it changes only through this mount.
+    pub cache: bool,
+}
+
+/// How the bytes of an open file move, settled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Flow {
+    /// By the kernel, lower file to caller; no request reaches us.
+    Passthrough,
+    /// By the kernel, through a pipe of ours.
+    Splice,
+    /// By our queue, the lower file straight into the request's payload.
+    Relay,
+    /// By extent.
+    Ranges,
+    /// By the file system.
+    Served,
+}
+
+/// Why a flow is not the one that was wished for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It is the one wished for.
+    Wished,
+    /// The kernel offers no passthrough.
+    KernelLacks,
+    /// `CAP_SYS_ADMIN` in the first user namespace is missing.
+    NotPrivileged,
+    /// The lower file system is stacked too deep.
+    TooDeep,
+    /// Writeback caching excludes passthrough.
+    Writeback,
+    /// Passthrough was turned off by a setting.
+    TurnedOff,
+    /// Other opens of the node flow through the page cache.
+    CachedOpens,
+    /// Other opens of the node are in passthrough, so this one must be, too.
+    PassthroughOpens,
+    /// The lower file cannot back a file (a device, a FIFO).
+    NotBackable,
+    /// The lower file could not be registered for another reason.
+    RegisterFailed,
+}

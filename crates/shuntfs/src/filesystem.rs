@@ -1,0 +1,256 @@
+//! The trait that a file system implements.
+
+use shuntfs_wire::{ByteRange, Errno, LookupCount, Name, NodeId, Result};
+
+use crate::args::{CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, Mkdir, Mknod, OpSet,
+    OpenFlags, Rename, SetAttr, SetXattr, Symlink, Tmpfile, Whence};
+use crate::attr::{AttrReply, Birth, Entry, Statfs};
+use crate::cx::Cx;
+use crate::delegation::{Access, Flow, LowerFile, Opened, OpenedDir, Reason};
+use crate::init::{InitError, Offered, Wanted};
+use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
+
+/// A file system. Its state is shared by all queues; the future of each request lives and dies in one queue.
+///
+/// Blocking work goes through [`Cx::offload`]: what blocks inline stalls its queue. Operations that are not
+/// in [`Filesystem::OPS`] are answered ENOSYS by the library and their methods are never called.
+pub trait Filesystem: Sized + Send + Sync + 'static {
+    /// State of one open file; a READ may arrive on another queue than its OPEN.
+    type File: Send + Sync + 'static;
+    /// State of one open folder.
+    type Dir: Send + Sync + 'static;
+
+    /// The optional operations that this type implements; [`Filesystem::init`] may choose fewer of them.
+    const OPS: OpSet;
+
+    /// Says what it wants of what the kernel offers. Called once, before any other method.
+    ///
+    /// # Errors
+    /// What makes the mount impossible; it is said to whoever mounts.
+    fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError>;
+
+    /// The kernel takes back `lookups` of a node's lookup count. At zero the node may be forgotten.
+    fn forget(&self, node: NodeId, lookups: LookupCount);
+
+    /// Tells how the bytes of an open file will flow, and why, before the caller gets the file.
+    fn opened(&self, node: NodeId, file: &Self::File, flow: Flow, reason: Reason) {
+        let _ = (node, file, flow, reason);
+    }
+
+    /// The lower file of a delegation to [`crate::Backing::OfNode`]. For [`Access::Register`] without a
+    /// descriptor of its own kind an `O_PATH` one is best. Called inline; must not block for long.
+    ///
+    /// # Errors
+    /// Those of opening the lower file.
+    fn lower_file(&self, node: NodeId, file: &Self::File, access: Access) -> Result<std::sync::Arc<LowerFile>> {
+        let _ = (node, file, access);
+        Err(Errno::BADF)
+    }
+
+    /// Finds a name in a folder and raises the lookup count of its node by one. `.` and `..` never arrive.
+    async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry>;
+
+    /// Reads the attributes of a node.
+    async fn getattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Self::File>) -> Result<AttrReply>;
+
+    /// Changes attributes and returns all of them.
+    async fn setattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Self::File>, set: SetAttr) -> Result<AttrReply> {
+        let _ = (cx, node, file, set);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Reads the attributes and the time of birth.
+    async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {
+        let _ = (cx, node);
+        Err(Errno::NOSYS)
+    }
+
+    /// Reads the target of a symlink.
+    async fn readlink<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let _ = (cx, node, reply);
+        Err(Errno::INVAL)
+    }
+
+    /// Makes a file, a FIFO, a socket or a device.
+    async fn mknod(&self, cx: &Cx<'_>, op: Mknod<'_>) -> Result<Entry> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Makes a folder.
+    async fn mkdir(&self, cx: &Cx<'_>, op: Mkdir<'_>) -> Result<Entry> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Makes a symlink.
+    async fn symlink(&self, cx: &Cx<'_>, op: Symlink<'_>) -> Result<Entry> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Gives a node another name.
+    async fn link(&self, cx: &Cx<'_>, op: Link<'_>) -> Result<Entry> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Removes a name of what is not a folder.
+    async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
+        let _ = (cx, parent, name);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Removes an empty folder.
+    async fn rmdir(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
+        let _ = (cx, parent, name);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Moves a name.
+    async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Opens a file. `flags` hold `O_TRUNC` where the caller gave it; the file is then to be truncated.
+    async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<Self::File>>;
+
+    /// Makes a file, or opens it where `flags` lack `O_EXCL` and it exists.
+    async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<Self::File>)> {
+        let _ = (cx, op);
+        Err(Errno::NOSYS)
+    }
+
+    /// Makes a file without a name.
+    async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<Self::File>)> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Reads. Called only for bytes that no delegation covers. Fewer bytes than asked for mean the end.
+    async fn read<'q>(&self, cx: &Cx<'_>, file: &Self::File, at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let _ = (cx, file, at, reply);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Writes. Called only for bytes that no delegation covers. Offsets are explicit, also of `O_APPEND` files.
+    async fn write(&self, cx: &Cx<'_>, file: &Self::File, at: u64, data: WriteData<'_>) -> Result<Written> {
+        let _ = (cx, file, at, data);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// A descriptor of the file was closed; POSIX locks of `owner` go. Sent only where the open asked for it.
+    async fn flush(&self, cx: &Cx<'_>, file: &Self::File, owner: shuntfs_wire::LockOwner) -> Result<()> {
+        let _ = (cx, file, owner);
+        Ok(())
+    }
+
+    /// The last descriptor is gone. `flock_owner` holds a `flock` that goes with it.
+    async fn release(&self, cx: &Cx<'_>, node: NodeId, file: std::sync::Arc<Self::File>, flock_owner: Option<shuntfs_wire::LockOwner>) {
+        let _ = (cx, node, file, flock_owner);
+    }
+
+    /// Makes a file's data durable, and its attributes unless `data_only`.
+    async fn fsync(&self, cx: &Cx<'_>, file: &Self::File, data_only: bool) -> Result<()> {
+        let _ = (cx, file, data_only);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Allocates or frees space.
+    async fn fallocate(&self, cx: &Cx<'_>, file: &Self::File, op: Fallocate) -> Result<()> {
+        let _ = (cx, file, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Finds the next data or hole at or after `offset`.
+    async fn lseek(&self, cx: &Cx<'_>, file: &Self::File, offset: u64, whence: Whence) -> Result<u64> {
+        let _ = (cx, file, offset, whence);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Copies between two files below; returns how many bytes.
+    async fn copy_file_range(&self, cx: &Cx<'_>, op: CopyFileRange<'_, Self::File>) -> Result<u64> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Answers an ioctl. `input` of `op` is a copy; the reply's room is the payload.
+    async fn ioctl<'q>(&self, cx: &Cx<'_>, file: IoctlTarget<'_, Self>, op: Ioctl<'_>, reply: IoctlReply<'q>) -> Result<Filled<'q>> {
+        let _ = (cx, file, op, reply);
+        Err(Errno::NOTTY)
+    }
+
+    /// Finds a lock that stands in the way of `lock`; `LockType::Unlock` where there is none.
+    async fn getlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<LockRange> {
+        let _ = (cx, node, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Takes or gives back a lock; where `lock.wait` holds, waits, watching [`Cx::interrupted`].
+    async fn setlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
+        let _ = (cx, node, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Opens a folder.
+    async fn opendir(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<OpenedDir<Self::Dir>>;
+
+    /// Lists a folder from a cookie on (0 is the start), until the sink is full or the folder at its end.
+    /// With `out.wants_entries()` each record carries a full [`Entry`], whose lookup count rises by one
+    /// where the sink took the record.
+    async fn readdir<'q>(&self, cx: &Cx<'_>, node: NodeId, dir: &Self::Dir, cookie: u64, out: DirSink<'q>) -> Result<Listed<'q>>;
+
+    /// The folder was closed.
+    async fn releasedir(&self, cx: &Cx<'_>, node: NodeId, dir: std::sync::Arc<Self::Dir>) {
+        let _ = (cx, node, dir);
+    }
+
+    /// Makes a folder's entries durable.
+    async fn fsyncdir(&self, cx: &Cx<'_>, dir: &Self::Dir, data_only: bool) -> Result<()> {
+        let _ = (cx, dir, data_only);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Reads the state of the file system as a whole.
+    async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs>;
+
+    /// Reads an extended attribute. A reply with no room asks for the length alone: [`ReadReply::length`].
+    async fn getxattr<'q>(&self, cx: &Cx<'_>, node: NodeId, name: &std::ffi::CStr, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let _ = (cx, node, name, reply);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Lists extended attributes, each name with its NUL. A reply with no room asks for the length alone.
+    async fn listxattr<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let _ = (cx, node, reply);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Sets an extended attribute.
+    async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
+        let _ = (cx, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Removes an extended attribute.
+    async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &std::ffi::CStr) -> Result<()> {
+        let _ = (cx, node, name);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Checks access, where the kernel does not (no `default_permissions`).
+    async fn access(&self, cx: &Cx<'_>, node: NodeId, mask: u32) -> Result<()> {
+        let _ = (cx, node, mask);
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+/// What an ioctl is called on.
+#[derive(Debug)]
+pub enum IoctlTarget<'r, F: Filesystem> {
+    /// An open file.
+    File(&'r F::File),
+    /// An open folder.
+    Dir(&'r F::Dir),
+}

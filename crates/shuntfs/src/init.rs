@@ -1,0 +1,84 @@
+//! What the kernel offers at INIT, and what a file system wants of it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::args::OpSet;
+
+/// What the kernel offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Offered {
+    /// Minor number of the protocol; the major is 7.
+    pub minor: u32,
+    /// Every INIT flag offered, both words in one (`shuntfs_wire::InitFlags`).
+    pub flags: u64,
+}
+
+/// What a file system wants. Start from [`Wanted::default`] and change fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Wanted {
+    /// The optional operations it will answer in this mount: a subset of [`crate::Filesystem::OPS`].
+    pub ops: OpSet,
+    /// Whether opens may be put in passthrough. Default: yes.
+    pub passthrough: bool,
+    /// How deep the lower file systems may be stacked, 1 or 2; 2 where branches lie on overlayfs. Default: 1.
+    pub stack_depth: u32,
+    /// Whether the kernel enforces POSIX ACLs, read as xattrs. Default: no.
+    pub posix_acl: bool,
+    /// Whether the file system strips suid, sgid and capabilities itself as `HANDLE_KILLPRIV_V2` demands,
+    /// also at a SETATTR that names nothing. Default: no.
+    pub kill_priv: bool,
+    /// Whether listings carry entries (READDIRPLUS always). Default: yes.
+    pub readdirplus: bool,
+    /// Whether the kernel caches symlink targets. Default: yes.
+    pub cache_symlinks: bool,
+    /// Whether cached pages are dropped when a refreshed mtime or size differs. Default: yes.
+    pub auto_inval_data: bool,
+    /// Whether the umask comes apart from the mode, for the lower file system to apply. Default: no.
+    pub dont_mask: bool,
+    /// Whether OPEN truncates. Default: no (a SETATTR does).
+    pub atomic_trunc: bool,
+    /// Whether creations carry the parent's group where the caller has it as supplementary. Default: no.
+    pub supp_group: bool,
+    /// Granularity of times. Default: 1 ns.
+    pub time_granularity: Duration,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            ops: OpSet::empty(),
+            passthrough: true,
+            stack_depth: 1,
+            posix_acl: false,
+            kill_priv: false,
+            readdirplus: true,
+            cache_symlinks: true,
+            auto_inval_data: true,
+            dont_mask: false,
+            atomic_trunc: false,
+            supp_group: false,
+            time_granularity: Duration::from_nanos(1),
+        }
+    }
+}
+
+/// Why a mount cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// The kernel's protocol is too old.
+    #[error("the kernel speaks FUSE 7.{minor}, and 7.{needed} is needed")]
+    ProtocolTooOld {
+        /// The kernel's.
+        minor: u32,
+        /// The least that will do.
+        needed: u32,
+    },
+    /// A capability that the file system cannot do without is missing.
+    #[error("the kernel lacks {0}")]
+    Lacks(&'static str),
+}
