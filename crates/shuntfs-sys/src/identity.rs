@@ -1,0 +1,221 @@
+//! Acting as the caller of a request, on one thread.
+//!
+//! File system ids, supplementary groups, umask and capabilities belong to a thread in the kernel. libc hides that for
+//! the ids by changing every thread at once, so the raw calls are made here. Everything is put back when the closure
+//! ends, by return or by panic; nothing of it may live across an await, and the closures make that impossible.
+//!
+//! A server as root keeps its capabilities while it acts as somebody else (`SECBIT_NO_SETUID_FIXUP`), because the
+//! kernel has checked the caller's permission on the mount already (`default_permissions`); what the ids decide is who
+//! owns what is made, whose quota pays, and whether sgid survives.
+//!
+//! # Safety
+//! The calls take integers only; what they change is the calling thread's own.
+#![expect(unsafe_code, reason = "per-thread setfsuid, setfsgid and unshare have no safe form")]
+
+use std::cell::Cell;
+use std::ffi::c_long;
+
+use rustix::fs::{Gid, Mode};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
+
+use crate::Result;
+use crate::caps::Cap;
+use crate::open::check_id;
+
+/// Whom to act for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// File system user.
+    pub uid: u32,
+    /// File system group.
+    pub gid: u32,
+    /// One supplementary group: the folder's, where the caller is a member.
+    pub group: Option<u32>,
+    /// Permission bits to leave out of what is made, unless a default ACL overrules it.
+    pub umask: u32,
+}
+
+/// What a prepared thread can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadIdentity {
+    /// The thread's own file system user.
+    pub uid: u32,
+    /// The thread's own file system group.
+    pub gid: u32,
+    /// Whether [`as_caller`] changes the ids; else everything is done as the thread itself.
+    pub switches_ids: bool,
+    /// Whether capabilities stay while acting as another user.
+    pub keeps_capabilities: bool,
+    /// Whether CAP_FSETID and CAP_SYS_RESOURCE are out of the effective set.
+    pub is_restrained: bool,
+}
+
+/// What the kernel holds for this thread right now, so that unneeded calls can be left out.
+#[derive(Clone, Copy)]
+struct State {
+    identity: ThreadIdentity,
+    now: Caller,
+    sets: CapabilitySets,
+}
+
+thread_local! {
+    static STATE: Cell<Option<State>> = const { Cell::new(None) };
+}
+
+/// Capabilities that would let users pass limits through the server's hands: keeping suid and sgid on a write, and
+/// spending reserved blocks or passing quota.
+const RESTRAINED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
+
+/// Makes the calling thread fit for [`as_caller`]: a umask of its own, set to 0, no supplementary groups where it may
+/// change them, and none of the capabilities by which callers could pass limits. What needs a privilege that is
+/// lacking is left out. A second call does nothing.
+///
+/// # Errors
+/// What unshare(2) gives, where a sandbox forbids it; the process's umask must then not be touched.
+pub fn prepare_thread() -> Result<ThreadIdentity> {
+    if let Some(state) = STATE.get() {
+        return Ok(state.identity);
+    }
+    // SAFETY: with CLONE_FS alone no descriptor table is shared or split; only cwd, root and umask become ours.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
+    rustix::process::umask(Mode::empty());
+    let mut sets = rustix::thread::capabilities(None)?;
+    let may = |cap: Cap| sets.effective.contains(cap.bit());
+    let switches_ids = may(Cap::Setuid) && may(Cap::Setgid) && rustix::thread::set_thread_groups(&[]).is_ok();
+    let keeps_capabilities = may(Cap::Setpcap) && keep_capabilities().is_ok();
+    let effective = sets.effective.difference(RESTRAINED);
+    let is_restrained = apply(CapabilitySets { effective, ..sets });
+    if is_restrained {
+        sets.effective = effective;
+    }
+    let (uid, gid) = (set_fsuid(u32::MAX), set_fsgid(u32::MAX));
+    let identity = ThreadIdentity { uid, gid, switches_ids, keeps_capabilities, is_restrained };
+    STATE.set(Some(State { identity, now: Caller { uid, gid, group: None, umask: 0 }, sets }));
+    Ok(identity)
+}
+
+fn keep_capabilities() -> Result<()> {
+    let held = rustix::thread::capabilities_secure_bits()?;
+    rustix::thread::set_capabilities_secure_bits(held | CapabilitiesSecureBits::NO_SETUID_FIXUP)
+}
+
+/// Runs `work` with the caller's ids, group and umask, and puts the thread's own back.
+///
+/// Where the thread may not change its ids, only the umask is the caller's. A thread that was not prepared is prepared
+/// first, and keeps that. Costs two calls for each of user, group, supplementary group and umask that differ.
+pub fn as_caller<R>(caller: &Caller, work: impl FnOnce() -> R) -> R {
+    let Ok(identity) = prepare_thread() else { return work() };
+    let wanted = if identity.switches_ids && is_valid(caller) {
+        // The group of files is in force as supplementary without being listed.
+        Caller { group: caller.group.filter(|group| *group != caller.gid), ..*caller }
+    } else {
+        Caller { uid: identity.uid, gid: identity.gid, group: None, umask: caller.umask }
+    };
+    let _restore = switch_to(wanted).map(Restore);
+    work()
+}
+
+fn is_valid(caller: &Caller) -> bool {
+    [Some(caller.uid), Some(caller.gid), caller.group].into_iter().flatten().all(|id| check_id(id).is_ok())
+}
+
+struct Restore(Caller);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        switch_to(self.0);
+    }
+}
+
+/// Makes the thread act as `wanted`; gives what it acted as before, `None` where nothing changed.
+fn switch_to(wanted: Caller) -> Option<Caller> {
+    let mut state = STATE.get()?;
+    let before = state.now;
+    if before == wanted {
+        return None;
+    }
+    if before.group != wanted.group {
+        let group = wanted.group.map(Gid::from_raw);
+        // The thread could empty its groups when it was prepared, so it can set them now.
+        let _ = rustix::thread::set_thread_groups(group.as_slice());
+    }
+    if before.gid != wanted.gid {
+        set_fsgid(wanted.gid);
+    }
+    if before.uid != wanted.uid {
+        set_fsuid(wanted.uid);
+        if !state.identity.keeps_capabilities {
+            // The kernel took capabilities on leaving root, or gave all of them back on becoming root again.
+            restrain_again(&mut state, wanted.uid);
+        }
+    }
+    if before.umask != wanted.umask {
+        rustix::process::umask(Mode::from_bits_retain(wanted.umask & 0o777));
+    }
+    state.now = wanted;
+    STATE.set(Some(state));
+    Some(before)
+}
+
+fn restrain_again(state: &mut State, uid: u32) {
+    if uid == state.identity.uid {
+        apply(state.sets);
+    }
+}
+
+/// Runs `work` with CAP_FSETID in force, where the thread is permitted to have it: for the one change by which a
+/// caller who has it keeps suid or sgid.
+pub fn with_fsetid<R>(work: impl FnOnce() -> R) -> R {
+    let _ = prepare_thread();
+    let _lower = raise(CapabilitySet::FSETID).map(Lower);
+    work()
+}
+
+struct Lower(CapabilitySets);
+
+impl Drop for Lower {
+    fn drop(&mut self) {
+        set_capabilities(self.0);
+    }
+}
+
+/// Adds to the effective set; gives the sets from before, `None` where nothing changed.
+fn raise(wanted: CapabilitySet) -> Option<CapabilitySets> {
+    let before = STATE.get()?.sets;
+    if before.effective.contains(wanted) || !before.permitted.contains(wanted) {
+        return None;
+    }
+    set_capabilities(CapabilitySets { effective: before.effective | wanted, ..before }).then_some(before)
+}
+
+fn set_capabilities(sets: CapabilitySets) -> bool {
+    let applied = apply(sets);
+    if let (true, Some(state)) = (applied, STATE.get()) {
+        STATE.set(Some(State { sets, ..state }));
+    }
+    applied
+}
+
+fn apply(sets: CapabilitySets) -> bool {
+    rustix::thread::set_capabilities(None, sets).is_ok()
+}
+
+/// Sets the thread's file system user and gives the one before; 2^32-1 only asks.
+fn set_fsuid(uid: u32) -> u32 {
+    // SAFETY: takes an integer and changes only this thread.
+    let before = unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
+    id_from(before)
+}
+
+/// Sets the thread's file system group and gives the one before; 2^32-1 only asks.
+fn set_fsgid(gid: u32) -> u32 {
+    // SAFETY: takes an integer and changes only this thread.
+    let before = unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
+    id_from(before)
+}
+
+/// These two calls cannot fail; they return the id as a number of 32 bits, with either sign.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the id is the low 32 bits")]
+fn id_from(returned: c_long) -> u32 {
+    returned as u32
+}

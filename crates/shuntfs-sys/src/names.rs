@@ -1,0 +1,85 @@
+//! Making, moving and removing names, one component at a time.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::io::retry_on_intr;
+
+use crate::open::permissions;
+use crate::proc_fd::{self, FdName};
+use crate::stat::decode_dev;
+use crate::{OsError, Result};
+
+/// Makes a folder; the thread's umask or the parent's default ACL applies.
+///
+/// # Errors
+/// What mkdirat(2) gives.
+pub fn mkdir_at(dir: impl AsFd, name: &CStr, mode: u32) -> Result<()> {
+    rustix::fs::mkdirat(dir, name, permissions(mode))
+}
+
+/// Makes a file, fifo, socket or device node; `mode` holds the type, `dev` is encoded as FUSE carries it.
+///
+/// # Errors
+/// What mknodat(2) gives; EPERM for a device without CAP_MKNOD.
+pub fn mknod_at(dir: impl AsFd, name: &CStr, mode: u32, dev: u32) -> Result<()> {
+    let device = decode_dev(dev);
+    let kind = FileType::from_raw_mode(mode);
+    rustix::fs::mknodat(dir, name, kind, permissions(mode), rustix::fs::makedev(device.major, device.minor))
+}
+
+/// Makes a symlink that holds `target`.
+///
+/// # Errors
+/// What symlinkat(2) gives.
+pub fn symlink_at(target: &CStr, dir: impl AsFd, name: &CStr) -> Result<()> {
+    rustix::fs::symlinkat(target, dir, name)
+}
+
+/// Gives the file behind any descriptor another name.
+///
+/// # Errors
+/// What linkat(2) gives: EEXIST, EXDEV, EMLINK; ENOENT for a file whose last name is gone.
+pub fn link_to(fd: impl AsFd, dir: impl AsFd, name: &CStr) -> Result<()> {
+    match rustix::fs::linkat(&fd, c"", &dir, name, AtFlags::EMPTY_PATH) {
+        // Without CAP_DAC_READ_SEARCH the kernel says ENOENT, which the file's own state may mean as well.
+        Err(OsError::NOENT | OsError::INVAL | OsError::PERM) => {
+            let (folder, number) = (proc_fd::folder()?, FdName::new(&fd));
+            rustix::fs::linkat(folder, number.relative(), &dir, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        other => other,
+    }
+}
+
+/// Removes the name of anything but a folder.
+///
+/// # Errors
+/// What unlinkat(2) gives.
+pub fn unlink_at(dir: impl AsFd, name: &CStr) -> Result<()> {
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+}
+
+/// Removes an empty folder.
+///
+/// # Errors
+/// What unlinkat(2) gives; ENOTEMPTY, EBUSY for a mount point.
+pub fn rmdir_at(dir: impl AsFd, name: &CStr) -> Result<()> {
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+/// Moves a name, with the `RENAME_*` flags of renameat2(2).
+///
+/// # Errors
+/// What renameat2(2) gives; EINVAL where the file system does not know a flag.
+pub fn rename_at(old_dir: impl AsFd, old: &CStr, new_dir: impl AsFd, new: &CStr, flags: u32) -> Result<()> {
+    rustix::fs::renameat_with(old_dir, old, new_dir, new, RenameFlags::from_bits_retain(flags))
+}
+
+/// Reads the target of the symlink behind an `O_PATH` descriptor; a longer target is cut at the buffer's end.
+///
+/// # Errors
+/// What readlinkat(2) gives; EINVAL for an empty buffer, ENOENT where it is no symlink.
+pub fn readlink_of(fd: impl AsFd, target: &mut [u8]) -> Result<usize> {
+    retry_on_intr(|| rustix::fs::readlinkat_raw(&fd, c"", &mut *target))
+}

@@ -1,0 +1,5 @@
+//! One io_uring with 128-byte submissions, as FUSE over io_uring needs it.
+
+mod ring;
+
+pub use ring::{Completion, Ring, UringCommand};
