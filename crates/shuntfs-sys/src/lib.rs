@@ -9,6 +9,7 @@ pub mod caps;
 pub mod data;
 pub mod device;
 pub mod dir;
+pub mod event;
 pub mod handle;
 pub mod identity;
 pub mod names;
@@ -16,6 +17,7 @@ pub mod open;
 pub mod region;
 pub mod spawn;
 pub mod stat;
+pub mod threads;
 pub mod uring;
 pub mod xattr;
 

@@ -1,0 +1,120 @@
+//! Which slots of a queue are to be polled, and the bell that wakes a sleeping queue.
+//!
+//! Order: a waker first sets its bit, then looks whether the queue sleeps. The queue first says that it
+//! sleeps, then looks at the bits. Both sides are sequentially consistent, so one of them sees the other.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+
+use shuntfs_sys::event::EventFd;
+
+/// The part of a queue that other threads may touch.
+#[derive(Debug)]
+pub struct Ready {
+    bits: Box<[AtomicU64]>,
+    sleeping: AtomicBool,
+    bell: EventFd,
+}
+
+struct SlotWaker {
+    ready: Arc<Ready>,
+    slot: usize,
+}
+
+impl Ready {
+    /// A set for `slots` slots, none of them ready.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM of making the bell.
+    pub fn new(slots: usize) -> shuntfs_sys::Result<Arc<Self>> {
+        let bits = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Arc::new(Self { bits, sleeping: AtomicBool::new(false), bell: EventFd::new()? }))
+    }
+
+    /// A waker for a slot.
+    #[must_use]
+    pub fn waker(self: &Arc<Self>, slot: usize) -> Waker {
+        Waker::from(Arc::new(SlotWaker { ready: Arc::clone(self), slot }))
+    }
+
+    /// Takes one ready slot.
+    pub fn take(&self) -> Option<usize> {
+        for (word, bits) in self.bits.iter().enumerate() {
+            let seen = bits.load(Ordering::SeqCst);
+            if seen != 0 {
+                let bit = seen.trailing_zeros();
+                bits.fetch_and(!(1 << bit), Ordering::SeqCst);
+                return Some(word * 64 + bit as usize);
+            }
+        }
+        None
+    }
+
+    /// Announces that the queue is about to sleep. False where a slot is ready: then it must not.
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        let idle = self.bits.iter().all(|bits| bits.load(Ordering::SeqCst) == 0);
+        if !idle {
+            self.woke();
+        }
+        idle
+    }
+
+    /// Ends the announcement of [`Ready::may_sleep`].
+    pub fn woke(&self) {
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes the queue without a slot to poll.
+    pub fn ring_bell(&self) {
+        self.bell.signal();
+    }
+
+    /// Stills the bell after it woke the queue.
+    pub fn still_bell(&self) {
+        self.bell.drain();
+    }
+
+    /// The bell, readable while it rings.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn wake(&self, slot: usize) {
+        self.bits[slot / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            self.bell.signal();
+        }
+    }
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.ready.wake(self.slot);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ready.wake(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn each_wake_is_taken_once() {
+        let ready = Ready::new(130).expect("bell");
+        ready.waker(129).wake();
+        ready.waker(3).wake_by_ref();
+        assert!(!ready.may_sleep());
+        assert_eq!(ready.take(), Some(3));
+        assert_eq!(ready.take(), Some(129));
+        assert_eq!(ready.take(), None);
+        assert!(ready.may_sleep());
+    }
+}

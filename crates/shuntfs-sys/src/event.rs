@@ -1,0 +1,87 @@
+//! Waking and waiting: an event descriptor, and waiting until one of several is readable.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::{OsError, Result};
+
+/// A bell that any thread may ring: an eventfd, nonblocking and close-on-exec.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// Makes a bell that does not ring.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn new() -> Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Rings: the descriptor is readable until [`EventFd::drain`].
+    pub fn signal(&self) {
+        // It can only fail where it rings already, 2^64 - 2 times.
+        let _rings = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Stills the bell, where it rings.
+    pub fn drain(&self) {
+        let _was_silent = rustix::io::read(&self.0, &mut [0_u8; 8]);
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How many descriptors [`wait_readable`] takes at most.
+pub const WAIT_MAX: usize = 4;
+
+/// Waits until one of `fds` is readable or has failed; `false` where `limit` ran out first.
+///
+/// # Errors
+/// EINTR where a signal came; EINVAL for more than [`WAIT_MAX`] descriptors.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<bool> {
+    if fds.is_empty() || fds.len() > WAIT_MAX {
+        return Err(OsError::INVAL);
+    }
+    let mut polled = [const { None }; WAIT_MAX];
+    for (place, fd) in polled.iter_mut().zip(fds) {
+        *place = Some(PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+    }
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    let [first, second, third, fourth] = polled;
+    let ready = match (first, second, third, fourth) {
+        (Some(a), None, None, None) => poll(&mut [a], limit.as_ref()),
+        (Some(a), Some(b), None, None) => poll(&mut [a, b], limit.as_ref()),
+        (Some(a), Some(b), Some(c), None) => poll(&mut [a, b, c], limit.as_ref()),
+        (Some(a), Some(b), Some(c), Some(d)) => poll(&mut [a, b, c, d], limit.as_ref()),
+        _ => Err(OsError::INVAL),
+    }?;
+    Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_bell_rings_until_it_is_stilled() {
+        let (silent, rings) = (EventFd::new().expect("eventfd"), EventFd::new().expect("eventfd"));
+        let both = || wait_readable(&[silent.as_fd(), rings.as_fd()], Some(Duration::ZERO));
+        assert_eq!(both(), Ok(false));
+        rings.signal();
+        rings.signal();
+        assert_eq!(both(), Ok(true));
+        rings.drain();
+        assert_eq!(both(), Ok(false));
+        assert_eq!(wait_readable(&[], None), Err(OsError::INVAL));
+    }
+}
