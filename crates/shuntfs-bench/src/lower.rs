@@ -1,0 +1,184 @@
+//! The lower file system that everything runs on: ext4 on a loop device over RAM, or just a folder.
+//!
+//! The image is unlinked as soon as it is mounted, and the loop device goes with the mount, so that nothing is left even
+//! when this process cannot clean up.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+use crate::case::Amount;
+use crate::fio;
+use crate::process;
+use crate::stop::Stop;
+
+const RAM: &str = "/dev/shm";
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The lower file system and the folders around it.
+#[derive(Debug)]
+pub(crate) struct Lower {
+    work: TempDir,
+    mounted: bool,
+    large_files: u32,
+    /// What the report says about it.
+    pub(crate) about: String,
+    /// Whether the caches can be dropped.
+    pub(crate) can_drop: bool,
+}
+
+impl Lower {
+    /// Makes the file system.
+    ///
+    /// # Errors
+    /// When there is too little memory for it, said before anything is made, or when a step fails.
+    pub(crate) fn make(amount: &Amount, folder: Option<&Path>, stop: &Stop) -> Result<Self> {
+        let root = rustix::process::geteuid().is_root();
+        let on_ram = root && folder.is_none();
+        let parent = match folder {
+            Some(folder) => folder.to_path_buf(),
+            None if on_ram => PathBuf::from(RAM),
+            None => std::env::temp_dir(),
+        };
+        let need = need(amount);
+        let have = available(&parent, on_ram)?;
+        if have < need {
+            let (need, have) = (need >> 20, have >> 20);
+            bail!(
+                "{} has {have} MiB to give and {need} MiB are needed: take a smaller --size",
+                parent.display()
+            );
+        }
+        let work = tempfile::Builder::new().prefix("shuntfs-bench-").tempdir_in(&parent)?;
+        let mut lower = Self { work, mounted: false, large_files: 0, about: String::new(), can_drop: root };
+        fs::create_dir(lower.mount_point())?;
+        fs::create_dir(lower.path("lower"))?;
+        if on_ram {
+            lower.mount_ext4(need, stop)?;
+            lower.about = "ext4 on a loop device over RAM".to_owned();
+        } else {
+            lower.about = format!("a folder in {}", parent.display());
+        }
+        fs::create_dir(lower.source())?;
+        Ok(lower)
+    }
+
+    /// Returns the folder that every target shows.
+    pub(crate) fn source(&self) -> PathBuf {
+        self.path("lower").join("source")
+    }
+
+    /// Returns where targets are mounted.
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.path("mount")
+    }
+
+    /// Returns a folder for files of ours, beside the lower file system.
+    pub(crate) fn work(&self) -> &Path {
+        self.work.path()
+    }
+
+    /// Makes sure that this many large files exist, full of bytes that do not compress.
+    pub(crate) fn ensure_large_files(&mut self, count: u32, amount: &Amount) -> Result<()> {
+        for job in self.large_files..count {
+            let path = self.source().join(fio::large_file(job));
+            let mut file = fs::File::create(&path)?;
+            let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(job + 1);
+            for _ in 0..amount.file_len >> 20 {
+                file.write_all(&noise(&mut state)).context("cannot write the large file")?;
+            }
+            file.sync_all()?;
+            self.large_files = job + 1;
+        }
+        Ok(())
+    }
+
+    /// Writes back what is dirty and forgets what is cached, as far as we may.
+    pub(crate) fn drop_caches(&self, stop: &Stop) -> Result<()> {
+        process::run_ok(Command::new("sync").arg("-f").arg(self.source()), LIMIT, stop)?;
+        if self.can_drop {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo 3 > /proc/sys/vm/drop_caches"]);
+            process::run_ok(&mut command, LIMIT, stop).context("cannot drop the caches")?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    fn mount_ext4(&mut self, len: u64, stop: &Stop) -> Result<()> {
+        let image = self.path("image");
+        fs::File::create(&image)?.set_len(len)?;
+        let mut command = Command::new("mkfs.ext4");
+        command.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&image);
+        process::run_ok(&mut command, LIMIT, stop).context("cannot make an ext4 (package e2fsprogs)")?;
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(self.path("lower"));
+        process::run_ok(&mut command, LIMIT, stop).context("cannot mount the lower file system")?;
+        self.mounted = true;
+        fs::remove_file(&image)?;
+        Ok(())
+    }
+}
+
+impl Drop for Lower {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        let lower = self.path("lower");
+        let never = Stop::default();
+        if process::run_ok(Command::new("umount").arg(&lower), LIMIT, &never).is_ok() {
+            return;
+        }
+        // Someone still works in it: let it go when they end, and keep off what may be below.
+        if let Err(error) = process::run_ok(Command::new("umount").arg("-l").arg(&lower), LIMIT, &never) {
+            eprintln!("shuntfs-bench: {} stays mounted: {error:#}", lower.display());
+            self.work.disable_cleanup(true);
+        }
+    }
+}
+
+/// Returns the bytes that the cases need at most, with room for the file system's own.
+fn need(amount: &Amount) -> u64 {
+    /// Twice the tree, once as tar and once unpacked, and the journal.
+    const BESIDES: u64 = 1 << 30;
+    let small = amount.files * 2 * 8192;
+    let large = amount.file_len * 2;
+    let beside = if amount.tree_files > 1000 { BESIDES } else { BESIDES / 4 };
+    large + small + beside
+}
+
+fn available(parent: &Path, on_ram: bool) -> Result<u64> {
+    let stat = rustix::fs::statvfs(parent).with_context(|| parent.display().to_string())?;
+    let free = stat.f_bavail * stat.f_frsize;
+    if !on_ram {
+        return Ok(free);
+    }
+    // The pages cached above the loop device are a second copy of the file, which the kernel may drop.
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = info.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    Ok(memory.map_or(free, |kib| free.min(kib * 1024 / 4 * 3)))
+}
+
+/// Returns a MiB of xorshift.
+fn noise(state: &mut u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 << 20);
+    while bytes.len() < 1 << 20 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}

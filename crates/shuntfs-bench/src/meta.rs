@@ -1,0 +1,80 @@
+//! Many small files, through fio's file engines.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::case::{Amount, Meta, MetaStep};
+use crate::fio;
+use crate::stop::Stop;
+
+/// The folder of the small files, below the folder that the target shows.
+const FOLDER: &str = "small";
+
+const FILE_LEN: usize = 4096;
+
+/// Puts the lower folder into the state that the step starts from.
+pub(crate) fn prepare(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
+    let folder = lower.join(FOLDER);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("cannot clear the small files")?;
+    }
+    fs::create_dir(&folder)?;
+    if meta.step == MetaStep::Create {
+        return Ok(());
+    }
+    for job in 0..meta.jobs {
+        for number in 0..amount.files {
+            // fio's own naming: its stat and delete engines look for these.
+            fs::write(folder.join(format!("small.{job}.{number}")), [0x5a; FILE_LEN])?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the step and returns operations a second.
+pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &Stop) -> Result<f64> {
+    let mut command = fio::base(&root.join(FOLDER));
+    command.arg("--name=small");
+    command.arg(match meta.step {
+        MetaStep::Create => "--ioengine=filecreate",
+        MetaStep::Stat => "--ioengine=filestat",
+        MetaStep::Delete => "--ioengine=filedelete",
+    });
+    command.arg(format!("--nrfiles={}", amount.files));
+    command.arg(format!("--filesize={FILE_LEN}"));
+    command.arg(format!("--numjobs={}", meta.jobs));
+    command.arg("--openfiles=1");
+    match meta.step {
+        MetaStep::Create => {
+            command.arg("--create_on_open=1");
+        }
+        // fio looks at every file when it sets up, which fills the caches again: empty them after that.
+        MetaStep::Stat | MetaStep::Delete if cold => {
+            command.arg("--exec_prerun=sh -c 'echo 3 > /proc/sys/vm/drop_caches'");
+        }
+        MetaStep::Stat | MetaStep::Delete => {}
+    }
+    in_scratch(&mut command, |command| fio::run(command, amount, stop))
+}
+
+/// Checks on the lower folder that the step did what it was timed for.
+pub(crate) fn verify(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
+    let there = u64::try_from(fs::read_dir(lower.join(FOLDER))?.count())?;
+    let expected = match meta.step {
+        MetaStep::Create | MetaStep::Stat => amount.files * u64::from(meta.jobs),
+        MetaStep::Delete => 0,
+    };
+    if there != expected {
+        bail!("{there} files are there after the step, not {expected}");
+    }
+    Ok(())
+}
+
+/// Gives fio a folder for the file that it writes its prerun command's output to.
+fn in_scratch<T>(command: &mut Command, work: impl FnOnce(&mut Command) -> Result<T>) -> Result<T> {
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    work(command.current_dir(scratch.path()))
+}

@@ -1,0 +1,189 @@
+//! A mounted target, which is taken down whatever happens.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::process;
+use crate::stop::Stop;
+use crate::target::{Mounting, Target, fill};
+
+/// A mount that does not answer after this time counts as failed.
+const MOUNT_LIMIT: Duration = Duration::from_secs(15);
+
+/// A step of the way down.
+const STEP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often a mount is looked for: a fraction of the fastest mount.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A mounted target.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    root: PathBuf,
+    mounted: bool,
+    server: Option<Child>,
+}
+
+impl Mounted {
+    /// Mounts a target and waits until it answers.
+    ///
+    /// # Errors
+    /// When the server ends, says nothing in time, or does not answer; what it said is part of the error.
+    pub(crate) fn start(target: &Target, source: &Path, mount_point: &Path, stop: &Stop) -> Result<Self> {
+        match &target.mounting {
+            Mounting::Bare => Ok(Self { root: source.to_path_buf(), mounted: false, server: None }),
+            Mounting::Bind => {
+                let mut command = Command::new("mount");
+                command.arg("--bind").arg(source).arg(mount_point);
+                process::run_ok(&mut command, MOUNT_LIMIT, stop)?;
+                Ok(Self { root: mount_point.to_path_buf(), mounted: true, server: None })
+            }
+            Mounting::Server(words) => Self::serve(fill(words, source, mount_point), mount_point, stop),
+        }
+    }
+
+    /// Returns the folder to work in.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Takes the mount down.
+    ///
+    /// # Errors
+    /// When it had to be forced.
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.take_down()
+    }
+
+    fn serve(mut command: Command, mount_point: &Path, stop: &Stop) -> Result<Self> {
+        let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
+        let server = command.spawn().context("cannot start the server")?;
+        let mut mounted = Self { root: mount_point.to_path_buf(), mounted: true, server: Some(server) };
+        mounted.wait_until_it_answers(stop).with_context(|| format!("does not mount: {}", said(&mut log)))?;
+        Ok(mounted)
+    }
+
+    fn wait_until_it_answers(&mut self, stop: &Stop) -> Result<()> {
+        let started = Instant::now();
+        while mount_device(&self.root).is_none() {
+            stop.check()?;
+            if let Some(server) = &mut self.server
+                && let Some(status) = server.try_wait()?
+                && !status.success()
+            {
+                bail!("the server ended with {status}");
+            }
+            if started.elapsed() > MOUNT_LIMIT {
+                bail!("nothing was mounted within {} s", MOUNT_LIMIT.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+        // In a program of its own: a mount that does not answer would hold us, and nothing could end that.
+        let mut command = Command::new("ls");
+        process::run_ok(command.arg("-d").arg(self.root.join(".")), MOUNT_LIMIT, stop)?;
+        Ok(())
+    }
+
+    fn take_down(&mut self) -> Result<()> {
+        let outcome = if std::mem::take(&mut self.mounted) { unmount(&self.root) } else { Ok(()) };
+        if let Some(mut server) = self.server.take() {
+            let never = Stop::default();
+            if process::wait(&mut server, STEP_LIMIT, &never).is_err() {
+                process::terminate(&server);
+                if process::wait(&mut server, STEP_LIMIT, &never).is_err() {
+                    process::kill(&mut server);
+                    bail!("the server did not end after its mount was gone, and was killed");
+                }
+                bail!("the server did not end after its mount was gone until it was told to");
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_down() {
+            eprintln!("shuntfs-bench: {}: {error:#}", self.root.display());
+        }
+    }
+}
+
+/// Unmounts in the usual way, and by force where that fails.
+fn unmount(mount_point: &Path) -> Result<()> {
+    const TRIES: u32 = 20;
+    let never = Stop::default();
+    let root = rustix::process::geteuid().is_root();
+    for _ in 0..TRIES {
+        if mount_device(mount_point).is_none() {
+            return Ok(());
+        }
+        let mut command = if root { Command::new("umount") } else { Command::new("fusermount3") };
+        if !root {
+            command.arg("-u");
+        }
+        if process::run_ok(command.arg(mount_point), STEP_LIMIT, &never).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK * 10);
+    }
+    if let Some(minor) = mount_device(mount_point) {
+        // Ends every request with an error, so that nothing stays stuck; it may not be a FUSE mount at all.
+        let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    }
+    let mut command = if root { Command::new("umount") } else { Command::new("fusermount3") };
+    command.args(if root { ["-l"].iter() } else { ["-uz"].iter() });
+    process::run_ok(command.arg(mount_point), STEP_LIMIT, &never)?;
+    bail!("was busy and was unmounted by force")
+}
+
+/// Returns the minor device number of what is mounted on a folder, if anything is.
+fn mount_device(mount_point: &Path) -> Option<u32> {
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    find_device(&table, &mount_point.to_string_lossy())
+}
+
+fn find_device(table: &str, mount_point: &str) -> Option<u32> {
+    // Our own mount points have no character that this table would escape.
+    let last = table.lines().rfind(|line| line.split(' ').nth(4) == Some(mount_point))?;
+    last.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
+}
+
+fn said(log: &mut File) -> String {
+    let mut text = String::new();
+    // Words for a human: what cannot be read is not there.
+    if log.rewind().is_ok() {
+        let _ = log.read_to_string(&mut text);
+    }
+    process::last_lines(&text, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_is_found() {
+        let table = "1 0 0:20 / /a rw - tmpfs t rw\n2 1 0:51 / /a rw - fuse.shunt s rw\n3 1 0:52 / /ab rw - tmpfs t rw\n";
+        assert_eq!(find_device(table, "/a"), Some(51));
+        assert_eq!(find_device(table, "/b"), None);
+    }
+
+    #[test]
+    fn a_server_that_fails_is_reported_with_its_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = ["sh", "-c", "echo {SRC}{MNT} >/dev/null; echo no such device >&2; exit 4"];
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        let target = Target { name: "broken".to_owned(), mounting: Mounting::Server(words), role: None };
+        let error = Mounted::start(&target, folder.path(), folder.path(), &Stop::default()).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("no such device") && text.contains("exit status: 4"), "{text}");
+    }
+}

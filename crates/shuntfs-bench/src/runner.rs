@@ -1,0 +1,201 @@
+//! The rounds.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::case::{Amount, Case, TreeStep, Work};
+use crate::fio;
+use crate::lower::Lower;
+use crate::machine;
+use crate::meta;
+use crate::mounted::Mounted;
+use crate::options::Options;
+use crate::process;
+use crate::report::{Cell, Report};
+use crate::stop::Stop;
+use crate::table::{Table, tables};
+use crate::target::{Mounting, Target, chosen};
+use crate::tree::Tree;
+
+/// Measures what the options ask for. A target that fails has its error in the report, and the run goes on.
+///
+/// # Errors
+/// When the options name what does not exist, the machine lacks something that every case needs, or `stop` is set.
+pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
+    let scale = options.scale()?;
+    let table = table(options)?;
+    let targets = chosen(options)?;
+    require_programs(&table)?;
+    let mut report = Report::new(&table, &targets);
+    report.rounds = scale.rounds;
+    report.file_len = scale.amount.file_len;
+    report.files = scale.amount.files;
+    for (head, target) in report.targets.iter_mut().zip(&targets) {
+        if let Mounting::Server(words) = &target.mounting {
+            head.version = words.first().map(|program| machine::version(program));
+        }
+    }
+    let uring = UringParameter::turn_on(&targets, &mut report.doubts);
+    let mut bench = Bench::set_up(options, scale.amount, stop)?;
+    report.lower.clone_from(&bench.lower.about);
+    for round in 1..=scale.rounds {
+        for (case, row) in table.cases.iter().zip(&mut report.cases) {
+            for target in &targets {
+                let Some(cell) = row.cells.get_mut(&target.name) else { continue };
+                bench.fill(case, target, cell)?;
+                let figure =
+                    cell.samples.last().map_or("failed".to_owned(), |figure| format!("{figure:.1} ops/s"));
+                eprintln!("round {round}/{}: {}, {}: {figure}", scale.rounds, case.name, target.name);
+            }
+        }
+    }
+    if !bench.lower.can_drop {
+        report.doubts.push("Not root: the caches were not dropped, cold is not cold.".to_owned());
+    }
+    report.tree = bench.tree.as_ref().map(|tree| (tree.files, tree.bytes));
+    drop(uring);
+    report.settle();
+    Ok(report)
+}
+
+/// Returns the table asked for, with the cases asked for.
+fn table(options: &Options) -> Result<Table> {
+    let mut all = tables();
+    let names: Vec<_> = all.iter().map(|table| table.name).collect();
+    let Some(at) = names.iter().position(|&name| name == options.table) else {
+        bail!("there is no table `{}`; there are {}", options.table, names.join(", "));
+    };
+    let mut table = all.swap_remove(at);
+    if let Some(text) = &options.case {
+        table.cases.retain(|case| case.name.contains(text.as_str()));
+        if table.cases.is_empty() {
+            bail!("no case of `{}` has `{text}` in its name", options.table);
+        }
+    }
+    Ok(table)
+}
+
+fn require_programs(table: &Table) -> Result<()> {
+    let fio = table.cases.iter().any(|case| !matches!(case.work, Work::Tree(_)));
+    let wanted =
+        [("fio", "fio", fio), ("tar", "tar", true), ("find", "findutils", true), ("grep", "grep", true)];
+    for (program, package, needed) in wanted {
+        if needed && !process::on_path(program) {
+            bail!("`{program}` is not installed (Debian package {package})");
+        }
+    }
+    Ok(())
+}
+
+/// What is there while the rounds run.
+struct Bench {
+    tree: Option<Tree>,
+    lower: Lower,
+    amount: Amount,
+    stop: Stop,
+}
+
+impl Bench {
+    fn set_up(options: &Options, amount: Amount, stop: &Stop) -> Result<Self> {
+        let lower = Lower::make(&amount, options.folder.as_deref(), stop)?;
+        Ok(Self { tree: None, lower, amount, stop: stop.clone() })
+    }
+
+    /// Takes one figure, or notes why there is none; fails only when the whole run shall end.
+    fn fill(&mut self, case: &Case, target: &Target, cell: &mut Cell) -> Result<()> {
+        let outcome = self.sample(case, target);
+        self.stop.check()?;
+        match outcome {
+            Ok(figure) => cell.samples.push(figure),
+            Err(error) => {
+                eprintln!("{} on {}: {error:#}", case.name, target.name);
+                cell.fail(&error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every figure is taken on a fresh mount, mounted after the caches were dropped: nothing that a case did before can
+    /// be cached, and a server that breaks in one case does not fail the next.
+    fn sample(&mut self, case: &Case, target: &Target) -> Result<f64> {
+        self.prepare(case).context("cannot prepare")?;
+        self.lower.drop_caches(&self.stop)?;
+        let source = self.lower.source();
+        let mounted = Mounted::start(target, &source, &self.lower.mount_point(), &self.stop)?;
+        let figure = self.run(case, mounted.root());
+        let down = mounted.end();
+        let figure = figure?;
+        down?;
+        self.verify(case, &source)?;
+        Ok(figure)
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<()> {
+        let source = self.lower.source();
+        match &case.work {
+            Work::Fio(fio) => self.lower.ensure_large_files(fio.jobs, &self.amount),
+            Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
+            Work::Tree(step) => self.prepare_tree(*step, &source),
+        }
+    }
+
+    fn prepare_tree(&mut self, step: TreeStep, source: &Path) -> Result<()> {
+        if self.tree.is_none() {
+            self.tree = Some(Tree::pack(self.lower.work(), &self.amount, &self.stop)?);
+        }
+        let tree = self.tree.as_mut().context("no tree")?;
+        tree.prepare(step, source, &self.amount, &self.stop)
+    }
+
+    fn run(&mut self, case: &Case, root: &Path) -> Result<f64> {
+        match &case.work {
+            Work::Fio(fio) => fio::run(&mut fio::command(fio, root, &self.amount), &self.amount, &self.stop),
+            Work::Meta(meta) => meta::run(meta, root, &self.amount, self.lower.can_drop, &self.stop),
+            Work::Tree(step) => {
+                let tree = self.tree.as_mut().context("no tree")?;
+                tree.run(*step, root, &self.amount, &self.stop)
+            }
+        }
+    }
+
+    fn verify(&self, case: &Case, source: &Path) -> Result<()> {
+        match (&case.work, &self.tree) {
+            (Work::Meta(meta), _) => meta::verify(meta, source, &self.amount),
+            (Work::Tree(step), Some(tree)) => tree.verify(*step, source, &self.amount, &self.stop),
+            (Work::Fio(_) | Work::Tree(_), _) => Ok(()),
+        }
+    }
+}
+
+/// The switch of FUSE over io_uring, put back to what it was.
+struct UringParameter;
+
+impl UringParameter {
+    const PATH: &'static str = "/sys/module/fuse/parameters/enable_uring";
+
+    fn turn_on(targets: &[Target], notes: &mut Vec<String>) -> Option<Self> {
+        let off = || std::fs::read_to_string(Self::PATH).is_ok_and(|text| text.trim() == "N");
+        if !targets.iter().any(Target::wants_uring) || !off() {
+            return None;
+        }
+        match std::fs::write(Self::PATH, "Y") {
+            Ok(()) => {
+                eprintln!("FUSE over io_uring is off on this machine: on for this run ({})", Self::PATH);
+                Some(Self)
+            }
+            Err(error) => {
+                notes.push(format!("FUSE over io_uring is off ({}) and stays off: {error}.", Self::PATH));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for UringParameter {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::write(Self::PATH, "N") {
+            eprintln!("shuntfs-bench: {} stays Y: {error}", Self::PATH);
+        }
+    }
+}

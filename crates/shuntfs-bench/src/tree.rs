@@ -1,0 +1,256 @@
+//! Walks over a whole tree, by the programs that a user would run.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::case::{Amount, TreeStep};
+use crate::process;
+use crate::stop::Stop;
+
+/// The tree's folder, below the folder that the target shows.
+const FOLDER: &str = "tree";
+
+/// Where the files of the tree come from, until there are enough: sources that about every machine has.
+const SOURCES: &[&str] =
+    &["/usr/include", "/usr/lib/python3", "/usr/lib/python3.*", "/usr/share", "/usr/lib"];
+
+/// What `grep` looks for: a word of C and of Python.
+const WORD: &str = "include";
+
+/// A tar of many small files, with what a walk over it must find.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    tar: PathBuf,
+    /// The files alone; folders come on top.
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+    expected: Option<Expected>,
+    /// Whether the lower folder holds the whole tree, unpacked on the bare file system.
+    unpacked: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    entries: usize,
+    lines: u64,
+}
+
+impl Tree {
+    /// Packs the tar into a work folder.
+    pub(crate) fn pack(work: &Path, amount: &Amount, stop: &Stop) -> Result<Self> {
+        let (paths, bytes) = collect(amount.tree_files);
+        if paths.is_empty() {
+            bail!("none of {} has a file to make a tree of", SOURCES.join(", "));
+        }
+        let tar = work.join("tree.tar");
+        let list = work.join("tree.list");
+        let mut names = Vec::new();
+        for path in &paths {
+            names.extend_from_slice(path.as_os_str().as_encoded_bytes());
+            names.push(0);
+        }
+        fs::File::create(&list)?.write_all(&names)?;
+        let mut command = Command::new("tar");
+        command
+            .arg("-cPf")
+            .arg(&tar)
+            .args(["--transform=s,^/,,", "--no-recursion", "--null", "-T"])
+            .arg(&list);
+        process::run_ok(&mut command, amount.limit, stop).context("cannot pack the tree")?;
+        Ok(Self { tar, files: paths.len(), bytes, expected: None, unpacked: false })
+    }
+
+    /// Puts the lower folder into the state that the step starts from.
+    pub(crate) fn prepare(
+        &mut self,
+        step: TreeStep,
+        lower: &Path,
+        amount: &Amount,
+        stop: &Stop,
+    ) -> Result<()> {
+        let folder = lower.join(FOLDER);
+        if step == TreeStep::Untar || !self.unpacked {
+            self.clear(&folder)?;
+        }
+        if step == TreeStep::Untar && self.expected.is_some() {
+            return Ok(());
+        }
+        if !self.unpacked {
+            process::run_ok(&mut self.untar(&folder), amount.limit, stop)?;
+            self.unpacked = true;
+        }
+        if self.expected.is_none() {
+            let entries = walked(&process::run_ok(&mut find(&folder), amount.limit, stop)?.stdout);
+            let lines = matched(&process::run(&mut grep(&folder), amount.limit, stop)?.stdout);
+            self.expected = Some(Expected { entries, lines });
+        }
+        if step == TreeStep::Untar {
+            self.clear(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the step below a folder and returns whole walks a second.
+    pub(crate) fn run(&mut self, step: TreeStep, root: &Path, amount: &Amount, stop: &Stop) -> Result<f64> {
+        let folder = root.join(FOLDER);
+        let mut command = match step {
+            TreeStep::Untar => self.untar(&folder),
+            TreeStep::FindCold | TreeStep::FindWarm => find(&folder),
+            TreeStep::GrepCold => grep(&folder),
+            TreeStep::Remove => remove(&folder),
+        };
+        if matches!(step, TreeStep::Untar | TreeStep::Remove) {
+            self.unpacked = false;
+        }
+        // The program itself shall not be what is read from the disk.
+        let mut warm_up = Command::new(command.get_program());
+        process::run(warm_up.arg("--version"), amount.limit, stop)?;
+        if step == TreeStep::FindWarm {
+            process::run_ok(&mut find(&folder), amount.limit, stop)?;
+        }
+        let ended = if step == TreeStep::GrepCold {
+            // Status 1 only says that some file does not match.
+            process::run(&mut command, amount.limit, stop)?
+        } else {
+            process::run_ok(&mut command, amount.limit, stop)?
+        };
+        self.check_output(step, &ended.stdout)?;
+        Ok(1.0 / ended.elapsed.as_secs_f64())
+    }
+
+    /// Checks on the lower folder that the step did what it was timed for.
+    pub(crate) fn verify(&self, step: TreeStep, lower: &Path, amount: &Amount, stop: &Stop) -> Result<()> {
+        let folder = lower.join(FOLDER);
+        match step {
+            TreeStep::Untar => self.check_output(
+                TreeStep::FindCold,
+                &process::run_ok(&mut find(&folder), amount.limit, stop)?.stdout,
+            ),
+            TreeStep::Remove if folder.exists() => bail!("the tree is still there after it was removed"),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_output(&self, step: TreeStep, stdout: &str) -> Result<()> {
+        let Some(expected) = self.expected else { return Ok(()) };
+        match step {
+            TreeStep::FindCold | TreeStep::FindWarm if walked(stdout) != expected.entries => {
+                bail!("the walk found {} entries, not {}", walked(stdout), expected.entries)
+            }
+            TreeStep::GrepCold if matched(stdout) != expected.lines => {
+                bail!("grep found {} lines, not {}", matched(stdout), expected.lines)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn clear(&mut self, folder: &Path) -> Result<()> {
+        self.unpacked = false;
+        if folder.exists() {
+            fs::remove_dir_all(folder).context("cannot clear the tree")?;
+        }
+        fs::create_dir(folder).context("cannot make the tree's folder")
+    }
+
+    fn untar(&self, folder: &Path) -> Command {
+        let mut command = Command::new("tar");
+        command.arg("-xf").arg(&self.tar).arg("-C").arg(folder);
+        command
+    }
+}
+
+fn find(folder: &Path) -> Command {
+    let mut command = Command::new("find");
+    command.arg(folder).arg("-ls");
+    command
+}
+
+fn grep(folder: &Path) -> Command {
+    let mut command = Command::new("grep");
+    command.args(["-rch", WORD]).arg(folder);
+    command
+}
+
+fn remove(folder: &Path) -> Command {
+    let mut command = Command::new("rm");
+    command.arg("-r").arg(folder);
+    command
+}
+
+fn walked(stdout: &str) -> usize {
+    stdout.lines().count()
+}
+
+fn matched(stdout: &str) -> u64 {
+    stdout.lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum()
+}
+
+/// Chooses regular files in a stable order, with their bytes.
+fn collect(files_max: usize) -> (Vec<PathBuf>, u64) {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    for source in SOURCES {
+        for root in expand(source) {
+            gather(&root, files_max, &mut found, &mut bytes);
+        }
+    }
+    (found, bytes)
+}
+
+/// Expands a trailing `*` in a source's last component.
+fn expand(source: &str) -> Vec<PathBuf> {
+    let Some(pattern) = source.strip_suffix('*') else { return vec![PathBuf::from(source)] };
+    let Some((parent, prefix)) = pattern.rsplit_once('/') else { return Vec::new() };
+    let mut roots: Vec<PathBuf> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect();
+    roots.sort();
+    roots
+}
+
+fn gather(root: &Path, files_max: usize, found: &mut Vec<PathBuf>, bytes: &mut u64) {
+    /// Larger files are not what this walk is about, and make it a test of the disk.
+    const LEN_MAX: u64 = 1 << 20;
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() {
+                folders.push(entry.path());
+            } else if meta.is_file() && meta.len() <= LEN_MAX && fs::File::open(entry.path()).is_ok() {
+                if found.len() >= files_max {
+                    return;
+                }
+                *bytes += meta.len();
+                found.push(entry.path());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_grep_are_added() {
+        assert_eq!(matched("1\n0\n41\n"), 42);
+    }
+
+    #[test]
+    fn the_choice_of_files_is_bounded_and_stable() {
+        let (first, bytes) = collect(20);
+        assert!(first.len() <= 20);
+        assert_eq!((first, bytes), collect(20));
+    }
+}
