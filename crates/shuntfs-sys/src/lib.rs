@@ -12,27 +12,45 @@ pub mod dir;
 pub mod event;
 pub mod handle;
 pub mod identity;
+pub mod ioctl;
+pub mod kernel;
+pub mod limits;
+pub mod locks;
+pub mod mount;
 pub mod names;
 pub mod open;
 pub mod region;
+pub mod signal;
 pub mod spawn;
 pub mod stat;
 pub mod threads;
 pub mod uring;
 pub mod xattr;
 
+mod fusermount;
+mod mountinfo;
 mod proc_fd;
 mod raw;
 mod splice;
 mod statfs;
 
+pub use attrs::{TimeSet, chmod, chown, set_times, truncate};
 pub use caps::Cap;
 pub use device::FuseDevice;
 pub use dir::{DirReader, DirRecord};
-pub use handle::FileHandle;
-pub use identity::{Caller, ThreadIdentity};
+pub use event::EventFd;
+pub use handle::{FileHandle, handle_at, handle_of, open_by_handle};
+pub use identity::{Caller, ThreadIdentity, as_caller, prepare_thread, with_fsetid};
+pub use locks::{FlockOp, HeldLock, LockKind, LockSpec, flock, ofd_lock, ofd_test};
+pub use mount::{MountError, MountInfo, MountOptions, MountRequest, mounts};
+pub use names::{link_to, mkdir_at, mknod_at, readlink_of, rename_at, rmdir_at, symlink_at, unlink_at};
+pub use open::{CWD, open_at, open_folder, open_path_at, open_target, reopen, tmpfile_at};
 pub use rustix::io::Errno as OsError;
-pub use stat::{FsMagic, FsStat, Stat};
+pub use signal::{Signal, SignalFd};
+pub use stat::{
+    Device, FsMagic, FsStat, Stat, Time, decode_dev, encode_dev, filesystem_of, stat_at, stat_of,
+};
+pub use xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 
 /// The result of a system call.
 pub type Result<T> = std::result::Result<T, OsError>;

@@ -51,6 +51,15 @@ pub fn peer_of(socket: &UnixStream) -> Result<Peer> {
     Ok(Peer { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
 }
 
+/// Asks a process to end (SIGTERM).
+///
+/// # Errors
+/// `ESRCH` where it is gone, `EPERM` where it is someone else's, `EINVAL` for what is no process number.
+pub fn terminate(pid: i32) -> Result<()> {
+    let pid = rustix::process::Pid::from_raw(pid).filter(|_| pid > 0).ok_or(rustix::io::Errno::INVAL)?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+}
+
 /// The effective uid of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {

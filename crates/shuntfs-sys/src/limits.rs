@@ -1,0 +1,44 @@
+//! Limits of the process.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// More descriptors than this are not asked for, even where the machine would give them.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+
+/// Raises the limit on open descriptors as far as the process may, and gives what it then is.
+#[must_use]
+pub fn raise_nofile() -> u64 {
+    let held = getrlimit(Resource::Nofile);
+    let hard = held.maximum.unwrap_or(u64::MAX);
+    let wanted = hard.max(DESCRIPTORS_MAX.min(machine_max()));
+    // Beyond the hard limit needs CAP_SYS_RESOURCE; up to it needs nothing.
+    let beyond = Rlimit { current: Some(wanted), maximum: held.maximum.map(|_| wanted) };
+    if setrlimit(Resource::Nofile, beyond).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: held.maximum });
+    }
+    nofile()
+}
+
+/// The limit on open descriptors.
+#[must_use]
+pub fn nofile() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn machine_max() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_limit_never_falls() {
+        let before = nofile();
+        let raised = raise_nofile();
+        assert!(raised >= before);
+        assert_eq!(raised, nofile());
+    }
+}
