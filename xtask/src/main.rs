@@ -1,2 +1,59 @@
-//! Under construction.
-fn main() {}
+//! Every developer's chore in one program: `cargo xtask layers | tidy | test | bench`.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod layers;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  layers                    checks which crate imports which
+  tidy                      checks the house rules that a program can check
+  test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
+                            --quick leaves out the long ones, FILTER runs the tests with it in their name alone
+  bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
+";
+
+fn main() -> Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((chore, rest)) = arguments.split_first() else {
+        eprint!("{USAGE}");
+        return Ok(ExitCode::from(2));
+    };
+    match (chore.as_str(), rest) {
+        ("layers", []) => report("layers", &layers::check(&Workspace::read()?)?),
+        ("tidy", []) => report("tidy", &tidy::check(&Workspace::read()?)?),
+        ("test", _) => test::run(&Workspace::read()?, rest),
+        ("bench", _) => bench::run(&Workspace::read()?, rest),
+        ("help" | "--help" | "-h", _) => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => {
+            eprintln!("xtask: no such chore: {}\n", arguments.join(" "));
+            eprint!("{USAGE}");
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+fn report(chore: &str, faults: &[String]) -> Result<ExitCode> {
+    for fault in faults {
+        println!("{chore}: {fault}");
+    }
+    if faults.is_empty() {
+        println!("{chore}: ok");
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::FAILURE)
+}

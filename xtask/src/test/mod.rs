@@ -1,0 +1,10 @@
+//! `cargo xtask test`: one command that sets up the machine, runs every check and every test, and says what came of it.
+
+mod leftovers;
+mod libtest;
+mod machine;
+mod plan;
+mod run;
+mod tally;
+
+pub(crate) use run::run;

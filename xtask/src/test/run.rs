@@ -1,0 +1,182 @@
+//! The order of things: set-up, checks, builds, tests, and a look at what is left.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::leftovers::Leftovers;
+use super::libtest::Results;
+use super::machine;
+use super::plan::Plan;
+use super::tally::Tally;
+use crate::workspace::{Workspace, cargo};
+use crate::{layers, tidy};
+
+/// The crate of the tests that mount, which take turns.
+const END_TO_END: &str = "shuntfs-tests";
+
+/// One `cargo test` takes no longer; a hung mount must not hold the machine for ever.
+const TEST_LIMIT: Duration = Duration::from_mins(40);
+
+/// How long servers may take to end after the last test.
+const GRACE: Duration = Duration::from_secs(10);
+
+const URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Runs everything that the arguments ask for.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode> {
+    let plan = Plan::parse(arguments)?;
+    let mut runner = Runner {
+        workspace,
+        shunt: workspace.target.join("release/shunt"),
+        tools: None,
+        tally: Tally::default(),
+    };
+    if !plan.quick {
+        machine::set_up();
+        runner.tools = machine::set_up_pjdfstest(workspace);
+    }
+    let uring_before = std::fs::read_to_string(URING).ok();
+    let before = Leftovers::look(&runner.shunt);
+    if plan.filter.is_none() {
+        runner.checks();
+    }
+    runner.tests(&plan)?;
+    runner.leftovers(&before);
+    put_back(uring_before);
+    Ok(runner.tally.print())
+}
+
+struct Runner<'a> {
+    workspace: &'a Workspace,
+    /// The program under test.
+    shunt: PathBuf,
+    /// A folder with programs that we installed for the tests.
+    tools: Option<PathBuf>,
+    tally: Tally,
+}
+
+impl Runner<'_> {
+    fn checks(&mut self) {
+        self.rules("layers", layers::check);
+        self.rules("tidy", tidy::check);
+        self.cargo("format", &["fmt", "--all", "--", "--check"]);
+        self.cargo("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        self.cargo(
+            "documentation",
+            &["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"],
+        );
+    }
+
+    fn tests(&mut self, plan: &Plan) -> Result<()> {
+        self.cargo("release build", &["build", "--quiet", "--release", "-p", "shunt"]);
+        let others = ["test", "--workspace", "--no-fail-fast", "--exclude", END_TO_END];
+        self.cargo_test("tests of each crate", &others, plan, None)?;
+        if !plan.quick && self.workspace.packages.iter().any(|package| package.name == END_TO_END) {
+            let end_to_end = ["test", "--no-fail-fast", "-p", END_TO_END];
+            self.cargo_test("end-to-end tests", &end_to_end, plan, Some("--test-threads=2"))?;
+        }
+        Ok(())
+    }
+
+    fn rules(&mut self, name: &str, check: fn(&Workspace) -> Result<Vec<String>>) {
+        let started = announce(name);
+        let faults = check(self.workspace).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        for fault in &faults {
+            println!("{name}: {fault}");
+        }
+        self.tally.check(name, faults.is_empty(), started.elapsed());
+    }
+
+    fn cargo(&mut self, name: &str, arguments: &[&str]) {
+        let started = announce(name);
+        let mut command = cargo();
+        command.args(arguments).current_dir(&self.workspace.root);
+        if name == "documentation" {
+            command.env("RUSTDOCFLAGS", "-D warnings");
+        }
+        let ok = command.status().is_ok_and(|status| status.success());
+        self.tally.check(name, ok, started.elapsed());
+    }
+
+    /// Runs `cargo test`, shows what it prints, and counts.
+    fn cargo_test(
+        &mut self,
+        name: &str,
+        arguments: &[&str],
+        plan: &Plan,
+        threads: Option<&str>,
+    ) -> Result<()> {
+        let started = announce(name);
+        let mut command = limited();
+        command.args(arguments).current_dir(&self.workspace.root).stdin(Stdio::null()).stdout(Stdio::piped());
+        // The output of tests that pass has the reasons of those that were skipped.
+        command.arg("--").arg("--show-output").args(threads).args(&plan.filter);
+        command.env("SHUNT_BIN", &self.shunt).env("PATH", self.path()?);
+        let mut child = command.spawn().context("cannot start cargo test")?;
+        let mut results = Results::default();
+        for line in BufReader::new(child.stdout.take().context("no output")?).split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            results.line(&line);
+        }
+        let status = child.wait()?;
+        if status.code() == Some(124) {
+            println!("{name}: took longer than {} minutes and was ended", TEST_LIMIT.as_secs() / 60);
+        }
+        self.tally.tests(name, results, status.success(), started.elapsed());
+        Ok(())
+    }
+
+    /// The tests find sbin, PostgreSQL and what we installed without asking the user's shell.
+    fn path(&self) -> Result<OsString> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let known = machine::folders();
+        let folders = self.tools.clone().into_iter().chain(std::env::split_paths(&path)).chain(known);
+        std::env::join_paths(folders).context("PATH")
+    }
+
+    fn leftovers(&mut self, before: &Leftovers) {
+        let started = announce("nothing left behind");
+        let mut left = Leftovers::look(&self.shunt).since(before);
+        while !left.is_empty() && started.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(200));
+            left = Leftovers::look(&self.shunt).since(before);
+        }
+        for thing in &left {
+            println!("left behind: {thing}");
+        }
+        self.tally.check("nothing left behind", left.is_empty(), started.elapsed());
+    }
+}
+
+fn announce(name: &str) -> Instant {
+    println!("\n== {name}");
+    Instant::now()
+}
+
+/// Makes a cargo command with a time limit. With a terminal, Ctrl-C must reach the tests as it does without the limit.
+fn limited() -> Command {
+    let mut command = Command::new("timeout");
+    if std::io::stdin().is_terminal() {
+        command.arg("--foreground");
+    }
+    command.args(["--kill-after", "30"]).arg(TEST_LIMIT.as_secs().to_string());
+    command.arg(cargo().get_program());
+    command
+}
+
+/// The tests turn FUSE over io_uring on; a machine that had it off has it off again.
+fn put_back(before: Option<String>) {
+    let now = std::fs::read_to_string(URING).ok();
+    let Some(value) = before.filter(|before| Some(before) != now.as_ref()) else { return };
+    match std::fs::write(Path::new(URING), value.trim()) {
+        Ok(()) => println!("{URING} is {} again", value.trim()),
+        Err(error) => println!("{URING} could not be put back to {}: {error}", value.trim()),
+    }
+}

@@ -1,0 +1,13 @@
+//! The house rules that a program can check. Each rule is a file with its failing samples as tests.
+
+mod dependencies;
+mod links;
+mod modules;
+mod outline;
+mod scan;
+mod size;
+mod source;
+mod unsafety;
+mod words;
+
+pub(crate) use scan::check;
