@@ -53,7 +53,10 @@ pub(crate) fn base(folder: &Path) -> Command {
 /// # Errors
 /// When fio fails, exceeds its time limit, or says nothing that can be read.
 pub(crate) fn run(command: &mut Command, amount: &Amount, stop: &Stop) -> Result<f64> {
-    let ended = process::run_ok(command, amount.limit, stop)?;
+    let ended = process::run(command, amount.limit, stop)?;
+    if !ended.status.success() {
+        bail!("fio ended with {}: {}", ended.status, complaint(&ended.stdout, &ended.stderr));
+    }
     operations(&ended.stdout)
 }
 
@@ -72,6 +75,12 @@ struct Job {
 #[derive(Deserialize)]
 struct Direction {
     iops: f64,
+}
+
+/// fio complains on either stream, in lines that begin with its name, around its JSON.
+fn complaint(stdout: &str, stderr: &str) -> String {
+    let lines = stderr.lines().chain(stdout.lines()).filter(|line| line.starts_with("fio:"));
+    process::last_lines(&lines.collect::<Vec<_>>().join("\n"), stderr)
 }
 
 fn operations(output: &str) -> Result<f64> {

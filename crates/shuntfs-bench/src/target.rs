@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::goal::Role;
+use crate::machine;
 use crate::options::Options;
 use crate::process;
 
@@ -148,14 +149,33 @@ fn peers() -> Vec<Target> {
             &["passthrough_hp", "--foreground", "--nopassthrough", "-o", "io_uring", "{SRC}", "{MNT}"],
         ),
         ("passthrough_hp-passthrough", &["passthrough_hp", "--foreground", "{SRC}", "{MNT}"]),
-        (
-            "mergerfs",
-            &["mergerfs", "-f", "-o", "cache.files=partial,dropcacheonclose=false", "{SRC}", "{MNT}"],
-        ),
+        ("mergerfs", &["mergerfs", "-f", "-o", mergerfs_options(), "{SRC}", "{MNT}"]),
         ("bindfs", &["bindfs", "-f", "{SRC}", "{MNT}"]),
     ];
     let found = known.iter().filter(|(_, words)| process::on_path(words[0]));
     found.map(|(name, words)| Target::server(name, words, None)).collect()
+}
+
+/// Without its reserve, which is larger than our whole file system, and with passthrough where it has that.
+fn mergerfs_options() -> &'static str {
+    /// The first release with passthrough.
+    const PASSTHROUGH_SINCE: (u32, u32) = (2, 41);
+    if !process::on_path("mergerfs") {
+        return "";
+    }
+    match two_numbers(&machine::version("mergerfs")) {
+        Some(version) if version >= PASSTHROUGH_SINCE => {
+            "minfreespace=0,cache.files=auto-full,passthrough.io=rw"
+        }
+        _ => "minfreespace=0,cache.files=auto-full",
+    }
+}
+
+/// Reads the first two numbers of a version.
+fn two_numbers(text: &str) -> Option<(u32, u32)> {
+    let digits = text.find(|letter: char| letter.is_ascii_digit())?;
+    let mut parts = text[digits..].split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 fn shunt(said: Option<&Path>) -> Option<PathBuf> {
@@ -182,6 +202,13 @@ mod tests {
         assert!(Target::parse("x=bindfs {SRC}").is_err());
         let target = Target::parse("x=bindfs -f {SRC} {MNT}").unwrap();
         assert_eq!(target.about(), "bindfs -f {SRC} {MNT}");
+    }
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert_eq!(two_numbers("mergerfs version: 2.33.5"), Some((2, 33)));
+        assert!(two_numbers("mergerfs v2.41.0") > Some((2, 5)));
+        assert_eq!(two_numbers("none"), None);
     }
 
     #[test]
