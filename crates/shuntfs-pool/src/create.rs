@@ -1,0 +1,171 @@
+//! Making files, folders, links, and everything else that has an inode, as the caller.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use shuntfs::{Entry, Errno, LookupCount, LowerFile, NodeId, OpenFlags, Opened, Result};
+use shuntfs_sys::{link_to, mkdir_at, mknod_at, open_at, reopen, stat_of, symlink_at, tmpfile_at};
+
+use crate::error::errno;
+use crate::file::{self, PoolFile};
+use crate::find;
+use crate::mode;
+use crate::name_buf::NameBuf;
+use crate::node::{Marks, Node};
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// What a creation is to look like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Type and permission bits, before the umask.
+    pub(crate) mode: u32,
+    /// The caller's umask, which a default ACL overrules.
+    pub(crate) umask: u32,
+}
+
+/// CREATE.
+pub(crate) fn create(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    made: Made,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
+    shared.check_writable()?;
+    let (folder, dir) = shared.folder(parent)?;
+    let open = || {
+        // Read-only, so that the descriptor can be registered and holds no right to write.
+        let flags = mode::O_CREAT | mode::O_EXCL | mode::O_RDONLY;
+        who.create(made.mode, made.umask, || open_at(&dir, name.as_c_str(), flags, made.mode))
+    };
+    let fd = match shared.opening(open) {
+        Ok(fd) => fd,
+        Err(Errno::EXIST) if flags.0 & mode::O_EXCL == 0 => {
+            return open_existing(shared, who, &folder, &dir, name, flags);
+        }
+        Err(error) => return Err(error),
+    };
+    let found = find::made(shared, &folder, fd)?;
+    let (node, stat) = find::obtain(shared, found);
+    find::is_new(shared, &node);
+    let file = PoolFile::new(Arc::clone(&node), flags);
+    Ok((shared.entry(&node, &stat), file::answer(shared, file)))
+}
+
+/// CREATE of a name that is there already, because the kernel did not know.
+fn open_existing(
+    shared: &Shared,
+    who: Who,
+    folder: &Node,
+    dir: &LowerFile,
+    name: &NameBuf,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
+    let found = find::find(shared, folder, dir, name.as_c_str())?;
+    let (node, stat) = find::obtain(shared, found);
+    let opened = file::open(shared, who, node.id, flags).and_then(|opened| {
+        let cut = flags.0 & mode::O_TRUNC != 0;
+        let stat = if cut { stat_of(shared.descriptor(&node)?).map_err(errno)? } else { stat };
+        Ok((shared.entry(&node, &stat), opened))
+    });
+    if opened.is_err() {
+        shared.forget(node.id, LookupCount(1));
+    }
+    opened
+}
+
+/// TMPFILE.
+pub(crate) fn tmpfile(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    made: Made,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
+    shared.check_writable()?;
+    let (folder, dir) = shared.folder(parent)?;
+    let lower_flags = mode::O_RDWR | flags.0 & mode::O_EXCL;
+    let open = || who.create(made.mode, made.umask, || tmpfile_at(&dir, lower_flags, made.mode));
+    let writable = shared.opening(open)?;
+    let hold = shared.opening(|| reopen(&writable, mode::O_PATH))?;
+    let (node, stat) = find::obtain(shared, find::made(shared, &folder, hold)?);
+    // It has no name, so nothing but a descriptor keeps it; `writable` does until here.
+    let held = file::hold(shared, &node);
+    drop(writable);
+    if let Err(error) = held {
+        shared.forget(node.id, LookupCount(1));
+        return Err(error);
+    }
+    find::is_new(shared, &node);
+    let file = PoolFile::new(Arc::clone(&node), flags);
+    Ok((shared.entry(&node, &stat), file::answer(shared, file)))
+}
+
+/// MKNOD.
+pub(crate) fn mknod(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    made: Made,
+    rdev: u32,
+) -> Result<Entry> {
+    make(shared, parent, name, |dir, name| {
+        who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
+    })
+}
+
+/// MKDIR.
+pub(crate) fn mkdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, made: Made) -> Result<Entry> {
+    make(shared, parent, name, |dir, name| {
+        who.create(made.mode, made.umask, || mkdir_at(dir, name, made.mode))
+    })
+}
+
+/// SYMLINK.
+pub(crate) fn symlink(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    target: &CStr,
+) -> Result<Entry> {
+    make(shared, parent, name, |dir, name| who.create(0, 0, || symlink_at(target, dir, name)))
+}
+
+/// Makes a name and tells what it means.
+fn make(
+    shared: &Shared,
+    parent: NodeId,
+    name: &NameBuf,
+    make: impl FnOnce(&LowerFile, &CStr) -> shuntfs_sys::Result<()>,
+) -> Result<Entry> {
+    shared.check_writable()?;
+    let (folder, dir) = shared.folder(parent)?;
+    make(&dir, name.as_c_str()).map_err(errno)?;
+    let (node, stat) = find::obtain(shared, find::find(shared, &folder, &dir, name.as_c_str())?);
+    find::is_new(shared, &node);
+    Ok(shared.entry(&node, &stat))
+}
+
+/// LINK.
+pub(crate) fn link(shared: &Shared, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    shared.check_writable()?;
+    let node = shared.node(id)?;
+    let (folder, dir) = shared.folder(parent)?;
+    if folder.identity.mount != node.identity.mount {
+        return Err(Errno::XDEV);
+    }
+    let descriptor = shared.descriptor(&node)?;
+    link_to(&descriptor, &dir, name.as_c_str()).map_err(errno)?;
+    // It has a name again, so its handle can be opened.
+    node.unmark(Marks::UNLINKED);
+    shared.unpin(&node);
+    let stat = stat_of(&descriptor).map_err(errno)?;
+    // The kernel holds the node while it asks for a link to it, so this finds the same one.
+    let (same, _) =
+        shared.table.obtain(node.identity.clone(), |id, identity| Node::new(id, identity, stat.mode));
+    Ok(shared.entry(&same, &stat))
+}

@@ -1,0 +1,259 @@
+//! Open folders and their listings.
+//!
+//! Cookies are the lower file system's own, so that they stay good under concurrent change exactly as far as
+//! they do below. A record that found no room is left where it is: the next call goes on with it, or seeks.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs::{DirSink, Entry, Errno, LookupCount, LowerFile, Name, NodeId, Result};
+use shuntfs_sys::dir::{DirReader, DirRecord};
+use shuntfs_sys::open::reopen;
+use shuntfs_sys::stat::{Device, stat_of};
+
+use crate::error::errno;
+use crate::find;
+use crate::mode;
+use crate::mounts::shown_ino;
+use crate::node::Node;
+use crate::shared::Shared;
+
+/// The pool's side of one open folder. It is opened below when it is first listed: a listing that the kernel
+/// has cached costs nothing.
+#[derive(Debug)]
+pub struct PoolDir {
+    pub(crate) listing: Arc<Listing>,
+}
+
+/// A folder and how far its listing is.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    node: Arc<Node>,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    reader: DirReader,
+    /// The device that the folder is on, for the numbers of records without attributes.
+    device: Device,
+    ino: u64,
+}
+
+/// OPENDIR.
+pub(crate) fn open(shared: &Shared, id: NodeId) -> Result<PoolDir> {
+    let node = shared.node(id)?;
+    if !node.is_dir() {
+        return Err(Errno::NOTDIR);
+    }
+    Ok(PoolDir { listing: Arc::new(Listing { node, state: Mutex::new(None) }) })
+}
+
+impl State {
+    fn open(shared: &Shared, node: &Arc<Node>) -> Result<Self> {
+        let descriptor = shared.descriptor(node)?;
+        let stat = stat_of(&descriptor).map_err(errno)?;
+        let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
+        Ok(Self { reader: DirReader::new(fd), device: stat.dev, ino: stat.ino })
+    }
+}
+
+/// A descriptor that syncs and answers ioctls.
+pub(crate) fn readable(shared: &Shared, dir: &PoolDir) -> Result<Arc<LowerFile>> {
+    shared.open_node(&dir.listing.node, mode::O_RDONLY | mode::O_DIRECTORY)
+}
+
+/// Where records go: into the reply itself, or into memory where the reply cannot leave its queue.
+pub(crate) trait Records {
+    /// Whether records carry entries.
+    fn wants_entries(&self) -> bool;
+    /// Whether a record with a name this long finds room.
+    fn fits(&self, name_len: usize) -> bool;
+    /// Adds a record without an entry.
+    fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool;
+    /// Adds a record with an entry.
+    fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool;
+}
+
+impl Records for DirSink<'_> {
+    fn wants_entries(&self) -> bool {
+        DirSink::wants_entries(self)
+    }
+
+    fn fits(&self, name_len: usize) -> bool {
+        DirSink::fits(self, name_len)
+    }
+
+    fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool {
+        DirSink::push(self, ino, cookie, kind, name.to_bytes())
+    }
+
+    fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool {
+        Name::new(name).is_some_and(|name| DirSink::push_entry(self, entry, cookie, name))
+    }
+}
+
+/// Records in memory, as many as will fit into the reply.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    plus: bool,
+    room: usize,
+    records: Vec<Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    name: CString,
+    cookie: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Plain { ino: u64, kind: u8 },
+    Entry(Entry),
+}
+
+impl Collected {
+    /// Room for what fits into `sink`.
+    pub(crate) fn for_sink(sink: &DirSink<'_>) -> Self {
+        Self { plus: sink.wants_entries(), room: sink.capacity(), records: Vec::new() }
+    }
+
+    fn size(&self, name_len: usize) -> usize {
+        const DIRENT: usize = 24;
+        const ENTRY: usize = 128;
+        (DIRENT + name_len + if self.plus { ENTRY } else { 0 }).next_multiple_of(8)
+    }
+
+    fn add(&mut self, name: &CStr, cookie: u64, what: What) -> bool {
+        let size = self.size(name.to_bytes().len());
+        if size > self.room {
+            return false;
+        }
+        self.room -= size;
+        self.records.push(Record { name: name.to_owned(), cookie, what });
+        true
+    }
+
+    /// Hands the records to the reply; what finds no room after all is not counted as looked up.
+    pub(crate) fn hand_to(self, shared: &Shared, sink: &mut DirSink<'_>) {
+        for Record { name, cookie, what } in self.records {
+            match what {
+                What::Plain { ino, kind } => {
+                    Records::push(sink, ino, cookie, kind, &name);
+                }
+                What::Entry(entry) => {
+                    if !Records::push_entry(sink, &entry, cookie, &name)
+                        && let Some(id) = entry.node
+                    {
+                        shared.forget(id, LookupCount(1));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Records for Collected {
+    fn wants_entries(&self) -> bool {
+        self.plus
+    }
+
+    fn fits(&self, name_len: usize) -> bool {
+        self.size(name_len) <= self.room
+    }
+
+    fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool {
+        self.add(name, cookie, What::Plain { ino, kind })
+    }
+
+    fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool {
+        self.add(name, cookie, What::Entry(*entry))
+    }
+}
+
+/// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
+pub(crate) fn list(shared: &Shared, dir: &Listing, cookie: u64, out: &mut impl Records) -> Result<()> {
+    let mut held = dir.state.lock();
+    let State { reader, device, ino } = match &mut *held {
+        Some(state) => {
+            state.reader.seek(cookie).map_err(errno)?;
+            state
+        }
+        none => {
+            let state = none.insert(State::open(shared, &dir.node)?);
+            if cookie != 0 {
+                state.reader.seek(cookie).map_err(errno)?;
+            }
+            state
+        }
+    };
+    let place = Place {
+        shared,
+        dir: &dir.node,
+        descriptor: shared.descriptor(&dir.node)?,
+        device: *device,
+        ino: *ino,
+    };
+    let mut count = 0_usize;
+    loop {
+        let step = match reader.peek() {
+            Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(()),
+            Ok(Some(record)) => {
+                place.add(&record, out);
+                count += 1;
+                reader.advance()
+            }
+            Ok(None) => match reader.fill() {
+                Ok(true) => Ok(()),
+                Ok(false) => return Ok(()),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        match step {
+            // What is listed already is answered; the error comes back at the next call.
+            Err(_) if count > 0 => return Ok(()),
+            step => step.map_err(errno)?,
+        }
+    }
+}
+
+struct Place<'l> {
+    shared: &'l Shared,
+    dir: &'l Arc<Node>,
+    descriptor: Arc<LowerFile>,
+    device: Device,
+    ino: u64,
+}
+
+impl Place<'_> {
+    fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
+        let &DirRecord { ino, next, kind, name } = record;
+        let shown = |ino| shown_ino(ino, self.device, self.shared.device());
+        if name == c"." || (name == c".." && self.dir.id == NodeId::ROOT) {
+            out.push(shown(self.ino), next, kind, name);
+            return;
+        }
+        if name == c".." || !out.wants_entries() {
+            out.push(shown(ino), next, kind, name);
+            return;
+        }
+        match find::find(self.shared, self.dir, &self.descriptor, name) {
+            Ok(found) => {
+                let (node, stat) = find::obtain(self.shared, found);
+                if !out.push_entry(&self.shared.entry(&node, &stat), next, name) {
+                    self.shared.forget(node.id, LookupCount(1));
+                }
+            }
+            // The name went away since the batch was read.
+            Err(Errno::NOENT) => {}
+            // It is there, but cannot be told about: whoever asks for it gets the error.
+            Err(_) => {
+                out.push(shown(ino), next, kind, name);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! An open file: opening costs no lower call, and the lower file is opened when an operation needs it.
+//!
+//! An unlinked inode that nobody holds below is gone, and a lazy open holds nothing. So whoever removes a name
+//! looks for open files of its node and pins a descriptor first, and whoever opens looks whether a name was
+//! removed. Each sets its own mark before it looks at the other's, so at least one of them sees the other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use shuntfs::{
+    Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, NodeId, OpenFlags, Opened, Result,
+};
+
+use crate::error::errno;
+use crate::mode;
+use crate::node::{Marks, Node};
+use crate::options::FlowWish;
+use crate::shared::{KEPT_FLAGS, Shared};
+use crate::who::{Who, keeping_set_ids};
+
+/// The pool's side of one open file.
+#[derive(Debug)]
+pub struct PoolFile {
+    pub(crate) node: Arc<Node>,
+    flags: u32,
+    /// Open as the caller's open asks, or wider.
+    mover: OnceLock<Arc<LowerFile>>,
+    /// Open for reading, for what needs a real descriptor but no right to write, which would keep the file from
+    /// being executed.
+    reader: OnceLock<Arc<LowerFile>>,
+    /// Whose POSIX and OFD locks went through this file.
+    pub(crate) lock_owners: Mutex<Vec<LockOwner>>,
+    pub(crate) has_flock: AtomicBool,
+}
+
+impl PoolFile {
+    /// Counts the open.
+    pub(crate) fn new(node: Arc<Node>, flags: OpenFlags) -> Self {
+        node.opened(is_mappable(flags.0));
+        Self {
+            node,
+            flags: flags.0,
+            mover: OnceLock::new(),
+            reader: OnceLock::new(),
+            lock_owners: Mutex::default(),
+            has_flock: AtomicBool::new(false),
+        }
+    }
+
+    /// The lower file that this open's bytes go through.
+    pub(crate) fn mover(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
+        if let Some(file) = self.mover.get() {
+            return Ok(Arc::clone(file));
+        }
+        let file = open_to_move(shared, &self.node, self.flags)?;
+        Ok(Arc::clone(self.mover.get_or_init(|| file)))
+    }
+
+    /// The mover where it is open and may write.
+    pub(crate) fn open_writer(&self) -> Option<Arc<LowerFile>> {
+        let may_write = self.flags & mode::O_ACCMODE != mode::O_RDONLY;
+        self.mover.get().filter(|_| may_write).cloned()
+    }
+
+    /// A lower file that can be read, or at least synced and asked.
+    pub(crate) fn reader(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
+        if let Some(file) = self.reader.get() {
+            return Ok(Arc::clone(file));
+        }
+        let file = match shared.open_node(&self.node, mode::O_RDONLY | mode::O_NONBLOCK) {
+            // A server that is no superuser may have only what the caller has.
+            Err(Errno::ACCES | Errno::PERM) => self.mover(shared)?,
+            outcome => outcome?,
+        };
+        Ok(Arc::clone(self.reader.get_or_init(|| file)))
+    }
+}
+
+impl Drop for PoolFile {
+    fn drop(&mut self) {
+        self.node.closed(is_mappable(self.flags));
+    }
+}
+
+/// A shared mapping that stores needs both rights when it is made.
+fn is_mappable(flags: u32) -> bool {
+    flags & mode::O_ACCMODE == mode::O_RDWR
+}
+
+/// Opens a lower file for moving bytes. Offsets come with each WRITE, so never `O_APPEND`, which would overrule
+/// them; and wide enough to read, because the kernel may ask for the rest of a page that is written in part.
+fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
+    let access = flags & mode::O_ACCMODE;
+    let kept = flags & KEPT_FLAGS;
+    let noatime = flags & mode::O_NOATIME;
+    let wide = if access == mode::O_WRONLY { mode::O_RDWR } else { access.min(mode::O_RDWR) };
+    let append = flags & mode::O_APPEND;
+    let tries = [
+        wide | kept | noatime,
+        wide | kept,
+        access.min(mode::O_RDWR) | kept,
+        // An append-only inode is opened in no other way, and there every write goes to the end anyway.
+        access.min(mode::O_RDWR) | kept | append,
+    ];
+    let mut refused = Errno::ACCES;
+    let mut last = None;
+    for flags in tries {
+        if last == Some(flags) {
+            continue;
+        }
+        last = Some(flags);
+        match shared.open_node(node, flags) {
+            Err(error @ (Errno::ACCES | Errno::PERM)) => refused = error,
+            outcome => return outcome,
+        }
+    }
+    Err(refused)
+}
+
+/// OPEN.
+pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
+    let node = shared.node(id)?;
+    if flags.0 & mode::O_ACCMODE != mode::O_RDONLY || flags.0 & mode::O_TRUNC != 0 {
+        shared.check_writable()?;
+    }
+    if node.is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    let file = PoolFile::new(node, flags);
+    if file.node.has(Marks::UNLINKED) {
+        hold(shared, &file.node)?;
+    }
+    if flags.0 & mode::O_TRUNC != 0 {
+        cut(shared, who, &file.node)?;
+    }
+    Ok(answer(shared, file))
+}
+
+/// Cuts a file at its open. The descriptor goes at once: held, it would keep the file from being executed.
+fn cut(shared: &Shared, who: Who, node: &Arc<Node>) -> Result<()> {
+    let descriptor = shared.descriptor(node)?;
+    let keep = who.keeps_set_ids() && node.has_privileges();
+    let flags = mode::O_WRONLY | mode::O_TRUNC | mode::O_NONBLOCK;
+    let cut = || keeping_set_ids(keep, || shuntfs_sys::reopen(&descriptor, flags));
+    shared.opening(cut).map(drop)
+}
+
+/// The answer to an open.
+pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
+    let delegation = match shared.options.flow {
+        FlowWish::Passthrough if file.node.is_file() => Delegation::Passthrough(Backing::OfNode),
+        FlowWish::Passthrough | FlowWish::Relay => Delegation::Splice(Backing::OfNode),
+        FlowWish::Served => Delegation::Served,
+    };
+    let cache = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
+    Opened { file, delegation, cache, flush: shared.locks_below() }
+}
+
+/// Keeps a node's inode from vanishing with its last name.
+pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
+    if node.has(Marks::PINNED) {
+        return Ok(());
+    }
+    let descriptor = shared.descriptor(node)?;
+    node.pin(descriptor);
+    Ok(())
+}
+
+/// The lower file of a delegation.
+pub(crate) fn lower_file(shared: &Shared, file: &PoolFile, access: Access) -> Result<Arc<LowerFile>> {
+    match access {
+        // The node's own descriptor holds no right to write, so that the file can be executed.
+        Access::Register => shared.descriptor(&file.node),
+        _ => file.mover(shared),
+    }
+}
+
+/// RELEASE.
+pub(crate) fn release(shared: &Shared, file: Arc<PoolFile>) {
+    if file.has_flock.load(Ordering::Relaxed)
+        && let Ok(lower) = file.reader(shared)
+        && let Err(error) = shuntfs_sys::flock(&lower, shuntfs_sys::FlockOp::Unlock, false)
+    {
+        // The lock goes with the descriptor in any case.
+        tracing::debug!(error = ?errno(error), "unlocking at the last close");
+    }
+    let owners = std::mem::take(&mut *file.lock_owners.lock());
+    shared.locks.drop_owners(file.node.id, &owners);
+    drop(file);
+}

@@ -1,0 +1,143 @@
+//! From a name to a node, in two lower system calls.
+//!
+//! `name_to_handle_at` says which inode it is and on which mount, `statx` what it is like. Between the two calls
+//! the name may come to mean something else; then the inode number in the handle differs from the one in the
+//! attributes, and both are asked again through one descriptor. (An inode number that was freed and given out
+//! again between the calls passes: the node then has the handle of the freed inode, the next operation on it
+//! gets ESTALE, and the kernel looks the name up anew.)
+
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use shuntfs::{Entry, Errno, LowerFile, NodeId, Result};
+use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
+
+use crate::error::errno;
+use crate::mounts::Mount;
+use crate::name_buf::NameBuf;
+use crate::node::{Identity, Marks, Node};
+use crate::shared::Shared;
+
+/// What a name means now.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) stat: Stat,
+    mount: u32,
+    handle: Option<FileHandle>,
+    fd: Option<OwnedFd>,
+}
+
+/// LOOKUP.
+pub(crate) fn lookup(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    let (parent, dir) = shared.folder(parent)?;
+    match find(shared, &parent, &dir, name.as_c_str()) {
+        Ok(found) => {
+            let (node, stat) = obtain(shared, found);
+            Ok(shared.entry(&node, &stat))
+        }
+        Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds out what `name` in the folder means.
+pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
+    let mount = shared.mounts.at(parent.identity.mount);
+    if mount.has_handles()
+        && let Some(found) = find_by_handle(&mount, dir, name)?
+    {
+        return Ok(found);
+    }
+    let fd = shared.opening(|| open_path_at(dir, name))?;
+    found_by_descriptor(shared, fd)
+}
+
+/// `None` where the quick way does not tell for sure.
+fn find_by_handle(mount: &Mount, dir: &LowerFile, name: &CStr) -> Result<Option<Found>> {
+    let (handle, mount_id) = match handle_at(dir, name) {
+        Ok(found) => found,
+        Err(error @ (OsError::NOENT | OsError::NAMETOOLONG | OsError::NOTDIR | OsError::STALE)) => {
+            return Err(errno(error));
+        }
+        Err(_) => return Ok(None),
+    };
+    if u64::try_from(mount_id) != Ok(mount.id) {
+        return Ok(None);
+    }
+    let Some(ino) = handle.inode(mount.magic) else { return Ok(None) };
+    let stat = stat_at(dir, name).map_err(errno)?;
+    let same = stat.ino == ino && stat.mnt_id.is_none_or(|id| id == mount.id);
+    Ok(same.then_some(Found { stat, mount: mount.index, handle: Some(handle), fd: None }))
+}
+
+/// What an `O_PATH` descriptor holds.
+fn found_by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
+    // The handle comes first, because it tells the mount without asking the file system there, which may be the
+    // one that this process serves.
+    let (handle, noted) = match handle_of(&fd) {
+        Ok((handle, id)) => {
+            let id = u64::try_from(id).map_err(|_| Errno::IO)?;
+            (Some(handle), Some(shared.mounts.find_or_note(id, &fd)?))
+        }
+        Err(_) => (None, None),
+    };
+    let stat = stat_of(&fd).map_err(errno)?;
+    let mount = match noted {
+        Some(mount) => mount,
+        None => shared.mounts.find_or_note(stat.mnt_id.unwrap_or(shared.mounts.at(0).id), &fd)?,
+    };
+    shared.heed(&mount);
+    let handle = handle.filter(|_| mount.has_handles());
+    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
+}
+
+/// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
+pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found> {
+    let stat = stat_of(&fd).map_err(errno)?;
+    let mount = shared.mounts.at(parent.identity.mount);
+    let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
+    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
+}
+
+/// The node of what was found, with its lookup count raised, and its attributes.
+pub(crate) fn obtain(shared: &Shared, found: Found) -> (Arc<Node>, Stat) {
+    let Found { stat, mount, handle, fd } = found;
+    let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
+    let by_handle = handle.is_some();
+    let identity = Identity::new(&stat, mount, handle);
+    let (node, _) = shared.table.obtain(identity, |id, identity| {
+        let node = Node::new(id, identity, stat.mode);
+        if !by_handle && let Some(fd) = fd.take() {
+            // Without a handle this descriptor is the only way to the inode, and what keeps its number its own.
+            node.pin(fd);
+        }
+        node
+    });
+    if by_handle && let Some(fd) = fd {
+        drop(shared.adopt(&node, fd));
+    }
+    (node, stat)
+}
+
+/// The node that a name means, where the kernel knows it: one lower call where handles tell inode numbers.
+/// Nothing is counted as a lookup.
+pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Option<Arc<Node>> {
+    let mount = shared.mounts.at(parent.identity.mount);
+    if mount.has_handles()
+        && let Ok((handle, id)) = handle_at(dir, name)
+        && u64::try_from(id) == Ok(mount.id)
+        && let Some(ino) = handle.inode(mount.magic)
+    {
+        return shared.table.peek(&Identity::of_handle(ino, mount.index, handle));
+    }
+    let found = find(shared, parent, dir, name).ok()?;
+    shared.table.peek(&Identity::new(&found.stat, found.mount, found.handle))
+}
+
+/// Notes that a node was made through this mount.
+pub(crate) fn is_new(shared: &Shared, node: &Node) {
+    if shared.is_ours_alone() {
+        node.mark(Marks::NO_CAPABILITY);
+    }
+}

@@ -1,0 +1,45 @@
+//! What the pool wants of the kernel.
+
+use shuntfs::{Filesystem, InitError, Offered, OpSet, Wanted};
+use shuntfs_sys::OsError;
+use shuntfs_sys::xattr::get_xattr;
+
+use crate::options::FlowWish;
+use crate::pool::Pool;
+use crate::shared::Shared;
+
+/// The first protocol whose requests say what is stripped (`HANDLE_KILLPRIV_V2`, Linux 5.11).
+const MINOR_NEEDED: u32 = 33;
+
+/// INIT.
+pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitError> {
+    if offered.minor < MINOR_NEEDED {
+        return Err(InitError::ProtocolTooOld { minor: offered.minor, needed: MINOR_NEEDED });
+    }
+    let mut wanted = Wanted::default();
+    wanted.ops = Pool::OPS;
+    if !shared.locks_below() {
+        // The kernel keeps locks, and nothing is left that a close would have to tell.
+        wanted.ops.remove(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS | OpSet::FLUSH);
+    }
+    wanted.passthrough = shared.options.flow == FlowWish::Passthrough;
+    wanted.stack_depth = if shared.is_stacked() { 2 } else { 1 };
+    wanted.posix_acl = has_acls(shared);
+    wanted.kill_priv = true;
+    wanted.cache_symlinks = shared.is_ours_alone();
+    // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
+    wanted.auto_inval_data = !shared.is_ours_alone();
+    wanted.dont_mask = true;
+    wanted.atomic_trunc = true;
+    wanted.supp_group = true;
+    Ok(wanted)
+}
+
+/// Whether the lower file system has POSIX ACLs: then the kernel must enforce them, else it must not ask.
+fn has_acls(shared: &Shared) -> bool {
+    let Some(root) = shared.root.descriptor() else { return false };
+    match get_xattr(&root, c"system.posix_acl_access", &mut []) {
+        Ok(_) | Err(OsError::NODATA) => true,
+        Err(_) => false,
+    }
+}

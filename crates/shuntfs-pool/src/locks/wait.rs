@@ -1,0 +1,280 @@
+//! Waiting for lower locks: one thread for all who wait, however many.
+//!
+//! The kernel offers no way to be told when a lock is free but to sleep in the call, which takes a thread a
+//! waiter. So one thread tries for everybody in turn: at once when a lock of the mount is given back, and else
+//! in steps that grow, which bounds how late a lock is seen that a process below gave back. The thread is there
+//! only while somebody waits.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use shuntfs::{Errno, Result};
+
+/// The first pause between two rounds, which doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest one.
+const PAUSE_MAX: Duration = Duration::from_millis(32);
+
+/// Tries for a lock without waiting; EAGAIN means "not yet".
+pub(crate) type Try = Box<dyn FnMut() -> Result<()> + Send>;
+
+/// All who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Waiter>,
+    /// Something may have changed since the last round.
+    kicked: bool,
+    has_thread: bool,
+}
+
+struct Waiter {
+    attempt: Try,
+    ticket: Arc<Ticket>,
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ticket {
+    cancelled: AtomicBool,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    result: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+impl Waiters {
+    /// Waits until `attempt` gives something other than EAGAIN.
+    pub(crate) fn wait(self: &Arc<Self>, attempt: Try) -> Waiting {
+        let ticket = Arc::new(Ticket::default());
+        let mut state = self.state.lock();
+        state.queue.push_back(Waiter { attempt, ticket: Arc::clone(&ticket) });
+        state.kicked = true;
+        let starts = !std::mem::replace(&mut state.has_thread, true);
+        drop(state);
+        self.news.notify_all();
+        if starts {
+            self.start();
+        }
+        Waiting { waiters: Arc::clone(self), ticket }
+    }
+
+    fn start(self: &Arc<Self>) {
+        let all = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("shunt-locks".into()).spawn(move || all.serve());
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread to wait for locks");
+            let mut state = self.state.lock();
+            state.has_thread = false;
+            let queue = std::mem::take(&mut state.queue);
+            drop(state);
+            for waiter in queue {
+                waiter.ticket.settle(Err(Errno::NOLCK));
+            }
+        }
+    }
+
+    /// Says that a lock may have become free, or a waiter impatient.
+    pub(crate) fn kick(&self) {
+        let mut state = self.state.lock();
+        if !state.queue.is_empty() || state.has_thread {
+            state.kicked = true;
+            self.news.notify_all();
+        }
+    }
+
+    fn serve(&self) {
+        let mut pause = PAUSE_MIN;
+        let mut state = self.state.lock();
+        loop {
+            if state.queue.is_empty() {
+                state.has_thread = false;
+                return;
+            }
+            state.kicked = false;
+            let round = std::mem::take(&mut state.queue);
+            drop(state);
+            let before = round.len();
+            let mut left: VecDeque<_> = round.into_iter().filter_map(Waiter::step).collect();
+            pause = if left.len() < before { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            state = self.state.lock();
+            // Those who came meanwhile stand behind those who wait longer.
+            left.append(&mut state.queue);
+            state.queue = left;
+            if state.kicked {
+                pause = PAUSE_MIN;
+            } else if !state.queue.is_empty() {
+                self.news.wait_for(&mut state, pause);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_thread(&self) -> bool {
+        self.state.lock().has_thread
+    }
+}
+
+impl Waiter {
+    /// Tries once; the waiter again where it must go on waiting.
+    fn step(mut self) -> Option<Self> {
+        if self.ticket.cancelled.load(Ordering::Acquire) {
+            self.ticket.settle(Err(Errno::INTR));
+            return None;
+        }
+        match (self.attempt)() {
+            Err(Errno::AGAIN) => Some(self),
+            outcome => {
+                self.ticket.settle(outcome);
+                None
+            }
+        }
+    }
+}
+
+impl Ticket {
+    fn settle(&self, result: Result<()>) {
+        let waker = {
+            let mut outcome = self.outcome.lock();
+            outcome.result = Some(result);
+            outcome.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The outcome of waiting. Dropped, it stops trying.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    waiters: Arc<Waiters>,
+    ticket: Arc<Ticket>,
+}
+
+impl Waiting {
+    /// Asks for an end: the outcome comes soon, EINTR or, where it was quicker, the lock.
+    pub(crate) fn cancel(&self) {
+        self.ticket.cancelled.store(true, Ordering::Release);
+        self.waiters.kick();
+    }
+
+    /// Waits, but no longer than `interrupted` does.
+    pub(crate) async fn unless(mut self, interrupted: impl Future<Output = ()>) -> Result<()> {
+        let mut interrupted = std::pin::pin!(interrupted);
+        let mut is_over = false;
+        std::future::poll_fn(move |cx| {
+            if !is_over && interrupted.as_mut().poll(cx).is_ready() {
+                is_over = true;
+                self.cancel();
+            }
+            Pin::new(&mut self).poll(cx)
+        })
+        .await
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut outcome = self.ticket.outcome.lock();
+        match outcome.result {
+            Some(result) => Poll::Ready(result),
+            None => {
+                outcome.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.ticket.outcome.lock().result.is_none() {
+            self.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::task::Wake;
+    use std::time::Instant;
+
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let mut future = std::pin::pin!(future);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let limit = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return output;
+            }
+            assert!(Instant::now() < limit, "nothing came");
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+    }
+
+    fn flag(free: &Arc<AtomicBool>) -> Try {
+        let free = Arc::clone(free);
+        Box::new(move || if free.swap(false, Ordering::SeqCst) { Ok(()) } else { Err(Errno::AGAIN) })
+    }
+
+    #[test]
+    fn a_lock_that_becomes_free_goes_to_one_who_waits() {
+        let (waiters, free) = (Arc::new(Waiters::default()), Arc::new(AtomicBool::new(false)));
+        let waiting: Vec<_> = (0..30).map(|_| waiters.wait(flag(&free))).collect();
+        for waiting in waiting {
+            free.store(true, Ordering::SeqCst);
+            waiters.kick();
+            assert_eq!(block_on(waiting), Ok(()));
+        }
+    }
+
+    #[test]
+    fn whoever_is_interrupted_goes_and_the_thread_with_the_last() {
+        let (waiters, free) = (Arc::new(Waiters::default()), Arc::new(AtomicBool::new(false)));
+        let waiting = waiters.wait(flag(&free));
+        assert_eq!(block_on(waiting.unless(std::future::ready(()))), Err(Errno::INTR));
+        drop(waiters.wait(flag(&free)));
+        let limit = Instant::now() + Duration::from_secs(5);
+        while waiters.has_thread() {
+            assert!(Instant::now() < limit, "nobody waits, but the thread stays");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn other_errors_end_the_wait() {
+        let waiters = Arc::new(Waiters::default());
+        let waiting = waiters.wait(Box::new(|| Err(Errno::IO)));
+        assert_eq!(block_on(waiting.unless(std::future::pending())), Err(Errno::IO));
+    }
+}

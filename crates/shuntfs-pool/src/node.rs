@@ -1,0 +1,215 @@
+//! A node: one lower inode that the kernel knows.
+//!
+//! What a node is kept by: the kernel's lookup count (in the table), and each open file (an `Arc`). How its
+//! lower inode is reached: by file handle through a cached `O_PATH` descriptor, or, where the lower file
+//! system has no handles, by a descriptor that is always open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use shuntfs::{LowerFile, NodeId};
+use shuntfs_sys::{Device, FileHandle, Stat, encode_dev};
+
+use crate::mode;
+
+/// What makes a lower inode the same one: never a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    /// Inode number.
+    pub(crate) ino: u64,
+    /// Device, in 32 bits; 0 where there is a handle, which says by itself which subvolume it is of.
+    pub(crate) device: u32,
+    /// Index of the mount, because a folder that is mounted twice must be two nodes: it has two parents.
+    pub(crate) mount: u32,
+    /// The handle, whose generation tells two lives of one inode number apart; `None` where there are none.
+    pub(crate) handle: Option<FileHandle>,
+}
+
+impl Identity {
+    pub(crate) fn new(stat: &Stat, mount: u32, handle: Option<FileHandle>) -> Self {
+        let device = if handle.is_some() { 0 } else { device_number(stat.dev) };
+        Self { ino: stat.ino, device, mount, handle }
+    }
+
+    /// The identity that a handle alone gives, where its inode number is known.
+    pub(crate) fn of_handle(ino: u64, mount: u32, handle: FileHandle) -> Self {
+        Self { ino, device: 0, mount, handle: Some(handle) }
+    }
+
+    /// A hash of it; inode numbers of one device spread by themselves, so one round of mixing will do.
+    pub(crate) fn hash(&self) -> u64 {
+        let place = (u64::from(self.device) << 32) | u64::from(self.mount);
+        mix(self.ino ^ mix(place))
+    }
+}
+
+pub(crate) fn device_number(device: Device) -> u32 {
+    encode_dev(device.major, device.minor)
+}
+
+/// Spreads the bits of a number (the finalizer of splitmix64).
+pub(crate) fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// One lower inode that the kernel knows, or an open file keeps.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) identity: Identity,
+    /// How many lookups the kernel holds. Raised only under the table's identity lock.
+    pub(crate) lookups: AtomicU64,
+    /// Open files.
+    opens: AtomicU32,
+    /// Open files that may store through a shared mapping.
+    mappable: AtomicU32,
+    /// The mode as last seen.
+    mode: AtomicU32,
+    marks: AtomicU32,
+    /// The `O_PATH` descriptor: cached, or pinned ([`Marks::PINNED`]).
+    descriptor: Mutex<Option<Arc<LowerFile>>>,
+}
+
+/// Bits of [`Node`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Marks(u32);
+
+impl Marks {
+    /// The descriptor was used since the clock's hand passed.
+    pub(crate) const USED: Self = Self(1);
+    /// The descriptor must not be closed while the node lives.
+    pub(crate) const PINNED: Self = Self(1 << 1);
+    /// A name of it was removed, so an open must hold the inode at once.
+    pub(crate) const UNLINKED: Self = Self(1 << 2);
+    /// Made through this mount, and no file capability was set since.
+    pub(crate) const NO_CAPABILITY: Self = Self(1 << 3);
+    /// It was open for reading and writing, so a shared mapping may outlive its opens.
+    pub(crate) const MAPPED: Self = Self(1 << 4);
+}
+
+impl Node {
+    /// A node that the kernel has not heard of yet.
+    pub(crate) fn new(id: NodeId, identity: Identity, mode: u32) -> Self {
+        Self {
+            id,
+            identity,
+            lookups: AtomicU64::new(0),
+            opens: AtomicU32::new(0),
+            mappable: AtomicU32::new(0),
+            mode: AtomicU32::new(mode),
+            marks: AtomicU32::new(0),
+            descriptor: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn mark(&self, marks: Marks) {
+        self.marks.fetch_or(marks.0, Ordering::SeqCst);
+    }
+
+    /// Takes marks away; whether one of them was there.
+    pub(crate) fn unmark(&self, marks: Marks) -> bool {
+        self.marks.fetch_and(!marks.0, Ordering::SeqCst) & marks.0 != 0
+    }
+
+    pub(crate) fn has(&self, marks: Marks) -> bool {
+        self.marks.load(Ordering::SeqCst) & marks.0 != 0
+    }
+
+    /// Notes the mode of fresh attributes.
+    pub(crate) fn saw(&self, stat: &Stat) {
+        self.mode.store(stat.mode, Ordering::Relaxed);
+    }
+
+    /// The mode as last seen.
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Whether a change of the data would strip something from the mode as last seen.
+    pub(crate) fn has_privileges(&self) -> bool {
+        self.mode() & (mode::SUID | mode::SGID) != 0
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.mode() & mode::TYPE == mode::DIR
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.mode() & mode::TYPE == mode::FILE
+    }
+
+    /// Counts an open file; [`Node::closed`] must follow.
+    pub(crate) fn opened(&self, mappable: bool) {
+        self.opens.fetch_add(1, Ordering::SeqCst);
+        if mappable {
+            self.mappable.fetch_add(1, Ordering::SeqCst);
+            self.mark(Marks::MAPPED);
+        }
+    }
+
+    pub(crate) fn closed(&self, mappable: bool) {
+        let before = self.opens.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "more closes than opens of node {}", self.id.get());
+        if mappable {
+            self.mappable.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many files are open.
+    pub(crate) fn opens(&self) -> u32 {
+        self.opens.load(Ordering::SeqCst)
+    }
+
+    /// Whether an open file may store through a shared mapping now.
+    pub(crate) fn is_mappable(&self) -> bool {
+        self.mappable.load(Ordering::SeqCst) > 0
+    }
+
+    /// The descriptor, where it is open.
+    pub(crate) fn descriptor(&self) -> Option<Arc<LowerFile>> {
+        let held = self.descriptor.lock().clone();
+        if held.is_some() && !self.has(Marks::USED) {
+            self.mark(Marks::USED);
+        }
+        held
+    }
+
+    /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
+    pub(crate) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
+        let mut held = self.descriptor.lock();
+        match &*held {
+            Some(earlier) => (Arc::clone(earlier), false),
+            None => {
+                *held = Some(Arc::clone(&descriptor));
+                (descriptor, true)
+            }
+        }
+    }
+
+    /// Keeps a descriptor for the node's life, or until [`Node::unpin`].
+    pub(crate) fn pin(&self, descriptor: Arc<LowerFile>) {
+        let (_, kept) = {
+            self.mark(Marks::PINNED);
+            self.keep(descriptor)
+        };
+        let _ = kept;
+    }
+
+    /// Lets the clock have the descriptor again, where the node can be reached by handle.
+    pub(crate) fn unpin(&self) -> bool {
+        self.identity.handle.is_some() && self.unmark(Marks::PINNED)
+    }
+
+    /// Gives the descriptor up, unless it is pinned.
+    pub(crate) fn drop_descriptor(&self) -> Option<Arc<LowerFile>> {
+        let mut held = self.descriptor.lock();
+        if self.has(Marks::PINNED) { None } else { held.take() }
+    }
+}
+
+// 256 bytes of ours a cached node, with its two table slots (at most 2.3 x 9 bytes each), the counters of its
+// `Arc` (16), the allocator's word (8) and a handle on the heap (at most 24 with overhead).
+const _: () = assert!(size_of::<Node>() + 16 + 8 + 2 * 21 + 24 <= 256);

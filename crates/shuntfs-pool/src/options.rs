@@ -1,0 +1,92 @@
+//! What a pool is asked to be.
+
+use std::path::PathBuf;
+
+/// The settings of a pool. Start from [`PoolOptions::new`] and change fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolOptions {
+    /// The folder that is shown.
+    pub source: PathBuf,
+    /// What the kernel may keep. Default: everything, for ever, because the folder changes only through the
+    /// mount. Danger: changes made below show late or never.
+    pub cache: Cache,
+    /// Who keeps locks. Default: the kernel.
+    pub locks: Locks,
+    /// How bytes shall flow. Default: passthrough.
+    pub flow: FlowWish,
+    /// Whether changes are refused with EROFS. Default: no.
+    pub read_only: bool,
+    /// How many `O_PATH` descriptors are kept for nodes in use. Default: the smaller of 4096 and a quarter of
+    /// the limit on open descriptors. Each saves one system call on the next use of its node. Nodes of a lower
+    /// file system without file handles keep one descriptor each beyond this.
+    pub descriptors: Option<usize>,
+    /// Whether lower system calls run in the queue. Default: by the type of the lower file system.
+    pub calls: Calls,
+}
+
+impl PoolOptions {
+    /// A pool of the folder `source` with every default.
+    #[must_use]
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        Self {
+            source: source.into(),
+            cache: Cache::Default,
+            locks: Locks::Kernel,
+            flow: FlowWish::Passthrough,
+            read_only: false,
+            descriptors: None,
+            calls: Calls::Auto,
+        }
+    }
+}
+
+/// What the kernel may keep of names, attributes, listings and data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Cache {
+    /// Everything, without limit in time: entries, attributes, names that do not exist, symlinks, listings,
+    /// pages. For folders that change only through the mount.
+    Default,
+    /// Nothing. For folders that others change.
+    None,
+}
+
+/// Who keeps POSIX, OFD and `flock` locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Locks {
+    /// The kernel: they hold between processes on the mount, and cost no request.
+    Kernel,
+    /// The lower file system: processes that work below see them, too. Each lock costs a request, and each
+    /// close. A deadlock of POSIX locks is not found.
+    Lower,
+}
+
+/// How the bytes of regular files shall flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum FlowWish {
+    /// By the kernel, where it is to be had.
+    Passthrough,
+    /// By the library: `relay` on a ring, `splice` on a device.
+    Relay,
+    /// By the pool's own `read` and `write`.
+    Served,
+}
+
+/// Where lower system calls run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Calls {
+    /// In the queue for local file systems, on the offload pool for those that can block (network, FUSE,
+    /// unknown).
+    Auto,
+    /// In the queue. Danger: one call that hangs stalls every request of its queue.
+    Inline,
+    /// On the offload pool. Costs a hand-over to another thread for each call.
+    Offload,
+}

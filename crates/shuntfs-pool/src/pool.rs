@@ -1,0 +1,364 @@
+//! The pool as a file system: each operation, on its way to where it is done.
+//!
+//! Every operation is written once, as a plain function over [`Shared`]. For a local lower file system it runs
+//! in the queue; for one that can block it runs on the offload pool, which is why arguments are owned.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use shuntfs::{
+    Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
+    Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange, LockRequest,
+    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
+    ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence, WriteData,
+    Written,
+};
+
+use crate::create::Made;
+use crate::dir::{Collected, PoolDir};
+use crate::error::PoolError;
+use crate::file::PoolFile;
+use crate::name_buf::NameBuf;
+use crate::options::PoolOptions;
+use crate::shared::Shared;
+use crate::who::Who;
+use crate::{attr, create, data, dir, facts, file, find, init, ioctl, locks, names, xattr};
+
+/// A folder shown through shuntfs, with everything that its file system can do.
+///
+/// Nothing outside of the folder can be reached, except what is mounted below it. The mount itself must not be:
+/// where it lies below the source, it is not shown inside itself.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// Opens the source. This must happen before something is mounted over it.
+    ///
+    /// # Errors
+    /// Where the source is missing, no folder, or cannot be read.
+    pub fn open(options: &PoolOptions) -> std::result::Result<Self, PoolError> {
+        Shared::open(options).map(|shared| Self { shared: Arc::new(shared) })
+    }
+
+    /// A view of the pool that stays when the pool is mounted.
+    #[must_use]
+    pub fn observer(&self) -> facts::Observer {
+        facts::Observer::of(Arc::clone(&self.shared))
+    }
+
+    /// Runs an operation where the lower file system allows: here, or on the offload pool.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        cx: &Cx<'_>,
+        operation: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> T {
+        if self.shared.runs_inline() {
+            return operation(&self.shared);
+        }
+        let shared = Arc::clone(&self.shared);
+        cx.offload(move || operation(&shared)).await
+    }
+
+    /// Runs an operation that answers with bytes: into the payload here, or through memory of its own.
+    async fn fill<'q>(
+        &self,
+        cx: &Cx<'_>,
+        reply: ReadReply<'q>,
+        fill: impl FnOnce(&Shared, &mut [u8]) -> Result<usize> + Send + 'static,
+    ) -> Result<Filled<'q>> {
+        let room = reply.capacity();
+        if self.shared.runs_inline() {
+            if room == 0 {
+                return fill(&self.shared, &mut []).map(|len| reply.length(len));
+            }
+            return reply.fill_with(|bytes| fill(&self.shared, bytes));
+        }
+        let shared = Arc::clone(&self.shared);
+        let filled = cx.offload(move || {
+            let mut bytes = vec![0; room];
+            let len = fill(&shared, &mut bytes)?;
+            bytes.truncate(len);
+            Ok((len, bytes))
+        });
+        let (len, bytes) = filled.await?;
+        if room == 0 { Ok(reply.length(len)) } else { reply.copy_from_slice(&bytes) }
+    }
+}
+
+impl Filesystem for Pool {
+    type File = PoolFile;
+    type Dir = PoolDir;
+
+    const OPS: OpSet = OpSet::all().difference(OpSet::ACCESS);
+
+    fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
+        init::init(&self.shared, offered)
+    }
+
+    fn forget(&self, node: NodeId, lookups: LookupCount) {
+        self.shared.forget(node, lookups);
+    }
+
+    fn lower_file(&self, _node: NodeId, file: &PoolFile, access: Access) -> Result<Arc<LowerFile>> {
+        file::lower_file(&self.shared, file, access)
+    }
+
+    async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
+        let name = NameBuf::new(name)?;
+        self.run(cx, move |shared| find::lookup(shared, parent, &name)).await
+    }
+
+    async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _file: Option<&PoolFile>) -> Result<AttrReply> {
+        self.run(cx, move |shared| attr::getattr(shared, node)).await
+    }
+
+    async fn setattr(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        file: Option<&PoolFile>,
+        set: SetAttr,
+    ) -> Result<AttrReply> {
+        let (who, writable) = (Who::of(cx), file.and_then(PoolFile::open_writer));
+        self.run(cx, move |shared| attr::setattr(shared, who, node, writable, set)).await
+    }
+
+    async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {
+        self.run(cx, move |shared| attr::statx(shared, node)).await
+    }
+
+    async fn readlink<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        self.fill(cx, reply, move |shared, target| names::readlink(shared, node, target)).await
+    }
+
+    async fn mknod(&self, cx: &Cx<'_>, op: Mknod<'_>) -> Result<Entry> {
+        let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
+        let made = Made { mode: op.mode, umask: op.umask };
+        let (parent, rdev) = (op.parent, op.rdev);
+        self.run(cx, move |shared| create::mknod(shared, who, parent, &name, made, rdev)).await
+    }
+
+    async fn mkdir(&self, cx: &Cx<'_>, op: Mkdir<'_>) -> Result<Entry> {
+        let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
+        let made = Made { mode: op.mode, umask: op.umask };
+        let parent = op.parent;
+        self.run(cx, move |shared| create::mkdir(shared, who, parent, &name, made)).await
+    }
+
+    async fn symlink(&self, cx: &Cx<'_>, op: Symlink<'_>) -> Result<Entry> {
+        let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
+        let (parent, target) = (op.parent, op.target.to_owned());
+        self.run(cx, move |shared| create::symlink(shared, who, parent, &name, &target)).await
+    }
+
+    async fn link(&self, cx: &Cx<'_>, op: Link<'_>) -> Result<Entry> {
+        let name = NameBuf::new(op.name)?;
+        let (node, parent) = (op.node, op.parent);
+        self.run(cx, move |shared| create::link(shared, node, parent, &name)).await
+    }
+
+    async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
+        let name = NameBuf::new(name)?;
+        self.run(cx, move |shared| names::unlink(shared, parent, &name)).await
+    }
+
+    async fn rmdir(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
+        let name = NameBuf::new(name)?;
+        self.run(cx, move |shared| names::rmdir(shared, parent, &name)).await
+    }
+
+    async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
+        let (who, from, to) = (Who::of(cx), NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
+        let (parent, new_parent, flags) = (op.parent, op.new_parent, op.flags);
+        self.run(cx, move |shared| {
+            let from = names::Place { parent, name: &from };
+            names::rename(shared, who, from, names::Place { parent: new_parent, name: &to }, flags)
+        })
+        .await
+    }
+
+    async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
+        let who = Who::of(cx);
+        self.run(cx, move |shared| file::open(shared, who, node, flags)).await
+    }
+
+    async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<PoolFile>)> {
+        let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
+        let made = Made { mode: op.mode, umask: op.umask };
+        let (parent, flags) = (op.parent, op.flags);
+        self.run(cx, move |shared| create::create(shared, who, parent, &name, made, flags)).await
+    }
+
+    async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<PoolFile>)> {
+        let who = Who::of(cx);
+        let made = Made { mode: op.mode, umask: op.umask };
+        let (parent, flags) = (op.parent, op.flags);
+        self.run(cx, move |shared| create::tmpfile(shared, who, parent, made, flags)).await
+    }
+
+    async fn read<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: &PoolFile,
+        at: ByteRange,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
+        data::read(self, cx, file, at, reply).await
+    }
+
+    async fn write(&self, cx: &Cx<'_>, file: &PoolFile, at: u64, data: WriteData<'_>) -> Result<Written> {
+        data::write(self, cx, file, at, data).await
+    }
+
+    async fn flush(&self, cx: &Cx<'_>, file: &PoolFile, owner: LockOwner) -> Result<()> {
+        let _ = cx;
+        locks::flush(&self.shared, file, owner);
+        Ok(())
+    }
+
+    async fn release(
+        &self,
+        cx: &Cx<'_>,
+        _node: NodeId,
+        file: Arc<PoolFile>,
+        _flock_owner: Option<LockOwner>,
+    ) {
+        self.run(cx, move |shared| file::release(shared, file)).await;
+    }
+
+    async fn fsync(&self, cx: &Cx<'_>, file: &PoolFile, data_only: bool) -> Result<()> {
+        data::fsync(self, cx, file, data_only).await
+    }
+
+    async fn fallocate(&self, cx: &Cx<'_>, file: &PoolFile, op: Fallocate) -> Result<()> {
+        data::allocate(self, cx, file, op).await
+    }
+
+    async fn lseek(&self, cx: &Cx<'_>, file: &PoolFile, offset: u64, whence: Whence) -> Result<u64> {
+        data::seek(self, cx, file, offset, whence).await
+    }
+
+    async fn copy_file_range(&self, cx: &Cx<'_>, op: CopyFileRange<'_, PoolFile>) -> Result<u64> {
+        data::copy(self, cx, op).await
+    }
+
+    async fn ioctl<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: IoctlTarget<'_, Self>,
+        op: Ioctl<'_>,
+        reply: IoctlReply<'q>,
+    ) -> Result<Filled<'q>> {
+        if !ioctl::only_asks(op.command) {
+            self.shared.check_writable()?;
+        }
+        let lower = match file {
+            IoctlTarget::File(file) => file.reader(&self.shared)?,
+            IoctlTarget::Dir(dir) => dir::readable(&self.shared, dir)?,
+        };
+        let (command, output_max, input) = (op.command, op.output_max, op.input.to_vec());
+        let answer = self.run(cx, move |_| ioctl::ioctl(&lower, command, &input, output_max)).await?;
+        reply.answer(answer.result, &answer.data)
+    }
+
+    async fn getlk(
+        &self,
+        cx: &Cx<'_>,
+        _node: NodeId,
+        file: &PoolFile,
+        lock: LockRequest,
+    ) -> Result<LockRange> {
+        locks::getlk(self, cx, file, lock).await
+    }
+
+    async fn setlk(&self, cx: &Cx<'_>, _node: NodeId, file: &PoolFile, lock: LockRequest) -> Result<()> {
+        locks::setlk(self, cx, file, lock).await
+    }
+
+    async fn opendir(&self, cx: &Cx<'_>, node: NodeId, _flags: OpenFlags) -> Result<OpenedDir<PoolDir>> {
+        let _ = cx;
+        let dir = dir::open(&self.shared, node)?;
+        Ok(OpenedDir { dir, cache: self.shared.is_ours_alone() })
+    }
+
+    async fn readdir<'q>(
+        &self,
+        cx: &Cx<'_>,
+        _node: NodeId,
+        dir: &PoolDir,
+        cookie: u64,
+        mut out: DirSink<'q>,
+    ) -> Result<Listed<'q>> {
+        if self.shared.runs_inline() {
+            dir::list(&self.shared, &dir.listing, cookie, &mut out)?;
+            return Ok(out.finish());
+        }
+        let (shared, listing) = (Arc::clone(&self.shared), Arc::clone(&dir.listing));
+        let mut records = Collected::for_sink(&out);
+        let records =
+            cx.offload(move || dir::list(&shared, &listing, cookie, &mut records).map(|()| records)).await?;
+        records.hand_to(&self.shared, &mut out);
+        Ok(out.finish())
+    }
+
+    async fn releasedir(&self, cx: &Cx<'_>, _node: NodeId, dir: Arc<PoolDir>) {
+        self.run(cx, move |_| drop(dir)).await;
+    }
+
+    async fn fsyncdir(&self, cx: &Cx<'_>, dir: &PoolDir, data_only: bool) -> Result<()> {
+        let lower = dir::readable(&self.shared, dir)?;
+        data::sync(cx, lower, data_only).await
+    }
+
+    async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs> {
+        self.run(cx, move |shared| attr::statfs(shared, node)).await
+    }
+
+    async fn getxattr<'q>(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        name: &CStr,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
+        if self.shared.runs_inline() {
+            // The name is a copy, and so does not have to leave the queue.
+            let room = reply.capacity();
+            return if room == 0 {
+                xattr::get(&self.shared, node, name, &mut []).map(|len| reply.length(len))
+            } else {
+                reply.fill_with(|value| xattr::get(&self.shared, node, name, value))
+            };
+        }
+        let name = name.to_owned();
+        self.fill(cx, reply, move |shared, value| xattr::get(shared, node, &name, value)).await
+    }
+
+    async fn listxattr<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let is_superuser = Who::of(cx).keeps_set_ids();
+        self.fill(cx, reply, move |shared, list| xattr::list(shared, node, is_superuser, list)).await
+    }
+
+    async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
+        let (node, flags, kill_sgid) = (op.node, op.flags, op.kill_sgid);
+        if self.shared.runs_inline() {
+            return xattr::set(
+                &self.shared,
+                node,
+                xattr::Set { name: op.name, value: op.value, flags, kill_sgid },
+            );
+        }
+        let (name, value) = (op.name.to_owned(), op.value.to_vec());
+        self.run(cx, move |shared| {
+            xattr::set(shared, node, xattr::Set { name: &name, value: &value, flags, kill_sgid })
+        })
+        .await
+    }
+
+    async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
+        let name = name.to_owned();
+        self.run(cx, move |shared| xattr::remove(shared, node, &name)).await
+    }
+}

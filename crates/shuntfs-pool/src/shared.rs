@@ -1,0 +1,245 @@
+//! What all operations of a pool share, and the ways from a node to a descriptor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Result, Timestamp};
+use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
+
+use crate::error::{PoolError, errno};
+use crate::fds::Descriptors;
+use crate::locks::LockTable;
+use crate::mode;
+use crate::mounts::{Mount, Mounts, shown_ino};
+use crate::node::{Identity, Marks, Node, device_number};
+use crate::options::{Cache, Calls, Locks, PoolOptions};
+use crate::table::Table;
+
+/// Descriptors kept by default, at most.
+const DESCRIPTORS_DEFAULT: u64 = 4096;
+
+/// How long attributes hold of a file that a mapping may still change after its last close.
+const MAPPED_TTL: Duration = Duration::from_secs(1);
+
+/// The state of a pool.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: PoolOptions,
+    pub(crate) table: Table,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) mounts: Mounts,
+    pub(crate) locks: Arc<LockTable>,
+    pub(crate) root: Arc<Node>,
+    /// The branch's own device.
+    device: u32,
+    /// Whether writing is refused: by the options, or below.
+    read_only: bool,
+    /// Whether lower calls leave the queue; rises for ever when a mount that can block shows up.
+    offload: AtomicBool,
+}
+
+impl Shared {
+    /// Takes hold of the source.
+    pub(crate) fn open(options: &PoolOptions) -> std::result::Result<Self, PoolError> {
+        let failed = |error| PoolError::of_source(&options.source, error);
+        let fd = open_folder(&options.source).map_err(failed)?;
+        let stat = stat_of(&fd).map_err(failed)?;
+        let below = filesystem_of(&fd).map_err(failed)?;
+        let mount = Mount::of(0, stat.mnt_id.unwrap_or(0), &fd).map_err(failed)?;
+        let offload = match options.calls {
+            Calls::Auto => mount.magic.can_block(),
+            Calls::Inline => false,
+            Calls::Offload => true,
+        };
+        let root = Arc::new(Node::new(NodeId::ROOT, Identity::new(&stat, 0, None), stat.mode));
+        root.pin(Arc::new(LowerFile::new(fd)));
+        Ok(Self {
+            table: Table::new(),
+            descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
+            mounts: Mounts::new(mount),
+            locks: Arc::default(),
+            root,
+            device: device_number(stat.dev),
+            read_only: options.read_only || below.is_read_only(),
+            offload: AtomicBool::new(offload),
+            options: options.clone(),
+        })
+    }
+
+    /// Whether lower calls run in the queue.
+    pub(crate) fn runs_inline(&self) -> bool {
+        !self.offload.load(Ordering::Relaxed)
+    }
+
+    /// From now on lower calls leave the queue where `mount` can block and the options let us choose.
+    pub(crate) fn heed(&self, mount: &Mount) {
+        if self.options.calls == Calls::Auto && mount.magic.can_block() {
+            self.offload.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The node with this id.
+    ///
+    /// # Errors
+    /// ESTALE for an id that the kernel was never given or has given back.
+    pub(crate) fn node(&self, id: NodeId) -> Result<Arc<Node>> {
+        if id == NodeId::ROOT {
+            return Ok(Arc::clone(&self.root));
+        }
+        self.table.find(id).ok_or(Errno::STALE)
+    }
+
+    /// The `O_PATH` descriptor of a node, opened by handle where it is not cached.
+    ///
+    /// # Errors
+    /// ESTALE where the inode is gone, EMFILE at the descriptor limit.
+    pub(crate) fn descriptor(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
+        if let Some(held) = node.descriptor() {
+            return Ok(held);
+        }
+        let handle = node.identity.handle.as_ref().ok_or(Errno::STALE)?;
+        let mount = self.mounts.at(node.identity.mount);
+        let fd = self.opening(|| mount.open(handle))?;
+        Ok(self.adopt(node, Arc::new(LowerFile::new(fd))))
+    }
+
+    /// Gives a node a descriptor to cache; the one it has afterwards.
+    pub(crate) fn adopt(&self, node: &Arc<Node>, descriptor: Arc<LowerFile>) -> Arc<LowerFile> {
+        let (held, is_new) = node.keep(descriptor);
+        if is_new && !node.has(Marks::PINNED) {
+            drop(self.descriptors.admit(node));
+        }
+        held
+    }
+
+    /// Gives a pinned node's descriptor back to the cache.
+    pub(crate) fn unpin(&self, node: &Arc<Node>) {
+        if node.unpin() {
+            drop(self.descriptors.admit(node));
+        }
+    }
+
+    /// A folder by id, and its descriptor.
+    pub(crate) fn folder(&self, id: NodeId) -> Result<(Arc<Node>, Arc<LowerFile>)> {
+        let node = self.node(id)?;
+        let descriptor = self.descriptor(&node)?;
+        Ok((node, descriptor))
+    }
+
+    /// Opens a node's lower file with flags of its own.
+    pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
+        let descriptor = self.descriptor(node)?;
+        let fd = self.opening(|| reopen(&descriptor, flags))?;
+        Ok(Arc::new(LowerFile::new(fd)))
+    }
+
+    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more.
+    pub(crate) fn opening<T>(&self, call: impl Fn() -> shuntfs_sys::Result<T>) -> Result<T> {
+        match call() {
+            Err(OsError::MFILE | OsError::NFILE) if self.descriptors.shed() > 0 => call().map_err(errno),
+            outcome => outcome.map_err(errno),
+        }
+    }
+
+    /// Refuses changes of a pool that is read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// The attributes to show.
+    pub(crate) fn attr(&self, stat: &Stat) -> Attr {
+        Attr {
+            ino: shown_ino(stat.ino, stat.dev, self.device),
+            size: stat.size,
+            blocks: stat.blocks,
+            atime: timestamp(stat.atime),
+            mtime: timestamp(stat.mtime),
+            ctime: timestamp(stat.ctime),
+            mode: stat.mode,
+            nlink: stat.nlink,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: encode_dev(stat.rdev.major, stat.rdev.minor),
+            blksize: stat.blksize,
+        }
+    }
+
+    /// Fresh attributes of a node, for the kernel.
+    pub(crate) fn attr_reply(&self, node: &Node, stat: &Stat) -> AttrReply {
+        node.saw(stat);
+        AttrReply { attr: self.attr(stat), ttl: self.attr_ttl(node) }
+    }
+
+    /// Fresh attributes of a node whose lookup count was raised, for the kernel.
+    pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
+        Entry { node: Some(node.id), ttl: self.ttl(), attr: self.attr_reply(node, stat) }
+    }
+
+    /// How long what the kernel was told holds.
+    pub(crate) fn ttl(&self) -> Duration {
+        match self.options.cache {
+            Cache::Default => Duration::MAX,
+            Cache::None => Duration::ZERO,
+        }
+    }
+
+    /// Stores through a shared mapping of a passthrough file change its times and blocks without the kernel's
+    /// FUSE side noticing. So attributes hold for no time while such a mapping may be made, and for a short one
+    /// while it may outlive its open file.
+    fn attr_ttl(&self, node: &Node) -> Duration {
+        if self.options.cache == Cache::None || node.is_mappable() {
+            Duration::ZERO
+        } else if node.has(Marks::MAPPED) {
+            MAPPED_TTL
+        } else {
+            Duration::MAX
+        }
+    }
+
+    /// Whether nothing changes below but through this mount.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        self.options.cache == Cache::Default
+    }
+
+    /// The branch's own device.
+    pub(crate) fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Whether locks are kept below.
+    pub(crate) fn locks_below(&self) -> bool {
+        self.options.locks == Locks::Lower
+    }
+
+    /// Takes back a lookup that never reached the kernel.
+    pub(crate) fn forget(&self, id: NodeId, count: LookupCount) {
+        if id != NodeId::ROOT
+            && let Some(node) = self.table.forget(id, count)
+            && node.identity.handle.is_some()
+            && node.opens() == 0
+        {
+            // The clock may still name the node for a while; its descriptor need not wait for that.
+            node.unmark(Marks::PINNED);
+            drop(node.drop_descriptor());
+        }
+    }
+
+    /// Whether the kind of lower file at the source is an overlay or FUSE, which are file systems on others.
+    pub(crate) fn is_stacked(&self) -> bool {
+        let magic = self.mounts.at(0).magic;
+        magic == shuntfs_sys::FsMagic::OVERLAY || magic == shuntfs_sys::FsMagic::FUSE
+    }
+}
+
+fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
+    Timestamp { secs: time.secs, nanos: time.nanos }
+}
+
+fn default_descriptors() -> usize {
+    let share = limits::nofile() / 4;
+    usize::try_from(share.min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
+}
+
+/// Flags that a lower open takes over from the caller's.
+pub(crate) const KEPT_FLAGS: u32 = mode::O_DIRECT | mode::O_SYNC | mode::O_DSYNC;

@@ -1,0 +1,237 @@
+//! The nodes that the kernel knows, by identity and by id.
+//!
+//! Lock order: an identity shard, then an id shard. A lookup raises a node's count while it holds the identity
+//! shard; a forget that brings the count to zero takes the same shard, looks again, and removes the node from
+//! both maps. So a node is never removed under a lookup that found it, and there are never two nodes of one
+//! identity in the table. A node that left the table may live on in its open files.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, RwLock};
+use shuntfs::{LookupCount, NodeId};
+
+use crate::node::{Identity, Node, mix};
+
+/// Enough that queues seldom meet; each shard costs two locks.
+const SHARDS: usize = 64;
+
+/// A map is given back memory when it holds fewer than one in this many of what it has room for.
+const SHRINK_BELOW: usize = 8;
+/// But small maps are let be.
+const SHRINK_FROM: usize = 1024;
+
+/// Every node but the root is here while its lookup count is above zero.
+#[derive(Debug)]
+pub(crate) struct Table {
+    by_identity: Box<[Mutex<HashTable<Arc<Node>>>]>,
+    by_id: Box<[RwLock<HashTable<Arc<Node>>>]>,
+    next: AtomicU64,
+    /// Forgets of more lookups than there were: the kernel's defect or ours.
+    overdrawn: AtomicU64,
+}
+
+impl Table {
+    /// An empty table; ids start after the root's.
+    pub(crate) fn new() -> Self {
+        Self {
+            by_identity: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            by_id: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            next: AtomicU64::new(NodeId::ROOT.get() + 1),
+            overdrawn: AtomicU64::new(0),
+        }
+    }
+
+    /// The node with this id.
+    pub(crate) fn find(&self, id: NodeId) -> Option<Arc<Node>> {
+        let hash = mix(id.get());
+        self.by_id[shard(hash)].read().find(hash, |node| node.id == id).cloned()
+    }
+
+    /// The node of this identity, its lookup count raised by one; made where there is none. The flag says
+    /// whether it was made.
+    pub(crate) fn obtain(
+        &self,
+        identity: Identity,
+        make: impl FnOnce(NodeId, Identity) -> Node,
+    ) -> (Arc<Node>, bool) {
+        let hash = identity.hash();
+        let mut nodes = self.by_identity[shard(hash)].lock();
+        if let Some(node) = nodes.find(hash, |node| node.identity == identity) {
+            node.lookups.fetch_add(1, Ordering::Relaxed);
+            return (Arc::clone(node), false);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = NodeId::new(number).expect("2^64 nodes are never made");
+        let node = Arc::new(make(id, identity));
+        node.lookups.store(1, Ordering::Relaxed);
+        nodes.insert_unique(hash, Arc::clone(&node), |node| node.identity.hash());
+        let id_hash = mix(number);
+        let mut ids = self.by_id[shard(id_hash)].write();
+        ids.insert_unique(id_hash, Arc::clone(&node), |node| mix(node.id.get()));
+        (node, true)
+    }
+
+    /// The node of this identity, if the kernel knows it; its count stays.
+    pub(crate) fn peek(&self, identity: &Identity) -> Option<Arc<Node>> {
+        let hash = identity.hash();
+        self.by_identity[shard(hash)].lock().find(hash, |node| node.identity == *identity).cloned()
+    }
+
+    /// Takes back lookups; at zero the node leaves the table and is returned.
+    pub(crate) fn forget(&self, id: NodeId, count: LookupCount) -> Option<Arc<Node>> {
+        let node = self.find(id)?;
+        let before = node
+            .lookups
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(count.0)))
+            .expect("the closure always has a new value");
+        if before < count.0 {
+            self.overdrawn.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(node = id.get(), before, forgotten = count.0, "more lookups forgotten than made");
+        }
+        if before > count.0 {
+            return None;
+        }
+        self.remove(&node).then_some(node)
+    }
+
+    /// Removes a node unless a lookup found it again.
+    fn remove(&self, node: &Arc<Node>) -> bool {
+        let hash = node.identity.hash();
+        let mut nodes = self.by_identity[shard(hash)].lock();
+        if node.lookups.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        // Two forgets may both see zero, when a lookup came between them; the second finds nothing.
+        let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) else { return false };
+        let _ = place.remove();
+        give_back(&mut nodes, |node| node.identity.hash());
+        let id_hash = mix(node.id.get());
+        let mut ids = self.by_id[shard(id_hash)].write();
+        let place = ids.find_entry(id_hash, |held| Arc::ptr_eq(held, node)).ok();
+        place.expect("a node is in both maps or in neither").remove();
+        give_back(&mut ids, |node| mix(node.id.get()));
+        true
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.iter().map(|shard| shard.read().len()).sum()
+    }
+
+    /// How many forgets took back more than was given.
+    pub(crate) fn overdrawn(&self) -> u64 {
+        self.overdrawn.load(Ordering::Relaxed)
+    }
+}
+
+fn give_back(nodes: &mut HashTable<Arc<Node>>, hash: impl Fn(&Arc<Node>) -> u64) {
+    if nodes.capacity() >= SHRINK_FROM && nodes.len() < nodes.capacity() / SHRINK_BELOW {
+        let room = nodes.len() * 2;
+        nodes.shrink_to(room, hash);
+    }
+}
+
+/// The map inside a shard uses the low and the top bits of the hash, so the shard takes some of the middle.
+fn shard(hash: u64) -> usize {
+    usize::try_from((hash >> 40) & 63).expect("six bits fit")
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use shuntfs_sys::Stat;
+    use std::sync::atomic::AtomicBool;
+
+    fn identity(ino: u64) -> Identity {
+        Identity::new(&Stat { ino, ..Stat::default() }, 0, None)
+    }
+
+    fn obtain(table: &Table, ino: u64) -> Arc<Node> {
+        table.obtain(identity(ino), |id, identity| Node::new(id, identity, 0)).0
+    }
+
+    #[test]
+    fn an_identity_has_one_node_until_it_is_forgotten() {
+        let table = Table::new();
+        let first = obtain(&table, 7);
+        assert!(first.id.get() > NodeId::ROOT.get());
+        assert!(Arc::ptr_eq(&first, &obtain(&table, 7)));
+        assert_eq!(table.len(), 1);
+        assert!(table.forget(first.id, LookupCount(1)).is_none());
+        assert!(table.find(first.id).is_some());
+        assert!(table.forget(first.id, LookupCount(1)).is_some());
+        assert!(table.find(first.id).is_none());
+        assert!(table.peek(&identity(7)).is_none());
+        assert!(obtain(&table, 7).id > first.id, "ids are never used again");
+    }
+
+    #[test]
+    fn the_mount_the_device_and_the_inode_tell_nodes_apart() {
+        let table = Table::new();
+        let base = identity(7);
+        let others = [
+            Identity { ino: 8, ..base.clone() },
+            Identity { device: 1, ..base.clone() },
+            Identity { mount: 1, ..base.clone() },
+        ];
+        let first = obtain(&table, 7);
+        for other in others {
+            let (node, made) = table.obtain(other, |id, identity| Node::new(id, identity, 0));
+            assert!(made);
+            assert_ne!(node.id, first.id);
+        }
+    }
+
+    #[test]
+    fn forgetting_too_much_is_counted_and_survived() {
+        let table = Table::new();
+        let node = obtain(&table, 1);
+        assert!(table.forget(node.id, LookupCount(5)).is_some());
+        assert_eq!(table.overdrawn(), 1);
+        assert!(table.forget(node.id, LookupCount(1)).is_none(), "unknown ids are ignored");
+    }
+
+    #[test]
+    fn lookups_and_forgets_race_without_losing_a_node() {
+        let table = Arc::new(Table::new());
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (table, stop) = (Arc::clone(&table), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut rounds = 0_u64;
+                    while !stop.load(Ordering::Relaxed) || rounds < 1000 {
+                        let node = obtain(&table, rounds % 3);
+                        let found = table.find(node.id).expect("a node that was looked up is there");
+                        assert!(Arc::ptr_eq(&node, &found));
+                        table.forget(node.id, LookupCount(1));
+                        rounds += 1;
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().expect("no assertion failed");
+        }
+        assert_eq!(table.len(), 0);
+        assert_eq!(table.overdrawn(), 0);
+    }
+
+    #[test]
+    fn room_is_given_back_after_many_nodes_went() {
+        let table = Table::new();
+        let ids: Vec<_> = (0..300_000).map(|ino| obtain(&table, ino).id).collect();
+        let room =
+            |table: &Table| table.by_identity.iter().map(|shard| shard.lock().capacity()).sum::<usize>();
+        let full = room(&table);
+        assert!(full >= 300_000);
+        for id in ids {
+            table.forget(id, LookupCount(1));
+        }
+        assert!(room(&table) < full / 4, "{} of {full}", room(&table));
+    }
+}

@@ -1,0 +1,114 @@
+//! Extended attributes: all of them are the lower file system's.
+
+use std::ffi::CStr;
+
+use shuntfs::{Errno, NodeId, Result};
+use shuntfs_sys::attrs::chmod;
+use shuntfs_sys::stat::stat_of;
+use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
+
+use crate::error::errno;
+use crate::mode;
+use crate::node::Marks;
+use crate::shared::Shared;
+use crate::who::keeping_set_ids;
+
+const CAPABILITY: &CStr = c"security.capability";
+const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+/// Names that only a superuser sees.
+const TRUSTED: &[u8] = b"trusted.";
+/// The longest list that the kernel takes.
+const LIST_MAX: usize = 65_536;
+
+/// GETXATTR into `value`; an empty one asks for the length.
+pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) -> Result<usize> {
+    let node = shared.node(id)?;
+    // optimisation: the kernel asks for this before writes, and a file that was made through this mount has none.
+    if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) {
+        return Err(Errno::NODATA);
+    }
+    let descriptor = shared.descriptor(&node)?;
+    get_xattr(&descriptor, name, value).map_err(errno)
+}
+
+/// LISTXATTR into `list`; an empty one asks for the length. Names in `trusted.` are for the superuser.
+pub(crate) fn list(shared: &Shared, id: NodeId, is_superuser: bool, list: &mut [u8]) -> Result<usize> {
+    let node = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    if is_superuser {
+        return list_xattr(&descriptor, list).map_err(errno);
+    }
+    let needed = list_xattr(&descriptor, &mut []).map_err(errno)?;
+    if needed == 0 {
+        return Ok(0);
+    }
+    let mut all = vec![0; LIST_MAX];
+    let len = list_xattr(&descriptor, &mut all).map_err(errno)?;
+    copy_untrusted(&all[..len], list)
+}
+
+/// Copies the names that everybody sees, or only tells their length.
+fn copy_untrusted(all: &[u8], list: &mut [u8]) -> Result<usize> {
+    let mut len = 0;
+    for name in all.split_inclusive(|byte| *byte == 0).filter(|name| !name.starts_with(TRUSTED)) {
+        if !list.is_empty() {
+            list.get_mut(len..len + name.len()).ok_or(Errno::RANGE)?.copy_from_slice(name);
+        }
+        len += name.len();
+    }
+    Ok(len)
+}
+
+/// An attribute to set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set<'s> {
+    pub(crate) name: &'s CStr,
+    pub(crate) value: &'s [u8],
+    pub(crate) flags: u32,
+    pub(crate) kill_sgid: bool,
+}
+
+/// SETXATTR.
+pub(crate) fn set(shared: &Shared, id: NodeId, set: Set<'_>) -> Result<()> {
+    shared.check_writable()?;
+    let node = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    if set.name == CAPABILITY {
+        node.unmark(Marks::NO_CAPABILITY);
+    }
+    // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
+    let keep = set.name == ACCESS_ACL && !set.kill_sgid;
+    keeping_set_ids(keep, || set_xattr(&descriptor, set.name, set.value, set.flags)).map_err(errno)?;
+    if set.kill_sgid {
+        let stat = stat_of(&descriptor).map_err(errno)?;
+        if stat.mode & mode::SGID != 0 {
+            chmod(&descriptor, stat.mode & 0o7777 & !mode::SGID).map_err(errno)?;
+        }
+    }
+    Ok(())
+}
+
+/// REMOVEXATTR.
+pub(crate) fn remove(shared: &Shared, id: NodeId, name: &CStr) -> Result<()> {
+    shared.check_writable()?;
+    let node = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    remove_xattr(&descriptor, name).map_err(errno)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn trusted_names_are_left_out_and_counted_out() {
+        let all = b"user.a\0trusted.b\0security.c\0trusted.\0";
+        let shown = b"user.a\0security.c\0";
+        assert_eq!(copy_untrusted(all, &mut []), Ok(shown.len()));
+        let mut room = [0; 64];
+        assert_eq!(copy_untrusted(all, &mut room), Ok(shown.len()));
+        assert_eq!(&room[..shown.len()], shown);
+        assert_eq!(copy_untrusted(all, &mut [0; 8]), Err(Errno::RANGE));
+        assert_eq!(copy_untrusted(b"", &mut room), Ok(0));
+    }
+}
