@@ -1,2 +1,8 @@
-//! Under construction.
-fn main() {}
+//! The program `shunt`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shunt::run(std::env::args_os().collect())
+}

@@ -171,6 +171,15 @@ pub fn handle_of(fd: impl AsFd) -> Result<(FileHandle, i32)> {
     encode(fd.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
 
+/// As [`handle_of`], but only to tell files apart: file systems that cannot open by handle give one, too (Linux 6.5).
+///
+/// # Errors
+/// What name_to_handle_at(2) gives; EINVAL on kernels that know no such handles.
+pub fn identifier_of(fd: impl AsFd) -> Result<(FileHandle, i32)> {
+    const AT_HANDLE_FID: c_int = 0x200;
+    encode(fd.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH | AT_HANDLE_FID)
+}
+
 fn encode(dir: RawFd, name: &CStr, flags: c_int) -> Result<(FileHandle, i32)> {
     let room = c_uint::try_from(BYTES_MAX).unwrap_or(c_uint::MAX);
     let mut handle = RawHandle { len: room, kind: 0, bytes: [0; BYTES_MAX] };

@@ -1,0 +1,320 @@
+//! Every command, argument and flag: the one definition behind parser, help, man pages and completions.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::options;
+use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
+
+/// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
+#[derive(Debug, Parser)]
+#[command(name = "shunt", version, propagate_version = true, max_term_width = 110)]
+#[command(after_help = "A first mount: shunt mount ~/photos /mnt/photos\n\
+    What this machine offers: shunt doctor")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum Command {
+    /// Shows the folder SRC at the folder MNT; returns when the mount answers.
+    #[command(visible_alias = "m", after_long_help = options::help())]
+    Mount(MountArgs),
+    /// Takes a mount away; a busy one is said to be busy, and by whom.
+    #[command(visible_alias = "unmount")]
+    Umount(UmountArgs),
+    /// Lists the mounts of shunt.
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Shows transport, flows, downgrades and counters of a mount.
+    Status(StatusArgs),
+    /// Says how the bytes of a file flow, and why.
+    Why(WhyArgs),
+    /// Says what this machine offers, and how to get what it does not.
+    Doctor(DoctorArgs),
+    /// Prints the completions for a shell.
+    Completions(CompletionsArgs),
+    /// Prints the man page of shunt, or writes all man pages to a folder.
+    Man(ManArgs),
+}
+
+/// Arguments of `shunt mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// The folder to show.
+    #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
+    pub source: PathBuf,
+    /// The folder to show it at; or `/dev/fd/N`, a FUSE device that is mounted already.
+    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Stays in the foreground and logs to standard error; Ctrl-C unmounts.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// What is asked of the mount.
+    #[command(flatten)]
+    pub wishes: Wishes,
+    /// Ignores unknown words of `-o`, as mount(8) asks for with `-s`.
+    #[arg(long, hide = true)]
+    pub sloppy: bool,
+    /// Tells the waiting parent over standard output how the mount went.
+    #[arg(long, hide = true)]
+    pub ready_on_stdout: bool,
+}
+
+/// The options of a mount.
+#[derive(Debug, Default, Args)]
+pub struct Wishes {
+    /// Mount options, comma-separated, as in fstab.
+    #[arg(short = 'o', long = "options", value_name = "OPTION,..", action = ArgAction::Append)]
+    pub options: Vec<OsString>,
+    /// How requests arrive.
+    #[arg(long, value_enum, value_name = "TRANSPORT")]
+    pub transport: Option<TransportChoice>,
+    /// Which flow opens wish for.
+    #[arg(long, value_enum, value_name = "FLOW")]
+    pub flow: Option<FlowChoice>,
+    /// Number of queues, each with a thread [default: by the machine].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Requests that one queue may hold at once [default: by the transport].
+    #[arg(long, value_name = "N")]
+    pub queue_depth: Option<NonZeroUsize>,
+    /// What the kernel may remember; `none` where others change SRC meanwhile.
+    #[arg(long, value_enum, value_name = "CACHE")]
+    pub cache: Option<CacheChoice>,
+    /// Where file locks hold; `lower` where processes beside the mount must see them.
+    #[arg(long, value_enum, value_name = "LOCKS")]
+    pub locks: Option<LocksChoice>,
+    /// Nothing may be written through the mount.
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Lets other users in.
+    #[arg(long)]
+    pub allow_other: bool,
+    /// How much is logged [default: info].
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log: Option<LevelChoice>,
+    /// Logs to this file, instead of standard error (foreground) or the system log.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub log_file: Option<PathBuf>,
+}
+
+impl Wishes {
+    /// Settles `-o` and the flags into settings; a flag wins over `-o`. Returns notes for the user, too.
+    ///
+    /// # Errors
+    /// An option that is unknown, not offered, or has a wrong value.
+    pub fn settle(&self, unknown: options::Unknown) -> Result<(Settings, Vec<String>), Failure> {
+        let (mut settings, notes) = options::parse(&self.options, unknown)?;
+        fn override_with<T: Copy>(place: &mut T, flag: Option<T>) {
+            *place = flag.unwrap_or(*place);
+        }
+        override_with(&mut settings.transport, self.transport);
+        override_with(&mut settings.flow, self.flow);
+        override_with(&mut settings.cache, self.cache);
+        override_with(&mut settings.locks, self.locks);
+        override_with(&mut settings.log, self.log);
+        settings.threads = self.threads.or(settings.threads);
+        settings.queue_depth = self.queue_depth.or(settings.queue_depth);
+        settings.mount.read_only |= self.read_only;
+        settings.mount.allow_other |= self.allow_other;
+        if self.log_file.is_some() {
+            settings.log_file.clone_from(&self.log_file);
+        }
+        Ok((settings, notes))
+    }
+}
+
+impl Wishes {
+    /// The same wishes as words of a command line, with absolute paths.
+    ///
+    /// # Errors
+    /// Where the working folder is gone and a path was relative to it.
+    pub fn words(&self) -> std::io::Result<Vec<OsString>> {
+        fn name(choice: impl ValueEnum) -> OsString {
+            choice.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
+        }
+        let number = |number: NonZeroUsize| OsString::from(number.to_string());
+        let log_file = self.log_file.as_ref().map(std::path::absolute).transpose()?;
+        let valued = [
+            ("--transport", self.transport.map(name)),
+            ("--flow", self.flow.map(name)),
+            ("--threads", self.threads.map(number)),
+            ("--queue-depth", self.queue_depth.map(number)),
+            ("--cache", self.cache.map(name)),
+            ("--locks", self.locks.map(name)),
+            ("--log", self.log.map(name)),
+            ("--log-file", log_file.map(OsString::from)),
+        ];
+        let options = self.options.iter().flat_map(|list| ["-o".into(), list.clone()]);
+        let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
+        let flags = [("--read-only", self.read_only), ("--allow-other", self.allow_other)];
+        let flags = flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.into());
+        Ok(options.chain(valued).chain(flags).collect())
+    }
+}
+
+/// Arguments of `shunt umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The mount point.
+    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Takes the mount out of the tree now; open files are served until their last close.
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// Ends the connection first, so that callers which wait for a stuck server get an error, then detaches.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Arguments of `shunt list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The mount point.
+    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt why`.
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// A file on a mount.
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Arguments of `shunt man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Writes shunt.1 and a page for each command to this folder.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+}
+
+/// How mount(8) calls a helper: `mount.fuse.shunt SRC MNT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`.
+#[derive(Debug, Parser)]
+#[command(name = "mount.fuse.shunt", version, about = "The mount helper of shunt, for mount(8) and fstab")]
+#[command(after_help = "See shunt mount --help for the options. Exit codes: 1 wrong call, 32 failed mount.")]
+pub struct HelperArgs {
+    /// The folder to show.
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+    /// The folder to show it at.
+    #[arg(value_name = "MNT")]
+    pub mountpoint: PathBuf,
+    /// Ignores unknown options.
+    #[arg(short = 's')]
+    pub sloppy: bool,
+    /// Checks everything and mounts nothing.
+    #[arg(short = 'f')]
+    pub fake: bool,
+    /// Ignored: there is no mtab to write.
+    #[arg(short = 'n')]
+    pub no_mtab: bool,
+    /// Says what was mounted.
+    #[arg(short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Ignored: mount(8) has entered the mount namespace already.
+    #[arg(short = 'N', value_name = "NS")]
+    pub namespace: Option<OsString>,
+    /// Mount options, comma-separated.
+    #[arg(short = 'o', value_name = "OPTION,..", action = ArgAction::Append)]
+    pub options: Vec<OsString>,
+    /// Ignored: the type that led here.
+    #[arg(short = 't', value_name = "TYPE")]
+    pub kind: Option<OsString>,
+}
+
+/// The definition of `shunt`, for man pages and completions.
+#[must_use]
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        definition().debug_assert();
+        HelperArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn wishes_survive_being_written_as_words() {
+        let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log -o nosuid /a /b";
+        let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
+            Command::Mount(mount) => mount.wishes,
+            other => panic!("not a mount: {other:?}"),
+        };
+        let first = wishes(line.split_ascii_whitespace().map(OsString::from).collect());
+        let mut words = vec!["shunt".into(), "mount".into()];
+        words.extend(first.words().expect("absolute"));
+        words.extend(["/a".into(), "/b".into()]);
+        let second = wishes(words);
+        let settle = |wishes: &Wishes| wishes.settle(options::Unknown::Refuse).expect("settles");
+        assert_eq!(settle(&first), settle(&second));
+        assert_eq!(second.log_file, Some("/tmp/log".into()));
+    }
+
+    #[test]
+    fn a_flag_wins_over_an_option() {
+        let cli = Cli::try_parse_from([
+            "shunt",
+            "mount",
+            "/a",
+            "/b",
+            "-o",
+            "transport=device,ro,threads=7",
+            "--transport",
+            "cloned",
+        ]);
+        let Command::Mount(mount) = cli.expect("parses").command else { panic!("not a mount") };
+        let (settings, notes) = mount.wishes.settle(options::Unknown::Refuse).expect("settles");
+        assert_eq!(settings.transport, TransportChoice::Cloned);
+        assert_eq!(settings.threads.map(NonZeroUsize::get), Some(7));
+        assert!(settings.mount.read_only && notes.is_empty());
+    }
+}

@@ -1,0 +1,142 @@
+//! The asker's side.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use shuntfs_sys::spawn::{effective_uid, peer_of};
+use thiserror::Error;
+
+use super::place;
+use super::protocol::{LINE_MAX, Reply, Request, Status, Why};
+
+/// How long a server may take. Its control thread touches no lower file, so that it answers even where the
+/// mount is stuck.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// Nobody listens.
+    #[error("no server answers for it")]
+    NoServer,
+    /// The socket is someone else's.
+    #[error("only the user of the mount and root may ask")]
+    NotAllowed,
+    /// The server is there and does not answer.
+    #[error("its server (process {pid}) does not answer")]
+    Silent {
+        /// The server's process.
+        pid: u32,
+    },
+    /// The answer is an error, or makes no sense.
+    #[error("its server says: {0}")]
+    Refused(String),
+    /// Another error of the socket.
+    #[error("its control socket: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// A connection to a server's control socket.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    pid: u32,
+}
+
+impl Client {
+    /// Connects to the server of a connection. `owners` are the users who may have mounted it.
+    ///
+    /// # Errors
+    /// Where no socket can be reached.
+    pub fn of_connection(connection: u64, owners: &[u32]) -> Result<Self, AskError> {
+        let mut outcome = Err(AskError::NoServer);
+        for owner in [effective_uid(), 0].iter().chain(owners) {
+            match Self::connect(&place::folder_of(*owner).join(connection.to_string())) {
+                Ok(client) => return Ok(client),
+                Err(AskError::NoServer) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+
+    /// Connects to a server's control socket.
+    ///
+    /// # Errors
+    /// Where nobody listens there, or not for us.
+    pub fn connect(path: &Path) -> Result<Self, AskError> {
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer,
+            io::ErrorKind::PermissionDenied => AskError::NotAllowed,
+            _ => AskError::Socket(error),
+        })?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let peer = peer_of(&stream).map_err(io::Error::from)?;
+        // A folder under /tmp can be someone else's.
+        if peer.uid != 0 && peer.uid != effective_uid() && effective_uid() != 0 {
+            return Err(AskError::NotAllowed);
+        }
+        Ok(Self { stream, pid: peer.pid })
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Asks for the mount's state.
+    ///
+    /// # Errors
+    /// Where there is no such answer.
+    pub fn status(&mut self) -> Result<Status, AskError> {
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Asks how the bytes of a node flow.
+    ///
+    /// # Errors
+    /// Where there is no such answer.
+    pub fn why(&mut self, node: u64) -> Result<Why, AskError> {
+        match self.ask(&Request::Why { node })? {
+            Reply::Why(why) => Ok(why),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, AskError> {
+        let mut line = serde_json::to_string(request).map_err(io::Error::from)?;
+        line.push('\n');
+        self.stream.write_all(line.as_bytes()).map_err(|error| self.silent(error))?;
+        let mut answer = String::new();
+        let mut reader = BufReader::new((&self.stream).take(LINE_MAX));
+        let len = reader.read_line(&mut answer).map_err(|error| self.silent(error))?;
+        if len == 0 {
+            return Err(AskError::NoServer);
+        }
+        serde_json::from_str(&answer)
+            .map_err(|error| AskError::Refused(format!("something unknown: {error}")))
+    }
+
+    fn silent(&self, error: io::Error) -> AskError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AskError::Silent { pid: self.pid },
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => AskError::NoServer,
+            _ => AskError::Socket(error),
+        }
+    }
+}
+
+fn unexpected(reply: Reply) -> AskError {
+    AskError::Refused(match reply {
+        Reply::Error(text) => text,
+        _ => "something else than was asked".into(),
+    })
+}

@@ -1,0 +1,18 @@
+//! The control socket of a server: how `status`, `why` and `list` ask a running mount.
+//!
+//! One Unix socket a mount, `/run/shunt/ID` for root and `$XDG_RUNTIME_DIR/shunt/ID` for others, where ID is
+//! the connection's number (the minor of the mount's `st_dev`). The name can be found without touching the
+//! mount, so that a stuck one can still be asked. Requests and replies are one line of JSON each. The socket
+//! has mode 0600, and the server answers only its own user and root.
+
+mod client;
+mod place;
+mod protocol;
+mod server;
+
+pub use client::{AskError, Client};
+pub use place::{folder_of, sockets, sweep};
+pub use protocol::{
+    Downgrade, FlowCount, Known, OperationCount, QueueCount, Reply, Request, Status, TransportStatus, Why,
+};
+pub use server::{Answers, Server};

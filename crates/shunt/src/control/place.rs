@@ -1,0 +1,96 @@
+//! Where control sockets are.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use shuntfs_sys::spawn::effective_uid;
+
+/// The folder that holds the control sockets of a user's mounts.
+#[must_use]
+pub fn folder_of(uid: u32) -> PathBuf {
+    if uid == 0 {
+        return PathBuf::from("/run/shunt");
+    }
+    let own = (uid == effective_uid()).then(|| std::env::var_os("XDG_RUNTIME_DIR")).flatten();
+    match own.map(PathBuf::from).filter(|folder| folder.is_absolute()) {
+        Some(folder) => folder.join("shunt"),
+        None => {
+            let run = PathBuf::from(format!("/run/user/{uid}"));
+            // Without a login session there is no such folder; /tmp is there for everybody, and the check of
+            // the owner in `made` keeps others from standing in for us.
+            if run.is_dir() { run.join("shunt") } else { PathBuf::from(format!("/tmp/shunt-{uid}")) }
+        }
+    }
+}
+
+/// Makes the folder of this user, and checks that it is nobody else's.
+pub(super) fn made() -> io::Result<PathBuf> {
+    let uid = effective_uid();
+    let folder = folder_of(uid);
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = std::fs::symlink_metadata(&folder)?;
+    let safe = metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o022 == 0;
+    if safe {
+        return Ok(folder);
+    }
+    let text = format!("{} belongs to someone else or is open to others", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// The sockets in a folder, by connection number.
+#[must_use]
+pub fn sockets(folder: &Path) -> Vec<(u64, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let id = |name: OsString| name.to_str().and_then(|name| name.parse().ok());
+    let mut found: Vec<(u64, PathBuf)> =
+        entries.flatten().filter_map(|entry| Some((id(entry.file_name())?, entry.path()))).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Removes sockets that nobody listens at and whose mount is gone: what a killed server left behind.
+pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
+    for (id, path) in sockets(folder) {
+        if !is_mounted(id) && is_stale(&path) {
+            let _gone_already = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// Whether nobody listens there.
+pub(super) fn is_stale(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod test {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_sockets_without_listener_and_mount_are_swept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let live = UnixListener::bind(folder.path().join("7")).expect("binds");
+        drop(UnixListener::bind(folder.path().join("8")).expect("binds"));
+        drop(UnixListener::bind(folder.path().join("9")).expect("binds"));
+        std::fs::write(folder.path().join("note"), "kept").expect("writes");
+        sweep(folder.path(), |id| id == 9);
+        let left: Vec<u64> = sockets(folder.path()).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(left, [7, 9]);
+        assert!(folder.path().join("note").exists());
+        drop(live);
+    }
+
+    #[test]
+    fn root_has_its_place_in_run() {
+        assert_eq!(folder_of(0), Path::new("/run/shunt"));
+        assert!(folder_of(4_000_000).ends_with("shunt-4000000"));
+    }
+}

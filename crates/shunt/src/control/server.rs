@@ -1,0 +1,164 @@
+//! The server's side: one thread, one question at a time.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuntfs_sys::spawn::{effective_uid, peer_of};
+
+use super::place;
+use super::protocol::{LINE_MAX, Reply, Request, Status, Why};
+
+/// How long a connected asker may keep the thread waiting.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who can answer about a mount.
+pub trait Answers: Send + Sync + 'static {
+    /// Its state.
+    fn status(&self) -> Status;
+    /// The flow of one of its nodes.
+    fn why(&self, node: u64) -> Why;
+}
+
+/// A control socket; it is removed when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+}
+
+impl Server {
+    /// Listens for questions about the connection of this number.
+    ///
+    /// # Errors
+    /// Those of making the folder and the socket.
+    pub fn start(connection: u64, answers: Arc<dyn Answers>) -> io::Result<Self> {
+        Self::start_in(&place::made()?, connection, answers)
+    }
+
+    fn start_in(folder: &Path, connection: u64, answers: Arc<dyn Answers>) -> io::Result<Self> {
+        let path = folder.join(connection.to_string());
+        // The kernel gives a number to one connection at a time: whoever had it before us is gone.
+        if place::is_stale(&path) {
+            std::fs::remove_file(&path)?;
+        }
+        let listener = UnixListener::bind(&path)?;
+        let server = Self { path };
+        std::fs::set_permissions(&server.path, std::fs::Permissions::from_mode(0o600))?;
+        std::thread::Builder::new()
+            .name("shunt-control".into())
+            .spawn(move || serve(&listener, &*answers))?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone_already = std::fs::remove_file(&self.path);
+    }
+}
+
+fn serve(listener: &UnixListener, answers: &dyn Answers) {
+    for stream in listener.incoming() {
+        match stream {
+            Ok(stream) => {
+                if let Err(error) = answer(&stream, answers) {
+                    tracing::debug!("control socket: {error}");
+                }
+            }
+            Err(error) => {
+                // At the descriptor limit, accept fails at once, again and again.
+                tracing::debug!("control socket: {error}");
+                std::thread::sleep(PATIENCE);
+            }
+        }
+    }
+}
+
+fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let peer = peer_of(stream)?;
+    let allowed = peer.uid == 0 || peer.uid == effective_uid();
+    let mut lines = BufReader::new(stream.take(LINE_MAX));
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 {
+        let reply = match serde_json::from_str(&line) {
+            _ if !allowed => Reply::Error("only the user of the mount and root may ask".into()),
+            Ok(Request::Status) => Reply::Status(Box::new(answers.status())),
+            Ok(Request::Why { node }) => Reply::Why(answers.why(node)),
+            Err(error) => Reply::Error(format!("not a question: {error}")),
+        };
+        let mut text = serde_json::to_string(&reply)?;
+        text.push('\n');
+        (&mut &*stream).write_all(text.as_bytes())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::control::client::{AskError, Client};
+    use crate::control::protocol::Known;
+
+    struct Fixed;
+
+    impl Answers for Fixed {
+        fn status(&self) -> Status {
+            Status { pid: 1, source: "/a".into(), ..Status::default() }
+        }
+        fn why(&self, node: u64) -> Why {
+            Why {
+                node,
+                known: Known::Expected,
+                flow: "served".into(),
+                meaning: String::new(),
+                reason: "turned-off".into(),
+                reason_meaning: String::new(),
+            }
+        }
+    }
+
+    #[test]
+    fn questions_are_answered_and_the_socket_goes_with_its_server() {
+        let folder = tempfile::tempdir().expect("a folder");
+        drop(UnixListener::bind(folder.path().join("42")).expect("a stale socket"));
+        let server = Server::start_in(folder.path(), 42, Arc::new(Fixed)).expect("starts");
+        let mode = std::fs::metadata(server.path()).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let mut client = Client::connect(server.path()).expect("connects");
+        assert_eq!(client.pid(), std::process::id());
+        assert_eq!(client.status().expect("answers").source, "/a");
+        assert_eq!(client.why(u64::MAX).expect("answers").node, u64::MAX);
+
+        let path = server.path().to_owned();
+        drop(server);
+        assert!(!path.exists());
+        assert!(matches!(Client::connect(&path), Err(AskError::NoServer)));
+    }
+
+    #[test]
+    fn nonsense_gets_an_error_and_a_silent_asker_delays_others_no_longer_than_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::start_in(folder.path(), 1, Arc::new(Fixed)).expect("starts");
+        let silent = UnixStream::connect(server.path()).expect("connects");
+        let mut noisy = UnixStream::connect(server.path()).expect("connects");
+        noisy.write_all(b"hello\n").expect("writes");
+        noisy.set_read_timeout(Some(PATIENCE * 5)).expect("is a socket");
+        let mut text = String::new();
+        BufReader::new(&noisy).read_line(&mut text).expect("answers");
+        assert!(text.starts_with(r#"{"error":"not a question"#), "{text}");
+        drop(silent);
+    }
+}

@@ -1,0 +1,93 @@
+//! How a command fails: one line that says what is wrong and what to do, and an exit code.
+
+use std::fmt;
+
+/// Whose fault it is, which decides the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The command line is wrong.
+    Usage,
+    /// The command line is fine and the thing cannot be done.
+    Failed,
+}
+
+/// Why a command failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure of the thing itself: exit code 1.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Failed, message: message.into(), hint: None }
+    }
+
+    /// A wrong command line: exit code 2.
+    #[must_use]
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Usage, message: message.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The exit code of the commands.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            Kind::Usage => 2,
+            Kind::Failed => 1,
+        }
+    }
+
+    /// The exit code that mount(8) expects of a mount helper: 1 is a wrong call, 32 a failed mount.
+    #[must_use]
+    pub fn helper_exit_code(&self) -> u8 {
+        match self.kind {
+            Kind::Usage => 1,
+            Kind::Failed => 32,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The message must stay one line, whatever file names it quotes.
+        let one_line = |text: &str| text.replace('\n', " ");
+        match &self.hint {
+            None => write!(out, "{}", one_line(&self.message)),
+            Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint)),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_and_has_its_exit_codes() {
+        let failed = Failure::new("no folder a\nb").hint("make it");
+        assert_eq!(failed.to_string(), "no folder a b (make it)");
+        assert_eq!((failed.exit_code(), failed.helper_exit_code()), (1, 32));
+        let usage = Failure::usage("what?");
+        assert_eq!((usage.exit_code(), usage.helper_exit_code()), (2, 1));
+    }
+}

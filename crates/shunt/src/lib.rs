@@ -1,0 +1,29 @@
+//! The shunt command line: what `shunt` and the mount helper `mount.fuse.shunt` do.
+//!
+//! It is a library so that the program, its tests, its man pages and its completions share one definition of
+//! every command and option ([`cli`], [`options`]). Everything that needs a system call goes through
+//! `shuntfs-sys`.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod control;
+pub mod doctor;
+pub mod options;
+pub mod settings;
+
+mod busy;
+mod failure;
+mod list;
+mod log;
+mod man;
+mod mount;
+mod mounts;
+mod notify;
+mod patience;
+mod run;
+mod status;
+mod umount;
+mod why;
+
+pub use failure::{Failure, Kind};
+pub use run::run;

@@ -1,0 +1,112 @@
+//! `shunt list`.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io::Write;
+
+use serde::Serialize;
+use shuntfs_sys::spawn::effective_uid;
+
+use crate::cli::ListArgs;
+use crate::control::{self, AskError, Client};
+use crate::failure::Failure;
+use crate::mounts::{self, Mounts, shown};
+use crate::run::output_failure;
+
+/// One line of the list.
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    mountpoint: String,
+    source: String,
+    state: &'static str,
+    transport: String,
+    pid: Option<u32>,
+    connection: u64,
+}
+
+/// Lists the mounts of shunt.
+///
+/// # Errors
+/// Those of reading the list of mounts, and of printing.
+pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let list = Mounts::read()?;
+    let rows = rows(&list);
+    if args.json {
+        return print_json(&rows, out);
+    }
+    if rows.is_empty() {
+        return writeln!(out, "no mounts").map_err(|error| output_failure(&error));
+    }
+    let mut lines = vec![["MNT", "SRC", "STATE", "TRANSPORT", "PID"].map(str::to_owned)];
+    lines.extend(rows.into_iter().map(|row| {
+        let or_dash = |text: String| if text.is_empty() { "-".into() } else { shown(text) };
+        let pid = row.pid.map(|pid| pid.to_string()).unwrap_or_default();
+        [or_dash(row.mountpoint), or_dash(row.source), row.state.into(), or_dash(row.transport), or_dash(pid)]
+    }));
+    print_table(&lines, out)
+}
+
+fn rows(list: &Mounts) -> Vec<Row> {
+    let owners: BTreeSet<u32> = [effective_uid(), 0]
+        .into_iter()
+        .chain(list.iter().filter(|m| mounts::is_fuse(m)).filter_map(mounts::owner))
+        .collect();
+    let mounted: HashSet<u64> = list.iter().filter_map(mounts::connection).collect();
+    let mut answered = HashSet::new();
+    for owner in owners {
+        let folder = control::folder_of(owner);
+        control::sweep(&folder, |connection| mounted.contains(&connection));
+        answered.extend(control::sockets(&folder).into_iter().map(|(connection, _)| connection));
+    }
+    let mut rows: Vec<Row> = list
+        .of_shunt(&answered)
+        .map(|mount| {
+            let connection = mounts::connection(mount).unwrap_or_default();
+            let owners = Vec::from_iter(mounts::owner(mount));
+            let mountpoint = mount.mount_point.to_string_lossy().into_owned();
+            asked(connection, &owners, Row { mountpoint, source: mount.source.clone(), ..Row::default() })
+        })
+        .collect();
+    // Detached lazily, and still serving who has files open.
+    let detached = answered.into_iter().filter(|connection| !mounted.contains(connection));
+    rows.extend(detached.map(|connection| {
+        let row = asked(connection, &[], Row::default());
+        if row.state == "mounted" { Row { state: "detached", ..row } } else { row }
+    }));
+    rows.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
+    rows
+}
+
+fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
+    let row = Row { connection, ..row };
+    let answer =
+        Client::of_connection(connection, owners).and_then(|mut client| Ok((client.pid(), client.status()?)));
+    match answer {
+        Ok((pid, status)) => {
+            let source = if status.source.is_empty() { row.source } else { status.source };
+            Row { state: "mounted", pid: Some(pid), transport: status.transport.kind, source, ..row }
+        }
+        Err(AskError::Silent { pid }) => Row { state: "silent", pid: Some(pid), ..row },
+        Err(AskError::NoServer) => Row { state: "no server", ..row },
+        Err(_) => Row { state: "someone else's", ..row },
+    }
+}
+
+/// Prints lines as a table whose columns are as wide as they need to be.
+pub(crate) fn print_table<const N: usize>(lines: &[[String; N]], out: &mut dyn Write) -> Result<(), Failure> {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+    });
+    for line in lines {
+        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let text = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", text.trim_end()).map_err(|error| output_failure(&error))?;
+    }
+    Ok(())
+}
+
+/// Prints JSON for people and programs.
+pub(crate) fn print_json(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(format!("cannot print: {error}")))?;
+    writeln!(out, "{text}").map_err(|error| output_failure(&error))
+}

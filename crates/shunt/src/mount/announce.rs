@@ -1,0 +1,119 @@
+//! How the server tells whoever started it that the mount answers, or why there is none.
+//!
+//! A server in the background writes lines to a pipe at its standard output: `note TEXT` any number of times,
+//! then `ready`, or `fail CODE TEXT`. One that stays in the foreground prints its notes.
+
+use std::io::{self, BufRead, Write};
+
+use crate::failure::{Failure, Kind};
+use crate::run::complain;
+
+/// Where the news go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Announce {
+    /// To the terminal: this process stays in the foreground.
+    Terminal,
+    /// To the parent, which waits for them.
+    Parent,
+}
+
+/// How a start went.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// The mount answers.
+    Ready,
+    /// There is none.
+    Failed(Failure),
+    /// The server ended without a word.
+    Silence,
+}
+
+impl Announce {
+    pub(super) fn to_terminal() -> Self {
+        Self::Terminal
+    }
+
+    pub(super) fn to_parent() -> Self {
+        Self::Parent
+    }
+
+    /// Whether a parent waits.
+    pub(super) fn has_parent(self) -> bool {
+        self == Self::Parent
+    }
+
+    /// Something that the user should know.
+    pub(super) fn note(self, text: &str) {
+        match self {
+            Self::Terminal => complain(&format!("shunt: note: {text}")),
+            Self::Parent => {
+                let _parent_gone = say(&format!("note {text}"));
+            }
+        }
+    }
+
+    /// The mount answers.
+    ///
+    /// # Errors
+    /// Where the parent is gone: then nobody knows of this mount.
+    pub(super) fn ready(self) -> io::Result<()> {
+        if self == Self::Parent { say("ready") } else { Ok(()) }
+    }
+
+    /// There is no mount. In the foreground, the caller prints it.
+    pub(super) fn failed(self, failure: &Failure) {
+        if self == Self::Parent {
+            let word = match failure.kind() {
+                Kind::Usage => "usage",
+                Kind::Failed => "failed",
+            };
+            let _parent_gone = say(&format!("fail {word} {failure}"));
+        }
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", line.replace('\n', " "))?;
+    out.flush()
+}
+
+/// Listens to a server until it is known how its start went; notes are passed on.
+pub(super) fn listen(news: impl BufRead, mut note: impl FnMut(&str)) -> Outcome {
+    for line in news.lines() {
+        let Ok(line) = line else { return Outcome::Silence };
+        match line.split_once(' ') {
+            None if line == "ready" => return Outcome::Ready,
+            Some(("note", text)) => note(text),
+            Some(("fail", text)) => {
+                return Outcome::Failed(match text.split_once(' ') {
+                    Some(("usage", text)) => Failure::usage(text),
+                    Some((_, text)) => Failure::new(text),
+                    None => Failure::new(text),
+                });
+            }
+            _ => {}
+        }
+    }
+    Outcome::Silence
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_news_of_a_server_are_understood() {
+        let mut notes = Vec::new();
+        let mut hear = |news: &str| listen(news.as_bytes(), |note| notes.push(note.to_owned()));
+        assert_eq!(hear("note careful now\nready\n"), Outcome::Ready);
+        assert_eq!(
+            hear("fail failed no such folder (make it)\n"),
+            Outcome::Failed(Failure::new("no such folder (make it)"))
+        );
+        assert_eq!(hear("fail usage what?\n"), Outcome::Failed(Failure::usage("what?")));
+        assert_eq!(hear("nonsense\n"), Outcome::Silence);
+        assert_eq!(hear(""), Outcome::Silence);
+        assert_eq!(notes, ["careful now"]);
+    }
+}

@@ -1,0 +1,215 @@
+//! Everything that can be wrong with a mount, looked for before anything happens.
+
+use std::fs;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+
+use shuntfs_sys::{Cap, FuseDevice, OsError, caps, open};
+use thiserror::Error;
+
+use crate::control::Client;
+use crate::doctor::access;
+use crate::failure::Failure;
+use crate::mounts::{self, Mounts, shown};
+use crate::settings::Settings;
+
+/// What passed.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The folder that is shown; absolute, without symlinks.
+    pub(super) source: PathBuf,
+    /// Where.
+    pub(super) at: At,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// Where a folder is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum At {
+    /// At this folder; absolute, without symlinks.
+    Folder(PathBuf),
+    /// Wherever this device, which is a descriptor of this process, is mounted already.
+    Device(RawFd),
+}
+
+/// Why a mount cannot be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(super) enum Refusal {
+    #[error("SRC {path} cannot be used: {error}")]
+    Source { path: String, error: io::Error },
+    #[error("SRC {path} is not a folder")]
+    SourceNoFolder { path: String },
+    #[error("MNT {path} cannot be used: {error}")]
+    Mountpoint { path: String, error: io::Error },
+    #[error("MNT {path} is not a folder")]
+    MountpointNoFolder { path: String },
+    #[error("SRC and MNT are the same folder, {path}")]
+    Same { path: String },
+    #[error("MNT {mountpoint} is inside SRC {source_folder}: the mount would show itself")]
+    Inside { mountpoint: String, source_folder: String },
+    #[error("SRC {source_folder} is inside MNT {mountpoint}: the mount would hide it")]
+    Around { mountpoint: String, source_folder: String },
+    #[error("MNT {path} shows {source_folder} already")]
+    Mounted { path: String, source_folder: String },
+    #[error("MNT {path} is a mount of shunt whose server is gone")]
+    Dead { path: String },
+    #[error("MNT {path} is in use: {source_folder} of type {fs_type} is mounted there")]
+    InUse { path: String, source_folder: String, fs_type: String },
+    #[error("there is no /dev/fuse")]
+    NoDevice,
+    #[error("/dev/fuse cannot be opened: {error}")]
+    Device { error: io::Error },
+    #[error("no permission to mount, and no fusermount3")]
+    NoPermission,
+    #[error("allow_other is not allowed to ordinary users")]
+    AllowOther,
+}
+
+impl Refusal {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Source { error, .. } | Self::Mountpoint { error, .. } => return hint_of(error, self),
+            Self::SourceNoFolder { .. } => "only folders can be shown",
+            Self::MountpointNoFolder { .. } => "name a folder, best an empty one",
+            Self::Same { .. } => "show it at another folder",
+            Self::Inside { .. } => "choose a mount point outside of SRC",
+            Self::Around { .. } => "choose a mount point beside SRC",
+            Self::Mounted { path, .. } | Self::Dead { path } => {
+                return Some(format!("take it away first: shunt umount {path}"));
+            }
+            Self::InUse { .. } => "choose another mount point, or umount that first",
+            Self::NoDevice => access::MISSING_DEVICE,
+            Self::Device { error } if error.kind() == io::ErrorKind::PermissionDenied => {
+                access::CLOSED_DEVICE
+            }
+            Self::Device { .. } => "modprobe fuse",
+            Self::NoPermission => "mount as root, or install fusermount3: apt-get install fuse3",
+            Self::AllowOther => "mount as root, or: echo user_allow_other >> /etc/fuse.conf",
+        };
+        Some(hint.into())
+    }
+}
+
+fn hint_of(error: &io::Error, refusal: &Refusal) -> Option<String> {
+    let hint = match (error.kind(), refusal) {
+        (io::ErrorKind::NotFound, Refusal::Mountpoint { path, .. }) => format!("make it: mkdir -p {path}"),
+        (io::ErrorKind::NotFound, _) => "is it spelled right, and its disk mounted?".into(),
+        (io::ErrorKind::PermissionDenied, _) => "its owner or root may".into(),
+        (io::ErrorKind::NotConnected, _) => "a server on the way there is gone; see shunt list".into(),
+        _ => return None,
+    };
+    Some(hint)
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let failure = Self::new(refusal.to_string());
+        match refusal.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// Looks at everything that was asked for.
+///
+/// # Errors
+/// The first thing that cannot be.
+pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Result<Target, Failure> {
+    let mounts = Mounts::read()?;
+    let source = check_source(source)?;
+    if let Some(fd) = inherited_device(mountpoint) {
+        return Ok(Target { source, at: At::Device(fd), notes: Vec::new() });
+    }
+    let path = shown(mountpoint);
+    let mountpoint = mounts.locate(mountpoint).map_err(|error| Refusal::Mountpoint { path, error })?;
+    check_unused(&mounts, &mountpoint)?;
+    if !mountpoint.is_dir() {
+        return Err(Refusal::MountpointNoFolder { path: shown(&mountpoint) }.into());
+    }
+    check_apart(&mounts, &source, &mountpoint)?;
+    check_rights(settings)?;
+    let notes = Vec::from_iter(note_of_hidden(&mountpoint));
+    Ok(Target { source, at: At::Folder(mountpoint), notes })
+}
+
+/// The number in `/dev/fd/N`, the form in which mount.fuse3(8) hands over a device that it has mounted.
+pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
+    mountpoint.to_str()?.strip_prefix("/dev/fd/")?.parse().ok()
+}
+
+fn check_source(source: &Path) -> Result<PathBuf, Refusal> {
+    let refused = |error| Refusal::Source { path: shown(source), error };
+    let located = source.canonicalize().map_err(refused)?;
+    if !fs::metadata(&located).map_err(refused)?.is_dir() {
+        return Err(Refusal::SourceNoFolder { path: shown(&located) });
+    }
+    open::open_folder(&located).map_err(|error| refused(error.into()))?;
+    Ok(located)
+}
+
+fn check_unused(mounts: &Mounts, mountpoint: &Path) -> Result<(), Refusal> {
+    let Some(mount) = mounts.at(mountpoint) else { return Ok(()) };
+    let path = shown(mountpoint);
+    let source_folder = shown(&mount.source);
+    if !mounts::is_shunt(mount) {
+        return Err(Refusal::InUse { path, source_folder, fs_type: shown(&mount.fs_type) });
+    }
+    let connection = mounts::connection(mount).unwrap_or_default();
+    match Client::of_connection(connection, &Vec::from_iter(mounts::owner(mount))) {
+        Err(crate::control::AskError::NoServer) => Err(Refusal::Dead { path }),
+        _ => Err(Refusal::Mounted { path, source_folder }),
+    }
+}
+
+/// Compares what the paths are, not what they are called: a bind mount gives a folder a second name, and mounts
+/// made at one of them can show at the other.
+fn check_apart(mounts: &Mounts, source: &Path, mountpoint: &Path) -> Result<(), Refusal> {
+    let (places, named) = ((mounts.place(source), mounts.place(mountpoint)), (source, mountpoint));
+    let within = |inner: &Path, outer: &Path| inner.starts_with(outer);
+    let (same_device, below) = match &places {
+        (Some(source), Some(mountpoint)) if source.device == mountpoint.device => {
+            (true, (&*source.path, &*mountpoint.path))
+        }
+        _ => (false, named),
+    };
+    let (source_folder, mountpoint_shown) = (shown(source), shown(mountpoint));
+    if named.0 == named.1 || (same_device && below.0 == below.1) {
+        return Err(Refusal::Same { path: source_folder });
+    }
+    if within(named.1, named.0) || (same_device && within(below.1, below.0)) {
+        return Err(Refusal::Inside { mountpoint: mountpoint_shown, source_folder });
+    }
+    if within(named.0, named.1) || (same_device && within(below.0, below.1)) {
+        return Err(Refusal::Around { mountpoint: mountpoint_shown, source_folder });
+    }
+    Ok(())
+}
+
+fn check_rights(settings: &Settings) -> Result<(), Refusal> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Refusal::NoDevice);
+    }
+    let privileged = caps::has_effective(Cap::SysAdmin);
+    if !privileged {
+        if access::in_path("fusermount3").is_none() {
+            return Err(Refusal::NoPermission);
+        }
+        if settings.mount.allow_other && !access::allow_other_is_allowed() {
+            return Err(Refusal::AllowOther);
+        }
+    }
+    match FuseDevice::open() {
+        Ok(_) => Ok(()),
+        Err(OsError::NOENT) => Err(Refusal::NoDevice),
+        Err(error) => Err(Refusal::Device { error: error.into() }),
+    }
+}
+
+fn note_of_hidden(mountpoint: &Path) -> Option<String> {
+    let used = fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some());
+    used.then(|| format!("{} is not empty; what is in it is hidden while this is mounted", shown(mountpoint)))
+}

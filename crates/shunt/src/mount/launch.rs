@@ -1,0 +1,149 @@
+//! Starts a server in the background and waits until its mount answers.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use shuntfs_sys::{open, stat};
+
+use super::announce::{Outcome, listen};
+use crate::cli::MountArgs;
+use crate::failure::Failure;
+use crate::mounts::shown;
+use crate::patience::within;
+use crate::run::complain;
+
+/// How long a server may take to say that it is ready.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long the mount may take to answer then.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// How long a server that failed may take to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Starts the server and returns when its mount answers.
+///
+/// # Errors
+/// The server's own failure; and where it ends, or the mount does not answer, without a word.
+pub(super) fn launch(args: &MountArgs) -> Result<(), Failure> {
+    let mut child = spawn(args).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+    let Some(news) = child.stdout.take() else { return Err(Failure::new("cannot listen to the server")) };
+    let hear = move || {
+        let mut notes = Vec::new();
+        let outcome = listen(BufReader::new(news), |note| notes.push(note.to_owned()));
+        (outcome, notes)
+    };
+    let Some((outcome, notes)) = within(START_LIMIT, hear) else {
+        stop(&mut child);
+        return Err(Failure::new(format!(
+            "the mount did not start within {} seconds",
+            START_LIMIT.as_secs()
+        ))
+        .hint("what it did until then: --foreground --log debug"));
+    };
+    notes.iter().for_each(|note| complain(&format!("shunt: note: {note}")));
+    match outcome {
+        Outcome::Ready => answered(args, &mut child),
+        Outcome::Failed(failure) => {
+            let _ended = wait(&mut child);
+            Err(failure)
+        }
+        Outcome::Silence => {
+            Err(Failure::new(format!("the server ended before its mount answered: {}", end_of(&mut child)))
+                .hint("what it did until then: --foreground --log debug"))
+        }
+    }
+}
+
+/// Checks that the mount answers. A device that was mounted by someone else has no place to ask at.
+fn answered(args: &MountArgs, child: &mut Child) -> Result<(), Failure> {
+    if super::check::inherited_device(&args.mountpoint).is_some() {
+        return Ok(());
+    }
+    let place = args.mountpoint.clone();
+    let asked = within(ANSWER_LIMIT, move || {
+        let folder = open::open_folder(&place)?;
+        stat::filesystem_of(&folder).map(drop)
+    });
+    let text = match asked {
+        Some(Ok(())) => return Ok(()),
+        Some(Err(error)) => format!("answers with an error: {}", io::Error::from(error)),
+        None => format!("does not answer within {} seconds", ANSWER_LIMIT.as_secs()),
+    };
+    stop(child);
+    Err(Failure::new(format!("the mount at {} {text}", shown(&args.mountpoint))))
+}
+
+fn spawn(args: &MountArgs) -> io::Result<Child> {
+    Command::new(program()?)
+        .arg0("shunt")
+        .args(words(args)?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// This very program. A path keeps the process's name readable; where the file was replaced meanwhile, the link
+/// in /proc still leads to what runs.
+fn program() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
+}
+
+/// The command line of the server, as `ps` shows it: the same words with absolute paths.
+fn words(args: &MountArgs) -> io::Result<Vec<OsString>> {
+    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-on-stdout"].map(OsString::from).into();
+    if args.sloppy {
+        words.push("--sloppy".into());
+    }
+    words.extend(args.wishes.words()?);
+    words.push("--".into());
+    words.push(absolute(&args.source)?);
+    words.push(absolute(&args.mountpoint)?);
+    Ok(words)
+}
+
+/// An absolute path; the empty one stays as it is, for the check to refuse.
+pub(crate) fn absolute(path: &Path) -> io::Result<OsString> {
+    if path.as_os_str() == OsStr::new("") {
+        Ok(OsString::new())
+    } else {
+        std::path::absolute(path).map(Into::into)
+    }
+}
+
+/// Asks the server to end, which unmounts, and makes it end where it does not.
+fn stop(child: &mut Child) {
+    if let Ok(pid) = i32::try_from(child.id()) {
+        let _ended_already = shuntfs_sys::spawn::terminate(pid);
+    }
+    if wait(child).is_none() {
+        let _ended_already = child.kill();
+    }
+}
+
+/// Waits for the end of the server, not for ever.
+fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let end = std::time::Instant::now() + END_LIMIT;
+    while std::time::Instant::now() < end {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+fn end_of(child: &mut Child) -> String {
+    match wait(child) {
+        None => "it still runs".into(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "for no known reason".into(),
+        },
+    }
+}

@@ -1,0 +1,171 @@
+//! The server: mounts, answers until the mount is gone, and leaves nothing behind.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuntfs_sys::event::wait_readable;
+use shuntfs_sys::stat::filesystem_of;
+use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, open_folder, spawn};
+
+use super::Asked;
+use super::announce::Announce;
+use super::answers::SessionAnswers;
+use super::check::{self, At};
+use super::session::Mounted;
+use crate::control::Server;
+use crate::failure::Failure;
+use crate::mounts::{self, Mounts, shown};
+use crate::patience::within;
+use crate::umount::{DetachError, detach};
+use crate::{busy, log, notify};
+
+/// How long a mount of our number may take to say whether it is alive.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Mounts, and returns when the mount is gone.
+///
+/// # Errors
+/// Where the mount cannot be, and where the connection ended by an error.
+pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
+    let target = check::check(&asked.source, &asked.mountpoint, &asked.settings)?;
+    log::start(&asked.settings, !announce.has_parent())?;
+    if announce.has_parent()
+        && let Err(error) = spawn::detach_session()
+    {
+        tracing::warn!("still in the caller's session: {}", io::Error::from(error));
+    }
+    // Before any thread is started, so that every thread leaves signals to this one.
+    let signals = SignalFd::new(&[Signal::Hup, Signal::Int, Signal::Term])
+        .map_err(|error| cannot("take signals", error))?;
+    tracing::debug!("at most {} open files", limits::raise_nofile());
+
+    let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
+    target.notes.iter().chain(mounted.notes()).for_each(|note| announce.note(note));
+    let _control = control_of(&mounted, &target, announce);
+    let story = format!("{} at {}: {}", shown(&target.source), place_of(&target.at), mounted.transport());
+    tracing::info!("mounted {story}");
+    notify::ready(&story);
+    let ended = watch(&mounted)?;
+    if announce.ready().is_err() {
+        // Whoever asked was ended meanwhile, and will not know that there is something to take away.
+        tracing::warn!("nobody waits for the mount any more");
+        take_away(&mounted);
+    }
+    let outcome = attend(&mounted, &signals, &ended);
+    leave_nothing(&mounted);
+    tracing::info!("ended");
+    outcome
+}
+
+fn cannot(what: &str, error: impl Into<io::Error>) -> Failure {
+    Failure::new(format!("cannot {what}: {}", error.into()))
+}
+
+fn place_of(at: &At) -> String {
+    match at {
+        At::Folder(path) => shown(path),
+        At::Device(number) => format!("the device /dev/fd/{number}"),
+    }
+}
+
+fn control_of(mounted: &Arc<Mounted>, target: &check::Target, announce: Announce) -> Option<Server> {
+    let connection = mounted.connection()?;
+    let answers = SessionAnswers::new(Arc::clone(mounted), &target.source, connection);
+    match Server::start(connection, Arc::new(answers)) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            announce.note(&format!("`shunt status` and `shunt why` will not work for this mount: {error}"));
+            None
+        }
+    }
+}
+
+/// Rings when the connection has ended.
+fn watch(mounted: &Arc<Mounted>) -> Result<Arc<EventFd>, Failure> {
+    let ended = Arc::new(EventFd::new().map_err(|error| cannot("watch the mount", error))?);
+    let (mounted, bell) = (Arc::clone(mounted), Arc::clone(&ended));
+    let wait = move || {
+        mounted.wait();
+        bell.signal();
+    };
+    std::thread::Builder::new()
+        .name("shunt-wait".into())
+        .spawn(wait)
+        .map_err(|error| cannot("watch the mount", error))?;
+    Ok(ended)
+}
+
+/// Obeys signals until the connection ends.
+fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<(), Failure> {
+    let mut told = false;
+    loop {
+        match wait_readable(&[signals.as_fd(), ended.as_fd()], None) {
+            Ok(_) | Err(OsError::INTR) => {}
+            Err(error) => return Err(cannot("wait for signals", error)),
+        }
+        while let Ok(Some(signal)) = signals.take() {
+            match signal {
+                Signal::Hup => tracing::info!("SIGHUP: there is nothing to read again"),
+                _ if told => {
+                    tracing::warn!("told to end once more: callers get errors from now on");
+                    mounted.stop();
+                }
+                _ => {
+                    told = true;
+                    take_away(mounted);
+                }
+            }
+        }
+        if wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
+            return mounted.outcome();
+        }
+    }
+}
+
+/// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.
+fn take_away(mounted: &Mounted) {
+    notify::stopping("unmounting");
+    let Some(mount_point) = mount_point_of(mounted) else { return mounted.stop() };
+    let outcome = match detach(&mount_point, false) {
+        Err(DetachError::Busy) => {
+            let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(&mount_point)?)));
+            let text = format!("busy: {}; detached, and served until they are done", by.unwrap_or_default());
+            tracing::warn!("{} is {text}", shown(&mount_point));
+            notify::status(&text);
+            detach(&mount_point, true)
+        }
+        other => other,
+    };
+    if let Err(error) = outcome {
+        tracing::error!("cannot unmount {}: {error}; callers get errors from now on", shown(&mount_point));
+        mounted.stop();
+    }
+}
+
+/// Takes a dead mount away: after an abort, the kernel leaves it in the tree. Its number may belong to a new mount
+/// by now, even at the same place; that one is alive.
+fn leave_nothing(mounted: &Mounted) {
+    while let Some(mount_point) = mount_point_of(mounted) {
+        let asked = mount_point.clone();
+        let answer = within(ANSWER_LIMIT, move || filesystem_of(open_folder(&asked)?).map(drop));
+        if answer != Some(Err(OsError::NOTCONN)) {
+            return;
+        }
+        if let Err(error) = detach(&mount_point, true) {
+            tracing::warn!("cannot unmount {}: {error}", shown(&mount_point));
+            return;
+        }
+    }
+}
+
+/// Where the connection is mounted, as far as this process sees; a place that was mounted over is none.
+fn mount_point_of(mounted: &Mounted) -> Option<PathBuf> {
+    let connection = mounted.connection()?;
+    let list = Mounts::read().ok()?;
+    let own = list.iter().find(|mount| mounts::connection(mount) == Some(connection))?;
+    let top = list.at(&own.mount_point).is_some_and(|mount| mount.id == own.id);
+    top.then(|| own.mount_point.clone())
+}

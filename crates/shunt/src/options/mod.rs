@@ -1,0 +1,10 @@
+//! The words of `-o`, as users know them from fstab, and what each means here.
+//!
+//! One table ([`OPTIONS`]) feeds the parser, the help, the man page and the check that `docs/options.md`
+//! names every word.
+
+mod parse;
+mod table;
+
+pub use parse::{OptionError, Unknown, parse};
+pub use table::{Effect, OPTIONS, Row, Setter, help};

@@ -1,0 +1,247 @@
+//! Parses the strings given to `-o`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use thiserror::Error;
+
+use super::table::{Effect, OPTIONS, Row};
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// What becomes of an unknown option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// It is an error.
+    Refuse,
+    /// It is noted and ignored: mount(8) called with `-s`.
+    Ignore,
+}
+
+/// What is wrong with an option.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// Nobody knows it.
+    #[error("unknown mount option `{name}`{}", nearest.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default())]
+    Unknown {
+        /// As it was typed.
+        name: String,
+        /// The known word that is nearest to it, where one is near.
+        nearest: Option<&'static str>,
+    },
+    /// It is known and not to be had.
+    #[error("mount option `{name}` is not offered: {why}")]
+    NotOffered {
+        /// As it was typed.
+        name: String,
+        /// Why, or what to do instead.
+        why: &'static str,
+    },
+    /// It needs a value.
+    #[error("mount option `{name}` needs a value: {name}={value}")]
+    NeedsValue {
+        /// As it was typed.
+        name: String,
+        /// What kind of value.
+        value: &'static str,
+    },
+    /// It takes no value.
+    #[error("mount option `{name}` takes no value")]
+    TakesNoValue {
+        /// As it was typed.
+        name: String,
+    },
+    /// Its value makes no sense.
+    #[error("mount option `{name}` has the value `{value}`, and needs {expected}")]
+    BadValue {
+        /// As it was typed.
+        name: String,
+        /// As it was typed.
+        value: String,
+        /// What it could be.
+        expected: String,
+    },
+}
+
+impl From<OptionError> for Failure {
+    fn from(error: OptionError) -> Self {
+        Self::usage(error.to_string()).hint("all options: shunt mount --help")
+    }
+}
+
+/// Settles every word of every `-o` into settings, later ones over earlier ones, and returns notes, too.
+///
+/// # Errors
+/// The first option that is unknown, not offered, or has a wrong value.
+pub fn parse(lists: &[OsString], unknown: Unknown) -> Result<(Settings, Vec<String>), Failure> {
+    let mut settings = Settings::default();
+    let mut notes = Vec::new();
+    for word in lists.iter().flat_map(|list| split(list)) {
+        match apply(&mut settings, &word) {
+            Err(error @ OptionError::Unknown { .. }) if unknown == Unknown::Ignore => {
+                notes.push(format!("ignored: {error}"));
+            }
+            result => result?,
+        }
+    }
+    Ok((settings, notes))
+}
+
+fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
+    let (name, value) = match word.as_bytes().iter().position(|byte| *byte == b'=') {
+        None => (word, None),
+        Some(at) => {
+            let (name, value) = word.as_bytes().split_at(at);
+            (OsStr::from_bytes(name), Some(OsStr::from_bytes(&value[1..])))
+        }
+    };
+    let shown = name.to_string_lossy().into_owned();
+    // Command-line flags are spelled with dashes; nobody should have to remember which is which.
+    let canonical = if shown.starts_with(['x', 'X']) { shown.clone() } else { shown.replace('-', "_") };
+    let Some(row) = find(&canonical) else {
+        return Err(OptionError::Unknown { nearest: nearest(&canonical), name: shown });
+    };
+    match (row.effect, value) {
+        (Effect::Flag(set), None) => set(settings),
+        (Effect::Flag(_), Some(_)) => return Err(OptionError::TakesNoValue { name: shown }),
+        (Effect::Value(_, set), Some(value)) => {
+            set(settings, value).map_err(|expected| OptionError::BadValue {
+                name: shown,
+                value: value.to_string_lossy().into_owned(),
+                expected,
+            })?;
+        }
+        (Effect::Value(value, _), None) => return Err(OptionError::NeedsValue { name: shown, value }),
+        (Effect::Ignored, _) => {}
+        (Effect::NotOffered, _) => return Err(OptionError::NotOffered { name: shown, why: row.help }),
+    }
+    Ok(())
+}
+
+fn find(name: &str) -> Option<&'static Row> {
+    OPTIONS.iter().find(|row| match row.name.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => row.name == name,
+    })
+}
+
+/// The known word at the least edit distance, if that is small for the length of the word.
+fn nearest(name: &str) -> Option<&'static str> {
+    let close = 1 + name.chars().count() / 3;
+    OPTIONS
+        .iter()
+        .filter(|row| !row.name.ends_with('*') && !matches!(row.effect, Effect::NotOffered))
+        .map(|row| (strsim::damerau_levenshtein(name, row.name), row.name))
+        .filter(|(distance, _)| *distance <= close)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// Splits at commas that no backslash protects; `\,` is a comma and `\\` a backslash, as in fstab's fsname.
+fn split(list: &OsStr) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut word = Vec::new();
+    let mut bytes = list.as_bytes().iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b',' => words.push(std::mem::take(&mut word)),
+            b'\\' => match bytes.next() {
+                Some(escaped @ (b',' | b'\\')) => word.push(escaped),
+                Some(other) => word.extend([b'\\', other]),
+                None => word.push(b'\\'),
+            },
+            other => word.push(other),
+        }
+    }
+    words.push(word);
+    words.into_iter().filter(|word| !word.is_empty()).map(OsString::from_vec).collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::settings::{CacheChoice, FlowChoice, LocksChoice, TransportChoice};
+
+    fn settle(list: &str) -> Result<Settings, String> {
+        parse(&[OsString::from(list)], Unknown::Refuse)
+            .map(|(settings, _)| settings)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_words_of_fstab_are_understood() {
+        let settings = settle(
+            "defaults,nofail,x-systemd.requires=/disk,_netdev,ro,nosuid,nodev,noexec,noatime,allow_other,\
+             fsname=a\\,b,subtype=pool,max_read=65536,transport=uring,flow=relay,threads=3,queue-depth=8,\
+             cache=none,locks=lower,entry_timeout=0,attr_timeout=0.0,comment=x,nonempty",
+        )
+        .expect("all known");
+        let mount = &settings.mount;
+        assert!(
+            mount.read_only
+                && mount.nosuid
+                && mount.nodev
+                && mount.noexec
+                && mount.noatime
+                && mount.allow_other
+        );
+        assert_eq!(mount.fsname.as_deref(), Some(OsStr::new("a,b")));
+        assert_eq!(mount.subtype.as_deref(), Some(OsStr::new("pool")));
+        assert_eq!(mount.max_read, Some(65536));
+        assert_eq!(settings.transport, TransportChoice::Uring);
+        assert_eq!(settings.flow, FlowChoice::Relay);
+        assert_eq!(settings.cache, CacheChoice::None);
+        assert_eq!(settings.locks, LocksChoice::Lower);
+        assert_eq!(
+            (settings.threads.map(usize::from), settings.queue_depth.map(usize::from)),
+            (Some(3), Some(8))
+        );
+    }
+
+    #[test]
+    fn what_mount_fuse3_passes_on_is_understood_and_the_last_word_wins() {
+        let settings = settle("nosuid,nodev,ro,rw,suid,dev,exec,nouser,async,,").expect("all known");
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn errors_name_the_option_and_what_would_do() {
+        let cases = [
+            ("allow_othr", "unknown mount option `allow_othr`; did you mean `allow_other`?"),
+            ("transprot=uring", "unknown mount option `transprot`; did you mean `transport`?"),
+            ("kernal_cache", "unknown mount option `kernal_cache`; did you mean `kernel_cache`?"),
+            ("zzzzqqqq", "unknown mount option `zzzzqqqq` ("),
+            ("threads", "mount option `threads` needs a value: threads=N"),
+            ("threads=0", "mount option `threads` has the value `0`, and needs a number from 1 on"),
+            ("ro=1", "mount option `ro` takes no value"),
+            ("flow=fast", "needs one of auto, passthrough, relay, splice, served"),
+            ("entry_timeout=1", "needs 0; leave it out"),
+            ("max_read=1", "at least 4096"),
+            ("allow_root", "is not offered: only all other users can be let in: allow_other"),
+            ("context=system_u:object_r:x", "is not offered: files keep their labels"),
+        ];
+        for (list, expected) in cases {
+            let error = settle(list).expect_err(list);
+            assert!(error.contains(expected), "{list}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_sloppy_mount_notes_what_is_unknown_and_still_refuses_what_is_wrong() {
+        let (_, notes) = parse(&["mystery,ro".into()], Unknown::Ignore).expect("ignored");
+        assert_eq!(notes, ["ignored: unknown mount option `mystery`"]);
+        assert!(parse(&["threads=x".into()], Unknown::Ignore).is_err());
+    }
+
+    #[test]
+    fn no_word_stands_twice_and_every_ordinary_word_finds_itself() {
+        for (index, row) in OPTIONS.iter().enumerate() {
+            assert!(OPTIONS[..index].iter().all(|earlier| earlier.name != row.name), "{}", row.name);
+            if !row.name.ends_with('*') {
+                assert_eq!(find(row.name).map(|found| found.name), Some(row.name));
+            }
+        }
+    }
+}

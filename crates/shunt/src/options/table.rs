@@ -1,0 +1,218 @@
+//! The table of mount options.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::settings::{CacheChoice, Settings, TransportChoice};
+
+/// Changes settings by the value of an option, or says which values there are.
+pub type Setter = fn(&mut Settings, &OsStr) -> Result<(), String>;
+
+/// What an option does.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Effect {
+    /// It is on when it is there.
+    Flag(fn(&mut Settings)),
+    /// It has a value, shown in help by this word.
+    Value(&'static str, Setter),
+    /// It is for others (fstab, mount(8), systemd) or already so; with or without a value.
+    Ignored,
+    /// Users of libfuse know it, and it is not to be had here, for this reason.
+    NotOffered,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The word; one that ends in `*` stands for all words that begin so.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// What it means, or why it is ignored or not offered.
+    pub help: &'static str,
+}
+
+const fn flag(name: &'static str, set: fn(&mut Settings), help: &'static str) -> Row {
+    Row { name, effect: Effect::Flag(set), help }
+}
+
+const fn value(name: &'static str, word: &'static str, set: Setter, help: &'static str) -> Row {
+    Row { name, effect: Effect::Value(word, set), help }
+}
+
+const fn ignored(name: &'static str, help: &'static str) -> Row {
+    Row { name, effect: Effect::Ignored, help }
+}
+
+const fn not_offered(name: &'static str, help: &'static str) -> Row {
+    Row { name, effect: Effect::NotOffered, help }
+}
+
+/// Every option that is known.
+pub const OPTIONS: &[Row] = &[
+    flag("ro", |s| s.mount.read_only = true, "nothing may be written"),
+    flag("rw", |s| s.mount.read_only = false, "files may be written (default)"),
+    flag("allow_other", |s| s.mount.allow_other = true, "other users get in, as their own permissions allow"),
+    ignored("default_permissions", "always so: the kernel checks permissions"),
+    flag("suid", |s| s.mount.nosuid = false, "set-uid bits have effect (default for root)"),
+    flag("nosuid", |s| s.mount.nosuid = true, "set-uid bits have no effect"),
+    flag("dev", |s| s.mount.nodev = false, "device files have effect (default for root)"),
+    flag("nodev", |s| s.mount.nodev = true, "device files have no effect"),
+    flag("exec", |s| s.mount.noexec = false, "files may be executed (default)"),
+    flag("noexec", |s| s.mount.noexec = true, "no file may be executed"),
+    flag(
+        "atime",
+        |s| s.mount.noatime = false,
+        "times of access as the lower file system keeps them (default)",
+    ),
+    flag("noatime", |s| s.mount.noatime = true, "marks the mount noatime"),
+    value(
+        "fsname",
+        "NAME",
+        |s, v| set_some(&mut s.mount.fsname, v),
+        "source in the list of mounts (default: SRC)",
+    ),
+    value("subtype", "NAME", |s, v| set_some(&mut s.mount.subtype, v), "type after `fuse.` (default: shunt)"),
+    value("max_read", "BYTES", set_max_read, "the most that one READ asks for, at least 4096"),
+    value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v), "how requests arrive"),
+    value(
+        "flow",
+        "auto|passthrough|relay|splice|served",
+        |s, v| choose(&mut s.flow, v),
+        "which flow opens wish for",
+    ),
+    value("threads", "N", |s, v| number(&mut s.threads, v), "number of queues"),
+    value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v), "requests that one queue may hold"),
+    value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
+    value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
+    value("entry_timeout", "0", set_no_timeout, "as cache=none"),
+    value("attr_timeout", "0", set_no_timeout, "as cache=none"),
+    value("negative_timeout", "0", set_no_timeout, "as cache=none"),
+    value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
+    value("log_file", "FILE", set_log_file, "where it is logged"),
+    flag("kernel_cache", |s| s.cache = CacheChoice::Default, "as cache=default"),
+    flag("auto_cache", |s| s.cache = CacheChoice::Default, "as cache=default"),
+    flag("direct_io", |s| s.cache = CacheChoice::None, "as cache=none"),
+    flag("clone_fd", |s| s.transport = TransportChoice::Cloned, "as transport=cloned"),
+    flag("io_uring", |s| s.transport = TransportChoice::Uring, "as transport=uring"),
+    value("io_uring_q_depth", "N", |s, v| number(&mut s.queue_depth, v), "as queue_depth="),
+    value("max_threads", "N", |s, v| number(&mut s.threads, v), "as threads="),
+    ignored("x-*", "for systemd, mount(8) and others"),
+    ignored("X-*", "for mount(8) and others"),
+    ignored("_netdev", "for the boot order"),
+    ignored("nofail", "for the boot order"),
+    ignored("auto", "for mount -a"),
+    ignored("noauto", "for mount -a"),
+    ignored("user", "for mount(8)"),
+    ignored("nouser", "for mount(8)"),
+    ignored("users", "for mount(8)"),
+    ignored("owner", "for mount(8)"),
+    ignored("group", "for mount(8)"),
+    ignored("defaults", "nothing beyond the defaults"),
+    ignored("comment", "a comment"),
+    ignored("nonempty", "always so: a mount point may hold files, which are hidden meanwhile"),
+    ignored("async", "always so"),
+    ignored("relatime", "the lower file system keeps times of access in its own way"),
+    ignored("norelatime", "the lower file system keeps times of access in its own way"),
+    ignored("strictatime", "the lower file system keeps times of access in its own way"),
+    ignored("diratime", "the lower file system keeps times of access in its own way"),
+    ignored("nodiratime", "the lower file system keeps times of access in its own way"),
+    ignored("lazytime", "the lower file system keeps times in its own way"),
+    ignored("silent", "for mount(8)"),
+    ignored("loud", "for mount(8)"),
+    ignored("big_writes", "always so"),
+    ignored("large_read", "always so"),
+    not_offered("allow_root", "only all other users can be let in: allow_other"),
+    not_offered(
+        "auto_unmount",
+        "a server that ends by itself or by a signal unmounts; after SIGKILL: shunt umount MNT",
+    ),
+    not_offered("remount", "umount and mount again"),
+    not_offered("sync", "each writer asks for it at open: O_SYNC"),
+    not_offered("dirsync", "set it on the lower folder: chattr +D"),
+    not_offered("uid", "files keep their owner"),
+    not_offered("gid", "files keep their group"),
+    not_offered("umask", "files keep their mode"),
+    not_offered("fscontext", "files keep their labels"),
+    not_offered("defcontext", "files keep their labels"),
+    not_offered("rootcontext", "files keep their labels"),
+    not_offered("context", "files keep their labels"),
+    not_offered("blksize", "the block size is that of the lower file system"),
+    not_offered("remember", "nodes are kept as long as the kernel knows them"),
+    not_offered("noforget", "nodes are kept as long as the kernel knows them"),
+];
+
+/// The options as the help of `shunt mount` shows them.
+#[must_use]
+pub fn help() -> String {
+    let mut text = String::from("Words of -o, as in fstab:\n");
+    let mut ignored = Vec::new();
+    for row in OPTIONS {
+        let word = match row.effect {
+            Effect::Flag(_) => row.name.to_owned(),
+            Effect::Value(value, _) => format!("{}={value}", row.name),
+            Effect::Ignored => {
+                ignored.push(row.name);
+                continue;
+            }
+            Effect::NotOffered => continue,
+        };
+        let _infallible = writeln!(text, "  {word:<42} {}", row.help);
+    }
+    let _infallible = write!(text, "Accepted and ignored: {}", ignored.join(", "));
+    text
+}
+
+fn set_some(place: &mut Option<std::ffi::OsString>, value: &OsStr) -> Result<(), String> {
+    *place = Some(value.to_owned());
+    Ok(())
+}
+
+fn set_log_file(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.log_file = Some(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_max_read(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let bytes = value.to_str().and_then(|text| text.parse::<u32>().ok()).filter(|bytes| *bytes >= 4096);
+    settings.mount.max_read = Some(bytes.ok_or("a number of bytes, at least 4096")?);
+    Ok(())
+}
+
+fn choose<T: ValueEnum>(place: &mut T, value: &OsStr) -> Result<(), String> {
+    match value.to_str().and_then(|text| T::from_str(text, false).ok()) {
+        Some(choice) => {
+            *place = choice;
+            Ok(())
+        }
+        None => {
+            let names: Vec<String> = T::value_variants()
+                .iter()
+                .filter_map(|variant| variant.to_possible_value().map(|known| known.get_name().to_owned()))
+                .collect();
+            Err(format!("one of {}", names.join(", ")))
+        }
+    }
+}
+
+fn number(place: &mut Option<NonZeroUsize>, value: &OsStr) -> Result<(), String> {
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    *place = Some(number.ok_or("a number from 1 on")?);
+    Ok(())
+}
+
+/// What the kernel remembers is dropped when it changes, or not remembered at all: nothing runs out.
+fn set_no_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    match value.to_str().and_then(|text| text.parse::<f64>().ok()) {
+        Some(0.0) => {
+            settings.cache = CacheChoice::None;
+            Ok(())
+        }
+        _ => Err("0; leave it out, and what the kernel remembers stays valid until it changes".to_owned()),
+    }
+}

@@ -1,0 +1,131 @@
+//! From the words of a command line to a command, and from its end to an exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, HelperArgs};
+use crate::failure::Failure;
+use crate::{doctor, list, man, mount, status, umount, why};
+
+/// Runs the command that these words ask for, the program's own name first.
+#[must_use]
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    if is_helper(words.first()) {
+        return run_helper(&words);
+    }
+    let cli = match Cli::try_parse_from(with_command(words)) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, 2),
+    };
+    let mut out = io::stdout().lock();
+    let outcome =
+        dispatch(cli.command, &mut out).and_then(|()| out.flush().map_err(|error| output_failure(&error)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(&format!("shunt: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// The failure of a command whose output cannot be written.
+pub(crate) fn output_failure(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        // `shunt list | head` is not worth a complaint.
+        std::process::exit(0);
+    }
+    Failure::new(format!("cannot print: {error}"))
+}
+
+/// Says something on standard error, and bears its absence.
+pub(crate) fn complain(text: &str) {
+    let _closed = writeln!(io::stderr(), "{text}");
+}
+
+fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
+    match command {
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::List(args) => list::run(&args, out),
+        Command::Status(args) => status::run(&args, out),
+        Command::Why(args) => why::run(&args, out),
+        Command::Doctor(args) => doctor::run(&args, out),
+        Command::Completions(args) => {
+            man::completions(args.shell, out);
+            Ok(())
+        }
+        Command::Man(args) => man::pages(args.out.as_deref(), out),
+    }
+}
+
+fn run_helper(words: &[OsString]) -> ExitCode {
+    let args = match HelperArgs::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => return usage(&error, 1),
+    };
+    match mount::run_helper(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(&format!("mount.fuse.shunt: {failure}"));
+            ExitCode::from(failure.helper_exit_code())
+        }
+    }
+}
+
+fn usage(error: &clap::Error, code: u8) -> ExitCode {
+    let _closed = error.print();
+    if error.use_stderr() { ExitCode::from(code) } else { ExitCode::SUCCESS }
+}
+
+/// Whether mount(8) called, by a link to the program at `/sbin/mount.fuse.shunt` or `/sbin/mount.shunt`.
+fn is_helper(name: Option<&OsString>) -> bool {
+    let name = name.and_then(|name| Path::new(name).file_name());
+    name.is_some_and(|name| name == "mount.fuse.shunt" || name == "mount.shunt")
+}
+
+/// mount.fuse3(8) calls `shunt SRC MNT -o OPTIONS`, without a command. A first word with a slash in it is no
+/// command, so it is taken for SRC.
+fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_path = |word: &OsStr| word.as_bytes().contains(&b'/') && !word.as_bytes().starts_with(b"-");
+    if words.get(1).is_some_and(|word| is_path(word)) {
+        words.insert(1, "mount".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_path_in_place_of_a_command_means_mount() {
+        assert_eq!(with_command(words("shunt /a /b -o ro")), words("shunt mount /a /b -o ro"));
+        assert_eq!(with_command(words("shunt ./a b")), words("shunt mount ./a b"));
+        for line in ["shunt mount /a /b", "shunt", "shunt -o/x", "shunt mout /a /b", "shunt --help"] {
+            assert_eq!(with_command(words(line)), words(line));
+        }
+    }
+
+    #[test]
+    fn the_mount_helper_is_known_by_its_name() {
+        for (name, helper) in [
+            ("/sbin/mount.fuse.shunt", true),
+            ("mount.shunt", true),
+            ("shunt", false),
+            ("/x/mount.shunt/shunt", false),
+        ] {
+            assert_eq!(is_helper(Some(&name.into())), helper, "{name}");
+        }
+        assert!(!is_helper(None));
+    }
+}

@@ -1,0 +1,130 @@
+//! What a mount is to be: the meaning of everything that was typed.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+/// How requests arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum TransportChoice {
+    /// The best that this machine offers; `shunt status` says which and why.
+    #[default]
+    Auto,
+    /// One /dev/fuse descriptor.
+    Device,
+    /// One cloned /dev/fuse descriptor for each queue.
+    Cloned,
+    /// FUSE over io_uring, one ring for each queue.
+    Uring,
+}
+
+/// Which flow opens wish for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum FlowChoice {
+    /// Passthrough where it is to be had, else the next best; `shunt why FILE` says which and why.
+    #[default]
+    Auto,
+    /// As `auto`, and a warning where the kernel or a missing privilege forbids it.
+    Passthrough,
+    /// The server's queue moves the bytes without looking at them; on a device transport this is `splice`.
+    Relay,
+    /// The kernel moves the bytes through a pipe of the server; on io_uring this is `relay`.
+    Splice,
+    /// The file system's own read and write.
+    Served,
+}
+
+/// What the kernel may remember.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum CacheChoice {
+    /// Names, attributes, symlinks, folders and pages: right where changes come through the mount.
+    #[default]
+    Default,
+    /// Nothing: right where others change the source folder meanwhile.
+    None,
+}
+
+/// Where file locks hold.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum LocksChoice {
+    /// Between processes on the mount: the kernel keeps them, at no cost.
+    #[default]
+    Kernel,
+    /// On the lower files, so that processes beside the mount see them, too.
+    Lower,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum LevelChoice {
+    /// Errors.
+    Error,
+    /// And warnings.
+    Warn,
+    /// And what the mount does once: start, transport, downgrades, end.
+    #[default]
+    Info,
+    /// And what it does seldom.
+    Debug,
+    /// And each request.
+    Trace,
+}
+
+/// Everything that was asked of one mount, besides its source folder and its mount point.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How requests arrive.
+    pub transport: TransportChoice,
+    /// Which flow opens wish for.
+    pub flow: FlowChoice,
+    /// Number of queues; by the machine where not said.
+    pub threads: Option<NonZeroUsize>,
+    /// Requests that one queue may hold; by the transport where not said.
+    pub queue_depth: Option<NonZeroUsize>,
+    /// What the kernel may remember.
+    pub cache: CacheChoice,
+    /// Where file locks hold.
+    pub locks: LocksChoice,
+    /// What the kernel is told at the mount.
+    pub mount: MountFlags,
+    /// How much is logged.
+    pub log: LevelChoice,
+    /// Where it is logged; to standard error or the system log where not said.
+    pub log_file: Option<PathBuf>,
+}
+
+/// What the kernel is told at the mount.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "mount flags are independent of each other, each a word in fstab"
+)]
+pub struct MountFlags {
+    /// Nothing may be written.
+    pub read_only: bool,
+    /// Set-uid and set-gid bits have no effect.
+    pub nosuid: bool,
+    /// Device files have no effect.
+    pub nodev: bool,
+    /// Nothing may be executed.
+    pub noexec: bool,
+    /// Times of access are not kept by the kernel.
+    pub noatime: bool,
+    /// Other users than the one who mounts get in.
+    pub allow_other: bool,
+    /// What stands as source in the list of mounts; the source folder where not said.
+    pub fsname: Option<OsString>,
+    /// What follows `fuse.` as type in the list of mounts; `shunt` where not said.
+    pub subtype: Option<OsString>,
+    /// The most bytes that one READ asks for.
+    pub max_read: Option<u32>,
+}
