@@ -52,7 +52,7 @@ impl FuseDevice {
     /// Opens another descriptor of the same connection, with its own table of requests being served.
     ///
     /// # Errors
-    /// EINVAL where this device is not mounted; what [`FuseDevice::open`] gives.
+    /// EPERM where this device is not mounted; what [`FuseDevice::open`] gives.
     pub fn clone_of(&self) -> Result<Self> {
         let clone = Self::open()?;
         let mut original = self.0.as_raw_fd();

@@ -25,6 +25,12 @@ pub fn nofile() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Bytes in a page of memory.
+#[must_use]
+pub fn page_len() -> usize {
+    rustix::param::page_size()
+}
+
 fn machine_max() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/fs/nr_open");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)

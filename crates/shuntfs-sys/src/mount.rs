@@ -12,6 +12,7 @@ use rustix::mount::{
 
 use crate::device::FuseDevice;
 use crate::proc_fd::FdName;
+use crate::stat::stat_of;
 use crate::{OsError, Result};
 
 pub use crate::fusermount::{mount_by_fusermount, unmount_by_fusermount};
@@ -160,7 +161,17 @@ fn mount_new(request: &MountRequest<'_>) -> std::result::Result<(), MountError> 
     let mounted = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes(request.options));
     let mounted = mounted.map_err(logged("fsmount"))?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&mounted, c"", request.target, c"", flags).map_err(|errno| refused("move_mount", errno))
+    move_mount(&mounted, c"", request.target, c"", flags).map_err(|errno| {
+        let is_wrong_type = errno == OsError::INVAL && !fits(request);
+        refused("move_mount", if is_wrong_type { OsError::NOTDIR } else { errno })
+    })
+}
+
+/// Whether root and mount point are both folders, or both not. mount(2) says ENOTDIR where they differ, move_mount(2)
+/// an EINVAL that may mean anything.
+fn fits(request: &MountRequest<'_>) -> bool {
+    let is_dir = request.rootmode & libc::S_IFMT == libc::S_IFDIR;
+    stat_of(request.target).map_or(true, |target| target.is_dir() == is_dir)
 }
 
 fn configure(context: &OwnedFd, request: &MountRequest<'_>) -> Result<()> {

@@ -117,4 +117,25 @@ mod test {
         let first = folder().unwrap().as_raw_fd();
         assert_eq!(folder().unwrap().as_raw_fd(), first);
     }
+
+    #[test]
+    fn a_forked_child_opens_its_own() {
+        folder().unwrap();
+        // SAFETY: the child makes plain system calls only, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let inode = |dir, path| {
+                rustix::fs::statat(dir, path, rustix::fs::AtFlags::EMPTY_PATH).map(|stat| stat.st_ino)
+            };
+            let held = folder().and_then(|held| inode(held, c""));
+            let own = inode(CWD, c"/proc/self/fd");
+            let is_own = held.is_ok() && held == own;
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(i32::from(!is_own)) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is an int, and the child is ours.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0));
+    }
 }
