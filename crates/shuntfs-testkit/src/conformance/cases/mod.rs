@@ -1,0 +1,31 @@
+//! The list, one file a family.
+
+use super::Case;
+
+mod append;
+mod create;
+mod mmap;
+mod rename;
+
+const FAMILIES: &[&[Case]] = &[create::CASES, rename::CASES, append::CASES, mmap::CASES];
+
+/// Every case, in the order in which they run.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    FAMILIES.iter().copied().flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn every_name_is_used_once_and_names_its_family() {
+        let mut names: Vec<&str> = cases().iter().map(|case| case.name).collect();
+        assert!(names.iter().all(|name| name.split('/').count() == 2), "{names:?}");
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}
