@@ -50,7 +50,7 @@ pub(crate) fn create(
     let found = find::made(shared, &folder, fd)?;
     let (node, stat) = find::obtain(shared, found);
     find::is_new(shared, &node);
-    let file = PoolFile::new(Arc::clone(&node), flags);
+    let file = PoolFile::new(shared, Arc::clone(&node), flags);
     Ok((shared.entry(&node, &stat), file::answer(shared, file)))
 }
 
@@ -64,6 +64,10 @@ fn open_existing(
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
     let found = find::find(shared, folder, dir, name.as_c_str())?;
+    if !found.stat.is_file() {
+        // CREATE can only answer with a regular file; told so, the kernel looks the name up and does what it is for.
+        return Err(Errno::STALE);
+    }
     let (node, stat) = find::obtain(shared, found);
     let opened = file::open(shared, who, node.id, flags).and_then(|opened| {
         let cut = flags.0 & mode::O_TRUNC != 0;
@@ -99,7 +103,7 @@ pub(crate) fn tmpfile(
         return Err(error);
     }
     find::is_new(shared, &node);
-    let file = PoolFile::new(Arc::clone(&node), flags);
+    let file = PoolFile::new(shared, Arc::clone(&node), flags);
     Ok((shared.entry(&node, &stat), file::answer(shared, file)))
 }
 

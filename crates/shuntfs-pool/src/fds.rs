@@ -54,7 +54,7 @@ impl Descriptors {
 
     /// How many nodes hold a descriptor by this cache.
     pub(crate) fn len(&self) -> usize {
-        let holds = |slot: &&Weak<Node>| slot.upgrade().is_some_and(|node| node.descriptor().is_some());
+        let holds = |slot: &&Weak<Node>| slot.upgrade().is_some_and(|node| node.has_descriptor());
         self.clocks.iter().map(|clock| clock.lock().slots.iter().filter(holds).count()).sum()
     }
 }

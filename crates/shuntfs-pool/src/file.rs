@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use shuntfs::{
     Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, NodeId, OpenFlags, Opened, Result,
 };
+use shuntfs_sys::stat::stat_of;
 
 use crate::error::errno;
 use crate::mode;
+use crate::names;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
 use crate::shared::{KEPT_FLAGS, Shared};
@@ -24,6 +26,8 @@ use crate::who::{Who, keeping_set_ids};
 pub struct PoolFile {
     pub(crate) node: Arc<Node>,
     flags: u32,
+    /// Whether a shared mapping of it may store without our noticing.
+    is_mappable: bool,
     /// Open as the caller's open asks, or wider.
     mover: OnceLock<Arc<LowerFile>>,
     /// Open for reading, for what needs a real descriptor but no right to write, which would keep the file from
@@ -36,11 +40,15 @@ pub struct PoolFile {
 
 impl PoolFile {
     /// Counts the open.
-    pub(crate) fn new(node: Arc<Node>, flags: OpenFlags) -> Self {
-        node.opened(is_mappable(flags.0));
+    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags) -> Self {
+        // In other flows a mapping's pages come back to us as WRITEs, and the kernel knows what they change.
+        let is_passthrough = shared.options.flow == FlowWish::Passthrough;
+        let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
+        node.opened(is_mappable);
         Self {
             node,
             flags: flags.0,
+            is_mappable,
             mover: OnceLock::new(),
             reader: OnceLock::new(),
             lock_owners: Mutex::default(),
@@ -79,13 +87,8 @@ impl PoolFile {
 
 impl Drop for PoolFile {
     fn drop(&mut self) {
-        self.node.closed(is_mappable(self.flags));
+        self.node.closed(self.is_mappable);
     }
-}
-
-/// A shared mapping that stores needs both rights when it is made.
-fn is_mappable(flags: u32) -> bool {
-    flags & mode::O_ACCMODE == mode::O_RDWR
 }
 
 /// Opens a lower file for moving bytes. Offsets come with each WRITE, so never `O_APPEND`, which would overrule
@@ -121,20 +124,39 @@ fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<Low
 /// OPEN.
 pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
     let node = shared.node(id)?;
-    if flags.0 & mode::O_ACCMODE != mode::O_RDONLY || flags.0 & mode::O_TRUNC != 0 {
-        shared.check_writable()?;
-    }
     if node.is_dir() {
         return Err(Errno::ISDIR);
     }
-    let file = PoolFile::new(node, flags);
+    check_change(shared, &node, flags.0)?;
+    let file = PoolFile::new(shared, node, flags);
     if file.node.has(Marks::UNLINKED) {
         hold(shared, &file.node)?;
+        names::settle(shared, &file.node);
     }
     if flags.0 & mode::O_TRUNC != 0 {
         cut(shared, who, &file.node)?;
     }
     Ok(answer(shared, file))
+}
+
+/// Refuses what the flags of an inode forbid. For a passthrough open nobody else does: the kernel opens the lower
+/// file without asking it, and knows nothing of such flags above.
+fn check_change(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<()> {
+    let cuts = flags & mode::O_TRUNC != 0;
+    if flags & mode::O_ACCMODE == mode::O_RDONLY && !cuts {
+        return Ok(());
+    }
+    shared.check_writable()?;
+    if !shared.is_ours_alone() {
+        let descriptor = shared.descriptor(node)?;
+        node.saw(&stat_of(&descriptor).map_err(errno)?);
+    }
+    let appends = flags & mode::O_APPEND != 0 && !cuts;
+    if node.has(Marks::IMMUTABLE) || node.has(Marks::APPEND_ONLY) && !appends {
+        Err(Errno::PERM)
+    } else {
+        Ok(())
+    }
 }
 
 /// Cuts a file at its open. The descriptor goes at once: held, it would keep the file from being executed.

@@ -1,11 +1,11 @@
 //! The few ioctls that make sense below; the list is the system layer's.
 
-use std::sync::Arc;
-
-use shuntfs::{Errno, LowerFile, Result};
+use shuntfs::{Errno, LowerFile, NodeId, Result};
 use shuntfs_sys::ioctl::file_ioctl;
+use shuntfs_sys::stat::stat_of;
 
 use crate::error::errno;
+use crate::shared::Shared;
 
 /// What an ioctl gave.
 #[derive(Debug)]
@@ -24,12 +24,29 @@ pub(crate) fn only_asks(command: u32) -> bool {
     command & WRITES == 0
 }
 
+/// An ioctl's number and how much the caller can take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) number: u32,
+    pub(crate) output_max: u32,
+}
+
 /// IOCTL.
-pub(crate) fn ioctl(lower: &Arc<LowerFile>, command: u32, input: &[u8], output_max: u32) -> Result<Answer> {
-    let output_max = usize::try_from(output_max).map_err(|_| Errno::INVAL)?;
+pub(crate) fn ioctl(
+    shared: &Shared,
+    id: NodeId,
+    lower: &LowerFile,
+    command: Command,
+    input: &[u8],
+) -> Result<Answer> {
+    let output_max = usize::try_from(command.output_max).map_err(|_| Errno::INVAL)?;
     let mut data = input.to_vec();
     data.resize(data.len().max(output_max), 0);
-    let result = file_ioctl(lower, command, &mut data).map_err(errno)?;
-    data.truncate(if command & READS != 0 { output_max } else { 0 });
+    let result = file_ioctl(lower, command.number, &mut data).map_err(errno)?;
+    if !only_asks(command.number) {
+        // It may have become immutable, which opens must know.
+        shared.node(id)?.saw(&stat_of(lower).map_err(errno)?);
+    }
+    data.truncate(if command.number & READS != 0 { output_max } else { 0 });
     Ok(Answer { result, data })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shuntfs::{Errno, Result};
-use shuntfs_sys::{FsMagic, filesystem_of, handle_of, mounts, open_by_handle, reopen};
+use shuntfs_sys::{FsMagic, filesystem_of, handle_of, mounts, open_by_handle, reopen, stat_of};
 
 use crate::error::errno;
 use crate::mode;
@@ -40,6 +40,12 @@ impl Mount {
         self.anchor.is_some()
     }
 
+    #[cfg(test)]
+    pub(crate) fn without_handles(mut self) -> Self {
+        self.anchor = None;
+        self
+    }
+
     /// Opens what a handle means, `O_PATH`.
     pub(crate) fn open(&self, handle: &shuntfs_sys::FileHandle) -> shuntfs_sys::Result<OwnedFd> {
         let anchor = self.anchor.as_ref().expect("a node has a handle only where its mount takes handles");
@@ -50,6 +56,11 @@ impl Mount {
 /// A descriptor that handles can be opened through: tried out, because support, privilege and the file
 /// system's own limits show in no other way.
 fn usable_anchor(root: &OwnedFd) -> Option<OwnedFd> {
+    let stat = stat_of(root).ok()?;
+    if !stat.is_dir() && !stat.is_file() {
+        // Opening a device may do something.
+        return None;
+    }
     let (handle, _) = handle_of(root).ok()?;
     let anchor = reopen(root, mode::O_RDONLY | mode::O_NONBLOCK).ok()?;
     match open_by_handle(&anchor, &handle, mode::O_PATH | mode::O_NOFOLLOW) {

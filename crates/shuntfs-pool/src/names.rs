@@ -19,9 +19,9 @@ pub(crate) fn unlink(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
     let loser = losing_a_name(shared, &folder, &dir, name)?;
-    unlink_at(&dir, name.as_c_str()).map_err(errno)?;
+    let removed = unlink_at(&dir, name.as_c_str()).map_err(errno);
     lost_a_name(shared, loser);
-    Ok(())
+    removed
 }
 
 /// RMDIR. A folder that somebody works in stays reachable, as below.
@@ -29,9 +29,9 @@ pub(crate) fn rmdir(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<(
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
     let loser = losing_a_name(shared, &folder, &dir, name)?;
-    rmdir_at(&dir, name.as_c_str()).map_err(errno)?;
+    let removed = rmdir_at(&dir, name.as_c_str()).map_err(errno);
     lost_a_name(shared, loser);
-    Ok(())
+    removed
 }
 
 /// A name and its folder.
@@ -51,9 +51,8 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Place<'_>, to: Place<'_>, 
     let rename = || rename_at(&from_dir, from.name.as_c_str(), &to_dir, to.name.as_c_str(), flags);
     // A whiteout is a new inode, and the caller's.
     let renamed = if flags & mode::RENAME_WHITEOUT != 0 { who.create(0, 0, rename) } else { rename() };
-    renamed.map_err(errno)?;
     lost_a_name(shared, loser);
-    Ok(())
+    renamed.map_err(errno)
 }
 
 /// The node that is about to lose this name, where the kernel knows it. If somebody may still use it without a
@@ -79,19 +78,31 @@ fn losing_a_name(
     Ok(Some(node))
 }
 
+/// After the name is gone, or was not to be removed.
 fn lost_a_name(shared: &Shared, loser: Option<Arc<Node>>) {
     let Some(node) = loser else { return };
     if node.has(Marks::PINNED) {
-        // With names left it is reached by handle as before, and needs no descriptor of its own.
-        let names_left =
-            node.descriptor().and_then(|held| stat_of(&held).ok()).is_some_and(|stat| stat.nlink > 0);
-        if names_left && !node.is_dir() {
-            node.unmark(Marks::UNLINKED);
-            shared.unpin(&node);
-        }
+        settle(shared, &node);
     } else {
         // A cached descriptor would keep the space of a file that nobody uses any more.
         drop(node.drop_descriptor());
+    }
+}
+
+/// Gives the descriptor of a pinned node back to the cache, where the node has a name left: it is then reached by
+/// handle as before.
+pub(crate) fn settle(shared: &Shared, node: &Arc<Node>) {
+    let Some(held) = node.descriptor() else { return };
+    let has_name = || stat_of(&held).is_ok_and(|stat| stat.nlink > 0);
+    if !has_name() {
+        return;
+    }
+    node.unmark(Marks::UNLINKED);
+    shared.unpin(node);
+    // Somebody may have removed the last name meanwhile, and relied on the pin; `held` has kept the inode.
+    if !has_name() {
+        node.mark(Marks::UNLINKED);
+        node.pin(held);
     }
 }
 

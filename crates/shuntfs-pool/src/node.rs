@@ -55,6 +55,11 @@ pub(crate) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// `STATX_ATTR_IMMUTABLE`.
+const STATX_IMMUTABLE: u64 = 0x10;
+/// `STATX_ATTR_APPEND`.
+const STATX_APPEND: u64 = 0x20;
+
 /// One lower inode that the kernel knows, or an open file keeps.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -86,6 +91,10 @@ impl Marks {
     pub(crate) const UNLINKED: Self = Self(1 << 2);
     /// Made through this mount, and no file capability was set since.
     pub(crate) const NO_CAPABILITY: Self = Self(1 << 3);
+    /// Nobody may write it (`chattr +i`), as last seen.
+    pub(crate) const IMMUTABLE: Self = Self(1 << 5);
+    /// It may only grow (`chattr +a`), as last seen.
+    pub(crate) const APPEND_ONLY: Self = Self(1 << 6);
     /// It was open for reading and writing, so a shared mapping may outlive its opens.
     pub(crate) const MAPPED: Self = Self(1 << 4);
 }
@@ -118,9 +127,17 @@ impl Node {
         self.marks.load(Ordering::SeqCst) & marks.0 != 0
     }
 
-    /// Notes the mode of fresh attributes.
+    /// Notes the mode and the flags of fresh attributes.
     pub(crate) fn saw(&self, stat: &Stat) {
         self.mode.store(stat.mode, Ordering::Relaxed);
+        for (bit, mark) in [(STATX_IMMUTABLE, Marks::IMMUTABLE), (STATX_APPEND, Marks::APPEND_ONLY)] {
+            let is_set = stat.attributes & bit != 0;
+            if is_set && !self.has(mark) {
+                self.mark(mark);
+            } else if !is_set && self.has(mark) {
+                self.unmark(mark);
+            }
+        }
     }
 
     /// The mode as last seen.
@@ -177,6 +194,11 @@ impl Node {
         held
     }
 
+    /// Whether the descriptor is open.
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.descriptor.lock().is_some()
+    }
+
     /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
     pub(crate) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
         let mut held = self.descriptor.lock();
@@ -191,11 +213,9 @@ impl Node {
 
     /// Keeps a descriptor for the node's life, or until [`Node::unpin`].
     pub(crate) fn pin(&self, descriptor: Arc<LowerFile>) {
-        let (_, kept) = {
-            self.mark(Marks::PINNED);
-            self.keep(descriptor)
-        };
-        let _ = kept;
+        // The mark comes first, so that the clock does not take the descriptor in between.
+        self.mark(Marks::PINNED);
+        drop(self.keep(descriptor));
     }
 
     /// Lets the clock have the descriptor again, where the node can be reached by handle.

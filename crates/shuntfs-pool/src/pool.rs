@@ -258,8 +258,10 @@ impl Filesystem for Pool {
             IoctlTarget::File(file) => file.reader(&self.shared)?,
             IoctlTarget::Dir(dir) => dir::readable(&self.shared, dir)?,
         };
-        let (command, output_max, input) = (op.command, op.output_max, op.input.to_vec());
-        let answer = self.run(cx, move |_| ioctl::ioctl(&lower, command, &input, output_max)).await?;
+        let command = ioctl::Command { number: op.command, output_max: op.output_max };
+        let (input, node) = (op.input.to_vec(), op.node);
+        let ioctl = move |shared: &Shared| ioctl::ioctl(shared, node, &lower, command, &input);
+        let answer = self.run(cx, ioctl).await?;
         reply.answer(answer.result, &answer.data)
     }
 

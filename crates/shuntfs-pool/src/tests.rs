@@ -445,3 +445,138 @@ fn lookups_and_forgets_of_one_file_race_safely() {
     assert_eq!(shared.table.len(), 0);
     assert!(shared.descriptors.len() <= 2);
 }
+
+/// A pool that reaches every node by a descriptor of its own, as on a file system without handles.
+fn pool_without_handles() -> (TempDir, Shared) {
+    let (folder, mut shared) = pool(|_| ());
+    let fd = shuntfs_sys::open_folder(folder.path()).unwrap();
+    let id = shared.mounts.at(0).id;
+    shared.mounts =
+        crate::mounts::Mounts::new(crate::mounts::Mount::of(0, id, &fd).unwrap().without_handles());
+    (folder, shared)
+}
+
+#[test]
+fn without_handles_each_node_keeps_its_descriptor() {
+    let (folder, shared) = pool_without_handles();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    fs::write(folder.path().join("d/f"), b"12").unwrap();
+    let d = id(&lookup(&shared, NodeId::ROOT, "d"));
+    let f = id(&lookup(&shared, d, "f"));
+    assert_eq!(id(&lookup(&shared, d, "f")), f);
+    shared.descriptors.shed();
+    assert_eq!(attr::getattr(&shared, f).unwrap().attr.size, 2);
+    let (made, file) = create(&shared, "g", mode::O_RDWR);
+    drop(file);
+    names::unlink(&shared, NodeId::ROOT, &name("g")).unwrap();
+    assert_eq!(attr::getattr(&shared, made).unwrap().attr.nlink, 0);
+    shared.forget(f, LookupCount(2));
+    assert_eq!(attr::getattr(&shared, f).err(), Some(Errno::STALE));
+}
+
+#[test]
+fn at_the_descriptor_limit_cached_ones_go_first() {
+    let (folder, shared) = pool(|_| ());
+    fs::write(folder.path().join("f"), b"").unwrap();
+    attr::getattr(&shared, id(&lookup(&shared, NodeId::ROOT, "f"))).unwrap();
+    let left = std::cell::Cell::new(1);
+    let call = || if left.replace(0) > 0 { Err(shuntfs_sys::OsError::MFILE) } else { Ok(()) };
+    assert_eq!(shared.opening(call), Ok(()));
+    assert_eq!(shared.descriptors.len(), 0);
+    assert_eq!(
+        shared.opening::<()>(|| Err(shuntfs_sys::OsError::MFILE)),
+        Err(Errno::MFILE),
+        "an honest error"
+    );
+}
+
+#[test]
+fn a_removal_that_fails_leaves_nothing_pinned() {
+    let (folder, shared) = pool(|_| ());
+    fs::create_dir(folder.path().join("d")).unwrap();
+    fs::write(folder.path().join("d/f"), b"").unwrap();
+    let d = id(&lookup(&shared, NodeId::ROOT, "d"));
+    assert_eq!(names::rmdir(&shared, NodeId::ROOT, &name("d")).err(), Some(Errno::NOTEMPTY));
+    assert!(shared.descriptors.shed() > 0);
+    assert!(!shared.node(d).unwrap().has(crate::node::Marks::PINNED));
+}
+
+#[test]
+fn flags_of_inodes_are_heeded_at_open() {
+    let (folder, shared) = pool(|_| ());
+    let chattr = |flag: &str, name: &str| {
+        let status = std::process::Command::new("chattr").arg(flag).arg(folder.path().join(name)).status();
+        status.is_ok_and(|status| status.success())
+    };
+    for name in ["i", "a"] {
+        fs::write(folder.path().join(name), b"x").unwrap();
+    }
+    if !chattr("+i", "i") || !chattr("+a", "a") {
+        eprintln!("skipped: chattr does not work on {}", folder.path().display());
+        chattr("-i", "i");
+        return;
+    }
+    let open = |of: &str, flags| {
+        let node = id(&lookup(&shared, NodeId::ROOT, of));
+        file::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop)
+    };
+    let outcomes = [
+        open("i", mode::O_RDONLY),
+        open("i", mode::O_WRONLY | mode::O_APPEND),
+        open("a", mode::O_RDONLY),
+        open("a", mode::O_RDWR),
+        open("a", mode::O_RDWR | mode::O_APPEND),
+        open("a", mode::O_WRONLY | mode::O_APPEND | mode::O_TRUNC),
+    ];
+    let refused = Err(Errno::PERM);
+    let appender = {
+        let node = id(&lookup(&shared, NodeId::ROOT, "a"));
+        let opened =
+            file::open(&shared, Who::root(), node, OpenFlags(mode::O_WRONLY | mode::O_APPEND)).unwrap();
+        file::lower_file(&shared, &opened.file, Access::Move).map(drop)
+    };
+    assert!(chattr("-i", "i") && chattr("-a", "a"));
+    assert_eq!(outcomes, [Ok(()), refused, Ok(()), refused, Ok(()), refused]);
+    assert_eq!(appender, Ok(()));
+    assert_eq!(open("i", mode::O_WRONLY), Ok(()), "the lookup saw that it changed");
+}
+
+#[test]
+fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
+    struct Mounted(std::path::PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let (folder, shared) = pool(|_| ());
+    let below = folder.path().join("m");
+    fs::create_dir(&below).unwrap();
+    let covered = fs::metadata(&below).unwrap().ino();
+    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&below).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: not allowed to mount");
+        return;
+    }
+    let mounted = Mounted(below.clone());
+    fs::write(below.join("f"), b"123").unwrap();
+    let top = lookup(&shared, NodeId::ROOT, "m");
+    assert_ne!(top.attr.attr.ino, covered);
+    let f = lookup(&shared, id(&top), "f");
+    assert_eq!(f.attr.attr.size, 3);
+    assert_eq!(id(&lookup(&shared, id(&top), "f")), id(&f));
+    assert_ne!(
+        f.attr.attr.ino,
+        fs::metadata(below.join("f")).unwrap().ino(),
+        "it does not meet the branch's own"
+    );
+    assert_eq!(shared.mounts.len(), 2);
+    assert_eq!(create::link(&shared, id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
+    let mut list = List { plus: true, room: 9, ..List::default() };
+    let opened = dir::open(&shared, NodeId::ROOT).unwrap();
+    dir::list(&shared, &opened.listing, 0, &mut list).unwrap();
+    let listed = list.names.iter().find(|(name, ..)| name == "m").unwrap();
+    assert_eq!(listed.1, top.attr.attr.ino);
+    drop((opened, shared));
+    drop(mounted);
+}
