@@ -1,4 +1,21 @@
-//! Under construction.
-/// One request and the memory its answer is written into.
-#[derive(Debug)]
-pub struct Exchange {}
+//! How FUSE requests arrive and replies leave: one device, cloned devices, io_uring.
+//!
+//! A transport is prepared before INIT is answered ([`Prepared::prepare`]: everything that can fail), and
+//! started after ([`Prepared::start`]). It hands each request to the server as an [`Exchange`], whose
+//! [`Done`] it sends.
+
+mod device;
+mod exchange;
+mod interrupts;
+mod port;
+mod prepared;
+mod readers;
+mod ring;
+mod serving;
+mod settings;
+mod slot;
+mod splice;
+
+pub use exchange::{Done, Exchange};
+pub use prepared::{PrepareError, Prepared, Running, StartError};
+pub use settings::{Settings, TransportKind};

@@ -1,6 +1,9 @@
 //! The FUSE wire protocol, ABI 7.45: layouts, typed requests and replies. No I/O, no unsafe.
 #![forbid(unsafe_code)]
-#![expect(missing_debug_implementations, reason = "the derives of zerocopy make a marker type for each field")]
+#![expect(
+    missing_debug_implementations,
+    reason = "the derives of zerocopy make a marker type for each field"
+)]
 
 pub mod abi;
 pub mod op;

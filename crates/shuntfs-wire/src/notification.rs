@@ -4,8 +4,8 @@
 use zerocopy::IntoBytes;
 
 use crate::op::{
-    InvalEntryFlags, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut, NotifyPruneOut,
-    NotifyRetrieveOut, NotifyStoreOut,
+    InvalEntryFlags, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, NotifyPollWakeupOut,
+    NotifyPruneOut, NotifyRetrieveOut, NotifyStoreOut,
 };
 use crate::{Name, NodeId, OutHeader};
 
@@ -114,7 +114,8 @@ impl Notification<'_> {
             }
             Self::InvalEntry { parent, name, expire_only } => {
                 let flags = if expire_only { InvalEntryFlags::EXPIRE_ONLY } else { InvalEntryFlags::empty() };
-                let arg = NotifyInvalEntryOut { parent: parent.get(), namelen: len_of(name.as_bytes()), flags };
+                let arg =
+                    NotifyInvalEntryOut { parent: parent.get(), namelen: len_of(name.as_bytes()), flags };
                 out.extend_from_slice(arg.as_bytes());
                 out.extend_from_slice(name.as_c_str().to_bytes_with_nul());
             }

@@ -26,8 +26,9 @@ wire_struct! {
 layout!(UringEntInOut, 32, commit_id @ 8, payload_sz @ 16, reserved @ 24);
 
 /// The header area of a ring entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
+)]
 #[repr(C)]
 pub struct UringReqHeader {
     /// An [`crate::InHeader`] on the way in, an [`crate::OutHeader`] on the way out.

@@ -27,7 +27,7 @@ impl<'a> Extensions<'a> {
         while !bytes.is_empty() {
             let (size, kind) = (word(bytes, 0)?, word(bytes, 4)?);
             let size = size as usize;
-            if size < 8 || size % 8 != 0 || size > bytes.len() {
+            if size < 8 || !size.is_multiple_of(8) || size > bytes.len() {
                 return Err(ParseError::Extensions);
             }
             let (one, rest) = bytes.split_at(size);

@@ -95,7 +95,9 @@ fn op<'a>(opcode: Opcode, bytes: &'a [u8], rest: &'a [u8]) -> Result<Op<'a>, Par
         | Opcode::Link
         | Opcode::Create
         | Opcode::Tmpfile => names(opcode, bytes, rest),
-        Opcode::Setxattr | Opcode::Getxattr | Opcode::Listxattr | Opcode::Removexattr => xattrs(opcode, bytes, rest),
+        Opcode::Setxattr | Opcode::Getxattr | Opcode::Listxattr | Opcode::Removexattr => {
+            xattrs(opcode, bytes, rest)
+        }
         Opcode::Write | Opcode::Ioctl | Opcode::NotifyReply | Opcode::BatchForget | Opcode::Removemapping => {
             with_data(opcode, bytes, rest)
         }

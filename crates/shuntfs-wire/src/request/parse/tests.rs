@@ -13,7 +13,9 @@ fn parse<'a>(opcode: Opcode, fixed: &'a [u8], rest: &'a [u8]) -> Result<Op<'a>, 
 
 #[test]
 fn names_are_checked() {
-    assert!(matches!(parse(Opcode::Lookup, b"", b"file\0"), Ok(Op::Lookup { name }) if name.as_bytes() == b"file"));
+    assert!(
+        matches!(parse(Opcode::Lookup, b"", b"file\0"), Ok(Op::Lookup { name }) if name.as_bytes() == b"file")
+    );
     assert_eq!(parse(Opcode::Lookup, b"", b".\0"), Ok(Op::LookupDot));
     assert_eq!(parse(Opcode::Lookup, b"", b"..\0"), Ok(Op::LookupDotDot));
     assert_eq!(parse(Opcode::Lookup, b"", b"file"), Err(ParseError::NoNul));
@@ -21,7 +23,9 @@ fn names_are_checked() {
     assert_eq!(parse(Opcode::Unlink, b"", b".\0"), Err(ParseError::Name));
     assert_eq!(parse(Opcode::Unlink, b"", b"a\0b\0"), Err(ParseError::Trailing { got: 2 }));
     let two = parse(Opcode::Rename, &[0; 8], b"a\0b\0");
-    assert!(matches!(two, Ok(Op::Rename { name, new_name, .. }) if name.as_bytes() == b"a" && new_name.as_bytes() == b"b"));
+    assert!(
+        matches!(two, Ok(Op::Rename { name, new_name, .. }) if name.as_bytes() == b"a" && new_name.as_bytes() == b"b")
+    );
     assert_eq!(parse(Opcode::Rename, &[0; 8], b"a\0"), Err(ParseError::NoNul));
     assert_eq!(parse(Opcode::Rename, &[0; 7], b"a\0b\0"), Err(ParseError::Fixed { got: 7, needed: 8 }));
     let link = parse(Opcode::Symlink, b"", b"n\0any/../target\0");
@@ -37,7 +41,9 @@ fn data_is_as_long_as_announced() {
     assert_eq!(parse(Opcode::Write, arg.as_bytes(), b"abcd"), Err(ParseError::Data { got: 4, announced: 3 }));
     assert_eq!(parse(Opcode::Write, arg.as_bytes(), b""), Err(ParseError::Data { got: 0, announced: 3 }));
     let batch = BatchForgetIn { count: 2, dummy: 0 };
-    assert!(matches!(parse(Opcode::BatchForget, batch.as_bytes(), &[1; 32]), Ok(Op::BatchForget(all)) if all.len() == 2));
+    assert!(
+        matches!(parse(Opcode::BatchForget, batch.as_bytes(), &[1; 32]), Ok(Op::BatchForget(all)) if all.len() == 2)
+    );
     assert!(parse(Opcode::BatchForget, batch.as_bytes(), &[1; 16]).is_err());
     assert!(parse(Opcode::BatchForget, batch.as_bytes(), &[1; 33]).is_err());
     let huge = BatchForgetIn { count: u32::MAX, dummy: 0 };

@@ -1,0 +1,245 @@
+//! The loop of a thread that reads a /dev/fuse descriptor.
+//!
+//! Two system calls a request while nothing else goes on: a read that blocks, and a write. While requests are
+//! under way that did not end at once, the descriptor is made nonblocking and the thread waits for either a
+//! request or its bell.
+//!
+//! # Safety
+//! See `slot.rs`: a slot is read into only while it is free.
+#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
+
+use std::future::Future;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shuntfs_runtime::Queue;
+use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_wire::{InHeader, InterruptIn, Opcode};
+use zerocopy::FromBytes;
+
+use crate::exchange::{Done, Exchange, Outcome};
+use crate::interrupts::Interrupts;
+use crate::port::{DeviceWay, Port, Way};
+use crate::readers::Reader;
+use crate::serving::Serving;
+use crate::slot::{Parts, Slots};
+use crate::splice::SplicePath;
+
+/// What a thread that reads a device needs.
+#[derive(Debug)]
+pub(crate) struct DeviceSeat {
+    pub(crate) queue: Queue,
+    pub(crate) device: Arc<FuseDevice>,
+    pub(crate) blocking: Arc<Blocking>,
+    pub(crate) slots: Slots,
+    pub(crate) reader: Reader,
+    pub(crate) registry: Arc<Interrupts>,
+}
+
+/// How many threads need a descriptor to be nonblocking, which is a property of the open file that they share.
+#[derive(Debug, Default)]
+pub(crate) struct Blocking {
+    unwanted_by: Mutex<usize>,
+}
+
+/// After so long without a request, memory is given back.
+const IDLE: Duration = Duration::from_secs(1);
+
+enum Next {
+    Request { slot: u32, len: usize, leave: bool },
+    Again,
+    Gone,
+}
+
+struct Loop<S, Fut> {
+    serving: Serving<S, Fut>,
+    free: Vec<u32>,
+    blocking: Arc<Blocking>,
+    nonblocking: bool,
+}
+
+/// Serves requests until the connection is gone.
+pub(crate) fn serve<S, Fut>(seat: DeviceSeat, service: S)
+where
+    S: Fn(Exchange) -> Fut,
+    Fut: Future<Output = Done>,
+{
+    let DeviceSeat { queue, device, blocking, slots, reader, registry } = seat;
+    let count = slots.count();
+    let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
+    let port = Port::new(queue, device, Way::Device(way), count, registry);
+    let free = (0..u32::try_from(count).expect("slots are counted in u32")).rev().collect();
+    let mut this = Loop { serving: Serving::new(service, port, slots), free, blocking, nonblocking: false };
+    let port = std::rc::Rc::clone(&this.serving.port);
+    let Way::Device(way) = port.way() else { unreachable!("made above") };
+    while way.reader.stand_by() && this.read_until_idle(&way.reader) {}
+    way.reader.end_all();
+    this.block_again();
+}
+
+impl<S, Fut> Loop<S, Fut>
+where
+    S: Fn(Exchange) -> Fut,
+    Fut: Future<Output = Done>,
+{
+    /// False where the connection is gone, true where this thread is to stand by.
+    fn read_until_idle(&mut self, reader: &Reader) -> bool {
+        let mut leaving = false;
+        loop {
+            while let Some(slot) = self.serving.port.queue().ready().take() {
+                let outcome = self.serving.poll(slot);
+                self.finish(u32::try_from(slot).expect("slots are counted in u32"), outcome);
+            }
+            if leaving {
+                if self.serving.pending() == 0 {
+                    return true;
+                }
+                self.wait_for_bell();
+                continue;
+            }
+            match self.next(reader) {
+                Next::Request { slot, len, leave } => {
+                    leaving = leave;
+                    let outcome = self.begin(slot, len);
+                    self.finish(slot, outcome);
+                }
+                Next::Again => {}
+                Next::Gone => return false,
+            }
+        }
+    }
+
+    fn next(&mut self, reader: &Reader) -> Next {
+        let Some(slot) = self.free.pop() else {
+            self.wait_for_bell();
+            return Next::Again;
+        };
+        if self.serving.pending() > 0 {
+            self.block_never();
+            self.wait_for_either();
+        } else {
+            self.block_again();
+            if self.serving.holds_memory() {
+                self.give_back_when_idle();
+            }
+        }
+        // SAFETY: the slot was free: no exchange has it, and the kernel fills it only inside this call.
+        let buffer = unsafe { self.serving.slots.slot(slot as usize).device_buffer() };
+        let device = self.serving.port.device();
+        let (outcome, leave) = if self.nonblocking {
+            (device.read(buffer), false)
+        } else {
+            reader.timed(|| device.read(buffer))
+        };
+        match outcome {
+            Ok(len) => return Next::Request { slot, len, leave },
+            Err(error) => {
+                self.free.push(slot);
+                match error {
+                    // NOENT: the request went while it was being read. IO: it was too large, and was failed.
+                    OsError::INTR | OsError::NOENT | OsError::IO => {}
+                    OsError::AGAIN if !self.nonblocking => self.wait_for_request(),
+                    OsError::AGAIN => {}
+                    OsError::NODEV | OsError::CONNABORTED | OsError::NOTCONN => return Next::Gone,
+                    other => {
+                        tracing::error!(error = %other, "reading the device failed");
+                        return Next::Gone;
+                    }
+                }
+            }
+        }
+        Next::Again
+    }
+
+    /// Takes a request apart and serves it.
+    fn begin(&mut self, slot: u32, len: usize) -> Option<Outcome> {
+        // SAFETY: the slot was filled by the read that just returned, and nobody has it yet.
+        let buffer = unsafe { self.serving.slots.slot(slot as usize).device_buffer() };
+        let parsed = buffer.get(..len).and_then(|bytes| InHeader::read_from_prefix(bytes).ok());
+        let Some((header, rest)) = parsed else {
+            tracing::error!(len, "a request without a header");
+            return Some(Outcome::Sent);
+        };
+        let opcode = Opcode::new(header.opcode);
+        if opcode == Some(Opcode::Interrupt) {
+            if let Ok((interrupt, _)) = InterruptIn::read_from_prefix(rest) {
+                self.serving.port.interrupt_arrived(interrupt.unique);
+            }
+            return Some(Outcome::Silent);
+        }
+        match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
+            Ok(parts) => self.serving.start(slot, header, parts),
+            Err(_) => Some(Outcome::Sent),
+        }
+    }
+
+    fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else { return };
+        let memory = self.serving.slots.slot(slot as usize);
+        // A connection that is gone shows itself at the next read.
+        let _sent = self.serving.port.send(memory, slot, self.serving.unique(slot), outcome);
+        self.free.push(slot);
+    }
+
+    fn wait_for_bell(&self) {
+        let ready = self.serving.port.queue().ready();
+        if ready.may_sleep() {
+            let _woken = shuntfs_sys::event::wait_readable(&[ready.bell()], None);
+        }
+        ready.woke();
+        ready.still_bell();
+    }
+
+    fn wait_for_either(&self) {
+        let ready = self.serving.port.queue().ready();
+        if ready.may_sleep() {
+            let _woken =
+                shuntfs_sys::event::wait_readable(&[self.serving.port.device().as_fd(), ready.bell()], None);
+        }
+        ready.woke();
+        ready.still_bell();
+    }
+
+    /// Another thread made the shared descriptor nonblocking: waits without reading.
+    fn wait_for_request(&self) {
+        let _woken = shuntfs_sys::event::wait_readable(&[self.serving.port.device().as_fd()], None);
+    }
+
+    fn give_back_when_idle(&mut self) {
+        let device = self.serving.port.device().as_fd();
+        if shuntfs_sys::event::wait_readable(&[device], Some(IDLE)) == Ok(false) {
+            // SAFETY: nothing is pending, so no exchange lives, and the kernel fills slots of this thread only
+            // inside this thread's reads.
+            unsafe { self.serving.slots.give_back() };
+            self.serving.gave_back();
+        }
+    }
+
+    fn block_never(&mut self) {
+        if !std::mem::replace(&mut self.nonblocking, true) {
+            self.blocking.change(self.serving.port.device(), true);
+        }
+    }
+
+    fn block_again(&mut self) {
+        if std::mem::replace(&mut self.nonblocking, false) {
+            self.blocking.change(self.serving.port.device(), false);
+        }
+    }
+}
+
+impl Blocking {
+    fn change(&self, device: &FuseDevice, unwanted: bool) {
+        let mut count = self.unwanted_by.lock();
+        let before = *count;
+        *count = if unwanted { before + 1 } else { before - 1 };
+        if (before == 0) != (*count == 0)
+            && let Err(error) = device.set_nonblocking(unwanted)
+        {
+            tracing::error!(%error, "the device's mode cannot be changed");
+        }
+    }
+}

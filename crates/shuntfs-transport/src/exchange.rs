@@ -1,0 +1,206 @@
+//! One request, and the right to answer it once.
+//!
+//! # Safety
+//! An exchange owns its slot from the moment the loop makes it until it is consumed by one of the methods
+//! that answer; the loop hands the slot back to the kernel only then. The borrow checker does the rest: names
+//! and data borrow from `&self`, the reply area from `&mut self`.
+#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
+
+use std::future::Future;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use shuntfs_runtime::{Queue, Token};
+use shuntfs_sys::OsError;
+use shuntfs_wire::{ByteRange, Errno, InHeader, ParseError, Request, Result, WriteOut};
+use zerocopy::IntoBytes;
+
+use crate::port::Port;
+use crate::slot::{PAGE, Parts, Slot};
+
+/// One request and the memory its answer is written into.
+#[derive(Debug)]
+pub struct Exchange {
+    header: InHeader,
+    parts: Parts,
+    slot: Slot,
+    index: u32,
+    port: Rc<Port>,
+}
+
+/// How a request was answered.
+#[derive(Debug)]
+#[must_use = "the transport sends the answer"]
+pub struct Done(pub(crate) Outcome);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// With so many bytes of the payload.
+    Reply(usize),
+    Error(Errno),
+    /// Not at all: the kernel expects no answer.
+    Silent,
+    /// Already, by the exchange.
+    Sent,
+    /// By a submission linked behind the read of so many bytes.
+    Linked(u32),
+}
+
+/// `O_DIRECT` on this architecture, as the `flags` of READ and WRITE carry it.
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+/// Where READ and WRITE keep the open file's flags in their 40 bytes of arguments.
+const FLAGS_OFFSET: usize = 32;
+
+impl Exchange {
+    pub(crate) fn new(header: InHeader, parts: Parts, slot: Slot, index: u32, port: Rc<Port>) -> Self {
+        Self { header, parts, slot, index, port }
+    }
+
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> InHeader {
+        self.header
+    }
+
+    /// The request, with names and data borrowed from the slot.
+    ///
+    /// # Errors
+    /// What is wrong with it; the answer is then EIO.
+    pub fn request(&self) -> std::result::Result<Request<'_>, ParseError> {
+        Request::parse(
+            &self.header,
+            self.bytes(self.parts.fixed.clone()),
+            self.bytes(self.parts.rest.clone()),
+        )
+    }
+
+    /// The queue that serves it.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        self.port.queue()
+    }
+
+    /// Whether it came through io_uring.
+    #[must_use]
+    pub fn is_ring(&self) -> bool {
+        self.port.is_ring()
+    }
+
+    /// Resolves when the caller got a signal.
+    pub fn interrupted(&self) -> impl Future<Output = ()> + '_ {
+        self.port.interrupt(self.index).wait()
+    }
+
+    /// The area that a reply is written into: page-aligned, at least as long as the longest READ. It shares
+    /// memory with names and data of the request.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
+        unsafe { self.slot.bytes_mut(PAGE..PAGE + self.slot.payload_len()) }
+    }
+
+    /// Answers with the first `len` bytes of the payload.
+    pub fn reply(self, len: usize) -> Done {
+        assert!(len <= self.slot.payload_len(), "a reply of {len} bytes");
+        Done(Outcome::Reply(len))
+    }
+
+    /// Answers with an error.
+    pub fn error(self, errno: Errno) -> Done {
+        Done(Outcome::Error(errno))
+    }
+
+    /// Does not answer, as FORGET wants it.
+    pub fn silent(self) -> Done {
+        Done(Outcome::Silent)
+    }
+
+    /// Reads a lower file into the payload; at most the payload's length, fewer at the file's end.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn read_lower(&mut self, fd: BorrowedFd<'_>, at: ByteRange) -> Result<usize> {
+        let len = self.clip(at.len);
+        let outcome = if self.port.is_ring() {
+            // SAFETY: the payload is this exchange's while `&mut self` is borrowed by this future.
+            unsafe { self.port.queue().read(fd, (self.slot.payload().as_ptr(), len), at.offset) }.await
+        } else {
+            // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
+            let into = unsafe { self.slot.bytes_mut(PAGE..PAGE + len as usize) };
+            self.port.read_plain(fd, into, at.offset)
+        };
+        outcome.map_err(from_os)
+    }
+
+    /// Writes the data of a WRITE to a lower file.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub async fn write_lower(&self, fd: BorrowedFd<'_>, offset: u64) -> Result<usize> {
+        let data = self.bytes(self.parts.rest.clone());
+        let outcome = if self.port.is_ring() && self.is_direct() {
+            let len = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
+            // SAFETY: the data is this exchange's and borrowed by this future.
+            unsafe { self.port.queue().write(fd, (data.as_ptr(), len), offset) }.await
+        } else {
+            // Cached writes end in the page cache: one plain call is cheaper than a turn of the ring.
+            shuntfs_sys::data::write_at(fd, data, offset)
+        };
+        outcome.map_err(from_os)
+    }
+
+    /// Answers a READ with the bytes of a lower file: on a ring in one submission, on a device by splice
+    /// where that pays.
+    pub async fn relay_read(mut self, fd: BorrowedFd<'_>, at: ByteRange) -> Done {
+        let len = self.clip(at.len);
+        if self.port.is_ring() && len > 0 {
+            self.port.prepare_answer(self.slot, self.header.unique, Ok(len as usize));
+            let token = Token::Link(self.index).encode();
+            let into = (self.slot.payload().as_ptr(), len);
+            // SAFETY: the slot stays out of the kernel's and everybody's hands until both completions came:
+            // `Outcome::Linked` tells the loop to wait for them.
+            self.port.queue().with_ring(|ring| unsafe { ring.push_read(fd, into, at.offset, token, true) });
+            self.port.push_commit(self.slot, self.index);
+            return Done(Outcome::Linked(len));
+        }
+        if let Some(outcome) = self.port.splice_read(fd, at.offset, len, self.header.unique) {
+            return Done(outcome);
+        }
+        match self.read_lower(fd, at).await {
+            Ok(len) => self.reply(len),
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    /// Answers a WRITE by writing its data to a lower file.
+    pub async fn relay_write(mut self, fd: BorrowedFd<'_>, offset: u64) -> Done {
+        match self.write_lower(fd, offset).await.map(u32::try_from) {
+            Ok(Ok(size)) => {
+                let out = WriteOut { size, padding: 0 };
+                let bytes = out.as_bytes();
+                self.payload_mut()[..bytes.len()].copy_from_slice(bytes);
+                self.reply(size_of::<WriteOut>())
+            }
+            Ok(Err(_)) => self.error(Errno::IO),
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn clip(&self, len: u32) -> u32 {
+        len.min(u32::try_from(self.slot.payload_len()).unwrap_or(u32::MAX))
+    }
+
+    fn is_direct(&self) -> bool {
+        let fixed = self.bytes(self.parts.fixed.clone());
+        let flags = fixed.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
+        flags.is_some_and(|flags| u32::from_ne_bytes(flags) & O_DIRECT != 0)
+    }
+
+    fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {
+        // SAFETY: the slot is this exchange's; a mutable borrow would need `&mut self`.
+        unsafe { self.slot.bytes(range) }
+    }
+}
+
+fn from_os(error: OsError) -> Errno {
+    Errno::from_lower(error.raw_os_error())
+}

@@ -1,0 +1,124 @@
+//! Which waiting requests were interrupted.
+//!
+//! Only requests that did not end at once are registered, so that the common path touches no lock. An
+//! INTERRUPT may be read, by another thread, before its request is registered; those that find no request
+//! are kept for a while, a bounded number of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// How many early INTERRUPTs are kept.
+const EARLY_MAX: usize = 256;
+
+/// The interrupts of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: HashMap<u64, Arc<Interrupt>>,
+    early: VecDeque<u64>,
+}
+
+/// Whether the request in one slot was interrupted.
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    flag: AtomicBool,
+    waker: Waker,
+}
+
+impl Interrupt {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { flag: AtomicBool::new(false), waker })
+    }
+
+    /// Resolves when the request is interrupted. The slot's own waker is told.
+    pub(crate) fn wait(&self) -> impl Future<Output = ()> + '_ {
+        std::future::poll_fn(
+            |_| if self.flag.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending },
+        )
+    }
+
+    pub(crate) fn clear(&self) {
+        self.flag.store(false, Ordering::SeqCst);
+    }
+
+    fn set(&self) {
+        self.flag.store(true, Ordering::SeqCst);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Interrupts {
+    /// Registers a request that goes on.
+    pub(crate) fn register(&self, unique: u64, interrupt: &Arc<Interrupt>) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.early.iter().position(|early| *early == unique) {
+            state.early.remove(at);
+            interrupt.set();
+        }
+        state.waiting.insert(unique, Arc::clone(interrupt));
+    }
+
+    /// Takes a request back that has ended.
+    pub(crate) fn ended(&self, unique: u64) {
+        self.state.lock().waiting.remove(&unique);
+    }
+
+    /// The kernel says that the caller of `unique` got a signal.
+    pub(crate) fn arrived(&self, unique: u64) {
+        let mut state = self.state.lock();
+        if let Some(interrupt) = state.waiting.get(&unique) {
+            interrupt.set();
+            return;
+        }
+        if state.early.len() == EARLY_MAX {
+            state.early.pop_front();
+        }
+        state.early.push_back(unique);
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Context;
+
+    fn is_set(interrupt: &Interrupt) -> bool {
+        pin!(interrupt.wait()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn early_and_late_interrupts_both_arrive() {
+        let interrupts = Interrupts::default();
+        let (first, second) = (Interrupt::new(Waker::noop().clone()), Interrupt::new(Waker::noop().clone()));
+        interrupts.arrived(4);
+        interrupts.register(4, &first);
+        assert!(is_set(&first));
+        interrupts.register(6, &second);
+        assert!(!is_set(&second));
+        interrupts.arrived(6);
+        assert!(is_set(&second));
+        interrupts.ended(6);
+        second.clear();
+        interrupts.arrived(6);
+        assert!(!is_set(&second), "the request has ended");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let interrupts = Interrupts::default();
+        for unique in 0..10_000 {
+            interrupts.arrived(unique);
+        }
+        assert_eq!(interrupts.state.lock().early.len(), EARLY_MAX);
+    }
+}

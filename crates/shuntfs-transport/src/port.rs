@@ -1,0 +1,222 @@
+//! What the requests of one thread share: the queue, the descriptor, and the way answers take.
+//!
+//! # Safety
+//! A commit names the slot's memory by address; the slot stays put until its completion (see `slot.rs`).
+#![expect(unsafe_code, reason = "answers on a ring are written into memory that the kernel reads")]
+
+use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use shuntfs_runtime::{Queue, Token};
+use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::uring::UringCommand;
+use shuntfs_wire::{Errno, OutHeader, UringCmdReq, UringEntInOut};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::exchange::Outcome;
+use crate::interrupts::{Interrupt, Interrupts};
+use crate::readers::Reader;
+use crate::slot::{PAGE, Slot};
+use crate::splice::SplicePath;
+
+/// `FUSE_IO_URING_CMD_REGISTER`.
+pub(crate) const CMD_REGISTER: u32 = 1;
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+pub(crate) const CMD_COMMIT_AND_FETCH: u32 = 2;
+const ENT_IN_OUT: usize = 256;
+const OUT_HEADER_LEN: usize = size_of::<OutHeader>();
+
+/// What the requests of one thread share.
+#[derive(Debug)]
+pub(crate) struct Port {
+    queue: Queue,
+    device: Arc<FuseDevice>,
+    way: Way,
+    interrupts: Vec<Arc<Interrupt>>,
+    registry: Arc<Interrupts>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// Answers are written to the device.
+    Device(DeviceWay),
+    /// Answers are committed on the ring; by slot, the kernel's queue.
+    Ring(Vec<u16>),
+}
+
+/// What reading and writing through a device needs beside it.
+#[derive(Debug)]
+pub(crate) struct DeviceWay {
+    pub(crate) reader: Reader,
+    pub(crate) splice: RefCell<SplicePath>,
+    /// Whether lower files understand "only what is cached".
+    pub(crate) tries_cached: Cell<bool>,
+}
+
+impl Port {
+    pub(crate) fn new(
+        queue: Queue,
+        device: Arc<FuseDevice>,
+        way: Way,
+        slots: usize,
+        registry: Arc<Interrupts>,
+    ) -> Self {
+        let interrupts = (0..slots).map(|slot| Interrupt::new(queue.ready().waker(slot))).collect();
+        Self { queue, device, way, interrupts, registry }
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(crate) fn device(&self) -> &Arc<FuseDevice> {
+        &self.device
+    }
+
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self.way, Way::Ring(_))
+    }
+
+    pub(crate) fn interrupt(&self, slot: u32) -> &Interrupt {
+        &self.interrupts[slot as usize]
+    }
+
+    /// The request in `slot` goes on; INTERRUPT may now find it.
+    pub(crate) fn goes_on(&self, slot: u32, unique: u64) {
+        self.registry.register(unique, &self.interrupts[slot as usize]);
+    }
+
+    /// The request in `slot`, which went on, has ended.
+    pub(crate) fn ended(&self, slot: u32, unique: u64) {
+        self.registry.ended(unique);
+        self.interrupts[slot as usize].clear();
+    }
+
+    pub(crate) fn interrupt_arrived(&self, unique: u64) {
+        self.registry.arrived(unique);
+    }
+
+    /// Reads a lower file by plain calls. Where the bytes are not cached, another reader takes over first.
+    pub(crate) fn read_plain(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        offset: u64,
+    ) -> shuntfs_sys::Result<usize> {
+        if let Way::Device(way) = &self.way
+            && way.tries_cached.get()
+            && way.reader.has_others()
+        {
+            match shuntfs_sys::data::read_at_cached(fd, into, offset) {
+                Err(OsError::AGAIN) => way.reader.about_to_block(),
+                Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                other => return other,
+            }
+        }
+        shuntfs_sys::data::read_at(fd, into, offset)
+    }
+
+    /// Answers a READ through a pipe; `None` where that does not pay or did not work.
+    pub(crate) fn splice_read(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: u32,
+        unique: u64,
+    ) -> Option<Outcome> {
+        let Way::Device(way) = &self.way else { return None };
+        way.splice.borrow_mut().read(&self.device, fd, offset, len, unique)
+    }
+
+    /// Sends an answer. False where the connection is gone.
+    pub(crate) fn send(&self, slot: Slot, index: u32, unique: u64, outcome: Outcome) -> bool {
+        let answer = match outcome {
+            Outcome::Reply(len) => Ok(len),
+            Outcome::Error(errno) => Err(errno),
+            Outcome::Sent | Outcome::Linked(_) => return true,
+            Outcome::Silent if self.is_ring() => Err(Errno::IO),
+            Outcome::Silent => return true,
+        };
+        if self.is_ring() {
+            self.prepare_answer(slot, unique, answer);
+            self.push_commit(slot, index);
+            return true;
+        }
+        self.write_answer(slot, unique, answer)
+    }
+
+    fn write_answer(&self, slot: Slot, unique: u64, answer: Result<usize, Errno>) -> bool {
+        let len = answer.unwrap_or(0);
+        let header = out_header(unique, answer);
+        // SAFETY: the exchange that owned the slot is gone: its answer is being sent.
+        let payload = unsafe { slot.bytes(PAGE..PAGE + len) };
+        match self.device.write(&[IoSlice::new(header.as_bytes()), IoSlice::new(payload)]) {
+            Ok(_) => true,
+            // The caller is gone: nobody waits for the answer.
+            Err(OsError::NOENT | OsError::CONNABORTED) => true,
+            Err(OsError::NODEV | OsError::NOTCONN) => false,
+            Err(error) => {
+                tracing::error!(%error, unique, len, "the kernel refuses an answer");
+                let header = out_header(unique, Err(Errno::IO));
+                self.device.write(&[IoSlice::new(header.as_bytes())]).is_ok()
+            }
+        }
+    }
+
+    /// Writes an answer's header into a ring slot.
+    pub(crate) fn prepare_answer(&self, slot: Slot, unique: u64, answer: Result<usize, Errno>) {
+        let header = out_header(unique, answer);
+        // SAFETY: the exchange that owned the slot is gone, or is the caller.
+        let head = unsafe { slot.bytes_mut(0..OUT_HEADER_LEN) };
+        head.copy_from_slice(header.as_bytes());
+        // SAFETY: as above; another part of the head page.
+        let entry = unsafe { slot.bytes_mut(ENT_IN_OUT..ENT_IN_OUT + size_of::<UringEntInOut>()) };
+        let commit_id = commit_id(entry);
+        let payload_sz = u32::try_from(answer.unwrap_or(0)).expect("payloads are below 4 GiB");
+        let answer = UringEntInOut { commit_id, payload_sz, ..UringEntInOut::default() };
+        entry.copy_from_slice(answer.as_bytes());
+    }
+
+    /// Queues a commit of the answer in a ring slot; it fetches the next request.
+    pub(crate) fn push_commit(&self, slot: Slot, index: u32) {
+        // SAFETY: the exchange that owned the slot is gone, or is the caller; only read.
+        let entry = unsafe { slot.bytes(ENT_IN_OUT..ENT_IN_OUT + size_of::<UringEntInOut>()) };
+        self.push_command(CMD_COMMIT_AND_FETCH, commit_id(entry), index, (0, 0));
+    }
+
+    /// Queues the registration of a ring slot, whose two `iovec`s lie at `iovecs`.
+    pub(crate) fn push_register(&self, index: u32, iovecs: u64) {
+        self.push_command(CMD_REGISTER, 0, index, (iovecs, 2));
+    }
+
+    fn push_command(&self, op: u32, commit_id: u64, index: u32, iovecs: (u64, u32)) {
+        let Way::Ring(queues) = &self.way else { unreachable!("only ring slots are committed") };
+        let request = UringCmdReq { flags: 0, commit_id, qid: queues[index as usize], padding: [0; 6] };
+        let mut bytes = [0; 32];
+        bytes[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+        let command = UringCommand { op, bytes, iovecs: iovecs.0, iovecs_count: iovecs.1 };
+        let token = Token::Entry(index).encode();
+        // SAFETY: the slots outlive the ring, and the loop touches this one only after its completion.
+        self.queue.with_ring(|ring| unsafe { ring.push_command(self.device.as_fd(), &command, token) });
+    }
+}
+
+fn commit_id(entry: &[u8]) -> u64 {
+    UringEntInOut::read_from_bytes(entry).expect("32 bytes").commit_id
+}
+
+fn out_header(unique: u64, answer: Result<usize, Errno>) -> OutHeader {
+    let (len, error) = match answer {
+        Ok(len) => (len, 0),
+        Err(errno) => (0, -i32::from(errno.get())),
+    };
+    let len = u32::try_from(OUT_HEADER_LEN + len).expect("payloads are below 4 GiB");
+    OutHeader { len, error, unique }
+}

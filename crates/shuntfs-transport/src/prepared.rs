@@ -1,0 +1,322 @@
+//! A transport's life: prepared before INIT is answered, started after, joined when the connection ends.
+
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shuntfs_runtime::{OffloadPool, Queue, Ready};
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::uring::Ring;
+use shuntfs_sys::{OsError, threads};
+use thiserror::Error;
+
+use crate::device::{Blocking, DeviceSeat};
+use crate::exchange::{Done, Exchange};
+use crate::interrupts::Interrupts;
+use crate::readers::Readers;
+use crate::ring::RingSeat;
+use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
+use crate::slot::Slots;
+
+/// Why a transport is not to be had. Nothing has happened to the connection.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// Even one request a queue needs more payload memory than the cap allows.
+    #[error("{needed} bytes of payload memory are needed at least, and the cap is {cap}")]
+    PayloadCap {
+        /// For a depth of 1.
+        needed: u64,
+        /// The setting.
+        cap: u64,
+    },
+    /// No ring could be made.
+    #[error(
+        "io_uring is not to be had ({0}): a container or kernel.io_uring_disabled forbids it, or the kernel is too old"
+    )]
+    Ring(#[source] OsError),
+    /// The device could not be cloned.
+    #[error("the device cannot be cloned ({0})")]
+    Clone(#[source] OsError),
+    /// Memory, a descriptor or a thread was not to be had.
+    #[error("{what} could not be had ({error})")]
+    Resource {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        #[source]
+        error: OsError,
+    },
+}
+
+/// Why a prepared transport did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A thread died between the two steps.
+    #[error("a queue's thread ended before it was started")]
+    ThreadEnded,
+}
+
+/// A transport with its threads, rings and memory, waiting for INIT to be answered.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: Plan,
+    seats: Vec<SeatHandle>,
+    readers: Arc<Readers>,
+}
+
+#[derive(Debug)]
+struct SeatHandle {
+    job: mpsc::Sender<Job>,
+    thread: JoinHandle<()>,
+    is_ring: bool,
+}
+
+type Job = Box<dyn FnOnce(Seat) + Send>;
+
+enum Seat {
+    Device(DeviceSeat),
+    Ring(RingSeat),
+}
+
+/// What every thread of a connection shares.
+#[derive(Clone)]
+struct Shared {
+    device: Arc<FuseDevice>,
+    pool: Arc<OffloadPool>,
+    registry: Arc<Interrupts>,
+    readers: Arc<Readers>,
+    blocking: Arc<Blocking>,
+}
+
+/// A transport at work.
+#[derive(Debug)]
+pub struct Running {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    refused: Option<OsError>,
+}
+
+impl Prepared {
+    /// Makes threads, rings and memory. The connection is not touched, but for clones of the device.
+    ///
+    /// # Errors
+    /// What was not to be had; another transport may then be tried.
+    pub fn prepare(
+        kind: TransportKind,
+        device: &Arc<FuseDevice>,
+        settings: &Settings,
+    ) -> Result<Self, PrepareError> {
+        let cpus = threads::possible_cpus() as usize;
+        let plan = Plan::new(kind, settings, cpus).ok_or_else(|| {
+            let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
+            let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
+            PrepareError::PayloadCap { needed, cap: settings.payload_cap }
+        })?;
+        let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
+        let shared = Shared {
+            device: Arc::clone(device),
+            pool: OffloadPool::new(plan.offload_threads, prepare_thread),
+            registry: Arc::default(),
+            readers: Readers::new(device_threads),
+            blocking: Arc::default(),
+        };
+        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
+        let mut seats = Vec::new();
+        for thread in 0..rings {
+            seats.push(SeatHandle::spawn(true, thread, &shared, move |shared| {
+                ring_seat(plan, thread, shared)
+            })?);
+        }
+        for thread in rings..rings + device_threads {
+            let make = move |shared: &Shared| device_seat(plan, thread, shared);
+            seats.push(SeatHandle::spawn(false, thread, &shared, make)?);
+        }
+        Ok(Self { plan, seats, readers: shared.readers })
+    }
+
+    /// Which transport it is.
+    #[must_use]
+    pub fn kind(&self) -> TransportKind {
+        self.plan.kind
+    }
+
+    /// How many queues serve requests; on io_uring one more reads the device.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// How many requests a queue of the kernel serves at once.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.plan.depth
+    }
+
+    /// What the payloads can become together, in bytes.
+    #[must_use]
+    pub fn payload_max(&self) -> u64 {
+        self.plan.payload_max()
+    }
+
+    /// Starts serving, once INIT was answered. `make` is called once in each queue's thread.
+    ///
+    /// On io_uring a registration that the kernel refuses sends all requests to the device, which is served,
+    /// too: see [`Running::refused`].
+    ///
+    /// # Errors
+    /// [`StartError`]; the connection is then to be aborted.
+    pub fn start<M, S, Fut>(self, make: M) -> Result<Running, StartError>
+    where
+        M: Fn(&Queue) -> S + Send + Sync + 'static,
+        S: Fn(Exchange) -> Fut + 'static,
+        Fut: Future<Output = Done> + 'static,
+    {
+        let make = Arc::new(make);
+        let (told, tells) = mpsc::channel();
+        let mut rings = 0;
+        let mut running = Vec::new();
+        for seat in self.seats {
+            let make = Arc::clone(&make);
+            let told = told.clone();
+            rings += usize::from(seat.is_ring);
+            let job: Job = Box::new(move |seat| match seat {
+                Seat::Device(seat) => {
+                    let service = make(&seat.queue);
+                    crate::device::serve(seat, service);
+                }
+                Seat::Ring(seat) => {
+                    let service = make(&seat.queue);
+                    crate::ring::serve(seat, service, |outcome| {
+                        let _listening = told.send(outcome);
+                    });
+                }
+            });
+            seat.job.send(job).map_err(|_| StartError::ThreadEnded)?;
+            running.push(seat.thread);
+        }
+        drop(told);
+        let mut refused = None;
+        for _ in 0..rings {
+            if let Err(error) = tells.recv_timeout(REGISTER_LIMIT).unwrap_or(Err(OsError::TIMEDOUT)) {
+                refused = Some(error);
+            }
+        }
+        let _kept_until_now = self.readers;
+        Ok(Running { threads: Mutex::new(running), refused })
+    }
+}
+
+/// How long the rings may take to register.
+const REGISTER_LIMIT: Duration = Duration::from_secs(10);
+
+impl Running {
+    /// Why the kernel refused the rings, where it did: requests then come through the device.
+    #[must_use]
+    pub fn refused(&self) -> Option<OsError> {
+        self.refused
+    }
+
+    /// Waits until the connection has ended and all queues with it.
+    pub fn wait(&self) {
+        loop {
+            let next = self.threads.lock().pop();
+            let Some(thread) = next else { return };
+            if thread.join().is_err() {
+                tracing::error!("a queue's thread panicked");
+            }
+        }
+    }
+}
+
+impl SeatHandle {
+    fn spawn<M>(is_ring: bool, thread: usize, shared: &Shared, make: M) -> Result<Self, PrepareError>
+    where
+        M: FnOnce(&Shared) -> Result<Seat, PrepareError> + Send + 'static,
+    {
+        let shared = shared.clone();
+        let (job, jobs) = mpsc::channel::<Job>();
+        let (told, tells) = mpsc::channel();
+        let body = move || {
+            prepare_thread();
+            match make(&shared) {
+                Ok(seat) => {
+                    let listening = told.send(Ok(())).is_ok();
+                    drop((told, shared));
+                    if let (true, Ok(job)) = (listening, jobs.recv()) {
+                        job(seat);
+                    }
+                }
+                Err(error) => drop(told.send(Err(error))),
+            }
+        };
+        let name = format!("shunt-q{thread}");
+        let thread = std::thread::Builder::new().name(name).spawn(body);
+        let thread = thread.map_err(|error| resource("a thread", &error))?;
+        match tells.recv() {
+            Ok(Ok(())) => Ok(Self { job, thread, is_ring }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(PrepareError::Resource { what: "a thread", error: OsError::IO }),
+        }
+    }
+}
+
+fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
+    let mut served: Vec<usize> = plan.queues_of(thread).collect();
+    if let [cpu] = served[..] {
+        // A round trip that stays on the caller's CPU is many times cheaper than one that wakes another.
+        if let Err(error) = threads::pin_to_cpu(cpu) {
+            tracing::debug!(cpu, %error, "a queue is not pinned");
+        }
+    }
+    let mut queues = Vec::new();
+    for queue in served.drain(..) {
+        let queue = u16::try_from(queue).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
+        queues.extend(std::iter::repeat_n(queue, plan.depth));
+    }
+    // Each slot has at most a commit and a read queued, and a completion of each.
+    let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
+    let ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
+    let slots = slots(queues.len(), plan.payload_len)?;
+    let queue = queue(thread, queues.len(), shared, Some(ring))?;
+    let (device, registry) = (Arc::clone(&shared.device), Arc::clone(&shared.registry));
+    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry }))
+}
+
+fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
+    let depth = if plan.kind == TransportKind::Uring { SIDE_DEPTH } else { plan.depth };
+    let mut device = Arc::clone(&shared.device);
+    let mut blocking = Arc::clone(&shared.blocking);
+    if plan.kind == TransportKind::Cloned && thread > 0 {
+        device = Arc::new(shared.device.clone_of().map_err(PrepareError::Clone)?);
+        blocking = Arc::default();
+    }
+    let slots = slots(depth, plan.payload_len)?;
+    let queue = queue(thread, depth, shared, None)?;
+    let registry = Arc::clone(&shared.registry);
+    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader: shared.readers.reader(), registry }))
+}
+
+fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {
+    let ready = Ready::new(slots).map_err(|error| PrepareError::Resource { what: "a bell", error })?;
+    Ok(Queue::new(index, ready, Arc::clone(&shared.pool), ring))
+}
+
+fn slots(count: usize, payload_len: usize) -> Result<Slots, PrepareError> {
+    Slots::reserve(count, payload_len)
+        .map_err(|error| PrepareError::Resource { what: "payload memory", error })
+}
+
+/// What the identity of a thread that makes lower calls needs: see `shuntfs_sys::identity`.
+fn prepare_thread() {
+    if let Err(error) = shuntfs_sys::identity::prepare_thread() {
+        tracing::debug!(%error, "a thread keeps the process's identity");
+    }
+}
+
+fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
+    let error = error.raw_os_error().map_or(OsError::IO, OsError::from_raw_os_error);
+    PrepareError::Resource { what, error }
+}

@@ -1,0 +1,171 @@
+//! One hot reader, and others that are woken only under load.
+//!
+//! All descriptors of a connection share one queue of requests, and the kernel wakes blocked readers in turn,
+//! which moves each request to another CPU. So the threads of a connection stand by, and only as many read as
+//! are needed: a reader that finds requests waiting several times in a row, or that is about to block below,
+//! calls another; a reader that waits long for requests, while others read too, goes back to standing by.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How many requests in a row must have waited for the reader before it calls another.
+const BUSY_STREAK: u32 = 8;
+/// A read of the device that returns sooner than this found its request waiting.
+const AT_ONCE: Duration = Duration::from_nanos(1_500);
+/// A reader that waited longer than this for a request has nothing to do...
+const LONG: Duration = Duration::from_micros(300);
+/// ...and stands by after so many of them in a row.
+const IDLE_STREAK: u32 = 4;
+
+/// The readers of one connection.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    state: Mutex<State>,
+    call: Condvar,
+    threads: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    reading: usize,
+    /// Readers called that have not begun yet.
+    called: usize,
+    ended: bool,
+}
+
+/// One thread's view.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    readers: Arc<Readers>,
+    busy: Cell<u32>,
+    idle: Cell<u32>,
+}
+
+impl Readers {
+    pub(crate) fn new(threads: usize) -> Arc<Self> {
+        let state = State { reading: 0, called: 1, ended: false };
+        Arc::new(Self { state: Mutex::new(state), call: Condvar::new(), threads })
+    }
+
+    pub(crate) fn reader(self: &Arc<Self>) -> Reader {
+        Reader { readers: Arc::clone(self), busy: Cell::new(0), idle: Cell::new(0) }
+    }
+
+    /// The connection is gone: whoever stands by ends.
+    pub(crate) fn end(&self) {
+        self.state.lock().ended = true;
+        self.call.notify_all();
+    }
+
+    fn call_one(&self) {
+        let mut state = self.state.lock();
+        if state.reading + state.called < self.threads {
+            state.called += 1;
+            drop(state);
+            self.call.notify_one();
+        }
+    }
+}
+
+impl Reader {
+    /// Waits until this thread is to read. False where the connection is gone.
+    pub(crate) fn stand_by(&self) -> bool {
+        let mut state = self.readers.state.lock();
+        while state.called == 0 && !state.ended {
+            self.readers.call.wait(&mut state);
+        }
+        if state.ended {
+            return false;
+        }
+        state.called -= 1;
+        state.reading += 1;
+        self.busy.set(0);
+        self.idle.set(0);
+        true
+    }
+
+    /// The connection is gone: all readers end.
+    pub(crate) fn end_all(&self) {
+        self.readers.end();
+    }
+
+    /// Whether other threads could read.
+    pub(crate) fn has_others(&self) -> bool {
+        self.readers.threads > 1
+    }
+
+    /// This thread is about to block on something else than the device.
+    pub(crate) fn about_to_block(&self) {
+        if self.has_others() {
+            self.readers.call_one();
+        }
+    }
+
+    /// Reads by `read` and judges by the time it took. `Err` where this thread, not the last, is to stand by;
+    /// what was read is to be served first in any case.
+    pub(crate) fn timed<T>(&self, read: impl FnOnce() -> T) -> (T, bool) {
+        if !self.has_others() {
+            return (read(), false);
+        }
+        let start = Instant::now();
+        let outcome = read();
+        let took = start.elapsed();
+        if took < AT_ONCE {
+            self.idle.set(0);
+            self.busy.set(self.busy.get() + 1);
+            if self.busy.get() >= BUSY_STREAK {
+                self.busy.set(0);
+                self.readers.call_one();
+            }
+            return (outcome, false);
+        }
+        self.busy.set(0);
+        if took < LONG {
+            self.idle.set(0);
+            return (outcome, false);
+        }
+        self.idle.set(self.idle.get() + 1);
+        (outcome, self.idle.get() >= IDLE_STREAK && self.leave())
+    }
+
+    /// Stops reading, unless it is the last.
+    fn leave(&self) -> bool {
+        self.idle.set(0);
+        let mut state = self.readers.state.lock();
+        if state.reading + state.called > 1 {
+            state.reading -= 1;
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn load_calls_a_second_reader_and_idleness_sends_it_away() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(), readers.reader());
+        assert!(first.stand_by());
+        for _ in 0..BUSY_STREAK {
+            assert!(!first.timed(|| ()).1);
+        }
+        assert_eq!(readers.state.lock().called, 1, "a reader is called");
+        assert!(second.stand_by());
+        let mut left = false;
+        for _ in 0..IDLE_STREAK {
+            left = second.timed(|| std::thread::sleep(LONG * 2)).1;
+        }
+        assert!(left);
+        for _ in 0..IDLE_STREAK * 2 {
+            assert!(!first.timed(|| std::thread::sleep(LONG * 2)).1, "the last reader stays");
+        }
+        readers.end();
+        assert!(!second.stand_by());
+    }
+}

@@ -1,0 +1,282 @@
+//! The loop of a thread that serves queues of the kernel through one io_uring.
+//!
+//! Each slot is registered once; from then on one submission commits an answer and fetches the next request
+//! of the same queue. A READ of a lower file is linked in front of its commit: where all bytes were there,
+//! the answer is on its way without another turn; where the file ended early, the link breaks and the answer
+//! is committed with its true length.
+//!
+//! The kernel copies requests into slots only inside this thread's own calls (the ring defers task work to
+//! its one submitter), which is why memory can be given back between two calls.
+//!
+//! # Safety
+//! See `slot.rs`: a slot is touched only between the completion that delivers a request and the commit of
+//! its answer.
+#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuntfs_runtime::{Queue, Token};
+use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_wire::{Errno, InHeader, Opcode, UringEntInOut};
+use zerocopy::FromBytes;
+
+use crate::exchange::{Done, Exchange, Outcome};
+use crate::interrupts::Interrupts;
+use crate::port::{Port, Way};
+use crate::serving::Serving;
+use crate::slot::{Parts, Slot, Slots};
+
+/// What a thread that serves a ring needs.
+#[derive(Debug)]
+pub(crate) struct RingSeat {
+    pub(crate) queue: Queue,
+    pub(crate) device: Arc<FuseDevice>,
+    pub(crate) slots: Slots,
+    /// By slot, the kernel's queue.
+    pub(crate) queues: Vec<u16>,
+    pub(crate) registry: Arc<Interrupts>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The kernel has it.
+    Waiting,
+    /// An exchange has it.
+    Serving,
+    /// Its answer waits behind a read of `len` bytes.
+    Linked { len: u32, read: Option<i32>, cancelled: bool },
+    /// The kernel gave it up.
+    Dead,
+}
+
+struct Loop<S, Fut> {
+    serving: Serving<S, Fut>,
+    states: Vec<State>,
+    living: usize,
+    bell: Box<u64>,
+}
+
+const HEADER_AREA: usize = 288;
+const ENT_IN_OUT: usize = 256;
+/// Where in the head page the two `iovec`s of the registration lie.
+const IOVECS: usize = 512;
+const ECANCELED: i32 = -125;
+const EAGAIN: i32 = -11;
+/// After so long without a request, memory is given back.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often a registration that comes before the kernel is done with INIT is tried again.
+const REGISTER_TRIES: usize = 200;
+
+/// Serves requests until the connection is gone. Tells `registered` once how the registration went; after a
+/// failure the kernel sends all requests to the device, and the loop ends.
+pub(crate) fn serve<S, Fut>(seat: RingSeat, service: S, registered: impl FnOnce(Result<(), OsError>))
+where
+    S: Fn(Exchange) -> Fut,
+    Fut: Future<Output = Done>,
+{
+    let RingSeat { queue, device, slots, queues, registry } = seat;
+    let count = slots.count();
+    let port = Port::new(queue, device, Way::Ring(queues), count, registry);
+    let serving = Serving::new(service, port, slots);
+    let mut this = Loop { serving, states: vec![State::Waiting; count], living: count, bell: Box::new(0) };
+    this.listen_to_bell();
+    let outcome = this.register();
+    let failed = outcome.is_err();
+    registered(outcome);
+    if !failed {
+        this.run();
+    }
+}
+
+impl<S, Fut> Loop<S, Fut>
+where
+    S: Fn(Exchange) -> Fut,
+    Fut: Future<Output = Done>,
+{
+    /// Registers all slots; requests may arrive meanwhile and are kept for the loop.
+    fn register(&mut self) -> Result<(), OsError> {
+        for slot in 0..self.slots_count() {
+            self.push_register(slot);
+        }
+        for _ in 0..REGISTER_TRIES {
+            self.queue().turn(false, None)?;
+            let mut early = Vec::new();
+            let mut again = false;
+            while let Some((token, result)) = self.queue().next() {
+                match token {
+                    Token::Entry(slot) if result == EAGAIN => {
+                        again = true;
+                        self.push_register(slot);
+                    }
+                    Token::Entry(_) if result < 0 => return Err(OsError::from_raw_os_error(-result)),
+                    _ => early.push((token, result)),
+                }
+            }
+            for (token, result) in early {
+                self.complete(token, result);
+            }
+            if !again {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(OsError::AGAIN)
+    }
+
+    fn run(&mut self) {
+        while self.living > 0 {
+            while let Some(slot) = self.queue().ready().take() {
+                let outcome = self.serving.poll(slot);
+                self.finish(u32::try_from(slot).expect("slots are counted in u32"), outcome);
+            }
+            while let Some((token, result)) = self.queue().next() {
+                self.complete(token, result);
+            }
+            if self.living == 0 {
+                return;
+            }
+            let limit = self.serving.holds_memory().then_some(IDLE);
+            let wait = self.queue().ready().may_sleep();
+            let turned = self.queue().turn(wait, limit);
+            self.queue().ready().woke();
+            match turned {
+                Ok(()) => {}
+                Err(OsError::TIME) => self.give_back(),
+                Err(error) => {
+                    // Without its ring the queue's requests would wait for ever: callers are better served
+                    // by the end of the connection, which the end of the process brings.
+                    tracing::error!(%error, "the ring broke");
+                    std::process::abort();
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, token: Token, result: i32) {
+        match token {
+            Token::Bell => {
+                self.queue().ready().still_bell();
+                self.listen_to_bell();
+            }
+            Token::Link(slot) => self.link_completed(slot, result),
+            Token::Entry(slot) => match (self.states[slot as usize], result) {
+                (State::Waiting | State::Linked { .. }, 0) => self.deliver(slot),
+                (State::Linked { len, read, .. }, ECANCELED) => {
+                    self.states[slot as usize] = State::Linked { len, read, cancelled: true };
+                    self.settle_link(slot);
+                }
+                (State::Waiting | State::Linked { .. }, _) => self.bury(slot, result),
+                (state, _) => {
+                    tracing::error!(?state, result, slot, "an entry completed that is not the kernel's")
+                }
+            },
+            Token::Op(_) => unreachable!("the queue keeps operations to itself"),
+        }
+    }
+
+    fn deliver(&mut self, slot: u32) {
+        self.states[slot as usize] = State::Serving;
+        let memory = self.slot(slot);
+        // SAFETY: the completion gave the slot to us, and no exchange has it yet.
+        let head = unsafe { memory.bytes(0..HEADER_AREA) };
+        let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
+        let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
+        let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
+        let payload_len = entry.payload_sz as usize;
+        if payload_len > memory.payload_len() {
+            tracing::error!(payload_len, "a request longer than its payload");
+            self.finish(slot, Some(Outcome::Error(Errno::IO)));
+            return;
+        }
+        let fixed_len = Opcode::new(header.opcode).map_or(0, Opcode::fixed_len);
+        let outcome = self.serving.start(slot, header, Parts::of_ring(fixed_len, payload_len));
+        self.finish(slot, outcome);
+    }
+
+    fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else { return };
+        self.states[slot as usize] = match outcome {
+            Outcome::Linked(len) => State::Linked { len, read: None, cancelled: false },
+            _ => State::Waiting,
+        };
+        let _queued = self.serving.port.send(self.slot(slot), slot, self.serving.unique(slot), outcome);
+    }
+
+    fn link_completed(&mut self, slot: u32, result: i32) {
+        if let State::Linked { len, cancelled, .. } = self.states[slot as usize] {
+            self.states[slot as usize] = State::Linked { len, read: Some(result), cancelled };
+            self.settle_link(slot);
+        }
+    }
+
+    /// Commits the answer of a broken link, when both its halves have completed.
+    fn settle_link(&mut self, slot: u32) {
+        let State::Linked { read: Some(read), cancelled: true, .. } = self.states[slot as usize] else {
+            return;
+        };
+        let outcome = match usize::try_from(read) {
+            Ok(len) => Outcome::Reply(len),
+            Err(_) => Outcome::Error(Errno::from_lower(read.saturating_neg())),
+        };
+        self.finish(slot, Some(outcome));
+    }
+
+    fn bury(&mut self, slot: u32, result: i32) {
+        let end = [OsError::NOTCONN, OsError::CONNABORTED, OsError::NODEV, OsError::CANCELED];
+        if !end.contains(&OsError::from_raw_os_error(result.saturating_neg())) {
+            tracing::error!(result, slot, "the kernel gave an entry up");
+        }
+        self.states[slot as usize] = State::Dead;
+        self.living -= 1;
+    }
+
+    fn give_back(&mut self) {
+        let idle = self.states.iter().all(|state| matches!(state, State::Waiting | State::Dead));
+        if idle {
+            // SAFETY: no exchange lives, no read is linked, and the kernel fills slots only inside this
+            // thread's calls (see the module's text). What it will deliver, it writes anew.
+            unsafe { self.serving.slots.give_back() };
+            self.serving.gave_back();
+        }
+    }
+
+    fn push_register(&self, slot: u32) {
+        let memory = self.slot(slot);
+        let iovecs = [
+            memory.head().as_ptr().addr(),
+            HEADER_AREA,
+            memory.payload().as_ptr().addr(),
+            memory.payload_len(),
+        ];
+        // SAFETY: the slot is not registered yet, so it is ours.
+        let room = unsafe { memory.bytes_mut(IOVECS..IOVECS + size_of_val(&iovecs)) };
+        for (place, word) in room.chunks_exact_mut(size_of::<usize>()).zip(iovecs) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        self.serving.port.push_register(slot, room.as_ptr().addr() as u64);
+    }
+
+    fn listen_to_bell(&mut self) {
+        let into = (std::ptr::from_mut(&mut *self.bell).cast::<u8>(), 8);
+        let queue = self.serving.port.queue();
+        let bell = queue.ready().bell();
+        // SAFETY: the box lives as long as the loop, and the ring is closed, with its operations cancelled,
+        // before the process could reuse it: nothing reads the box, so a late write is harmless.
+        queue.with_ring(|ring| unsafe { ring.push_read(bell, into, 0, Token::Bell.encode(), false) });
+    }
+
+    fn queue(&self) -> &Queue {
+        self.serving.port.queue()
+    }
+
+    fn slot(&self, slot: u32) -> Slot {
+        self.serving.slots.slot(slot as usize)
+    }
+
+    fn slots_count(&self) -> u32 {
+        u32::try_from(self.states.len()).expect("slots are counted in u32")
+    }
+}

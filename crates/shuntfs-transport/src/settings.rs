@@ -1,0 +1,136 @@
+//! Which transport, how many queues, how much memory.
+
+use std::fmt;
+
+/// How requests arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TransportKind {
+    /// One /dev/fuse descriptor, read by all queues.
+    Device,
+    /// One /dev/fuse descriptor a queue (`FUSE_DEV_IOC_CLONE`).
+    Cloned,
+    /// One io_uring a queue; FORGET, INTERRUPT and notifications stay on the device.
+    Uring,
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Device => "device",
+            Self::Cloned => "cloned",
+            Self::Uring => "uring",
+        })
+    }
+}
+
+/// Settings of a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// How many queues. Default (`None`): one a CPU, at most 8 on a device, where more gain nothing, and
+    /// one a possible CPU on io_uring. On io_uring a smaller number makes one thread serve several of the
+    /// kernel's queues.
+    pub queues: Option<usize>,
+    /// How many requests a queue serves at once, 1 to 1024. Default: 8. On io_uring: entries for each of the
+    /// kernel's queues. Readahead and asynchronous direct I/O go no deeper than this.
+    pub depth: usize,
+    /// Payload of a request in bytes, a multiple of 4096 from 8192 on; READ and WRITE are at most this long.
+    /// Default: 1 MiB.
+    pub payload_len: usize,
+    /// What the payloads of all queues may become together, in bytes. Memory is used as requests need it and
+    /// given back when a queue is idle; beyond the cap the depth is made smaller, and where even a depth of 1
+    /// is too much, the transport is refused. Default: 256 MiB.
+    pub payload_cap: u64,
+    /// Threads for work that blocks, at most. Default: 64.
+    pub offload_threads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { queues: None, depth: 8, payload_len: 1 << 20, payload_cap: 256 << 20, offload_threads: 64 }
+    }
+}
+
+/// What a transport will use, worked out from [`Settings`] and the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    pub(crate) kind: TransportKind,
+    /// Threads that serve requests.
+    pub(crate) threads: usize,
+    /// Queues of the kernel: possible CPUs on io_uring, else the same as `threads`.
+    pub(crate) kernel_queues: usize,
+    /// Slots for each of the kernel's queues.
+    pub(crate) depth: usize,
+    pub(crate) payload_len: usize,
+    pub(crate) offload_threads: usize,
+}
+
+/// Slots of the thread that reads the device beside the rings.
+pub(crate) const SIDE_DEPTH: usize = 2;
+const DEVICE_QUEUES_MAX: usize = 8;
+const DEPTH_MAX: usize = 1024;
+
+impl Plan {
+    /// `None` where even a depth of 1 exceeds the cap.
+    pub(crate) fn new(kind: TransportKind, settings: &Settings, cpus: usize) -> Option<Self> {
+        let cpus = cpus.max(1);
+        let (threads, kernel_queues) = match kind {
+            TransportKind::Uring => (settings.queues.unwrap_or(cpus).clamp(1, cpus), cpus),
+            TransportKind::Device | TransportKind::Cloned => {
+                let threads = settings.queues.unwrap_or(cpus.min(DEVICE_QUEUES_MAX)).max(1);
+                (threads, threads)
+            }
+        };
+        let payload_len = settings.payload_len.max(8192).next_multiple_of(4096);
+        let side = if kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
+        let slots_max = usize::try_from(settings.payload_cap).unwrap_or(usize::MAX) / payload_len;
+        let depth = settings.depth.clamp(1, DEPTH_MAX).min(slots_max.saturating_sub(side) / kernel_queues);
+        let plan = Self {
+            kind,
+            threads,
+            kernel_queues,
+            depth,
+            payload_len,
+            offload_threads: settings.offload_threads,
+        };
+        (depth > 0).then_some(plan)
+    }
+
+    /// What the payloads can become, in bytes.
+    pub(crate) fn payload_max(&self) -> u64 {
+        let side = if self.kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
+        ((self.kernel_queues * self.depth + side) * self.payload_len) as u64
+    }
+
+    /// Which of the kernel's queues a thread serves.
+    pub(crate) fn queues_of(&self, thread: usize) -> impl Iterator<Item = usize> + use<> {
+        (thread..self.kernel_queues).step_by(self.threads)
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_cap_bounds_the_payloads() {
+        for (cpus, cap_mib, depth) in [(2, 256, 8), (64, 256, 3), (2, 8, 3), (200, 256, 1)] {
+            let settings = Settings { payload_cap: cap_mib << 20, ..Settings::default() };
+            let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
+            assert_eq!(plan.depth, depth, "{cpus} CPUs, {cap_mib} MiB");
+            assert!(plan.payload_max() <= cap_mib << 20);
+        }
+        let tight = Settings { payload_cap: 1 << 20, ..Settings::default() };
+        assert_eq!(Plan::new(TransportKind::Uring, &tight, 4), None);
+    }
+
+    #[test]
+    fn every_queue_of_the_kernel_has_one_thread() {
+        for threads in 1..=5 {
+            let settings = Settings { queues: Some(threads), ..Settings::default() };
+            let plan = Plan::new(TransportKind::Uring, &settings, 5).expect("fits");
+            let mut served: Vec<_> = (0..plan.threads).flat_map(|thread| plan.queues_of(thread)).collect();
+            served.sort_unstable();
+            assert_eq!(served, [0, 1, 2, 3, 4], "{threads} threads");
+        }
+    }
+}
