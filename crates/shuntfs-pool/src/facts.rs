@@ -53,7 +53,7 @@ impl Observer {
     #[must_use]
     pub fn facts(&self) -> Facts {
         let shared = &self.shared;
-        let own = shared.mounts.at(0);
+        let own = shared.mounts.own();
         Facts {
             source: shared.options.source.clone(),
             magic: own.magic.0,

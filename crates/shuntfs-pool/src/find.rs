@@ -45,7 +45,7 @@ pub(crate) fn lookup(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<
 pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
     let mount = shared.mounts.at(parent.identity.mount);
     if mount.has_handles()
-        && let Some(found) = find_by_handle(&mount, dir, name)?
+        && let Some(found) = find_by_handle(mount, dir, name)?
     {
         return Ok(found);
     }
@@ -85,9 +85,9 @@ fn found_by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
     let stat = stat_of(&fd).map_err(errno)?;
     let mount = match noted {
         Some(mount) => mount,
-        None => shared.mounts.find_or_note(stat.mnt_id.unwrap_or(shared.mounts.at(0).id), &fd)?,
+        None => shared.mounts.find_or_note(stat.mnt_id.unwrap_or(shared.mounts.own().id), &fd)?,
     };
-    shared.heed(&mount);
+    shared.heed(mount);
     let handle = handle.filter(|_| mount.has_handles());
     Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
 }

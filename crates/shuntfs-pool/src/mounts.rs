@@ -1,12 +1,13 @@
 //! The lower mounts: the branch's own, and every other file system that is mounted below the source.
 //!
-//! A mount is noticed when a name leads into it. It is held by a descriptor from then on, so its id cannot be
-//! used again, and what was there stays reachable; unmounting it below gives EBUSY while the pool lives.
+//! A mount is noticed when a name leads into it. Where it takes handles it is held by a descriptor from then on, so
+//! its id cannot be used again, and what was there stays reachable; unmounting it below gives EBUSY while the pool
+//! lives. Where it takes none, its nodes hold it, and nothing that is kept of it here can mislead a later mount.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::OnceLock;
 
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
 use shuntfs_sys::{FsMagic, filesystem_of, handle_of, mounts, open_by_handle, reopen, stat_of};
 
@@ -72,33 +73,46 @@ fn usable_anchor(root: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
-/// All of them; index 0 is the branch's own.
+/// How many mounts a pool shows at most; each keeps a descriptor.
+const MOUNTS_MAX: usize = 256;
+
+/// All of them; index 0 is the branch's own. Read without a lock, because every lookup does.
 #[derive(Debug)]
 pub(crate) struct Mounts {
-    known: RwLock<Vec<Arc<Mount>>>,
+    known: Box<[OnceLock<Mount>]>,
+    /// How many there are; held while one is added.
+    count: Mutex<usize>,
 }
 
 impl Mounts {
     pub(crate) fn new(own: Mount) -> Self {
-        Self { known: RwLock::new(vec![Arc::new(own)]) }
+        let known: Box<[_]> =
+            std::iter::once(own.into()).chain((1..MOUNTS_MAX).map(|_| OnceLock::new())).collect();
+        Self { known, count: Mutex::new(1) }
     }
 
     /// The mount with this place in the table.
-    pub(crate) fn at(&self, index: u32) -> Arc<Mount> {
-        let index = usize::try_from(index).expect("an index of a Vec");
-        Arc::clone(&self.known.read()[index])
+    pub(crate) fn at(&self, index: u32) -> &Mount {
+        let slot = usize::try_from(index).ok().and_then(|index| self.known.get(index));
+        slot.and_then(OnceLock::get).expect("indices are given out for mounts that are noted")
+    }
+
+    /// The branch's own.
+    pub(crate) fn own(&self) -> &Mount {
+        self.at(0)
     }
 
     /// The mount with this id, if it is known.
-    pub(crate) fn find(&self, id: u64) -> Option<Arc<Mount>> {
-        self.known.read().iter().find(|mount| mount.id == id).cloned()
+    pub(crate) fn find(&self, id: u64) -> Option<&Mount> {
+        self.known.iter().map_while(OnceLock::get).find(|mount| mount.id == id)
     }
 
     /// The mount that `fd` is on; noted where it is new.
     ///
     /// # Errors
-    /// ELOOP for the mount that this process itself serves: whoever asked it would wait for itself.
-    pub(crate) fn find_or_note(&self, id: u64, fd: &OwnedFd) -> Result<Arc<Mount>> {
+    /// ELOOP for the mount that this process itself serves: whoever asked it would wait for itself. EMFILE where
+    /// there are too many.
+    pub(crate) fn find_or_note(&self, id: u64, fd: &OwnedFd) -> Result<&Mount> {
         if let Some(mount) = self.find(id) {
             return Ok(mount);
         }
@@ -108,19 +122,22 @@ impl Mounts {
         }
         // Asked outside of the lock: another file system may take its time.
         let found = Mount::of(0, id, fd).map_err(errno)?;
-        let mut known = self.known.write();
-        if let Some(mount) = known.iter().find(|mount| mount.id == id) {
-            return Ok(Arc::clone(mount));
+        let mut count = self.count.lock();
+        if let Some(mount) = self.find(id) {
+            return Ok(mount);
         }
-        let index = u32::try_from(known.len()).map_err(|_| Errno::NOMEM)?;
-        let mount = Arc::new(Mount { index, ..found });
-        known.push(Arc::clone(&mount));
-        Ok(mount)
+        let Some(slot) = self.known.get(*count) else {
+            tracing::warn!(limit = MOUNTS_MAX, "too many file systems are mounted below the source");
+            return Err(Errno::MFILE);
+        };
+        let index = u32::try_from(*count).expect("at most 256");
+        *count += 1;
+        Ok(slot.get_or_init(|| Mount { index, ..found }))
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.known.read().len()
+        *self.count.lock()
     }
 }
 
@@ -168,5 +185,20 @@ mod test {
         let other = Device { major: 8, minor: 7 };
         assert_eq!(shown_ino(5, other, own), shown_ino(5, other, own));
         assert_eq!(shown_ino(5, other, own) & 0xff_ffff_ffff, 5);
+    }
+
+    #[test]
+    fn the_number_of_mounts_is_bounded() {
+        let root = shuntfs_sys::open_folder(std::path::Path::new("/")).unwrap();
+        let mounts = Mounts::new(Mount::of(0, 1 << 40, &root).unwrap());
+        for number in 1..MOUNTS_MAX {
+            let id = (1 << 40) + u64::try_from(number).unwrap();
+            let index = mounts.find_or_note(id, &root).unwrap().index;
+            assert_eq!(usize::try_from(index), Ok(number));
+            assert_eq!(mounts.find_or_note(id, &root).unwrap().index, index);
+        }
+        assert_eq!(mounts.len(), MOUNTS_MAX);
+        assert_eq!(mounts.find_or_note(1 << 41, &root).err(), Some(Errno::MFILE));
+        assert_eq!(mounts.at(255).id, (1 << 40) + 255);
     }
 }

@@ -227,7 +227,7 @@ impl Shared {
 
     /// Whether the kind of lower file at the source is an overlay or FUSE, which are file systems on others.
     pub(crate) fn is_stacked(&self) -> bool {
-        let magic = self.mounts.at(0).magic;
+        let magic = self.mounts.own().magic;
         magic == shuntfs_sys::FsMagic::OVERLAY || magic == shuntfs_sys::FsMagic::FUSE
     }
 }

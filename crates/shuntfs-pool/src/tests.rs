@@ -450,7 +450,7 @@ fn lookups_and_forgets_of_one_file_race_safely() {
 fn pool_without_handles() -> (TempDir, Shared) {
     let (folder, mut shared) = pool(|_| ());
     let fd = shuntfs_sys::open_folder(folder.path()).unwrap();
-    let id = shared.mounts.at(0).id;
+    let id = shared.mounts.own().id;
     shared.mounts =
         crate::mounts::Mounts::new(crate::mounts::Mount::of(0, id, &fd).unwrap().without_handles());
     (folder, shared)
