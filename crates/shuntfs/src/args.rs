@@ -286,4 +286,3 @@ pub struct LockRequest {
     /// Whether to wait for it.
     pub wait: bool,
 }
-

@@ -1,50 +1,94 @@
 //! What an operation knows of its request.
 
+use std::fmt;
 use std::future::Future;
 
 use shuntfs_transport::Exchange;
-use shuntfs_wire::Unique;
+use shuntfs_wire::{InHeader, NodeId, Unique};
+
+use crate::server::Local;
 
 /// The context of one request; it never leaves its queue.
-#[derive(Debug)]
+#[derive(Clone, Copy)]
 pub struct Cx<'r> {
-    exchange: &'r Exchange,
-    uid: u32,
+    local: &'r Local,
+    header: InHeader,
+    supp_group: Option<u32>,
+    exchange: Option<&'r Exchange>,
 }
 
-impl Cx<'_> {
+impl<'r> Cx<'r> {
+    /// The context of a request whose operation borrows the exchange.
+    pub(crate) fn new(local: &'r Local, exchange: &'r Exchange, supp_group: Option<u32>) -> Self {
+        Self { local, header: exchange.header(), supp_group, exchange: Some(exchange) }
+    }
+
+    /// The context of a request whose reply owns the exchange.
+    pub(crate) fn apart(local: &'r Local, header: InHeader) -> Self {
+        Self { local, header, supp_group: None, exchange: None }
+    }
+
     /// The caller's file system uid.
     #[must_use]
     pub fn uid(&self) -> u32 {
-        self.uid
+        self.header.uid
     }
+
     /// The caller's file system gid.
     #[must_use]
     pub fn gid(&self) -> u32 {
-        self.uid
+        self.header.gid
     }
+
     /// The caller's thread id, 0 where it is not visible.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.uid
+        self.header.pid
     }
+
     /// The folder's group where the caller of a creation has it as supplementary.
     #[must_use]
     pub fn supp_group(&self) -> Option<u32> {
-        None
+        self.supp_group
     }
+
     /// The request's number.
     #[must_use]
     pub fn unique(&self) -> Unique {
-        Unique(0)
+        self.header.request()
     }
+
     /// Runs blocking work on the offload pool.
-    pub fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = T> {
-        let _ = self.exchange;
-        async move { work() }
+    pub fn offload<T, W>(&self, work: W) -> impl Future<Output = T> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        self.local.queue.offload(work)
     }
-    /// Resolves when the caller was interrupted by a signal; an operation that ignores it is correct.
+
+    /// Resolves when the caller was interrupted by a signal; an operation that ignores it is correct. EINTR is
+    /// only to be answered where nothing was done. Never resolves in operations that answer into a reply they
+    /// were handed (`read`, `readdir`, `readlink`, `getxattr`, `listxattr`, `ioctl`).
     pub async fn interrupted(&self) {
-        std::future::pending::<()>().await;
+        match self.exchange {
+            Some(exchange) => exchange.interrupted().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Lets go of a node's registered lower file, because the node is to have another one: at once, or with its
+    /// last close where it is open in passthrough. Until then the kernel demands the old one.
+    pub fn drop_backing(&self, node: NodeId) {
+        self.local.core.nodes.drop_backing(node);
+    }
+}
+
+impl fmt::Debug for Cx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("header", &self.header)
+            .field("supp_group", &self.supp_group)
+            .finish_non_exhaustive()
     }
 }

@@ -3,6 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A file on a branch, open.
 #[derive(Debug)]
 pub struct LowerFile {
@@ -50,6 +52,10 @@ pub enum Access {
 ///
 /// Delegated bytes skip [`crate::Filesystem::read`] and `write`: accounting, quota and checks of content
 /// are then not the file system's.
+///
+/// While another open of the node is in passthrough (or was, and its backing id is kept), an open that wished
+/// for something else has its READ and WRITE answered as wished, but a *mapping* of it shows the lower file.
+/// A file system that hides or changes bytes must therefore decide by node, not by open.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Delegation {
@@ -64,6 +70,9 @@ pub enum Delegation {
 }
 
 /// Where the bytes of a composed or redacted file come from.
+///
+/// A run whose lower bytes end early, or whose `read` gives fewer than asked for, ends the reply; zeroes never
+/// do, so past its end a map must not say [`RangeSource::Zeroes`].
 pub trait RangeMap: Send + Sync + std::fmt::Debug {
     /// The source of the byte at `offset`, and for how many bytes that answer holds (at least 1).
     fn source(&self, offset: u64) -> (RangeSource, u64);
@@ -75,7 +84,7 @@ pub trait RangeMap: Send + Sync + std::fmt::Debug {
 pub enum RangeSource {
     /// The bytes of this file from this offset on.
     Lower(Arc<LowerFile>, u64),
-    /// Zeroes.
+    /// Zeroes. What is written to them goes to the file system's own `write`.
     Zeroes,
     /// The file system's own `read` and `write`.
     Served,
@@ -116,7 +125,8 @@ pub struct OpenedDir<T> {
 }
 
 /// How the bytes of an open file move, settled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Flow {
     /// By the kernel, lower file to caller; no request reaches us.
@@ -132,7 +142,8 @@ pub enum Flow {
 }
 
 /// Why a flow is not the one that was wished for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
     /// It is the one wished for.
@@ -149,10 +160,103 @@ pub enum Reason {
     TurnedOff,
     /// Other opens of the node flow through the page cache.
     CachedOpens,
-    /// Other opens of the node are in passthrough, so this one must be, too.
+    /// Other opens of the node bypass the page cache, and may enter it at any time by being mapped.
+    DirectOpens,
+    /// The node is in passthrough, or was and may still be mapped, so READ and WRITE bypass the page cache.
     PassthroughOpens,
     /// The lower file cannot back a file (a device, a FIFO).
     NotBackable,
     /// The lower file could not be registered for another reason.
     RegisterFailed,
+}
+
+impl Flow {
+    /// Every flow, each at the place of its number.
+    pub const ALL: [Self; 5] = [Self::Passthrough, Self::Splice, Self::Relay, Self::Ranges, Self::Served];
+
+    /// The flow's name, as it is shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passthrough => "passthrough",
+            Self::Splice => "splice",
+            Self::Relay => "relay",
+            Self::Ranges => "ranges",
+            Self::Served => "served",
+        }
+    }
+}
+
+impl Reason {
+    /// Every reason, each at the place of its number.
+    pub const ALL: [Self; 11] = [
+        Self::Wished,
+        Self::KernelLacks,
+        Self::NotPrivileged,
+        Self::TooDeep,
+        Self::Writeback,
+        Self::TurnedOff,
+        Self::CachedOpens,
+        Self::DirectOpens,
+        Self::PassthroughOpens,
+        Self::NotBackable,
+        Self::RegisterFailed,
+    ];
+
+    /// The reason's name, as it is counted.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wished => "wished",
+            Self::KernelLacks => "kernel_lacks",
+            Self::NotPrivileged => "not_privileged",
+            Self::TooDeep => "too_deep",
+            Self::Writeback => "writeback",
+            Self::TurnedOff => "turned_off",
+            Self::CachedOpens => "cached_opens",
+            Self::DirectOpens => "direct_opens",
+            Self::PassthroughOpens => "passthrough_opens",
+            Self::NotBackable => "not_backable",
+            Self::RegisterFailed => "register_failed",
+        }
+    }
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Wished => "as the file system wished",
+            Self::KernelLacks => "the kernel offers no passthrough",
+            Self::NotPrivileged => "passthrough needs CAP_SYS_ADMIN in the first user namespace",
+            Self::TooDeep => "the lower file system is stacked too deep for passthrough",
+            Self::Writeback => "writeback caching excludes passthrough",
+            Self::TurnedOff => "passthrough is turned off",
+            Self::CachedOpens => "other opens of the file flow through the page cache",
+            Self::DirectOpens => "other opens of the file bypass the page cache",
+            Self::PassthroughOpens => "the file is in passthrough for other opens",
+            Self::NotBackable => "the lower file cannot back a file",
+            Self::RegisterFailed => "the lower file could not be registered",
+        })
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places() {
+        for (place, flow) in Flow::ALL.into_iter().enumerate() {
+            assert_eq!(flow as usize, place);
+        }
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+    }
 }

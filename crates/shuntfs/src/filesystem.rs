@@ -2,8 +2,10 @@
 
 use shuntfs_wire::{ByteRange, Errno, LookupCount, Name, NodeId, Result};
 
-use crate::args::{CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, Mkdir, Mknod, OpSet,
-    OpenFlags, Rename, SetAttr, SetXattr, Symlink, Tmpfile, Whence};
+use crate::args::{
+    CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, Mkdir, Mknod, OpSet, OpenFlags,
+    Rename, SetAttr, SetXattr, Symlink, Tmpfile, Whence,
+};
 use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::{Access, Flow, LowerFile, Opened, OpenedDir, Reason};
@@ -42,7 +44,12 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// Those of opening the lower file.
-    fn lower_file(&self, node: NodeId, file: &Self::File, access: Access) -> Result<std::sync::Arc<LowerFile>> {
+    fn lower_file(
+        &self,
+        node: NodeId,
+        file: &Self::File,
+        access: Access,
+    ) -> Result<std::sync::Arc<LowerFile>> {
         let _ = (node, file, access);
         Err(Errno::BADF)
     }
@@ -54,7 +61,13 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Self::File>) -> Result<AttrReply>;
 
     /// Changes attributes and returns all of them.
-    async fn setattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Self::File>, set: SetAttr) -> Result<AttrReply> {
+    async fn setattr(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        file: Option<&Self::File>,
+        set: SetAttr,
+    ) -> Result<AttrReply> {
         let _ = (cx, node, file, set);
         Err(Errno::OPNOTSUPP)
     }
@@ -129,7 +142,13 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// Reads. Called only for bytes that no delegation covers. Fewer bytes than asked for mean the end.
-    async fn read<'q>(&self, cx: &Cx<'_>, file: &Self::File, at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+    async fn read<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: &Self::File,
+        at: ByteRange,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
         let _ = (cx, file, at, reply);
         Err(Errno::OPNOTSUPP)
     }
@@ -147,7 +166,13 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// The last descriptor is gone. `flock_owner` holds a `flock` that goes with it.
-    async fn release(&self, cx: &Cx<'_>, node: NodeId, file: std::sync::Arc<Self::File>, flock_owner: Option<shuntfs_wire::LockOwner>) {
+    async fn release(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        file: std::sync::Arc<Self::File>,
+        flock_owner: Option<shuntfs_wire::LockOwner>,
+    ) {
         let _ = (cx, node, file, flock_owner);
     }
 
@@ -176,13 +201,25 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// Answers an ioctl. `input` of `op` is a copy; the reply's room is the payload.
-    async fn ioctl<'q>(&self, cx: &Cx<'_>, file: IoctlTarget<'_, Self>, op: Ioctl<'_>, reply: IoctlReply<'q>) -> Result<Filled<'q>> {
+    async fn ioctl<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: IoctlTarget<'_, Self>,
+        op: Ioctl<'_>,
+        reply: IoctlReply<'q>,
+    ) -> Result<Filled<'q>> {
         let _ = (cx, file, op, reply);
         Err(Errno::NOTTY)
     }
 
     /// Finds a lock that stands in the way of `lock`; `LockType::Unlock` where there is none.
-    async fn getlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<LockRange> {
+    async fn getlk(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        file: &Self::File,
+        lock: LockRequest,
+    ) -> Result<LockRange> {
         let _ = (cx, node, file, lock);
         Err(Errno::OPNOTSUPP)
     }
@@ -199,7 +236,14 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     /// Lists a folder from a cookie on (0 is the start), until the sink is full or the folder at its end.
     /// With `out.wants_entries()` each record carries a full [`Entry`], whose lookup count rises by one
     /// where the sink took the record.
-    async fn readdir<'q>(&self, cx: &Cx<'_>, node: NodeId, dir: &Self::Dir, cookie: u64, out: DirSink<'q>) -> Result<Listed<'q>>;
+    async fn readdir<'q>(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        dir: &Self::Dir,
+        cookie: u64,
+        out: DirSink<'q>,
+    ) -> Result<Listed<'q>>;
 
     /// The folder was closed.
     async fn releasedir(&self, cx: &Cx<'_>, node: NodeId, dir: std::sync::Arc<Self::Dir>) {
@@ -216,7 +260,13 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs>;
 
     /// Reads an extended attribute. A reply with no room asks for the length alone: [`ReadReply::length`].
-    async fn getxattr<'q>(&self, cx: &Cx<'_>, node: NodeId, name: &std::ffi::CStr, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+    async fn getxattr<'q>(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        name: &std::ffi::CStr,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
         let _ = (cx, node, name, reply);
         Err(Errno::OPNOTSUPP)
     }

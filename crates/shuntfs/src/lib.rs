@@ -1,20 +1,59 @@
 //! shuntfs: a FUSE stack whose server decides, at each open, where a file's bytes flow.
-#![allow(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
+//!
+//! A file system is one type that implements [`Filesystem`]; [`Session::mount`] mounts it and serves it in threads
+//! of its own. What an open answers with carries a [`Delegation`]: whether the kernel moves the bytes of a lower
+//! file by itself (passthrough), the library moves them without looking, or the file system answers each READ and
+//! WRITE. The library settles the wish against what the kernel allows, and tells both what became of it and why
+//! ([`Session::flow_of`], [`Session::status`]).
+//!
+//! The examples `hello`, `null` and `passthrough` are complete file systems, each in one file.
+#![expect(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
 
 mod args;
 mod attr;
+mod backing;
+mod choose;
+mod counters;
 mod cx;
 mod delegation;
+mod dispatch;
+mod encode;
 mod filesystem;
+mod flow;
+mod handles;
+mod handshake;
 mod init;
+mod mount;
+mod negotiate;
+mod nodes;
+mod notify;
+mod options;
 mod reply;
+mod run;
+mod server;
+mod session;
+mod status;
 
-pub use args::{CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod,
-    OpenFlags, OpSet, Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence};
+pub use args::{
+    CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod, OpSet,
+    OpenFlags, Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence,
+};
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
-pub use delegation::{Access, Backing, CacheHint, Delegation, Flow, LowerFile, Opened, OpenedDir, RangeMap, RangeSource, Reason};
 pub use cx::Cx;
+pub use delegation::{
+    Access, Backing, CacheHint, Delegation, Flow, LowerFile, Opened, OpenedDir, RangeMap, RangeSource, Reason,
+};
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
+pub use mount::{MountError, UnmountError};
+pub use negotiate::Negotiated;
+pub use notify::{Notifier, NotifyError};
+pub use options::{MountOptions, SessionOptions, Transport};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
-pub use shuntfs_wire::{ByteRange, Errno, Fh, Generation, LockOwner, LookupCount, Name, NodeId, Result, Unique};
+pub use run::Signals;
+pub use session::{AbortError, Session};
+pub use shuntfs_transport::TransportKind;
+pub use shuntfs_wire::{
+    ByteRange, Errno, Fh, Generation, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
+};
+pub use status::{OpStatus, Status, TransportStatus};

@@ -1,68 +1,122 @@
 //! Replies that are written into the request's own payload.
 
 use std::marker::PhantomData;
+use std::os::fd::AsFd;
 
-use shuntfs_wire::{Name, Result};
+use shuntfs_transport::Exchange;
+use shuntfs_wire::{ByteRange, DirentSink, Errno, IoctlFlags, IoctlOut, Name, Result};
+use zerocopy::IntoBytes;
 
 use crate::attr::Entry;
 use crate::cx::Cx;
 use crate::delegation::LowerFile;
+use crate::encode;
 
 /// The right to answer one request with bytes, once.
 #[derive(Debug)]
 pub struct ReadReply<'q> {
-    payload: &'q mut [u8],
+    exchange: &'q mut Exchange,
+    /// Where in the payload it starts; zero but for a part of a composed file.
+    start: usize,
+    len: usize,
 }
 
 /// Proof that the reply holds bytes of this request and no stale ones.
 #[must_use]
 #[derive(Debug)]
 pub struct Filled<'q> {
-    pub(crate) len: u32,
+    len: usize,
+    /// Whether it is a length alone, with no bytes.
+    bare: bool,
     _brand: PhantomData<&'q mut ()>,
 }
 
+impl Filled<'_> {
+    fn bytes(len: usize) -> Self {
+        Self { len, bare: false, _brand: PhantomData }
+    }
+
+    /// How many bytes of the payload are filled. EIO where only a length was answered, but bytes were asked
+    /// for.
+    pub(crate) fn filled(&self) -> Result<usize> {
+        if self.bare { Err(Errno::IO) } else { Ok(self.len) }
+    }
+
+    /// The length that was asked for, or of what was filled.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
 impl<'q> ReadReply<'q> {
+    /// `len` bytes of the payload from `start` on; fewer where it ends.
+    pub(crate) fn new(exchange: &'q mut Exchange, start: usize, len: usize) -> Self {
+        let room = exchange.payload_mut().len().saturating_sub(start);
+        Self { exchange, start, len: len.min(room) }
+    }
+
     /// How many bytes fit; zero where only the length is asked for.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.payload.len()
+        self.len
     }
-    /// Answers with bytes in memory. Copies once.
+
+    /// Answers with bytes in memory. Copies once. Where only the length is asked for, answers with that.
     ///
     /// # Errors
     /// ERANGE where they do not fit (never for READ, where `bytes` must not be longer than the capacity).
     pub fn copy_from_slice(self, bytes: &[u8]) -> Result<Filled<'q>> {
-        let _ = bytes;
-        unimplemented!()
+        if self.len == 0 {
+            return Ok(self.length(bytes.len()));
+        }
+        if bytes.len() > self.len {
+            return Err(Errno::RANGE);
+        }
+        self.exchange.payload_mut()[self.start..][..bytes.len()].copy_from_slice(bytes);
+        Ok(Filled::bytes(bytes.len()))
     }
-    /// Lets `fill` write into the payload; it returns how many bytes it wrote.
+
+    /// Lets `fill` write into the payload; it returns how many bytes it wrote, from the start on. The payload
+    /// may hold bytes of an earlier request, so `fill` must have written each of those that it counts.
     ///
     /// # Errors
-    /// Those of `fill`.
+    /// Those of `fill`, and EIO where it counts more bytes than there is room.
     pub fn fill_with(self, fill: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Filled<'q>> {
-        let _ = fill;
-        unimplemented!()
+        let room = &mut self.exchange.payload_mut()[self.start..][..self.len];
+        let len = fill(room)?;
+        if len > self.len { Err(Errno::IO) } else { Ok(Filled::bytes(len)) }
     }
+
     /// Answers with a length alone (xattrs asked for with no room).
     pub fn length(self, len: usize) -> Filled<'q> {
-        let _ = len;
-        unimplemented!()
+        Filled { len, bare: true, _brand: PhantomData }
     }
+
     /// Answers with the bytes of a lower file, straight into the payload.
     ///
     /// # Errors
     /// Those of reading it.
     pub async fn read_from(self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Filled<'q>> {
-        let _ = (cx, lower, offset);
-        unimplemented!()
+        let _ = cx;
+        let read = if self.start == 0 {
+            let len = u32::try_from(self.len).unwrap_or(u32::MAX);
+            self.exchange.read_lower(lower.as_fd(), ByteRange { offset, len }).await?
+        } else {
+            let room = &mut self.exchange.payload_mut()[self.start..][..self.len];
+            shuntfs_sys::data::read_at(lower.as_fd(), room, offset)
+                .map_err(|error| Errno::from_lower(error.raw_os_error()))?
+        };
+        Ok(Filled::bytes(read.min(self.len)))
     }
 }
 
 /// The data of a WRITE, in the payload.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct WriteData<'q> {
+    exchange: &'q Exchange,
     data: &'q [u8],
+    /// Whether `data` is all that the request carries.
+    whole: bool,
     kill_priv: bool,
 }
 
@@ -71,31 +125,50 @@ pub struct WriteData<'q> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written(pub u32);
 
-impl WriteData<'_> {
+impl<'q> WriteData<'q> {
+    pub(crate) fn new(exchange: &'q Exchange, data: &'q [u8], kill_priv: bool) -> Self {
+        Self { exchange, data, whole: true, kill_priv }
+    }
+
+    /// A part of the data.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+        let data = &self.data[start..][..len];
+        Self { data, whole: self.whole && len == self.data.len(), ..*self }
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.data
     }
+
     /// Whether suid, sgid and capabilities go with this write (`HANDLE_KILLPRIV_V2`).
     #[must_use]
     pub fn kill_priv(&self) -> bool {
         self.kill_priv
     }
+
     /// Writes the bytes to a lower file.
     ///
     /// # Errors
     /// Those of writing it.
     pub async fn write_to(&self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Written> {
-        let _ = (cx, lower, offset);
-        unimplemented!()
+        let _ = cx;
+        let written = if self.whole {
+            self.exchange.write_lower(lower.as_fd(), offset).await?
+        } else {
+            shuntfs_sys::data::write_at(lower.as_fd(), self.data, offset)
+                .map_err(|error| Errno::from_lower(error.raw_os_error()))?
+        };
+        u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 }
 
 /// The records of a listing, packed straight into the payload.
 #[derive(Debug)]
 pub struct DirSink<'q> {
-    payload: &'q mut [u8],
+    capacity: usize,
+    records: DirentSink<'q>,
     plus: bool,
 }
 
@@ -103,37 +176,60 @@ pub struct DirSink<'q> {
 #[must_use]
 #[derive(Debug)]
 pub struct Listed<'q> {
-    pub(crate) len: u32,
+    pub(crate) len: usize,
     _brand: PhantomData<&'q mut ()>,
 }
 
 impl<'q> DirSink<'q> {
+    pub(crate) fn new(payload: &'q mut [u8], plus: bool) -> Self {
+        Self { capacity: payload.len(), records: DirentSink::new(payload), plus }
+    }
+
+    /// How many bytes of records the reply holds in all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether records shall carry entries.
     #[must_use]
     pub fn wants_entries(&self) -> bool {
         self.plus
     }
+
     /// Whether a record with a name of this many bytes fits. To be asked before [`DirSink::push_entry`], so
     /// that no lookup count is raised for a record that finds no room.
     #[must_use]
     pub fn fits(&self, name_len: usize) -> bool {
-        name_len < self.payload.len()
+        if self.plus { self.records.fits_plus(name_len) } else { self.records.fits(name_len) }
     }
+
     /// Adds a record; `kind` is the type bits of the mode shifted as in `d_type`. `cookie` names the place
     /// after it. False where it does not fit; the listing is then to be finished. Under `wants_entries` a
     /// record without an entry ("." and "..") raises no lookup count.
     pub fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &[u8]) -> bool {
-        let _ = (ino, cookie, kind, name);
-        unimplemented!()
+        if self.plus {
+            let none = shuntfs_wire::EntryOut::default();
+            self.records.push_plus(&none, ino, cookie, kind, name)
+        } else {
+            self.records.push(ino, cookie, kind, name)
+        }
     }
+
     /// Adds a record with its entry. The name is any single component.
     pub fn push_entry(&mut self, entry: &Entry, cookie: u64, name: Name<'_>) -> bool {
-        let _ = (entry, cookie, name);
-        unimplemented!()
+        let attr = &entry.attr.attr;
+        let kind = u8::try_from(attr.mode >> 12 & 0xf).unwrap_or_default();
+        if self.plus {
+            self.records.push_plus(&encode::entry_out(entry), attr.ino, cookie, kind, name.as_bytes())
+        } else {
+            self.records.push(attr.ino, cookie, kind, name.as_bytes())
+        }
     }
+
     /// Ends the listing.
     pub fn finish(self) -> Listed<'q> {
-        unimplemented!()
+        Listed { len: self.records.len() as usize, _brand: PhantomData }
     }
 }
 
@@ -141,15 +237,27 @@ impl<'q> DirSink<'q> {
 #[derive(Debug)]
 pub struct IoctlReply<'q> {
     payload: &'q mut [u8],
+    output_max: usize,
 }
 
 impl<'q> IoctlReply<'q> {
+    pub(crate) fn new(payload: &'q mut [u8], output_max: usize) -> Self {
+        let room = payload.len().saturating_sub(size_of::<IoctlOut>());
+        Self { payload, output_max: output_max.min(room) }
+    }
+
     /// Answers with a result (0 or positive) and data for the caller.
     ///
     /// # Errors
     /// EOVERFLOW where `data` is longer than what the caller can take.
     pub fn answer(self, result: i32, data: &[u8]) -> Result<Filled<'q>> {
-        let _ = (result, data, &self.payload);
-        unimplemented!()
+        if data.len() > self.output_max {
+            return Err(Errno::OVERFLOW);
+        }
+        let out = IoctlOut { result, flags: IoctlFlags::empty(), in_iovs: 0, out_iovs: 0 };
+        let (head, room) = self.payload.split_at_mut(size_of::<IoctlOut>());
+        head.copy_from_slice(out.as_bytes());
+        room[..data.len()].copy_from_slice(data);
+        Ok(Filled::bytes(size_of::<IoctlOut>() + data.len()))
     }
 }

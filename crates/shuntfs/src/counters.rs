@@ -1,0 +1,146 @@
+//! What was done, counted by queue.
+//!
+//! Each queue's thread alone writes its own counters, so a count is a plain load and store; whoever reads sums
+//! all queues and may see one of them a little behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::delegation::{Flow, Reason};
+
+/// Opcodes counted apart; what lies beyond is counted at zero, with the unknown ones.
+pub(crate) const OPCODES: usize = 64;
+
+/// The counters of one queue, on cache lines of their own.
+#[repr(align(128))]
+#[derive(Debug)]
+pub(crate) struct QueueCounters {
+    /// The queue's number.
+    pub(crate) index: usize,
+    /// Requests by opcode.
+    pub(crate) requests: [Count; OPCODES],
+    /// Answers with an error by opcode.
+    pub(crate) errors: [Count; OPCODES],
+    /// Opens by settled flow.
+    pub(crate) flows: [Count; Flow::ALL.len()],
+    /// Opens by reason; those that went as wished are at its place.
+    pub(crate) reasons: [Count; Reason::ALL.len()],
+    /// Bytes answered to READ by us.
+    pub(crate) read_bytes: Count,
+    /// Bytes taken from WRITE by us.
+    pub(crate) written_bytes: Count,
+    /// Requests that did not parse.
+    pub(crate) malformed: Count,
+    /// Operations of the file system that panicked.
+    pub(crate) panics: Count,
+}
+
+/// One number that one thread raises.
+#[derive(Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Raises it by one. For the queue's own thread only.
+    pub(crate) fn bump(&self) {
+        self.add(1);
+    }
+
+    /// Raises it. For the queue's own thread only.
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl QueueCounters {
+    fn new(index: usize) -> Self {
+        Self {
+            index,
+            requests: [const { Count::new() }; OPCODES],
+            errors: [const { Count::new() }; OPCODES],
+            flows: [const { Count::new() }; Flow::ALL.len()],
+            reasons: [const { Count::new() }; Reason::ALL.len()],
+            read_bytes: Count::new(),
+            written_bytes: Count::new(),
+            malformed: Count::new(),
+            panics: Count::new(),
+        }
+    }
+
+    /// Counts one settled open.
+    pub(crate) fn opened(&self, flow: Flow, reason: Reason) {
+        self.flows[flow as usize].bump();
+        self.reasons[reason as usize].bump();
+    }
+}
+
+/// The place of an opcode in a queue's counters.
+pub(crate) fn place(opcode: u32) -> usize {
+    usize::try_from(opcode).ok().filter(|place| *place < OPCODES).unwrap_or(0)
+}
+
+/// The counters of all queues.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    queues: Mutex<Vec<Arc<QueueCounters>>>,
+}
+
+impl Counters {
+    /// Adds a queue.
+    pub(crate) fn add_queue(&self, index: usize) -> Arc<QueueCounters> {
+        let counters = Arc::new(QueueCounters::new(index));
+        self.queues.lock().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// The counters of every queue so far.
+    pub(crate) fn queues(&self) -> Vec<Arc<QueueCounters>> {
+        self.queues.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn queues_do_not_share_cache_lines() {
+        assert_eq!(align_of::<QueueCounters>(), 128);
+    }
+
+    #[test]
+    fn unknown_opcodes_have_a_place() {
+        assert_eq!(place(1), 1);
+        assert_eq!(place(53), 53);
+        assert_eq!(place(4096), 0);
+        assert_eq!(place(u32::MAX), 0);
+    }
+
+    #[test]
+    fn what_queues_count_is_summed() {
+        let counters = Counters::default();
+        std::thread::scope(|scope| {
+            for index in 0..3 {
+                let queue = counters.add_queue(index);
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        queue.requests[place(15)].bump();
+                        queue.read_bytes.add(4096);
+                    }
+                });
+            }
+        });
+        let queues = counters.queues();
+        assert_eq!(queues.iter().map(|queue| queue.requests[15].read()).sum::<u64>(), 3000);
+        assert_eq!(queues.iter().map(|queue| queue.read_bytes.read()).sum::<u64>(), 3000 * 4096);
+    }
+}

@@ -1,0 +1,85 @@
+//! How a request ends.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use shuntfs_transport::{Done, Exchange};
+use shuntfs_wire as wire;
+use shuntfs_wire::{ByteRange, Errno};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::counters;
+use crate::delegation::LowerFile;
+use crate::server::Local;
+
+/// The answer to one request.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// With nothing but success.
+    Empty,
+    /// Not at all: the kernel expects none.
+    Silent,
+    /// With so many bytes that are in the payload already.
+    Payload(usize),
+    Attr(wire::AttrOut),
+    Statx(wire::StatxOut),
+    Entry(wire::EntryOut),
+    Open(wire::OpenOut),
+    Created(wire::CreateOut),
+    Write(wire::WriteOut),
+    Copied(wire::CopyFileRangeOut),
+    Lseek(wire::LseekOut),
+    Lock(wire::LkOut),
+    Xattr(wire::GetxattrOut),
+    Statfs(wire::StatfsOut),
+    /// With a lower file's bytes.
+    RelayRead(Arc<LowerFile>, ByteRange),
+    /// With how much of the data a lower file took.
+    RelayWrite(Arc<LowerFile>, u64),
+    Error(Errno),
+    /// The operation is not in the chosen set; the kernel may remember that.
+    NotOffered,
+}
+
+impl Answer {
+    /// An operation's error. ENOSYS from a file system is never meant for the connection.
+    pub(super) fn error(errno: Errno) -> Self {
+        Self::Error(if errno == Errno::NOSYS { Errno::OPNOTSUPP } else { errno })
+    }
+}
+
+/// Hands the answer to the transport.
+pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
+    let len = match answer {
+        Answer::Empty => 0,
+        Answer::Silent => return x.silent(),
+        Answer::Payload(len) => len,
+        Answer::Attr(out) => put(&mut x, &out),
+        Answer::Statx(out) => put(&mut x, &out),
+        Answer::Entry(out) => put(&mut x, &out),
+        Answer::Open(out) => put(&mut x, &out),
+        Answer::Created(out) => put(&mut x, &out),
+        Answer::Write(out) => put(&mut x, &out),
+        Answer::Copied(out) => put(&mut x, &out),
+        Answer::Lseek(out) => put(&mut x, &out),
+        Answer::Lock(out) => put(&mut x, &out),
+        Answer::Xattr(out) => put(&mut x, &out),
+        Answer::Statfs(out) => put(&mut x, &out),
+        Answer::RelayRead(lower, at) => return x.relay_read(lower.as_fd(), at).await,
+        Answer::RelayWrite(lower, offset) => return x.relay_write(lower.as_fd(), offset).await,
+        Answer::Error(errno) => return refuse(local, x, errno),
+        Answer::NotOffered => return refuse(local, x, Errno::NOSYS),
+    };
+    x.reply(len)
+}
+
+fn refuse(local: &Local, x: Exchange, errno: Errno) -> Done {
+    local.counters.errors[counters::place(x.header().opcode)].bump();
+    x.error(errno)
+}
+
+fn put(x: &mut Exchange, out: &(impl IntoBytes + Immutable)) -> usize {
+    let bytes = out.as_bytes();
+    x.payload_mut()[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}

@@ -1,0 +1,60 @@
+//! OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR.
+
+use std::sync::Arc;
+
+use shuntfs_transport::Exchange;
+use shuntfs_wire::{Errno, Fh, FopenFlags, FsyncFlags, NodeId, Op, OpenOut, ReadIn, Result};
+
+use super::answer::Answer;
+use crate::args::OpenFlags;
+use crate::cx::Cx;
+use crate::filesystem::Filesystem;
+use crate::reply::DirSink;
+use crate::server::{Local, Server};
+
+pub(super) async fn serve<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    node: NodeId,
+    op: Op<'_>,
+) -> Result<Answer> {
+    let fs = &*server.fs;
+    match op {
+        Op::Opendir(arg) => {
+            let opened = fs.opendir(cx, node, OpenFlags(arg.flags)).await?;
+            let fh = server.dirs.insert(Arc::new(opened.dir)).ok_or(Errno::NFILE)?;
+            let cached = FopenFlags::CACHE_DIR | FopenFlags::KEEP_CACHE;
+            let open_flags = if opened.cache { cached } else { FopenFlags::empty() };
+            Ok(Answer::Open(OpenOut { fh: fh.0, open_flags, backing_id: 0 }))
+        }
+        Op::Releasedir(arg) => {
+            let dir = server.dirs.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;
+            fs.releasedir(cx, node, dir).await;
+            Ok(Answer::Empty)
+        }
+        Op::Fsyncdir(arg) => {
+            let dir = server.folder(cx, node, arg.fh, OpenFlags(0)).await?;
+            let data_only = arg.fsync_flags.contains(FsyncFlags::FDATASYNC);
+            fs.fsyncdir(cx, &dir, data_only).await.map(|()| Answer::Empty)
+        }
+        _ => Ok(Answer::NotOffered),
+    }
+}
+
+pub(super) async fn readdir<F: Filesystem>(
+    server: &Server<F>,
+    local: &Local,
+    x: &mut Exchange,
+    arg: ReadIn,
+    plus: bool,
+) -> Result<Answer> {
+    let header = x.header();
+    let cx = Cx::apart(local, header);
+    let node = header.node().ok_or(Errno::STALE)?;
+    let dir = server.folder(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
+    let payload = x.payload_mut();
+    let len = (arg.size as usize).min(payload.len());
+    let sink = DirSink::new(&mut payload[..len], plus);
+    let listed = server.fs.readdir(&cx, node, &dir, arg.offset, sink).await?;
+    Ok(Answer::Payload(listed.len))
+}

@@ -1,0 +1,40 @@
+//! GETLK, SETLK, SETLKW.
+
+use shuntfs_wire::{Errno, Fh, LkFlags, LkIn, LockOwner, NodeId, Op, Result};
+
+use super::answer::Answer;
+use crate::args::{LockRequest, OpSet};
+use crate::cx::Cx;
+use crate::encode;
+use crate::filesystem::Filesystem;
+use crate::server::Server;
+
+pub(super) async fn serve<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    node: NodeId,
+    op: Op<'_>,
+) -> Result<Answer> {
+    let (arg, wait) = match op {
+        Op::Getlk(arg) | Op::Setlk(arg) => (arg, false),
+        Op::Setlkw(arg) => (arg, true),
+        _ => return Ok(Answer::NotOffered),
+    };
+    let lock = request(&arg, wait)?;
+    let needed = if lock.flock { OpSet::FLOCK_LOCKS } else { OpSet::POSIX_LOCKS };
+    if !server.ops.contains(needed) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let open = server.file(arg.fh)?;
+    if matches!(op, Op::Getlk(_)) {
+        let found = server.fs.getlk(cx, node, &open.file, lock).await?;
+        return Ok(Answer::Lock(encode::lock_out(&found)));
+    }
+    server.fs.setlk(cx, node, &open.file, lock).await.map(|()| Answer::Empty)
+}
+
+fn request(arg: &LkIn, wait: bool) -> Result<LockRequest> {
+    let range = encode::lock_in(&arg.lk).ok_or(Errno::INVAL)?;
+    let flock = arg.lk_flags.contains(LkFlags::FLOCK);
+    Ok(LockRequest { fh: Fh(arg.fh), owner: LockOwner(arg.owner), range, flock, wait })
+}

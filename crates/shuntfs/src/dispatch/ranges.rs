@@ -1,0 +1,90 @@
+//! READ and WRITE of files whose bytes come from several places.
+//!
+//! A request that one run of a lower file covers is moved whole, as a delegated one; the others are put
+//! together piece by piece.
+
+use shuntfs_transport::Exchange;
+use shuntfs_wire::{ByteRange, Errno, Result, WriteOut};
+
+use super::answer::Answer;
+use crate::cx::Cx;
+use crate::delegation::{RangeMap, RangeSource};
+use crate::filesystem::Filesystem;
+use crate::reply::{ReadReply, WriteData, Written};
+use crate::server::Server;
+
+pub(super) async fn read<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    x: &mut Exchange,
+    (file, map): (&F::File, &dyn RangeMap),
+    at: ByteRange,
+) -> Result<Answer> {
+    let total = (at.len as usize).min(x.payload_mut().len());
+    let mut done = 0;
+    while done < total {
+        let offset = at.offset.checked_add(done as u64).ok_or(Errno::INVAL)?;
+        let (source, len) = run(map, offset, total - done);
+        let filled = match source {
+            RangeSource::Lower(lower, from) => {
+                let range = ByteRange { offset: from, len: u32::try_from(len).unwrap_or(u32::MAX) };
+                if len == total {
+                    return Ok(Answer::RelayRead(lower, range));
+                }
+                ReadReply::new(x, done, len).read_from(cx, &lower, from).await?.filled()?
+            }
+            RangeSource::Zeroes => {
+                x.payload_mut()[done..][..len].fill(0);
+                len
+            }
+            RangeSource::Served => {
+                let range = ByteRange { offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
+                server.fs.read(cx, file, range, ReadReply::new(x, done, len)).await?.filled()?
+            }
+        };
+        done += filled;
+        if filled < len {
+            break;
+        }
+    }
+    Ok(Answer::Payload(done))
+}
+
+pub(super) async fn write<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    (file, map): (&F::File, &dyn RangeMap),
+    at: u64,
+    data: WriteData<'_>,
+) -> Result<Answer> {
+    let total = data.as_slice().len();
+    let mut done = 0;
+    while done < total {
+        let offset = at.checked_add(done as u64).ok_or(Errno::FBIG)?;
+        let (source, len) = run(map, offset, total - done);
+        let part = data.part(done, len);
+        let outcome = match source {
+            RangeSource::Lower(lower, to) if len == total => return Ok(Answer::RelayWrite(lower, to)),
+            RangeSource::Lower(lower, to) => part.write_to(cx, &lower, to).await,
+            RangeSource::Zeroes | RangeSource::Served => server.fs.write(cx, file, offset, part).await,
+        };
+        let written = match outcome {
+            Ok(Written(written)) => (written as usize).min(len),
+            // What was written before the error is the answer; the caller meets the error at the next write.
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        };
+        done += written;
+        if written < len {
+            break;
+        }
+    }
+    let size = u32::try_from(done).map_err(|_| Errno::IO)?;
+    Ok(Answer::Write(WriteOut { size, padding: 0 }))
+}
+
+/// The source at `offset`, and how many of `wanted` bytes it gives.
+fn run(map: &dyn RangeMap, offset: u64, wanted: usize) -> (RangeSource, usize) {
+    let (source, len) = map.source(offset);
+    (source, usize::try_from(len.max(1)).unwrap_or(usize::MAX).min(wanted))
+}

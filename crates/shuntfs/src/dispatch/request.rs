@@ -1,0 +1,192 @@
+//! One request, from its bytes to its answer.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use shuntfs_transport::{Done, Exchange};
+use shuntfs_wire::{Errno, InHeader, NodeId, Op, Opcode};
+
+use super::answer::{Answer, finish};
+use super::{attrs, dirs, forget, ioctl, locks, names, open, read, space, write, xattr};
+use crate::args::OpSet;
+use crate::counters;
+use crate::cx::Cx;
+use crate::filesystem::Filesystem;
+use crate::server::{Local, Server};
+
+/// Serves one request. An operation that panics is answered EIO, and the queue goes on.
+pub(crate) async fn dispatch<F: Filesystem>(server: &Server<F>, local: &Local, mut x: Exchange) -> Done {
+    let header = x.header();
+    local.counters.requests[counters::place(header.opcode)].bump();
+    let answer = {
+        let mut serving = pin!(serve(server, local, &mut x));
+        // The file system's own state is its own to keep whole; ours is behind locks that do not poison and
+        // guards that undo.
+        poll_fn(|task| match catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(task))) {
+            Ok(poll) => poll,
+            Err(panic) => Poll::Ready(panicked(local, header, panic.as_ref())),
+        })
+        .await
+    };
+    finish(local, x, answer).await
+}
+
+async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchange) -> Answer {
+    let header = x.header();
+    if !is_offered(server.ops, header.operation()) {
+        return Answer::NotOffered;
+    }
+    let request = match x.request() {
+        Ok(request) => request,
+        Err(error) => {
+            local.counters.malformed.bump();
+            tracing::error!(?header, %error, "a request that does not parse");
+            return Answer::Error(Errno::IO);
+        }
+    };
+    let node = header.node().unwrap_or(NodeId::ROOT);
+    let answer = match request.op {
+        // These answer into the memory that the request lies in, so they take all they need out of it first.
+        Op::Read(arg) => read::read(server, local, x, arg).await,
+        Op::Readdir(arg) => dirs::readdir(server, local, x, arg, false).await,
+        Op::Readdirplus(arg) => dirs::readdir(server, local, x, arg, true).await,
+        Op::Readlink => xattr::readlink(server, local, x).await,
+        Op::Getxattr { arg, name } => match xattr::NameBuf::new(name) {
+            Ok(name) => xattr::getxattr(server, local, x, arg, &name).await,
+            Err(errno) => Err(errno),
+        },
+        Op::Listxattr(arg) => xattr::listxattr(server, local, x, arg).await,
+        Op::Ioctl { arg, data } => {
+            let input = ioctl::copy(data);
+            ioctl::ioctl(server, local, x, arg, &input).await
+        }
+        Op::Write { arg, data } => write::write(server, local, x, arg, data).await,
+        Op::Forget(_) | Op::BatchForget(_) => {
+            forget::forget(server, header, &request.op);
+            Ok(Answer::Silent)
+        }
+        op => {
+            let cx = Cx::new(local, x, request.extensions.groups().next());
+            shared(server, local, &cx, node, op).await
+        }
+    };
+    answer.unwrap_or_else(Answer::error)
+}
+
+/// The operations that borrow from the request until they end.
+async fn shared<F: Filesystem>(
+    server: &Server<F>,
+    local: &Local,
+    cx: &Cx<'_>,
+    node: NodeId,
+    op: Op<'_>,
+) -> Result<Answer, Errno> {
+    match op {
+        Op::Getattr(_) | Op::Setattr(_) | Op::Statx(_) | Op::Access(_) | Op::Statfs => {
+            attrs::serve(server, cx, node, op).await
+        }
+        Op::Open(_) | Op::Create { .. } | Op::Tmpfile { .. } | Op::Release(_) | Op::Flush(_) => {
+            open::serve(server, local, cx, node, op).await
+        }
+        Op::Opendir(_) | Op::Releasedir(_) | Op::Fsyncdir(_) => dirs::serve(server, cx, node, op).await,
+        Op::Fsync(_) | Op::Fallocate(_) | Op::Lseek(_) | Op::CopyFileRange(_) | Op::CopyFileRange64(_) => {
+            space::serve(server, cx, node, op).await
+        }
+        Op::Setxattr { .. } | Op::Removexattr { .. } => xattr::change(server, cx, node, op).await,
+        Op::Getlk(_) | Op::Setlk(_) | Op::Setlkw(_) => locks::serve(server, cx, node, op).await,
+        op => names::serve(server, cx, node, op).await,
+    }
+}
+
+/// Whether the file system chose to answer an operation. The kernel remembers a no.
+fn is_offered(ops: OpSet, opcode: Option<Opcode>) -> bool {
+    let Some(opcode) = opcode else { return false };
+    match opcode {
+        Opcode::Getxattr | Opcode::Setxattr | Opcode::Listxattr | Opcode::Removexattr => {
+            ops.contains(OpSet::XATTR)
+        }
+        Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw => {
+            ops.intersects(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS)
+        }
+        Opcode::Fallocate => ops.contains(OpSet::FALLOCATE),
+        Opcode::Lseek => ops.contains(OpSet::LSEEK),
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => ops.contains(OpSet::COPY_FILE_RANGE),
+        Opcode::Tmpfile => ops.contains(OpSet::TMPFILE),
+        Opcode::Statx => ops.contains(OpSet::STATX),
+        Opcode::Ioctl => ops.contains(OpSet::IOCTL),
+        Opcode::Access => ops.contains(OpSet::ACCESS),
+        Opcode::Flush => ops.contains(OpSet::FLUSH),
+        Opcode::Fsync | Opcode::Fsyncdir => ops.contains(OpSet::FSYNC),
+        Opcode::Create => ops.contains(OpSet::CREATE),
+        Opcode::Link => ops.contains(OpSet::LINK),
+        Opcode::Rename2 => ops.contains(OpSet::RENAME2),
+        Opcode::Open => ops.contains(OpSet::OPEN),
+        Opcode::Opendir => ops.contains(OpSet::OPENDIR),
+        // Nothing of ours answers these: block devices, DAX, CUSE, and what the kernel does well by itself.
+        Opcode::Bmap
+        | Opcode::Poll
+        | Opcode::Syncfs
+        | Opcode::Setupmapping
+        | Opcode::Removemapping
+        | Opcode::CuseInit => false,
+        _ => true,
+    }
+}
+
+fn panicked(local: &Local, header: InHeader, panic: &(dyn Any + Send)) -> Answer {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something");
+    local.counters.panics.bump();
+    let operation = header.operation().map_or("an unknown operation", Opcode::name);
+    tracing::error!(operation, node = header.nodeid, said, "the file system panicked");
+    Answer::Error(Errno::IO)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_chosen_set_decides_and_nothing_else() {
+        for opcode in Opcode::ALL.iter().copied() {
+            let with_all = is_offered(OpSet::all(), Some(opcode));
+            let with_none = is_offered(OpSet::empty(), Some(opcode));
+            assert!(with_all || !with_none, "{opcode}: more operations never take one away");
+        }
+        let required = [
+            Opcode::Lookup,
+            Opcode::Getattr,
+            Opcode::Read,
+            Opcode::Write,
+            Opcode::Readdir,
+            Opcode::Readdirplus,
+            Opcode::Release,
+            Opcode::Releasedir,
+            Opcode::Statfs,
+            Opcode::Forget,
+            Opcode::BatchForget,
+            Opcode::NotifyReply,
+            Opcode::Rename,
+        ];
+        for opcode in required {
+            assert!(is_offered(OpSet::empty(), Some(opcode)), "{opcode}");
+        }
+        for (bit, opcode) in [
+            (OpSet::XATTR, Opcode::Getxattr),
+            (OpSet::FLOCK_LOCKS, Opcode::Setlkw),
+            (OpSet::FSYNC, Opcode::Fsyncdir),
+            (OpSet::COPY_FILE_RANGE, Opcode::CopyFileRange64),
+            (OpSet::OPENDIR, Opcode::Opendir),
+        ] {
+            assert!(
+                is_offered(bit, Some(opcode))
+                    && !is_offered(OpSet::all() - bit - OpSet::POSIX_LOCKS, Some(opcode))
+            );
+        }
+        assert!(!is_offered(OpSet::all(), Some(Opcode::Poll)));
+        assert!(!is_offered(OpSet::all(), None));
+    }
+}

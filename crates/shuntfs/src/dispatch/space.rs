@@ -1,0 +1,78 @@
+//! What is done to ranges of open files: FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.
+
+use shuntfs_wire::{
+    CopyFileRangeIn, CopyFileRangeOut, Errno, FsyncFlags, LseekOut, NodeId, Op, Result, WriteOut,
+};
+
+use super::answer::Answer;
+use crate::args::{CopyFileRange, Fallocate, Whence};
+use crate::cx::Cx;
+use crate::filesystem::Filesystem;
+use crate::server::Server;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// The longest copy whose length the older answer can carry, in whole pages.
+const COPY_MAX: u64 = u32::MAX as u64 & !0xffff;
+
+pub(super) async fn serve<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    node: NodeId,
+    op: Op<'_>,
+) -> Result<Answer> {
+    let fs = &*server.fs;
+    match op {
+        Op::Fsync(arg) => {
+            let open = server.file(arg.fh)?;
+            let data_only = arg.fsync_flags.contains(FsyncFlags::FDATASYNC);
+            fs.fsync(cx, &open.file, data_only).await.map(|()| Answer::Empty)
+        }
+        Op::Fallocate(arg) => {
+            let open = server.file(arg.fh)?;
+            let op = Fallocate { offset: arg.offset, len: arg.length, mode: arg.mode };
+            fs.fallocate(cx, &open.file, op).await.map(|()| Answer::Empty)
+        }
+        Op::Lseek(arg) => {
+            let open = server.file(arg.fh)?;
+            let whence = match arg.whence {
+                SEEK_DATA => Whence::Data,
+                SEEK_HOLE => Whence::Hole,
+                _ => return Err(Errno::INVAL),
+            };
+            let offset = fs.lseek(cx, &open.file, arg.offset, whence).await?;
+            Ok(Answer::Lseek(LseekOut { offset }))
+        }
+        Op::CopyFileRange(arg) => {
+            let copied =
+                copy(server, cx, node, CopyFileRangeIn { len: arg.len.min(COPY_MAX), ..arg }).await?;
+            let size = u32::try_from(copied).map_err(|_| Errno::IO)?;
+            Ok(Answer::Write(WriteOut { size, padding: 0 }))
+        }
+        Op::CopyFileRange64(arg) => {
+            let bytes_copied = copy(server, cx, node, arg).await?;
+            Ok(Answer::Copied(CopyFileRangeOut { bytes_copied }))
+        }
+        _ => Ok(Answer::NotOffered),
+    }
+}
+
+async fn copy<F: Filesystem>(
+    server: &Server<F>,
+    cx: &Cx<'_>,
+    from_node: NodeId,
+    arg: CopyFileRangeIn,
+) -> Result<u64> {
+    let (from, to) = (server.file(arg.fh_in)?, server.file(arg.fh_out)?);
+    let op = CopyFileRange {
+        from_node,
+        from: &*from.file,
+        from_offset: arg.off_in,
+        to_node: NodeId::new(arg.nodeid_out).ok_or(Errno::STALE)?,
+        to: &*to.file,
+        to_offset: arg.off_out,
+        len: arg.len,
+        flags: arg.flags,
+    };
+    server.fs.copy_file_range(cx, op).await.map(|copied| copied.min(arg.len))
+}

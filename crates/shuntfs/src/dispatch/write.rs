@@ -1,0 +1,39 @@
+//! WRITE: served, by range, or moved without a look at the bytes.
+
+use shuntfs_transport::Exchange;
+use shuntfs_wire::{Errno, Result, WriteFlags, WriteIn, WriteOut};
+
+use super::answer::Answer;
+use super::ranges;
+use crate::args::OpenFlags;
+use crate::cx::Cx;
+use crate::delegation::{Delegation, Flow};
+use crate::filesystem::Filesystem;
+use crate::reply::{WriteData, Written};
+use crate::server::{Local, Server};
+
+pub(super) async fn write<F: Filesystem>(
+    server: &Server<F>,
+    local: &Local,
+    x: &Exchange,
+    arg: WriteIn,
+    data: &[u8],
+) -> Result<Answer> {
+    let cx = Cx::new(local, x, None);
+    let node = x.header().node().ok_or(Errno::STALE)?;
+    let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
+    local.counters.written_bytes.add(u64::from(arg.size));
+    let data = WriteData::new(x, data, arg.write_flags.contains(WriteFlags::KILL_SUIDGID));
+    match (open.flow, &open.delegation) {
+        (Flow::Ranges, Delegation::PerRange(map)) => {
+            ranges::write(server, &cx, (&open.file, &**map), arg.offset, data).await
+        }
+        (Flow::Served, _) | (_, Delegation::Served) | (_, Delegation::PerRange(_)) => {
+            let Written(size) = server.fs.write(&cx, &open.file, arg.offset, data).await?;
+            Ok(Answer::Write(WriteOut { size: size.min(arg.size), padding: 0 }))
+        }
+        (Flow::Splice | Flow::Relay | Flow::Passthrough | Flow::Ranges, _) => {
+            Ok(Answer::RelayWrite(server.lower(&open)?, arg.offset))
+        }
+    }
+}

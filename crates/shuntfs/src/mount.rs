@@ -1,0 +1,264 @@
+//! From a path to a mounted /dev/fuse, and back.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::mount::{MountRequest, mount_by_fusermount, mount_fuse, unmount, unmount_by_fusermount};
+use shuntfs_sys::{Cap, OsError, caps, open, spawn, stat};
+use thiserror::Error;
+
+use crate::init::InitError;
+use crate::options::MountOptions;
+
+const S_IFMT: u32 = 0o170_000;
+
+/// Why a mount cannot be.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// There is no /dev/fuse.
+    #[error("/dev/fuse is missing: load the fuse module (modprobe fuse), or give it to the container")]
+    NoDevice,
+    /// /dev/fuse may not be opened.
+    #[error("/dev/fuse cannot be opened ({0}): its mode or a container's policy forbids it")]
+    DeviceDenied(OsError),
+    /// The mount point is not to be had.
+    #[error("the mount point {} cannot be used: {error}", path.display())]
+    MountPoint {
+        /// As it was given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The mount itself was refused.
+    #[error("mounting on {} failed: {error}", path.display())]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: shuntfs_sys::MountError,
+    },
+    /// `/dev/fd/N` is no descriptor of ours.
+    #[error("/dev/fd/{number} is not an open descriptor ({error})")]
+    NoSuchDescriptor {
+        /// N.
+        number: i32,
+        /// Why.
+        #[source]
+        error: OsError,
+    },
+    /// The kernel's INIT did not come, or was not one.
+    #[error("the kernel did not open the conversation: {0}")]
+    NoInit(&'static str),
+    /// INIT could not be read or answered.
+    #[error("the conversation with the kernel could not be opened ({0})")]
+    Init(#[source] OsError),
+    /// The file system, or this library, will not have this kernel.
+    #[error(transparent)]
+    Disagreed(#[from] InitError),
+    /// The transport that was asked for is not to be had.
+    #[error("the transport {kind} is not to be had: {why}")]
+    Transport {
+        /// Which.
+        kind: shuntfs_transport::TransportKind,
+        /// Why.
+        why: String,
+    },
+    /// The queues did not start.
+    #[error(transparent)]
+    Start(#[from] shuntfs_transport::StartError),
+}
+
+/// Why an unmount did not happen.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum UnmountError {
+    /// Files are open on it, or a process works in it.
+    #[error("{} is busy: files are open on it, or a process works in it", path.display())]
+    Busy {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// It was mounted by somebody else, who is to unmount it.
+    #[error("the device was handed over mounted; whoever mounted it is to unmount it")]
+    NotOurs,
+    /// The kernel or fusermount3 refused.
+    #[error("unmounting {} failed: {error}", path.display())]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: shuntfs_sys::MountError,
+    },
+}
+
+/// Where and how a session was mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MountPoint {
+    pub(crate) path: PathBuf,
+    pub(crate) by: MountedBy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MountedBy {
+    /// By system calls of ours.
+    Calls,
+    /// By fusermount3.
+    Fusermount,
+    /// By whoever started us, who handed the device over.
+    Other,
+}
+
+/// Mounts on `path`; `/dev/fd/N` stands for a device that is mounted already, as mount.fuse3 hands one over.
+pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<(FuseDevice, MountPoint), MountError> {
+    if let Some(number) = handed_over(path) {
+        let device = spawn::inherited_fd(number).and_then(FuseDevice::from_fd);
+        let device = device.map_err(|error| MountError::NoSuchDescriptor { number, error })?;
+        return Ok((device, MountPoint { path: path.to_owned(), by: MountedBy::Other }));
+    }
+    // Resolved once, so that an unmount means the same place whatever becomes of links on the way.
+    let path = std::fs::canonicalize(path)
+        .map_err(|error| MountError::MountPoint { path: path.to_owned(), error })?;
+    if caps::has_effective(Cap::SysAdmin) { by_calls(path, options) } else { by_fusermount(path, options) }
+}
+
+/// The number in `/dev/fd/N`.
+fn handed_over(path: &Path) -> Option<i32> {
+    path.to_str()?.strip_prefix("/dev/fd/")?.parse().ok().filter(|number| *number >= 0)
+}
+
+fn by_calls(path: PathBuf, options: &MountOptions) -> Result<(FuseDevice, MountPoint), MountError> {
+    let device = FuseDevice::open().map_err(|error| match error {
+        OsError::NOENT | OsError::NODEV | OsError::NXIO => MountError::NoDevice,
+        error => MountError::DeviceDenied(error),
+    })?;
+    let at = |error: OsError| MountError::MountPoint { path: path.clone(), error: error.into() };
+    let target = open::open_target(&path).map_err(at)?;
+    let rootmode = stat::stat_of(&target).map_err(at)?.mode & S_IFMT;
+    let request = MountRequest {
+        source: options.source.as_ref(),
+        subtype: Some(options.subtype.as_str()).filter(|subtype| !subtype.is_empty()),
+        target: target.as_fd(),
+        device: &device,
+        rootmode,
+        uid: spawn::effective_uid(),
+        gid: spawn::effective_gid(),
+        options: shuntfs_sys::MountOptions {
+            read_only: options.read_only,
+            nosuid: options.nosuid,
+            nodev: options.nodev,
+            noexec: options.noexec,
+            noatime: options.noatime,
+            allow_other: options.allow_other,
+            default_permissions: options.default_permissions,
+            max_read: options.max_read,
+            ..shuntfs_sys::MountOptions::default()
+        },
+    };
+    mount_fuse(&request).map_err(|error| MountError::Refused { path: path.clone(), error })?;
+    Ok((device, MountPoint { path, by: MountedBy::Calls }))
+}
+
+fn by_fusermount(path: PathBuf, options: &MountOptions) -> Result<(FuseDevice, MountPoint), MountError> {
+    match mount_by_fusermount(&path, &fusermount_options(options)) {
+        Ok(device) => Ok((device, MountPoint { path, by: MountedBy::Fusermount })),
+        Err(error) => Err(MountError::Refused { path, error }),
+    }
+}
+
+/// The options as `fusermount3 -o` takes them. It splits at commas and takes a backslash as an escape.
+fn fusermount_options(options: &MountOptions) -> OsString {
+    let mut text = String::new();
+    let mut add = |option: &str| {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(option);
+    };
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace(',', "\\,");
+    add(if options.read_only { "ro" } else { "rw" });
+    add(&format!("fsname={}", escaped(&options.source)));
+    if !options.subtype.is_empty() {
+        add(&format!("subtype={}", escaped(&options.subtype)));
+    }
+    for (option, on) in [
+        ("nosuid", options.nosuid),
+        ("nodev", options.nodev),
+        ("noexec", options.noexec),
+        ("noatime", options.noatime),
+        ("allow_other", options.allow_other),
+        ("default_permissions", options.default_permissions),
+    ] {
+        if on {
+            add(option);
+        }
+    }
+    if let Some(max_read) = options.max_read {
+        add(&format!("max_read={max_read}"));
+    }
+    text.into()
+}
+
+impl MountPoint {
+    /// Unmounts; `lazy` takes it out of sight at once and lets open files live on. That it is gone already is
+    /// as good.
+    pub(crate) fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
+        let refused = |error| UnmountError::Refused { path: self.path.clone(), error };
+        match self.by {
+            MountedBy::Other => Err(UnmountError::NotOurs),
+            MountedBy::Calls => match unmount(&self.path, lazy) {
+                Ok(()) | Err(OsError::INVAL | OsError::NOENT) => Ok(()),
+                Err(OsError::BUSY) => Err(UnmountError::Busy { path: self.path.clone() }),
+                Err(errno) => {
+                    let log = String::new();
+                    Err(refused(shuntfs_sys::MountError::Refused { step: "umount", errno, log }))
+                }
+            },
+            MountedBy::Fusermount => match unmount_by_fusermount(&self.path, lazy) {
+                Ok(()) => Ok(()),
+                Err(shuntfs_sys::MountError::Fusermount { message }) if message.contains("busy") => {
+                    Err(UnmountError::Busy { path: self.path.clone() })
+                }
+                Err(error) => Err(refused(error)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn handed_over_devices_are_recognised() {
+        assert_eq!(handed_over(Path::new("/dev/fd/7")), Some(7));
+        for other in ["/dev/fd", "/dev/fd/", "/dev/fd/-1", "/dev/fd/x", "/mnt/dev/fd/7", "dev/fd/7"] {
+            assert_eq!(handed_over(Path::new(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn options_for_fusermount_are_escaped() {
+        let options = MountOptions {
+            source: "a,b\\c".into(),
+            allow_other: true,
+            max_read: Some(8192),
+            nodev: false,
+            ..MountOptions::default()
+        };
+        let expected =
+            "rw,fsname=a\\,b\\\\c,subtype=shunt,nosuid,allow_other,default_permissions,max_read=8192";
+        assert_eq!(fusermount_options(&options), OsString::from(expected));
+    }
+
+    #[test]
+    fn a_missing_mount_point_is_named() {
+        let error = mount(Path::new("/nonexistent/there"), &MountOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/there"), "{error}");
+    }
+}

@@ -1,0 +1,478 @@
+//! The io state of the nodes that are open or have a backing id.
+//!
+//! One open is settled under its node's lock, and counted there before its answer leaves, so that opens that
+//! race agree. What the kernel holds open is always a part of what is counted here: a RELEASE arrives after
+//! the kernel dropped the open, so a count is at worst too high for a moment, which the settlement table errs
+//! with on the safe side.
+//!
+//! A backing id is kept beyond the last close, up to a limit, and goes when the kernel forgets the node, when
+//! the file system says so, or when it was unused the longest. It never goes while an open counts on it: the
+//! kernel looks an OPEN's id up after the reply was written.
+//!
+//! Lock order: shard, node, kept. Whoever holds a node's lock takes no shard's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use shuntfs_wire::{FopenFlags, NodeId, Result};
+
+use crate::backing::{BackingId, Backings};
+use crate::delegation::{CacheHint, Flow, LowerFile, Reason};
+use crate::flow::{IoMode, Offer, OpenKind, Settled, Wish, settle};
+
+const SHARDS: usize = 64;
+
+/// One settled open, as OPEN's answer carries it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Settlement {
+    pub(crate) flow: Flow,
+    pub(crate) reason: Reason,
+    pub(crate) flags: FopenFlags,
+    pub(crate) kind: OpenKind,
+    /// The node's backing id where the open carries it.
+    pub(crate) backing: Option<BackingId>,
+}
+
+/// The nodes of one mount.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    shards: Box<[Mutex<HashMap<NodeId, Arc<Node>>>]>,
+    kept: Mutex<Kept>,
+    kept_max: usize,
+    ring: bool,
+    backings: Backings,
+    open: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Node {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    cached: u32,
+    direct: u32,
+    backed: u32,
+    id: Option<BackingId>,
+    /// The id goes with the last close.
+    retire: bool,
+    /// Its place among the kept ones, while no open uses the id.
+    kept_at: Option<u64>,
+    /// It is in the table no more: look again.
+    dead: bool,
+    last: (Flow, Reason),
+}
+
+/// Nodes whose ids no open uses, the one unused the longest first.
+#[derive(Debug, Default)]
+struct Kept {
+    next: u64,
+    order: BTreeMap<u64, NodeId>,
+}
+
+impl Nodes {
+    pub(crate) fn new(backings: Backings, ring: bool, kept_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            kept: Mutex::default(),
+            kept_max,
+            ring,
+            backings,
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered.
+    pub(crate) fn open(
+        &self,
+        node: NodeId,
+        wish: Wish,
+        cache: CacheHint,
+        lower: &dyn Fn() -> Result<Arc<LowerFile>>,
+    ) -> Settlement {
+        loop {
+            let entry = self.entry(node);
+            let mut state = entry.state.lock();
+            if state.dead {
+                continue;
+            }
+            let settled = self.settle(&mut state, wish, cache, lower);
+            self.count(&mut state, settled);
+            let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
+            let Settled { flow, reason, flags, kind } = settled;
+            return Settlement { flow, reason, flags, kind, backing };
+        }
+    }
+
+    /// Counts a close, or an open whose answer never left.
+    pub(crate) fn close(&self, node: NodeId, kind: OpenKind) {
+        let Some(entry) = self.find(node) else {
+            unreachable!("an open node is in the table");
+        };
+        let dropped = {
+            let mut state = entry.state.lock();
+            let count = state.count_of(kind);
+            assert!(*count > 0, "each open is closed once");
+            *count -= 1;
+            if state.is_open() {
+                return;
+            }
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            match state.id {
+                Some(_) if state.retire || self.kept_max == 0 => state.id.take(),
+                Some(_) => {
+                    state.kept_at = Some(self.kept.lock().push(node));
+                    None
+                }
+                None => None,
+            }
+        };
+        if let Some(id) = dropped {
+            self.backings.unregister(id);
+        }
+        self.remove_if_idle(node);
+        self.shed();
+    }
+
+    /// Lets go of a node's backing id: at once, or with its last close.
+    pub(crate) fn drop_backing(&self, node: NodeId) {
+        let Some(entry) = self.find(node) else { return };
+        let dropped = {
+            let mut state = entry.state.lock();
+            if state.is_open() {
+                state.retire = state.id.is_some();
+                return;
+            }
+            if let Some(place) = state.kept_at.take() {
+                self.kept.lock().order.remove(&place);
+            }
+            state.id.take()
+        };
+        if let Some(id) = dropped {
+            self.backings.unregister(id);
+        }
+        self.remove_if_idle(node);
+    }
+
+    /// How the bytes of a node flow since its last open, and why.
+    pub(crate) fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+        let entry = self.find(node)?;
+        let state = entry.state.lock();
+        (!state.dead).then_some(state.last)
+    }
+
+    /// How many nodes are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// How many backing ids are kept that no open uses.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept.lock().order.len()
+    }
+
+    fn settle(
+        &self,
+        state: &mut State,
+        wish: Wish,
+        cache: CacheHint,
+        lower: &dyn Fn() -> Result<Arc<LowerFile>>,
+    ) -> Settled {
+        let mode = state.mode();
+        let wants_id = wish == Wish::Passthrough && mode == IoMode::Free;
+        let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
+        let settled = settle(wish, cache, mode, Offer { passthrough, ring: self.ring });
+        if settled.kind != OpenKind::Backed || state.id.is_some() {
+            return settled;
+        }
+        match self.register(lower) {
+            Ok(id) => {
+                state.id = Some(id);
+                state.retire = false;
+                settled
+            }
+            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring: self.ring }),
+        }
+    }
+
+    fn register(&self, lower: &dyn Fn() -> Result<Arc<LowerFile>>) -> std::result::Result<BackingId, Reason> {
+        use std::os::fd::AsFd;
+        let lower = lower().map_err(|error| {
+            tracing::debug!(%error, "no lower file to register");
+            Reason::RegisterFailed
+        })?;
+        self.backings.register(lower.as_fd())
+    }
+
+    fn count(&self, state: &mut State, settled: Settled) {
+        if !state.is_open() {
+            self.open.fetch_add(1, Ordering::Relaxed);
+        }
+        *state.count_of(settled.kind) += 1;
+        state.last = (settled.flow, settled.reason);
+        if let Some(place) = state.kept_at.take() {
+            self.kept.lock().order.remove(&place);
+        }
+    }
+
+    /// Drops the ids that are kept beyond the limit.
+    fn shed(&self) {
+        loop {
+            let (place, node) = {
+                let mut kept = self.kept.lock();
+                if kept.order.len() <= self.kept_max {
+                    return;
+                }
+                let Some(oldest) = kept.order.pop_first() else { return };
+                oldest
+            };
+            let Some(entry) = self.find(node) else { continue };
+            let dropped = {
+                let mut state = entry.state.lock();
+                // It may have been opened, and even closed again, in between.
+                if state.kept_at != Some(place) {
+                    continue;
+                }
+                state.kept_at = None;
+                state.id.take()
+            };
+            if let Some(id) = dropped {
+                self.backings.unregister(id);
+            }
+            self.remove_if_idle(node);
+        }
+    }
+
+    fn shard(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Arc<Node>>> {
+        // Node ids are counted up, so their low bits spread them evenly.
+        let place = usize::try_from(node.get() % SHARDS as u64).unwrap_or(0);
+        &self.shards[place]
+    }
+
+    fn entry(&self, node: NodeId) -> Arc<Node> {
+        let mut shard = self.shard(node).lock();
+        Arc::clone(shard.entry(node).or_insert_with(|| Arc::new(Node { state: Mutex::new(State::new()) })))
+    }
+
+    fn find(&self, node: NodeId) -> Option<Arc<Node>> {
+        self.shard(node).lock().get(&node).map(Arc::clone)
+    }
+
+    fn remove_if_idle(&self, node: NodeId) {
+        let mut shard = self.shard(node).lock();
+        let Some(entry) = shard.get(&node) else { return };
+        let mut state = entry.state.lock();
+        if !state.is_open() && state.id.is_none() {
+            state.dead = true;
+            drop(state);
+            shard.remove(&node);
+        }
+    }
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            cached: 0,
+            direct: 0,
+            backed: 0,
+            id: None,
+            retire: false,
+            kept_at: None,
+            dead: false,
+            last: (Flow::Served, Reason::Wished),
+        }
+    }
+
+    fn mode(&self) -> IoMode {
+        let unbacked = self.cached + self.direct;
+        assert!(self.id.is_none() || unbacked == 0, "a node in passthrough has no other opens");
+        match (self.id, self.cached, self.direct) {
+            (Some(_), ..) => IoMode::Backed,
+            (None, 0, 0) => IoMode::Free,
+            (None, 0, _) => IoMode::Direct,
+            (None, ..) => IoMode::Cached,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.cached + self.direct + self.backed > 0
+    }
+
+    fn count_of(&mut self, kind: OpenKind) -> &mut u32 {
+        match kind {
+            OpenKind::Cached => &mut self.cached,
+            OpenKind::Direct => &mut self.direct,
+            OpenKind::Backed => &mut self.backed,
+        }
+    }
+}
+
+impl Kept {
+    fn push(&mut self, node: NodeId) -> u64 {
+        let place = self.next;
+        self.next += 1;
+        self.order.insert(place, node);
+        place
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::backing::Registrar;
+    use crate::backing::test::FakeRegistrar;
+
+    fn node(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn lower() -> Result<Arc<LowerFile>> {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        Ok(Arc::new(LowerFile::new(OwnedFd::from(file))))
+    }
+
+    fn nodes(kept_max: usize) -> (Arc<FakeRegistrar>, Nodes) {
+        let fake = Arc::new(FakeRegistrar::default());
+        let backings = Backings::new(Arc::clone(&fake) as Arc<dyn Registrar>, None);
+        (fake, Nodes::new(backings, false, kept_max))
+    }
+
+    fn live(fake: &FakeRegistrar) -> usize {
+        fake.live.lock().len()
+    }
+
+    #[test]
+    fn one_id_a_node_and_none_more_than_the_limit_is_kept() {
+        let (fake, nodes) = nodes(2);
+        let open = |number| nodes.open(node(number), Wish::Passthrough, CacheHint::Keep, &lower);
+        let first = open(5);
+        let second = open(5);
+        assert_eq!(first, second);
+        assert!(first.backing.is_some());
+        nodes.close(node(5), first.kind);
+        nodes.close(node(5), second.kind);
+        assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (0, 1, 1));
+        assert_eq!(open(5).backing, first.backing, "reopened without another registration");
+        assert_eq!((nodes.open_count(), nodes.kept_count()), (1, 0));
+        nodes.close(node(5), OpenKind::Backed);
+        for number in 6..10 {
+            let settled = open(number);
+            nodes.close(node(number), settled.kind);
+        }
+        assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
+        assert_eq!(nodes.flow_of(node(5)), None);
+        assert_eq!(nodes.flow_of(node(9)), Some((Flow::Passthrough, Reason::Wished)));
+    }
+
+    #[test]
+    fn wishes_bend_to_the_first_open() {
+        let (fake, nodes) = nodes(8);
+        let cached = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
+        let late = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
+        assert_eq!((late.flow, late.reason, late.backing), (Flow::Splice, Reason::CachedOpens, None));
+        nodes.close(node(2), cached.kind);
+        nodes.close(node(2), late.kind);
+        let backed = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
+        let served = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
+        assert_eq!((served.flow, served.reason), (Flow::Served, Reason::PassthroughOpens));
+        assert_eq!(served.backing, backed.backing);
+        assert!(served.flags.contains(FopenFlags::DIRECT_IO | FopenFlags::PASSTHROUGH));
+        nodes.close(node(2), backed.kind);
+        nodes.close(node(2), served.kind);
+        assert_eq!(live(&fake), 1);
+    }
+
+    #[test]
+    fn a_forgotten_node_lets_its_id_go_but_not_under_an_open() {
+        let (fake, nodes) = nodes(8);
+        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        nodes.drop_backing(node(3));
+        assert_eq!(live(&fake), 1, "an open counts on it");
+        let again = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        assert_eq!(again.backing, settled.backing);
+        nodes.close(node(3), settled.kind);
+        nodes.close(node(3), again.kind);
+        assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
+        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        nodes.close(node(3), settled.kind);
+        assert_eq!(live(&fake), 1);
+        nodes.drop_backing(node(3));
+        nodes.drop_backing(node(3));
+        assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
+    }
+
+    #[test]
+    fn a_refused_registration_falls_to_a_flow_that_works() {
+        let (fake, nodes) = nodes(8);
+        *fake.error.lock() = Some(shuntfs_sys::OsError::PERM);
+        for _ in 0..10 {
+            let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &lower);
+            assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::NotPrivileged));
+            assert_eq!(settled.flags, FopenFlags::KEEP_CACHE);
+            nodes.close(node(4), settled.kind);
+        }
+        assert_eq!(fake.asked.load(Ordering::Relaxed), 1, "not tried at each open");
+        let failing = || Err(shuntfs_wire::Errno::IO);
+        *fake.error.lock() = None;
+        let (_, nodes) = self::nodes(8);
+        let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &failing);
+        assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::RegisterFailed));
+    }
+
+    /// The kernel's rule, checked from outside: what is open at one moment agrees on one io mode and one id.
+    #[test]
+    fn racing_opens_agree() {
+        const MODE_BACKED: u32 = 1 << 16;
+        let (fake, nodes) = nodes(3);
+        let open: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
+        std::thread::scope(|scope| {
+            for seed in 0..4_u32 {
+                let (nodes, open) = (&nodes, &open);
+                scope.spawn(move || {
+                    let mut random = seed.wrapping_mul(2_654_435_761) | 1;
+                    for _ in 0..4000 {
+                        random ^= random << 13;
+                        random ^= random >> 17;
+                        random ^= random << 5;
+                        let number = random % 8;
+                        let wish = match random >> 8 & 3 {
+                            0 => Wish::Served,
+                            1 => Wish::Splice,
+                            _ => Wish::Passthrough,
+                        };
+                        let id = node(u64::from(number) + 2);
+                        let settled = nodes.open(id, wish, CacheHint::Drop, &lower);
+                        let unit = if settled.kind == OpenKind::Backed { MODE_BACKED } else { 1 };
+                        let before = open[number as usize].fetch_add(unit, Ordering::SeqCst);
+                        if unit == MODE_BACKED {
+                            assert_eq!(before & 0xffff, 0, "passthrough beside cached opens");
+                        } else {
+                            assert_eq!(before >> 16, 0, "cached beside passthrough opens");
+                        }
+                        assert_eq!(settled.backing.is_some(), unit == MODE_BACKED);
+                        if random >> 20 & 7 == 0 {
+                            nodes.drop_backing(id);
+                        }
+                        open[number as usize].fetch_sub(unit, Ordering::SeqCst);
+                        nodes.close(id, settled.kind);
+                    }
+                });
+            }
+        });
+        assert_eq!(nodes.open_count(), 0);
+        assert!(nodes.kept_count() <= 3);
+        assert_eq!(live(&fake), nodes.kept_count());
+        for number in 2..10 {
+            nodes.drop_backing(node(number));
+        }
+        assert_eq!(live(&fake), 0);
+        assert!(nodes.shards.iter().all(|shard| shard.lock().is_empty()));
+    }
+}

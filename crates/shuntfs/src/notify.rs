@@ -1,0 +1,137 @@
+//! Notifications: what the file system tells the kernel without being asked.
+
+use std::io::IoSlice;
+use std::sync::Weak;
+
+use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_wire::{Errno, Name, NodeId, Notification};
+use thiserror::Error;
+
+/// Tells the kernel what has changed behind its back.
+///
+/// Never to be used from inside a request, nor from a thread that serves requests: the kernel takes locks
+/// that the caller of a request holds while it waits for the answer. [`Notifier::entry`], [`Notifier::expire`]
+/// and [`Notifier::delete`] take the folder's lock, which LOOKUP and READDIR hold shared and every change of
+/// its names holds alone; [`Notifier::data`] waits for pages that READ and WRITE have locked;
+/// [`Notifier::store`] locks pages. Use a thread of your own, and hold no lock of the file system's that a
+/// request needs.
+#[derive(Clone, Debug)]
+pub struct Notifier {
+    device: Weak<FuseDevice>,
+}
+
+/// Why a notification had no effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum NotifyError {
+    /// The kernel does not know the node or the name: there was nothing to be told.
+    #[error("the kernel does not know it")]
+    Unknown,
+    /// The session has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// The kernel is too old for it.
+    #[error("the kernel does not know this notification")]
+    Unsupported,
+    /// The kernel refused it for another reason.
+    #[error("the kernel refused it: {0}")]
+    Refused(Errno),
+}
+
+impl Notifier {
+    pub(crate) fn new(device: Weak<FuseDevice>) -> Self {
+        Self { device }
+    }
+
+    /// A node's attributes and ACLs are no longer what the kernel keeps.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn attributes(&self, node: NodeId) -> Result<(), NotifyError> {
+        self.send(&Notification::InvalInode { node, offset: -1, len: 0 })
+    }
+
+    /// A node's attributes and its data from `offset` on are no longer what the kernel keeps; `len` of 0 is
+    /// "to the end". For a folder, the cached listing.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn data(&self, node: NodeId, offset: u64, len: u64) -> Result<(), NotifyError> {
+        let offset = i64::try_from(offset).map_err(|_| NotifyError::Refused(Errno::INVAL))?;
+        let len = i64::try_from(len).map_err(|_| NotifyError::Refused(Errno::INVAL))?;
+        self.send(&Notification::InvalInode { node, offset, len })
+    }
+
+    /// A name no longer stands for what the kernel thinks; its dentry goes.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn entry(&self, parent: NodeId, name: Name<'_>) -> Result<(), NotifyError> {
+        self.send(&Notification::InvalEntry { parent, name, expire_only: false })
+    }
+
+    /// A name is to be looked up again before it is believed.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn expire(&self, parent: NodeId, name: Name<'_>) -> Result<(), NotifyError> {
+        self.send(&Notification::InvalEntry { parent, name, expire_only: true })
+    }
+
+    /// A name was removed, and watchers are to hear of it.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn delete(&self, parent: NodeId, child: NodeId, name: Name<'_>) -> Result<(), NotifyError> {
+        self.send(&Notification::Delete { parent, child, name })
+    }
+
+    /// Puts bytes into the page cache of a node.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn store(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<(), NotifyError> {
+        self.send(&Notification::Store { node, offset, data })
+    }
+
+    /// Has every request that was read but not answered sent again. For a successor that took the connection over;
+    /// does not reach requests on io_uring.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn resend(&self) -> Result<(), NotifyError> {
+        self.send(&Notification::Resend)
+    }
+
+    /// Has every name and cached listing looked up again before it is believed. Attributes stay.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn new_epoch(&self) -> Result<(), NotifyError> {
+        self.send(&Notification::IncEpoch)
+    }
+
+    /// Has the kernel forget these nodes where nothing uses them, so that FORGETs come.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn prune(&self, nodes: &[NodeId]) -> Result<(), NotifyError> {
+        self.send(&Notification::Prune { nodes })
+    }
+
+    fn send(&self, notification: &Notification<'_>) -> Result<(), NotifyError> {
+        let device = self.device.upgrade().ok_or(NotifyError::Ended)?;
+        let mut message = Vec::new();
+        notification.encode(&mut message);
+        match device.write(&[IoSlice::new(&message)]) {
+            Ok(_) => Ok(()),
+            Err(OsError::NOENT) => Err(NotifyError::Unknown),
+            Err(OsError::NODEV | OsError::NOTCONN | OsError::PERM | OsError::CONNABORTED) => {
+                Err(NotifyError::Ended)
+            }
+            Err(OsError::INVAL) => Err(NotifyError::Unsupported),
+            Err(error) => Err(NotifyError::Refused(Errno::from_lower(error.raw_os_error()))),
+        }
+    }
+}

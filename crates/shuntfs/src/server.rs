@@ -1,0 +1,155 @@
+//! What the queues of one mount share, and what each has for itself.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use shuntfs_runtime::Queue;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_wire::{Errno, Fh, NodeId, Result};
+
+use crate::args::{OpSet, OpenFlags};
+use crate::counters::{Counters, QueueCounters};
+use crate::cx::Cx;
+use crate::delegation::{Access, Backing, Delegation, Flow, LowerFile};
+use crate::filesystem::Filesystem;
+use crate::flow::OpenKind;
+use crate::handles::Handles;
+use crate::negotiate::Negotiated;
+use crate::nodes::Nodes;
+
+/// What knows nothing of the file system's type.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) device: Arc<FuseDevice>,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) nodes: Nodes,
+    pub(crate) counters: Counters,
+}
+
+/// The file system and its open files, shared by all queues.
+pub(crate) struct Server<F: Filesystem> {
+    pub(crate) fs: Arc<F>,
+    pub(crate) ops: OpSet,
+    pub(crate) core: Arc<Core>,
+    pub(crate) files: Handles<Open<F::File>>,
+    pub(crate) dirs: Handles<F::Dir>,
+}
+
+/// What one queue has for itself.
+pub(crate) struct Local {
+    pub(crate) core: Arc<Core>,
+    pub(crate) queue: Queue,
+    pub(crate) counters: Arc<QueueCounters>,
+}
+
+/// One open file.
+pub(crate) struct Open<T> {
+    pub(crate) node: NodeId,
+    pub(crate) file: Arc<T>,
+    pub(crate) flow: Flow,
+    pub(crate) kind: OpenKind,
+    pub(crate) delegation: Delegation,
+    lower: OnceLock<Arc<LowerFile>>,
+}
+
+impl<F: Filesystem> Server<F> {
+    pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>) -> Self {
+        Self { fs, ops, core, files: Handles::new(), dirs: Handles::new() }
+    }
+
+    /// The open file that a request names.
+    pub(crate) fn file(&self, fh: u64) -> Result<Arc<Open<F::File>>> {
+        self.files.get(Fh(fh)).ok_or(Errno::BADF)
+    }
+
+    /// The open file of a READ or WRITE. Where opens are not answered, the kernel has no number for it, and
+    /// the file is opened for this request alone.
+    pub(crate) async fn data_file(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        fh: u64,
+        flags: OpenFlags,
+    ) -> Result<Arc<Open<F::File>>> {
+        if fh != 0 || self.ops.contains(OpSet::OPEN) {
+            return self.file(fh);
+        }
+        let opened = self.fs.open(cx, node, flags).await?;
+        let flow = match opened.delegation {
+            Delegation::Served => Flow::Served,
+            Delegation::PerRange(_) => Flow::Ranges,
+            Delegation::Splice(_) | Delegation::Passthrough(_) => Flow::Splice,
+        };
+        let file = Arc::new(opened.file);
+        Ok(Arc::new(Open::new(node, file, (flow, OpenKind::Cached), opened.delegation)))
+    }
+
+    /// The open folder of a READDIR; as [`Server::data_file`].
+    pub(crate) async fn folder(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        fh: u64,
+        flags: OpenFlags,
+    ) -> Result<Arc<F::Dir>> {
+        if fh != 0 || self.ops.contains(OpSet::OPENDIR) {
+            return self.dirs.get(Fh(fh)).ok_or(Errno::BADF);
+        }
+        self.fs.opendir(cx, node, flags).await.map(|opened| Arc::new(opened.dir))
+    }
+
+    /// The lower file that moves the bytes of an open one, asked for when it is needed first.
+    pub(crate) fn lower(&self, open: &Open<F::File>) -> Result<Arc<LowerFile>> {
+        if let Some(lower) = open.lower.get() {
+            return Ok(Arc::clone(lower));
+        }
+        let lower = match &open.delegation {
+            Delegation::Splice(backing) | Delegation::Passthrough(backing) => {
+                self.lower_of(open.node, &open.file, backing, Access::Move)?
+            }
+            Delegation::Served | Delegation::PerRange(_) => return Err(Errno::BADF),
+        };
+        Ok(Arc::clone(open.lower.get_or_init(|| lower)))
+    }
+
+    /// The lower file of a delegation.
+    pub(crate) fn lower_of(
+        &self,
+        node: NodeId,
+        file: &F::File,
+        backing: &Backing,
+        access: Access,
+    ) -> Result<Arc<LowerFile>> {
+        match backing {
+            Backing::File(lower) => Ok(Arc::clone(lower)),
+            Backing::OfNode => self.fs.lower_file(node, file, access),
+        }
+    }
+}
+
+impl<T> Open<T> {
+    pub(crate) fn new(
+        node: NodeId,
+        file: Arc<T>,
+        (flow, kind): (Flow, OpenKind),
+        delegation: Delegation,
+    ) -> Self {
+        Self { node, file, flow, kind, delegation, lower: OnceLock::new() }
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").field("queue", &self.queue.index()).finish_non_exhaustive()
+    }
+}
+
+impl<F: Filesystem> fmt::Debug for Server<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("ops", &self.ops)
+            .field("files", &self.files.len())
+            .field("dirs", &self.dirs.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,306 @@
+//! A mount and its life.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::{OsError, mount as sys_mount};
+use shuntfs_transport::{Prepared, Running};
+use shuntfs_wire::NodeId;
+use thiserror::Error;
+
+use crate::backing::{Backings, Registrar};
+use crate::choose::{self, Chosen};
+use crate::counters::Counters;
+use crate::delegation::{Flow, Reason};
+use crate::dispatch::dispatch;
+use crate::filesystem::Filesystem;
+use crate::handshake;
+use crate::init::Offered;
+use crate::mount::{self, MountError, MountPoint, UnmountError};
+use crate::negotiate::{Negotiated, Terms, negotiate};
+use crate::nodes::Nodes;
+use crate::notify::Notifier;
+use crate::options::{MountOptions, SessionOptions};
+use crate::server::{Core, Local, Server};
+use crate::status::{Status, TransportStatus};
+
+/// A mounted file system being served.
+///
+/// Dropping it unmounts; where files are still open, it detaches the mount from the tree, and they are served
+/// on until they are closed or the process ends.
+#[derive(Debug)]
+pub struct Session {
+    core: Arc<Core>,
+    running: Running,
+    transport: TransportStatus,
+    source: String,
+    connection: Option<u32>,
+    mounted: Mutex<Option<MountPoint>>,
+    point: MountPoint,
+}
+
+/// Why a connection was not aborted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AbortError {
+    /// The kernel does not tell which connection it is.
+    #[error("the connection's number is not known")]
+    Unnumbered,
+    /// The control files are not there.
+    #[error("/sys/fs/fuse/connections has no entry {0}: mount -t fusectl none /sys/fs/fuse/connections")]
+    NoControl(u32),
+    /// The kernel refused.
+    #[error("the connection could not be aborted ({0})")]
+    Refused(#[source] OsError),
+}
+
+impl Session {
+    /// Mounts `fs` on `path` and serves it, in threads of its own. Returns when the mount answers. `/dev/fd/N` as
+    /// the path stands for a device that is mounted already.
+    ///
+    /// Threads inherit the signal mask of the caller.
+    ///
+    /// # Errors
+    /// [`MountError`]; nothing is then left mounted.
+    pub fn mount<F: Filesystem>(
+        fs: Arc<F>,
+        path: &Path,
+        mount: &MountOptions,
+        options: &SessionOptions,
+    ) -> Result<Self, MountError> {
+        let (device, point) = mount::mount(path, mount)?;
+        let guard = Guard(Some(point));
+        let device = Arc::new(device);
+        let greeting = handshake::greet(&device)?;
+        let offered = Offered { minor: greeting.init.minor, flags: greeting.init.offered().bits() };
+        let wanted = fs.init(&offered)?;
+        let ops = F::OPS & wanted.ops;
+        let terms = Terms::before_transport(options);
+        // Refusals come before anything is set up; what the transport adds cannot cause one.
+        negotiate(&greeting.init, &wanted, ops, &terms)?;
+        let chosen = choose::choose(&device, greeting.init.offered(), options)?;
+        let terms = terms.with_transport(&chosen.prepared, options);
+        let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
+        let core = Arc::new(core(&device, negotiated, &chosen.prepared, options));
+        let server = Arc::new(Server::new(fs, ops, Arc::clone(&core)));
+        handshake::agree(&device, &greeting, &negotiated)?;
+        let mut transport = TransportStatus::of(&chosen);
+        let Chosen { prepared, .. } = chosen;
+        let running = start(prepared, server)?;
+        if let Some(error) = running.refused() {
+            tracing::warn!(%error, "the kernel refused the rings; requests come through the device");
+            transport.why =
+                format!("the kernel refused the rings ({error}), so requests come through the device");
+        }
+        let point = guard.keep();
+        let connection = connection_id(&device, &point);
+        if let (Some(bytes), Some(connection)) = (options.readahead, connection) {
+            set_readahead(connection, bytes);
+        }
+        let mounted = Mutex::new(Some(point.clone()));
+        Ok(Self { core, running, transport, source: mount.source.clone(), connection, mounted, point })
+    }
+
+    /// Waits until the connection has ended: unmounted, by whomever, or aborted.
+    pub fn wait(&self) {
+        self.running.wait();
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.point.path
+    }
+
+    /// What was agreed at INIT.
+    #[must_use]
+    pub fn negotiated(&self) -> Negotiated {
+        self.core.negotiated
+    }
+
+    /// The connection's number, as in `/sys/fs/fuse/connections`; `None` where it is not known.
+    #[must_use]
+    pub fn connection(&self) -> Option<u32> {
+        self.connection
+    }
+
+    /// Unmounts. [`Session::wait`] then returns soon.
+    ///
+    /// # Errors
+    /// [`UnmountError::Busy`] where files are open; it stays mounted.
+    pub fn unmount(&self) -> Result<(), UnmountError> {
+        self.take_down(false)
+    }
+
+    /// Detaches the mount from the tree at once; open files are served on until they are closed.
+    ///
+    /// # Errors
+    /// [`UnmountError`].
+    pub fn unmount_lazily(&self) -> Result<(), UnmountError> {
+        self.take_down(true)
+    }
+
+    /// Ends the connection by force: every waiting caller gets an error, and so does every later one.
+    ///
+    /// # Errors
+    /// [`AbortError`].
+    pub fn abort(&self) -> Result<(), AbortError> {
+        let connection = self.connection.ok_or(AbortError::Unnumbered)?;
+        match sys_mount::abort_connection(connection) {
+            Ok(()) => Ok(()),
+            Err(OsError::NOENT) => Err(AbortError::NoControl(connection)),
+            Err(error) => Err(AbortError::Refused(error)),
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::of(&self.core, &self.transport, (&self.point.path, &self.source), self.connection)
+    }
+
+    /// How the bytes of an open node flow, and why; `None` for one that is neither open nor has a backing id.
+    #[must_use]
+    pub fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+        self.core.nodes.flow_of(node)
+    }
+
+    /// Lets go of a node's registered lower file, because the node is to have another one: at once, or with its
+    /// last close where it is open in passthrough. Operations have [`crate::Cx::drop_backing`].
+    pub fn drop_backing(&self, node: NodeId) {
+        self.core.nodes.drop_backing(node);
+    }
+
+    /// What tells the kernel of changes behind its back.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::downgrade(&self.core.device))
+    }
+
+    fn take_down(&self, lazy: bool) -> Result<(), UnmountError> {
+        let mut mounted = self.mounted.lock();
+        let Some(point) = mounted.as_ref() else { return Ok(()) };
+        if self.is_mounted() {
+            point.unmount(lazy)?;
+        }
+        *mounted = None;
+        Ok(())
+    }
+
+    /// Whether what is mounted there is still ours: somebody else may have unmounted it, and mounted another.
+    fn is_mounted(&self) -> bool {
+        let (Some(connection), Ok(mounts)) = (self.connection, sys_mount::mounts()) else { return true };
+        let at_path = mounts.iter().rev().find(|mount| mount.mount_point == self.point.path);
+        at_path.is_some_and(|mount| mount.dev.1 == connection)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        match self.unmount() {
+            Ok(()) | Err(UnmountError::NotOurs) => {}
+            Err(UnmountError::Busy { .. }) => {
+                if let Err(error) = self.unmount_lazily() {
+                    tracing::warn!(%error, "the mount stays");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the mount stays"),
+        }
+    }
+}
+
+/// Takes a mount back that did not come to be served.
+struct Guard(Option<MountPoint>);
+
+impl Guard {
+    /// The mount stays.
+    fn keep(mut self) -> MountPoint {
+        self.0.take().expect("taken only here and when dropped")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(point) = self.0.take() else { return };
+        match point.unmount(true) {
+            Ok(()) | Err(UnmountError::NotOurs) => {}
+            Err(error) => tracing::warn!(%error, "a mount that failed stays"),
+        }
+    }
+}
+
+fn core(
+    device: &Arc<FuseDevice>,
+    negotiated: Negotiated,
+    prepared: &Prepared,
+    options: &SessionOptions,
+) -> Core {
+    let registrar = Arc::clone(device) as Arc<dyn Registrar>;
+    let backings = Backings::new(registrar, negotiated.passthrough_off);
+    let ring = prepared.kind() == shuntfs_transport::TransportKind::Uring;
+    Core {
+        device: Arc::clone(device),
+        negotiated,
+        nodes: Nodes::new(backings, ring, options.backing_ids_kept),
+        counters: Counters::default(),
+    }
+}
+
+fn start<F: Filesystem>(prepared: Prepared, server: Arc<Server<F>>) -> Result<Running, MountError> {
+    let running = prepared.start(move |queue| {
+        let core = Arc::clone(&server.core);
+        let counters = core.counters.add_queue(queue.index());
+        let seat = Rc::new((Arc::clone(&server), Local { core, queue: queue.clone(), counters }));
+        move |exchange| {
+            let seat = Rc::clone(&seat);
+            async move { dispatch(&seat.0, &seat.1, exchange).await }
+        }
+    });
+    Ok(running?)
+}
+
+/// The number of a connection is its mount's minor device number, which the mount table shows without asking
+/// the file system.
+fn connection_id(device: &FuseDevice, point: &MountPoint) -> Option<u32> {
+    if let Ok(Some(id)) = device.connection_id() {
+        return Some(id);
+    }
+    let mounts = sys_mount::mounts().ok()?;
+    mounts.iter().rev().find(|mount| mount.mount_point == point.path).map(|mount| mount.dev.1)
+}
+
+fn set_readahead(connection: u32, bytes: u64) {
+    let path = format!("/sys/class/bdi/0:{connection}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::warn!(path, %error, "the readahead stays as it is");
+    }
+}
+
+impl Terms {
+    /// What is known before a transport is chosen.
+    fn before_transport(options: &SessionOptions) -> Self {
+        let page_len = shuntfs_sys::limits::page_len();
+        let payload_len = options.payload_len.max(8192).next_multiple_of(page_len);
+        Self {
+            payload_len: u32::try_from(payload_len).unwrap_or(u32::MAX),
+            page_len: u32::try_from(page_len).unwrap_or(4096),
+            max_background: options.max_background.unwrap_or(MAX_BACKGROUND_MIN),
+            uring: false,
+            passthrough: options.passthrough,
+        }
+    }
+
+    fn with_transport(self, prepared: &Prepared, options: &SessionOptions) -> Self {
+        let at_once = u16::try_from(prepared.queues() * prepared.depth()).unwrap_or(u16::MAX);
+        Self {
+            max_background: options.max_background.unwrap_or(at_once.max(MAX_BACKGROUND_MIN)),
+            uring: prepared.kind() == shuntfs_transport::TransportKind::Uring,
+            ..self
+        }
+    }
+}
+
+const MAX_BACKGROUND_MIN: u16 = 64;

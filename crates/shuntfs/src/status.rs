@@ -1,0 +1,146 @@
+//! A session's state at one moment, to be shown.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use shuntfs_wire::Opcode;
+
+use crate::choose::Chosen;
+use crate::counters::{Count, OPCODES, QueueCounters};
+use crate::delegation::{Flow, Reason};
+use crate::negotiate::Negotiated;
+use crate::server::Core;
+
+/// What a session has done so far. Counts of different queues may be a moment apart.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// Where it is mounted, lossily where it is not UTF-8.
+    pub path: String,
+    /// What is shown as its source.
+    pub source: String,
+    /// The connection's number.
+    pub connection: Option<u32>,
+    /// How requests arrive.
+    pub transport: TransportStatus,
+    /// What was agreed at INIT.
+    pub negotiated: Negotiated,
+    /// Opens by flow.
+    pub flows: BTreeMap<String, u64>,
+    /// Opens that did not get the flow that was wished for, by reason.
+    pub downgrades: BTreeMap<String, u64>,
+    /// Requests by operation; those that never came are left out.
+    pub ops: BTreeMap<String, OpStatus>,
+    /// Requests by queue.
+    pub queues: BTreeMap<usize, u64>,
+    /// Bytes that READs which reached us asked for.
+    pub read_bytes: u64,
+    /// Bytes that WRITEs which reached us carried.
+    pub written_bytes: u64,
+    /// Nodes that are open.
+    pub nodes_open: usize,
+    /// Backing ids kept that no open uses.
+    pub backing_ids_kept: usize,
+    /// Requests that did not parse.
+    pub malformed: u64,
+    /// Operations that panicked.
+    pub panics: u64,
+}
+
+/// How requests arrive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TransportStatus {
+    /// `device`, `cloned` or `uring`.
+    pub kind: String,
+    /// Why this one.
+    pub why: String,
+    /// How many queues.
+    pub queues: usize,
+    /// How many requests each serves at once.
+    pub depth: usize,
+    /// What the payloads can come to use, in bytes.
+    pub payload_max: u64,
+}
+
+/// What became of one operation's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OpStatus {
+    /// How many came.
+    pub requests: u64,
+    /// How many were answered with an error. Negative lookups that were cacheable are none.
+    pub errors: u64,
+}
+
+impl TransportStatus {
+    pub(crate) fn of(chosen: &Chosen) -> Self {
+        let prepared = &chosen.prepared;
+        Self {
+            kind: prepared.kind().to_string(),
+            why: chosen.why.clone(),
+            queues: prepared.queues(),
+            depth: prepared.depth(),
+            payload_max: prepared.payload_max(),
+        }
+    }
+}
+
+impl Status {
+    pub(crate) fn of(
+        core: &Core,
+        transport: &TransportStatus,
+        (path, source): (&Path, &str),
+        connection: Option<u32>,
+    ) -> Self {
+        let queues = core.counters.queues();
+        let sum = |count: &dyn Fn(&QueueCounters) -> &Count| {
+            queues.iter().map(|queue| count(queue).read()).sum::<u64>()
+        };
+        let flows = Flow::ALL.map(|flow| (flow.name().into(), sum(&|queue| &queue.flows[flow as usize])));
+        let downgrades = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Wished);
+        let downgrades =
+            downgrades.map(|reason| (reason.name().into(), sum(&|queue| &queue.reasons[reason as usize])));
+        Self {
+            path: path.to_string_lossy().into_owned(),
+            source: source.into(),
+            connection,
+            transport: transport.clone(),
+            negotiated: core.negotiated,
+            flows: flows.into(),
+            downgrades: downgrades.filter(|(_, count)| *count > 0).collect(),
+            ops: ops(&queues),
+            queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
+            read_bytes: sum(&|queue| &queue.read_bytes),
+            written_bytes: sum(&|queue| &queue.written_bytes),
+            nodes_open: core.nodes.open_count(),
+            backing_ids_kept: core.nodes.kept_count(),
+            malformed: sum(&|queue| &queue.malformed),
+            panics: sum(&|queue| &queue.panics),
+        }
+    }
+
+    /// How many requests of an operation came.
+    #[must_use]
+    pub fn requests(&self, opcode: Opcode) -> u64 {
+        self.ops.get(opcode.name()).map_or(0, |op| op.requests)
+    }
+}
+
+fn total(queue: &QueueCounters) -> u64 {
+    queue.requests.iter().map(Count::read).sum()
+}
+
+fn ops(queues: &[Arc<QueueCounters>]) -> BTreeMap<String, OpStatus> {
+    let count = |place: usize| OpStatus {
+        requests: queues.iter().map(|queue| queue.requests[place].read()).sum(),
+        errors: queues.iter().map(|queue| queue.errors[place].read()).sum(),
+    };
+    let all = (0..OPCODES).map(|place| {
+        let opcode = u32::try_from(place).ok().and_then(Opcode::new);
+        (opcode.map_or_else(|| format!("UNKNOWN_{place}"), |opcode| opcode.name().into()), count(place))
+    });
+    all.filter(|(_, op)| op.requests > 0).collect()
+}

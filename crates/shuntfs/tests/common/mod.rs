@@ -1,0 +1,135 @@
+//! Mounts for the tests: each under a time limit, and gone afterwards whatever happens.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub mod wishes;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use shuntfs::{Filesystem, MountOptions, Session, SessionOptions, Transport, TransportKind};
+use tempfile::TempDir;
+
+/// How long a test may keep its mount.
+const LIMIT: Duration = Duration::from_secs(60);
+const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// A mount that ends with the test. A watchdog aborts its connection where the test does not end in time: a
+/// caller that waits for a stuck server cannot be killed otherwise.
+pub struct Mounted {
+    session: Option<Session>,
+    dir: TempDir,
+    done: mpsc::Sender<()>,
+}
+
+impl Mounted {
+    pub fn new<F: Filesystem>(fs: F, options: &SessionOptions) -> Self {
+        Self::with(fs, &MountOptions::default(), options)
+    }
+
+    pub fn with<F: Filesystem>(fs: F, mount: &MountOptions, options: &SessionOptions) -> Self {
+        let dir = tempfile::tempdir().expect("a folder to mount on");
+        let session = Session::mount(Arc::new(fs), dir.path(), mount, options).expect("mounts");
+        let (done, over) = mpsc::channel::<()>();
+        let path = dir.path().to_owned();
+        std::thread::spawn(move || {
+            if over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{} is stuck: aborting its connection", path.display());
+                force_unmount(&path);
+            }
+        });
+        Self { session: Some(session), dir, done }
+    }
+
+    pub fn session(&self) -> &Session {
+        self.session.as_ref().expect("mounted until dropped")
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Unmounts and waits for the queues to end.
+    pub fn end(mut self) {
+        let session = self.session.take().expect("mounted until dropped");
+        session.unmount().expect("nothing is open");
+        session.wait();
+        drop(session);
+        assert!(!is_mounted(self.dir.path()));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.session.take());
+        if is_mounted(self.dir.path()) {
+            force_unmount(self.dir.path());
+        }
+        let _watchdog_may_be_gone = self.done.send(());
+    }
+}
+
+/// `umount -f` aborts the connection even where the mount stays busy.
+fn force_unmount(path: &Path) {
+    for how in ["-f", "-l"] {
+        let _best_effort = Command::new("umount").arg(how).arg(path).status();
+    }
+}
+
+pub fn is_mounted(path: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}
+
+/// Whether mounts are possible here; says why not.
+pub fn can_mount() -> bool {
+    if std::fs::metadata("/dev/fuse").is_err() {
+        println!("SKIPPED: there is no /dev/fuse");
+        return false;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).expect("capabilities");
+    if u64::from_str_radix(effective, 16).expect("a number") & 1 << 21 == 0 {
+        println!("SKIPPED: needs CAP_SYS_ADMIN");
+        return false;
+    }
+    true
+}
+
+/// Runs a test on each transport that this machine has. Turns io_uring on for FUSE where it is off, and says so.
+pub fn on_each_transport(test: impl Fn(&SessionOptions)) {
+    if !can_mount() {
+        return;
+    }
+    for kind in [TransportKind::Device, TransportKind::Cloned, TransportKind::Uring] {
+        if kind == TransportKind::Uring && !uring_is_on() {
+            println!("SKIPPED on uring: FUSE over io_uring cannot be turned on");
+            continue;
+        }
+        println!("on {kind}");
+        test(&options(kind));
+    }
+}
+
+pub fn options(kind: TransportKind) -> SessionOptions {
+    SessionOptions {
+        transport: Transport::Only(kind),
+        queues: Some(2),
+        depth: 4,
+        ..SessionOptions::default()
+    }
+}
+
+fn uring_is_on() -> bool {
+    let is_on = || std::fs::read_to_string(ENABLE_URING).is_ok_and(|value| value.trim() == "Y");
+    if !is_on() && std::fs::write(ENABLE_URING, "Y").is_ok() {
+        println!("wrote Y to {ENABLE_URING}");
+    }
+    is_on()
+}

@@ -1,0 +1,170 @@
+//! A file system of one folder and one file, whose opens wish for what the test says.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use shuntfs::{
+    Access, Attr, AttrReply, Backing, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno,
+    Filesystem, Filled, Flow, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
+    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Reason, Result, SetAttr, Statfs, Wanted, WriteData,
+    Written,
+};
+
+/// What the next opens wish for; the last one again and again.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
+    pub settled: Mutex<Vec<(Flow, Reason)>>,
+}
+
+/// The file system; its file is `file` and shows the lower file's bytes, whichever way they come.
+pub struct Wishes {
+    pub lower: PathBuf,
+    pub plan: Arc<Plan>,
+}
+
+/// An open file, with a lower one of its own.
+pub struct Open {
+    lower: File,
+}
+
+pub fn file_node() -> NodeId {
+    NodeId::new(2).expect("not zero")
+}
+
+impl Plan {
+    pub fn push(&self, wish: Delegation, cache: CacheHint) {
+        self.wishes.lock().expect("whole").push_back((wish, cache));
+    }
+
+    fn next(&self) -> (Delegation, CacheHint) {
+        let mut wishes = self.wishes.lock().expect("whole");
+        if wishes.len() > 1 {
+            wishes.pop_front().expect("not empty")
+        } else {
+            wishes.front().cloned().expect("a wish")
+        }
+    }
+}
+
+pub fn passthrough() -> Delegation {
+    Delegation::Passthrough(Backing::OfNode)
+}
+
+pub fn splice() -> Delegation {
+    Delegation::Splice(Backing::OfNode)
+}
+
+pub fn ranges(map: impl RangeMap + 'static) -> Delegation {
+    Delegation::PerRange(Arc::new(map))
+}
+
+fn failed(error: &std::io::Error) -> Errno {
+    Errno::from_lower(error.raw_os_error().unwrap_or(5))
+}
+
+impl Wishes {
+    fn attr(&self, node: NodeId) -> Result<AttrReply> {
+        let attr = match node {
+            NodeId::ROOT => Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() },
+            node if node == file_node() => {
+                let found = std::fs::metadata(&self.lower).map_err(|error| failed(&error))?;
+                let size = found.size();
+                Attr { ino: 2, mode: 0o100_666, nlink: 1, size, blocks: found.blocks(), ..Attr::default() }
+            }
+            _ => return Err(Errno::STALE),
+        };
+        Ok(AttrReply { attr, ttl: Duration::ZERO })
+    }
+
+    fn lower(&self) -> Result<File> {
+        let opened = File::options().read(true).write(true).open(&self.lower);
+        opened.map_err(|error| failed(&error))
+    }
+}
+
+impl Filesystem for Wishes {
+    type File = Open;
+    type Dir = ();
+
+    const OPS: OpSet = OpSet::OPEN;
+
+    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+        let mut wanted = Wanted::default();
+        wanted.ops = Self::OPS;
+        Ok(wanted)
+    }
+
+    fn forget(&self, _: NodeId, _: LookupCount) {}
+
+    fn opened(&self, _: NodeId, _: &Open, flow: Flow, reason: Reason) {
+        self.plan.settled.lock().expect("whole").push((flow, reason));
+    }
+
+    fn lower_file(&self, _: NodeId, _: &Open, _: Access) -> Result<Arc<LowerFile>> {
+        Ok(Arc::new(LowerFile::new(OwnedFd::from(self.lower()?))))
+    }
+
+    async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
+        if name.as_bytes() != b"file" {
+            return Err(Errno::NOENT);
+        }
+        Ok(Entry { node: Some(file_node()), ttl: Duration::MAX, attr: self.attr(file_node())? })
+    }
+
+    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Open>) -> Result<AttrReply> {
+        self.attr(node)
+    }
+
+    async fn setattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Open>, set: SetAttr) -> Result<AttrReply> {
+        if let Some(size) = set.size {
+            self.lower()?.set_len(size).map_err(|error| failed(&error))?;
+        }
+        self.attr(node)
+    }
+
+    async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<Open>> {
+        let (delegation, cache) = self.plan.next();
+        Ok(Opened { file: Open { lower: self.lower()? }, delegation, cache, flush: false })
+    }
+
+    async fn read<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: &Open,
+        at: ByteRange,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
+        assert!(cx.pid() != 0);
+        reply.fill_with(|room| file.lower.read_at(room, at.offset).map_err(|error| failed(&error)))
+    }
+
+    async fn write(&self, _: &Cx<'_>, file: &Open, at: u64, data: WriteData<'_>) -> Result<Written> {
+        let written = file.lower.write_at(data.as_slice(), at).map_err(|error| failed(&error))?;
+        u32::try_from(written).map(Written).map_err(|_| Errno::IO)
+    }
+
+    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
+        Ok(OpenedDir { dir: (), cache: false })
+    }
+
+    async fn readdir<'q>(
+        &self,
+        _: &Cx<'_>,
+        _: NodeId,
+        (): &(),
+        _: u64,
+        out: DirSink<'q>,
+    ) -> Result<Listed<'q>> {
+        Ok(out.finish())
+    }
+
+    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
+        Ok(Statfs::default())
+    }
+}
