@@ -108,7 +108,9 @@ impl Helper {
     /// It did not end inside ten seconds.
     pub fn finish(mut self) -> Result<String> {
         drop(self.child.stdin.take());
-        let Some(status) = wait_for(&mut self.child, Duration::from_secs(10))? else { bail!("the helper stays") };
+        let Some(status) = wait_for(&mut self.child, Duration::from_secs(10))? else {
+            bail!("the helper stays")
+        };
         Ok(ending(status))
     }
 

@@ -61,7 +61,8 @@ mod test {
     #[test]
     fn a_value_comes_back_and_a_stuck_worker_is_an_error() {
         assert_eq!(run_with_timeout(Duration::from_secs(5), "fast", || 7).unwrap(), 7);
-        let stuck = run_with_timeout(Duration::from_millis(20), "slow", || thread::sleep(Duration::from_secs(1)));
+        let stuck =
+            run_with_timeout(Duration::from_millis(20), "slow", || thread::sleep(Duration::from_secs(1)));
         assert!(stuck.unwrap_err().to_string().contains("no answer"));
         let panicked = run_with_timeout(Duration::from_secs(5), "loud", || panic!("boom {}", 1));
         assert!(panicked.unwrap_err().to_string().contains("boom 1"));

@@ -185,7 +185,16 @@ impl Mounted {
                 let bitten = Arc::new(AtomicBool::new(false));
                 let pid = child.id();
                 let watchdog = Some(Watchdog::arm(spec.limit, connection, pid, &bitten));
-                Ok(Some(Self { target, pid, child: Some(child), connection, log, bitten, watchdog, room: Some(room) }))
+                Ok(Some(Self {
+                    target,
+                    pid,
+                    child: Some(child),
+                    connection,
+                    log,
+                    bitten,
+                    watchdog,
+                    room: Some(room),
+                }))
             }
             Err(error) => {
                 let said = fs::read_to_string(&log).unwrap_or_default();
@@ -312,7 +321,8 @@ pub fn shunt_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SHUNT_BIN") {
         return Ok(PathBuf::from(path));
     }
-    beside_tests("shunt")?.context("shunt is not built; run `cargo build --release -p shunt`, or `cargo xtask test`")
+    beside_tests("shunt")?
+        .context("shunt is not built; run `cargo build --release -p shunt`, or `cargo xtask test`")
 }
 
 /// Turns fuse-over-io_uring on for the whole machine, once, saying so; false with a reason where it is not to be had.
@@ -394,7 +404,8 @@ fn wait_for_mount(child: &mut Child, target: &Path) -> Result<Connection> {
     }
     let connection = found.with_context(|| format!("no mount after {START_LIMIT:?}"))?;
     let path = target.to_owned();
-    run_with_timeout(START_LIMIT, "first stat", move || fs::metadata(path))?.context("the root does not answer")?;
+    run_with_timeout(START_LIMIT, "first stat", move || fs::metadata(path))?
+        .context("the root does not answer")?;
     Ok(connection)
 }
 

@@ -36,7 +36,12 @@ impl Ran {
         if self.status.success() {
             return Ok(self.stdout);
         }
-        bail!("{what}: {}\n--- stdout\n{}\n--- stderr\n{}", self.status, tail(&self.stdout), tail(&self.stderr))
+        bail!(
+            "{what}: {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.status,
+            tail(&self.stdout),
+            tail(&self.stderr)
+        )
     }
 }
 
@@ -164,7 +169,8 @@ mod test {
     fn output_and_failure_are_told() {
         let text = script(Path::new("/"), "echo out; echo err >&2", Duration::from_secs(10)).unwrap();
         assert_eq!(text, "out\n");
-        let failed = script(Path::new("/"), "echo why >&2; exit 3", Duration::from_secs(10)).unwrap_err().to_string();
+        let failed =
+            script(Path::new("/"), "echo why >&2; exit 3", Duration::from_secs(10)).unwrap_err().to_string();
         assert!(failed.contains("why") && failed.contains('3'), "{failed}");
     }
 

@@ -40,10 +40,17 @@ pub fn serial() -> Serial {
 
 /// The lock between test binaries; without it (another user's file, say) tests only disturb each other.
 fn machine_lock() -> Option<File> {
-    let path = std::env::temp_dir().join(format!("shuntfs-tests-{}.lock", rustix::process::geteuid().as_raw()));
+    let path =
+        std::env::temp_dir().join(format!("shuntfs-tests-{}.lock", rustix::process::geteuid().as_raw()));
     let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).ok()?;
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).custom_flags(flags).open(path).ok()?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
     flock(&file, FlockOperation::LockExclusive).ok()?;
     Some(file)
 }

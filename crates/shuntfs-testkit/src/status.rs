@@ -34,7 +34,8 @@ impl Status {
     }
 
     fn counted(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.rows("operations").filter_map(|row| Some((row["operation"].as_str()?, row["requests"].as_u64()?)))
+        self.rows("operations")
+            .filter_map(|row| Some((row["operation"].as_str()?, row["requests"].as_u64()?)))
     }
 
     fn rows(&self, table: &str) -> impl Iterator<Item = &Value> {

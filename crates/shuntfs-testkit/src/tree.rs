@@ -77,8 +77,9 @@ impl Snapshot {
         let line = self.describe(&path, name, &meta)?;
         self.files.insert(name.to_owned(), line);
         if meta.is_dir() {
-            let mut names: Vec<OsString> =
-                fs::read_dir(&path)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
+            let mut names: Vec<OsString> = fs::read_dir(&path)?
+                .map(|entry| entry.map(|entry| entry.file_name()))
+                .collect::<Result<_, _>>()?;
             names.sort();
             for child in names {
                 self.walk(root, &Path::new(name).join(child).into_os_string())?;
@@ -135,7 +136,9 @@ fn hash_file(path: &Path) -> Result<u64> {
 /// A short number that stands for many bytes in an observation.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The extended attributes of a file, sorted, each as ` name=value`.
@@ -144,9 +147,12 @@ fn xattrs(path: &Path) -> Result<String> {
     let len = match rustix::fs::llistxattr(path, &mut list[..]) {
         Ok(len) => len,
         Err(rustix::io::Errno::OPNOTSUPP) => return Ok(String::new()),
-        Err(error) => return Err(error).with_context(|| format!("cannot list attributes of {}", path.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot list attributes of {}", path.display()));
+        }
     };
-    let mut names: Vec<&[u8]> = list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<&[u8]> =
+        list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     let mut text = String::new();
     for name in names {

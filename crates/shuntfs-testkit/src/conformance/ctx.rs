@@ -24,7 +24,8 @@ impl Ctx {
     /// The folder cannot be opened.
     pub fn new(path: &Path, lower: &Path) -> Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let dir = open(path, flags, Mode::empty()).with_context(|| format!("cannot open {}", path.display()))?;
+        let dir =
+            open(path, flags, Mode::empty()).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { dir, path: path.to_owned(), lower: lower.to_owned() })
     }
 

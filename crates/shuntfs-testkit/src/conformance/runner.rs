@@ -77,7 +77,9 @@ pub fn compare(list: &[Case], oracle: &Subject, other: &Subject, on_hang: impl F
         let expected = match run_case(case, oracle) {
             Ok(seen) => seen,
             Err(error) => {
-                report.differences.push(format!("{}: cannot run on the bare file system: {error:#}", case.name));
+                report
+                    .differences
+                    .push(format!("{}: cannot run on the bare file system: {error:#}", case.name));
                 continue;
             }
         };
@@ -168,7 +170,9 @@ fn judge_trees(case: &Case, oracle: &Subject, other: &Subject, report: &mut Repo
         match snapshot(&place.join(&folder), Look::TIMELESS) {
             Ok(seen) => {
                 let found = differences(&expected, &seen, 5);
-                report.differences.extend(found.iter().map(|line| format!("{}: [{label}] {line}", case.name)));
+                report
+                    .differences
+                    .extend(found.iter().map(|line| format!("{}: [{label}] {line}", case.name)));
             }
             Err(error) => report.differences.push(format!("{}: [{label}] {error:#}", case.name)),
         }

@@ -2,12 +2,15 @@
 
 use super::Case;
 
-mod append;
-mod create;
-mod mmap;
-mod rename;
+/// Declares the families and their list at once, so that no file is forgotten.
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {
+        $(mod $family;)*
+        const FAMILIES: &[&[Case]] = &[$($family::CASES),*];
+    };
+}
 
-const FAMILIES: &[&[Case]] = &[create::CASES, rename::CASES, append::CASES, mmap::CASES];
+families!(append, copy, create, fallocate, mmap, rename, seek, xattr);
 
 /// Every case, in the order in which they run.
 #[must_use]
