@@ -10,7 +10,7 @@ macro_rules! families {
     };
 }
 
-families!(append, copy, create, fallocate, mmap, rename, seek, xattr);
+families!(acl, append, copy, create, fallocate, locks, mmap, readdir, rename, seek, stat, xattr);
 
 /// Every case, in the order in which they run.
 #[must_use]
