@@ -26,7 +26,7 @@ const DT_REG: u8 = 8;
 
 /// The file system: it has no state at all.
 #[derive(Debug, Default)]
-pub struct Hello;
+pub(crate) struct Hello;
 
 /// The one file's node; the root is 1.
 fn file() -> NodeId {

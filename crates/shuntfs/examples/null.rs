@@ -28,7 +28,7 @@ const DT_REG: u8 = 8;
 
 /// The file system: it has no state at all.
 #[derive(Debug, Default)]
-pub struct Null;
+pub(crate) struct Null;
 
 /// The one file's node; the root is 1.
 fn file() -> NodeId {

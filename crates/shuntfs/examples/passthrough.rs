@@ -40,7 +40,7 @@ const O_DIRECTORY: u32 = 0o200_000;
 
 /// A mirror of one folder.
 #[derive(Debug)]
-pub struct Mirror {
+pub(crate) struct Mirror {
     nodes: Mutex<Nodes>,
 }
 
@@ -56,7 +56,7 @@ type Key = (Device, u64);
 
 /// An open file: its node's descriptor, and how it was opened.
 #[derive(Debug)]
-pub struct OpenFile {
+pub(crate) struct OpenFile {
     node: Arc<OwnedFd>,
     flags: u32,
 }
@@ -66,7 +66,7 @@ impl Mirror {
     ///
     /// # Errors
     /// Those of opening it.
-    pub fn new(source: &Path) -> std::io::Result<Self> {
+    pub(crate) fn new(source: &Path) -> std::io::Result<Self> {
         let root = open::open_folder(source)?;
         let found = stat::stat_of(&root)?;
         let key = (found.dev, found.ino);

@@ -31,6 +31,7 @@ pub(crate) async fn dispatch<F: Filesystem>(server: &Server<F>, local: &Local, m
         })
         .await
     };
+    let answer = if header.operation().is_none_or(Opcode::wants_reply) { answer } else { Answer::Silent };
     finish(local, x, answer).await
 }
 

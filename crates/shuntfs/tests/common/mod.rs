@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-pub mod wishes;
+pub(crate) mod wishes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,18 +18,18 @@ const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A mount that ends with the test. A watchdog aborts its connection where the test does not end in time: a
 /// caller that waits for a stuck server cannot be killed otherwise.
-pub struct Mounted {
+pub(crate) struct Mounted {
     session: Option<Session>,
     dir: TempDir,
     done: mpsc::Sender<()>,
 }
 
 impl Mounted {
-    pub fn new<F: Filesystem>(fs: F, options: &SessionOptions) -> Self {
+    pub(crate) fn new<F: Filesystem>(fs: F, options: &SessionOptions) -> Self {
         Self::with(fs, &MountOptions::default(), options)
     }
 
-    pub fn with<F: Filesystem>(fs: F, mount: &MountOptions, options: &SessionOptions) -> Self {
+    pub(crate) fn with<F: Filesystem>(fs: F, mount: &MountOptions, options: &SessionOptions) -> Self {
         let dir = tempfile::tempdir().expect("a folder to mount on");
         let session = Session::mount(Arc::new(fs), dir.path(), mount, options).expect("mounts");
         let (done, over) = mpsc::channel::<()>();
@@ -43,20 +43,20 @@ impl Mounted {
         Self { session: Some(session), dir, done }
     }
 
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         self.session.as_ref().expect("mounted until dropped")
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Unmounts and waits for the queues to end.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         let session = self.session.take().expect("mounted until dropped");
         session.unmount().expect("nothing is open");
         session.wait();
@@ -82,13 +82,13 @@ fn force_unmount(path: &Path) {
     }
 }
 
-pub fn is_mounted(path: &Path) -> bool {
+pub(crate) fn is_mounted(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }
 
 /// Whether mounts are possible here; says why not.
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     if std::fs::metadata("/dev/fuse").is_err() {
         println!("SKIPPED: there is no /dev/fuse");
         return false;
@@ -103,7 +103,7 @@ pub fn can_mount() -> bool {
 }
 
 /// Runs a test on each transport that this machine has. Turns io_uring on for FUSE where it is off, and says so.
-pub fn on_each_transport(test: impl Fn(&SessionOptions)) {
+pub(crate) fn on_each_transport(test: impl Fn(&SessionOptions)) {
     if !can_mount() {
         return;
     }
@@ -117,7 +117,7 @@ pub fn on_each_transport(test: impl Fn(&SessionOptions)) {
     }
 }
 
-pub fn options(kind: TransportKind) -> SessionOptions {
+pub(crate) fn options(kind: TransportKind) -> SessionOptions {
     SessionOptions {
         transport: Transport::Only(kind),
         queues: Some(2),

@@ -17,28 +17,28 @@ use shuntfs::{
 
 /// What the next opens wish for; the last one again and again.
 #[derive(Debug, Default)]
-pub struct Plan {
-    pub wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
-    pub settled: Mutex<Vec<(Flow, Reason)>>,
+pub(crate) struct Plan {
+    pub(crate) wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
+    pub(crate) settled: Mutex<Vec<(Flow, Reason)>>,
 }
 
 /// The file system; its file is `file` and shows the lower file's bytes, whichever way they come.
-pub struct Wishes {
-    pub lower: PathBuf,
-    pub plan: Arc<Plan>,
+pub(crate) struct Wishes {
+    pub(crate) lower: PathBuf,
+    pub(crate) plan: Arc<Plan>,
 }
 
 /// An open file, with a lower one of its own.
-pub struct Open {
+pub(crate) struct Open {
     lower: File,
 }
 
-pub fn file_node() -> NodeId {
+pub(crate) fn file_node() -> NodeId {
     NodeId::new(2).expect("not zero")
 }
 
 impl Plan {
-    pub fn push(&self, wish: Delegation, cache: CacheHint) {
+    pub(crate) fn push(&self, wish: Delegation, cache: CacheHint) {
         self.wishes.lock().expect("whole").push_back((wish, cache));
     }
 
@@ -52,15 +52,15 @@ impl Plan {
     }
 }
 
-pub fn passthrough() -> Delegation {
+pub(crate) fn passthrough() -> Delegation {
     Delegation::Passthrough(Backing::OfNode)
 }
 
-pub fn splice() -> Delegation {
+pub(crate) fn splice() -> Delegation {
     Delegation::Splice(Backing::OfNode)
 }
 
-pub fn ranges(map: impl RangeMap + 'static) -> Delegation {
+pub(crate) fn ranges(map: impl RangeMap + 'static) -> Delegation {
     Delegation::PerRange(Arc::new(map))
 }
 
