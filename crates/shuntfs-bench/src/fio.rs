@@ -48,16 +48,25 @@ pub(crate) fn base(folder: &Path) -> Command {
     command
 }
 
-/// Runs fio and returns operations a second, all jobs together.
+/// What fio counted, all jobs together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counted {
+    /// Operations a second.
+    pub(crate) operations: f64,
+    /// Bytes that were read.
+    pub(crate) read_len: u64,
+}
+
+/// Runs fio and returns what it counted.
 ///
 /// # Errors
 /// When fio fails, exceeds its time limit, or says nothing that can be read.
-pub(crate) fn run(command: &mut Command, amount: &Amount, stop: &Stop) -> Result<f64> {
+pub(crate) fn run(command: &mut Command, amount: &Amount, stop: &Stop) -> Result<Counted> {
     let ended = process::run(command, amount.limit, stop)?;
     if !ended.status.success() {
         bail!("fio ended with {}: {}", ended.status, complaint(&ended.stdout, &ended.stderr));
     }
-    operations(&ended.stdout)
+    counted(&ended.stdout)
 }
 
 #[derive(Deserialize)]
@@ -75,6 +84,7 @@ struct Job {
 #[derive(Deserialize)]
 struct Direction {
     iops: f64,
+    io_bytes: u64,
 }
 
 /// fio complains on either stream, in lines that begin with its name, around its JSON.
@@ -83,18 +93,19 @@ fn complaint(stdout: &str, stderr: &str) -> String {
     process::last_lines(&lines.collect::<Vec<_>>().join("\n"), stderr)
 }
 
-fn operations(output: &str) -> Result<f64> {
+fn counted(output: &str) -> Result<Counted> {
     // fio prints notes in front of the object.
     let from = output.find('{').context("fio printed no JSON")?;
     let output: Output = serde_json::from_str(&output[from..]).context("fio's JSON")?;
-    let mut sum = 0.0;
+    let mut sum = Counted::default();
     for job in output.jobs {
         if job.error != 0 {
             bail!("fio: {}", std::io::Error::from_raw_os_error(job.error));
         }
-        sum += job.read.iops + job.write.iops;
+        sum.operations += job.read.iops + job.write.iops;
+        sum.read_len += job.read.io_bytes;
     }
-    if sum <= 0.0 {
+    if sum.operations <= 0.0 {
         bail!("fio counted no operation");
     }
     Ok(sum)
@@ -107,16 +118,24 @@ mod tests {
     #[test]
     fn operations_of_all_jobs_are_added() {
         let text = r#"note: something
-            {"jobs": [{"error": 0, "read": {"iops": 10.5}, "write": {"iops": 0.0}},
-                      {"error": 0, "read": {"iops": 2.0}, "write": {"iops": 1.0}}]}"#;
-        assert!((operations(text).unwrap() - 13.5).abs() < 1e-9);
+            {"jobs": [
+                {"error": 0, "read": {"iops": 10.5, "io_bytes": 4096}, "write": {"iops": 0.0, "io_bytes": 0}},
+                {"error": 0, "read": {"iops": 2.0, "io_bytes": 512}, "write": {"iops": 1.0, "io_bytes": 7}}]}"#;
+        assert_eq!(counted(text).unwrap(), Counted { operations: 13.5, read_len: 4608 });
     }
 
     #[test]
     fn an_error_is_named() {
-        let text = r#"{"jobs": [{"error": 28, "read": {"iops": 1}, "write": {"iops": 0}}]}"#;
-        assert!(operations(text).unwrap_err().to_string().contains("No space left"));
-        assert!(operations("nothing").is_err());
-        assert!(operations(r#"{"jobs": []}"#).is_err());
+        let text = r#"{"jobs": [
+            {"error": 28, "read": {"iops": 1, "io_bytes": 1}, "write": {"iops": 0, "io_bytes": 0}}]}"#;
+        assert!(counted(text).unwrap_err().to_string().contains("No space left"));
+        assert!(counted("nothing").is_err());
+        assert!(counted(r#"{"jobs": []}"#).is_err());
+    }
+
+    #[test]
+    fn complaints_are_found_around_the_json() {
+        assert_eq!(complaint("fio: first\n{\n}\n", "noise\n"), "fio: first");
+        assert_eq!(complaint("{\n}\n", "noise\n"), "noise");
     }
 }

@@ -110,6 +110,18 @@ impl Lower {
         Ok(())
     }
 
+    /// Returns how many bytes were read from the device so far, where the device is ours.
+    pub(crate) fn device_read_len(&self) -> Option<u64> {
+        const SECTOR: u64 = 512;
+        if !self.mounted {
+            return None;
+        }
+        let device = rustix::fs::stat(self.path("lower")).ok()?.st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+        Some(stat.split_whitespace().nth(2)?.parse::<u64>().ok()? * SECTOR)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.work.path().join(name)
     }

@@ -57,7 +57,7 @@ pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &
         }
         MetaStep::Stat | MetaStep::Delete => {}
     }
-    in_scratch(&mut command, |command| fio::run(command, amount, stop))
+    Ok(in_scratch(&mut command, |command| fio::run(command, amount, stop))?.operations)
 }
 
 /// Checks on the lower folder that the step did what it was timed for.

@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
-    /// Length of each large file, with K, M or G [default: 512M]
+    /// Length of each large file, with K, M or G [default: 1G]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<ByteSize>,
 
@@ -123,7 +123,7 @@ impl Options {
 const FULL: Scale = Scale {
     rounds: 3,
     amount: Amount {
-        file_len: 512 << 20,
+        file_len: 1 << 30,
         files: 10_000,
         tree_files: 10_000,
         runtime: Duration::from_secs(5),

@@ -1,10 +1,11 @@
 //! The rounds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::case::{Amount, Case, TreeStep, Work};
+use crate::case::{Amount, Case, Fio, TreeStep, Work};
 use crate::fio;
 use crate::lower::Lower;
 use crate::machine;
@@ -53,6 +54,9 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     if !bench.lower.can_drop {
         report.doubts.push("Not root: the caches were not dropped, cold is not cold.".to_owned());
     }
+    for name in &bench.cached {
+        report.doubts.push(format!("{name}: less than half of it came from the device: cached by accident."));
+    }
     report.tree = bench.tree.as_ref().map(|tree| (tree.files, tree.bytes));
     drop(uring);
     report.settle();
@@ -94,12 +98,14 @@ struct Bench {
     lower: Lower,
     amount: Amount,
     stop: Stop,
+    /// Cases that were read from a cache by accident.
+    cached: BTreeSet<&'static str>,
 }
 
 impl Bench {
     fn set_up(options: &Options, amount: Amount, stop: &Stop) -> Result<Self> {
         let lower = Lower::make(&amount, options.folder.as_deref(), stop)?;
-        Ok(Self { tree: None, lower, amount, stop: stop.clone() })
+        Ok(Self { tree: None, lower, amount, stop: stop.clone(), cached: BTreeSet::new() })
     }
 
     /// Takes one figure, or notes why there is none; fails only when the whole run shall end.
@@ -150,13 +156,24 @@ impl Bench {
 
     fn run(&mut self, case: &Case, root: &Path) -> Result<f64> {
         match &case.work {
-            Work::Fio(fio) => fio::run(&mut fio::command(fio, root, &self.amount), &self.amount, &self.stop),
+            Work::Fio(fio) => self.run_fio(case, fio, root),
             Work::Meta(meta) => meta::run(meta, root, &self.amount, self.lower.can_drop, &self.stop),
             Work::Tree(step) => {
                 let tree = self.tree.as_mut().context("no tree")?;
                 tree.run(*step, root, &self.amount, &self.stop)
             }
         }
+    }
+
+    /// Notes a read that did not reach the device: something was cached that should not have been.
+    fn run_fio(&mut self, case: &Case, fio: &Fio, root: &Path) -> Result<f64> {
+        let before = self.lower.device_read_len();
+        let counted = fio::run(&mut fio::command(fio, root, &self.amount), &self.amount, &self.stop)?;
+        let read = self.lower.device_read_len().zip(before).map(|(after, before)| after - before);
+        if self.lower.can_drop && read.is_some_and(|len| len < counted.read_len / 2) {
+            self.cached.insert(case.name);
+        }
+        Ok(counted.operations)
     }
 
     fn verify(&self, case: &Case, source: &Path) -> Result<()> {
