@@ -24,8 +24,15 @@ usage: cargo xtask CHORE
   bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
 ";
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    run(&arguments).unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(arguments: &[String]) -> Result<ExitCode> {
     let Some((chore, rest)) = arguments.split_first() else {
         eprint!("{USAGE}");
         return Ok(ExitCode::from(2));

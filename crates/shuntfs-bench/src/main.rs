@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::Parser;
 
 /// Measures shunt beside the bare folder and beside other programs that show a folder
@@ -15,8 +14,11 @@ struct Arguments {
     options: shuntfs_bench::Options,
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    shuntfs_bench::isolate()?;
-    shuntfs_bench::run(&arguments.options)
+    let outcome = shuntfs_bench::isolate().and_then(|()| shuntfs_bench::run(&arguments.options));
+    outcome.unwrap_or_else(|error| {
+        eprintln!("shuntfs-bench: {error:#}");
+        ExitCode::from(2)
+    })
 }
