@@ -1,0 +1,1 @@
+//! End-to-end tests of shuntfs: everything here is in `tests/`, on mounts of the built `shunt`.
