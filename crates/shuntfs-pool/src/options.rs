@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Who may wait for locks below at once, by default.
+const LOCK_WAITERS: usize = 48;
+
 /// The settings of a pool. Start from [`PoolOptions::new`] and change fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolOptions {
@@ -12,6 +15,10 @@ pub struct PoolOptions {
     pub cache: Cache,
     /// Who keeps locks. Default: the kernel.
     pub locks: Locks,
+    /// How many processes may wait for locks that are kept below; beyond that waiting is refused with ENOLCK.
+    /// Default: 48. Each holds one of its queue's entries while it waits, so a session whose depth is no larger
+    /// than this can be stopped by waiting alone.
+    pub lock_waiters: usize,
     /// How bytes shall flow. Default: passthrough.
     pub flow: FlowWish,
     /// Whether changes are refused with EROFS. Default: no.
@@ -32,6 +39,7 @@ impl PoolOptions {
             source: source.into(),
             cache: Cache::Default,
             locks: Locks::Kernel,
+            lock_waiters: LOCK_WAITERS,
             flow: FlowWish::Passthrough,
             read_only: false,
             descriptors: None,

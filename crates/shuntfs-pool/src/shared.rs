@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) table: Table,
     pub(crate) descriptors: Descriptors,
     pub(crate) mounts: Mounts,
-    pub(crate) locks: Arc<LockTable>,
+    pub(crate) locks: LockTable,
     pub(crate) root: Arc<Node>,
     /// The branch's own device.
     device: u32,
@@ -58,7 +58,7 @@ impl Shared {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
             mounts: Mounts::new(mount),
-            locks: Arc::default(),
+            locks: LockTable::new(options.lock_waiters),
             root,
             device: device_number(stat.dev),
             read_only: options.read_only || below.is_read_only(),

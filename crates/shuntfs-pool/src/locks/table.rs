@@ -10,7 +10,7 @@ use super::ranges;
 use super::wait::Waiters;
 
 /// Who holds locks below, and who waits for one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LockTable {
     holders: Mutex<HashMap<(NodeId, LockOwner), Holder>>,
     pub(crate) waiters: Arc<Waiters>,
@@ -23,6 +23,11 @@ struct Holder {
 }
 
 impl LockTable {
+    /// A table without locks, where at most `waiters_max` may wait.
+    pub(crate) fn new(waiters_max: usize) -> Self {
+        Self { holders: Mutex::default(), waiters: Arc::new(Waiters::new(waiters_max)) }
+    }
+
     /// The lower file of an owner's locks, if the owner has had any.
     pub(crate) fn file(&self, node: NodeId, owner: LockOwner) -> Option<Arc<LowerFile>> {
         self.holders.lock().get(&(node, owner)).map(|holder| Arc::clone(&holder.file))
@@ -93,7 +98,7 @@ mod test {
     #[test]
     fn owners_have_files_of_their_own_and_lose_their_locks_with_them() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let table = LockTable::default();
+        let table = LockTable::new(1);
         let (first, second) = (LockOwner(1), LockOwner(2));
         let one = table.file_or(NodeId::ROOT, first, || open(file.path())).unwrap();
         assert!(Arc::ptr_eq(&one, &table.file_or(NodeId::ROOT, first, || unreachable!()).unwrap()));

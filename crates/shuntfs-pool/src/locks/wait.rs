@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,8 +25,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(32);
 pub(crate) type Try = Box<dyn FnMut() -> Result<()> + Send>;
 
 /// All who wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waiters {
+    waiters_max: usize,
+    /// Those who were let in and have not gone yet.
+    waiting: AtomicUsize,
     state: Mutex<State>,
     news: Condvar,
 }
@@ -63,8 +66,20 @@ struct Outcome {
 }
 
 impl Waiters {
+    pub(crate) fn new(waiters_max: usize) -> Self {
+        Self { waiters_max, waiting: AtomicUsize::new(0), state: Mutex::default(), news: Condvar::new() }
+    }
+
     /// Waits until `attempt` gives something other than EAGAIN.
-    pub(crate) fn wait(self: &Arc<Self>, attempt: Try) -> Waiting {
+    ///
+    /// # Errors
+    /// ENOLCK where too many wait already.
+    pub(crate) fn wait(self: &Arc<Self>, attempt: Try) -> Result<Waiting> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiters_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(limit = self.waiters_max, "too many wait for locks");
+            return Err(Errno::NOLCK);
+        }
         let ticket = Arc::new(Ticket::default());
         let mut state = self.state.lock();
         state.queue.push_back(Waiter { attempt, ticket: Arc::clone(&ticket) });
@@ -75,7 +90,7 @@ impl Waiters {
         if starts {
             self.start();
         }
-        Waiting { waiters: Arc::clone(self), ticket }
+        Ok(Waiting { waiters: Arc::clone(self), ticket })
     }
 
     fn start(self: &Arc<Self>) {
@@ -213,6 +228,7 @@ impl Drop for Waiting {
         if self.ticket.outcome.lock().result.is_none() {
             self.cancel();
         }
+        self.waiters.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -249,8 +265,9 @@ mod test {
 
     #[test]
     fn a_lock_that_becomes_free_goes_to_one_who_waits() {
-        let (waiters, free) = (Arc::new(Waiters::default()), Arc::new(AtomicBool::new(false)));
-        let waiting: Vec<_> = (0..30).map(|_| waiters.wait(flag(&free))).collect();
+        let (waiters, free) = (Arc::new(Waiters::new(30)), Arc::new(AtomicBool::new(false)));
+        let waiting: Vec<_> = (0..30).map(|_| waiters.wait(flag(&free)).unwrap()).collect();
+        assert_eq!(waiters.wait(flag(&free)).err(), Some(Errno::NOLCK), "the bound holds");
         for waiting in waiting {
             free.store(true, Ordering::SeqCst);
             waiters.kick();
@@ -260,10 +277,10 @@ mod test {
 
     #[test]
     fn whoever_is_interrupted_goes_and_the_thread_with_the_last() {
-        let (waiters, free) = (Arc::new(Waiters::default()), Arc::new(AtomicBool::new(false)));
-        let waiting = waiters.wait(flag(&free));
+        let (waiters, free) = (Arc::new(Waiters::new(1)), Arc::new(AtomicBool::new(false)));
+        let waiting = waiters.wait(flag(&free)).unwrap();
         assert_eq!(block_on(waiting.unless(std::future::ready(()))), Err(Errno::INTR));
-        drop(waiters.wait(flag(&free)));
+        drop(waiters.wait(flag(&free)).unwrap());
         let limit = Instant::now() + Duration::from_secs(5);
         while waiters.has_thread() {
             assert!(Instant::now() < limit, "nobody waits, but the thread stays");
@@ -273,8 +290,8 @@ mod test {
 
     #[test]
     fn other_errors_end_the_wait() {
-        let waiters = Arc::new(Waiters::default());
-        let waiting = waiters.wait(Box::new(|| Err(Errno::IO)));
+        let waiters = Arc::new(Waiters::new(1));
+        let waiting = waiters.wait(Box::new(|| Err(Errno::IO))).unwrap();
         assert_eq!(block_on(waiting.unless(std::future::pending())), Err(Errno::IO));
     }
 }
