@@ -10,7 +10,30 @@ macro_rules! families {
     };
 }
 
-families!(acl, append, copy, create, fallocate, locks, mmap, readdir, rename, seek, stat, xattr);
+families!(
+    acl,
+    append,
+    copy,
+    create,
+    direct,
+    fallocate,
+    ioctl,
+    locks,
+    misc,
+    mixed_opens,
+    mmap,
+    modes,
+    names,
+    readdir,
+    rename,
+    seek,
+    special,
+    stat,
+    suid,
+    times,
+    unlinked,
+    xattr,
+);
 
 /// Every case, in the order in which they run.
 #[must_use]
