@@ -89,8 +89,11 @@ impl Marks {
     pub(crate) const PINNED: Self = Self(1 << 1);
     /// A name of it was removed, so an open must hold the inode at once.
     pub(crate) const UNLINKED: Self = Self(1 << 2);
-    /// Made through this mount, and no file capability was set since.
+    /// It was seen to have no file capability, or was made through this mount.
     pub(crate) const NO_CAPABILITY: Self = Self(1 << 3);
+    /// Somebody set a file capability, so [`Marks::NO_CAPABILITY`] tells nothing any more. It stays set, because
+    /// an answer from before may be noted after.
+    pub(crate) const CAPABILITY_SET: Self = Self(1 << 7);
     /// Nobody may write it (`chattr +i`), as last seen.
     pub(crate) const IMMUTABLE: Self = Self(1 << 5);
     /// It may only grow (`chattr +a`), as last seen.

@@ -23,12 +23,16 @@ const LIST_MAX: usize = 65_536;
 /// GETXATTR into `value`; an empty one asks for the length.
 pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) -> Result<usize> {
     let node = shared.node(id)?;
-    // optimisation: the kernel asks for this before writes, and a file that was made through this mount has none.
-    if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) {
+    // optimisation: the kernel asks for this before writes, for each file again and again.
+    if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) && !node.has(Marks::CAPABILITY_SET) {
         return Err(Errno::NODATA);
     }
     let descriptor = shared.descriptor(&node)?;
-    get_xattr(&descriptor, name, value).map_err(errno)
+    let found = get_xattr(&descriptor, name, value).map_err(errno);
+    if found == Err(Errno::NODATA) && name == CAPABILITY && shared.is_ours_alone() {
+        node.mark(Marks::NO_CAPABILITY);
+    }
+    found
 }
 
 /// LISTXATTR into `list`; an empty one asks for the length. Names in `trusted.` are for the superuser.
@@ -74,7 +78,7 @@ pub(crate) fn set(shared: &Shared, id: NodeId, set: Set<'_>) -> Result<()> {
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     if set.name == CAPABILITY {
-        node.unmark(Marks::NO_CAPABILITY);
+        node.mark(Marks::CAPABILITY_SET);
     }
     // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
     let keep = set.name == ACCESS_ACL && !set.kill_sgid;

@@ -32,10 +32,11 @@ fn mount(change: impl FnOnce(&mut PoolOptions)) -> Option<Mounted> {
 
 fn mount_with(change: impl FnOnce(&mut PoolOptions), session: SessionOptions) -> Option<Mounted> {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let (lower, top) = (folders[0].path().to_owned(), folders[1].path().to_owned());
-    fs::set_permissions(&lower, fs::Permissions::from_mode(0o777)).unwrap();
-    let mut options = PoolOptions::new(&lower);
+    let top = folders[1].path().to_owned();
+    let mut options = PoolOptions::new(folders[0].path());
     change(&mut options);
+    let lower = options.source.clone();
+    fs::set_permissions(&lower, fs::Permissions::from_mode(0o777)).unwrap();
     let pool = Pool::open(&options).unwrap();
     let observer = pool.observer();
     let how = MountOptions { allow_other: true, nosuid: false, nodev: false, ..MountOptions::default() };
@@ -275,6 +276,60 @@ fn privileged_tour_with_one_cached_descriptor() {
     let Some(mounted) = mount(|options| options.descriptors = Some(1)) else { return };
     tour(&mounted);
     assert!(mounted.observer.facts().descriptors <= 1);
+}
+
+/// A file system of its own, mounted until dropped.
+struct Lower(tempfile::TempDir);
+
+impl Lower {
+    fn mount(kind: &str, options: impl Fn(&Path) -> String) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["l", "u", "w", "m"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let mut command = Command::new("mount");
+        command.args(["-t", kind, "none", "-o", &options(folder.path())]).arg(folder.path().join("m"));
+        if !command.status().unwrap().success() {
+            eprintln!("skipped: cannot mount {kind} here");
+            return None;
+        }
+        Some(Self(folder))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("m")
+    }
+}
+
+impl Drop for Lower {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn privileged_tour_on_tmpfs() {
+    let Some(lower) = Lower::mount("tmpfs", |_| "size=64m".into()) else { return };
+    let Some(mounted) = mount(|options| options.source = lower.path()) else { return };
+    tour(&mounted);
+    assert!(mounted.observer.facts().handles);
+    drop(mounted);
+}
+
+#[test]
+fn privileged_tour_on_a_file_system_without_handles() {
+    let Some(base) = Lower::mount("tmpfs", |_| "size=64m".into()) else { return };
+    for name in ["l", "u", "w"] {
+        fs::create_dir(base.path().join(name)).unwrap();
+    }
+    let at = base.path();
+    let layers = format!("lowerdir={0}/l,upperdir={0}/u,workdir={0}/w", at.display());
+    let Some(lower) = Lower::mount("overlay", |_| layers.clone()) else { return };
+    let Some(mounted) = mount(|options| options.source = lower.path()) else { return };
+    tour(&mounted);
+    assert!(!mounted.observer.facts().handles);
+    drop(mounted);
+    drop(lower);
 }
 
 #[test]
