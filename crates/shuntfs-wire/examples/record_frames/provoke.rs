@@ -1,10 +1,10 @@
 //! Makes the kernel ask for everything that it asks an ordinary mount for.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileTimes, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,18 +20,22 @@ pub(crate) fn everything(mounted: &Path) -> Result<()> {
     // Member of the root folder's group, so that creations carry it; and no identity of the caller's own.
     rustix::thread::set_thread_groups(&[Gid::from_raw(crate::memory::GROUP)])?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    // The kernel must know the root folder's group before it can compare.
+    std::fs::metadata(mounted)?;
     make(mounted).context("making")?;
-    contents(&mounted.join("file")).context("contents")?;
+    contents(mounted).context("contents")?;
     ranges(mounted).context("ranges")?;
     attributes(mounted).context("attributes")?;
     locks(&mounted.join("file")).context("locks")?;
     rename_and_remove(mounted).context("names")?;
     folders(mounted).context("folders")?;
-    // The server does something at these, and then says that they do not exist.
-    for name in ["retrieve", "forget-many"] {
-        if mounted.join(name).exists() {
-            anyhow::bail!("{name} exists");
-        }
+    ask_server(&mounted.join("forget-many"))
+}
+
+/// Looks up a name at which the server does something, and then says that it does not exist.
+fn ask_server(name: &Path) -> Result<()> {
+    if name.exists() {
+        anyhow::bail!("{} exists", name.display());
     }
     Ok(())
 }
@@ -64,7 +68,8 @@ fn make(mounted: &Path) -> Result<()> {
     Ok(())
 }
 
-fn contents(path: &Path) -> Result<()> {
+fn contents(mounted: &Path) -> Result<()> {
+    let path = &mounted.join("file");
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.write_all_at(b"Hello, kernel!\n", 0)?;
     file.write_all_at(&[0xa5; 100], 4000)?;
@@ -72,7 +77,10 @@ fn contents(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     let mut some = [0; 64];
     file.read_exact_at(&mut some, 0)?;
-    file.read_exact_at(&mut some, 4010)?;
+    // Before an open drops the cached data.
+    ask_server(&mounted.join("retrieve"))?;
+    let direct = i32::try_from(OFlags::DIRECT.bits())?;
+    OpenOptions::new().read(true).custom_flags(direct).open(path)?.read_exact_at(&mut some, 4010)?;
     file.sync_all()?;
     file.sync_data()?;
     let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -100,6 +108,8 @@ fn attributes(mounted: &Path) -> Result<()> {
     let file = mounted.join("file");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600))?;
     rustix::fs::ftruncate(OpenOptions::new().write(true).open(&file)?, 20)?;
+    let times = FileTimes::new().set_modified(UNIX_EPOCH + Duration::new(1_000_000_000, 5));
+    OpenOptions::new().write(true).open(&file)?.set_times(times)?;
     rustix::fs::statfs(mounted)?;
     rustix::fs::statfs(&file)?;
     for name in ["", "file"] {

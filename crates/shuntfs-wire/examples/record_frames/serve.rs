@@ -11,30 +11,33 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::memory::{Answer, Memory};
 
-/// How many requests of each kind are kept.
-const KEPT: u32 = 3;
+/// How many requests of each kind are kept, all different.
+const KEPT: usize = 3;
 /// Room for the longest WRITE that is agreed to, and its header.
 pub(crate) const MAX_WRITE: u32 = 65_536;
 
 /// Writes requests to files.
 pub(crate) struct Keeper {
     folder: PathBuf,
-    counts: BTreeMap<u32, u32>,
+    kept: BTreeMap<u32, Vec<Vec<u8>>>,
 }
 
 impl Keeper {
     pub(crate) const fn new(folder: PathBuf) -> Self {
-        Self { folder, counts: BTreeMap::new() }
+        Self { folder, kept: BTreeMap::new() }
     }
 
     fn keep(&mut self, opcode: u32, frame: &[u8]) -> Result<()> {
-        let count = self.counts.entry(opcode).or_default();
-        *count += 1;
-        if *count > KEPT {
+        let kept = self.kept.entry(opcode).or_default();
+        let body = frame.get(InHeader::LEN..).unwrap_or_default().to_vec();
+        // The same again shows nothing new, unless there is nothing but a header.
+        if kept.len() == KEPT || (!body.is_empty() && kept.contains(&body)) {
             return Ok(());
         }
+        kept.push(body);
+        let count = kept.len();
         let name = Opcode::new(opcode).map_or_else(|| opcode.to_string(), |opcode| opcode.to_string());
-        let name = if *count == 1 { format!("{name}.bin") } else { format!("{name}-{count}.bin") };
+        let name = if count == 1 { format!("{name}.bin") } else { format!("{name}-{count}.bin") };
         let file = self.folder.join(name);
         std::fs::write(&file, frame).with_context(|| file.display().to_string())
     }
@@ -48,7 +51,7 @@ pub(crate) fn all(mut device: &File, mut keeper: Keeper) -> Result<usize> {
         let len = match device.read(&mut buffer) {
             Ok(len) => len,
             // The mount is gone.
-            Err(error) if error.raw_os_error() == Some(19) => return Ok(keeper.counts.len()),
+            Err(error) if error.raw_os_error() == Some(19) => return Ok(keeper.kept.len()),
             // The request was interrupted before it was read.
             Err(error) if error.raw_os_error() == Some(2) => continue,
             Err(error) => return Err(error).context("reading the device"),
