@@ -68,7 +68,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The message must stay one line, whatever file names it quotes.
-        let one_line = |text: &str| text.replace('\n', " ");
+        let one_line = |text: &str| without_numbers(&text.replace('\n', " "));
         match &self.hint {
             None => write!(out, "{}", one_line(&self.message)),
             Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint)),
@@ -77,6 +77,17 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// std writes the number behind the words of a system error, which helps no user.
+fn without_numbers(text: &str) -> String {
+    let mut words = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(" (os error ") {
+        words.push_str(before);
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    words + rest
+}
 
 #[cfg(test)]
 mod test {
@@ -87,6 +98,8 @@ mod test {
         let failed = Failure::new("no folder a\nb").hint("make it");
         assert_eq!(failed.to_string(), "no folder a b (make it)");
         assert_eq!((failed.exit_code(), failed.helper_exit_code()), (1, 32));
+        let os = Failure::new(format!("it: {}, so no", std::io::Error::from_raw_os_error(2)));
+        assert_eq!(os.to_string(), "it: No such file or directory, so no");
         let usage = Failure::usage("what?");
         assert_eq!((usage.exit_code(), usage.helper_exit_code()), (2, 1));
     }

@@ -16,6 +16,7 @@ mod failure;
 mod list;
 mod log;
 mod man;
+mod meaning;
 mod mount;
 mod mounts;
 mod notify;

@@ -82,12 +82,14 @@ fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
         Client::of_connection(connection, owners).and_then(|mut client| Ok((client.pid(), client.status()?)));
     match answer {
         Ok((pid, status)) => {
-            let source = if status.source.is_empty() { row.source } else { status.source };
-            Row { state: "mounted", pid: Some(pid), transport: status.transport.kind, source, ..row }
+            let transport = status.session.transport.kind;
+            Row { state: "mounted", pid: Some(pid), transport, source: status.folder, ..row }
         }
         Err(AskError::Silent { pid }) => Row { state: "silent", pid: Some(pid), ..row },
         Err(AskError::NoServer) => Row { state: "no server", ..row },
-        Err(_) => Row { state: "someone else's", ..row },
+        // A server of another version may answer in words of its own.
+        Err(AskError::Refused(_)) => Row { state: "mounted", ..row },
+        Err(_) => Row { state: "not yours", ..row },
     }
 }
 

@@ -9,8 +9,14 @@ use crate::cli;
 use crate::failure::Failure;
 
 /// Prints the completions for a shell.
-pub(crate) fn completions(shell: Shell, out: &mut dyn Write) {
-    clap_complete::generate(shell, &mut cli::definition(), "shunt", &mut &mut *out);
+///
+/// # Errors
+/// Those of printing.
+pub(crate) fn completions(shell: Shell, out: &mut dyn Write) -> Result<(), Failure> {
+    // Into memory first, because a failed write in there is a panic.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut cli::definition(), "shunt", &mut text);
+    out.write_all(&text).map_err(|error| crate::run::output_failure(&error))
 }
 
 /// Prints the man page of `shunt`, or writes it and one a command to a folder.

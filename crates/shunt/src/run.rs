@@ -56,10 +56,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Status(args) => status::run(&args, out),
         Command::Why(args) => why::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
-        Command::Completions(args) => {
-            man::completions(args.shell, out);
-            Ok(())
-        }
+        Command::Completions(args) => man::completions(args.shell, out),
         Command::Man(args) => man::pages(args.out.as_deref(), out),
     }
 }

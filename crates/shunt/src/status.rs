@@ -6,6 +6,7 @@ use crate::cli::StatusArgs;
 use crate::control::{AskError, Client, Status};
 use crate::failure::Failure;
 use crate::list::{print_json, print_table};
+use crate::meaning;
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 use crate::umount;
@@ -21,8 +22,9 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
     if args.json {
         return print_json(&status, out);
     }
-    print_head(&status, out).map_err(|error| output_failure(&error))?;
-    print_flows(&status, out)?;
+    print_head(&status, out)
+        .and_then(|()| print_flows(&status, out))
+        .map_err(|error| output_failure(&error))?;
     print_operations(&status, out)
 }
 
@@ -49,57 +51,61 @@ pub(crate) fn unanswered(mount: &shuntfs_sys::mount::MountInfo, error: &AskError
 }
 
 fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{} shows {}", shown(&status.mountpoint), shown(&status.source))?;
-    let transport = &status.transport;
+    writeln!(out, "{} shows {}", shown(&status.mountpoint), shown(&status.folder))?;
+    let connection = status.session.connection.map(|connection| connection.to_string()).unwrap_or_default();
+    let (pid, version, protocol) = (status.pid, &status.version, &status.protocol);
+    let since = duration(status.uptime_s);
     writeln!(
         out,
-        "  server     process {}, shunt {}, since {}, connection {}, protocol {}",
-        status.pid,
-        status.version,
-        duration(status.uptime_s),
-        status.connection,
-        status.protocol
+        "  server     process {pid}, shunt {version}, up {since}, connection {connection}, protocol {protocol}"
     )?;
-    let (queues, mib) = (transport.queues, transport.payload_max >> 20);
+    let transport = &status.session.transport;
+    let (kind, queues, depth, mib) =
+        (&transport.kind, transport.queues, transport.depth, transport.payload_max >> 20);
     let plural = if queues == 1 { "queue" } else { "queues" };
-    writeln!(out, "  transport  {}, {queues} {plural}, payload memory at most {mib} MiB", transport.kind)?;
-    if !transport.why.is_empty() {
-        writeln!(out, "             {}", transport.why)?;
-    }
-    Ok(())
+    writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
+    writeln!(out, "             because {}", transport.why)
 }
 
-fn print_flows(status: &Status, out: &mut dyn Write) -> Result<(), Failure> {
-    let flows: Vec<String> = status
+fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let session = &status.session;
+    let flows: Vec<String> = session
         .flows
         .iter()
-        .filter(|flow| flow.opens > 0)
-        .map(|flow| format!("{} {}", flow.flow, flow.opens))
+        .filter(|(_, opens)| **opens > 0)
+        .map(|(flow, opens)| format!("{flow} {opens}"))
         .collect();
     let text = if flows.is_empty() { "none yet".into() } else { flows.join(", ") };
-    writeln!(out, "  opens      {text}").map_err(|error| output_failure(&error))?;
-    for downgrade in status.downgrades.iter().filter(|downgrade| downgrade.opens > 0) {
-        let (reason, opens, meaning) = (&downgrade.reason, downgrade.opens, &downgrade.meaning);
-        writeln!(out, "  downgraded {opens} ({reason}): {meaning}")
-            .map_err(|error| output_failure(&error))?;
+    writeln!(out, "  opens      {text}")?;
+    for (reason, opens) in session.downgrades.iter().filter(|(_, opens)| **opens > 0) {
+        writeln!(out, "  downgraded {opens}: {}", meaning::of_reason_name(reason))?;
+    }
+    let (read, written) = (session.read_bytes, session.written_bytes);
+    writeln!(out, "  bytes      {read} read and {written} written through the server")?;
+    let (open, kept) = (session.nodes_open, session.backing_ids_kept);
+    writeln!(out, "  nodes      {open} open, {kept} backing files kept for the next open")?;
+    if session.malformed > 0 || session.panics > 0 {
+        writeln!(
+            out,
+            "  defects    {} malformed requests, {} panics: please report",
+            session.malformed, session.panics
+        )?;
     }
     Ok(())
 }
 
 fn print_operations(status: &Status, out: &mut dyn Write) -> Result<(), Failure> {
     let mut lines = vec![["  OPERATION", "REQUESTS", "ERRORS"].map(str::to_owned)];
-    let busy = status.operations.iter().filter(|operation| operation.requests > 0);
+    let ops = status.session.ops.iter();
     lines.extend(
-        busy.map(|op| [format!("  {}", op.operation), op.requests.to_string(), op.errors.to_string()]),
+        ops.map(|(op, counts)| [format!("  {op}"), counts.requests.to_string(), counts.errors.to_string()]),
     );
     print_table(&lines, out)?;
     let mut lines = vec![["  QUEUE", "REQUESTS"].map(str::to_owned)];
-    lines
-        .extend(status.queues.iter().map(|queue| [format!("  {}", queue.queue), queue.requests.to_string()]));
-    print_table(&lines, out)?;
-    let mut lines = vec![["  COUNTER", "COUNT"].map(str::to_owned)];
-    lines.extend(status.counters.iter().map(|(name, count)| [format!("  {name}"), count.to_string()]));
-    if lines.len() > 1 { print_table(&lines, out) } else { Ok(()) }
+    lines.extend(
+        status.session.queues.iter().map(|(queue, requests)| [format!("  {queue}"), requests.to_string()]),
+    );
+    print_table(&lines, out)
 }
 
 fn duration(seconds: u64) -> String {

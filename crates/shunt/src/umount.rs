@@ -1,10 +1,11 @@
 //! `shunt umount`.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shuntfs_sys::mount::MountInfo;
+use shuntfs_sys::spawn::{self, Push};
 use shuntfs_sys::{Cap, MountError, OsError, caps, mount as sys};
 use thiserror::Error;
 
@@ -24,18 +25,70 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &UmountArgs) -> Result<(), Failure> {
     let list = Mounts::read()?;
     let mount = find(&list, &args.mountpoint)?;
-    let socket = mounts::connection(mount).map(|connection| {
-        control::folder_of(mounts::owner(mount).unwrap_or_default()).join(connection.to_string())
-    });
-    // Asked before, because a server that nobody can name afterwards cannot be waited for.
-    let server = socket.filter(|_| !args.lazy).filter(|socket| Client::connect(socket).is_ok());
+    let server = Server::of(mount);
+    if let Some(server) = &server {
+        server.wake_for(mount, args)?;
+    }
     if !(args.force && abort(mount)?) {
         take_away(&list, mount, args)?;
     }
-    if let Some(socket) = server {
-        wait_for_end(&socket);
+    if let Some(server) = server.filter(|_| !args.lazy) {
+        server.wait_for_end(args.force);
     }
     Ok(())
+}
+
+/// The process that serves a mount.
+#[derive(Debug)]
+struct Server {
+    socket: PathBuf,
+    pid: u32,
+}
+
+impl Server {
+    /// Asked for before the mount goes: a server that nobody can name afterwards cannot be waited for.
+    fn of(mount: &MountInfo) -> Option<Self> {
+        let folder = control::folder_of(mounts::owner(mount).unwrap_or_default());
+        let socket = folder.join(mounts::connection(mount)?.to_string());
+        let pid = Client::connect(&socket).ok()?.pid();
+        Some(Self { socket, pid })
+    }
+
+    /// On io_uring, the kernel ends neither a mount nor a waiting caller before the server's threads have taken
+    /// note (`fs/fuse/dev_uring.c`), which those of a stopped process never do.
+    fn wake_for(&self, mount: &MountInfo, args: &UmountArgs) -> Result<(), Failure> {
+        if !self.is_stopped() {
+            return Ok(());
+        }
+        if args.force {
+            let _not_ours = spawn::push(self.pid, Push::GoOn);
+            return Ok(());
+        }
+        let (place, pid) = (shown(&mount.mount_point), self.pid);
+        Err(Failure::new(format!("the server of {place}, process {pid}, is stopped"))
+            .hint(format!("let it go on: kill -CONT {pid}, or shunt umount --force {place}")))
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name in parentheses may hold anything.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    }
+
+    /// Waits until the server has removed its socket, the last thing that it does. A forced end leaves nothing
+    /// to serve, so that a server which does not come to its end by itself is ended.
+    fn wait_for_end(&self, force: bool) {
+        let end = Instant::now() + PATIENCE;
+        while self.socket.exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if force
+            && self.socket.exists()
+            && Client::connect(&self.socket).is_ok_and(|client| client.pid() == self.pid)
+        {
+            let _not_ours = spawn::push(self.pid, Push::Die);
+        }
+    }
 }
 
 /// The mount of shunt at a path.
@@ -120,12 +173,4 @@ fn abort(mount: &MountInfo) -> Result<bool, Failure> {
         let _no_fusectl = sys::abort_connection(connection);
     }
     Ok(false)
-}
-
-/// Waits until the server has removed its socket, the last thing that it does.
-fn wait_for_end(socket: &Path) {
-    let end = Instant::now() + PATIENCE;
-    while socket.exists() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

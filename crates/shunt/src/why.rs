@@ -95,7 +95,7 @@ fn node_of(handle: &FileHandle) -> Option<u64> {
 
 fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     let verb = match why.known {
-        Known::Open => "flows by",
+        Known::Settled => "flows by",
         Known::Expected => "is not open; an open would flow by",
     };
     writeln!(out, "{} {verb} {}", shown(path), why.flow)?;

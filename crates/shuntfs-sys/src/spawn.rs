@@ -51,13 +51,30 @@ pub fn peer_of(socket: &UnixStream) -> Result<Peer> {
     Ok(Peer { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
 }
 
-/// Asks a process to end (SIGTERM).
+/// What a process can be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Push {
+    /// To end, cleanly (SIGTERM).
+    End,
+    /// To go on, where it was stopped (SIGCONT).
+    GoOn,
+    /// To be no more (SIGKILL).
+    Die,
+}
+
+/// Sends a signal to another process.
 ///
 /// # Errors
 /// `ESRCH` where it is gone, `EPERM` where it is someone else's, `EINVAL` for what is no process number.
-pub fn terminate(pid: i32) -> Result<()> {
-    let pid = rustix::process::Pid::from_raw(pid).filter(|_| pid > 0).ok_or(rustix::io::Errno::INVAL)?;
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+pub fn push(pid: u32, push: Push) -> Result<()> {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw);
+    let signal = match push {
+        Push::End => rustix::process::Signal::TERM,
+        Push::GoOn => rustix::process::Signal::CONT,
+        Push::Die => rustix::process::Signal::KILL,
+    };
+    rustix::process::kill_process(pid.ok_or(rustix::io::Errno::INVAL)?, signal)
 }
 
 /// The effective uid of this process.
@@ -90,6 +107,15 @@ mod test {
         assert_eq!(byte, *b"x");
         assert_eq!(inherited_fd(-1).err(), Some(rustix::io::Errno::BADF));
         assert_eq!(inherited_fd(999_999).err(), Some(rustix::io::Errno::BADF));
+    }
+
+    #[test]
+    fn a_process_is_stopped_from_waiting() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
+        push(child.id(), Push::GoOn).expect("is there");
+        push(child.id(), Push::End).expect("is there");
+        assert!(!child.wait().expect("is a child").success());
+        assert_eq!(push(0, Push::Die), Err(rustix::io::Errno::INVAL), "zero is the whole process group");
     }
 
     #[test]

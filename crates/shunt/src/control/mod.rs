@@ -12,7 +12,5 @@ mod server;
 
 pub use client::{AskError, Client};
 pub use place::{folder_of, sockets, sweep};
-pub use protocol::{
-    Downgrade, FlowCount, Known, OperationCount, QueueCount, Reply, Request, Status, TransportStatus, Why,
-};
+pub use protocol::{Known, Reply, Request, Status, Why};
 pub use server::{Answers, Server};

@@ -33,91 +33,24 @@ pub enum Reply {
 }
 
 /// The state of a mount.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The server's version.
     pub version: String,
     /// The server's process.
     pub pid: u32,
-    /// The connection's number.
-    pub connection: u64,
-    /// The folder that is shown.
-    pub source: String,
-    /// Where it is shown.
+    /// Where it is mounted; empty once it was detached.
     pub mountpoint: String,
+    /// The folder that is shown.
+    pub folder: String,
     /// Seconds since the mount.
     pub uptime_s: u64,
     /// The protocol that was agreed on, as `7.45`.
     pub protocol: String,
-    /// How requests arrive.
-    pub transport: TransportStatus,
-    /// Opens by settled flow.
-    pub flows: Vec<FlowCount>,
-    /// Opens that did not get the flow they wished for, by reason.
-    pub downgrades: Vec<Downgrade>,
-    /// Requests by operation.
-    pub operations: Vec<OperationCount>,
-    /// Requests by queue.
-    pub queues: Vec<QueueCount>,
-    /// Other counters by name.
-    pub counters: std::collections::BTreeMap<String, u64>,
-}
-
-/// How requests arrive.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TransportStatus {
-    /// The one in use.
-    pub kind: String,
-    /// The one that was asked for.
-    pub asked: String,
-    /// Why it is the one in use.
-    pub why: String,
-    /// Number of queues.
-    pub queues: usize,
-    /// What payload memory can become, in bytes.
-    pub payload_max: u64,
-}
-
-/// Opens by flow.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct FlowCount {
-    /// The flow.
-    pub flow: String,
-    /// Opens so far.
-    pub opens: u64,
-}
-
-/// Opens that did not get the flow they wished for.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Downgrade {
-    /// The reason's name.
-    pub reason: String,
-    /// What it means, and what to do about it.
-    pub meaning: String,
-    /// Opens so far.
-    pub opens: u64,
-}
-
-/// Requests by operation.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct OperationCount {
-    /// The operation, as the kernel calls it.
-    pub operation: String,
-    /// Requests so far.
-    pub requests: u64,
-    /// Of these, answered with an error.
-    pub errors: u64,
-}
-
-/// Requests by queue.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct QueueCount {
-    /// The queue's number.
-    pub queue: usize,
-    /// Requests so far.
-    pub requests: u64,
+    /// What the session has done: transport, flows, downgrades, requests.
+    pub session: shuntfs::Status,
+    /// What the pool holds.
+    pub pool: serde_json::Value,
 }
 
 /// What a server knows of a node's flow.
@@ -125,7 +58,7 @@ pub struct QueueCount {
 pub struct Why {
     /// The node's number.
     pub node: u64,
-    /// Whether it is open, and so settled, or what an open would give.
+    /// Whether it is settled, or what an open would give.
     pub known: Known,
     /// The flow.
     pub flow: String,
@@ -142,8 +75,8 @@ pub struct Why {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Known {
-    /// The node is open with this flow.
-    Open,
+    /// The node flows so: it is open, or its backing file is kept for the next open.
+    Settled,
     /// The node is not open; this is what an open would give now.
     Expected,
 }
@@ -164,11 +97,30 @@ mod test {
     }
 
     #[test]
-    fn a_status_of_another_version_still_reads() {
-        let reply: Reply =
-            serde_json::from_str(r#"{"status":{"pid":5,"transport":{"kind":"uring"},"new":1}}"#)
-                .expect("parses");
-        let Reply::Status(status) = reply else { panic!("not a status") };
-        assert_eq!((status.pid, status.transport.kind.as_str()), (5, "uring"));
+    fn a_status_survives_its_way() {
+        let reply = Reply::Status(Box::new(sample()));
+        let line = serde_json::to_string(&reply).expect("is plain data");
+        assert_eq!(serde_json::from_str::<Reply>(&line).expect("parses"), reply);
     }
+
+    #[test]
+    fn a_newer_server_may_say_more() {
+        let mut value = serde_json::to_value(sample()).expect("is plain data");
+        value["new"] = 1.into();
+        assert_eq!(serde_json::from_value::<Status>(value).expect("parses"), sample());
+    }
+}
+
+/// A status as a server would give it.
+#[cfg(test)]
+pub(super) fn sample() -> Status {
+    let text = r#"{"version":"0.1.0","pid":5,"mountpoint":"/mnt","folder":"/a","uptime_s":1,"protocol":"7.45","session":{
+        "path":"/mnt","source":"/a","connection":42,
+        "transport":{"kind":"cloned","why":"no io_uring","queues":2,"depth":8,"payload_max":1048576},
+        "negotiated":{"minor":45,"flags":0,"max_write":1048576,"max_pages":256,"max_readahead":131072,
+            "max_background":64,"congestion_threshold":48,"time_gran":1,"max_stack_depth":1,"ops":0,
+            "passthrough_off":null},
+        "flows":{"passthrough":3},"downgrades":{},"ops":{"LOOKUP":{"requests":7,"errors":1}},"queues":{"0":7},
+        "read_bytes":0,"written_bytes":0,"nodes_open":1,"backing_ids_kept":0,"malformed":0,"panics":0},"pool":null}"#;
+    serde_json::from_str(text).expect("is a status")
 }

@@ -115,7 +115,7 @@ mod test {
 
     impl Answers for Fixed {
         fn status(&self) -> Status {
-            Status { pid: 1, source: "/a".into(), ..Status::default() }
+            crate::control::protocol::sample()
         }
         fn why(&self, node: u64) -> Why {
             Why {
@@ -139,7 +139,7 @@ mod test {
 
         let mut client = Client::connect(server.path()).expect("connects");
         assert_eq!(client.pid(), std::process::id());
-        assert_eq!(client.status().expect("answers").source, "/a");
+        assert_eq!(client.status().expect("answers").folder, "/a");
         assert_eq!(client.why(u64::MAX).expect("answers").node, u64::MAX);
 
         let path = server.path().to_owned();

@@ -92,7 +92,7 @@ fn configured() -> Option<bool> {
 }
 
 /// Whether uids of this process are those of the machine.
-pub(super) fn in_first_user_namespace() -> bool {
+pub(crate) fn in_first_user_namespace() -> bool {
     let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return true };
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }

@@ -9,6 +9,7 @@ mod uring;
 use std::io::Write;
 
 pub use finding::{Finding, Verdict};
+pub(crate) use kernel::in_first_user_namespace;
 
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;

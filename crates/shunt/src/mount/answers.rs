@@ -1,38 +1,54 @@
 //! What the server says of itself at its control socket.
 
-use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::serve::mount_point_of;
 use super::session::Mounted;
 use crate::control::{Answers, Known, Status, Why};
+use crate::meaning;
 
 /// Answers for one mount.
 #[derive(Debug)]
 pub(super) struct SessionAnswers {
     mounted: Arc<Mounted>,
-    source: String,
-    connection: u64,
+    since: Instant,
 }
 
 impl SessionAnswers {
-    pub(super) fn new(mounted: Arc<Mounted>, source: &Path, connection: u64) -> Self {
-        Self { mounted, source: source.to_string_lossy().into_owned(), connection }
+    pub(super) fn new(mounted: Arc<Mounted>) -> Self {
+        Self { mounted, since: Instant::now() }
     }
 }
 
 impl Answers for SessionAnswers {
     fn status(&self) -> Status {
-        let _ = &self.mounted;
-        Status { source: self.source.clone(), connection: self.connection, ..Status::default() }
+        let session = self.mounted.session().status();
+        let mount_point = mount_point_of(&self.mounted).unwrap_or_default();
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            mountpoint: mount_point.to_string_lossy().into_owned(),
+            folder: self.mounted.folder().to_string_lossy().into_owned(),
+            uptime_s: self.since.elapsed().as_secs(),
+            protocol: format!("7.{}", session.negotiated.minor),
+            session,
+            pool: serde_json::to_value(self.mounted.facts()).unwrap_or_default(),
+        }
     }
+
     fn why(&self, node: u64) -> Why {
+        let (known, (flow, reason)) = match self.mounted.settled(node) {
+            Some(settled) => (Known::Settled, settled),
+            None => (Known::Expected, self.mounted.expected()),
+        };
         Why {
             node,
-            known: Known::Expected,
-            flow: String::new(),
-            meaning: String::new(),
-            reason: String::new(),
-            reason_meaning: String::new(),
+            known,
+            flow: flow.name().into(),
+            meaning: meaning::of_flow(flow).into(),
+            reason: reason.name().into(),
+            reason_meaning: meaning::of_reason(reason),
         }
     }
 }

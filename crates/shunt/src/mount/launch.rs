@@ -1,12 +1,13 @@
 //! Starts a server in the background and waits until its mount answers.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use shuntfs_sys::spawn::{self, Push};
 use shuntfs_sys::{open, stat};
 
 use super::announce::{Outcome, listen};
@@ -28,7 +29,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// The server's own failure; and where it ends, or the mount does not answer, without a word.
 pub(super) fn launch(args: &MountArgs) -> Result<(), Failure> {
-    let mut child = spawn(args).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+    let mut child = start(args).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
     let Some(news) = child.stdout.take() else { return Err(Failure::new("cannot listen to the server")) };
     let hear = move || {
         let mut notes = Vec::new();
@@ -76,7 +77,7 @@ fn answered(args: &MountArgs, child: &mut Child) -> Result<(), Failure> {
     Err(Failure::new(format!("the mount at {} {text}", shown(&args.mountpoint))))
 }
 
-fn spawn(args: &MountArgs) -> io::Result<Child> {
+fn start(args: &MountArgs) -> io::Result<Child> {
     Command::new(program()?)
         .arg0("shunt")
         .args(words(args)?)
@@ -101,25 +102,14 @@ fn words(args: &MountArgs) -> io::Result<Vec<OsString>> {
     }
     words.extend(args.wishes.words()?);
     words.push("--".into());
-    words.push(absolute(&args.source)?);
-    words.push(absolute(&args.mountpoint)?);
+    words.push(std::path::absolute(&args.source)?.into());
+    words.push(std::path::absolute(&args.mountpoint)?.into());
     Ok(words)
-}
-
-/// An absolute path; the empty one stays as it is, for the check to refuse.
-pub(crate) fn absolute(path: &Path) -> io::Result<OsString> {
-    if path.as_os_str() == OsStr::new("") {
-        Ok(OsString::new())
-    } else {
-        std::path::absolute(path).map(Into::into)
-    }
 }
 
 /// Asks the server to end, which unmounts, and makes it end where it does not.
 fn stop(child: &mut Child) {
-    if let Ok(pid) = i32::try_from(child.id()) {
-        let _ended_already = shuntfs_sys::spawn::terminate(pid);
-    }
+    let _ended_already = spawn::push(child.id(), Push::End);
     if wait(child).is_none() {
         let _ended_already = child.kill();
     }

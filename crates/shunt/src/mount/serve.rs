@@ -43,9 +43,9 @@ pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
     tracing::debug!("at most {} open files", limits::raise_nofile());
 
     let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
-    target.notes.iter().chain(mounted.notes()).for_each(|note| announce.note(note));
-    let _control = control_of(&mounted, &target, announce);
-    let story = format!("{} at {}: {}", shown(&target.source), place_of(&target.at), mounted.transport());
+    target.notes.iter().chain(&mounted.notes()).for_each(|note| announce.note(note));
+    let _control = control_of(&mounted, announce);
+    let story = story(&mounted, &target);
     tracing::info!("mounted {story}");
     notify::ready(&story);
     let ended = watch(&mounted)?;
@@ -54,26 +54,36 @@ pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
         tracing::warn!("nobody waits for the mount any more");
         take_away(&mounted);
     }
-    let outcome = attend(&mounted, &signals, &ended);
-    leave_nothing(&mounted);
+    let told = attend(&mounted, &signals, &ended)?;
+    let dead = leave_nothing(&mounted);
     tracing::info!("ended");
-    outcome
+    if dead && !told {
+        return Err(Failure::new(format!(
+            "the connection of the mount of {} was aborted",
+            shown(&target.source)
+        )));
+    }
+    Ok(())
+}
+
+/// The mount in one line.
+fn story(mounted: &Mounted, target: &check::Target) -> String {
+    let place = match &target.at {
+        At::Folder(path) => shown(path),
+        At::Device(number) => format!("the device /dev/fd/{number}"),
+    };
+    let transport = mounted.session().status().transport;
+    let (kind, queues, why) = (transport.kind, transport.queues, transport.why);
+    format!("{} at {place}: transport {kind} with {queues} queues, because {why}", shown(&target.source))
 }
 
 fn cannot(what: &str, error: impl Into<io::Error>) -> Failure {
     Failure::new(format!("cannot {what}: {}", error.into()))
 }
 
-fn place_of(at: &At) -> String {
-    match at {
-        At::Folder(path) => shown(path),
-        At::Device(number) => format!("the device /dev/fd/{number}"),
-    }
-}
-
-fn control_of(mounted: &Arc<Mounted>, target: &check::Target, announce: Announce) -> Option<Server> {
+fn control_of(mounted: &Arc<Mounted>, announce: Announce) -> Option<Server> {
     let connection = mounted.connection()?;
-    let answers = SessionAnswers::new(Arc::clone(mounted), &target.source, connection);
+    let answers = SessionAnswers::new(Arc::clone(mounted));
     match Server::start(connection, Arc::new(answers)) {
         Ok(server) => Some(server),
         Err(error) => {
@@ -88,7 +98,7 @@ fn watch(mounted: &Arc<Mounted>) -> Result<Arc<EventFd>, Failure> {
     let ended = Arc::new(EventFd::new().map_err(|error| cannot("watch the mount", error))?);
     let (mounted, bell) = (Arc::clone(mounted), Arc::clone(&ended));
     let wait = move || {
-        mounted.wait();
+        mounted.session().wait();
         bell.signal();
     };
     std::thread::Builder::new()
@@ -98,8 +108,8 @@ fn watch(mounted: &Arc<Mounted>) -> Result<Arc<EventFd>, Failure> {
     Ok(ended)
 }
 
-/// Obeys signals until the connection ends.
-fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<(), Failure> {
+/// Obeys signals until the connection ends; `true` where one told the server to end.
+fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<bool, Failure> {
     let mut told = false;
     loop {
         match wait_readable(&[signals.as_fd(), ended.as_fd()], None) {
@@ -111,24 +121,28 @@ fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<(), 
                 Signal::Hup => tracing::info!("SIGHUP: there is nothing to read again"),
                 _ if told => {
                     tracing::warn!("told to end once more: callers get errors from now on");
-                    mounted.stop();
+                    // Closing the device at the end of the process aborts the connection.
+                    return Ok(true);
                 }
                 _ => {
                     told = true;
-                    take_away(mounted);
+                    if !take_away(mounted) {
+                        return Ok(true);
+                    }
                 }
             }
         }
         if wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
-            return mounted.outcome();
+            return Ok(told);
         }
     }
 }
 
 /// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.
-fn take_away(mounted: &Mounted) {
+/// `false` where the mount cannot be taken away.
+fn take_away(mounted: &Mounted) -> bool {
     notify::stopping("unmounting");
-    let Some(mount_point) = mount_point_of(mounted) else { return mounted.stop() };
+    let Some(mount_point) = mount_point_of(mounted) else { return true };
     let outcome = match detach(&mount_point, false) {
         Err(DetachError::Busy) => {
             let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(&mount_point)?)));
@@ -139,30 +153,33 @@ fn take_away(mounted: &Mounted) {
         }
         other => other,
     };
-    if let Err(error) = outcome {
+    if let Err(error) = &outcome {
         tracing::error!("cannot unmount {}: {error}; callers get errors from now on", shown(&mount_point));
-        mounted.stop();
     }
+    outcome.is_ok()
 }
 
-/// Takes a dead mount away: after an abort, the kernel leaves it in the tree. Its number may belong to a new mount
-/// by now, even at the same place; that one is alive.
-fn leave_nothing(mounted: &Mounted) {
+/// Takes a dead mount away, and says whether there was one: after an abort, the kernel leaves it in the tree.
+/// Its number may belong to a new mount by now, even at the same place; that one is alive.
+fn leave_nothing(mounted: &Mounted) -> bool {
+    let mut dead = false;
     while let Some(mount_point) = mount_point_of(mounted) {
         let asked = mount_point.clone();
         let answer = within(ANSWER_LIMIT, move || filesystem_of(open_folder(&asked)?).map(drop));
         if answer != Some(Err(OsError::NOTCONN)) {
-            return;
+            break;
         }
+        dead = true;
         if let Err(error) = detach(&mount_point, true) {
             tracing::warn!("cannot unmount {}: {error}", shown(&mount_point));
-            return;
+            break;
         }
     }
+    dead
 }
 
 /// Where the connection is mounted, as far as this process sees; a place that was mounted over is none.
-fn mount_point_of(mounted: &Mounted) -> Option<PathBuf> {
+pub(super) fn mount_point_of(mounted: &Mounted) -> Option<PathBuf> {
     let connection = mounted.connection()?;
     let list = Mounts::read().ok()?;
     let own = list.iter().find(|mount| mounts::connection(mount) == Some(connection))?;

@@ -1,29 +1,187 @@
-//! The mount itself: the pool and its session.
+//! The mount itself: a pool and its session, made from settings.
 
-use super::check::Target;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shuntfs::{
+    Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport, TransportKind,
+};
+use shuntfs_pool::{Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
+use shuntfs_sys::{Cap, caps};
+
+use super::check::{At, Target};
+use crate::doctor::{self, access};
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice};
 
 /// A mount that answers.
 #[derive(Debug)]
-pub(super) struct Mounted {}
+pub(super) struct Mounted {
+    session: Session,
+    pool: Observer,
+    folder: PathBuf,
+    flow: FlowChoice,
+    passthrough_off: Option<Reason>,
+}
 
 impl Mounted {
-    pub(super) fn start(_target: &Target, _settings: &Settings) -> Result<Self, Failure> {
-        Err(Failure::new("not yet"))
+    /// Mounts.
+    ///
+    /// # Errors
+    /// Where the folder cannot be shown, or the mount cannot be.
+    pub(super) fn start(target: &Target, settings: &Settings) -> Result<Self, Failure> {
+        let pool = Pool::open(&pool_options(&target.source, settings)).map_err(|error| of_pool(&error))?;
+        let observer = pool.observer();
+        let device;
+        let path = match &target.at {
+            At::Folder(path) => path,
+            At::Device(number) => {
+                device = PathBuf::from(format!("/dev/fd/{number}"));
+                &device
+            }
+        };
+        let (mount, options) = (mount_options(&target.source, settings), session_options(settings));
+        let session =
+            Session::mount(Arc::new(pool), path, &mount, &options).map_err(|error| of_mount(&error))?;
+        let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
+        let folder = target.source.clone();
+        Ok(Self { session, pool: observer, folder, flow: settings.flow, passthrough_off })
     }
-    pub(super) fn notes(&self) -> &[String] {
-        &[]
+
+    /// What the user should know of how it turned out.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let (ring, mut notes) = (self.is_ring(), Vec::new());
+        let wanted = matches!(self.flow, FlowChoice::Auto | FlowChoice::Passthrough);
+        if let Some(reason) = self.passthrough_off.filter(|_| wanted) {
+            let reason = crate::meaning::of_reason(reason);
+            notes.push(format!("files flow by {}, not by passthrough: {reason}", self.moved_by_us()));
+        }
+        match self.flow {
+            FlowChoice::Splice if ring => notes.push("on io_uring files flow by relay, not by splice".into()),
+            FlowChoice::Relay if !ring => notes.push("on a device files flow by splice, not by relay".into()),
+            _ => {}
+        }
+        notes
     }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        self.pool.facts()
+    }
+
     pub(super) fn connection(&self) -> Option<u64> {
-        None
+        self.session.connection().map(u64::from)
     }
-    pub(super) fn transport(&self) -> String {
-        String::new()
+
+    /// The flow of a node that is settled, and why.
+    pub(super) fn settled(&self, node: u64) -> Option<(Flow, Reason)> {
+        self.session.flow_of(NodeId::new(node)?)
     }
-    pub(super) fn wait(&self) {}
-    pub(super) fn stop(&self) {}
-    pub(super) fn outcome(&self) -> Result<(), Failure> {
-        Ok(())
+
+    /// The flow that an open of a file would get which nobody has open, and why.
+    pub(super) fn expected(&self) -> (Flow, Reason) {
+        match self.flow {
+            FlowChoice::Served => (Flow::Served, Reason::Wished),
+            FlowChoice::Relay | FlowChoice::Splice => (self.moved_by_us(), Reason::Wished),
+            FlowChoice::Auto | FlowChoice::Passthrough => match self.passthrough_off {
+                None => (Flow::Passthrough, Reason::Wished),
+                Some(reason) => (self.moved_by_us(), reason),
+            },
+        }
+    }
+
+    fn moved_by_us(&self) -> Flow {
+        if self.is_ring() { Flow::Relay } else { Flow::Splice }
+    }
+
+    fn is_ring(&self) -> bool {
+        self.session.status().transport.kind == TransportKind::Uring.to_string()
+    }
+}
+
+/// The kernel registers backing files only for who has this capability over the whole machine; it says so at
+/// the first open, and users should hear it before.
+fn not_privileged() -> Option<Reason> {
+    let privileged = caps::has_effective(Cap::SysAdmin) && doctor::in_first_user_namespace();
+    (!privileged).then_some(Reason::NotPrivileged)
+}
+
+fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
+    let mut options = PoolOptions::new(source);
+    options.cache = match settings.cache {
+        CacheChoice::Default => Cache::Default,
+        CacheChoice::None => Cache::None,
+    };
+    options.locks = match settings.locks {
+        LocksChoice::Kernel => Locks::Kernel,
+        LocksChoice::Lower => Locks::Lower,
+    };
+    options.flow = match settings.flow {
+        FlowChoice::Auto | FlowChoice::Passthrough => FlowWish::Passthrough,
+        FlowChoice::Relay | FlowChoice::Splice => FlowWish::Relay,
+        FlowChoice::Served => FlowWish::Served,
+    };
+    options.read_only = settings.mount.read_only;
+    options
+}
+
+fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
+    let flags = &settings.mount;
+    let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
+    let defaults = MountOptions::default();
+    MountOptions {
+        source: text(flags.fsname.as_deref().unwrap_or(source.as_os_str())),
+        subtype: flags.subtype.as_deref().map(text).unwrap_or(defaults.subtype),
+        allow_other: flags.allow_other,
+        default_permissions: true,
+        read_only: flags.read_only,
+        nosuid: flags.nosuid,
+        nodev: flags.nodev,
+        noexec: flags.noexec,
+        noatime: flags.noatime,
+        max_read: flags.max_read,
+    }
+}
+
+fn session_options(settings: &Settings) -> SessionOptions {
+    let defaults = SessionOptions::default();
+    SessionOptions {
+        transport: match settings.transport {
+            TransportChoice::Auto => Transport::Auto,
+            TransportChoice::Device => Transport::Only(TransportKind::Device),
+            TransportChoice::Cloned => Transport::Only(TransportKind::Cloned),
+            TransportChoice::Uring => Transport::Only(TransportKind::Uring),
+        },
+        queues: settings.threads.map(usize::from).or(defaults.queues),
+        depth: settings.queue_depth.map_or(defaults.depth, usize::from),
+        passthrough: matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
+        ..defaults
+    }
+}
+
+fn of_pool(error: &PoolError) -> Failure {
+    Failure::new(format!("SRC cannot be shown: {error}"))
+}
+
+fn of_mount(error: &MountError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        MountError::NoDevice => Failure::new("there is no /dev/fuse").hint(access::MISSING_DEVICE),
+        MountError::DeviceDenied(_) => failure.hint(access::CLOSED_DEVICE),
+        MountError::Refused { error: shuntfs_sys::MountError::NoFusermount, .. } => {
+            failure.hint(access::NO_FUSERMOUNT)
+        }
+        MountError::Refused { error, .. } if error.errno() == shuntfs_sys::OsError::PERM => {
+            failure.hint("mount as root, or at a folder of your own")
+        }
+        MountError::Transport { .. } => failure.hint("leave --transport out, and see shunt doctor"),
+        _ => failure,
     }
 }

@@ -1,0 +1,136 @@
+//! The command line itself: nothing here mounts anything.
+
+mod common;
+
+use std::process::Command;
+
+use common::{SHUNT, run, shunt};
+
+#[test]
+fn help_and_version_are_no_failures() {
+    for words in [&["--help"][..], &["--version"], &["mount", "--help"], &["help", "umount"]] {
+        let ran = shunt(words).ok();
+        assert!(ran.out.contains("shunt") && ran.err.is_empty(), "{ran:?}");
+    }
+    let help = shunt(["mount", "--help"]).ok().out;
+    assert!(help.contains("allow_other") && help.contains("Accepted and ignored"), "{help}");
+    assert!(!help.contains("ready-on-stdout"), "{help}");
+}
+
+#[test]
+fn a_wrong_command_line_has_exit_code_2() {
+    for words in [
+        &[][..],
+        &["mout", "/a", "/b"],
+        &["mount", "/a"],
+        &["mount", "/a", "/b", "/c"],
+        &["mount", "/a", "/b", "--transport", "pigeon"],
+        &["mount", "/a", "/b", "--threads", "0"],
+        &["umount"],
+        &["completions", "tcsh"],
+    ] {
+        let ran = shunt(words);
+        assert_eq!(ran.code, Some(2), "{words:?}: {ran:?}");
+        assert!(!ran.err.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn an_unknown_option_is_named_with_the_nearest_known_one() {
+    shunt(["mount", "/", "/mnt", "-o", "ro,allow_othr"]).fails(2, &["`allow_othr`", "`allow_other`"]);
+    shunt(["mount", "/", "/mnt", "-o", "zzzzzzzz"]).fails(2, &["`zzzzzzzz`", "shunt mount --help"]);
+    shunt(["mount", "/", "/mnt", "-o", "threads=many"]).fails(2, &["`threads`", "`many`", "a number"]);
+    shunt(["mount", "/", "/mnt", "-o", "auto_unmount"]).fails(2, &["not offered", "shunt umount"]);
+    // The form of mount.fuse3, which has no command in it.
+    shunt(["/", "/mnt", "-o", "trasport=device"]).fails(2, &["`trasport`", "`transport`"]);
+}
+
+#[test]
+fn every_word_of_o_is_in_the_documentation() {
+    let text = include_str!("../../../docs/options.md");
+    for row in shunt::options::OPTIONS {
+        assert!(text.contains(&format!("`{}", row.name)), "docs/options.md does not name `{}`", row.name);
+    }
+    for argument in shunt::cli::definition().find_subcommand("mount").expect("is one").get_arguments() {
+        let Some(flag) = argument.get_long().filter(|_| !argument.is_hide_set()) else { continue };
+        if flag != "options" && flag != "help" && flag != "version" {
+            assert!(text.contains(&format!("`--{flag}")), "docs/options.md does not name `--{flag}`");
+        }
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = shunt(["completions", shell]).ok().out;
+        for word in ["umount", "doctor", "transport"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+}
+
+#[test]
+fn man_pages_come_from_the_same_definitions() {
+    let page = shunt(["man"]).ok().out;
+    assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("man1");
+    run(Command::new(SHUNT).args(["man", "--out"]).arg(&out)).ok();
+    for page in ["shunt.1", "shunt-mount.1", "shunt-umount.1", "shunt-why.1", "shunt-doctor.1"] {
+        let text = std::fs::read_to_string(out.join(page)).expect("was written");
+        assert!(text.contains(".TH"), "{page}");
+    }
+    assert!(std::fs::read_to_string(out.join("shunt-mount.1")).expect("readable").contains("allow_other"));
+    run(Command::new(SHUNT).args(["man", "--out", "/proc/no"]))
+        .fails(1, &["cannot write man pages to /proc/no"]);
+}
+
+#[test]
+fn the_doctor_has_a_verdict_on_everything() {
+    let ran = shunt(["doctor", "--json"]);
+    let findings: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let findings = findings.as_array().expect("a list");
+    for what in [
+        "kernel",
+        "passthrough",
+        "/dev/fuse",
+        "capabilities",
+        "fusermount3",
+        "fuse io_uring",
+        "seccomp",
+        "open files",
+    ] {
+        let finding =
+            findings.iter().find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}"));
+        assert!(["ok", "note", "bad"].contains(&finding["verdict"].as_str().expect("text")), "{finding}");
+        assert!(!finding["found"].as_str().expect("text").is_empty(), "{finding}");
+    }
+    let bad = findings.iter().any(|finding| finding["verdict"] == "bad");
+    assert_eq!(ran.code, Some(i32::from(bad)), "{ran:?}");
+    let plain = shunt(["doctor"]);
+    assert_eq!(plain.code, ran.code);
+    assert!(plain.out.lines().any(|line| line.starts_with("ok ") || line.starts_with("note ")), "{plain:?}");
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_failure() {
+    let ran = run(Command::new("sh")
+        .arg("-c")
+        .arg(format!("{SHUNT} completions bash | head -n 1; {SHUNT} doctor | true")));
+    assert!(!ran.err.contains("panic") && !ran.err.contains("cannot print"), "{ran:?}");
+}
+
+#[test]
+fn a_wrong_call_of_the_mount_helper_has_mounts_own_exit_codes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let helper = folder.path().join("mount.fuse.shunt");
+    std::os::unix::fs::symlink(SHUNT, &helper).expect("links");
+    let call = |words: &[&str]| run(Command::new(&helper).args(words));
+    assert_eq!(call(&["/only"]).code, Some(1));
+    call(&["/nonexistent", "/mnt", "-o", "rw"]).fails(32, &["mount.fuse.shunt: SRC /nonexistent"]);
+    call(&["/", "/mnt", "-o", "allow_othr"]).fails(1, &["`allow_other`"]);
+    let sloppy = call(&["/nonexistent", "/mnt", "-s", "-o", "allow_othr"]);
+    assert_eq!(sloppy.code, Some(32));
+    assert!(sloppy.err.contains("ignored: unknown mount option `allow_othr`"), "{sloppy:?}");
+    call(&["/nonexistent", "/mnt", "-f"]).fails(32, &["SRC /nonexistent"]);
+}
