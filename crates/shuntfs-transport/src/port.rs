@@ -99,6 +99,11 @@ impl Port {
         self.interrupts[slot as usize].clear();
     }
 
+    /// The connection is gone; whatever waits hears of it.
+    pub(crate) fn connection_ended(&self) {
+        self.registry.end();
+    }
+
     pub(crate) fn interrupt_arrived(&self, unique: u64) {
         self.registry.arrived(unique);
     }
@@ -117,6 +122,13 @@ impl Port {
             match shuntfs_sys::data::read_at_cached(fd, into, offset) {
                 Err(OsError::AGAIN) => way.reader.about_to_block(),
                 Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                // What comes after is not cached, or the file ends here: only a read that may wait can tell. A
+                // short answer would be the file's end for the kernel, which then cuts the file for its callers.
+                Ok(count) if count < into.len() => {
+                    way.reader.about_to_block();
+                    let rest = shuntfs_sys::data::read_at(fd, &mut into[count..], offset + count as u64)?;
+                    return Ok(count + rest);
+                }
                 other => return other,
             }
         }
