@@ -11,7 +11,8 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::node::{Marks, Node};
+use crate::names;
+use crate::node::Node;
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -165,8 +166,7 @@ pub(crate) fn link(shared: &Shared, id: NodeId, parent: NodeId, name: &NameBuf) 
     let descriptor = shared.descriptor(&node)?;
     link_to(&descriptor, &dir, name.as_c_str()).map_err(errno)?;
     // It has a name again, so its handle can be opened.
-    node.unmark(Marks::UNLINKED);
-    shared.unpin(&node);
+    names::settle(shared, &node);
     let stat = stat_of(&descriptor).map_err(errno)?;
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let (same, _) =

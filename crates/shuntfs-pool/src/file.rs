@@ -1,8 +1,9 @@
 //! An open file: opening costs no lower call, and the lower file is opened when an operation needs it.
 //!
 //! An unlinked inode that nobody holds below is gone, and a lazy open holds nothing. So whoever removes a name
-//! looks for open files of its node and pins a descriptor first, and whoever opens looks whether a name was
-//! removed. Each sets its own mark before it looks at the other's, so at least one of them sees the other.
+//! looks for open files of its node and pins a descriptor first, and whoever opens looks whether a name is being
+//! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
+//! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -129,7 +130,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     }
     check_change(shared, &node, flags.0)?;
     let file = PoolFile::new(shared, node, flags);
-    if file.node.has(Marks::UNLINKED) {
+    if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         hold(shared, &file.node)?;
         names::settle(shared, &file.node);
     }

@@ -18,20 +18,16 @@ use crate::who::Who;
 pub(crate) fn unlink(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<()> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
-    let loser = losing_a_name(shared, &folder, &dir, name)?;
-    let removed = unlink_at(&dir, name.as_c_str()).map_err(errno);
-    lost_a_name(shared, loser);
-    removed
+    let _removal = Removal::begin(shared, &folder, &dir, name)?;
+    unlink_at(&dir, name.as_c_str()).map_err(errno)
 }
 
 /// RMDIR. A folder that somebody works in stays reachable, as below.
 pub(crate) fn rmdir(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<()> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
-    let loser = losing_a_name(shared, &folder, &dir, name)?;
-    let removed = rmdir_at(&dir, name.as_c_str()).map_err(errno);
-    lost_a_name(shared, loser);
-    removed
+    let _removal = Removal::begin(shared, &folder, &dir, name)?;
+    rmdir_at(&dir, name.as_c_str()).map_err(errno)
 }
 
 /// A name and its folder.
@@ -47,45 +43,53 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Place<'_>, to: Place<'_>, 
     let (_, from_dir) = shared.folder(from.parent)?;
     let (to_folder, to_dir) = shared.folder(to.parent)?;
     let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
-    let loser = if replaces { losing_a_name(shared, &to_folder, &to_dir, to.name)? } else { None };
+    let _removal = if replaces { Removal::begin(shared, &to_folder, &to_dir, to.name)? } else { None };
     let rename = || rename_at(&from_dir, from.name.as_c_str(), &to_dir, to.name.as_c_str(), flags);
     // A whiteout is a new inode, and the caller's.
     let renamed = if flags & mode::RENAME_WHITEOUT != 0 { who.create(0, 0, rename) } else { rename() };
-    lost_a_name(shared, loser);
     renamed.map_err(errno)
 }
 
-/// The node that is about to lose this name, where the kernel knows it. If somebody may still use it without a
-/// name, its inode is held: files that are open, and folders always, because a working folder is not open.
+/// A node that the kernel knows, about to lose a name. If somebody may still use it without a name, its inode is held:
+/// files that are open, and folders always, because a working folder is not open.
 ///
 /// What is not open is not held, so that its space is free when the call returns. (The price: a descriptor that
 /// a caller opened with `O_PATH` cannot be asked for attributes once its file is gone.)
-fn losing_a_name(
-    shared: &Shared,
-    folder: &Node,
-    dir: &LowerFile,
-    name: &NameBuf,
-) -> Result<Option<Arc<Node>>> {
-    let Some(node) = find::known(shared, folder, dir, name.as_c_str()) else { return Ok(None) };
-    node.mark(Marks::UNLINKED);
-    if node.opens() > 0 || node.is_dir() {
-        match file::hold(shared, &node) {
-            // It is gone already; the caller will hear so.
-            Err(Errno::STALE) => {}
-            outcome => outcome?,
-        }
-    }
-    Ok(Some(node))
+struct Removal<'s> {
+    shared: &'s Shared,
+    node: Arc<Node>,
 }
 
-/// After the name is gone, or was not to be removed.
-fn lost_a_name(shared: &Shared, loser: Option<Arc<Node>>) {
-    let Some(node) = loser else { return };
-    if node.has(Marks::PINNED) {
-        settle(shared, &node);
-    } else {
-        // A cached descriptor would keep the space of a file that nobody uses any more.
-        drop(node.drop_descriptor());
+impl<'s> Removal<'s> {
+    fn begin(shared: &'s Shared, folder: &Node, dir: &LowerFile, name: &NameBuf) -> Result<Option<Self>> {
+        let Some(node) = find::known(shared, folder, dir, name.as_c_str()) else { return Ok(None) };
+        // Before the look at the opens: whoever opens from now on sees it.
+        node.removing();
+        let removal = Self { shared, node };
+        if removal.node.opens() > 0 || removal.node.is_dir() {
+            match file::hold(shared, &removal.node) {
+                // It is gone already; the caller will hear so.
+                Err(Errno::STALE) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(Some(removal))
+    }
+}
+
+impl Drop for Removal<'_> {
+    fn drop(&mut self) {
+        let node = &self.node;
+        if node.has(Marks::PINNED) {
+            node.removed();
+            settle(self.shared, node);
+        } else {
+            // In this order, so that an open sees one or the other.
+            node.mark(Marks::UNLINKED);
+            node.removed();
+            // A cached descriptor would keep the space of a file that nobody uses any more.
+            drop(node.drop_descriptor());
+        }
     }
 }
 
@@ -99,8 +103,8 @@ pub(crate) fn settle(shared: &Shared, node: &Arc<Node>) {
     }
     node.unmark(Marks::UNLINKED);
     shared.unpin(node);
-    // Somebody may have removed the last name meanwhile, and relied on the pin; `held` has kept the inode.
-    if !has_name() {
+    // Whoever removes the last name now, or has done so meanwhile, may have relied on the pin; `held` has kept the inode.
+    if node.is_losing_a_name() || !has_name() {
         node.mark(Marks::UNLINKED);
         node.pin(held);
     }

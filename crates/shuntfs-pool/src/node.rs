@@ -69,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) lookups: AtomicU64,
     /// Open files.
     opens: AtomicU32,
+    /// Removals of one of its names that are under way.
+    removals: AtomicU32,
     /// Open files that may store through a shared mapping.
     mappable: AtomicU32,
     /// The mode as last seen.
@@ -87,7 +89,7 @@ impl Marks {
     pub(crate) const USED: Self = Self(1);
     /// The descriptor must not be closed while the node lives.
     pub(crate) const PINNED: Self = Self(1 << 1);
-    /// A name of it was removed, so an open must hold the inode at once.
+    /// A name of it was removed while nobody had it open, so the inode may be gone, and an open must hold it at once.
     pub(crate) const UNLINKED: Self = Self(1 << 2);
     /// It was seen to have no file capability, or was made through this mount.
     pub(crate) const NO_CAPABILITY: Self = Self(1 << 3);
@@ -110,6 +112,7 @@ impl Node {
             identity,
             lookups: AtomicU64::new(0),
             opens: AtomicU32::new(0),
+            removals: AtomicU32::new(0),
             mappable: AtomicU32::new(0),
             mode: AtomicU32::new(mode),
             marks: AtomicU32::new(0),
@@ -181,6 +184,20 @@ impl Node {
     /// How many files are open.
     pub(crate) fn opens(&self) -> u32 {
         self.opens.load(Ordering::SeqCst)
+    }
+
+    /// Counts a removal that begins; [`Node::removed`] must follow.
+    pub(crate) fn removing(&self) {
+        self.removals.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn removed(&self) {
+        self.removals.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a name is being removed now.
+    pub(crate) fn is_losing_a_name(&self) -> bool {
+        self.removals.load(Ordering::SeqCst) > 0
     }
 
     /// Whether an open file may store through a shared mapping now.

@@ -1,6 +1,7 @@
 //! A pool, mounted for real, used through the kernel and compared with the folder below. Needs root and /dev/fuse.
 //!
 //! Every mount has a guard that aborts it after a minute, so that nothing hangs for longer.
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -447,4 +448,82 @@ fn privileged_the_mount_point_inside_the_source_is_no_trap() {
     drop(session);
     done.send(()).unwrap();
     guard.join().unwrap();
+}
+
+/// Several workers make, open, rename, link, list and remove the same few names. Only what the race allows may fail,
+/// and in the end both sides tell the same.
+fn storm(mounted: &Mounted) {
+    let dir = mounted.top.join("storm");
+    fs::create_dir(&dir).unwrap();
+    let allowed = |error: std::io::Error| {
+        let number = error.raw_os_error().unwrap();
+        assert!([2, 17].contains(&number), "{error}");
+    };
+    std::thread::scope(|scope| {
+        for worker in 0..4_u64 {
+            let dir = &dir;
+            scope.spawn(move || {
+                let mut seed = worker + 1;
+                for _ in 0..600 {
+                    seed =
+                        seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let (a, b) =
+                        (dir.join(format!("n{}", seed >> 60)), dir.join(format!("n{}", seed >> 56 & 15)));
+                    match seed >> 40 & 7 {
+                        0 | 1 => {
+                            let file = OpenOptions::new()
+                                .read(true)
+                                .write(true)
+                                .create(true)
+                                .truncate(true)
+                                .open(&a);
+                            let Ok(mut file) = file.map_err(allowed) else { continue };
+                            file.write_all(b"some bytes").unwrap();
+                            file.seek(SeekFrom::Start(0)).unwrap();
+                            file.read_to_end(&mut Vec::new()).unwrap();
+                            assert!(file.metadata().unwrap().nlink() <= 16);
+                        }
+                        2 => fs::rename(&a, &b).unwrap_or_else(allowed),
+                        3 => fs::hard_link(&a, &b).unwrap_or_else(allowed),
+                        4 | 5 => fs::remove_file(&a).unwrap_or_else(allowed),
+                        6 => {
+                            let Ok(file) = File::open(&a).map_err(allowed) else { continue };
+                            fs::remove_file(&a).unwrap_or_else(allowed);
+                            file.metadata().unwrap();
+                            (&file).read_to_end(&mut Vec::new()).unwrap();
+                        }
+                        _ => assert!(fs::read_dir(dir).unwrap().map(Result::unwrap).count() <= 16),
+                    }
+                }
+            });
+        }
+    });
+    let tell = |at: &Path| {
+        let entries = fs::read_dir(at).unwrap().map(Result::unwrap);
+        let mut facts: Vec<_> = entries
+            .map(|entry| (entry.file_name(), entry.metadata().unwrap()))
+            .map(|(name, stat)| (name, stat.ino(), stat.nlink(), stat.size()))
+            .collect();
+        facts.sort();
+        facts
+    };
+    assert_eq!(tell(&dir), tell(&mounted.lower.join("storm")));
+    assert_eq!(mounted.observer.facts().overdrawn, 0);
+}
+
+#[test]
+fn privileged_storm_on_each_transport_and_flow() {
+    for transport in [TransportKind::Device, TransportKind::Cloned, TransportKind::Uring] {
+        for flow in [FlowWish::Passthrough, FlowWish::Relay, FlowWish::Served] {
+            let session =
+                SessionOptions { transport: Transport::Only(transport), ..SessionOptions::default() };
+            let change = |options: &mut PoolOptions| {
+                options.flow = flow;
+                options.descriptors = Some(8);
+            };
+            let Some(mounted) = mount_with(change, session) else { continue };
+            eprintln!("{transport} {flow:?}");
+            storm(&mounted);
+        }
+    }
 }
