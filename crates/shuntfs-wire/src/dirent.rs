@@ -61,7 +61,8 @@ impl<'b> DirentSink<'b> {
         self.room_for(ENTRY + HEAD, name_len)
     }
 
-    /// Packs a READDIR record; false where it does not fit.
+    /// Packs a READDIR record; false where it does not fit. The kernel fails the whole listing for a name that is
+    /// empty or holds a `/`.
     pub fn push(&mut self, ino: u64, off: u64, kind: u8, name: &[u8]) -> bool {
         self.fits(name.len()) && self.pack(&[], ino, off, kind, name)
     }

@@ -9,7 +9,8 @@ flag_set! {
         /// Readahead is sent in the background, several READs at once: READs must be answered in any order.
         const ASYNC_READ = 1 << 0;
         /// POSIX and OFD locks are asked of the server: it must answer GETLK, SETLK and SETLKW, and give a closed
-        /// descriptor's locks back at FLUSH. Without it the kernel keeps them.
+        /// descriptor's locks back at FLUSH, OFD locks at RELEASE; a waiting SETLKW must end when an INTERRUPT names
+        /// it. Without it the kernel keeps them.
         const POSIX_LOCKS = 1 << 1;
         /// Never offered.
         const FILE_OPS = 1 << 2;
@@ -87,13 +88,14 @@ flag_set! {
         const PASSTHROUGH = 1 << 37;
         /// File handles of the mount are refused: the server promises nothing about node ids.
         const NO_EXPORT_SUPPORT = 1 << 38;
-        /// Requests can be asked for again by notification.
+        /// Requests can be asked for again by notification: they come with the top bit of `unique` set, which the
+        /// reply must repeat, and may have been carried out before.
         const HAS_RESEND = 1 << 39;
         /// Idmapped mounts are allowed: requests that create nothing carry no ids, so the kernel must check
         /// permissions (`default_permissions`).
         const ALLOW_IDMAP = 1 << 40;
         /// Requests will be fetched over io_uring: all of them wait until every queue is registered, so the server
-        /// must register at once.
+        /// must register at once, and go on reading the device, where FORGET and INTERRUPT still arrive.
         const OVER_IO_URING = 1 << 41;
         /// `request_timeout` of the reply counts: a request that takes longer ends the connection.
         const REQUEST_TIMEOUT = 1 << 42;

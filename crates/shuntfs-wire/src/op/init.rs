@@ -78,7 +78,8 @@ layout!(
 );
 
 impl InitOut {
-    /// Writes the flags agreed to into both words.
+    /// Writes the flags agreed to into both words. The high one counts only where [`InitFlags::INIT_EXT`] is among
+    /// them.
     #[expect(clippy::cast_possible_truncation, reason = "each word takes its half")]
     pub fn set_agreed(&mut self, agreed: InitFlags) {
         self.flags = agreed.bits() as u32;

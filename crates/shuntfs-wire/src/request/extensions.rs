@@ -33,7 +33,10 @@ impl<'a> Extensions<'a> {
             let (one, rest) = bytes.split_at(size);
             let body = one.get(8..).ok_or(ParseError::Extensions)?;
             match kind {
-                0..=MAX_NR_SECCTX => all.contexts = body,
+                0..=MAX_NR_SECCTX => {
+                    check_contexts(body, kind)?;
+                    all.contexts = body;
+                }
                 EXT_GROUPS => {
                     let count = word(body, 0)? as usize;
                     let len = count.checked_mul(4).ok_or(ParseError::Extensions)?;
@@ -73,6 +76,18 @@ impl Iterator for Groups<'_> {
     fn next(&mut self) -> Option<u32> {
         self.0.next().and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
     }
+}
+
+/// Walks `count` contexts: `size u32, padding u32, name NUL, context`, one after the other.
+fn check_contexts(mut bytes: &[u8], count: u32) -> Result<(), ParseError> {
+    for _ in 0..count {
+        let size = word(bytes, 0)? as usize;
+        let name = bytes.get(8..).ok_or(ParseError::Extensions)?;
+        let end = name.iter().position(|byte| *byte == 0).ok_or(ParseError::Extensions)?;
+        let context = name.get(end + 1..).ok_or(ParseError::Extensions)?;
+        bytes = context.get(size..).ok_or(ParseError::Extensions)?;
+    }
+    Ok(())
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, ParseError> {

@@ -83,6 +83,9 @@ impl<'a> Request<'a> {
 }
 
 fn op<'a>(opcode: Opcode, bytes: &'a [u8], rest: &'a [u8]) -> Result<Op<'a>, ParseError> {
+    if opcode.fixed_len() == 0 {
+        nothing(bytes)?;
+    }
     match opcode {
         Opcode::Lookup
         | Opcode::Symlink

@@ -96,6 +96,28 @@ fn extensions_are_walked_within_their_bounds() {
 }
 
 #[test]
+fn security_contexts_stay_within_their_extension() {
+    let extension = |size: u32, context: &[u8]| {
+        let mut bytes = vec![];
+        for word in [32_u32, 1, size, 0] {
+            bytes.extend_from_slice(&word.to_ne_bytes());
+        }
+        bytes.extend_from_slice(b"label\0");
+        bytes.extend_from_slice(context);
+        bytes.resize(32, 0);
+        [b"name\0", &bytes[..]].concat()
+    };
+    let whole = extension(5, b"value");
+    let request = Request::parse(&header(Opcode::Mkdir, 4), &[0; 8], &whole).unwrap();
+    assert_eq!(request.extensions.security_contexts().len(), 24);
+    for size in [11, 4096, u32::MAX] {
+        let broken = extension(size, b"value");
+        let outcome = Request::parse(&header(Opcode::Mkdir, 4), &[0; 8], &broken);
+        assert_eq!(outcome, Err(ParseError::Extensions), "a context of {size} bytes");
+    }
+}
+
+#[test]
 fn every_opcode_refuses_cut_and_padded_requests() {
     for opcode in Opcode::ALL.iter().copied() {
         let fixed = vec![0_u8; opcode.fixed_len()];
@@ -103,6 +125,12 @@ fn every_opcode_refuses_cut_and_padded_requests() {
             let short = matches!(opcode, Opcode::Setxattr) && cut == SetxattrIn::SHORT_LEN
                 || matches!(opcode, Opcode::Init) && cut == InitIn::SHORT_LEN;
             assert!(short || parse(opcode, &fixed[..cut], b"").is_err(), "{opcode} with {cut} bytes");
+        }
+        if fixed.is_empty() {
+            assert!(
+                parse(opcode, b"12345678", b"x\0").is_err(),
+                "{opcode} with arguments that it does not have"
+            );
         }
         let lax = matches!(opcode, Opcode::Init | Opcode::CuseInit);
         assert!(lax || parse(opcode, &fixed, b"x\0y\0z\0w").is_err(), "{opcode} with garbage behind it");
