@@ -20,7 +20,7 @@ usage: cargo xtask CHORE
   layers                    checks which crate imports which
   tidy                      checks the house rules that a program can check
   test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
-                            --quick leaves out the long ones, FILTER runs the tests with it in their name alone
+                            --quick without set-up and end-to-end tests, FILTER runs the tests with it in their name alone
   bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
 ";
 

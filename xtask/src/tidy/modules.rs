@@ -54,6 +54,11 @@ fn declarations(text: &str) -> Vec<Declared> {
     let code = source::code(text);
     let mut path = None;
     let mut found = Vec::new();
+    if code.contains("mod $") {
+        // A macro declares a list of modules: every word may be one, and those that are no file lead nowhere.
+        let words = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        found.extend(words.filter(|word| !word.is_empty()).map(|word| Declared::Named(word.to_owned())));
+    }
     for (line, raw) in code.lines().zip(text.lines()) {
         let line = line.trim();
         if line.starts_with("#[path") || line.contains("include!(") {
