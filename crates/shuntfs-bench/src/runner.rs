@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -40,6 +41,7 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     let uring = UringParameter::turn_on(&targets, &mut report.doubts);
     let mut bench = Bench::set_up(options, scale.amount, stop)?;
     report.lower.clone_from(&bench.lower.about);
+    bench.check_bytes_of_all(&table, &targets, &mut report)?;
     for round in 1..=scale.rounds {
         for (case, row) in table.cases.iter().zip(&mut report.cases) {
             for target in &targets {
@@ -106,6 +108,43 @@ impl Bench {
     fn set_up(options: &Options, amount: Amount, stop: &Stop) -> Result<Self> {
         let lower = Lower::make(&amount, options.folder.as_deref(), stop)?;
         Ok(Self { tree: None, lower, amount, stop: stop.clone(), cached: BTreeSet::new() })
+    }
+
+    /// Speed at the price of wrong bytes is none: a target that shows other bytes than the lower folder has failed every
+    /// data case, whatever its figures are.
+    fn check_bytes_of_all(&mut self, table: &Table, targets: &[Target], report: &mut Report) -> Result<()> {
+        let is_data = |case: &Case| matches!(case.work, Work::Fio(_));
+        if !table.cases.iter().any(is_data) {
+            return Ok(());
+        }
+        for target in targets {
+            let outcome = self.check_bytes(target);
+            self.stop.check()?;
+            let Err(error) = outcome else { continue };
+            eprintln!("{} does not show the right bytes: {error:#}", target.name);
+            for (_, row) in table.cases.iter().zip(&mut report.cases).filter(|(case, _)| is_data(case)) {
+                if let Some(cell) = row.cells.get_mut(&target.name) {
+                    cell.fail(&error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the start of a large file, read through a fresh mount with cold caches, with the lower file.
+    fn check_bytes(&mut self, target: &Target) -> Result<()> {
+        const LEN: u64 = 64 << 20;
+        self.lower.ensure_large_files(1, &self.amount)?;
+        self.lower.drop_caches(&self.stop)?;
+        let source = self.lower.source();
+        let mounted = Mounted::start(target, &source, &self.lower.mount_point(), &self.stop)?;
+        let name = fio::large_file(0);
+        let mut compare = Command::new("cmp");
+        compare.arg("-n").arg(LEN.to_string()).arg(mounted.root().join(&name)).arg(source.join(&name));
+        let same = process::run_ok(&mut compare, self.amount.limit, &self.stop);
+        let down = mounted.end();
+        same?;
+        down
     }
 
     /// Takes one figure, or notes why there is none; fails only when the whole run shall end.

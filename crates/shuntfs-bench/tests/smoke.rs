@@ -66,6 +66,7 @@ fn smoke_as_root_measures_every_case_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     every_case_has_a_figure(folder.path());
     a_broken_peer_fails_alone(folder.path());
+    wrong_bytes_fail_every_data_case(folder.path());
     an_interrupt_takes_everything_down();
 }
 
@@ -98,6 +99,23 @@ fn a_broken_peer_fails_alone(folder: &Path) {
     let cells = read(&json)["cases"][0]["cells"].clone();
     assert!(cells["bare"]["median"].as_f64().unwrap() > 0.0);
     assert!(cells["broken"]["error"].as_str().unwrap().contains("No such file"), "{cells}");
+    wait_until_nothing_is_left();
+}
+
+/// A target that shows nothing of the lower folder: an empty tmpfs over it.
+fn wrong_bytes_fail_every_data_case(folder: &Path) {
+    let json = folder.join("wrong.json");
+    let script = folder.join("wrong.sh");
+    fs::write(&script, "mount -t tmpfs none \"$2\" && head -c 4M /dev/zero > \"$2/large.0\"\n").unwrap();
+    let template = format!("wrong=sh {} {{SRC}} {{MNT}}", script.display());
+    let output = bench(&["--case", "seed0 read 4k", "--targets", "wrong", "--target", &template, "--json"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let cells = read(&json)["cases"][0]["cells"].clone();
+    assert!(cells["bare"]["error"].is_null(), "{cells}");
+    assert!(cells["wrong"]["error"].as_str().unwrap().contains("differ"), "{cells}");
     wait_until_nothing_is_left();
 }
 
