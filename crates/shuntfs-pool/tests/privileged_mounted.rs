@@ -1,7 +1,7 @@
 //! A pool, mounted for real, used through the kernel and compared with the folder below. Needs root and /dev/fuse.
 //!
 //! Every mount has a guard that aborts it after a minute, so that nothing hangs for longer.
-#![allow(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -60,6 +60,13 @@ fn mount_with(change: impl FnOnce(&mut PoolOptions), session: SessionOptions) ->
     Some(Mounted { session: Some(session), observer, done, lower, top, _folders: folders })
 }
 
+impl Mounted {
+    /// A name's path on the mount, and below.
+    fn sides(&self) -> (impl Fn(&str) -> PathBuf, impl Fn(&str) -> PathBuf) {
+        (|name: &str| self.top.join(name), |name: &str| self.lower.join(name))
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
@@ -98,11 +105,18 @@ fn as_user(uid: u32, script: &str) {
 }
 
 fn tour(mounted: &Mounted) {
-    let (top, lower) = (&mounted.top, &mounted.lower);
-    let below = |name: &str| lower.join(name);
-    let above = |name: &str| top.join(name);
+    names_agree(mounted);
+    long_listings_agree(mounted);
+    data_agrees(mounted);
+    space_agrees(mounted);
+    files_live_without_a_name(mounted);
+    attributes_agree(mounted);
+    copies_below(mounted);
+    makes_as_the_caller(mounted);
+}
 
-    // Names.
+fn names_agree(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
     fs::create_dir(above("d")).unwrap();
     fs::write(above("d/f"), b"hello").unwrap();
     fs::hard_link(above("d/f"), above("d/g")).unwrap();
@@ -117,8 +131,10 @@ fn tour(mounted: &Mounted) {
     fs::remove_file(above("h")).unwrap();
     assert!(fs::metadata(above("missing")).is_err());
     assert_eq!(fs::remove_dir(above("d")).unwrap_err().raw_os_error(), Some(39));
+}
 
-    // Listings, longer than one reply.
+fn long_listings_agree(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
     fs::create_dir(above("many")).unwrap();
     for number in 0..500 {
         fs::write(above(&format!("many/a rather long name to fill the buffers {number}")), b"").unwrap();
@@ -130,9 +146,12 @@ fn tour(mounted: &Mounted) {
     };
     assert_eq!(list(&above("many")), list(&below("many")));
     assert_eq!(list(&above("many")).len(), 500);
+}
 
-    // Data.
-    let mut file = OpenOptions::new().read(true).write(true).create(true).open(above("data")).unwrap();
+fn data_agrees(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(above("data")).unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
     file.write_all(&bytes).unwrap();
     file.sync_all().unwrap();
@@ -152,8 +171,11 @@ fn tour(mounted: &Mounted) {
     let cut = OpenOptions::new().write(true).truncate(true).open(above("data")).unwrap();
     assert_eq!((cut.metadata().unwrap().len(), fs::metadata(below("data")).unwrap().len()), (0, 0));
     File::open(above("d")).unwrap().sync_all().unwrap();
+}
 
-    // Space and holes.
+fn space_agrees(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
+    let file = OpenOptions::new().read(true).write(true).open(above("data")).unwrap();
     shuntfs_sys::data::fallocate(&file, 0, 0, 1 << 20).unwrap();
     file.write_at(b"x", 1 << 20).unwrap();
     shuntfs_sys::data::fallocate(&file, 0b11, 4096, 8192).unwrap();
@@ -162,8 +184,10 @@ fn tour(mounted: &Mounted) {
         shuntfs_sys::data::seek_hole(File::open(below("data")).unwrap(), 4096)
     );
     same(&above("data"), &below("data"));
+}
 
-    // Without a name.
+fn files_live_without_a_name(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
     let mut gone = File::create_new(above("gone")).unwrap();
     let mut reader = File::open(above("gone")).unwrap();
     fs::remove_file(above("gone")).unwrap();
@@ -173,12 +197,16 @@ fn tour(mounted: &Mounted) {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(text, "still");
-    let unnamed = OpenOptions::new().write(true).read(true).custom_flags(0o20_200_000).open(top).unwrap();
+    let unnamed =
+        OpenOptions::new().write(true).read(true).custom_flags(0o20_200_000).open(&mounted.top).unwrap();
     unnamed.write_at(b"found", 0).unwrap();
-    shuntfs_sys::link_to(&unnamed, File::open(top).unwrap(), c"named").unwrap();
+    shuntfs_sys::link_to(&unnamed, File::open(&mounted.top).unwrap(), c"named").unwrap();
     assert_eq!(fs::read(below("named")).unwrap(), b"found");
+}
 
-    // Attributes, birth included.
+fn attributes_agree(mounted: &Mounted) {
+    let (above, below) = mounted.sides();
+    let file = OpenOptions::new().read(true).write(true).open(above("data")).unwrap();
     let times =
         fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789));
     file.set_times(times).unwrap();
@@ -192,7 +220,6 @@ fn tour(mounted: &Mounted) {
     fs::set_permissions(above("data"), fs::Permissions::from_mode(0o2751)).unwrap();
     same(&above("data"), &below("data"));
 
-    // Extended attributes.
     let name = c"user.colour";
     if shuntfs_sys::set_xattr(File::open(below("data")).unwrap(), c"user.test", b"1", 0).is_ok() {
         shuntfs_sys::set_xattr(&file, name, b"blue", 0).unwrap();
@@ -206,8 +233,6 @@ fn tour(mounted: &Mounted) {
         shuntfs_sys::remove_xattr(&file, name).unwrap();
         assert_eq!(shuntfs_sys::get_xattr(&file, name, &mut value), Err(shuntfs_sys::OsError::NODATA));
     }
-    copies_below(mounted);
-    makes_as_the_caller(mounted);
 }
 
 fn copies_below(mounted: &Mounted) {
