@@ -28,7 +28,7 @@ impl Random {
 
     /// Evenly enough from 0 up to, and without, `end`; 0 where there is nothing.
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap()
+        usize::try_from(self.next() % (end.max(1) as u64)).expect("less than a usize")
     }
 
     fn byte(&mut self) -> u8 {

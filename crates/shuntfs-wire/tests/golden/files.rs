@@ -46,7 +46,7 @@ fn read() {
 
 #[test]
 fn write() {
-    let rest = vec![0xa5; 100];
+    let rest = [0xa5; 100];
     // The kernel splits at the end of a page.
     for (file, offset, data) in [
         ("WRITE.bin", 0, b"Hello, kernel!\n".as_slice()),

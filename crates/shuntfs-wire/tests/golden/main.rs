@@ -122,7 +122,7 @@ fn the_interrupt_names_the_lock_that_waited() {
 
 /// Header, fixed struct and what follows, as a device's buffer is taken apart.
 fn split(frame: &[u8]) -> (InHeader, &[u8], &[u8]) {
-    let (header, body) = InHeader::read_from_prefix(frame).unwrap();
+    let (header, body) = InHeader::read_from_prefix(frame).expect("longer than a header");
     let (fixed, rest) = body.split_at(header.operation().map_or(0, Opcode::fixed_len).min(body.len()));
     (header, fixed, rest)
 }
