@@ -1,7 +1,7 @@
 //! `shunt umount`.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shuntfs_sys::mount::MountInfo;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::busy;
 use crate::cli::UmountArgs;
-use crate::control::{self, Client};
+use crate::control::{self, Client, SocketFile};
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &UmountArgs) -> Result<(), Failure> {
 /// The process that serves a mount.
 #[derive(Debug)]
 struct Server {
-    socket: PathBuf,
+    socket: SocketFile,
     pid: u32,
 }
 
@@ -49,8 +49,8 @@ impl Server {
     /// Asked for before the mount goes: a server that nobody can name afterwards cannot be waited for.
     fn of(mount: &MountInfo) -> Option<Self> {
         let folder = control::folder_of(mounts::owner(mount).unwrap_or_default());
-        let socket = folder.join(mounts::connection(mount)?.to_string());
-        let pid = Client::connect(&socket).ok()?.pid();
+        let socket = SocketFile::of(&folder.join(mounts::connection(mount)?.to_string())).ok()?;
+        let pid = Client::connect(socket.path()).ok()?.pid();
         Some(Self { socket, pid })
     }
 
@@ -79,12 +79,12 @@ impl Server {
     /// to serve, so that a server which does not come to its end by itself is ended.
     fn wait_for_end(&self, force: bool) {
         let end = Instant::now() + PATIENCE;
-        while self.socket.exists() && Instant::now() < end {
+        while self.socket.is_there() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
         if force
-            && self.socket.exists()
-            && Client::connect(&self.socket).is_ok_and(|client| client.pid() == self.pid)
+            && self.socket.is_there()
+            && Client::connect(self.socket.path()).is_ok_and(|client| client.pid() == self.pid)
         {
             let _not_ours = spawn::push(self.pid, Push::Die);
         }

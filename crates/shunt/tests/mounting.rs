@@ -269,9 +269,11 @@ fn privileged_a_killed_server_leaves_errors_and_umount_works() {
     let pid = room.pid();
     signal(pid, "KILL");
     eventually("it is gone", || !is_alive(pid));
-    // A call that the end of the connection catches under way gets ECONNABORTED, all later ones ENOTCONN.
+    // A call that the end of the connection catches under way gets ECONNABORTED, or ECANCELED where it was on
+    // its way to a thread that is no more (io_uring); all later ones get ENOTCONN.
     let answer = || fs::read(room.mnt().join("hello")).expect_err("nobody serves").raw_os_error();
-    assert!(matches!(answer(), Some(103 | 107)));
+    let first = answer();
+    assert!(matches!(first, Some(103 | 107 | 125)), "{first:?}");
     eventually("callers get ENOTCONN", || answer() == Some(107));
     let list = shunt(["list"]).ok().out;
     assert!(

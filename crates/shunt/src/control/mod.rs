@@ -11,6 +11,6 @@ mod protocol;
 mod server;
 
 pub use client::{AskError, Client};
-pub use place::{folder_of, sockets, sweep};
+pub use place::{SocketFile, folder_of, sockets, sweep};
 pub use protocol::{Known, Reply, Request, Status, Why};
 pub use server::{Answers, Server};

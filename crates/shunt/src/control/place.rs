@@ -1,12 +1,17 @@
 //! Where control sockets are.
 
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use shuntfs_sys::spawn::effective_uid;
+
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The folder that holds the control sockets of a user's mounts.
 #[must_use]
@@ -54,17 +59,70 @@ pub fn sockets(folder: &Path) -> Vec<(u64, PathBuf)> {
     found
 }
 
+/// A socket's file: the same name may be another server's by now, because the kernel gives a connection's number
+/// to the next one as soon as the mount is gone, while its server is still on its way out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl SocketFile {
+    /// The file of this name, as it is now.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), inode: std::fs::symlink_metadata(path)?.ino() })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the name still leads to it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        Self::of(&self.path).is_ok_and(|now| now == *self)
+    }
+
+    /// Removes it, and nobody else's.
+    pub(super) fn remove(&self) {
+        let _locked = self.path.parent().and_then(lock);
+        if self.is_there() {
+            let _gone_already = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Keeps others from changing names in the folder until the file is dropped; not for ever, because who holds it
+/// may be stopped.
+pub(super) fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
+}
+
 /// Removes sockets that nobody listens at and whose mount is gone: what a killed server left behind.
 pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
     for (id, path) in sockets(folder) {
+        let Ok(file) = SocketFile::of(&path) else { continue };
         if !is_mounted(id) && is_stale(&path) {
-            let _gone_already = std::fs::remove_file(&path);
+            file.remove();
         }
     }
 }
 
 /// Whether nobody listens there.
-pub(super) fn is_stale(path: &Path) -> bool {
+fn is_stale(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 

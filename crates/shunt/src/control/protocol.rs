@@ -81,6 +81,20 @@ pub enum Known {
     Expected,
 }
 
+/// A status as a server would give it.
+#[cfg(test)]
+pub(super) fn sample() -> Status {
+    let text = r#"{"version":"0.1.0","pid":5,"mountpoint":"/mnt","folder":"/a","uptime_s":1,"protocol":"7.45","session":{
+        "path":"/mnt","source":"/a","connection":42,
+        "transport":{"kind":"cloned","why":"no io_uring","queues":2,"depth":8,"payload_max":1048576},
+        "negotiated":{"minor":45,"flags":0,"max_write":1048576,"max_pages":256,"max_readahead":131072,
+            "max_background":64,"congestion_threshold":48,"time_gran":1,"max_stack_depth":1,"ops":0,
+            "passthrough_off":null},
+        "flows":{"passthrough":3},"downgrades":{},"ops":{"LOOKUP":{"requests":7,"errors":1}},"queues":{"0":7},
+        "read_bytes":0,"written_bytes":0,"nodes_open":1,"backing_ids_kept":0,"malformed":0,"panics":0},"pool":null}"#;
+    serde_json::from_str(text).expect("is a status")
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
@@ -109,18 +123,4 @@ mod test {
         value["new"] = 1.into();
         assert_eq!(serde_json::from_value::<Status>(value).expect("parses"), sample());
     }
-}
-
-/// A status as a server would give it.
-#[cfg(test)]
-pub(super) fn sample() -> Status {
-    let text = r#"{"version":"0.1.0","pid":5,"mountpoint":"/mnt","folder":"/a","uptime_s":1,"protocol":"7.45","session":{
-        "path":"/mnt","source":"/a","connection":42,
-        "transport":{"kind":"cloned","why":"no io_uring","queues":2,"depth":8,"payload_max":1048576},
-        "negotiated":{"minor":45,"flags":0,"max_write":1048576,"max_pages":256,"max_readahead":131072,
-            "max_background":64,"congestion_threshold":48,"time_gran":1,"max_stack_depth":1,"ops":0,
-            "passthrough_off":null},
-        "flows":{"passthrough":3},"downgrades":{},"ops":{"LOOKUP":{"requests":7,"errors":1}},"queues":{"0":7},
-        "read_bytes":0,"written_bytes":0,"nodes_open":1,"backing_ids_kept":0,"malformed":0,"panics":0},"pool":null}"#;
-    serde_json::from_str(text).expect("is a status")
 }

@@ -3,13 +3,13 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
-use super::place;
+use super::place::{self, SocketFile};
 use super::protocol::{LINE_MAX, Reply, Request, Status, Why};
 
 /// How long a connected asker may keep the thread waiting.
@@ -26,7 +26,7 @@ pub trait Answers: Send + Sync + 'static {
 /// A control socket; it is removed when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
+    file: SocketFile,
 }
 
 impl Server {
@@ -39,14 +39,19 @@ impl Server {
     }
 
     fn start_in(folder: &Path, connection: u64, answers: Arc<dyn Answers>) -> io::Result<Self> {
+        // Bound under a name of its own and renamed: whoever had this number before may still be on its way out,
+        // and nobody ever finds a socket at which nobody listens yet.
         let path = folder.join(connection.to_string());
-        // The kernel gives a number to one connection at a time: whoever had it before us is gone.
-        if place::is_stale(&path) {
-            std::fs::remove_file(&path)?;
-        }
-        let listener = UnixListener::bind(&path)?;
-        let server = Self { path };
-        std::fs::set_permissions(&server.path, std::fs::Permissions::from_mode(0o600))?;
+        let own = folder.join(format!("{connection}.{}", std::process::id()));
+        let _left_by_another_life = std::fs::remove_file(&own);
+        let listener = UnixListener::bind(&own)?;
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o600))?;
+        let file = {
+            let _locked = place::lock(folder);
+            std::fs::rename(&own, &path)?;
+            SocketFile::of(&path)?
+        };
+        let server = Self { file };
         std::thread::Builder::new()
             .name("shunt-control".into())
             .spawn(move || serve(&listener, &*answers))?;
@@ -56,13 +61,13 @@ impl Server {
     /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _gone_already = std::fs::remove_file(&self.path);
+        self.file.remove();
     }
 }
 
@@ -146,6 +151,18 @@ mod test {
         drop(server);
         assert!(!path.exists());
         assert!(matches!(Client::connect(&path), Err(AskError::NoServer)));
+    }
+
+    /// A mount right after an unmount found the socket of the server that was still ending, and had none.
+    #[test]
+    fn a_number_given_again_is_taken_over_and_not_taken_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let before = Server::start_in(folder.path(), 5, Arc::new(Fixed)).expect("starts");
+        let after = Server::start_in(folder.path(), 5, Arc::new(Fixed)).expect("starts");
+        drop(before);
+        let mut client = Client::connect(after.path()).expect("is still there");
+        client.status().expect("answers");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 1);
     }
 
     #[test]
