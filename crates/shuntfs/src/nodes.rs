@@ -38,13 +38,15 @@ pub(crate) struct Settlement {
 /// The nodes of one mount.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    shards: Box<[Mutex<HashMap<NodeId, Arc<Node>>>]>,
+    shards: Box<[Shard]>,
     kept: Mutex<Kept>,
     kept_max: usize,
     ring: bool,
     backings: Backings,
     open: AtomicUsize,
 }
+
+type Shard = Mutex<HashMap<NodeId, Arc<Node>>>;
 
 #[derive(Debug)]
 struct Node {
@@ -246,7 +248,7 @@ impl Nodes {
         }
     }
 
-    fn shard(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Arc<Node>>> {
+    fn shard(&self, node: NodeId) -> &Shard {
         // Node ids are counted up, so their low bits spread them evenly.
         let place = usize::try_from(node.get() % SHARDS as u64).unwrap_or(0);
         &self.shards[place]

@@ -19,7 +19,7 @@ use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::handshake;
 use crate::init::Offered;
-use crate::mount::{self, MountError, MountPoint, UnmountError};
+use crate::mount::{self, MountError, MountPoint, MountedBy, UnmountError};
 use crate::negotiate::{Negotiated, Terms, negotiate};
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
@@ -183,7 +183,7 @@ impl Session {
     fn take_down(&self, lazy: bool) -> Result<(), UnmountError> {
         let mut mounted = self.mounted.lock();
         let Some(point) = mounted.as_ref() else { return Ok(()) };
-        if self.is_mounted() {
+        if point.by == MountedBy::Other || self.is_mounted() {
             point.unmount(lazy)?;
         }
         *mounted = None;

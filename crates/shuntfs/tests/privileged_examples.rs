@@ -15,6 +15,7 @@ mod passthrough;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::process::Command;
 
 use common::{Mounted, can_mount, on_each_transport, options};
 use hello::Hello;
@@ -206,6 +207,25 @@ fn passthrough_turned_off_is_relayed_or_spliced() {
         assert_eq!(status.flows[flow], 2, "{status:?}");
         assert_eq!(status.downgrades["turned_off"], 2);
         assert_eq!(status.flows["passthrough"], 0);
+        mounted.end();
+    });
+}
+
+/// `readahead(2)` and `posix_fadvise(2)` read through FUSE's own page cache even of a passthrough file.
+#[test]
+fn readahead_of_a_passthrough_file_is_answered() {
+    on_each_transport(|options| {
+        let source = tempfile::tempdir().unwrap();
+        fs::write(source.path().join("f"), vec![5; 300_000]).unwrap();
+        let mounted = Mounted::new(Mirror::new(source.path()).unwrap(), options);
+        let script = "import os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\n\
+                      os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)\n\
+                      assert os.read(fd, 300000) == bytes([5]) * 300000\n";
+        let status = Command::new("python3").args(["-c", script]).arg(mounted.join("f")).status();
+        assert!(status.expect("python3 runs").success());
+        let status = mounted.session().status();
+        assert!(status.requests(Opcode::Read) > 0);
+        assert_eq!(status.ops["READ"].errors, 0);
         mounted.end();
     });
 }

@@ -23,8 +23,8 @@ struct Fixture {
 
 impl Fixture {
     fn new(bytes: &[u8], options: &SessionOptions) -> Self {
-        let lower = tempfile::tempdir().unwrap();
-        fs::write(lower.path().join("lower"), bytes).unwrap();
+        let lower = tempfile::tempdir().expect("a folder");
+        fs::write(lower.path().join("lower"), bytes).expect("a lower file");
         let plan = Arc::new(Plan::default());
         let wishes = Wishes { lower: lower.path().join("lower"), plan: Arc::clone(&plan) };
         let mounted = Mounted::new(wishes, options);
@@ -32,13 +32,13 @@ impl Fixture {
     }
 
     fn open(&self, wish: Delegation, cache: CacheHint) -> File {
-        self.plan.wishes.lock().unwrap().clear();
+        self.plan.wishes.lock().expect("whole").clear();
         self.plan.push(wish, cache);
         File::options().read(true).write(true).open(self.mounted.join("file")).expect("no open fails")
     }
 
     fn last(&self) -> (Flow, Reason) {
-        *self.plan.settled.lock().unwrap().last().unwrap()
+        *self.plan.settled.lock().expect("whole").last().expect("an open")
     }
 
     /// Waits for the RELEASEs, which come in the background, and lets the backing id go.

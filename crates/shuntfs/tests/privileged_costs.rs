@@ -1,0 +1,121 @@
+//! What the hot paths cost, counted: a READ and a WRITE allocate nothing on the way, and a repeated passthrough
+//! open reaches us as one OPEN and one RELEASE. Needs CAP_SYS_ADMIN and /dev/fuse.
+//!
+//! # Safety
+//! The allocator hands everything to the system's; it only counts.
+#![expect(unsafe_code, reason = "a global allocator is the one way to count allocations")]
+
+mod common;
+
+#[path = "../examples/null.rs"]
+#[allow(dead_code, reason = "its main is not called here")]
+mod null;
+#[path = "../examples/passthrough.rs"]
+#[allow(dead_code, reason = "its main is not called here")]
+mod passthrough;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Mounted, on_each_transport};
+use null::Null;
+use passthrough::Mirror;
+use shuntfs::{Opcode, SessionOptions};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// One test at a time: all threads of the process are counted.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// SAFETY: every call is handed on as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract is the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the system's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How much a round of 200 reads and writes allocates, in this whole process.
+fn allocations_of(file: &File, bytes: &mut [u8]) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    for round in 0..200 {
+        file.write_all_at(bytes, round * 4096).expect("writes");
+        file.read_exact_at(bytes, round * 4096).expect("reads");
+    }
+    ALLOCATIONS.load(Ordering::SeqCst) - before
+}
+
+/// The least of some rounds: other threads of the test program may allocate at any time.
+fn least(file: &File) -> u64 {
+    let mut bytes = vec![1; 4096];
+    (0..5).map(|_| allocations_of(file, &mut bytes)).min().expect("five rounds")
+}
+
+#[test]
+fn served_reads_and_writes_allocate_nothing() {
+    let _alone = ALONE.lock();
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Null, options);
+        let file = File::options().read(true).write(true).open(mounted.join("null")).expect("opens");
+        assert_eq!(least(&file), 0);
+        assert!(mounted.session().status().requests(Opcode::Read) >= 1000);
+        drop(file);
+        mounted.end();
+    });
+}
+
+#[test]
+fn delegated_reads_and_writes_allocate_nothing() {
+    let _alone = ALONE.lock();
+    on_each_transport(|options| {
+        let source = tempfile::tempdir().expect("a folder");
+        std::fs::write(source.path().join("f"), vec![3; 200 * 4096]).expect("a lower file");
+        let options = SessionOptions { passthrough: false, ..options.clone() };
+        let mounted = Mounted::new(Mirror::new(source.path()).expect("a mirror"), &options);
+        let file = File::options().read(true).write(true).open(mounted.join("f")).expect("opens");
+        assert_eq!(least(&file), 0);
+        assert!(mounted.session().status().requests(Opcode::Write) >= 1000);
+        drop(file);
+        mounted.end();
+    });
+}
+
+#[test]
+fn a_repeated_passthrough_open_is_two_requests() {
+    let _alone = ALONE.lock();
+    on_each_transport(|options| {
+        let source = tempfile::tempdir().expect("a folder");
+        std::fs::write(source.path().join("f"), vec![3; 4096]).expect("a lower file");
+        let mounted = Mounted::new(Mirror::new(source.path()).expect("a mirror"), options);
+        drop(File::open(mounted.join("f")).expect("opens"));
+        let before: u64 = mounted.session().status().queues.values().sum();
+        for _ in 0..100 {
+            drop(File::open(mounted.join("f")).expect("opens"));
+        }
+        // RELEASE comes in the background.
+        let count = || mounted.session().status().queues.values().sum::<u64>() - before;
+        for _ in 0..200 {
+            if mounted.session().status().nodes_open == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let status = mounted.session().status();
+        assert_eq!((status.requests(Opcode::Open), status.requests(Opcode::Release)), (101, 101));
+        assert!(count() <= 202, "{} requests: {:?}", count(), status.ops);
+        mounted.end();
+    });
+}

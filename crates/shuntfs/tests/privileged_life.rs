@@ -1,0 +1,197 @@
+//! Mounts that end well, badly, and never begin. Needs CAP_SYS_ADMIN and /dev/fuse.
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::odd::Odd;
+use common::{Mounted, can_mount, is_mounted, on_each_transport, options};
+use shuntfs::{
+    AbortError, MountError, MountOptions, Session, SessionOptions, Transport, TransportKind, UnmountError,
+};
+
+fn mount(path: &Path, options: &SessionOptions) -> Result<Session, MountError> {
+    Session::mount(Arc::new(Odd::default()), path, &MountOptions::default(), options)
+}
+
+#[test]
+fn a_busy_mount_says_so_and_stays() {
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Odd::default(), options);
+        let open = File::open(mounted.join("f")).unwrap();
+        assert!(matches!(mounted.session().unmount(), Err(UnmountError::Busy { .. })));
+        assert!(is_mounted(mounted.path()));
+        assert!(fs::metadata(mounted.join("f")).is_ok());
+        drop(open);
+        // The close's RELEASE is in the background, but the mount is free at once.
+        mounted.end();
+    });
+}
+
+#[test]
+fn a_detached_mount_serves_what_is_open() {
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Odd::default(), options);
+        let open = File::open(mounted.join("f")).unwrap();
+        mounted.session().unmount_lazily().unwrap();
+        assert!(!is_mounted(mounted.path()));
+        assert!(open.metadata().is_ok());
+        drop(open);
+        mounted.session().wait();
+        mounted.session().unmount().unwrap();
+    });
+}
+
+#[test]
+fn dropping_a_session_unmounts() {
+    on_each_transport(|options| {
+        let dir = tempfile::tempdir().unwrap();
+        let session = mount(dir.path(), options).unwrap();
+        assert!(is_mounted(dir.path()));
+        drop(session);
+        assert!(!is_mounted(dir.path()));
+    });
+}
+
+#[test]
+fn somebody_elses_umount_ends_the_session() {
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Odd::default(), options);
+        assert!(Command::new("umount").arg(mounted.path()).status().unwrap().success());
+        mounted.session().wait();
+        mounted.session().unmount().expect("gone is as good");
+        // Somebody else's mount at the same place is not ours to take down.
+        let dir = mounted.path().to_owned();
+        let tmpfs = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&dir).status();
+        assert!(tmpfs.unwrap().success());
+        mounted.session().unmount().unwrap();
+        assert!(is_mounted(&dir));
+        assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    });
+}
+
+#[test]
+fn aborting_frees_everybody_or_says_what_it_lacks() {
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Odd::default(), options);
+        let path = mounted.join("f");
+        let waiting = std::thread::spawn({
+            let path = path.clone();
+            move || Command::new("flock").arg(path).arg("true").status().unwrap()
+        });
+        let waits = || mounted.session().status().requests(shuntfs::Opcode::Setlkw) == 1;
+        let end = Instant::now() + Duration::from_secs(5);
+        while !waits() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        match mounted.session().abort() {
+            Ok(()) => {}
+            Err(AbortError::NoControl(_)) => {
+                println!("fusectl is not mounted: aborting by umount -f");
+                let _busy = Command::new("umount").arg("-f").arg(mounted.path()).output().unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(!waiting.join().unwrap().success());
+        mounted.session().wait();
+        assert!(fs::metadata(path).is_err());
+    });
+}
+
+#[test]
+fn what_cannot_be_mounted_leaves_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let device = options(TransportKind::Device);
+    let missing = mount(&dir.path().join("missing"), &device).unwrap_err();
+    assert!(matches!(missing, MountError::MountPoint { .. }), "{missing}");
+    let handed = mount(Path::new("/dev/fd/9999"), &device).unwrap_err();
+    assert!(matches!(handed, MountError::NoSuchDescriptor { number: 9999, .. }), "{handed}");
+    let no_memory = SessionOptions { payload_cap: 1, ..device.clone() };
+    let refused = mount(dir.path(), &no_memory).unwrap_err();
+    assert!(matches!(refused, MountError::Transport { kind: TransportKind::Device, .. }), "{refused}");
+    assert!(!is_mounted(dir.path()));
+    let wrong = MountOptions { max_read: Some(u32::MAX), subtype: "a,b".into(), ..MountOptions::default() };
+    let outcome = Session::mount(Arc::new(Odd::default()), dir.path(), &wrong, &device);
+    drop(outcome);
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn a_file_can_be_mounted_on() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("point");
+    fs::write(&file, "under").unwrap();
+    // The root is a folder, so the kernel finds the types at odds as soon as it asks; the mount itself stands.
+    let session = mount(&file, &options(TransportKind::Device)).unwrap();
+    assert!(is_mounted(&file));
+    drop(session);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "under");
+}
+
+/// As mount.fuse3 does it with `drop_privileges`: the device is mounted before the server starts.
+#[test]
+fn a_device_that_is_mounted_already_is_served() {
+    use std::os::fd::{AsFd, AsRawFd};
+    struct Detached<'a>(&'a Path);
+    impl Drop for Detached<'_> {
+        fn drop(&mut self) {
+            let _gone_already = Command::new("umount").args(["-q", "-l"]).arg(self.0).output();
+        }
+    }
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let device = shuntfs_sys::FuseDevice::open().unwrap();
+    let target = File::open(dir.path()).unwrap();
+    let request = shuntfs_sys::MountRequest {
+        source: "handed".as_ref(),
+        subtype: None,
+        target: target.as_fd(),
+        device: &device,
+        rootmode: 0o040_000,
+        uid: 0,
+        gid: 0,
+        options: shuntfs_sys::MountOptions::default(),
+    };
+    shuntfs_sys::mount::mount_fuse(&request).unwrap();
+    let _detached = Detached(dir.path());
+    drop(target);
+    let session =
+        mount(Path::new(&format!("/dev/fd/{}", device.as_raw_fd())), &options(TransportKind::Cloned));
+    let session = session.unwrap();
+    drop(device);
+    assert!(fs::metadata(dir.path().join("f")).is_ok());
+    assert!(matches!(session.unmount(), Err(UnmountError::NotOurs)));
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    session.wait();
+}
+
+#[test]
+fn auto_says_what_it_took_and_why() {
+    if !can_mount() {
+        return;
+    }
+    let auto =
+        SessionOptions { transport: Transport::Auto, readahead: Some(1 << 20), ..SessionOptions::default() };
+    let mounted = Mounted::new(Odd::default(), &auto);
+    let status = mounted.session().status();
+    assert!(!status.transport.why.is_empty());
+    assert!(status.transport.queues >= 1 && status.transport.payload_max > 0);
+    let connection = mounted.session().connection().expect("a number");
+    let readahead = fs::read_to_string(format!("/sys/class/bdi/0:{connection}/read_ahead_kb")).unwrap();
+    assert_eq!(readahead.trim(), "1024");
+    assert!(fs::metadata(mounted.join("f")).is_ok());
+    println!("{}: {}", status.transport.kind, status.transport.why);
+    mounted.end();
+}

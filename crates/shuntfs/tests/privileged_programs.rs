@@ -1,0 +1,133 @@
+//! The examples as programs: they mount, answer, and end cleanly at Ctrl-C, as root and as an ordinary user.
+//! Needs CAP_SYS_ADMIN and /dev/fuse, and `cargo test` without `--test`, which builds the examples.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{can_mount, is_mounted};
+
+const NOBODY: u32 = 65_534;
+
+/// A program that does not outlive the test, nor its mount.
+struct Program {
+    child: Child,
+    mounted: PathBuf,
+}
+
+impl Program {
+    fn start(name: &str, arguments: &[&Path], user: Option<u32>) -> Option<Self> {
+        let program = example(name)?;
+        let mounted = arguments.last()?.to_path_buf();
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut this = Self { child: command.spawn().expect("starts"), mounted };
+        this.wait_for("the mount", |this| {
+            assert!(this.child.try_wait().expect("waits").is_none(), "it ended");
+            is_mounted(&this.mounted)
+        });
+        Some(this)
+    }
+
+    fn wait_for(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !holds(self) {
+            assert!(Instant::now() < end, "never: {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn interrupt(&mut self) {
+        let kill = Command::new("kill").arg("-INT").arg(self.child.id().to_string()).status();
+        assert!(kill.expect("kill runs").success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _may_have_ended = self.child.kill();
+        let _may_have_ended = self.child.wait();
+        if is_mounted(&self.mounted) {
+            let _best_effort = Command::new("umount").arg("-l").arg(&self.mounted).status();
+        }
+    }
+}
+
+/// The program beside this one's folder, where it was built.
+fn example(name: &str) -> Option<PathBuf> {
+    let tests = std::env::current_exe().ok()?;
+    let path = tests.parent()?.parent()?.join("examples").join(name);
+    if !path.exists() {
+        println!("SKIPPED: {} was not built", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+#[test]
+fn ctrl_c_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let (source, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(source.path().join("hello"), "Hello, world!\n").unwrap();
+    for (name, arguments) in [("hello", vec![dir.path()]), ("passthrough", vec![source.path(), dir.path()])] {
+        let Some(mut program) = Program::start(name, &arguments, None) else { return };
+        assert_eq!(fs::read_to_string(dir.path().join("hello")).unwrap(), "Hello, world!\n", "{name}");
+        program.interrupt();
+        program.wait_for("the end", |this| this.child.try_wait().expect("waits").is_some());
+        assert!(program.child.wait().unwrap().success(), "{name}");
+        assert!(!is_mounted(dir.path()), "{name}");
+    }
+}
+
+#[test]
+fn a_busy_mount_goes_at_the_second_ctrl_c() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut program) = Program::start("null", &[dir.path()], None) else { return };
+    let open = fs::File::open(dir.path().join("null")).unwrap();
+    program.interrupt();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(is_mounted(dir.path()), "busy");
+    program.interrupt();
+    program.wait_for("the detachment", |this| !is_mounted(&this.mounted));
+    assert!(program.child.try_wait().unwrap().is_none(), "what is open is served on");
+    drop(open);
+    program.wait_for("the end", |this| this.child.try_wait().expect("waits").is_some());
+    assert!(program.child.wait().unwrap().success());
+}
+
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    if !can_mount() {
+        return;
+    }
+    let fusermount = Path::new("/usr/bin/fusermount3");
+    if fs::metadata(fusermount).map_or(true, |found| found.permissions().mode() & 0o4000 == 0) {
+        println!("SKIPPED: fusermount3 is not there, or not set-uid");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let Some(mut program) = Program::start("hello", &[dir.path()], Some(NOBODY)) else { return };
+    // Without allow_other even root is kept out.
+    let mut look = Command::new("cat");
+    look.arg(dir.path().join("hello")).uid(NOBODY).gid(NOBODY);
+    assert_eq!(look.output().unwrap().stdout, b"Hello, world!\n");
+    assert!(fs::read(dir.path().join("hello")).is_err());
+    program.interrupt();
+    program.wait_for("the end", |this| this.child.try_wait().expect("waits").is_some());
+    assert!(program.child.wait().unwrap().success());
+    assert!(!is_mounted(dir.path()));
+}
