@@ -1,7 +1,6 @@
 //! The kernel: its version, FUSE, passthrough.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use shuntfs_sys::spawn::effective_uid;
@@ -50,13 +49,9 @@ fn protocol() -> Finding {
 
 fn passthrough() -> Finding {
     const WHAT: &str = "passthrough";
-    match offers_passthrough() {
-        Ok(true) => {}
-        Ok(false) => {
-            return Finding::note(WHAT, "this kernel has none: reads and writes go through the server")
-                .advice("Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH");
-        }
-        Err(error) => return Finding::note(WHAT, format!("cannot be asked for: {}", io::Error::from(error))),
+    if !offers_passthrough() {
+        return Finding::note(WHAT, "this kernel has none: reads and writes go through the server")
+            .advice("Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH");
     }
     if !caps::has_effective(Cap::SysAdmin) {
         return Finding::note(WHAT, "the kernel has it, and gives it to CAP_SYS_ADMIN only")
@@ -70,18 +65,13 @@ fn passthrough() -> Finding {
 }
 
 /// Asks a device that is not mounted to register a file: a kernel that knows the request refuses with EPERM,
-/// one that does not with ENOTTY.
-fn offers_passthrough() -> Result<bool, OsError> {
+/// one that does not with ENOTTY. Where the device cannot be asked, the kernel's version must do.
+fn offers_passthrough() -> bool {
     if kernel::kernel_version() < PASSTHROUGH_SINCE || configured() == Some(false) {
-        return Ok(false);
+        return false;
     }
-    let device = FuseDevice::open()?;
-    let null =
-        fs::File::open("/dev/null").map_err(|error| OsError::from_io_error(&error).unwrap_or(OsError::IO))?;
-    match device.backing_open(&null) {
-        Err(OsError::NOTTY | OsError::OPNOTSUPP) => Ok(false),
-        _ => Ok(true),
-    }
+    let (Ok(device), Ok(null)) = (FuseDevice::open(), fs::File::open("/dev/null")) else { return true };
+    !matches!(device.backing_open(&null), Err(OsError::NOTTY | OsError::OPNOTSUPP))
 }
 
 /// Whether the kernel was built with it, where its configuration is to be had as text.

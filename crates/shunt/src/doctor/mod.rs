@@ -4,47 +4,10 @@ pub(crate) mod access;
 mod finding;
 mod kernel;
 mod limits;
+mod report;
 mod uring;
-
-use std::io::Write;
 
 pub use finding::{Finding, Verdict};
 pub(crate) use kernel::in_first_user_namespace;
-
-use crate::cli::DoctorArgs;
-use crate::failure::Failure;
-use crate::list::print_json;
-use crate::run::output_failure;
-
-/// Everything that was found out, in the order in which a mount needs it.
-#[must_use]
-pub fn findings() -> Vec<Finding> {
-    let mut findings = kernel::findings();
-    findings.extend(access::findings());
-    findings.extend(uring::findings());
-    findings.extend(limits::findings());
-    findings
-}
-
-/// Says what was found out.
-///
-/// # Errors
-/// Where something is bad, so that scripts notice; and where it cannot be printed.
-pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let findings = findings();
-    if args.json {
-        print_json(&findings, out)?;
-    } else {
-        for finding in &findings {
-            writeln!(out, "{finding}").map_err(|error| output_failure(&error))?;
-        }
-    }
-    out.flush().map_err(|error| output_failure(&error))?;
-    match findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count() {
-        0 => Ok(()),
-        1 => Err(Failure::new("one thing keeps mounts from working; see the line marked bad")),
-        count => {
-            Err(Failure::new(format!("{count} things keep mounts from working; see the lines marked bad")))
-        }
-    }
-}
+pub use report::findings;
+pub(crate) use report::run;

@@ -10,10 +10,10 @@ use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::stat::filesystem_of;
 use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, open_folder, spawn};
 
-use super::Asked;
 use super::announce::Announce;
 use super::answers::SessionAnswers;
 use super::check::{self, At};
+use super::command::Asked;
 use super::session::Mounted;
 use crate::control::Server;
 use crate::failure::Failure;
