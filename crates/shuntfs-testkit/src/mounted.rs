@@ -370,8 +370,13 @@ fn server(spec: &MountSpec, target: &Path, log: &Path) -> Result<Child> {
     let mut command = match spec.descriptors {
         None => Command::new(&binary),
         Some(limit) => {
-            let mut command = Command::new("prlimit");
-            command.arg(format!("--nofile={limit}:{limit}")).arg("--").arg(&binary);
+            // Without that capability even root cannot raise its limit again, as an ordinary user cannot.
+            let mut command = Command::new("setpriv");
+            command
+                .arg("--bounding-set=-sys_resource")
+                .arg("prlimit")
+                .arg(format!("--nofile={limit}:{limit}"));
+            command.arg("--").arg(&binary);
             command
         }
     };

@@ -23,23 +23,23 @@ impl Status {
     /// The transport in use.
     #[must_use]
     pub fn transport(&self) -> &str {
-        self.0.pointer("/transport/kind").and_then(Value::as_str).unwrap_or_default()
+        self.0.pointer("/session/transport/kind").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Number of opens that ended in a flow, by its name.
     #[must_use]
     pub fn flow(&self, name: &str) -> u64 {
-        let flows = self.rows("flows").filter(|row| row["flow"].as_str() == Some(name));
-        flows.filter_map(|row| row["opens"].as_u64()).sum()
+        self.0
+            .pointer("/session/flows")
+            .and_then(|flows| flows.get(name))
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
     }
 
-    fn counted(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.rows("operations")
-            .filter_map(|row| Some((row["operation"].as_str()?, row["requests"].as_u64()?)))
-    }
-
-    fn rows(&self, table: &str) -> impl Iterator<Item = &Value> {
-        self.0.get(table).and_then(Value::as_array).into_iter().flatten()
+    /// Every operation that came, by its name, and how often.
+    pub fn counted(&self) -> impl Iterator<Item = (&str, u64)> {
+        let ops = self.0.pointer("/session/ops").and_then(Value::as_object).into_iter().flatten();
+        ops.filter_map(|(name, counts)| Some((name.as_str(), counts.get("requests")?.as_u64()?)))
     }
 }
 
@@ -54,10 +54,9 @@ mod test {
 
     #[test]
     fn counts_are_found() {
-        let text = r#"{"transport":{"kind":"uring"},
-            "operations":[{"operation":"GETATTR","requests":3,"errors":0},
-                {"operation":"BATCH_FORGET","requests":9,"errors":0},{"operation":"READ","requests":4,"errors":1}],
-            "flows":[{"flow":"passthrough","opens":2}]}"#;
+        let text = r#"{"session":{"transport":{"kind":"uring"},"flows":{"passthrough":2,"served":0},
+            "ops":{"GETATTR":{"requests":3,"errors":0},"BATCH_FORGET":{"requests":9,"errors":0},
+                "READ":{"requests":4,"errors":1}}}}"#;
         let status = Status(serde_json::from_str(text).unwrap());
         assert_eq!(status.requests("getattr"), 3);
         assert_eq!(status.requests("READ"), 4);

@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use shuntfs_testkit::helper::{self, Helper};
 use shuntfs_testkit::identity::Identity;
@@ -124,34 +126,52 @@ fn a_full_lower_file_system() -> Result<()> {
     Ok(())
 }
 
-/// A lower file system that is, or becomes, read-only.
+/// What every change answers on a file system that cannot be written.
+fn refusals(work: &Path) -> Vec<(&'static str, String)> {
+    let truncate = || rustix::fs::open(work.join("f"), OFlags::TRUNC | OFlags::WRONLY, Mode::empty());
+    vec![
+        ("open to write", code(File::options().write(true).open(work.join("f")))),
+        ("open to truncate", code(truncate().map_err(Into::into))),
+        ("create", code(File::create(work.join("new")))),
+        ("mkdir", code(fs::create_dir(work.join("d")))),
+        ("unlink", code(fs::remove_file(work.join("f")))),
+        ("rename", code(fs::rename(work.join("f"), work.join("g")))),
+        ("link", code(fs::hard_link(work.join("f"), work.join("g")))),
+        ("chmod", code(fs::set_permissions(work.join("f"), fs::Permissions::from_mode(0o600)))),
+    ]
+}
+
+/// A lower file system that is read-only, or becomes so while it is mounted.
 #[test]
 fn a_read_only_lower_file_system() -> Result<()> {
+    for way in WAYS {
+        let _serial = serial();
+        let Some(lower) = Lower::make(LowerKind::Ext4)? else { continue };
+        let source = lower.folder("source")?;
+        fs::write(source.join("f"), "content")?;
+        lower.remount(true)?;
+        let Some(mut mount) = Mounted::start(&MountSpec::new(&source, way.0, way.1))? else { continue };
+        let other: Vec<_> = refusals(mount.path()).into_iter().filter(|(_, code)| code != "EROFS").collect();
+        ensure!(other.is_empty(), "{way:?}: not EROFS: {other:?}");
+        ensure!(fs::read(mount.path().join("f"))? == b"content", "{way:?}: it cannot be read");
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lower_file_system_that_becomes_read_only() -> Result<()> {
     for way in WAYS {
         let Some(stage) = Stage::plain(way)? else { continue };
         let work = stage.work();
         fs::write(work.join("f"), "content")?;
         stage.lower.remount(true)?;
-        let seen = [
-            ("create", code(File::create(work.join("new")))),
-            ("open to write", code(File::options().write(true).open(work.join("f")))),
-            ("mkdir", code(fs::create_dir(work.join("d")))),
-            ("unlink", code(fs::remove_file(work.join("f")))),
-            ("rename", code(fs::rename(work.join("f"), work.join("g")))),
-            ("link", code(fs::hard_link(work.join("f"), work.join("g")))),
-            (
-                "truncate",
-                code(
-                    rustix::fs::open(
-                        work.join("f"),
-                        rustix::fs::OFlags::TRUNC | rustix::fs::OFlags::WRONLY,
-                        rustix::fs::Mode::empty(),
-                    )
-                    .map_err(Into::into),
-                ),
-            ),
-        ];
-        let other: Vec<_> = seen.iter().filter(|(_, code)| code != "EROFS").collect();
+        // The kernel says EIO for every backing file that it cannot open; asking below before each open would cost the
+        // system call that passthrough saves.
+        let honest = |what: &str, code: &str| {
+            code == "EROFS" || (way.1 == Flow::Passthrough && what == "open to write" && code == "EIO")
+        };
+        let other: Vec<_> = refusals(&work).into_iter().filter(|(what, code)| !honest(what, code)).collect();
         ensure!(other.is_empty(), "{way:?}: not EROFS: {other:?}");
         ensure!(fs::read(work.join("f"))? == b"content", "{way:?}: it cannot be read");
         stage.lower.remount(false)?;
@@ -231,6 +251,7 @@ fn changes_behind_our_back() -> Result<()> {
         let mut text = String::new();
         open.read_to_string(&mut text)?;
         ensure!(text == "first", "{way:?}: the open file lost its bytes: {text:?}");
+        drop(open);
         fs::write(below.join("f"), "second, and longer")?;
         ensure!(fs::read(above.join("f"))? == b"second, and longer", "{way:?}: the new file is not seen");
         fs::write(below.join("f"), "third")?;
@@ -382,11 +403,13 @@ fn thirty_waiters(way: (Transport, Flow), locks: &str, owner: &str) -> Result<()
     let what = format!("{way:?} --locks {locks} {owner}");
     let take = || -> Result<Helper> {
         let helper = Helper::spawn(&[&"lock", &owner, &"ex", &"wait", &path])?;
-        ensure!(helper.line()? == "asking", "a helper asks first");
+        let first = helper.line().with_context(|| format!("{what}: the file does not open"))?;
+        ensure!(first == "asking", "{what}: {first}");
         Ok(helper)
     };
     let holder = take()?;
-    ensure!(holder.line()? == "held", "{what}: the first gets it");
+    let first = holder.line().with_context(|| format!("{what}: the first waits"))?;
+    ensure!(first == "held", "{what}: the first gets {first}");
     let mut waiting = (0..30).map(|_| take()).collect::<Result<Vec<_>>>()?;
     std::thread::sleep(Duration::from_millis(300));
     stage.answers().with_context(|| format!("{what}: while thirty wait"))?;
@@ -471,7 +494,7 @@ fn locks_seen_below() -> Result<()> {
 /// An unprivileged write through the kernel's passthrough leaves no program set-uid.
 #[test]
 fn unprivileged_passthrough_writes_strip_suid() -> Result<()> {
-    use std::os::unix::fs::{FileExt, PermissionsExt};
+    use std::os::unix::fs::FileExt;
     for way in EACH {
         let Some(stage) = Stage::plain(way)? else { continue };
         let path = stage.work().join("program");
@@ -493,7 +516,7 @@ fn unprivileged_passthrough_writes_strip_suid() -> Result<()> {
 /// Files made by many users at once belong each to who made it.
 #[test]
 fn new_files_belong_to_their_callers() -> Result<()> {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::MetadataExt;
     for way in EACH {
         let Some(stage) = Stage::plain(way)? else { continue };
         let work = stage.work();

@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::{pread, pwrite};
 use rustix::mm::ProtFlags;
 
-use crate::conformance::{Case, Ctx, Limit, Observation, Outcome};
+use crate::conformance::{Case, Ctx, Observation, Outcome};
 use crate::identity::Identity;
 use crate::raw::Mapping;
 
@@ -20,11 +20,9 @@ pub(super) const CASES: &[Case] = &[
     Case::new("times/who-may", who_may),
     Case::new("times/operations", operations),
     Case::new("times/folders", folders),
-    Case::limited("times/mapping", mapping, &[Limit { label: "mtime after a store", mounted: "kept", why: MAPPING }]),
+    Case::new("times/mapping", mapping),
     Case::new("times/mapping-closed", mapping_closed),
 ];
-
-const MAPPING: &str = "a store through a passthrough mapping reaches no server, and the kernel's cached attributes stay";
 
 fn timestamps(access: Timespec, modify: Timespec) -> Timestamps {
     Timestamps { last_access: access, last_modification: modify }

@@ -1,0 +1,307 @@
+//! What each path may cost, by counting requests and lower system calls: numbers that do not depend on the machine.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rustix::mm::ProtFlags;
+use shuntfs_testkit::limit::wait_until;
+use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
+use shuntfs_testkit::process::{Tracer, wakeups};
+use shuntfs_testkit::raw::Mapping;
+use shuntfs_testkit::{Serial, say, serial};
+
+/// System calls that touch a lower file; everything else is the queue's own.
+const LOWER_CALLS: [&str; 17] = [
+    "open",
+    "openat",
+    "openat2",
+    "open_by_handle_at",
+    "name_to_handle_at",
+    "statx",
+    "newfstatat",
+    "fstat",
+    "close",
+    "getdents64",
+    "read",
+    "pread64",
+    "preadv2",
+    "readlinkat",
+    "fgetxattr",
+    "lseek",
+    "ioctl",
+];
+
+struct Stage {
+    mount: Mounted,
+    source: PathBuf,
+    _lower: Lower,
+    _serial: Serial,
+}
+
+impl Stage {
+    fn make(transport: Transport, flow: Flow) -> Result<Option<Self>> {
+        let serial = serial();
+        let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(None) };
+        let source = lower.folder("source")?;
+        fs::write(source.join("file"), vec![b'x'; 1 << 20])?;
+        fs::create_dir(source.join("names"))?;
+        let spec = MountSpec::new(&source, transport, flow);
+        let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
+        Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
+    }
+
+    /// Counts the requests, by operation, that `act` sends to the server, with those that come a moment later.
+    fn requests(&self, act: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64>> {
+        let before = self.settled()?;
+        act()?;
+        let after = self.settled()?;
+        let grown =
+            after.iter().map(|(name, count)| (name.clone(), count - before.get(name).copied().unwrap_or(0)));
+        Ok(grown.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The counts once nothing more arrives: RELEASE and FORGET come in the background.
+    fn settled(&self) -> Result<BTreeMap<String, u64>> {
+        let mut last = self.counts()?;
+        wait_until(Duration::from_secs(5), || {
+            std::thread::sleep(Duration::from_millis(60));
+            let now = self.counts().unwrap_or_default();
+            let still = now == last;
+            last = now;
+            still
+        });
+        Ok(last)
+    }
+
+    fn counts(&self) -> Result<BTreeMap<String, u64>> {
+        let status = self.mount.status()?;
+        Ok(status.counted().map(|(name, count)| (name.to_uppercase(), count)).collect())
+    }
+
+    /// Counts the system calls of the server during `act`; `None` where it cannot be traced.
+    fn calls(&self, act: impl FnOnce() -> Result<()>) -> Result<Option<BTreeMap<String, u64>>> {
+        let Some(tracer) = Tracer::follow(self.mount.pid())? else { return Ok(None) };
+        act()?;
+        std::thread::sleep(Duration::from_millis(60));
+        tracer.stop().map(Some)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.mount.path().join(name)
+    }
+
+    fn end(mut self) -> Result<()> {
+        let status = self.mount.unmount()?;
+        ensure!(status.success(), "the server ended with {status}:\n{}", self.mount.log());
+        Ok(())
+    }
+}
+
+/// Calls that touched a lower file. On a device `read` is the queue's own, too: one for each request.
+fn lower_calls(transport: Transport, calls: &BTreeMap<String, u64>) -> u64 {
+    let own = |name: &str| transport != Transport::Uring && name == "read";
+    let lower = calls.iter().filter(|(name, _)| LOWER_CALLS.contains(&name.as_str()) && !own(name));
+    lower.map(|(_, count)| count).sum()
+}
+
+/// The kernel's passthrough: reads, writes and faults send nothing to the server.
+#[test]
+fn passthrough_data_costs_nothing() -> Result<()> {
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        let file = File::options().read(true).write(true).open(stage.path("file"))?;
+        file.write_at(b"first", 0)?;
+        let seen = stage.requests(|| {
+            let mut room = vec![0; 4096];
+            for page in 0..200 {
+                file.read_at(&mut room, page * 4096)?;
+                file.write_at(&room, page * 4096)?;
+            }
+            let map = Mapping::new(&file, 1 << 20, ProtFlags::READ | ProtFlags::WRITE, true)?;
+            for page in 0..200 {
+                map.store(page * 4096, &map.load(page * 4096 + 8, 8));
+            }
+            Ok(())
+        })?;
+        ensure!(seen.is_empty(), "{transport:?}: 200 reads, writes and faults sent {seen:?}");
+        drop(file);
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// A repeated open and close of a passthrough file: two requests, one in the background, and no lower system call.
+#[test]
+fn repeated_opens_cost_two_requests() -> Result<()> {
+    const ROUNDS: u64 = 100;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        let open = || -> Result<()> {
+            for _ in 0..ROUNDS {
+                drop(File::open(stage.path("file"))?);
+            }
+            Ok(())
+        };
+        drop(File::open(stage.path("file"))?);
+        let seen = stage.requests(open)?;
+        let expected = BTreeMap::from([("OPEN".to_owned(), ROUNDS), ("RELEASE".to_owned(), ROUNDS)]);
+        ensure!(seen == expected, "{transport:?}: {ROUNDS} opens sent {seen:?}");
+        if let Some(calls) = stage.calls(open)? {
+            let lower = lower_calls(transport, &calls);
+            ensure!(lower <= 2, "{transport:?}: {ROUNDS} opens made {lower} lower calls: {calls:?}");
+        }
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// LOOKUP of a name that exists: at most two lower system calls. Each comes once, the kernel remembers the rest.
+#[test]
+fn lookups_cost_two_calls() -> Result<()> {
+    const NAMES: u64 = 200;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        for index in 0..2 * NAMES {
+            fs::write(stage.source.join(format!("names/{index}")), "")?;
+        }
+        let look = |from: u64| -> Result<()> {
+            (from..from + NAMES)
+                .try_for_each(|index| Ok(fs::metadata(stage.path(&format!("names/{index}"))).map(drop)?))
+        };
+        fs::metadata(stage.path("names"))?;
+        let seen = stage.requests(|| look(0))?;
+        ensure!(
+            seen == BTreeMap::from([("LOOKUP".to_owned(), NAMES)]),
+            "{transport:?}: {NAMES} looks sent {seen:?}"
+        );
+        let seen = stage.requests(|| look(0))?;
+        ensure!(seen.is_empty(), "{transport:?}: {NAMES} looks at known names sent {seen:?}");
+        if let Some(calls) = stage.calls(|| look(NAMES))? {
+            let lower = lower_calls(transport, &calls);
+            ensure!(
+                lower <= 2 * NAMES + 4,
+                "{transport:?}: {NAMES} lookups made {lower} lower calls: {calls:?}"
+            );
+        }
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// GETATTR of a cached node: one lower system call.
+#[test]
+fn getattr_costs_one_call() -> Result<()> {
+    const ROUNDS: u64 = 200;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        // A read through the kernel makes it ask for the attributes again.
+        let file = File::open(stage.path("file"))?;
+        let ask = || -> Result<()> {
+            for _ in 0..ROUNDS {
+                file.read_at(&mut [0; 16], 0)?;
+                file.metadata()?;
+            }
+            Ok(())
+        };
+        let seen = stage.requests(ask)?;
+        ensure!(
+            seen == BTreeMap::from([("GETATTR".to_owned(), ROUNDS)]),
+            "{transport:?}: {ROUNDS} stats sent {seen:?}"
+        );
+        if let Some(calls) = stage.calls(ask)? {
+            let lower = lower_calls(transport, &calls);
+            ensure!(lower <= ROUNDS + 4, "{transport:?}: {ROUNDS} stats made {lower} lower calls: {calls:?}");
+        }
+        drop(file);
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// READDIRPLUS: one getdents for each 32 KiB, and at most two lower system calls a name.
+#[test]
+fn listing_costs_two_calls_a_name() -> Result<()> {
+    const NAMES: u64 = 2000;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        for index in 0..NAMES {
+            fs::write(stage.source.join(format!("names/a-name-{index}")), "")?;
+        }
+        let walk = || -> Result<()> {
+            for entry in fs::read_dir(stage.path("names"))? {
+                entry?.metadata()?;
+            }
+            Ok(())
+        };
+        let Some(calls) = stage.calls(walk)? else { return Ok(()) };
+        let lists = calls.get("getdents64").copied().unwrap_or(0);
+        // 32 bytes and the name a record, rounded up, and the empty answer at the end.
+        ensure!(
+            lists <= NAMES * 48 / 32768 + 2,
+            "{transport:?}: {NAMES} names made {lists} getdents: {calls:?}"
+        );
+        let lower = lower_calls(transport, &calls);
+        ensure!(
+            lower <= 2 * NAMES + lists + 12,
+            "{transport:?}: {NAMES} names made {lower} lower calls: {calls:?}"
+        );
+        let seen = stage.requests(walk)?;
+        let known: u64 = seen.iter().filter(|(name, _)| !name.contains("DIR")).map(|(_, count)| count).sum();
+        ensure!(known <= 4, "{transport:?}: listing {NAMES} known names again sent {seen:?}");
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// A relayed READ of cached bytes on a ring, one at a time: one `io_uring_enter` each and nothing else.
+#[test]
+fn relayed_reads_cost_one_enter() -> Result<()> {
+    const ROUNDS: u64 = 300;
+    let Some(stage) = Stage::make(Transport::Uring, Flow::Delegated)? else { return Ok(()) };
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    fs::read(stage.source.join("file"))?;
+    // O_DIRECT keeps the mount's own page cache out: each read is a request. Below, the bytes are cached.
+    let file = rustix::fs::open(stage.path("file"), flags, rustix::fs::Mode::empty())?;
+    let read = || -> Result<()> {
+        let mut room = vec![0_u8; 8192];
+        let start = room.as_ptr().align_offset(4096);
+        for round in 0..ROUNDS {
+            rustix::io::pread(&file, &mut room[start..start + 4096], round % 256 * 4096)?;
+        }
+        Ok(())
+    };
+    let seen = stage.requests(read)?;
+    let reads = seen.get("READ").copied().unwrap_or(0);
+    ensure!(reads == ROUNDS, "{ROUNDS} reads sent {seen:?}");
+    if let Some(calls) = stage.calls(read)? {
+        let enters = calls.get("io_uring_enter").copied().unwrap_or(0);
+        let others: u64 =
+            calls.iter().filter(|(name, _)| *name != "io_uring_enter").map(|(_, count)| count).sum();
+        say(&format!("relay: {ROUNDS} reads made {enters} io_uring_enter and {others} other calls"));
+        ensure!(enters <= ROUNDS + ROUNDS / 20 + 8, "{ROUNDS} reads made {enters} io_uring_enter: {calls:?}");
+        ensure!(others <= 8, "{ROUNDS} reads made other calls: {calls:?}");
+    }
+    drop(file);
+    stage.end()
+}
+
+/// An idle mount sleeps: no thread of the server wakes up.
+#[test]
+fn an_idle_mount_sleeps() -> Result<()> {
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        fs::read(stage.path("file"))?;
+        std::thread::sleep(Duration::from_secs(1));
+        let before = wakeups(stage.mount.pid())?;
+        std::thread::sleep(Duration::from_secs(2));
+        let woken = wakeups(stage.mount.pid())? - before;
+        ensure!(woken == 0, "{transport:?}: {woken} wakeups in two idle seconds");
+        stage.end()?;
+    }
+    Ok(())
+}
