@@ -55,7 +55,9 @@ impl Lower {
                 parent.display()
             );
         }
-        let work = tempfile::Builder::new().prefix("shuntfs-bench-").tempdir_in(&parent)?;
+        // Two runs at a time spoil each other's figures, but each must be able to tell what it left.
+        let prefix = format!("shuntfs-bench-{}-", std::process::id());
+        let work = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent)?;
         let mut lower = Self { work, mounted: false, large_files: 0, about: String::new(), can_drop: root };
         fs::create_dir(lower.mount_point())?;
         fs::create_dir(lower.path("lower"))?;
