@@ -378,7 +378,7 @@ fn privileged_mount_8_finds_its_helper() {
     let room = Room::new();
     // /sbin is not ours to change: the link is there in a mount namespace of its own, and the mount with it.
     let script = r#"
-        mkdir "$2/upper" "$2/work"
+        mkdir "$2/upper"
         mount -t tmpfs none "$2/upper"; mkdir "$2/upper/up" "$2/upper/work"
         mount -t overlay overlay -o "lowerdir=/sbin,upperdir=$2/upper/up,workdir=$2/upper/work" /sbin
         ln -s "$1" /sbin/mount.fuse.shunt
