@@ -9,6 +9,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,8 +121,18 @@ impl Filesystem for Null {
     }
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("null: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::result::Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).ok_or("usage: null MNT")?;
     let signals = Signals::block()?;
     let mount = MountOptions { source: "null".into(), ..MountOptions::default() };

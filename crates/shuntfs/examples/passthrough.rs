@@ -14,6 +14,7 @@ use std::error::Error;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -311,8 +312,18 @@ impl Filesystem for Mirror {
     }
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("passthrough: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::result::Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let (Some(source), Some(path)) = (args.next(), args.next()) else {
         return Err("usage: passthrough SRC MNT".into());

@@ -40,9 +40,11 @@ bitflags! {
         const LINK = 1 << 13;
         /// RENAME with flags.
         const RENAME2 = 1 << 14;
-        /// OPEN and RELEASE; without it opens are free, but never passthrough.
+        /// OPEN and RELEASE; without it opens are free, but never passthrough. The kernel then names no open file,
+        /// so the library calls `open` for each READ and WRITE, and drops the file after it without `release`.
         const OPEN = 1 << 15;
-        /// OPENDIR and RELEASEDIR; without it listings are cached for ever.
+        /// OPENDIR and RELEASEDIR; without it listings are cached for ever. The library then calls `opendir` for each
+        /// READDIR, and drops the folder after it without `releasedir`.
         const OPENDIR = 1 << 16;
     }
 }

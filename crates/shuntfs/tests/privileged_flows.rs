@@ -5,6 +5,7 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use common::wishes::{Plan, Wishes, file_node, passthrough, ranges, splice};
 use common::{Mounted, on_each_transport};
@@ -216,6 +217,29 @@ fn a_downgraded_open_works_while_mapped_files_live() {
         second.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(bytes, [b'm'; 10]);
         drop(second);
+        fixture.settle();
+        fixture.mounted.end();
+    });
+}
+
+/// The open is counted before the file system hears how it was settled; a panic there must take the count back.
+#[test]
+fn an_open_that_fails_half_way_leaves_no_trace() {
+    on_each_transport(|options| {
+        let fixture = Fixture::new(b"bytes", options);
+        for wish in wishes() {
+            fixture.plan.wishes.lock().unwrap().clear();
+            fixture.plan.push(wish, CacheHint::Drop);
+            fixture.plan.panics.store(true, Ordering::SeqCst);
+            let error = File::open(fixture.mounted.join("file")).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(5));
+            fixture.plan.panics.store(false, Ordering::SeqCst);
+            assert_eq!(fixture.mounted.session().status().nodes_open, 0);
+            fixture.settle();
+            assert_eq!(fixture.mounted.session().flow_of(file_node()), None);
+        }
+        drop(fixture.open(Delegation::Served, CacheHint::Keep));
+        assert_eq!(fixture.last(), (Flow::Served, Reason::Wished));
         fixture.settle();
         fixture.mounted.end();
     });

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,12 @@ impl Program {
         }
         let mut this = Self { child: command.spawn().expect("starts"), mounted };
         this.wait_for("the mount", |this| {
-            assert!(this.child.try_wait().expect("waits").is_none(), "it ended");
+            if this.child.try_wait().expect("waits").is_some() {
+                let mut said = String::new();
+                let stderr = this.child.stderr.as_mut().expect("piped");
+                stderr.read_to_string(&mut said).expect("text");
+                panic!("it ended: {said}");
+            }
             is_mounted(&this.mounted)
         });
         Some(this)
@@ -58,6 +64,26 @@ impl Drop for Program {
         if is_mounted(&self.mounted) {
             let _best_effort = Command::new("umount").arg("-l").arg(&self.mounted).status();
         }
+    }
+}
+
+/// Distributions make /dev/fuse accessible to everybody by a udev rule; a bare kernel does not.
+struct DeviceMode(fs::Permissions);
+
+impl DeviceMode {
+    fn for_everybody() -> Self {
+        let before = fs::metadata("/dev/fuse").expect("a device").permissions();
+        if before.mode() & 0o666 != 0o666 {
+            println!("chmod 0666 /dev/fuse, for as long as this test runs");
+            fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).expect("is root");
+        }
+        Self(before)
+    }
+}
+
+impl Drop for DeviceMode {
+    fn drop(&mut self) {
+        let _best_effort = fs::set_permissions("/dev/fuse", self.0.clone());
     }
 }
 
@@ -118,6 +144,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
         println!("SKIPPED: fusermount3 is not there, or not set-uid");
         return;
     }
+    let _opened = DeviceMode::for_everybody();
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let Some(mut program) = Program::start("hello", &[dir.path()], Some(NOBODY)) else { return };

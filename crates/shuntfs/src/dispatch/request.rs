@@ -148,7 +148,76 @@ fn panicked(local: &Local, header: InHeader, panic: &(dyn Any + Send)) -> Answer
 
 #[cfg(test)]
 mod test {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
     use super::*;
+    use crate::args::OpenFlags;
+    use crate::attr::{AttrReply, Entry, Statfs};
+    use crate::delegation::{Opened, OpenedDir};
+    use crate::init::{InitError, Offered, Wanted};
+    use crate::reply::{DirSink, Listed};
+    use shuntfs_wire::{LookupCount, Name, Result};
+
+    /// Answers nothing, so that only the library's own part of a request is measured.
+    struct Nothing;
+
+    impl Filesystem for Nothing {
+        type File = Infallible;
+        type Dir = Infallible;
+
+        const OPS: OpSet = OpSet::all();
+
+        fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+            Ok(Wanted::default())
+        }
+
+        fn forget(&self, _: NodeId, _: LookupCount) {}
+
+        async fn lookup(&self, _: &Cx<'_>, _: NodeId, _: Name<'_>) -> Result<Entry> {
+            Ok(Entry::negative(Duration::ZERO))
+        }
+
+        async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&Infallible>) -> Result<AttrReply> {
+            Err(Errno::IO)
+        }
+
+        async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<Infallible>> {
+            Err(Errno::IO)
+        }
+
+        async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<Infallible>> {
+            Err(Errno::IO)
+        }
+
+        async fn readdir<'q>(
+            &self,
+            _: &Cx<'_>,
+            _: NodeId,
+            _: &Infallible,
+            _: u64,
+            out: DirSink<'q>,
+        ) -> Result<Listed<'q>> {
+            Ok(out.finish())
+        }
+
+        async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
+            Ok(Statfs::default())
+        }
+    }
+
+    fn size_of_future<A, B, C, Fut>(_: impl Fn(A, B, C) -> Fut) -> usize {
+        size_of::<Fut>()
+    }
+
+    /// A future lives in its slot, allocated once; what it costs is this times the depth of all queues.
+    #[test]
+    fn the_future_of_a_request_stays_small() {
+        let size = size_of_future(|server: &'static Server<Nothing>, local: &'static Local, x: Exchange| {
+            dispatch(server, local, x)
+        });
+        assert!(size <= 2048, "{size} bytes");
+    }
 
     #[test]
     fn the_chosen_set_decides_and_nothing_else() {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use shuntfs::{
 pub(crate) struct Plan {
     pub(crate) wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
     pub(crate) settled: Mutex<Vec<(Flow, Reason)>>,
+    pub(crate) panics: AtomicBool,
 }
 
 /// The file system; its file is `file` and shows the lower file's bytes, whichever way they come.
@@ -103,6 +105,7 @@ impl Filesystem for Wishes {
     fn forget(&self, _: NodeId, _: LookupCount) {}
 
     fn opened(&self, _: NodeId, _: &Open, flow: Flow, reason: Reason) {
+        assert!(!self.plan.panics.load(Ordering::SeqCst), "told to");
         self.plan.settled.lock().expect("whole").push((flow, reason));
     }
 
