@@ -77,6 +77,7 @@ where
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(&way.reader) {}
     way.reader.end_all();
+    port.connection_ended();
     this.block_again();
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Interrupts {
 struct State {
     waiting: HashMap<u64, Arc<Interrupt>>,
     early: VecDeque<u64>,
+    /// The connection is gone: nobody waits for an answer.
+    ended: bool,
 }
 
 /// Whether the request in one slot was interrupted.
@@ -64,12 +66,23 @@ impl Interrupts {
             state.early.remove(at);
             interrupt.set();
         }
+        if state.ended {
+            interrupt.set();
+        }
         state.waiting.insert(unique, Arc::clone(interrupt));
     }
 
     /// Takes a request back that has ended.
     pub(crate) fn ended(&self, unique: u64) {
         self.state.lock().waiting.remove(&unique);
+    }
+
+    /// The connection is gone, which interrupts every request: on a ring, one that waits (for a lock, say)
+    /// would otherwise keep its thread for ever.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.waiting.values().for_each(|interrupt| interrupt.set());
     }
 
     /// The kernel says that the caller of `unique` got a signal.
@@ -111,6 +124,16 @@ mod test {
         second.clear();
         interrupts.arrived(6);
         assert!(!is_set(&second), "the request has ended");
+    }
+
+    #[test]
+    fn the_end_interrupts_those_that_wait_and_those_that_come() {
+        let interrupts = Interrupts::default();
+        let (waits, comes) = (Interrupt::new(Waker::noop().clone()), Interrupt::new(Waker::noop().clone()));
+        interrupts.register(4, &waits);
+        interrupts.end();
+        interrupts.register(6, &comes);
+        assert!(is_set(&waits) && is_set(&comes));
     }
 
     #[test]
