@@ -33,7 +33,10 @@ const LINGER: Duration = Duration::from_secs(5);
 impl std::fmt::Debug for OffloadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        f.debug_struct("OffloadPool").field("threads", &state.threads).field("jobs", &state.jobs.len()).finish()
+        f.debug_struct("OffloadPool")
+            .field("threads", &state.threads)
+            .field("jobs", &state.jobs.len())
+            .finish()
     }
 }
 

@@ -29,7 +29,8 @@ impl<F: Future> Tasks<F> {
     /// Makes `slots` empty slots, whose wakers tell `ready`.
     #[must_use]
     pub fn new(slots: usize, ready: &Arc<Ready>) -> Self {
-        let slots = (0..slots).map(|slot| Slot { future: Box::pin(None), waker: ready.waker(slot) }).collect();
+        let slots =
+            (0..slots).map(|slot| Slot { future: Box::pin(None), waker: ready.waker(slot) }).collect();
         Self { slots }
     }
 

@@ -17,6 +17,9 @@ const NOT_FOR_REOPEN: OFlags = OFlags::CREATE
     .union(OFlags::NOFOLLOW)
     .union(OFlags::TMPFILE.difference(OFlags::DIRECTORY));
 
+/// `O_DIRECT` on this architecture.
+pub const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+
 /// Takes hold of what `name` is, a symlink itself included, without opening it.
 ///
 /// # Errors

@@ -46,8 +46,6 @@ pub(crate) enum Outcome {
     Linked(u32),
 }
 
-/// `O_DIRECT` on this architecture, as the `flags` of READ and WRITE carry it.
-const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 /// Where READ and WRITE keep the open file's flags in their 40 bytes of arguments.
 const FLAGS_OFFSET: usize = 32;
 
@@ -192,7 +190,7 @@ impl Exchange {
     fn is_direct(&self) -> bool {
         let fixed = self.bytes(self.parts.fixed.clone());
         let flags = fixed.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
-        flags.is_some_and(|flags| u32::from_ne_bytes(flags) & O_DIRECT != 0)
+        flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
     }
 
     fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {

@@ -151,7 +151,7 @@ fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
 }
 
 fn session_options(settings: &Settings) -> SessionOptions {
-    let defaults = SessionOptions::default();
+    let (defaults, room) = (SessionOptions::default(), room_for_waiters(settings));
     SessionOptions {
         transport: match settings.transport {
             TransportChoice::Auto => Transport::Auto,
@@ -160,10 +160,23 @@ fn session_options(settings: &Settings) -> SessionOptions {
             TransportChoice::Uring => Transport::Only(TransportKind::Uring),
         },
         queues: settings.threads.map(usize::from).or(defaults.queues),
-        depth: settings.queue_depth.map_or(defaults.depth, usize::from),
+        depth: settings.queue_depth.map_or(room.depth, usize::from),
         passthrough: matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
-        ..defaults
+        ..room
     }
+}
+
+/// Each process that waits for a lock kept below holds a request of its queue: there must be more of them than
+/// the pool lets wait, whatever CPU they run on. Shorter requests pay for it in memory.
+fn room_for_waiters(settings: &Settings) -> SessionOptions {
+    let defaults = SessionOptions::default();
+    if settings.locks == LocksChoice::Kernel {
+        return defaults;
+    }
+    let depth = PoolOptions::new("").lock_waiters + 2 * defaults.depth;
+    let payload_len = 256 << 10;
+    let all = depth as u64 * payload_len as u64 * u64::from(shuntfs_sys::threads::possible_cpus());
+    SessionOptions { depth, payload_len, payload_cap: defaults.payload_cap.max(all + (1 << 20)), ..defaults }
 }
 
 fn of_pool(error: &PoolError) -> Failure {
