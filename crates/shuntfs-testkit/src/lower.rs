@@ -188,7 +188,13 @@ impl Lower {
     /// mount(8) refuses.
     pub fn remount(&self, read_only: bool) -> Result<()> {
         let options = if read_only { "remount,ro" } else { "remount,rw" };
-        call("mount", &[&"-o", &options, &self.mount], LIMIT).map(drop)
+        // A file that was open for writing a moment ago keeps it busy for that moment.
+        let mut last = Ok(());
+        crate::limit::wait_until(Duration::from_secs(5), || {
+            last = call("mount", &[&"-o", &options, &self.mount], LIMIT).map(drop);
+            last.is_ok()
+        });
+        last
     }
 
     fn unmount(&self) {

@@ -55,7 +55,8 @@ impl Stage {
         Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
     }
 
-    /// Counts the requests, by operation, that `act` sends to the server, with those that come a moment later.
+    /// Counts the requests, by operation, that `act` sends to the server, with those that come a moment later. What the
+    /// kernel forgets it says in its own time; that is left out.
     fn requests(&self, act: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64>> {
         let before = self.settled()?;
         act()?;
@@ -80,7 +81,11 @@ impl Stage {
 
     fn counts(&self) -> Result<BTreeMap<String, u64>> {
         let status = self.mount.status()?;
-        Ok(status.counted().map(|(name, count)| (name.to_uppercase(), count)).collect())
+        Ok(status
+            .counted()
+            .map(|(name, count)| (name.to_uppercase(), count))
+            .filter(|(name, _)| !name.contains("FORGET"))
+            .collect())
     }
 
     /// Counts the system calls of the server during `act`; `None` where it cannot be traced.
@@ -100,6 +105,11 @@ impl Stage {
         ensure!(status.success(), "the server ended with {status}:\n{}", self.mount.log());
         Ok(())
     }
+}
+
+/// Asks for what stat(2) tells. The standard library asks for the birth time, too, which is a request of its own.
+fn look_at(path: &std::path::Path) -> Result<()> {
+    Ok(rustix::fs::lstat(path).map(drop)?)
 }
 
 /// Calls that touched a lower file. On a device `read` is the queue's own, too: one for each request.
@@ -170,10 +180,9 @@ fn lookups_cost_two_calls() -> Result<()> {
             fs::write(stage.source.join(format!("names/{index}")), "")?;
         }
         let look = |from: u64| -> Result<()> {
-            (from..from + NAMES)
-                .try_for_each(|index| Ok(fs::metadata(stage.path(&format!("names/{index}"))).map(drop)?))
+            (from..from + NAMES).try_for_each(|index| look_at(&stage.path(&format!("names/{index}"))))
         };
-        fs::metadata(stage.path("names"))?;
+        look_at(&stage.path("names"))?;
         let seen = stage.requests(|| look(0))?;
         ensure!(
             seen == BTreeMap::from([("LOOKUP".to_owned(), NAMES)]),
@@ -204,7 +213,7 @@ fn getattr_costs_one_call() -> Result<()> {
         let ask = || -> Result<()> {
             for _ in 0..ROUNDS {
                 file.read_at(&mut [0; 16], 0)?;
-                file.metadata()?;
+                rustix::fs::fstat(&file)?;
             }
             Ok(())
         };
@@ -234,7 +243,7 @@ fn listing_costs_two_calls_a_name() -> Result<()> {
         }
         let walk = || -> Result<()> {
             for entry in fs::read_dir(stage.path("names"))? {
-                entry?.metadata()?;
+                look_at(&entry?.path())?;
             }
             Ok(())
         };
@@ -296,7 +305,8 @@ fn an_idle_mount_sleeps() -> Result<()> {
     for transport in Transport::ALL {
         let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
         fs::read(stage.path("file"))?;
-        std::thread::sleep(Duration::from_secs(1));
+        // What is done once after the last request, is done by then.
+        std::thread::sleep(Duration::from_secs(3));
         let before = wakeups(stage.mount.pid())?;
         std::thread::sleep(Duration::from_secs(2));
         let woken = wakeups(stage.mount.pid())? - before;

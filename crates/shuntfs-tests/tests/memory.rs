@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, open};
 use shuntfs_testkit::limit::{run_with_timeout, wait_until};
 use shuntfs_testkit::lower::{LowerKind, LowerSpec};
@@ -34,10 +34,16 @@ fn walk(root: &Path) -> Result<u32> {
     let mut found = 0;
     for folder in fs::read_dir(root)? {
         for file in fs::read_dir(folder?.path())? {
-            found += u32::from(file?.metadata()?.is_file());
+            let stat = rustix::fs::lstat(file?.path())?;
+            found += u32::from(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         }
     }
     Ok(found)
+}
+
+/// How many nodes the server knows.
+fn nodes(mount: &Mounted) -> Result<u64> {
+    mount.status()?.0.pointer("/pool/nodes").and_then(serde_json::Value::as_u64).context("a number of nodes")
 }
 
 #[test]
@@ -54,8 +60,9 @@ fn a_million_files() -> Result<()> {
     ensure!(found == FOLDERS * FILES, "{found} files found");
     let (full, open) = (resident_bytes(mount.pid())?, descriptors(mount.pid())?);
     say(&format!(
-        "{found} files in {:.1} s: {} MiB resident ({} MiB before), {open} descriptors",
+        "{found} files in {:.1} s: {} nodes, {} MiB resident ({} MiB before), {open} descriptors",
         begun.elapsed().as_secs_f64(),
+        nodes(&mount)?,
         full / MIB,
         fresh / MIB
     ));
@@ -67,8 +74,9 @@ fn a_million_files() -> Result<()> {
         fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
             && resident_bytes(mount.pid()).is_ok_and(|now| now < fresh + (full - fresh) / 4 + 8 * MIB)
     });
-    let after = resident_bytes(mount.pid())?;
-    say(&format!("{} MiB resident after the caches were dropped", after / MIB));
+    let (after, nodes) = (resident_bytes(mount.pid())?, nodes(&mount)?);
+    say(&format!("{} MiB resident and {nodes} nodes after the caches were dropped", after / MIB));
+    ensure!(nodes < 1000, "{nodes} nodes after the caches were dropped");
     ensure!(forgotten, "{} MiB resident after the caches were dropped, {} before", after / MIB, full / MIB);
     let status = mount.unmount()?;
     ensure!(status.success(), "the server ended with {status}");
