@@ -2,7 +2,7 @@
 //! whole file system.
 //!
 //! # Safety
-//! Every command passed on reads and writes at most [`ROOM`] bytes behind its argument, which is a buffer of our own.
+//! Every command passed on reads and writes at most `ROOM` bytes behind its argument, which is a buffer of our own.
 #![expect(unsafe_code, reason = "ioctl has no safe form")]
 
 use std::os::fd::AsFd;

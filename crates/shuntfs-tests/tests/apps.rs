@@ -135,6 +135,8 @@ const TREE: &str = r#"
     chmod 4755 a/numbers; chmod 2770 a/b; chmod 1777 empty; chown 4000:5000 a/b a/b/random; chown -h 1:2 a/soft
     setfattr -n user.note -v value a/numbers; setfattr -n trusted.t -v 1 a/b
     setfacl -m u:4000:rwx,g:5000:r a/nothing; setfacl -d -m u:4000:rwx a/b
+    # Older than a second: rsync takes a time of the same second for the same.
+    find . -depth -exec touch -h -d '2010-11-12 13:14:15.161718192' {} ';'
     touch -d '2001-02-03 04:05:06.123456789' a/numbers a/nothing; touch -h -d '1999-01-01' a/soft; touch -d '1969-12-31' a/b
 "#;
 
