@@ -45,7 +45,7 @@ fn round(folder: &Path, number: u64) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         entry?;
     }
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         fs::remove_file(&other)?;
     }
     Ok(())
