@@ -206,13 +206,28 @@ pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: u32) -> Resu
     wanted.bytes.get_mut(..bytes.len()).ok_or(OsError::INVAL)?.copy_from_slice(bytes);
     let flags = flags | O_CLOEXEC | O_NOCTTY;
     let mount = mount.as_fd().as_raw_fd();
-    // SAFETY: `wanted` holds as many bytes as its head announces, and the kernel only reads it.
-    let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw const wanted, flags) };
-    let opened = raw::check(opened)?;
+    let mut tries = 0;
+    let opened = loop {
+        // SAFETY: `wanted` holds as many bytes as its head announces, and the kernel only reads it.
+        let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw const wanted, flags) };
+        match raw::check(opened) {
+            // While another file is being made with the inode number of one that is gone, `iget_locked` finds the
+            // new inode half made, and ext4 and others call that ENOMEM (fs/inode.c, `find_inode_fast`). It takes
+            // the maker moments; then the handle is stale.
+            Err(OsError::NOMEM) if tries < BEING_MADE_TRIES => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+            outcome => break outcome?,
+        }
+    };
     let opened = RawFd::try_from(opened).map_err(|_| OsError::IO)?;
     // SAFETY: the kernel has just made this descriptor for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
+
+/// How often a handle is tried whose inode number is just being given to another file.
+const BEING_MADE_TRIES: u32 = 1000;
 
 const O_CLOEXEC: u32 = rustix::fs::OFlags::CLOEXEC.bits();
 const O_NOCTTY: u32 = rustix::fs::OFlags::NOCTTY.bits();
