@@ -154,8 +154,8 @@ impl Exchange {
             self.port.prepare_answer(self.slot, self.header.unique, Ok(len as usize));
             let token = Token::Link(self.index).encode();
             let into = (self.slot.payload().as_ptr(), len);
-            // SAFETY: the slot stays out of the kernel's and everybody's hands until both completions came:
-            // `Outcome::Linked` tells the loop to wait for them.
+            // SAFETY: the slot stays out of the kernel's and everybody's hands until the next request or the broken link shows:
+            // `Outcome::Linked` tells the loop so.
             self.port.queue().with_ring(|ring| unsafe { ring.push_read(fd, into, at.offset, token, true) });
             self.port.push_commit(self.slot, self.index);
             return Done(Outcome::Linked(len));

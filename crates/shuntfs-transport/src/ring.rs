@@ -46,8 +46,8 @@ enum State {
     Waiting,
     /// An exchange has it.
     Serving,
-    /// Its answer waits behind a read of `len` bytes.
-    Linked { len: u32, read: Option<i32>, cancelled: bool },
+    /// Its answer is linked behind a read: either the next request comes, or word that the read fell short.
+    Linked,
     /// The kernel gave it up.
     Dead,
 }
@@ -63,7 +63,6 @@ const HEADER_AREA: usize = 288;
 const ENT_IN_OUT: usize = 256;
 /// Where in the head page the two `iovec`s of the registration lie.
 const IOVECS: usize = 512;
-const ECANCELED: i32 = -125;
 const EAGAIN: i32 = -11;
 /// After so long without a request, memory is given back.
 const IDLE: Duration = Duration::from_secs(1);
@@ -161,14 +160,10 @@ where
                 self.queue().ready().still_bell();
                 self.listen_to_bell();
             }
-            Token::Link(slot) => self.link_completed(slot, result),
+            Token::Link(slot) => self.link_broke(slot, result),
             Token::Entry(slot) => match (self.states[slot as usize], result) {
-                (State::Waiting | State::Linked { .. }, 0) => self.deliver(slot),
-                (State::Linked { len, read, .. }, ECANCELED) => {
-                    self.states[slot as usize] = State::Linked { len, read, cancelled: true };
-                    self.settle_link(slot);
-                }
-                (State::Waiting | State::Linked { .. }, _) => self.bury(slot, result),
+                (State::Waiting | State::Linked, 0) => self.deliver(slot),
+                (State::Waiting | State::Linked, _) => self.bury(slot, result),
                 (state, _) => {
                     tracing::error!(?state, result, slot, "an entry completed that is not the kernel's")
                 }
@@ -199,24 +194,19 @@ where
     fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
         self.states[slot as usize] = match outcome {
-            Outcome::Linked(len) => State::Linked { len, read: None, cancelled: false },
+            Outcome::Linked(_) => State::Linked,
             _ => State::Waiting,
         };
         let _queued = self.serving.port.send(self.slot(slot), slot, self.serving.unique(slot), outcome);
     }
 
-    fn link_completed(&mut self, slot: u32, result: i32) {
-        if let State::Linked { len, cancelled, .. } = self.states[slot as usize] {
-            self.states[slot as usize] = State::Linked { len, read: Some(result), cancelled };
-            self.settle_link(slot);
-        }
-    }
-
-    /// Commits the answer of a broken link, when both its halves have completed.
-    fn settle_link(&mut self, slot: u32) {
-        let State::Linked { read: Some(read), cancelled: true, .. } = self.states[slot as usize] else {
+    /// A linked read ended early or failed, which dropped the commit behind it: the answer is committed with
+    /// what was read.
+    fn link_broke(&mut self, slot: u32, read: i32) {
+        if !matches!(self.states[slot as usize], State::Linked) {
+            tracing::error!(read, slot, "a read completed that nothing was linked behind");
             return;
-        };
+        }
         let outcome = match usize::try_from(read) {
             Ok(len) => Outcome::Reply(len),
             Err(_) => Outcome::Error(Errno::from_lower(read.saturating_neg())),
