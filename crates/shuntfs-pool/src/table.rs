@@ -6,7 +6,7 @@
 //! identity in the table. A node that left the table may live on in its open files.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
@@ -22,12 +22,21 @@ const SHRINK_BELOW: usize = 8;
 /// But small maps are let be.
 const SHRINK_FROM: usize = 1024;
 
+/// Freed memory is given back to the system each time that so many nodes went, and when the last one goes after at
+/// least [`TRIM_AT_END`]: the allocator would keep it.
+const TRIM_EVERY: usize = 200_000;
+const TRIM_AT_END: usize = 10_000;
+
 /// Every node but the root is here while its lookup count is above zero.
 #[derive(Debug)]
 pub(crate) struct Table {
     by_identity: Box<[Mutex<HashTable<Arc<Node>>>]>,
     by_id: Box<[RwLock<HashTable<Arc<Node>>>]>,
     next: AtomicU64,
+    /// Nodes in the table.
+    count: AtomicUsize,
+    /// Nodes that went since memory was given back.
+    gone: AtomicUsize,
     /// Forgets of more lookups than there were: the kernel's defect or ours.
     overdrawn: AtomicU64,
 }
@@ -39,6 +48,8 @@ impl Table {
             by_identity: (0..SHARDS).map(|_| Mutex::default()).collect(),
             by_id: (0..SHARDS).map(|_| RwLock::default()).collect(),
             next: AtomicU64::new(NodeId::ROOT.get() + 1),
+            count: AtomicUsize::new(0),
+            gone: AtomicUsize::new(0),
             overdrawn: AtomicU64::new(0),
         }
     }
@@ -70,6 +81,7 @@ impl Table {
         let id_hash = mix(number);
         let mut ids = self.by_id[shard(id_hash)].write();
         ids.insert_unique(id_hash, Arc::clone(&node), |node| mix(node.id.get()));
+        self.count.fetch_add(1, Ordering::Relaxed);
         (node, true)
     }
 
@@ -93,7 +105,21 @@ impl Table {
         if before > count.0 {
             return None;
         }
-        self.remove(&node).then_some(node)
+        if !self.remove(&node) {
+            return None;
+        }
+        self.one_went();
+        Some(node)
+    }
+
+    /// Counts a node that left, and gives memory back where much was freed.
+    fn one_went(&self) {
+        let gone = self.gone.fetch_add(1, Ordering::Relaxed) + 1;
+        let last = self.count.fetch_sub(1, Ordering::Relaxed) == 1;
+        if gone == TRIM_EVERY || last && gone >= TRIM_AT_END {
+            self.gone.store(0, Ordering::Relaxed);
+            shuntfs_sys::memory::give_back_freed();
+        }
     }
 
     /// Removes a node unless a lookup found it again.
@@ -117,7 +143,7 @@ impl Table {
 
     /// How many nodes there are.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.iter().map(|shard| shard.read().len()).sum()
+        self.count.load(Ordering::Relaxed)
     }
 
     /// How many forgets took back more than was given.

@@ -16,6 +16,7 @@ pub mod ioctl;
 pub mod kernel;
 pub mod limits;
 pub mod locks;
+pub mod memory;
 pub mod mount;
 pub mod names;
 pub mod open;
