@@ -50,7 +50,7 @@ pub(crate) fn setattr(
     let descriptor = shared.descriptor(&node)?;
     let names_nothing = SetAttr { kill_priv: false, ..set } == SetAttr::default();
     if names_nothing {
-        strip_privileges(&descriptor)?;
+        strip_privileges(who, &descriptor)?;
     }
     if let Some(len) = set.size {
         let keep = !set.kill_priv && who.keeps_set_ids() && node.has_privileges();
@@ -78,13 +78,13 @@ pub(crate) fn setattr(
 
 /// A SETATTR that names nothing: the kernel is about to let somebody change the file who may not leave it
 /// suid, sgid or with capabilities.
-fn strip_privileges(descriptor: &LowerFile) -> Result<()> {
+fn strip_privileges(who: Who, descriptor: &LowerFile) -> Result<()> {
     let stat = stat_of(descriptor).map_err(errno)?;
     if stat.mode & mode::TYPE == mode::DIR {
         return Ok(());
     }
     let mut kept = stat.mode & !mode::SUID;
-    if stat.mode & mode::GROUP_EXEC != 0 {
+    if who.drops_sgid(&stat) {
         kept &= !mode::SGID;
     }
     if kept != stat.mode {

@@ -195,10 +195,20 @@ fn a_setattr_that_names_nothing_strips() {
     let (folder, shared) = pool(|_| ());
     let path = folder.path().join("f");
     fs::write(&path, b"x").unwrap();
-    for (before, after) in [(0o6755, 0o755), (0o2745, 0o2745), (0o4711, 0o711), (0o2711, 0o711)] {
+    std::os::unix::fs::chown(&path, None, Some(77)).unwrap();
+    let (outside, inside) = (Who::new(7, 7, None), Who::new(7, 7, Some(77)));
+    for (who, before, after) in [
+        (outside, 0o6755, 0o755),
+        (outside, 0o4711, 0o711),
+        (outside, 0o2711, 0o711),
+        (outside, 0o2745, 0o745),
+        (inside, 0o2745, 0o2745),
+        (inside, 0o6745, 0o2745),
+        (inside, 0o2755, 0o755),
+    ] {
         fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
         let node = id(&lookup(&shared, NodeId::ROOT, "f"));
-        let reply = attr::setattr(&shared, Who::new(7, 7, None), node, None, SetAttr::default()).unwrap();
+        let reply = attr::setattr(&shared, who, node, None, SetAttr::default()).unwrap();
         assert_eq!(reply.attr.mode & 0o7777, after);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after, "{before:o}");
     }

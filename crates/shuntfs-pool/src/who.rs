@@ -4,7 +4,7 @@
 //! which of its mode bits that identity may set. None of this may live across an await: it is the thread's.
 
 use shuntfs::Cx;
-use shuntfs_sys::{Caller, as_caller, with_fsetid};
+use shuntfs_sys::{Caller, Stat, as_caller, with_fsetid};
 
 use crate::mode;
 
@@ -14,16 +14,18 @@ pub(crate) struct Who {
     uid: u32,
     gid: u32,
     group: Option<u32>,
+    /// The asking thread; 0 where it is not visible.
+    pid: u32,
 }
 
 impl Who {
     pub(crate) fn of(cx: &Cx<'_>) -> Self {
-        Self { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group() }
+        Self { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group(), pid: cx.pid() }
     }
 
     #[cfg(test)]
     pub(crate) fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
-        Self { uid, gid, group }
+        Self { uid, gid, group, pid: 0 }
     }
 
     #[cfg(test)]
@@ -37,6 +39,24 @@ impl Who {
         self.uid == 0
     }
 
+    /// Whether a change of data or owner takes the sgid bit that `stat` shows: always where the group may execute,
+    /// else from those who are not in the file's group (`setattr_should_drop_sgid` in `fs/attr.c`).
+    pub(crate) fn drops_sgid(self, stat: &Stat) -> bool {
+        stat.mode & mode::SGID != 0 && (stat.mode & mode::GROUP_EXEC != 0 || !self.is_trusted_by(stat.gid))
+    }
+
+    /// Whether the caller may leave the sgid bit on files of this group.
+    pub(crate) fn is_trusted_by(self, gid: u32) -> bool {
+        self.keeps_set_ids() || gid == self.gid || Some(gid) == self.group || self.has_supplementary(gid)
+    }
+
+    /// Requests tell no supplementary groups, so the caller is looked at, who waits. Where that is not to be
+    /// had there are none, by which a bit is rather taken than left.
+    fn has_supplementary(self, gid: u32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        lists_group(&status, gid)
+    }
+
     /// Creates as the caller. `mode` is that of what is made: its sgid bit is subject to the caller's groups,
     /// unless the caller is above that.
     pub(crate) fn create<R>(self, mode: u32, umask: u32, make: impl FnOnce() -> R) -> R {
@@ -46,8 +66,43 @@ impl Who {
     }
 }
 
+/// Whether the text of `/proc/PID/status` lists a supplementary group.
+fn lists_group(status: &str, gid: u32) -> bool {
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    groups.split_ascii_whitespace().any(|group| group.parse() == Ok(gid))
+}
+
 /// Does `work` so that the lower file system keeps suid and sgid where `keep` holds; the thread as such lacks
 /// the capability, so that lower writes strip them.
 pub(crate) fn keeping_set_ids<R>(keep: bool, work: impl FnOnce() -> R) -> R {
     if keep { with_fsetid(work) } else { work() }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_from_the_status() {
+        let status = "Name:\tsh\nGid:\t7\t7\t7\t7\nFDSize:\t64\nGroups:\t5000 6000 \nNStgid:\t1\n";
+        assert!(lists_group(status, 5000) && lists_group(status, 6000));
+        assert!(!lists_group(status, 7) && !lists_group(status, 500) && !lists_group(status, 1));
+        assert!(!lists_group("", 0) && !lists_group("Groups:\t\n", 0));
+    }
+
+    #[test]
+    fn the_group_decides_only_where_it_may_not_execute() {
+        let stat = |mode| Stat { mode, gid: 5000, ..Stat::default() };
+        let (outside, inside) = (Who::new(4000, 4000, None), Who::new(4000, 5000, None));
+        for (mode, by_outside, by_inside, by_root) in [
+            (0o100_767, false, false, false),
+            (0o102_767, true, false, false),
+            (0o102_777, true, true, true),
+            (0o104_777, false, false, false),
+        ] {
+            assert_eq!(outside.drops_sgid(&stat(mode)), by_outside, "{mode:o}");
+            assert_eq!(inside.drops_sgid(&stat(mode)), by_inside, "{mode:o}");
+            assert_eq!(Who::root().drops_sgid(&stat(mode)), by_root, "{mode:o}");
+        }
+    }
 }
