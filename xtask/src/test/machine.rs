@@ -5,8 +5,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::workspace::{Workspace, cargo};
-
 /// A program and the Debian package it comes in.
 const NEEDED: &[(&str, &str)] = &[
     ("bash", "bash"),
@@ -48,9 +46,6 @@ const POSTGRESQL: &str = "/usr/lib/postgresql";
 /// Debian's switch against a database server that starts because a package is installed.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/shuntfs-tests.conf";
 
-/// The crate of the file system test suite, and its program.
-const PJDFSTEST: &str = "pjdfstest";
-
 /// Installs what is missing where that can be done, and says what is missing where it cannot.
 pub(crate) fn set_up() {
     let packages = missing_packages(&has);
@@ -76,27 +71,6 @@ pub(crate) fn folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir(POSTGRESQL).into_iter().flatten().flatten();
     let postgresql = versions.map(|version| version.path().join("bin"));
     FOLDERS.iter().map(PathBuf::from).chain(postgresql).collect()
-}
-
-/// Installs the file system test suite below the target folder; returns the folder of its program.
-pub(crate) fn set_up_pjdfstest(workspace: &Workspace) -> Option<PathBuf> {
-    if has(PJDFSTEST) {
-        return None;
-    }
-    let root = workspace.target.join("tools");
-    let programs = root.join("bin");
-    if !programs.join(PJDFSTEST).is_file() {
-        println!("set-up: cargo install {PJDFSTEST} --root {}", root.display());
-        let mut command = cargo();
-        command.args(["install", PJDFSTEST, "--locked", "--quiet", "--root"]).arg(&root);
-        // Its build shares nothing with ours, and shall not take our lock.
-        command.env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
-        if !command.status().is_ok_and(|status| status.success()) {
-            println!("set-up: {PJDFSTEST} cannot be installed; its tests are skipped");
-            return None;
-        }
-    }
-    Some(programs)
 }
 
 /// Returns the packages of the programs that are not there, each once.

@@ -30,15 +30,10 @@ const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Runs everything that the arguments ask for.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode> {
     let plan = Plan::parse(arguments)?;
-    let mut runner = Runner {
-        workspace,
-        shunt: workspace.target.join("release/shunt"),
-        tools: None,
-        tally: Tally::default(),
-    };
+    let mut runner =
+        Runner { workspace, shunt: workspace.target.join("release/shunt"), tally: Tally::default() };
     if !plan.quick {
         machine::set_up();
-        runner.tools = machine::set_up_pjdfstest(workspace);
     }
     let uring_before = std::fs::read_to_string(URING).ok();
     let before = Leftovers::look(&runner.shunt);
@@ -46,6 +41,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         runner.checks();
     }
     runner.tests(&plan)?;
+    if let Some(filter) = &plan.filter {
+        runner.tally.expect_tests(filter);
+    }
     runner.leftovers(&before);
     put_back(uring_before);
     Ok(runner.tally.print())
@@ -55,8 +53,6 @@ struct Runner<'a> {
     workspace: &'a Workspace,
     /// The program under test.
     shunt: PathBuf,
-    /// A folder with programs that we installed for the tests.
-    tools: Option<PathBuf>,
     tally: Tally,
 }
 
@@ -116,7 +112,7 @@ impl Runner<'_> {
         command.args(arguments).current_dir(&self.workspace.root).stdin(Stdio::null()).stdout(Stdio::piped());
         // The output of tests that pass has the reasons of those that were skipped.
         command.arg("--").arg("--show-output").args(threads).args(&plan.filter);
-        command.env("SHUNT_BIN", &self.shunt).env("PATH", self.path()?);
+        command.env("SHUNT_BIN", &self.shunt).env("PATH", path()?);
         let mut child = command.spawn().context("cannot start cargo test")?;
         let mut results = Results::default();
         for line in BufReader::new(child.stdout.take().context("no output")?).split(b'\n') {
@@ -133,14 +129,6 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The tests find sbin, PostgreSQL and what we installed without asking the user's shell.
-    fn path(&self) -> Result<OsString> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let known = machine::folders();
-        let folders = self.tools.clone().into_iter().chain(std::env::split_paths(&path)).chain(known);
-        std::env::join_paths(folders).context("PATH")
-    }
-
     fn leftovers(&mut self, before: &Leftovers) {
         let started = announce("nothing left behind");
         let mut left = Leftovers::look(&self.shunt).since(before);
@@ -153,6 +141,13 @@ impl Runner<'_> {
         }
         self.tally.check("nothing left behind", left.is_empty(), started.elapsed());
     }
+}
+
+/// The tests find sbin, PostgreSQL and what we installed without asking the user's shell.
+fn path() -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let known = machine::folders();
+    std::env::join_paths(std::env::split_paths(&path).chain(known)).context("PATH")
 }
 
 fn announce(name: &str) -> Instant {

@@ -9,6 +9,8 @@ use super::libtest::Results;
 /// Everything that was run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// Tests that ran, whatever came of them.
+    tests: usize,
     passed: usize,
     failed: usize,
     steps: Vec<String>,
@@ -44,6 +46,14 @@ impl Tally {
         }
         self.failures.extend(results.failures);
         self.skipped.extend(results.skipped);
+    }
+
+    /// A filter that no test has in its name is a mistyped one.
+    pub(crate) fn expect_tests(&mut self, filter: &str) {
+        if self.tests == 0 {
+            self.failed += 1;
+            self.failures.push(format!("no test has `{filter}` in its name"));
+        }
     }
 
     /// Prints the summary, whose last line is the sum.
@@ -95,6 +105,15 @@ mod tests {
         let text = tally.text();
         assert!(text.ends_with("\n14 passed, 1 failed, 2 skipped\n"), "{text}");
         assert!(text.contains("not root (2)") && text.contains("  a::b"), "{text}");
+    }
+
+    #[test]
+    fn a_filter_that_finds_nothing_is_a_failure() {
+        let mut tally = Tally::default();
+        tally.check("release build", true, Duration::ZERO);
+        tally.tests("unit tests", results(0, 0, &[]), true, Duration::ZERO);
+        tally.expect_tests("typo");
+        assert!(tally.text().ends_with("\n1 passed, 1 failed, 0 skipped\n"), "{}", tally.text());
     }
 
     #[test]
