@@ -7,7 +7,8 @@
 //! ratios to the bare folder, which prints itself as Markdown and JSON.
 //!
 //! The order is round, case, target: the figures that are divided by one another are taken next to one another, so that
-//! a machine that slows down for a minute slows all of a row.
+//! a machine that slows down for a minute slows all of a row. Each row begins with another target than the one before,
+//! so that none is always the one that runs after the slowest.
 //!
 //! The library is what `shuntfs-bench` (the program) and every later command line stand on: [`Options`] is a set of
 //! command line arguments to flatten into one's own, and a further table is a further entry of [`tables`].

@@ -43,8 +43,8 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     report.lower.clone_from(&bench.lower.about);
     bench.check_bytes_of_all(&table, &targets, &mut report)?;
     for round in 1..=scale.rounds {
-        for (case, row) in table.cases.iter().zip(&mut report.cases) {
-            for target in &targets {
+        for (at, (case, row)) in table.cases.iter().zip(&mut report.cases).enumerate() {
+            for target in in_turn(&targets, round + at) {
                 let Some(cell) = row.cells.get_mut(&target.name) else { continue };
                 bench.fill(case, target, cell)?;
                 let figure =
@@ -63,6 +63,12 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     drop(uring);
     report.settle();
     Ok(report)
+}
+
+/// Returns every target, each time from another one on: what runs after the slowest target finds another machine than what
+/// runs after the fastest, and no target shall always be the one.
+fn in_turn(targets: &[Target], turn: usize) -> impl Iterator<Item = &Target> {
+    targets.iter().cycle().skip(turn % targets.len()).take(targets.len())
 }
 
 /// Returns the table asked for, with the cases asked for.
