@@ -63,7 +63,7 @@ pub(crate) fn setattr(
         }
     }
     if set.uid.is_some() || set.gid.is_some() {
-        chown(&descriptor, set.uid, set.gid).map_err(errno)?;
+        change_owner(shared, who, &node, &descriptor, set)?;
     }
     if let Some(mode) = set.mode {
         // The kernel took the sgid bit away where the caller may not set it.
@@ -74,6 +74,19 @@ pub(crate) fn setattr(
     }
     let stat = stat_of(&descriptor).map_err(errno)?;
     Ok(shared.attr_reply(&node, &stat))
+}
+
+/// Gives a file to others. That takes suid away from everything but a folder, and sgid where the group may execute;
+/// elsewhere sgid stays for those who may leave it there, which the server's thread may not.
+fn change_owner(shared: &Shared, who: Who, node: &Node, descriptor: &LowerFile, set: SetAttr) -> Result<()> {
+    let keeps = (node.has_privileges() || !shared.is_ours_alone()) && !node.is_dir() && {
+        let stat = stat_of(descriptor).map_err(errno)?;
+        // Where suid goes the mode is set, and that is a matter of the new group, too.
+        stat.mode & mode::SGID != 0
+            && !who.drops_sgid(&stat)
+            && (stat.mode & mode::SUID == 0 || who.is_trusted_by(set.gid.unwrap_or(stat.gid)))
+    };
+    keeping_set_ids(keeps, || chown(descriptor, set.uid, set.gid)).map_err(errno)
 }
 
 /// A SETATTR that names nothing: the kernel is about to let somebody change the file who may not leave it

@@ -250,6 +250,34 @@ fn the_superuser_sets_sgid_for_any_group() {
     assert_eq!(reply.attr.mode & 0o7777, 0o2755);
 }
 
+#[test]
+fn a_new_owner_gets_sgid_as_the_giver_may_leave_it() {
+    let (folder, shared) = pool(|_| ());
+    let path = folder.path().join("f");
+    fs::write(&path, b"").unwrap();
+    let (outside, inside) = (Who::new(5, 5, None), Who::new(5, 6, None));
+    for (who, before, gid, after) in [
+        (Who::root(), 0o6767, 9, 0o2767),
+        (Who::root(), 0o6777, 9, 0o777),
+        (inside, 0o2767, 6, 0o2767),
+        (inside, 0o6767, 6, 0o2767),
+        (outside, 0o2767, 5, 0o767),
+    ] {
+        std::os::unix::fs::chown(&path, Some(5), Some(6)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+        let node = id(&lookup(&shared, NodeId::ROOT, "f"));
+        let set = SetAttr { gid: Some(gid), kill_priv: true, ..SetAttr::default() };
+        let given = std::thread::scope(|scope| {
+            let as_a_queue = || {
+                shuntfs_sys::prepare_thread().unwrap();
+                attr::setattr(&shared, who, node, None, set).unwrap()
+            };
+            scope.spawn(as_a_queue).join().unwrap()
+        });
+        assert_eq!((given.attr.gid, given.attr.mode & 0o7777), (gid, after), "{before:o}");
+    }
+}
+
 #[derive(Default)]
 struct List {
     plus: bool,
