@@ -105,6 +105,10 @@ impl Filesystem for Pool {
         file::lower_file(&self.shared, file, access)
     }
 
+    fn keeps_set_ids(&self, file: &PoolFile) -> bool {
+        file.node.has_privileges()
+    }
+
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let name = NameBuf::new(name)?;
         self.run(cx, move |shared| find::lookup(shared, parent, &name)).await

@@ -54,6 +54,14 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::BADF)
     }
 
+    /// Whether [`Filesystem::write`] takes the WRITEs of a file whose bytes the library moves that are to leave suid
+    /// and sgid: those of callers above such rules, and stores through a shared mapping. The library's threads lack
+    /// `CAP_FSETID`, so what they move strips them. Asked at each such WRITE, inline; must not block.
+    fn keeps_set_ids(&self, file: &Self::File) -> bool {
+        let _ = file;
+        false
+    }
+
     /// Finds a name in a folder and raises the lookup count of its node by one. `.` and `..` never arrive.
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry>;
 
@@ -153,7 +161,8 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Writes. Called only for bytes that no delegation covers. Offsets are explicit, also of `O_APPEND` files.
+    /// Writes. Called only for bytes that no delegation covers, or that [`Filesystem::keeps_set_ids`] asks for.
+    /// Offsets are explicit, also of `O_APPEND` files.
     async fn write(&self, cx: &Cx<'_>, file: &Self::File, at: u64, data: WriteData<'_>) -> Result<Written> {
         let _ = (cx, file, at, data);
         Err(Errno::OPNOTSUPP)

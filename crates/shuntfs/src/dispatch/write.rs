@@ -28,12 +28,15 @@ pub(super) async fn write<F: Filesystem>(
         (Flow::Ranges, Delegation::PerRange(map)) => {
             ranges::write(server, &cx, (&open.file, &**map), arg.offset, data).await
         }
-        (Flow::Served, _) | (_, Delegation::Served) | (_, Delegation::PerRange(_)) => {
+        (
+            Flow::Splice | Flow::Relay | Flow::Passthrough,
+            Delegation::Splice(_) | Delegation::Passthrough(_),
+        ) if data.kill_priv() || !server.fs.keeps_set_ids(&open.file) => {
+            Ok(Answer::RelayWrite(server.lower(&open)?, arg.offset))
+        }
+        _ => {
             let Written(size) = server.fs.write(&cx, &open.file, arg.offset, data).await?;
             Ok(Answer::Write(WriteOut { size: size.min(arg.size), padding: 0 }))
-        }
-        (Flow::Splice | Flow::Relay | Flow::Passthrough | Flow::Ranges, _) => {
-            Ok(Answer::RelayWrite(server.lower(&open)?, arg.offset))
         }
     }
 }
