@@ -44,6 +44,42 @@ pub fn current_cpu() -> usize {
     rustix::thread::sched_getcpu()
 }
 
+/// Lets the calling thread run on all CPUs that `from` names.
+///
+/// # Errors
+/// EINVAL where none of them is there.
+pub fn spread_over(from: &Cpus) -> Result<()> {
+    rustix::thread::sched_setaffinity(None, &from.0)
+}
+
+/// A set of CPUs.
+#[derive(Clone, Debug)]
+pub struct Cpus(CpuSet);
+
+/// The CPUs that the calling thread may run on.
+///
+/// # Errors
+/// What sched_getaffinity(2) gives.
+pub fn allowed_cpus() -> Result<Cpus> {
+    rustix::thread::sched_getaffinity(None).map(Cpus)
+}
+
+/// The CPU that a thread of any process ran on last; `None` where it is gone or not visible.
+#[must_use]
+pub fn last_cpu_of(tid: u32) -> Option<usize> {
+    let mut text = [0_u8; 512];
+    let file = std::fs::File::open(format!("/proc/{tid}/stat")).ok()?;
+    let len = crate::data::read_at(&file, &mut text, 0).ok()?;
+    processor(text.get(..len)?)
+}
+
+/// The 39th field of `/proc/TID/stat`; the second, in parentheses, may hold anything.
+fn processor(stat: &[u8]) -> Option<usize> {
+    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+}
+
 /// The calling thread's number.
 #[must_use]
 pub fn gettid() -> u32 {
@@ -53,6 +89,21 @@ pub fn gettid() -> u32 {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn a_pinned_thread_is_where_it_was_pinned_to() {
+        let all = allowed_cpus().expect("affinity");
+        for cpu in 0..possible_cpus() as usize {
+            if pin_to_cpu(cpu).is_ok() {
+                std::thread::yield_now();
+                assert_eq!(last_cpu_of(gettid()), Some(cpu));
+            }
+        }
+        spread_over(&all).expect("affinity");
+        assert_eq!(last_cpu_of(u32::MAX), None);
+        let odd = b"7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 5 0";
+        assert_eq!(processor(odd), Some(5));
+    }
 
     #[test]
     fn counts_lists_of_cpus() {

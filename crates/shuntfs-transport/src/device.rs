@@ -171,6 +171,9 @@ where
             }
             return Some(Outcome::Silent);
         }
+        if let Way::Device(way) = self.serving.port.way() {
+            way.reader.serves(header.pid);
+        }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),
             Err(_) => Some(Outcome::Sent),

@@ -4,12 +4,17 @@
 //! which moves each request to another CPU. So the threads of a connection stand by, and only as many read as
 //! are needed: a reader that finds requests waiting several times in a row, or that is about to block below,
 //! calls another; a reader that waits long for requests, while others read too, goes back to standing by.
+//!
+//! A lone reader also follows its callers from CPU to CPU: where it sleeps on another CPU than the caller, each
+//! request costs two wakeups across CPUs, which on a virtual machine are many times the cost of all the rest.
+//! The kernel's scheduler leaves it where it slept last, so the reader looks now and then where its caller runs.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use shuntfs_sys::threads::{self, Cpus};
 
 /// How many requests in a row must have waited for the reader before it calls another.
 const BUSY_STREAK: u32 = 8;
@@ -19,6 +24,11 @@ const AT_ONCE: Duration = Duration::from_nanos(1_500);
 const LONG: Duration = Duration::from_micros(300);
 /// ...and stands by after so many of them in a row.
 const IDLE_STREAK: u32 = 4;
+
+/// After so many requests a lone reader looks where its caller runs.
+const LOOK_EVERY: u32 = 64;
+/// The first look comes sooner.
+const LOOK_FIRST: u32 = 4;
 
 /// The readers of one connection.
 #[derive(Debug)]
@@ -42,6 +52,12 @@ pub(crate) struct Reader {
     readers: Arc<Readers>,
     busy: Cell<u32>,
     idle: Cell<u32>,
+    /// Requests until the next look at where the caller runs.
+    look: Cell<u32>,
+    /// The CPU this thread is bound to, to be where its caller is.
+    bound: Cell<Option<usize>>,
+    /// Where it may run otherwise; read by the thread itself.
+    home: OnceCell<Option<Cpus>>,
 }
 
 impl Readers {
@@ -51,7 +67,14 @@ impl Readers {
     }
 
     pub(crate) fn reader(self: &Arc<Self>) -> Reader {
-        Reader { readers: Arc::clone(self), busy: Cell::new(0), idle: Cell::new(0) }
+        Reader {
+            readers: Arc::clone(self),
+            busy: Cell::new(0),
+            idle: Cell::new(0),
+            look: Cell::new(LOOK_FIRST),
+            bound: Cell::new(None),
+            home: OnceCell::new(),
+        }
     }
 
     /// The connection is gone: whoever stands by ends.
@@ -60,13 +83,16 @@ impl Readers {
         self.call.notify_all();
     }
 
-    fn call_one(&self) {
+    /// Calls a reader that stands by; false where there is none.
+    fn call_one(&self) -> bool {
         let mut state = self.state.lock();
-        if state.reading + state.called < self.threads {
-            state.called += 1;
-            drop(state);
-            self.call.notify_one();
+        if state.reading + state.called >= self.threads {
+            return false;
         }
+        state.called += 1;
+        drop(state);
+        self.call.notify_one();
+        true
     }
 }
 
@@ -92,6 +118,44 @@ impl Reader {
         self.readers.end();
     }
 
+    /// Told of each request with its caller's thread, 0 where there is none: now and then moves this thread to the
+    /// caller's CPU.
+    pub(crate) fn serves(&self, caller: u32) {
+        if caller == 0 {
+            return;
+        }
+        let left = self.look.get() - 1;
+        self.look.set(if left == 0 { LOOK_EVERY } else { left });
+        if left == 0 {
+            self.look_after(caller);
+        }
+    }
+
+    fn look_after(&self, caller: u32) {
+        if self.readers.state.lock().reading > 1 {
+            self.spread();
+            return;
+        }
+        let Some(cpu) = threads::last_cpu_of(caller) else { return };
+        if self.bound.get() == Some(cpu) {
+            return;
+        }
+        self.home.get_or_init(|| threads::allowed_cpus().ok());
+        if threads::pin_to_cpu(cpu).is_ok() {
+            self.bound.set(Some(cpu));
+        }
+    }
+
+    /// Lets this thread run wherever it may, for there is work for several.
+    fn spread(&self) {
+        if self.bound.take().is_some()
+            && let Some(Some(home)) = self.home.get()
+            && let Err(error) = threads::spread_over(home)
+        {
+            tracing::debug!(%error, "a reader stays on its CPU");
+        }
+    }
+
     /// Whether other threads could read.
     pub(crate) fn has_others(&self) -> bool {
         self.readers.threads > 1
@@ -100,7 +164,7 @@ impl Reader {
     /// This thread is about to block on something else than the device.
     pub(crate) fn about_to_block(&self) {
         if self.has_others() {
-            self.readers.call_one();
+            self.call_another();
         }
     }
 
@@ -118,7 +182,7 @@ impl Reader {
             self.busy.set(self.busy.get() + 1);
             if self.busy.get() >= BUSY_STREAK {
                 self.busy.set(0);
-                self.readers.call_one();
+                self.call_another();
             }
             return (outcome, false);
         }
@@ -129,6 +193,13 @@ impl Reader {
         }
         self.idle.set(self.idle.get() + 1);
         (outcome, self.idle.get() >= IDLE_STREAK && self.leave())
+    }
+
+    fn call_another(&self) {
+        if self.readers.call_one() {
+            self.spread();
+            self.look.set(LOOK_EVERY);
+        }
     }
 
     /// Stops reading, unless it is the last.
