@@ -70,7 +70,7 @@ where
     let DeviceSeat { queue, device, blocking, slots, reader, registry } = seat;
     let count = slots.count();
     let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
-    let port = Port::new(queue, device, Way::Device(way), count, registry);
+    let port = Port::new(queue, device, Way::Device(Box::new(way)), count, registry);
     let free = (0..u32::try_from(count).expect("slots are counted in u32")).rev().collect();
     let mut this = Loop { serving: Serving::new(service, port, slots), free, blocking, nonblocking: false };
     let port = std::rc::Rc::clone(&this.serving.port);

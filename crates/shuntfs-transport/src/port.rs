@@ -42,7 +42,7 @@ pub(crate) struct Port {
 #[derive(Debug)]
 pub(crate) enum Way {
     /// Answers are written to the device.
-    Device(DeviceWay),
+    Device(Box<DeviceWay>),
     /// Answers are committed on the ring; by slot, the kernel's queue.
     Ring(Vec<u16>),
 }
