@@ -1,4 +1,5 @@
-//! An open file: opening costs no lower call, and the lower file is opened when an operation needs it.
+//! An open file: opening costs no lower call, and the lower file is opened when an operation needs it. Only where the
+//! bytes are not the kernel's to move is it opened at once for writing, because nobody else would meet its errors.
 //!
 //! An unlinked inode that nobody holds below is gone, and a lazy open holds nothing. So whoever removes a name
 //! looks for open files of its node and pins a descriptor first, and whoever opens looks whether a name is being
@@ -136,6 +137,10 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     }
     if flags.0 & mode::O_TRUNC != 0 {
         cut(shared, who, &file.node)?;
+    }
+    if shared.options.flow != FlowWish::Passthrough && flags.may_write() {
+        // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
+        file.mover(shared)?;
     }
     Ok(answer(shared, file))
 }

@@ -15,7 +15,7 @@ use crate::create::Made;
 use crate::dir::{self, Records};
 use crate::name_buf::NameBuf;
 use crate::names::Place;
-use crate::options::{Cache, PoolOptions};
+use crate::options::{Cache, FlowWish, PoolOptions};
 use crate::shared::Shared;
 use crate::who::Who;
 use crate::{attr, create, file, find, mode, names, xattr};
@@ -275,6 +275,24 @@ fn a_new_owner_gets_sgid_as_the_giver_may_leave_it() {
             scope.spawn(as_a_queue).join().unwrap()
         });
         assert_eq!((given.attr.gid, given.attr.mode & 0o7777), (gid, after), "{before:o}");
+    }
+}
+
+#[test]
+fn what_forbids_writing_is_told_at_the_open() {
+    for flow in [FlowWish::Relay, FlowWish::Served] {
+        let (folder, shared) = pool(|options| options.flow = flow);
+        let path = folder.path().join("f");
+        fs::copy("/bin/sleep", &path).unwrap();
+        let node = id(&lookup(&shared, NodeId::ROOT, "f"));
+        let mut running = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let open = |flags| file::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop);
+        let answers = [mode::O_RDONLY, mode::O_WRONLY, mode::O_RDWR].map(open);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!(answers, [Ok(()), Err(Errno::TXTBSY), Err(Errno::TXTBSY)], "{flow:?}");
+        assert_eq!(shared.node(node).unwrap().opens(), 0, "a failed open is undone");
+        assert_eq!(open(mode::O_RDWR), Ok(()), "{flow:?}");
     }
 }
 

@@ -444,6 +444,27 @@ fn privileged_a_mapping_and_an_executable_work() {
 }
 
 #[test]
+fn privileged_what_forbids_writing_below_is_told_at_the_open() {
+    // Without passthrough the wish for it becomes one for a relay.
+    for flow in [FlowWish::Passthrough, FlowWish::Relay, FlowWish::Served] {
+        let session = SessionOptions { passthrough: false, ..SessionOptions::default() };
+        let Some(mounted) = mount_with(|options| options.flow = flow, session) else { return };
+        let (above, below) = mounted.sides();
+        fs::copy("/bin/sleep", below("run")).unwrap();
+        let mut running = Command::new(below("run")).arg("60").spawn().unwrap();
+        let refused = OpenOptions::new().write(true).open(above("run")).map(drop);
+        let left = mounted.session.as_ref().unwrap().status().nodes_open;
+        let read = fs::read(above("run")).map(|bytes| bytes.len());
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ExecutableFileBusy, "{flow:?}");
+        assert!(read.unwrap() > 0, "{flow:?}");
+        assert_eq!(left, 0, "{flow:?}: a failed open is undone");
+        OpenOptions::new().write(true).open(above("run")).unwrap().write_all(b"now").unwrap();
+    }
+}
+
+#[test]
 fn privileged_the_mount_point_inside_the_source_is_no_trap() {
     let folder = tempfile::tempdir().unwrap();
     let top = folder.path().join("inside");

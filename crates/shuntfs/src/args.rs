@@ -53,6 +53,14 @@ bitflags! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFlags(pub u32);
 
+impl OpenFlags {
+    /// Whether the open is for more than reading. The number 3 is, too: it asks for the right to both.
+    #[must_use]
+    pub const fn may_write(self) -> bool {
+        self.0 & 0o3 != 0
+    }
+}
+
 /// Arguments of CREATE.
 #[derive(Clone, Copy, Debug)]
 pub struct Create<'r> {

@@ -11,7 +11,7 @@ use super::answer::Answer;
 use crate::args::{Create, OpSet, OpenFlags, Tmpfile};
 use crate::attr::Entry;
 use crate::cx::Cx;
-use crate::delegation::{Access, Delegation, LowerFile, Opened};
+use crate::delegation::{Access, Delegation, Flow, LowerFile, Opened};
 use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::flow::{OpenKind, Wish};
@@ -28,8 +28,9 @@ pub(super) async fn serve<F: Filesystem>(
     let fs = &*server.fs;
     match op {
         Op::Open(arg) => {
-            let opened = fs.open(cx, node, OpenFlags(arg.flags)).await?;
-            install(server, local, node, opened).map(Answer::Open)
+            let flags = OpenFlags(arg.flags);
+            let opened = fs.open(cx, node, flags).await?;
+            install(server, local, node, opened, flags.may_write()).map(Answer::Open)
         }
         Op::Create { arg, name } => {
             let CreateIn { flags, mode, umask, .. } = arg;
@@ -59,17 +60,21 @@ fn created<F: Filesystem>(
     opened: Opened<F::File>,
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
-    let open = install(server, local, node, opened)?;
+    // A file that was just made has shown that it can be written.
+    let open = install(server, local, node, opened, false)?;
     let entry: EntryOut = encode::entry_out(entry);
     Ok(Answer::Created(CreateOut { entry, open }))
 }
 
-/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone.
+/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone. `tries_lower` opens
+/// the lower file where we are to move the bytes, so that the caller hears now what forbids it: a file system that
+/// became read-only, a program that runs.
 fn install<F: Filesystem>(
     server: &Server<F>,
     local: &Local,
     node: NodeId,
     opened: Opened<F::File>,
+    tries_lower: bool,
 ) -> Result<OpenOut> {
     let Opened { file, delegation, cache, flush } = opened;
     let file = Arc::new(file);
@@ -83,9 +88,12 @@ fn install<F: Filesystem>(
     };
     let settled = server.core.nodes.open(node, Wish::of(&delegation), cache, &lower);
     let undo = Undo { nodes: &server.core.nodes, node, kind: settled.kind };
-    local.counters.opened(settled.flow, settled.reason);
-    server.fs.opened(node, &file, settled.flow, settled.reason);
     let open = Open::new(node, file, (settled.flow, settled.kind), delegation);
+    if tries_lower && matches!(settled.flow, Flow::Splice | Flow::Relay) {
+        server.lower(&open)?;
+    }
+    local.counters.opened(settled.flow, settled.reason);
+    server.fs.opened(node, &open.file, settled.flow, settled.reason);
     let fh = server.files.insert(Arc::new(open)).ok_or(Errno::NFILE)?;
     std::mem::forget(undo);
     let needs_flush = flush && server.ops.contains(OpSet::FLUSH);
