@@ -1,5 +1,9 @@
 //! Threads and the CPUs they run on.
 
+use std::ffi::CStr;
+use std::io::Write;
+
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
 use crate::{OsError, Result};
@@ -67,8 +71,12 @@ pub fn allowed_cpus() -> Result<Cpus> {
 /// The CPU that a thread of any process ran on last; `None` where it is gone or not visible.
 #[must_use]
 pub fn last_cpu_of(tid: u32) -> Option<usize> {
+    // No allocation: this is called between requests.
+    let mut path = [0_u8; 32];
+    write!(&mut path[..], "/proc/{tid}/stat\0").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0_u8; 512];
-    let file = std::fs::File::open(format!("/proc/{tid}/stat")).ok()?;
     let len = crate::data::read_at(&file, &mut text, 0).ok()?;
     processor(text.get(..len)?)
 }
