@@ -17,7 +17,9 @@ impl Stop {
     pub fn on_signals() -> Result<Self> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // `nohup` starts us with this one ignored, and then it shall stay ignored.
+        let hangup = (!ignores(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot handle signals")?;
         }
         Ok(stop)
@@ -39,5 +41,25 @@ impl Stop {
             bail!("interrupted");
         }
         Ok(())
+    }
+}
+
+/// Returns whether this process was started with a signal ignored.
+fn ignores(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_signal_is_known() {
+        // The Rust runtime ignores SIGPIPE and nothing else.
+        assert!(ignores(signal_hook::consts::SIGPIPE));
+        assert!(!ignores(signal_hook::consts::SIGINT));
     }
 }
