@@ -112,11 +112,17 @@ fn look_at(path: &std::path::Path) -> Result<()> {
     Ok(rustix::fs::lstat(path).map(drop)?)
 }
 
-/// Calls that touched a lower file. On a device `read` is the queue's own, too: one for each request.
+/// Calls that touched a lower file. On a device `read` is the queue's own, too: one for each request. So is a look
+/// at where the caller runs, once in 64 requests: `open`, which nothing else uses, `pread64` and `close`.
 fn lower_calls(transport: Transport, calls: &BTreeMap<String, u64>) -> u64 {
-    let own = |name: &str| transport != Transport::Uring && name == "read";
-    let lower = calls.iter().filter(|(name, _)| LOWER_CALLS.contains(&name.as_str()) && !own(name));
-    lower.map(|(_, count)| count).sum()
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    let lower: u64 = LOWER_CALLS.iter().map(|name| of(name)).sum();
+    if transport == Transport::Uring {
+        return lower;
+    }
+    let (reads, looks) = (of("read"), of("open"));
+    assert!(looks <= reads / 64 + 2, "{looks} looks at the caller's CPU in {reads} requests");
+    lower - reads - 3 * looks
 }
 
 /// The kernel's passthrough: reads, writes and faults send nothing to the server.
@@ -305,12 +311,21 @@ fn an_idle_mount_sleeps() -> Result<()> {
     for transport in Transport::ALL {
         let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
         fs::read(stage.path("file"))?;
-        // What is done once after the last request, is done by then.
-        std::thread::sleep(Duration::from_secs(3));
-        let before = wakeups(stage.mount.pid())?;
-        std::thread::sleep(Duration::from_secs(2));
-        let woken = wakeups(stage.mount.pid())? - before;
-        ensure!(woken == 0, "{transport:?}: {woken} wakeups in two idle seconds");
+        // What is done once after the last request (memory given back, a thread without work ending), and what the
+        // kernel forgets in its own time, wakes it once, in one of these; what wakes it again and again, in each.
+        let windows = (0..5).map(|_| -> Result<u64> {
+            let before = wakeups(stage.mount.pid())?;
+            std::thread::sleep(Duration::from_secs(2));
+            Ok(wakeups(stage.mount.pid())? - before)
+        });
+        let mut woken = Vec::new();
+        for window in windows {
+            woken.push(window?);
+            if woken.ends_with(&[0]) {
+                break;
+            }
+        }
+        ensure!(woken.ends_with(&[0]), "{transport:?}: wakeups in two idle seconds each: {woken:?}");
         stage.end()?;
     }
     Ok(())
