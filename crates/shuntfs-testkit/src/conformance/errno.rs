@@ -12,6 +12,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::EBADF, "EBADF"),
     (libc::EAGAIN, "EAGAIN"),
     (libc::ENOMEM, "ENOMEM"),
+    (libc::ECANCELED, "ECANCELED"),
     (libc::EACCES, "EACCES"),
     (libc::EFAULT, "EFAULT"),
     (libc::EBUSY, "EBUSY"),
