@@ -137,7 +137,8 @@ fn spread(cell: &Cell) -> String {
     }
 }
 
-fn number(figure: f64) -> String {
+/// Prints a figure with three digits that mean something.
+pub(crate) fn number(figure: f64) -> String {
     match figure {
         small if small < 10.0 => format!("{small:.2}"),
         middle if middle < 100.0 => format!("{middle:.1}"),

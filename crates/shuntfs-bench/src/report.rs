@@ -30,6 +30,8 @@ pub struct Report {
     pub targets: Vec<TargetReport>,
     /// The rows.
     pub cases: Vec<CaseReport>,
+    /// Whether the run was ended before its last round.
+    pub interrupted: bool,
     /// What makes the figures doubtful.
     pub doubts: Vec<String>,
 }
@@ -124,15 +126,22 @@ impl Report {
             tree: None,
             targets: targets.iter().map(head).collect(),
             cases: table.cases.iter().map(|case| row(case.name)).collect(),
+            interrupted: false,
             doubts: Vec::new(),
         }
     }
 
-    /// Returns whether every cell has a figure and no error.
+    /// Returns whether there is any figure.
+    pub(crate) fn has_figures(&self) -> bool {
+        let mut cells = self.cases.iter().flat_map(|case| case.cells.values());
+        cells.any(|cell| !cell.samples.is_empty())
+    }
+
+    /// Returns whether every round was run, and every cell has a figure and no error.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let mut cells = self.cases.iter().flat_map(|case| case.cells.values());
-        cells.all(|cell| cell.error.is_none() && !cell.samples.is_empty())
+        !self.interrupted && cells.all(|cell| cell.error.is_none() && !cell.samples.is_empty())
     }
 
     /// Works out medians, ratios and goals from the samples.
@@ -142,6 +151,9 @@ impl Report {
             case.settle(&targets);
         }
         self.doubts.extend(self.machine.doubts());
+        if self.interrupted {
+            self.doubts.push("Interrupted: later rows have fewer figures than earlier ones.".to_owned());
+        }
         if self.rounds < 3 {
             self.doubts.push(format!("{} round(s): fewer than 3 have no meaningful median.", self.rounds));
         }

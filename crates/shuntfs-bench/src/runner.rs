@@ -10,6 +10,7 @@ use crate::case::{Amount, Case, Fio, TreeStep, Work};
 use crate::fio;
 use crate::lower::Lower;
 use crate::machine;
+use crate::markdown::number;
 use crate::meta;
 use crate::mounted::Mounted;
 use crate::options::Options;
@@ -23,7 +24,8 @@ use crate::tree::Tree;
 /// Measures what the options ask for. A target that fails has its error in the report, and the run goes on.
 ///
 /// # Errors
-/// When the options name what does not exist, the machine lacks something that every case needs, or `stop` is set.
+/// When the options name what does not exist, the machine lacks something that every case needs, or `stop` is set before
+/// there is a figure; with figures, the report says that it was interrupted.
 pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     let scale = options.scale()?;
     let table = table(options)?;
@@ -41,17 +43,10 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Report> {
     let uring = UringParameter::turn_on(&targets, &mut report.doubts);
     let mut bench = Bench::set_up(options, scale.amount, stop)?;
     report.lower.clone_from(&bench.lower.about);
-    bench.check_bytes_of_all(&table, &targets, &mut report)?;
-    for round in 1..=scale.rounds {
-        for (at, (case, row)) in table.cases.iter().zip(&mut report.cases).enumerate() {
-            for target in in_turn(&targets, round + at) {
-                let Some(cell) = row.cells.get_mut(&target.name) else { continue };
-                bench.fill(case, target, cell)?;
-                let figure =
-                    cell.samples.last().map_or("failed".to_owned(), |figure| format!("{figure:.1} ops/s"));
-                eprintln!("round {round}/{}: {}, {}: {figure}", scale.rounds, case.name, target.name);
-            }
-        }
+    let outcome = bench.rounds(&table, &targets, scale.rounds, &mut report);
+    report.interrupted = outcome.is_err() && stop.is_set();
+    if !(report.interrupted && report.has_figures()) {
+        outcome?;
     }
     if !bench.lower.can_drop {
         report.doubts.push("Not root: the caches were not dropped, cold is not cold.".to_owned());
@@ -116,6 +111,23 @@ impl Bench {
         Ok(Self { tree: None, lower, amount, stop: stop.clone(), cached: BTreeSet::new() })
     }
 
+    /// Every round; what was measured before an error stays in the report.
+    fn rounds(&mut self, table: &Table, targets: &[Target], count: usize, report: &mut Report) -> Result<()> {
+        self.check_bytes_of_all(table, targets, report)?;
+        for round in 1..=count {
+            for (at, (case, row)) in table.cases.iter().zip(&mut report.cases).enumerate() {
+                for target in in_turn(targets, round + at) {
+                    let Some(cell) = row.cells.get_mut(&target.name) else { continue };
+                    let figure = self.fill(case, target, cell)?;
+                    let figure =
+                        figure.map_or("failed".to_owned(), |figure| format!("{} ops/s", number(figure)));
+                    eprintln!("round {round}/{count}: {}, {}: {figure}", case.name, target.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Speed at the price of wrong bytes is none: a target that shows other bytes than the lower folder has failed every
     /// data case, whatever its figures are.
     fn check_bytes_of_all(&mut self, table: &Table, targets: &[Target], report: &mut Report) -> Result<()> {
@@ -154,17 +166,20 @@ impl Bench {
     }
 
     /// Takes one figure, or notes why there is none; fails only when the whole run shall end.
-    fn fill(&mut self, case: &Case, target: &Target, cell: &mut Cell) -> Result<()> {
+    fn fill(&mut self, case: &Case, target: &Target, cell: &mut Cell) -> Result<Option<f64>> {
         let outcome = self.sample(case, target);
         self.stop.check()?;
         match outcome {
-            Ok(figure) => cell.samples.push(figure),
+            Ok(figure) => {
+                cell.samples.push(figure);
+                Ok(Some(figure))
+            }
             Err(error) => {
                 eprintln!("{} on {}: {error:#}", case.name, target.name);
                 cell.fail(&error);
+                Ok(None)
             }
         }
-        Ok(())
     }
 
     /// Every figure is taken on a fresh mount, mounted after the caches were dropped: nothing that a case did before can
