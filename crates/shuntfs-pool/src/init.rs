@@ -30,7 +30,9 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
     wanted.auto_inval_data = !shared.is_ours_alone();
     wanted.dont_mask = true;
-    wanted.atomic_trunc = true;
+    // Not `atomic_trunc`: for O_RDONLY|O_TRUNC the kernel looks whether the file is being executed only after OPEN,
+    // and by then the running program would be truncated.
+    wanted.atomic_trunc = false;
     wanted.supp_group = true;
     Ok(wanted)
 }
