@@ -172,7 +172,8 @@ where
             return Some(Outcome::Silent);
         }
         if let Way::Device(way) = self.serving.port.way() {
-            way.reader.serves(header.pid);
+            let moves_data = matches!(opcode, Some(Opcode::Read | Opcode::Write));
+            way.reader.serves(header.pid, moves_data);
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),

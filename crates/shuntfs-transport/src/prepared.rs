@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, Ready};
 use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::uring::Ring;
 use shuntfs_sys::{OsError, threads};
 use thiserror::Error;
@@ -15,6 +16,7 @@ use thiserror::Error;
 use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
+use crate::pace::{Pace, Pacer};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
@@ -66,6 +68,7 @@ pub struct Prepared {
     plan: Plan,
     seats: Vec<SeatHandle>,
     readers: Arc<Readers>,
+    pace: Option<Arc<Pace>>,
 }
 
 #[derive(Debug)]
@@ -90,6 +93,7 @@ struct Shared {
     registry: Arc<Interrupts>,
     readers: Arc<Readers>,
     blocking: Arc<Blocking>,
+    pace: Option<Arc<Pace>>,
 }
 
 /// A transport at work.
@@ -116,14 +120,19 @@ impl Prepared {
             PrepareError::PayloadCap { needed, cap: settings.payload_cap }
         })?;
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
+        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
+        let pace = Pace::new(rings + device_threads);
         let shared = Shared {
             device: Arc::clone(device),
-            pool: OffloadPool::new(plan.offload_threads, prepare_thread),
+            pool: OffloadPool::new(
+                plan.offload_threads,
+                if pace.is_some() { prepare_offload } else { prepare_thread },
+            ),
             registry: Arc::default(),
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
+            pace,
         };
-        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let mut seats = Vec::new();
         for thread in 0..rings {
             seats.push(SeatHandle::spawn(true, thread, &shared, move |shared| {
@@ -134,7 +143,7 @@ impl Prepared {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
             seats.push(SeatHandle::spawn(false, thread, &shared, make)?);
         }
-        Ok(Self { plan, seats, readers: shared.readers })
+        Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace })
     }
 
     /// Which transport it is.
@@ -198,6 +207,12 @@ impl Prepared {
             running.push(seat.thread);
         }
         drop(told);
+        if let Some(pace) = &self.pace {
+            match pace.watch() {
+                Ok(watcher) => running.push(watcher),
+                Err(error) => tracing::debug!(%error, "nobody watches the queues"),
+            }
+        }
         let mut refused = None;
         for _ in 0..rings {
             if let Err(error) = tells.recv_timeout(REGISTER_LIMIT).unwrap_or(Err(OsError::TIMEDOUT)) {
@@ -282,7 +297,8 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let slots = slots(queues.len(), plan.payload_len)?;
     let queue = queue(thread, queues.len(), shared, Some(ring))?;
     let (device, registry) = (Arc::clone(&shared.device), Arc::clone(&shared.registry));
-    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry }))
+    let pacer = Pacer::new(shared.pace.clone(), thread);
+    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry, pacer }))
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -296,7 +312,8 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let slots = slots(depth, plan.payload_len)?;
     let queue = queue(thread, depth, shared, None)?;
     let registry = Arc::clone(&shared.registry);
-    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader: shared.readers.reader(), registry }))
+    let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
+    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry }))
 }
 
 fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {
@@ -313,6 +330,14 @@ fn slots(count: usize, payload_len: usize) -> Result<Slots, PrepareError> {
 fn prepare_thread() {
     if let Err(error) = shuntfs_sys::identity::prepare_thread() {
         tracing::debug!(%error, "a thread keeps the process's identity");
+    }
+}
+
+/// The same for a thread that a queue's thread started, and whose class it inherited.
+fn prepare_offload() {
+    prepare_thread();
+    if let Err(error) = sched::set_class(threads::gettid(), Class::Normal) {
+        tracing::debug!(%error, "a thread keeps the class of its queue");
     }
 }
 
