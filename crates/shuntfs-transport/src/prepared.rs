@@ -1,6 +1,7 @@
 //! A transport's life: prepared before INIT is answered, started after, joined when the connection ends.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -69,6 +70,7 @@ pub struct Prepared {
     seats: Vec<SeatHandle>,
     readers: Arc<Readers>,
     pace: Option<Arc<Pace>>,
+    rings_serve: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,8 @@ struct Shared {
     readers: Arc<Readers>,
     blocking: Arc<Blocking>,
     pace: Option<Arc<Pace>>,
+    /// Whether rings serve all that waits for an answer.
+    rings_serve: Arc<AtomicBool>,
 }
 
 /// A transport at work.
@@ -132,6 +136,7 @@ impl Prepared {
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
             pace,
+            rings_serve: Arc::default(),
         };
         let mut seats = Vec::new();
         for thread in 0..rings {
@@ -143,7 +148,7 @@ impl Prepared {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
             seats.push(SeatHandle::spawn(false, thread, &shared, make)?);
         }
-        Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace })
+        Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace, rings_serve: shared.rings_serve })
     }
 
     /// Which transport it is.
@@ -219,6 +224,7 @@ impl Prepared {
                 refused = Some(error);
             }
         }
+        self.rings_serve.store(rings > 0 && refused.is_none(), Ordering::Relaxed);
         let _kept_until_now = self.readers;
         Ok(Running { threads: Mutex::new(running), refused })
     }
@@ -312,8 +318,9 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let slots = slots(depth, plan.payload_len)?;
     let queue = queue(thread, depth, shared, None)?;
     let registry = Arc::clone(&shared.registry);
+    let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
-    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry }))
+    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry, aside }))
 }
 
 fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {
