@@ -1,4 +1,4 @@
-//! When a queue's thread yields to its callers: the decision, without threads or time of its own.
+//! When the queues of a connection yield to their callers: the decision, without threads or time of its own.
 //!
 //! A thread in the light class (`SCHED_IDLE`) is a CPU that counts as idle: the kernel wakes the caller there, next to
 //! the queue that answers it, and not on another CPU, which on a virtual machine costs more than all the rest of a
@@ -9,7 +9,7 @@
 use shuntfs_sys::sched::Class;
 
 /// Fewer requests a millisecond than this gain nothing worth the risk.
-const BUSY: f64 = 2.0;
+pub(crate) const BUSY: f64 = 2.0;
 /// So many busy looks come before a trial...
 const BEFORE: u32 = 2;
 /// ...and so many looks does a trial take.
@@ -20,7 +20,7 @@ const TERM: u32 = 250;
 const PAUSE: u32 = 12;
 const PAUSE_MAX: u32 = 1250;
 
-/// One queue's state.
+/// One connection's state.
 #[derive(Debug)]
 pub(crate) struct Governor {
     class: Class,

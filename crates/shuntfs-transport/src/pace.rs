@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::threads;
 
-use crate::governor::Governor;
+use crate::governor::{BUSY, Governor};
 
 /// How often a watcher that is awake looks.
 const LOOK: Duration = Duration::from_millis(4);
@@ -22,6 +22,11 @@ const LOOK: Duration = Duration::from_millis(4);
 const QUIET: u32 = 25;
 /// After so many requests a queue looks whether the watcher is awake.
 const KNOCK_EVERY: u64 = 32;
+/// After so many looks without a request a queue is out of use.
+const UNUSED: u32 = 60;
+/// A queue that starved at so many looks in a row is helped, for so many looks.
+const STARVING: u32 = 2;
+const HOLD: u32 = 100;
 
 /// What the watcher and the queues of one connection share.
 #[derive(Debug)]
@@ -71,26 +76,29 @@ impl Pace {
     }
 
     fn run(&self) {
-        let mut watched: Vec<(Governor, u64)> = self.gauges.iter().map(|_| (Governor::new(), 0)).collect();
+        let mut watched: Vec<Watched> = self.gauges.iter().map(|_| Watched::default()).collect();
+        let mut governor = Governor::new();
         while self.sleep_until_busy() {
             let mut quiet = 0;
             let mut last = Instant::now();
             while quiet < QUIET {
                 std::thread::sleep(LOOK);
                 let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
-                let mut busy = false;
-                for (gauge, (governor, before)) in self.gauges.iter().zip(&mut watched) {
-                    let served = gauge.served.load(Ordering::Relaxed);
-                    let new = u32::try_from(served - std::mem::replace(before, served)).unwrap_or(u32::MAX);
-                    busy |= new > 0 || governor.class() == Class::Light;
-                    if let Some(class) = governor.look(f64::from(new) / elapsed) {
-                        gauge.go_to(class);
-                    }
+                let rate = self.look(&mut watched, elapsed);
+                governor.look(rate);
+                let light = governor.class() == Class::Light;
+                for (gauge, queue) in self.gauges.iter().zip(&mut watched) {
+                    queue.settle(gauge, light);
                 }
-                quiet = if busy { 0 } else { quiet + 1 };
+                quiet = if rate > 0.0 || light { 0 } else { quiet + 1 };
             }
             self.awake.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Looks at every queue; requests a millisecond of all together.
+    fn look(&self, watched: &mut [Watched], elapsed: f64) -> f64 {
+        self.gauges.iter().zip(watched).map(|(gauge, queue)| queue.look(gauge, elapsed)).sum()
     }
 
     /// False where the queues have ended.
@@ -113,12 +121,48 @@ impl Pace {
     }
 }
 
-impl Gauge {
-    fn go_to(&self, class: Class) {
-        let tid = self.tid.load(Ordering::Relaxed);
-        if tid == 0 {
+/// What the watcher knows of one queue.
+#[derive(Debug)]
+struct Watched {
+    served: u64,
+    light: bool,
+    /// Looks since the last one that found new requests.
+    unused: u32,
+    /// Looks in a row that found the queue waiting for its CPU and hardly serving.
+    starving: u32,
+    /// Looks until it may be light again.
+    hold: u32,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self { served: 0, light: false, unused: UNUSED, starving: 0, hold: 0 }
+    }
+}
+
+impl Watched {
+    /// The queue's requests a millisecond.
+    fn look(&mut self, gauge: &Gauge, elapsed: f64) -> f64 {
+        let served = gauge.served.load(Ordering::Relaxed);
+        let new = served - std::mem::replace(&mut self.served, served);
+        self.unused = if new == 0 { self.unused.saturating_add(1) } else { 0 };
+        let rate = f64::from(u32::try_from(new).unwrap_or(u32::MAX)) / elapsed;
+        let starves = self.light && rate < BUSY && threads::is_runnable(gauge.tid.load(Ordering::Relaxed));
+        self.starving = if starves { self.starving + 1 } else { 0 };
+        self.hold = if self.starving == STARVING { HOLD } else { self.hold.saturating_sub(1) };
+        rate
+    }
+
+    /// Puts the queue into the class that it is to be in. A queue without requests stays out of the light class: its
+    /// next request must not have to wait.
+    fn settle(&mut self, gauge: &Gauge, light: bool) {
+        let light = light && self.unused < UNUSED && self.hold == 0;
+        let tid = gauge.tid.load(Ordering::Relaxed);
+        if light == self.light || tid == 0 {
             return;
         }
+        self.light = light;
+        let class = if light { Class::Light } else { Class::Normal };
         if let Err(error) = sched::set_class(tid, class) {
             tracing::debug!(tid, ?class, %error, "a queue keeps its class");
         }
