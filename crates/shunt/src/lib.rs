@@ -12,6 +12,7 @@ pub mod options;
 pub mod settings;
 
 mod busy;
+mod elsewhere;
 mod failure;
 mod list;
 mod log;

@@ -206,6 +206,42 @@ mod test {
     use super::*;
 
     #[test]
+    fn a_queue_that_waits_for_its_cpu_and_does_not_serve_leaves_the_light_class() {
+        if !sched::may_change_class() {
+            eprintln!("SKIPPED: CAP_SYS_NICE is not to be had");
+            return;
+        }
+        let (told, tells) = std::sync::mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let busy = std::thread::spawn({
+            let over = Arc::clone(&over);
+            move || {
+                told.send(threads::gettid()).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let gauge = Gauge { tid: tells.recv().unwrap().into(), served: 1.into() };
+        let mut queue = Watched::default();
+        queue.look(&gauge, 4.0);
+        queue.settle(&gauge, true);
+        assert!(queue.light);
+        for _ in 0..STARVING {
+            assert!(queue.light);
+            queue.look(&gauge, 4.0);
+            queue.settle(&gauge, true);
+        }
+        assert!(!queue.light, "it is helped");
+        gauge.served.store(10_000, Ordering::Relaxed);
+        queue.look(&gauge, 4.0);
+        queue.settle(&gauge, true);
+        assert!(!queue.light, "and for a while");
+        over.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+    }
+
+    #[test]
     fn the_watcher_ends_with_the_queues() {
         let Some(pace) = Pace::new(2) else {
             eprintln!("SKIPPED: CAP_SYS_NICE is not to be had");
