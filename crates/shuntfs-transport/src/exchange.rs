@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::port::Port;
 use crate::slot::{PAGE, Parts, Slot};
+use crate::splice::{SpliceRead, Spliced};
 
 /// One request and the memory its answer is written into.
 #[derive(Debug)]
@@ -42,8 +43,18 @@ pub(crate) enum Outcome {
     Silent,
     /// Already, by the exchange.
     Sent,
+    /// Already, through a pipe.
+    Spliced,
     /// By a submission linked behind the read of so many bytes.
     Linked(u32),
+}
+
+impl Done {
+    /// Whether the bytes went through a pipe, uncopied by us.
+    #[must_use]
+    pub fn was_spliced(&self) -> bool {
+        self.0 == Outcome::Spliced
+    }
 }
 
 /// Where READ and WRITE keep the open file's flags in their 40 bytes of arguments.
@@ -160,8 +171,10 @@ impl Exchange {
             self.port.push_commit(self.slot, self.index);
             return Done(Outcome::Linked(len));
         }
-        if let Some(outcome) = self.port.splice_read(fd, at.offset, len, self.header.unique) {
-            return Done(outcome);
+        match self.splice_read(fd, at.offset, len) {
+            Spliced::Sent => return Done(Outcome::Spliced),
+            Spliced::Copied(len) => return self.reply(len),
+            Spliced::No => {}
         }
         match self.read_lower(fd, at).await {
             Ok(len) => self.reply(len),
@@ -181,6 +194,16 @@ impl Exchange {
             Ok(Err(_)) => self.error(Errno::IO),
             Err(errno) => self.error(errno),
         }
+    }
+
+    fn splice_read(&mut self, fd: BorrowedFd<'_>, offset: u64, len: u32) -> Spliced {
+        if self.port.is_ring() || self.is_direct() {
+            // Direct I/O goes straight to the payload; spliced, the lower file would copy it to pages first.
+            return Spliced::No;
+        }
+        let read = SpliceRead { fd, offset, len, unique: self.header.unique };
+        let port = Rc::clone(&self.port);
+        port.splice_read(&read, self.payload_mut())
     }
 
     fn clip(&self, len: u32) -> u32 {

@@ -20,7 +20,7 @@ use crate::exchange::Outcome;
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::readers::Reader;
 use crate::slot::{PAGE, Slot};
-use crate::splice::SplicePath;
+use crate::splice::{SplicePath, SpliceRead, Spliced};
 
 /// `FUSE_IO_URING_CMD_REGISTER`.
 pub(crate) const CMD_REGISTER: u32 = 1;
@@ -135,16 +135,23 @@ impl Port {
         shuntfs_sys::data::read_at(fd, into, offset)
     }
 
-    /// Answers a READ through a pipe; `None` where that does not pay or did not work.
-    pub(crate) fn splice_read(
-        &self,
-        fd: BorrowedFd<'_>,
-        offset: u64,
-        len: u32,
-        unique: u64,
-    ) -> Option<Outcome> {
-        let Way::Device(way) = &self.way else { return None };
-        way.splice.borrow_mut().read(&self.device, fd, offset, len, unique)
+    /// Answers a READ through a pipe where that pays and works. `payload` is the request's memory.
+    pub(crate) fn splice_read(&self, read: &SpliceRead<'_>, payload: &mut [u8]) -> Spliced {
+        let Way::Device(way) = &self.way else { return Spliced::No };
+        let mut path = way.splice.borrow_mut();
+        if !path.pays(read.len) {
+            return Spliced::No;
+        }
+        if way.tries_cached.get() && way.reader.has_others() {
+            // Splicing waits for what is not cached. Readahead goes forward, so the last byte tells.
+            let last = read.offset.saturating_add(u64::from(read.len) - 1);
+            match shuntfs_sys::data::read_at_cached(read.fd, &mut [0], last) {
+                Err(OsError::AGAIN) => way.reader.about_to_block(),
+                Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                _ => {}
+            }
+        }
+        path.read(&self.device, read, payload)
     }
 
     /// Sends an answer. False where the connection is gone.
@@ -152,7 +159,7 @@ impl Port {
         let answer = match outcome {
             Outcome::Reply(len) => Ok(len),
             Outcome::Error(errno) => Err(errno),
-            Outcome::Sent | Outcome::Linked(_) => return true,
+            Outcome::Sent | Outcome::Spliced | Outcome::Linked(_) => return true,
             Outcome::Silent if self.is_ring() => Err(Errno::IO),
             Outcome::Silent => return true,
         };

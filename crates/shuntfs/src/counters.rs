@@ -29,6 +29,8 @@ pub(crate) struct QueueCounters {
     pub(crate) reasons: [Count; Reason::ALL.len()],
     /// Bytes answered to READ by us.
     pub(crate) read_bytes: Count,
+    /// READs answered through a pipe.
+    pub(crate) spliced_reads: Count,
     /// Bytes taken from WRITE by us.
     pub(crate) written_bytes: Count,
     /// Requests that did not parse.
@@ -70,6 +72,7 @@ impl QueueCounters {
             flows: [const { Count::new() }; Flow::ALL.len()],
             reasons: [const { Count::new() }; Reason::ALL.len()],
             read_bytes: Count::new(),
+            spliced_reads: Count::new(),
             written_bytes: Count::new(),
             malformed: Count::new(),
             panics: Count::new(),

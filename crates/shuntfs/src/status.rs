@@ -37,6 +37,9 @@ pub struct Status {
     pub queues: BTreeMap<usize, u64>,
     /// Bytes that READs which reached us asked for.
     pub read_bytes: u64,
+    /// READs whose bytes went through a pipe, not copied by us.
+    #[serde(default)]
+    pub spliced_reads: u64,
     /// Bytes that WRITEs which reached us carried.
     pub written_bytes: u64,
     /// Nodes that are open.
@@ -114,6 +117,7 @@ impl Status {
             ops: ops(&queues),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
             read_bytes: sum(&|queue| &queue.read_bytes),
+            spliced_reads: sum(&|queue| &queue.spliced_reads),
             written_bytes: sum(&|queue| &queue.written_bytes),
             nodes_open: core.nodes.open_count(),
             backing_ids_kept: core.nodes.kept_count(),
