@@ -16,7 +16,7 @@ use shuntfs_sys::uring::UringCommand;
 use shuntfs_wire::{Errno, OutHeader, UringCmdReq, UringEntInOut};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::exchange::Outcome;
+use crate::exchange::{Lower, Outcome};
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::readers::Reader;
 use crate::slot::{PAGE, Slot};
@@ -133,6 +133,21 @@ impl Port {
             }
         }
         shuntfs_sys::data::read_at(fd, into, offset)
+    }
+
+    /// Writes a lower file by a plain call. Where it may wait for long, another reader takes over first.
+    pub(crate) fn write_plain(
+        &self,
+        lower: Lower<'_>,
+        data: &[u8],
+        offset: u64,
+    ) -> shuntfs_sys::Result<usize> {
+        if lower.can_block
+            && let Way::Device(way) = &self.way
+        {
+            way.reader.about_to_block();
+        }
+        shuntfs_sys::data::write_at(lower.fd, data, offset)
     }
 
     /// Answers a READ through a pipe where that pays and works. `payload` is the request's memory.

@@ -18,6 +18,7 @@ mod cx;
 mod delegation;
 mod dispatch;
 mod encode;
+mod extents;
 mod filesystem;
 mod flow;
 mod handles;
@@ -28,6 +29,7 @@ mod negotiate;
 mod nodes;
 mod notify;
 mod options;
+mod range_map;
 mod reply;
 mod run;
 mod server;
@@ -41,14 +43,16 @@ pub use args::{
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
 pub use cx::Cx;
 pub use delegation::{
-    Access, Backing, CacheHint, Delegation, Flow, LowerFile, Opened, OpenedDir, RangeMap, RangeSource, Reason,
+    Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled, Split,
 };
+pub use extents::{Extent, Extents, ExtentsError};
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
 pub use mount::{MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use notify::{Notifier, NotifyError};
 pub use options::{MountOptions, SessionOptions, Transport};
+pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 pub use run::Signals;
 pub use session::{AbortError, Session};

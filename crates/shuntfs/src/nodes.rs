@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use shuntfs_wire::{FopenFlags, NodeId, Result};
 
 use crate::backing::{BackingId, Backings};
-use crate::delegation::{CacheHint, Flow, LowerFile, Reason};
-use crate::flow::{IoMode, Offer, OpenKind, Settled, Wish, settle};
+use crate::delegation::{CacheHint, Flow, Flows, LowerFile, Reason};
+use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, settle};
+use crate::range_map::FileKey;
 
 const SHARDS: usize = 64;
 
 /// One settled open, as OPEN's answer carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settlement {
-    pub(crate) flow: Flow,
-    pub(crate) reason: Reason,
+pub(crate) struct SettledOpen {
+    pub(crate) flows: Flows,
     pub(crate) flags: FopenFlags,
     pub(crate) kind: OpenKind,
     /// The node's backing id where the open carries it.
@@ -59,13 +59,15 @@ struct State {
     direct: u32,
     backed: u32,
     id: Option<BackingId>,
+    /// Which file the id stands for, where a range map named it.
+    key: Option<FileKey>,
     /// The id goes with the last close.
     retire: bool,
     /// Its place among the kept ones, while no open uses the id.
     kept_at: Option<u64>,
     /// It is in the table no more: look again.
     dead: bool,
-    last: (Flow, Reason),
+    last: Flows,
 }
 
 /// Nodes whose ids no open uses, the one unused the longest first.
@@ -94,7 +96,7 @@ impl Nodes {
         wish: Wish,
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> Settlement {
+    ) -> SettledOpen {
         loop {
             let entry = self.entry(node);
             let mut state = entry.state.lock();
@@ -104,8 +106,8 @@ impl Nodes {
             let settled = self.settle(&mut state, wish, cache, lower);
             self.count(&mut state, settled);
             let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
-            let Settled { flow, reason, flags, kind } = settled;
-            return Settlement { flow, reason, flags, kind, backing };
+            let Settlement { flows, flags, kind } = settled;
+            return SettledOpen { flows, flags, kind, backing };
         }
     }
 
@@ -160,7 +162,7 @@ impl Nodes {
     }
 
     /// How the bytes of a node flow since its last open, and why.
-    pub(crate) fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+    pub(crate) fn flow_of(&self, node: NodeId) -> Option<Flows> {
         let entry = self.find(node)?;
         let state = entry.state.lock();
         (!state.dead).then_some(state.last)
@@ -182,9 +184,18 @@ impl Nodes {
         wish: Wish,
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> Settled {
+    ) -> Settlement {
         let mode = state.mode();
-        let wants_id = wish == Wish::Passthrough && mode == IoMode::Free;
+        let (wish, key) = match wish {
+            // All opens of a node carry the same id. Which file it stands for is known where it was lifted, too.
+            Wish::Lifted(key) if state.id.is_some() && state.key != Some(key) => {
+                (Wish::Whole(Way::Ranges), None)
+            }
+            Wish::Lifted(key) => (wish, Some(key)),
+            _ => (wish, None),
+        };
+        let passes = matches!(wish, Wish::Whole(Way::Passthrough) | Wish::Lifted(_));
+        let wants_id = passes && mode == IoMode::Free;
         let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
         let settled = settle(wish, cache, mode, Offer { passthrough, ring: self.ring });
         if settled.kind != OpenKind::Backed || state.id.is_some() {
@@ -193,6 +204,7 @@ impl Nodes {
         match self.register(lower) {
             Ok(id) => {
                 state.id = Some(id);
+                state.key = key;
                 state.retire = false;
                 settled
             }
@@ -209,12 +221,12 @@ impl Nodes {
         self.backings.register(lower.as_fd())
     }
 
-    fn count(&self, state: &mut State, settled: Settled) {
+    fn count(&self, state: &mut State, settled: Settlement) {
         if !state.is_open() {
             self.open.fetch_add(1, Ordering::Relaxed);
         }
         *state.count_of(settled.kind) += 1;
-        state.last = (settled.flow, settled.reason);
+        state.last = settled.flows;
         if let Some(place) = state.kept_at.take() {
             self.kept.lock().order.remove(&place);
         }
@@ -282,10 +294,11 @@ impl State {
             direct: 0,
             backed: 0,
             id: None,
+            key: None,
             retire: false,
             kept_at: None,
             dead: false,
-            last: (Flow::Served, Reason::Wished),
+            last: Flows::both(Flow::Served, Reason::Wished),
         }
     }
 
@@ -353,7 +366,7 @@ mod test {
     #[test]
     fn one_id_a_node_and_none_more_than_the_limit_is_kept() {
         let (fake, nodes) = nodes(2);
-        let open = |number| nodes.open(node(number), Wish::Passthrough, CacheHint::Keep, &lower);
+        let open = |number| nodes.open(node(number), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
         let first = open(5);
         let second = open(5);
         assert_eq!(first, second);
@@ -370,20 +383,20 @@ mod test {
         }
         assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
         assert_eq!(nodes.flow_of(node(5)), None);
-        assert_eq!(nodes.flow_of(node(9)), Some((Flow::Passthrough, Reason::Wished)));
+        assert_eq!(nodes.flow_of(node(9)), Some(Flows::both(Flow::Passthrough, Reason::Wished)));
     }
 
     #[test]
     fn wishes_bend_to_the_first_open() {
         let (fake, nodes) = nodes(8);
-        let cached = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
-        let late = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
-        assert_eq!((late.flow, late.reason, late.backing), (Flow::Splice, Reason::CachedOpens, None));
+        let cached = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
+        let late = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        assert_eq!((late.flows, late.backing), (Flows::both(Flow::Splice, Reason::CachedOpens), None));
         nodes.close(node(2), cached.kind);
         nodes.close(node(2), late.kind);
-        let backed = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
-        let served = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
-        assert_eq!((served.flow, served.reason), (Flow::Served, Reason::PassthroughOpens));
+        let backed = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        let served = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
+        assert_eq!(served.flows, Flows::both(Flow::Served, Reason::PassthroughOpens));
         assert_eq!(served.backing, backed.backing);
         assert!(served.flags.contains(FopenFlags::DIRECT_IO | FopenFlags::PASSTHROUGH));
         nodes.close(node(2), backed.kind);
@@ -394,15 +407,15 @@ mod test {
     #[test]
     fn a_forgotten_node_lets_its_id_go_but_not_under_an_open() {
         let (fake, nodes) = nodes(8);
-        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         nodes.drop_backing(node(3));
         assert_eq!(live(&fake), 1, "an open counts on it");
-        let again = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let again = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         assert_eq!(again.backing, settled.backing);
         nodes.close(node(3), settled.kind);
         nodes.close(node(3), again.kind);
         assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
-        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         nodes.close(node(3), settled.kind);
         assert_eq!(live(&fake), 1);
         nodes.drop_backing(node(3));
@@ -415,8 +428,8 @@ mod test {
         let (fake, nodes) = nodes(8);
         *fake.error.lock() = Some(shuntfs_sys::OsError::PERM);
         for _ in 0..10 {
-            let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &lower);
-            assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::NotPrivileged));
+            let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+            assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::NotPrivileged));
             assert_eq!(settled.flags, FopenFlags::KEEP_CACHE);
             nodes.close(node(4), settled.kind);
         }
@@ -424,8 +437,8 @@ mod test {
         let failing = || Err(shuntfs_wire::Errno::IO);
         *fake.error.lock() = None;
         let (_, nodes) = self::nodes(8);
-        let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &failing);
-        assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::RegisterFailed));
+        let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &failing);
+        assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::RegisterFailed));
     }
 
     /// The kernel's rule, checked from outside: what is open at one moment agrees on one io mode and one id.
@@ -445,9 +458,9 @@ mod test {
                         random ^= random << 5;
                         let number = random % 8;
                         let wish = match random >> 8 & 3 {
-                            0 => Wish::Served,
-                            1 => Wish::Splice,
-                            _ => Wish::Passthrough,
+                            0 => Wish::Whole(Way::Served),
+                            1 => Wish::Whole(Way::Splice),
+                            _ => Wish::Whole(Way::Passthrough),
                         };
                         let id = node(u64::from(number) + 2);
                         let settled = nodes.open(id, wish, CacheHint::Drop, &lower);

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::backing::{Backings, Registrar};
 use crate::choose::{self, Chosen};
 use crate::counters::Counters;
-use crate::delegation::{Flow, Reason};
+use crate::delegation::Flows;
 use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::handshake;
@@ -164,7 +164,7 @@ impl Session {
 
     /// How the bytes of an open node flow, and why; `None` for one that is neither open nor has a backing id.
     #[must_use]
-    pub fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+    pub fn flow_of(&self, node: NodeId) -> Option<Flows> {
         self.core.nodes.flow_of(node)
     }
 

@@ -27,8 +27,11 @@ pub struct Status {
     pub transport: TransportStatus,
     /// What was agreed at INIT.
     pub negotiated: Negotiated,
-    /// Opens by flow.
+    /// Opens by flow; of their reads, where the writes flow otherwise.
     pub flows: BTreeMap<String, u64>,
+    /// Opens whose writes flow otherwise than their reads, by the flow of the writes.
+    #[serde(default)]
+    pub write_flows: BTreeMap<String, u64>,
     /// Opens that did not get the flow that was wished for, by reason.
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.
@@ -103,6 +106,9 @@ impl Status {
             queues.iter().map(|queue| count(queue).read()).sum::<u64>()
         };
         let flows = Flow::ALL.map(|flow| (flow.name().into(), sum(&|queue| &queue.flows[flow as usize])));
+        let write_flows = Flow::ALL
+            .into_iter()
+            .map(|flow| (flow.name().into(), sum(&|queue| &queue.write_flows[flow as usize])));
         let downgrades = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Wished);
         let downgrades =
             downgrades.map(|reason| (reason.name().into(), sum(&|queue| &queue.reasons[reason as usize])));
@@ -113,6 +119,7 @@ impl Status {
             transport: transport.clone(),
             negotiated: core.negotiated,
             flows: flows.into(),
+            write_flows: write_flows.filter(|(_, count)| *count > 0).collect(),
             downgrades: downgrades.filter(|(_, count)| *count > 0).collect(),
             ops: ops(&queues),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),

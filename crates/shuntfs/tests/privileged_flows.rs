@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use common::wishes::{Plan, Wishes, file_node, passthrough, ranges, splice};
 use common::{Mounted, on_each_transport};
 use shuntfs::{
-    CacheHint, Delegation, Flow, LowerFile, Opcode, RangeMap, RangeSource, Reason, SessionOptions,
+    CacheHint, Delegation, Flow, Flows, LowerFile, Opcode, RangeMap, RangeSource, Reason, SessionOptions,
 };
 use tempfile::TempDir;
 
@@ -38,8 +38,15 @@ impl Fixture {
         File::options().read(true).write(true).open(self.mounted.join("file")).expect("no open fails")
     }
 
-    fn last(&self) -> (Flow, Reason) {
+    /// The flows of the last open, and what is the same both ways.
+    fn last_flows(&self) -> Flows {
         *self.plan.settled.lock().expect("whole").last().expect("an open")
+    }
+
+    fn last(&self) -> (Flow, Reason) {
+        let flows = self.last_flows();
+        assert_eq!(flows.reads, flows.writes);
+        (flows.reads.flow, flows.reads.reason)
     }
 
     /// Waits for the RELEASEs, which come in the background, and lets the backing id go.
@@ -93,7 +100,7 @@ fn every_pair_of_opens_works() {
                     _ => (Flow::Served, Reason::Wished),
                 };
                 assert_eq!((flow, reason), expected, "{what}");
-                assert_eq!(fixture.mounted.session().flow_of(file_node()), Some(expected));
+                assert_eq!(fixture.mounted.session().flow_of(file_node()), Some(Flows::both(flow, reason)));
                 a.write_all_at(&[round; 100], 4000).unwrap_or_else(|error| panic!("{what}: {error}"));
                 let mut seen = [0; 100];
                 b.read_exact_at(&mut seen, 4000).unwrap_or_else(|error| panic!("{what}: {error}"));

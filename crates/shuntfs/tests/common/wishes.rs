@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use shuntfs::{
     Access, Attr, AttrReply, Backing, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno,
-    Filesystem, Filled, Flow, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
-    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Reason, Result, SetAttr, Statfs, Wanted, WriteData,
-    Written,
+    Filesystem, Filled, Flows, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
+    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Result, SetAttr, Statfs, Wanted, WriteData, Written,
 };
 
 /// What the next opens wish for; the last one again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
-    pub(crate) settled: Mutex<Vec<(Flow, Reason)>>,
+    pub(crate) settled: Mutex<Vec<Flows>>,
     pub(crate) panics: AtomicBool,
 }
 
@@ -104,9 +103,9 @@ impl Filesystem for Wishes {
 
     fn forget(&self, _: NodeId, _: LookupCount) {}
 
-    fn opened(&self, _: NodeId, _: &Open, flow: Flow, reason: Reason) {
+    fn opened(&self, _: NodeId, _: &Open, flows: Flows) {
         assert!(!self.plan.panics.load(Ordering::SeqCst), "told to");
-        self.plan.settled.lock().expect("whole").push((flow, reason));
+        self.plan.settled.lock().expect("whole").push(flows);
     }
 
     fn lower_file(&self, _: NodeId, _: &Open, _: Access) -> Result<Arc<LowerFile>> {
