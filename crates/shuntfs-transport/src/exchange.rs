@@ -39,6 +39,20 @@ pub struct Lower<'a> {
     pub can_block: bool,
 }
 
+/// Whether the caller of one request got a signal; apart from the request, so that its reply can be written meanwhile.
+#[derive(Debug)]
+pub struct Signal {
+    port: Rc<Port>,
+    index: u32,
+}
+
+impl Signal {
+    /// Resolves when the caller got a signal, or the connection ended.
+    pub fn arrived(&self) -> impl Future<Output = ()> + '_ {
+        self.port.interrupt(self.index).wait()
+    }
+}
+
 /// How a request was answered.
 #[derive(Debug)]
 #[must_use = "the transport sends the answer"]
@@ -105,9 +119,10 @@ impl Exchange {
         self.port.is_ring()
     }
 
-    /// Resolves when the caller got a signal.
-    pub fn interrupted(&self) -> impl Future<Output = ()> + '_ {
-        self.port.interrupt(self.index).wait()
+    /// What tells whether the caller got a signal, for as long as the request is served.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        Signal { port: Rc::clone(&self.port), index: self.index }
     }
 
     /// The area that a reply is written into: page-aligned, at least as long as the longest READ. It shares

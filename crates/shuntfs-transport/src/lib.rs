@@ -16,6 +16,6 @@ mod settings;
 mod slot;
 mod splice;
 
-pub use exchange::{Done, Exchange, Lower};
+pub use exchange::{Done, Exchange, Lower, Signal};
 pub use prepared::{PrepareError, Prepared, Running, StartError};
 pub use settings::{Settings, TransportKind};

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs_wire::{FopenFlags, NodeId, Result};
@@ -41,7 +41,7 @@ pub(crate) struct Nodes {
     shards: Box<[Shard]>,
     kept: Mutex<Kept>,
     kept_max: usize,
-    ring: bool,
+    ring: AtomicBool,
     backings: Backings,
     open: AtomicUsize,
 }
@@ -83,10 +83,15 @@ impl Nodes {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             kept: Mutex::default(),
             kept_max,
-            ring,
+            ring: AtomicBool::new(ring),
             backings,
             open: AtomicUsize::new(0),
         }
+    }
+
+    /// The rings were refused: requests arrive through the device.
+    pub(crate) fn without_ring(&self) {
+        self.ring.store(false, Ordering::Relaxed);
     }
 
     /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered.
@@ -197,7 +202,8 @@ impl Nodes {
         let passes = matches!(wish, Wish::Whole(Way::Passthrough) | Wish::Lifted(_));
         let wants_id = passes && mode == IoMode::Free;
         let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
-        let settled = settle(wish, cache, mode, Offer { passthrough, ring: self.ring });
+        let ring = self.ring.load(Ordering::Relaxed);
+        let settled = settle(wish, cache, mode, Offer { passthrough, ring });
         if settled.kind != OpenKind::Backed || state.id.is_some() {
             return settled;
         }
@@ -208,7 +214,7 @@ impl Nodes {
                 state.retire = false;
                 settled
             }
-            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring: self.ring }),
+            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
         }
     }
 
@@ -421,6 +427,44 @@ mod test {
         nodes.drop_backing(node(3));
         nodes.drop_backing(node(3));
         assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
+    }
+
+    /// What a map was lifted to is one file; the next open of the node may have a map that is another.
+    #[test]
+    fn a_lifted_open_joins_only_its_own_file() {
+        use shuntfs_sys::stat::Device;
+        let (_, nodes) = nodes(8);
+        let key = |ino| (Device { major: 1, minor: 2 }, ino);
+        let open = |wish| nodes.open(node(7), wish, CacheHint::Keep, &lower);
+        let first = open(Wish::Lifted(key(5)));
+        assert_eq!(first.flows, Flows::both(Flow::Passthrough, Reason::Wished));
+        let same = open(Wish::Lifted(key(5)));
+        assert_eq!((same.flows, same.backing), (first.flows, first.backing));
+        let other = open(Wish::Lifted(key(6)));
+        assert_eq!(other.flows, Flows::both(Flow::Ranges, Reason::PassthroughOpens));
+        for settled in [first, same, other] {
+            nodes.close(node(7), settled.kind);
+        }
+        nodes.drop_backing(node(7));
+        let whole = open(Wish::Whole(Way::Passthrough));
+        let lifted = open(Wish::Lifted(key(5)));
+        assert_eq!(lifted.flows.reads.flow, Flow::Ranges, "nobody said which file the node's own is");
+        nodes.close(node(7), whole.kind);
+        nodes.close(node(7), lifted.kind);
+    }
+
+    #[test]
+    fn rings_that_were_refused_relay_nothing() {
+        let fake = Arc::new(FakeRegistrar::default());
+        let nodes = Nodes::new(Backings::new(fake as Arc<dyn Registrar>, None), true, 8);
+        let flow = || {
+            let settled = nodes.open(node(4), Wish::Whole(Way::Splice), CacheHint::Keep, &lower);
+            nodes.close(node(4), settled.kind);
+            settled.flows.reads.flow
+        };
+        assert_eq!(flow(), Flow::Relay);
+        nodes.without_ring();
+        assert_eq!(flow(), Flow::Splice);
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl Session {
         let running = start(prepared, server)?;
         if let Some(error) = running.refused() {
             tracing::warn!(%error, "the kernel refused the rings; requests come through the device");
-            transport.why =
-                format!("the kernel refused the rings ({error}), so requests come through the device");
+            transport.fell_back(error);
+            core.nodes.without_ring();
         }
         let point = guard.keep();
         let connection = connection_id(&device, &point);

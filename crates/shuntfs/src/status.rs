@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shuntfs_sys::OsError;
+use shuntfs_transport::TransportKind;
 use shuntfs_wire::Opcode;
 
 use crate::choose::Chosen;
@@ -94,6 +96,15 @@ impl TransportStatus {
     }
 }
 
+impl TransportStatus {
+    /// The kernel refused the rings after INIT: the one reader beside them serves all requests.
+    pub(crate) fn fell_back(&mut self, error: OsError) {
+        self.kind = TransportKind::Device.to_string();
+        self.why = format!("the kernel refused the rings ({error}), so requests come through the device");
+        self.queues = 1;
+    }
+}
+
 impl Status {
     pub(crate) fn of(
         core: &Core,
@@ -154,4 +165,24 @@ fn ops(queues: &[Arc<QueueCounters>]) -> BTreeMap<String, OpStatus> {
         (opcode.map_or_else(|| format!("UNKNOWN_{place}"), |opcode| opcode.name().into()), count(place))
     });
     all.filter(|(_, op)| op.requests > 0).collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// A regression: it still named the rings, and how many of them there were.
+    #[test]
+    fn a_session_whose_rings_were_refused_says_so() {
+        let mut status = TransportStatus {
+            kind: "uring".into(),
+            why: "the kernel offers io_uring".into(),
+            queues: 9,
+            depth: 8,
+            payload_max: 1 << 20,
+        };
+        status.fell_back(OsError::INVAL);
+        assert_eq!((status.kind.as_str(), status.queues), ("device", 1));
+        assert!(status.why.contains("refused the rings"), "{}", status.why);
+    }
 }

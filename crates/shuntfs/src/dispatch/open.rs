@@ -31,7 +31,7 @@ pub(super) async fn serve<F: Filesystem>(
         Op::Open(arg) => {
             let flags = OpenFlags(arg.flags);
             let opened = fs.open(cx, node, flags).await?;
-            install(server, local, node, opened, flags).map(Answer::Open)
+            install(server, local, node, opened, (flags, Maker::Others)).map(Answer::Open)
         }
         Op::Create { arg, name } => {
             let CreateIn { flags, mode, umask, .. } = arg;
@@ -63,7 +63,7 @@ fn created<F: Filesystem>(
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
     let untold = Untold { fs: &*server.fs, node };
-    let open = install(server, local, node, opened, flags)?;
+    let open = install(server, local, node, opened, (flags, Maker::ThisOpen))?;
     std::mem::forget(untold);
     let entry: EntryOut = encode::entry_out(entry);
     Ok(Answer::Created(CreateOut { entry, open }))
@@ -81,15 +81,24 @@ impl<F: Filesystem> Drop for Untold<'_, F> {
     }
 }
 
-/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone. Where we are to move
-/// the bytes of an open that may write, the lower file is opened at once, so that the caller hears now what forbids it: a
-/// file system that became read-only, a program that runs.
+/// Who made the file that is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Maker {
+    ThisOpen,
+    Others,
+}
+
+/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone.
+///
+/// Where we are to move the bytes of an open that may write, the lower file is opened at once. The caller then hears now what
+/// forbids it: a file system that became read-only, a program that runs. Whoever has just made a file may open it whatever
+/// its mode says, so a creation does not fail for this; but now is when it is likeliest to work, before its mode is changed.
 fn install<F: Filesystem>(
     server: &Server<F>,
     local: &Local,
     node: NodeId,
     opened: Opened<F::File>,
-    flags: OpenFlags,
+    (flags, maker): (OpenFlags, Maker),
 ) -> Result<OpenOut> {
     let Opened { file, delegation, cache, flush } = opened;
     let file = Arc::new(file);
@@ -107,7 +116,12 @@ fn install<F: Filesystem>(
     let delegation = lifted.filter(|_| flows.reads.flow != Flow::Ranges).unwrap_or(delegation);
     let open = Open::new(node, file, settled.kind, delegation);
     if flags.may_write() && matches!(flows.writes.flow, Flow::Splice | Flow::Relay) {
-        server.lower(&open, Direction::Write)?;
+        match server.lower(&open, Direction::Write) {
+            Err(errno) if maker == Maker::ThisOpen => {
+                tracing::debug!(%errno, "a new file's lower file waits")
+            }
+            outcome => drop(outcome?),
+        }
     }
     local.counters.opened(flows);
     server.fs.opened(node, &open.file, flows);

@@ -19,7 +19,8 @@ pub(super) async fn read<F: Filesystem>(
     arg: ReadIn,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     local.counters.read_bytes.add(u64::from(arg.size));

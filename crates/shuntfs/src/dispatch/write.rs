@@ -19,7 +19,8 @@ pub(super) async fn write<F: Filesystem>(
     arg: WriteIn,
     data: &[u8],
 ) -> Result<Answer> {
-    let cx = Cx::new(local, x, None);
+    let signal = x.signal();
+    let cx = Cx::new(local, x.header(), &signal);
     let node = x.header().node().ok_or(Errno::STALE)?;
     let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     local.counters.written_bytes.add(u64::from(arg.size));
