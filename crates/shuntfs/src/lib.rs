@@ -3,10 +3,11 @@
 //! A file system is one type that implements [`Filesystem`]; [`Session::mount`] mounts it and serves it in threads
 //! of its own. What an open answers with carries a [`Delegation`]: whether the kernel moves the bytes of a lower
 //! file by itself (passthrough), the library moves them without looking, or the file system answers each READ and
-//! WRITE. The library settles the wish against what the kernel allows, and tells both what became of it and why
-//! ([`Session::flow_of`], [`Session::status`]).
+//! WRITE; for the whole file, by direction ([`Delegation::split`]) or by range ([`Extents`]). The library settles the
+//! wish against what the kernel allows, and tells both what became of it and why ([`Session::flow_of`],
+//! [`Session::status`]).
 //!
-//! The examples `hello`, `null` and `passthrough` are complete file systems, each in one file.
+//! The examples `hello`, `null`, `passthrough`, `union`, `shout` and `concat` are complete file systems, each in one file.
 #![expect(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
 
 mod args;

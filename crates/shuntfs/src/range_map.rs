@@ -12,7 +12,7 @@ use crate::delegation::{Backing, LowerFile};
 ///
 /// A run whose lower bytes end early, or whose `read` gives fewer than asked for, ends the reply; zeroes never
 /// do, so past its end a map must not say [`RangeSource::Zeroes`] but [`RangeSource::End`]. Runs that go on where the one
-/// before ended, in the same lower file, are moved in one go.
+/// before ended, in the same lower file, are moved in one go; the file system is asked for one served run at a time.
 ///
 /// A map that says of offset 0 that all bytes there are come from offset 0 of one lower file (a length of `u64::MAX`) has
 /// nothing to add: the open is lifted to passthrough to that file, if the file was opened with the access that the
@@ -83,7 +83,8 @@ fn continues(source: &RangeSource, len: u64, next: &RangeSource) -> bool {
         (RangeSource::Lower(file, from), RangeSource::Lower(other, to)) => {
             Arc::ptr_eq(file, other) && from.checked_add(len) == Some(*to)
         }
-        (RangeSource::Zeroes, RangeSource::Zeroes) | (RangeSource::Served, RangeSource::Served) => true,
+        (RangeSource::Zeroes, RangeSource::Zeroes) => true,
+        // Two served runs are two things to the file system, which may answer each and not both at once.
         _ => false,
     }
 }
@@ -126,6 +127,20 @@ mod test {
             let (RangeSource::Lower(_, from), got) = run(&map, offset, wanted) else { panic!("lower") };
             assert_eq!((from, got), (offset, len), "{wanted} at {offset}");
         }
+    }
+
+    #[derive(Debug)]
+    struct Served;
+
+    impl RangeMap for Served {
+        fn source(&self, offset: u64) -> (RangeSource, u64) {
+            (RangeSource::Served, 10 - offset % 10)
+        }
+    }
+
+    #[test]
+    fn served_runs_stay_apart() {
+        assert!(matches!(run(&Served, 4, 100), (RangeSource::Served, 6)));
     }
 
     #[test]
