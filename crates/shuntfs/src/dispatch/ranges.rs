@@ -59,12 +59,15 @@ pub(super) async fn write<F: Filesystem>(
     data: WriteData<'_>,
 ) -> Result<Answer> {
     let total = data.as_slice().len();
+    // As for a file that is moved whole: the library's threads would strip what this one is to leave.
+    let keeps = !data.kill_priv() && server.fs.keeps_set_ids(file);
     let mut done = 0;
     while done < total {
         let offset = at.checked_add(done as u64).ok_or(Errno::FBIG)?;
         let (source, len) = run(map, offset, total - done);
         let part = data.part(done, len);
         let outcome = match source {
+            RangeSource::Lower(..) if keeps => server.fs.write(cx, file, offset, part).await,
             RangeSource::Lower(lower, to) if len == total => return Ok(Answer::RelayWrite(lower, to)),
             RangeSource::Lower(lower, to) => part.write_to(cx, &lower, to).await,
             RangeSource::Zeroes | RangeSource::Served | RangeSource::End => {
