@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::goal::Role;
-use crate::report::{CaseReport, Cell, Report};
+use crate::legacy::{CaseReport, Cell, Report};
 
 impl Report {
     /// Prints the report: the machine, the ratios with the goals, the figures with their spread, what is doubtful.
@@ -148,7 +148,7 @@ pub(crate) fn number(figure: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::tests::sample;
+    use crate::legacy::tests::sample;
 
     #[test]
     fn rows_carry_goal_and_verdict() {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
+use crate::legacy::Report;
 use crate::options::Options;
-use crate::report::Report;
 use crate::runner::measure;
 use crate::stop::Stop;
 use crate::table::tables;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::case::{Amount, Case, Fio, TreeStep, Work};
 use crate::fio;
+use crate::legacy::{Cell, Report};
 use crate::lower::Lower;
 use crate::machine;
 use crate::markdown::number;
@@ -15,7 +16,6 @@ use crate::meta;
 use crate::mounted::Mounted;
 use crate::options::Options;
 use crate::process;
-use crate::report::{Cell, Report};
 use crate::stop::Stop;
 use crate::table::{Table, tables};
 use crate::target::{Mounting, Target, chosen};
