@@ -1,0 +1,1 @@
+//! The page and its plots, made from a sample run.
