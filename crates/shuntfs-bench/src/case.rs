@@ -238,6 +238,8 @@ pub(crate) struct Amount {
     pub(crate) real_build: bool,
     /// Requests of which each round trip's time is taken.
     pub(crate) round_trips: u32,
+    /// Whether the caches are dropped for every figure, and not just once for a case: that takes most of a small run's time.
+    pub(crate) cold_each: bool,
     /// A data case ends after this time, or when the file was read or written once.
     pub(crate) runtime: Duration,
     /// No step takes longer; one that does is killed and reported.
@@ -274,6 +276,7 @@ impl Amount {
         sources: 3,
         real_build: false,
         round_trips: 10,
+        cold_each: false,
         runtime: Duration::from_secs(1),
         limit: Duration::from_secs(30),
         build_limit: Duration::from_secs(30),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::html;
 use crate::options::Options;
 use crate::probe;
 use crate::report::{FORMAT, Run};
@@ -64,6 +65,9 @@ fn write(options: &Options, run: &Run) -> Result<()> {
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(run).context("cannot write JSON")?;
         fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    if let Some(path) = &options.html {
+        fs::write(path, html::page(run)?).with_context(|| path.display().to_string())?;
     }
     match &options.markdown {
         Some(path) => fs::write(path, run.to_markdown()).with_context(|| path.display().to_string())?,

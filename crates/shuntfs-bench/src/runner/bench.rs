@@ -28,6 +28,8 @@ pub(super) struct Bench {
     pub(super) stop: Stop,
     pub(super) progress: Progress,
     amount: Amount,
+    /// The case that the caches were dropped for last.
+    dropped_for: Option<String>,
     /// Whether the last workload read bytes that were to come from the device and did not.
     pub(super) cached: bool,
 }
@@ -42,7 +44,16 @@ impl Bench {
     ) -> Result<Self> {
         let lower = Lower::make(need, folder, stop)?;
         progress.say(&format!("lower file system: {}", lower.about));
-        Ok(Self { tree: None, project: None, lower, stop: stop.clone(), progress, amount, cached: false })
+        Ok(Self {
+            tree: None,
+            project: None,
+            lower,
+            stop: stop.clone(),
+            progress,
+            amount,
+            dropped_for: None,
+            cached: false,
+        })
     }
 
     /// Compares the start of a large file, read through a fresh mount with cold caches, with the lower file. Speed at the
@@ -50,7 +61,9 @@ impl Bench {
     pub(super) fn check_bytes(&mut self, target: &Target) -> Result<()> {
         const LEN: u64 = 64 << 20;
         self.lower.ensure_large_files(1, &self.amount)?;
-        self.lower.drop_caches(&self.stop)?;
+        if self.amount.cold_each {
+            self.lower.drop_caches(&self.stop)?;
+        }
         let places = self.lower.places(&target.mounting);
         let mounted = Mounted::start(target, &places, &self.stop)?;
         let mut compare = Command::new("cmp");
@@ -66,7 +79,10 @@ impl Bench {
     /// before can be cached, and a server that breaks in one case does not fail the next.
     pub(super) fn sample(&mut self, case: &Case, target: &Target) -> Result<Measured> {
         self.prepare(case).context("cannot prepare")?;
-        self.lower.drop_caches(&self.stop)?;
+        if self.amount.cold_each || self.dropped_for.as_ref() != Some(&case.name) {
+            self.lower.drop_caches(&self.stop)?;
+            self.dropped_for = Some(case.name.clone());
+        }
         let places = self.lower.places(&target.mounting);
         let mounted = Mounted::start(target, &places, &self.stop)?;
         let measured = self.run(case, target, &mounted);
@@ -142,7 +158,10 @@ impl Bench {
         let read = self.lower.device_read_len().zip(device_before).map(|(after, before)| after - before);
         let bare = matches!(target.mounting, Mounting::Bare);
         // fio counts a block of a file that it reads twice; half is well below every such effect.
-        self.cached = bare && self.lower.can_drop && read.is_some_and(|len| len < counted.read_len / 2);
+        self.cached = bare
+            && self.amount.cold_each
+            && self.lower.can_drop
+            && read.is_some_and(|len| len < counted.read_len / 2);
         Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn tables(setting: &Setting) -> Vec<Table> {
 impl Setting {
     /// Returns 1, 2, 4 and so on up to twice the CPUs.
     fn jobs(&self) -> Vec<u32> {
-        let most = if self.smoke { 2 } else { self.cpus.saturating_mul(2).max(2) };
+        let most = self.cpus.saturating_mul(2).max(2);
         std::iter::successors(Some(1_u32), |jobs| jobs.checked_mul(2))
             .take_while(|&jobs| jobs <= most)
             .collect()

@@ -21,7 +21,7 @@ pub(super) fn table(setting: &Setting) -> Table {
         baseline: "bare",
         against: None,
         targets,
-        cases: cases().into_iter().map(with_record).collect(),
+        cases: cases().into_iter().filter(|case| !setting.smoke || is_smoke(case)).map(with_record).collect(),
         notes: vec![
             "The operations of `tree` rows are whole walks. Peers on record were measured on another machine.".to_owned(),
         ],
@@ -34,6 +34,13 @@ fn cases() -> Vec<Case> {
     cases.extend(small_files());
     cases.extend(tree());
     cases
+}
+
+/// Of each kind of case, one.
+fn is_smoke(case: &Case) -> bool {
+    let kinds =
+        ["seed0 write", "dio 1m j2", "diow", "mmap", "create j2", "meta stat", "meta delete j2", "tree "];
+    kinds.iter().any(|kind| case.name.contains(kind))
 }
 
 fn with_record(case: Case) -> Case {

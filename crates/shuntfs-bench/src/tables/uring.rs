@@ -8,6 +8,7 @@ use crate::target::{Target, peers};
 
 pub(super) fn table(setting: &Setting) -> Table {
     let ours = &setting.ours;
+    let jobs = setting.jobs();
     let mut targets = vec![
         Target::bare(),
         ours.mount("device", "--transport device --flow served"),
@@ -21,7 +22,7 @@ pub(super) fn table(setting: &Setting) -> Table {
         baseline: "bare",
         against: Some("device"),
         targets,
-        cases: cases(&setting.jobs()),
+        cases: cases(if setting.smoke { &[2] } else { &jobs }),
         notes: vec![
             "Each job has a file of its own; from 3 jobs on, all together read what 2 jobs read.".to_owned(),
         ],
