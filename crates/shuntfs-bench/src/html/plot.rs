@@ -8,7 +8,7 @@ mod frame;
 mod layout;
 mod lines;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use anyhow::Result;
 
@@ -72,12 +72,11 @@ type Groups<'a> = Vec<(&'a str, Vec<&'a Row>)>;
 fn split(report: &Report) -> (Groups<'_>, Vec<&Row>) {
     let with_figures =
         || report.rows.iter().filter(|row| row.cells.values().any(|cell| cell.median.is_some()));
-    let mut jobs: BTreeMap<&str, HashSet<u32>> = BTreeMap::new();
-    for row in with_figures() {
-        jobs.entry(&row.group).or_default().extend(row.jobs);
-    }
-    let grows =
-        |row: &Row| row.jobs.is_some() && jobs.get(row.group.as_str()).is_some_and(|jobs| jobs.len() > 1);
+    let alike = |one: &Row, other: &Row| one.group == other.group && one.unit == other.unit;
+    let grows = |row: &Row| {
+        let others = with_figures().filter(|other| alike(row, other));
+        row.jobs.is_some() && others.filter_map(|other| other.jobs).collect::<HashSet<_>>().len() > 1
+    };
     let growing = with_figures().filter(|row| grows(row)).count();
     // A table of single rows with a few pairs among them is read more easily as bars.
     if growing * 2 <= report.rows.len() {
@@ -88,7 +87,9 @@ fn split(report: &Report) -> (Groups<'_>, Vec<&Row>) {
     for row in &report.rows {
         if !grows(row) {
             single.push(row);
-        } else if let Some((_, rows)) = groups.iter_mut().find(|(group, _)| *group == row.group) {
+        } else if let Some((_, rows)) =
+            groups.iter_mut().find(|(_, rows)| rows.iter().all(|one| alike(one, row)))
+        {
             rows.push(row);
         } else {
             groups.push((&row.group, vec![row]));

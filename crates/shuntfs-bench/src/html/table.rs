@@ -53,12 +53,12 @@ fn figures(report: &Report) -> Markup {
     let aims = report.rows.iter().any(|row| row.goal.is_some());
     let columns = shown(report);
     html! {
+        p.hint {
+            "In bold the ratio to " (clean(&report.baseline)) ": 1 is as good, more is better. Below it the median, and \
+             least to largest."
+        }
         div.scroll tabindex="0" role="region" aria-label={ "Figures of " (clean(&report.table)) } {
             table {
-                caption {
-                    "In bold the ratio to " (clean(&report.baseline)) ": 1 is as good, more is better. Below it the median, \
-                     and least to largest."
-                }
                 thead { tr {
                     th scope="col" { "row" }
                     @if aims { th scope="col" { "goal" } }
@@ -68,7 +68,7 @@ fn figures(report: &Report) -> Markup {
                 tbody {
                     @for row in &report.rows {
                         tr {
-                            th scope="row" { (clean(&row.name)) small { (row.unit.label()) ", " (better(row)) } }
+                            th scope="row" { (clean(&row.name)) small { (row.unit.label()) @if row.better == Better::Lower { ", less is better" } } }
                             @if aims { (verdict(report, row)) }
                             @for column in &columns { (cell(report, row, column)) }
                             @if on_record { td { @if let Some(best) = row.peer_on_record { (ratio(best)) } } }
@@ -84,13 +84,6 @@ fn figures(report: &Report) -> Markup {
 fn shown(report: &Report) -> Vec<&Column> {
     let absent: Vec<&Column> = absent(report).collect();
     report.columns.iter().filter(|column| !absent.contains(column)).collect()
-}
-
-fn better(row: &Row) -> &'static str {
-    match row.better {
-        Better::Higher => "more is better",
-        Better::Lower => "less is better",
-    }
 }
 
 fn column_head(report: &Report, column: &Column) -> Markup {

@@ -12,25 +12,30 @@ use super::super::state::absent;
 use super::super::words::{cut, short};
 use super::Plot;
 use super::frame::{
-    Area, At, BOLD_LETTER, LETTER, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text, width,
+    Area, At, BOLD_LETTER, LETTER, NAME, Said, WIDTH, bold, draw as on_paper, fitting, px, stroke, text,
+    width,
 };
 use super::layout::{Bar, Block, Line, blocks, scale_end};
 use crate::report::{Kind, Report, Row};
 
 /// The height of a bar's line, of a block's head and of the space below a block.
-const LINE: u32 = 18;
-const HEAD: u32 = 24;
+const LINE: u32 = 19;
+const HEAD: u32 = 26;
 const GAP: u32 = 14;
-/// Above: the plot's name, the legend and a scale; below: a scale.
-const TOP: u32 = NAME + 74;
-const BOTTOM: u32 = 26;
+/// A row of the legend, between the plot's name and the scale.
+const LEGEND: u32 = 22;
+/// The scale, above and below.
+const SCALE: u32 = 28;
+/// Between text and the paper's edge.
+const EDGE: u32 = 8;
+/// A mark of the legend with the space beside it.
+const MARK: u32 = 26;
 /// Half a bar's height.
 const HALF: f64 = 6.0;
 /// Letters of a column's name that are shown.
-const NAME_LETTERS: usize = 28;
-/// Letters of a row's name, of the baseline's figure and of the words beside a bar that are shown.
-const HEAD_LETTERS: usize = 48;
-const BASE_LETTERS: usize = 30;
+const NAME_LETTERS: usize = 24;
+/// Letters of the baseline's figure and of the words beside a bar that are shown.
+const BASE_LETTERS: usize = 26;
 const WORDS_LETTERS: usize = 24;
 
 /// Draws rows of a table.
@@ -69,6 +74,8 @@ struct Sheet<'a> {
     right: u32,
     /// The ratio at its end.
     end: f64,
+    /// What the marks are.
+    legend: Vec<(Mark, String, (u32, u32))>,
 }
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
@@ -79,28 +86,37 @@ impl<'a> Sheet<'a> {
         let letter = |line: &Line| if line.kind == Kind::Ours { BOLD_LETTER } else { LETTER };
         let names = lines().map(|line| width(&cut(&line.name, NAME_LETTERS), letter(line)));
         let words = lines().filter(|line| line.bar.is_some()).map(|line| width(&line.words, LETTER));
-        Self {
+        let mut sheet = Self {
             blocks,
             baseline,
             left: names.max().unwrap_or(0) + 24,
             right: words.max().unwrap_or(0).max(5 * LETTER) + 12,
             end: scale_end(blocks),
-        }
+            legend: Vec::new(),
+        };
+        sheet.legend = placed(sheet.items());
+        sheet
+    }
+
+    /// Returns where the first block begins.
+    fn top(&self) -> u32 {
+        let rows = self.legend.last().map_or(0, |(_, _, (_, row))| row + 1);
+        NAME + rows * LEGEND + SCALE
     }
 
     fn height(&self) -> u32 {
-        TOP + self.blocks.iter().map(height).sum::<u32>() + BOTTOM
+        self.top() + self.blocks.iter().map(height).sum::<u32>() + SCALE
     }
 
     fn draw(&self, area: &Area<'_>) -> Result<()> {
-        legend(area, &self.items())?;
-        let depth = f64::from(self.height() - TOP - BOTTOM);
+        legend(area, &self.legend)?;
+        let depth = f64::from(self.height() - self.top() - SCALE);
         let mut chart = ChartBuilder::on(area)
-            .margin_top(TOP - BOTTOM)
+            .margin_top(self.top() - SCALE)
             .set_label_area_size(LabelAreaPosition::Left, self.left)
             .set_label_area_size(LabelAreaPosition::Right, self.right)
-            .set_label_area_size(LabelAreaPosition::Top, BOTTOM)
-            .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM)
+            .set_label_area_size(LabelAreaPosition::Top, SCALE)
+            .set_label_area_size(LabelAreaPosition::Bottom, SCALE)
             .build_cartesian_2d(0.0..self.end, depth..0.0)?;
         let tops = self.tops();
         chart.draw_series(self.blocks.iter().zip(&tops).filter_map(|(block, top)| self.band(block, *top)))?;
@@ -146,10 +162,11 @@ impl<'a> Sheet<'a> {
         let (from, to) = ((0, head), (px(WIDTH), head + px(HEAD)));
         area.draw(&Rectangle::new([from, to], PAPER.light.filled()))?;
         let middle = head + px(HEAD / 2);
-        let name = cut(&block.name, HEAD_LETTERS);
-        let base = format!("{}: {}", self.baseline, block.base);
-        area.draw(&Text::new(name, (8, middle), bold(TEXT, At::Left)))?;
-        area.draw(&Text::new(cut(&base, BASE_LETTERS), (px(WIDTH - 8), middle), text(FAINT, At::Right)))?;
+        let base = cut(&format!("{}: {}", self.baseline, block.base), BASE_LETTERS);
+        let left = WIDTH - 3 * EDGE - width(&base, LETTER);
+        let name = cut(&block.name, fitting(left, BOLD_LETTER));
+        area.draw(&Text::new(name, (px(EDGE), middle), bold(TEXT, At::Left)))?;
+        area.draw(&Text::new(base, (px(WIDTH - EDGE), middle), text(FAINT, At::Right)))?;
         let mut y = top + f64::from(HEAD + LINE / 2);
         for line in &block.lines {
             self.line(chart, area, line, y)?;
@@ -166,7 +183,7 @@ impl<'a> Sheet<'a> {
         let words = cut(&line.words, WORDS_LETTERS);
         if let Some(bar) = line.bar {
             self.bar(chart, bar, line.kind, y)?;
-            area.draw(&Text::new(words, (px(WIDTH - 8), middle), text(TEXT, At::Right)))?;
+            area.draw(&Text::new(words, (px(WIDTH - EDGE), middle), text(TEXT, At::Right)))?;
         } else {
             area.draw(&Text::new(words, (x + 6, middle), text(FAINT, At::Left)))?;
         }
@@ -238,18 +255,26 @@ enum Mark {
     Cut,
 }
 
-fn legend(area: &Area<'_>, items: &[(Mark, String)]) -> Result<()> {
-    /// Between the top and the first row's middle, and between rows.
-    const ROW: i32 = 20;
-    let (mut x, mut y) = (8, px(NAME) + 14);
-    for (mark, words) in items {
-        let wide = px(width(words, LETTER)) + 40;
-        if x + wide > px(WIDTH) {
-            (x, y) = (8, y + ROW);
+/// Gives each item of the legend its place: from the left, and its row.
+fn placed(items: Vec<(Mark, String)>) -> Vec<(Mark, String, (u32, u32))> {
+    let (mut x, mut row) = (EDGE, 0);
+    let place = |(mark, words): (Mark, String)| {
+        let wide = width(&words, LETTER) + MARK + 14;
+        if x > EDGE && x + wide > WIDTH {
+            (x, row) = (EDGE, row + 1);
         }
-        draw_mark(area, *mark, (x, y))?;
-        area.draw(&Text::new(cut(words, NAME_LETTERS * 2), (x + 26, y), text(FAINT, At::Left)))?;
+        let place = (x, row);
         x += wide;
+        (mark, words, place)
+    };
+    items.into_iter().map(place).collect()
+}
+
+fn legend(area: &Area<'_>, items: &[(Mark, String, (u32, u32))]) -> Result<()> {
+    for (mark, words, (x, row)) in items {
+        let y = px(NAME + row * LEGEND + LEGEND / 2);
+        draw_mark(area, *mark, (px(*x), y))?;
+        area.draw(&Text::new(cut(words, WORDS_LETTERS * 2), (px(x + MARK), y), text(FAINT, At::Left)))?;
     }
     Ok(())
 }

@@ -13,17 +13,17 @@ use super::super::ink::{Ink, PAPER, TEXT, dark_rules};
 use super::super::words::{clean, cut};
 
 /// A plot's width in pixels; the page scales it.
-pub(super) const WIDTH: u32 = 600;
+pub(super) const WIDTH: u32 = 520;
 /// The size of text in pixels.
-pub(super) const TEXT_SIZE: u32 = 13;
+const TEXT_SIZE: u32 = 14;
 /// About the width of a letter of that size in a wide font.
-pub(super) const LETTER: u32 = 7;
+pub(super) const LETTER: u32 = 8;
 /// The same, bold.
-pub(super) const BOLD_LETTER: u32 = 8;
+pub(super) const BOLD_LETTER: u32 = 9;
 /// The height of the plot's name, above everything else.
 pub(super) const NAME: u32 = 28;
 /// Letters of the plot's name that are shown.
-const NAME_LETTERS: usize = 72;
+const NAME_LETTERS: usize = 56;
 
 /// Where to draw.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -106,6 +106,11 @@ fn named(svg: &str, said: &Said) -> Result<String> {
 /// Returns about how wide a text is.
 pub(super) fn width(text: &str, letter: u32) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(0) * letter
+}
+
+/// Returns about how many letters fit.
+pub(super) fn fitting(width: u32, letter: u32) -> usize {
+    usize::try_from(width / letter).unwrap_or(0)
 }
 
 /// Pixels as plotters counts them.

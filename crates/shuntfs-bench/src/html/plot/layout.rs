@@ -98,3 +98,29 @@ pub(super) fn scale_end(blocks: &[Block]) -> f64 {
     let long = ratios.iter().filter(|ratio| **ratio > USUAL).count();
     if long * 3 > ratios.len() { largest } else { largest.min(USUAL) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending(ratios: &[f64]) -> f64 {
+        let line = |&ratio: &f64| Line {
+            name: String::new(),
+            kind: Kind::Ours,
+            bar: Some(Bar { ratio, range: None }),
+            words: String::new(),
+            goal: None,
+        };
+        let lines = ratios.iter().map(line).collect();
+        scale_end(&[Block { name: String::new(), base: String::new(), band: None, lines }])
+    }
+
+    #[test]
+    fn a_few_long_bars_do_not_flatten_the_others() {
+        assert!((ending(&[0.3, 0.5]) - 1.248).abs() < 1e-9, "the baseline is always seen");
+        assert!((ending(&[0.3, 1.5]) - 1.56).abs() < 1e-9);
+        assert!((ending(&[0.3, 0.5, 0.9, 40.0]) - 2.0).abs() < 1e-9);
+        assert!((ending(&[30.0, 0.5, 40.0]) - 41.6).abs() < 1e-9, "most are long");
+        assert!((ending(&[]) - 1.248).abs() < 1e-9);
+    }
+}

@@ -17,15 +17,15 @@ use super::frame::{
 };
 use crate::report::{Better, Column, Kind, Report, Row};
 
-const HEIGHT: u32 = 350;
+const HEIGHT: u32 = 346;
 /// Above: the plot's name.
 const TOP: u32 = NAME + 16;
 const BOTTOM: u32 = 44;
-const LEFT: u32 = 58;
+const LEFT: u32 = 56;
 /// Between two names at the lines' ends.
-const APART: i32 = 17;
+const APART: i32 = 18;
 /// Letters of a column's name that are shown.
-const NAME_LETTERS: usize = 20;
+const NAME_LETTERS: usize = 16;
 
 /// Draws a group of rows.
 pub(super) fn draw(report: &Report, group: &str, rows: &[&Row], name: &str) -> Result<Plot> {
@@ -109,6 +109,7 @@ impl<'a> Sheet<'a> {
         let mut chart = ChartBuilder::on(area)
             .margin_top(TOP)
             .margin_right(self.right)
+            .margin_bottom(6)
             .set_label_area_size(LabelAreaPosition::Left, LEFT)
             .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM)
             .build_cartesian_2d(Steps::new(&self.jobs), 0.0..self.top)?;
@@ -238,7 +239,7 @@ fn marker(area: &Area<'_>, look: Look, (x, y): (i32, i32)) -> Result<()> {
 fn names(area: &Area<'_>, mut ends: Vec<(&Line<'_>, (i32, i32))>, x: i32) -> Result<()> {
     ends.sort_by_key(|(_, (_, y))| *y);
     let wanted: Vec<i32> = ends.iter().map(|(_, (_, y))| *y).collect();
-    let places = apart(&wanted, px(HEIGHT - BOTTOM) - 4);
+    let places = apart(&wanted, px(HEIGHT - BOTTOM) - 10);
     for ((line, (from, end)), y) in ends.into_iter().zip(places) {
         area.draw(&PathElement::new([(from + 8, end), (x + 2, y)], stroke(GRID, 1)))?;
         marker(area, line.look, (x + 10, y))?;
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn names_do_not_overlap() {
         assert_eq!(apart(&[10, 100], 200), [10, 100]);
-        assert_eq!(apart(&[50, 52, 53], 200), [50, 67, 84]);
-        assert_eq!(apart(&[190, 195, 199], 200), [166, 183, 200]);
+        assert_eq!(apart(&[50, 52, 53], 200), [50, 68, 86]);
+        assert_eq!(apart(&[190, 195, 199], 200), [164, 182, 200]);
     }
 }
