@@ -7,6 +7,7 @@ use super::behind::{Behind, Reached, behind, reached};
 use super::head::{doubts, head};
 use super::ink::dark_rules;
 use super::plot::plots;
+use super::state::noise;
 use super::table::table;
 use super::words::{clean, figure, goal, percent, prose, ratio, slug};
 use crate::report::{Goal, Measure, Report, Row, Run};
@@ -128,7 +129,13 @@ fn behind_row(behind: &Behind<'_>, limits: bool) -> Markup {
     let reached = row.goal.as_ref().and_then(|aim| Some((aim, reached(row, aim)?)));
     html! {
         tr {
-            th scope="row" { (clean(&row.name)) small { (clean(&report.table)) } }
+            th scope="row" {
+                (clean(&row.name))
+                small { (clean(&report.table)) }
+                @if let Some(spread) = noise(report, row) {
+                    small { "noisy: rounds of " (clean(&report.baseline)) " differ by " (percent(spread)) }
+                }
+            }
             td { @if let Some(aim) = &row.goal { (clean(&goal(aim, row, &report.baseline))) } @else { "none set" } }
             td.miss[missed.is_some()] {
                 @if let Some((aim, value)) = reached { (goal_reached(row, aim, value, missed.is_some())) }

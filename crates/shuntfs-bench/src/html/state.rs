@@ -44,6 +44,13 @@ pub(super) fn base<'a>(report: &Report, row: &'a Row) -> Option<&'a Cell> {
     row.cells.get(&report.baseline)
 }
 
+/// Returns how far the baseline's rounds lie apart in a row, as a part of its median, where that is much.
+pub(super) fn noise(report: &Report, row: &Row) -> Option<f64> {
+    /// A difference of less is seen through the noise.
+    const MUCH: f64 = 0.25;
+    base(report, row)?.spread().filter(|spread| *spread > MUCH)
+}
+
 /// Returns least and largest of a cell as ratios to the baseline's median, the worse one first.
 pub(super) fn range_as_ratios(report: &Report, row: &Row, cell: &Cell) -> Option<(f64, f64)> {
     let base = base(report, row)?.median?;

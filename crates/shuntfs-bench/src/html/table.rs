@@ -40,7 +40,7 @@ fn pictures(report: &Report, plots: &[Plot]) -> Markup {
         figure {
             div.plots {
                 @for plot in plots {
-                    div.scroll tabindex="0" role="region" aria-label="Plot" { (PreEscaped(&plot.svg)) }
+                    div { (PreEscaped(&plot.svg)) }
                 }
             }
             @for caption in captions { figcaption { (clean(caption)) } }
@@ -61,7 +61,7 @@ fn figures(report: &Report) -> Markup {
             table {
                 thead { tr {
                     th scope="col" { "row" }
-                    @if aims { th scope="col" { "goal" } }
+                    @if aims { th.aim scope="col" { "goal" } }
                     @for column in &columns { (column_head(report, column)) }
                     @if on_record { th scope="col" { "best peer on record" } }
                 } }
@@ -132,7 +132,7 @@ fn spread(cell: &Cell) -> Option<String> {
 }
 
 fn verdict(report: &Report, row: &Row) -> Markup {
-    let Some(aim) = &row.goal else { return html! { td { "none set" } } };
+    let Some(aim) = &row.goal else { return html! { td.aim { "none set" } } };
     let value = reached(row, aim);
     let word = match row.met {
         Some(true) => "\u{2713} met",
@@ -140,7 +140,7 @@ fn verdict(report: &Report, row: &Row) -> Markup {
         None => "not judged",
     };
     html! {
-        td.hit[row.met == Some(true)].miss[row.met == Some(false)] {
+        td.aim.hit[row.met == Some(true)].miss[row.met == Some(false)] {
             b { (word) }
             @if let Some(value) = value.filter(|_| row.met == Some(false)) {
                 span.figure {

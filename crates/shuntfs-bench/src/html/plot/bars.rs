@@ -55,9 +55,9 @@ fn said(report: &Report, rows: &[&Row], name: &str) -> Said {
         if absent.is_empty() { String::new() } else { format!(" Not measured: {}.", absent.join(", ")) };
     Said {
         id: format!("plot-{name}"),
-        title: format!("{}: ratios to {} (1 is as good, longer is better)", report.table, report.baseline),
+        title: format!("{}: ratio to {}, longer is better", report.table, report.baseline),
         description: format!(
-            "{} rows on {columns} columns; each bar is the median of a column as a ratio to {}.{absent}",
+            "{} rows on {columns} columns; each bar is the median of a column as a ratio to {}: 1 is as good, longer is better.{absent}",
             rows.len(),
             report.baseline
         ),
