@@ -30,8 +30,8 @@ pub(super) fn doubts(run: &Run) -> Markup {
 pub(super) fn head(run: &Run) -> Markup {
     let machine = &run.machine;
     html! {
-        section #run {
-            h2 { "The run" }
+        details #run {
+            summary { "All about the run: machine, versions, command" }
             dl {
                 dt { "Machine" }
                 dd { (clean(&machine.processor)) ", " (machine.cpus) " CPUs, " (machine.memory_mib) " MiB" }
@@ -44,7 +44,7 @@ pub(super) fn head(run: &Run) -> Markup {
                 dt { "Size" } dd { (clean(&run.size)) }
                 dt { "Rounds" } dd { (run.rounds) }
                 dt { "Lower file system" } dd { (clean(&run.lower)) }
-                dt { "Command" } dd { code { (clean(&run.command.join(" "))) } }
+                dt { "Command" } dd { code { (clean(&command(&run.command))) } }
                 dt { "Programs" }
                 dd {
                     @if run.versions.is_empty() { (clean(&machine.fio)) }
@@ -57,10 +57,38 @@ pub(super) fn head(run: &Run) -> Markup {
     }
 }
 
+/// Writes a command line as a shell reads it.
+fn command(words: &[String]) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=+:,./@%".contains(letter);
+    let quoted = |word: &String| {
+        let simple = !word.is_empty() && word.chars().all(plain);
+        if simple { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 fn duration(seconds: u64) -> String {
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_pasted_into_a_shell() {
+        let words = ["shunt", "--target", "x=run it's {SRC}", "", "--size=1G"].map(str::to_owned);
+        assert_eq!(command(&words), r"shunt --target 'x=run it'\''s {SRC}' '' --size=1G");
+    }
+
+    #[test]
+    fn durations_are_read_at_a_glance() {
+        for (seconds, text) in [(59, "59 s"), (61, "1 min 1 s"), (7325, "2 h 2 min")] {
+            assert_eq!(duration(seconds), text);
+        }
     }
 }

@@ -33,7 +33,7 @@ pub fn page(run: &Run) -> Result<String> {
                 style { (PreEscaped(STYLE)) (PreEscaped(dark_rules())) }
             }
             body {
-                header { h1 { "What shunt costs beside the bare folder" } (summary(run)) }
+                header { h1 { "What shunt costs beside the bare folder" } (summary(run)) (head(run)) }
                 main {
                     (doubts(run))
                     (slower_first(run))
@@ -41,7 +41,6 @@ pub fn page(run: &Run) -> Result<String> {
                     @for (at, report) in run.tables.iter().enumerate() {
                         (table(report, &anchor(at, report), &plots))
                     }
-                    (head(run))
                 }
             }
         }
@@ -69,8 +68,7 @@ fn summary(run: &Run) -> Markup {
             @if run.tables.len() == 1 { " table" } @else { " tables" } "; goals: "
             strong { (met) " met, " (missed) " missed" }
             @if open > 0 { ", " (open) " not judged" }
-            ". Lower file system: " (clean(&run.lower)) ". "
-            a href="#run" { "All about the run" } "."
+            ". Lower file system: " (clean(&run.lower)) "."
         }
         @if run.interrupted { p.warn { strong { "The run was ended before its last round." } } }
         @if run.size == "smoke" { p.warn { strong { "A smoke run: it shows that everything works; its figures mean nothing." } } }

@@ -214,8 +214,11 @@ fn the_head_names_machine_programs_and_command() {
     let run = run();
     let page = page(&run).unwrap();
     let machine = &run.machine;
-    for text in [&machine.kernel, &machine.processor, &run.started, &run.lower, "fio-3.33 <debian>"] {
-        assert_says(&page, text);
+    let top = &page[..page.find("What makes the figures doubtful").unwrap()];
+    for text in
+        [&machine.kernel, &machine.processor, &run.started, &run.lower, "fio-3.33 <debian>", "shunt bench "]
+    {
+        assert_says(top, text);
     }
     let first = page.find("What makes the figures doubtful").unwrap();
     let slower = page.find("What is slower, first").unwrap();
