@@ -7,6 +7,7 @@ mod bars;
 mod frame;
 mod layout;
 mod lines;
+mod measure;
 
 use std::collections::HashSet;
 

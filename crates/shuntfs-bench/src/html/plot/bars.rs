@@ -9,13 +9,11 @@ use plotters::style::{Color as _, TRANSPARENT};
 
 use super::super::ink::{BAND, FAINT, FLOOR, GOAL, GRID, Ink, OURS, PAPER, PEER, TEXT};
 use super::super::state::absent;
-use super::super::words::{cut, short};
+use super::super::words::short;
 use super::Plot;
-use super::frame::{
-    Area, At, BOLD_LETTER, LETTER, NAME, Said, WIDTH, bold, draw as on_paper, fitting, px, stroke, text,
-    width,
-};
+use super::frame::{Area, At, EDGE, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text};
 use super::layout::{Bar, Block, Line, blocks, scale_end};
+use super::measure::{bold_width, fit, fit_bold, width};
 use crate::report::{Kind, Report, Row};
 
 /// The height of a bar's line, of a block's head and of the space below a block.
@@ -26,17 +24,14 @@ const GAP: u32 = 14;
 const LEGEND: u32 = 22;
 /// The scale, above and below.
 const SCALE: u32 = 28;
-/// Between text and the paper's edge.
-const EDGE: u32 = 8;
 /// A mark of the legend with the space beside it.
 const MARK: u32 = 26;
 /// Half a bar's height.
 const HALF: f64 = 6.0;
-/// Letters of a column's name that are shown.
-const NAME_LETTERS: usize = 24;
-/// Letters of the baseline's figure and of the words beside a bar that are shown.
-const BASE_LETTERS: usize = 26;
-const WORDS_LETTERS: usize = 24;
+/// Room for a column's name, for the baseline's figure and for the words beside a bar, at most.
+const NAME_ROOM: u32 = 200;
+const BASE_ROOM: u32 = 220;
+const WORDS_ROOM: u32 = 190;
 
 /// Draws rows of a table.
 pub(super) fn draw(report: &Report, rows: &[&Row], name: &str) -> Result<Plot> {
@@ -83,14 +78,17 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 impl<'a> Sheet<'a> {
     fn new(blocks: &'a [Block], baseline: &'a str) -> Self {
         let lines = || blocks.iter().flat_map(|block| &block.lines);
-        let letter = |line: &Line| if line.kind == Kind::Ours { BOLD_LETTER } else { LETTER };
-        let names = lines().map(|line| width(&cut(&line.name, NAME_LETTERS), letter(line)));
-        let words = lines().filter(|line| line.bar.is_some()).map(|line| width(&line.words, LETTER));
+        let bars = lines().filter(|line| line.bar.is_some());
+        let names = lines().map(|line| match line.kind {
+            Kind::Ours => bold_width(&shown(line)),
+            Kind::Floor | Kind::Peer => width(&shown(line)),
+        });
+        let words = bars.map(|line| width(&fit(&line.words, WORDS_ROOM)));
         let mut sheet = Self {
             blocks,
             baseline,
-            left: names.max().unwrap_or(0) + 24,
-            right: words.max().unwrap_or(0).max(5 * LETTER) + 12,
+            left: names.max().unwrap_or(0) + 2 * EDGE,
+            right: words.max().unwrap_or(0).max(width("0.00")) + 2 * EDGE,
             end: scale_end(blocks),
             legend: Vec::new(),
         };
@@ -162,9 +160,8 @@ impl<'a> Sheet<'a> {
         let (from, to) = ((0, head), (px(WIDTH), head + px(HEAD)));
         area.draw(&Rectangle::new([from, to], PAPER.light.filled()))?;
         let middle = head + px(HEAD / 2);
-        let base = cut(&format!("{}: {}", self.baseline, block.base), BASE_LETTERS);
-        let left = WIDTH - 3 * EDGE - width(&base, LETTER);
-        let name = cut(&block.name, fitting(left, BOLD_LETTER));
+        let base = fit(&format!("{}: {}", self.baseline, block.base), BASE_ROOM);
+        let name = fit_bold(&block.name, WIDTH - 3 * EDGE - width(&base));
         area.draw(&Text::new(name, (px(EDGE), middle), bold(TEXT, At::Left)))?;
         area.draw(&Text::new(base, (px(WIDTH - EDGE), middle), text(FAINT, At::Right)))?;
         let mut y = top + f64::from(HEAD + LINE / 2);
@@ -177,17 +174,20 @@ impl<'a> Sheet<'a> {
 
     fn line(&self, chart: &mut Chart<'_, '_>, area: &Area<'_>, line: &Line, y: f64) -> Result<()> {
         let (x, middle) = chart.backend_coord(&(0.0, y));
-        let name = cut(&line.name, NAME_LETTERS);
+        let name = shown(line);
         let style = if line.kind == Kind::Ours { bold(TEXT, At::Right) } else { text(TEXT, At::Right) };
         area.draw(&Text::new(name, (x - 8, middle), style))?;
-        let words = cut(&line.words, WORDS_LETTERS);
+        let words = fit(&line.words, WORDS_ROOM);
         if let Some(bar) = line.bar {
             self.bar(chart, bar, line.kind, y)?;
             area.draw(&Text::new(words, (px(WIDTH - EDGE), middle), text(TEXT, At::Right)))?;
         } else {
+            // Over the scale's lines, as heads are.
+            let (from, to) = ((x + 4, middle - 8), (x + 8 + px(width(&words)), middle + 8));
+            area.draw(&Rectangle::new([from, to], PAPER.light.filled()))?;
             area.draw(&Text::new(words, (x + 6, middle), text(FAINT, At::Left)))?;
         }
-        if let Some(goal) = line.goal.filter(|goal| *goal <= self.end) {
+        if let Some(goal) = line.goal.filter(|goal| line.bar.is_some() && *goal <= self.end) {
             let (x, _) = chart.backend_coord(&(goal, y));
             goal_mark(area, (x, middle))?;
         }
@@ -246,6 +246,14 @@ impl<'a> Sheet<'a> {
     }
 }
 
+/// Returns a column's name as far as there is room for it.
+fn shown(line: &Line) -> String {
+    match line.kind {
+        Kind::Ours => fit_bold(&line.name, NAME_ROOM),
+        Kind::Floor | Kind::Peer => fit(&line.name, NAME_ROOM),
+    }
+}
+
 /// What the legend shows.
 #[derive(Debug, Clone, Copy)]
 enum Mark {
@@ -259,7 +267,7 @@ enum Mark {
 fn placed(items: Vec<(Mark, String)>) -> Vec<(Mark, String, (u32, u32))> {
     let (mut x, mut row) = (EDGE, 0);
     let place = |(mark, words): (Mark, String)| {
-        let wide = width(&words, LETTER) + MARK + 14;
+        let wide = width(&words) + MARK + 14;
         if x > EDGE && x + wide > WIDTH {
             (x, row) = (EDGE, row + 1);
         }
@@ -274,7 +282,7 @@ fn legend(area: &Area<'_>, items: &[(Mark, String, (u32, u32))]) -> Result<()> {
     for (mark, words, (x, row)) in items {
         let y = px(NAME + row * LEGEND + LEGEND / 2);
         draw_mark(area, *mark, (px(*x), y))?;
-        area.draw(&Text::new(cut(words, WORDS_LETTERS * 2), (px(x + MARK), y), text(FAINT, At::Left)))?;
+        area.draw(&Text::new(fit(words, WIDTH - 2 * EDGE - MARK), (px(x + MARK), y), text(FAINT, At::Left)))?;
     }
     Ok(())
 }

@@ -10,20 +10,17 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, FontDesc, FontFamily, FontStyle, ShapeStyle, TextStyle};
 
 use super::super::ink::{Ink, PAPER, TEXT, dark_rules};
-use super::super::words::{clean, cut};
+use super::super::words::clean;
+use super::measure::fit_bold;
 
 /// A plot's width in pixels; the page scales it.
 pub(super) const WIDTH: u32 = 520;
+/// Between text and the paper's edge.
+pub(super) const EDGE: u32 = 8;
 /// The size of text in pixels.
 const TEXT_SIZE: u32 = 14;
-/// About the width of a letter of that size in a wide font.
-pub(super) const LETTER: u32 = 8;
-/// The same, bold.
-pub(super) const BOLD_LETTER: u32 = 9;
 /// The height of the plot's name, above everything else.
 pub(super) const NAME: u32 = 28;
-/// Letters of the plot's name that are shown.
-const NAME_LETTERS: usize = 56;
 
 /// Where to draw.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -83,7 +80,7 @@ pub(super) fn draw(
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         area.fill(&PAPER.light)?;
-        area.draw(&Text::new(cut(&said.title, NAME_LETTERS), (8, 14), bold(TEXT, At::Left)))?;
+        area.draw(&Text::new(fit_bold(&said.title, WIDTH - 2 * EDGE), (px(EDGE), 14), bold(TEXT, At::Left)))?;
         picture(&area)?;
         area.present()?;
     }
@@ -101,16 +98,6 @@ fn named(svg: &str, said: &Said) -> Result<String> {
     };
     let role = format!(r#" class="plot" role="img" aria-labelledby="{title} {description}""#);
     Ok(format!("{head}{role}>{}{rest}", inside.into_string()))
-}
-
-/// Returns about how wide a text is.
-pub(super) fn width(text: &str, letter: u32) -> u32 {
-    u32::try_from(text.chars().count()).unwrap_or(0) * letter
-}
-
-/// Returns about how many letters fit.
-pub(super) fn fitting(width: u32, letter: u32) -> usize {
-    usize::try_from(width / letter).unwrap_or(0)
 }
 
 /// Pixels as plotters counts them.

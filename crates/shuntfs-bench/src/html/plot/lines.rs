@@ -10,11 +10,10 @@ use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
 use plotters::style::{Color as _, TRANSPARENT};
 
 use super::super::ink::{FAINT, FLOOR, GRID, Ink, LINES, TEXT};
-use super::super::words::{cut, short, slug};
+use super::super::words::{short, slug};
 use super::Plot;
-use super::frame::{
-    Area, At, BOLD_LETTER, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text, width,
-};
+use super::frame::{Area, At, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text};
+use super::measure::{bold_width, fit_bold};
 use crate::report::{Better, Column, Kind, Report, Row};
 
 const HEIGHT: u32 = 346;
@@ -24,8 +23,8 @@ const BOTTOM: u32 = 44;
 const LEFT: u32 = 56;
 /// Between two names at the lines' ends.
 const APART: i32 = 18;
-/// Letters of a column's name that are shown.
-const NAME_LETTERS: usize = 16;
+/// Room for a column's name, at most.
+const NAME_ROOM: u32 = 140;
 
 /// Draws a group of rows.
 pub(super) fn draw(report: &Report, group: &str, rows: &[&Row], name: &str) -> Result<Plot> {
@@ -99,7 +98,7 @@ impl<'a> Sheet<'a> {
         }
         let tops = lines.iter().flat_map(|line| line.points.iter().map(|point| point.range.1));
         let top = tops.fold(0.0, f64::max) * 1.06;
-        let names = lines.iter().map(|line| width(&cut(&line.column.name, NAME_LETTERS), BOLD_LETTER));
+        let names = lines.iter().map(|line| bold_width(&fit_bold(&line.column.name, NAME_ROOM)));
         let right = names.max().unwrap_or(0) + 30;
         let top = if top > 0.0 { top } else { 1.0 };
         Self { jobs, lines, top, right }
@@ -244,7 +243,7 @@ fn names(area: &Area<'_>, mut ends: Vec<(&Line<'_>, (i32, i32))>, x: i32) -> Res
         area.draw(&PathElement::new([(from + 8, end), (x + 2, y)], stroke(GRID, 1)))?;
         marker(area, line.look, (x + 10, y))?;
         let style = if line.column.kind == Kind::Ours { bold } else { text };
-        let name = cut(&line.column.name, NAME_LETTERS);
+        let name = fit_bold(&line.column.name, NAME_ROOM);
         area.draw(&Text::new(name, (x + 22, y), style(TEXT, At::Left)))?;
     }
     Ok(())
