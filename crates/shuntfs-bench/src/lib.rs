@@ -15,9 +15,11 @@
 
 #![forbid(unsafe_code)]
 
+mod behind;
 mod build;
 mod case;
 mod cpu;
+mod docs;
 mod fio;
 mod goal;
 pub mod html;

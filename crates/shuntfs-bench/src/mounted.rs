@@ -159,7 +159,12 @@ fn unmount(mount_point: &Path) -> Result<()> {
     const TRIES: u32 = 20;
     let never = Stop::default();
     let root = rustix::process::geteuid().is_root();
+    let started = Instant::now();
     for _ in 0..TRIES {
+        // A try that does not end waits for a server that does not answer: more tries would, too.
+        if started.elapsed() > STEP_LIMIT {
+            break;
+        }
         if mount_device(mount_point).is_none() {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::docs;
 use crate::html;
 use crate::options::Options;
 use crate::probe;
@@ -28,7 +29,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     check_outputs(options)?;
     let run = match &options.from {
-        Some(path) => read(path)?,
+        Some(path) => read_run(path)?,
         None => measure(options, &Stop::on_signals()?)?,
     };
     write(options, &run)?;
@@ -51,7 +52,7 @@ fn check_outputs(options: &Options) -> Result<()> {
 }
 
 /// Reads a run that was written as JSON.
-pub(crate) fn read(path: &Path) -> Result<Run> {
+pub(crate) fn read_run(path: &Path) -> Result<Run> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let run: Run = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a run of the bench", path.display()))?;
@@ -68,6 +69,9 @@ fn write(options: &Options, run: &Run) -> Result<()> {
     }
     if let Some(path) = &options.html {
         fs::write(path, html::page(run)?).with_context(|| path.display().to_string())?;
+    }
+    if let Some(page) = &options.docs {
+        docs::update(page, run)?;
     }
     match &options.markdown {
         Some(path) => fs::write(path, run.to_markdown()).with_context(|| path.display().to_string())?,

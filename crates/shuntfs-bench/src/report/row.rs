@@ -73,8 +73,12 @@ impl Row {
         let (base, rival) = (median(baseline), against.and_then(median));
         let better = self.better;
         for cell in self.cells.values_mut() {
-            cell.ratio = cell.median.zip(base).map(|(median, base)| better.ratio(median, base));
-            cell.gain = cell.median.zip(rival).map(|(median, rival)| better.ratio(median, rival));
+            // Beside nothing (no processor time that a tick could count) there is no ratio; JSON has no infinity either.
+            let beside = |other: Option<f64>| {
+                let (median, other) = cell.median.zip(other)?;
+                Some(better.ratio(median, other)).filter(|ratio| ratio.is_finite())
+            };
+            (cell.ratio, cell.gain) = (beside(base), beside(rival));
         }
         self.best_of_ours = self.best(columns, Kind::Ours);
         self.best_peer = self.best(columns, Kind::Peer);
@@ -150,6 +154,17 @@ mod tests {
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["a"], Measure::Ratio, 1.0))), Some(true));
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["b"], Measure::Ratio, 1.0))), Some(false));
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["absent"], Measure::Ratio, 1.0))), None);
+    }
+
+    #[test]
+    fn beside_nothing_there_is_no_ratio() {
+        let mut row =
+            row(Unit::CpuSecPerGib, &[("bare", 0.1), ("a", 0.0)], goal(&["a"], Measure::Ratio, 1.0));
+        row.settle(&[], "bare", Some("a"));
+        assert_eq!(
+            (row.cells["a"].ratio, row.cells["a"].gain, row.cells["bare"].ratio),
+            (None, None, Some(1.0))
+        );
     }
 
     #[test]

@@ -26,12 +26,18 @@ use crate::stop::Stop;
 /// When the options name what does not exist, the machine lacks something that every case needs, or `stop` is set before
 /// there is a figure; with figures, the report says that it was interrupted.
 pub fn measure(options: &Options, stop: &Stop) -> Result<Run> {
-    let Plan { tables, scale, mut notes, need } = plan(options)?;
+    let plan = plan(options)?;
+    let progress = Progress::start(u64::try_from(plan.figures())?);
+    let minutes = plan.about().as_secs().div_ceil(60);
+    progress.say(&format!(
+        "{} figures in {} round(s), about {minutes} min",
+        plan.figures(),
+        plan.scale.rounds
+    ));
+    let Plan { tables, scale, mut notes, need } = plan;
     let started = Instant::now();
     let stolen_before = cpu::stolen();
     let mut run = skeleton::run(options, &scale, &tables, SystemTime::now());
-    let figures = tables.iter().map(|table| table.cases.len() * table.targets.len()).sum::<usize>();
-    let progress = Progress::start(u64::try_from(figures * scale.rounds)?);
     for note in &notes {
         progress.say(note);
     }
@@ -47,9 +53,6 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Run> {
     run.interrupted = outcome.is_err() && stop.is_set();
     if !(run.interrupted && run.tables.iter().any(crate::report::Report::has_figures)) {
         outcome?;
-    }
-    if !bench.lower.can_drop {
-        run.doubts.push("Not root: the caches were not dropped, cold is not cold.".to_owned());
     }
     run.doubts.extend(stolen(stolen_before, cpu::stolen()));
     run.elapsed_s = started.elapsed().as_secs();

@@ -1,5 +1,7 @@
 //! From the options to what is measured, with everything that can be wrong said before anything is made.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 
 use crate::build;
@@ -21,6 +23,28 @@ pub(crate) struct Plan {
     pub(crate) need: Need,
 }
 
+impl Plan {
+    /// Returns the figures that are taken.
+    pub(crate) fn figures(&self) -> usize {
+        let of = |table: &Table| {
+            table.cases.len() * table.targets.iter().filter(|target| target.missing.is_none()).count()
+        };
+        self.tables.iter().map(of).sum::<usize>() * self.scale.rounds
+    }
+
+    /// Returns how long the run takes about, should every data case take its time.
+    pub(crate) fn about(&self) -> Duration {
+        /// Mounting, dropping caches and starting a program.
+        const BESIDES: Duration = Duration::from_millis(1500);
+        let each =
+            if self.scale.amount.cold_each { self.scale.amount.runtime + BESIDES } else { BESIDES / 2 };
+        each * u32::try_from(self.figures()).unwrap_or(u32::MAX)
+    }
+}
+
+const NOT_ROOT: &str = "Not root: in a folder instead of ext4 over RAM, without bind mounts; the caches are not dropped, so \
+    that cold is not cold; and what wishes for passthrough gets what the mount falls back to.";
+
 /// Settles what is measured.
 ///
 /// # Errors
@@ -39,6 +63,9 @@ pub(crate) fn plan(options: &Options) -> Result<Plan> {
         notes.push(format!(
             "Columns on io_uring are not measured, and what chooses by itself is not on it: {why}."
         ));
+    }
+    if !rustix::process::geteuid().is_root() {
+        notes.push(NOT_ROOT.to_owned());
     }
     let need = need(&tables, &scale.amount);
     Ok(Plan { tables, scale, notes, need })

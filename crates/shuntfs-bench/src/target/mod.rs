@@ -5,6 +5,8 @@ mod ours;
 mod peers;
 mod template;
 
+use std::path::Path;
+
 use crate::report::Kind;
 
 pub(crate) use choice::{check_names, choose};
@@ -90,7 +92,7 @@ impl Target {
             Mounting::Pipe => {
                 "a byte there and back between two threads on one CPU, through two pipes".to_owned()
             }
-            server => server.words().unwrap_or_default().join(" "),
+            server => command_line(server.words().unwrap_or_default()),
         }
     }
 
@@ -98,4 +100,11 @@ impl Target {
     pub(crate) fn shows_lower_bytes(&self) -> bool {
         matches!(self.mounting, Mounting::Bind | Mounting::Server(_) | Mounting::FileServer(_))
     }
+}
+
+/// Returns a command as one would type it: where the program is on this machine is nobody's business.
+fn command_line(words: &[String]) -> String {
+    let Some((program, rest)) = words.split_first() else { return String::new() };
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    std::iter::once(name).chain(rest.iter().cloned()).collect::<Vec<_>>().join(" ")
 }

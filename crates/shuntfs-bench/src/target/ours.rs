@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(ours.mount("uring", "--transport uring").missing.as_deref(), Some("off"));
         let device = ours.mount("device", "--transport device");
         assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));
-        assert_eq!(device.about(), "/bin/shunt mount -f {SRC} {MNT} --transport device");
+        assert_eq!(device.about(), "shunt mount -f {SRC} {MNT} --transport device");
         assert!(matches!(ours.null("null", "").mounting, Mounting::NullServer(_)));
     }
 }
