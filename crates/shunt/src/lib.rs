@@ -13,6 +13,7 @@ pub mod settings;
 
 mod bench;
 mod busy;
+mod elsewhere;
 mod failure;
 mod list;
 mod log;

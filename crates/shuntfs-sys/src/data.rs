@@ -26,6 +26,14 @@ pub fn read_at_cached(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<us
     rustix::io::preadv2(fd, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT)
 }
 
+/// Lets the cached bytes of a file go, those that are not to be written yet.
+///
+/// # Errors
+/// What posix_fadvise(2) gives.
+pub fn forget_cached(fd: impl AsFd) -> Result<()> {
+    rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed)
+}
+
 /// Writes at an offset; the descriptor must not be open with `O_APPEND`, which would ignore the offset.
 ///
 /// # Errors

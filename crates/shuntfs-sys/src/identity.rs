@@ -171,6 +171,14 @@ pub fn with_fsetid<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
+/// Runs `work` with CAP_SYS_RESOURCE in force, where the thread is permitted to have it: for resources of the server's own
+/// (a pipe above `fs.pipe-max-size`), never for what a caller asked for.
+pub fn with_resource<R>(work: impl FnOnce() -> R) -> R {
+    let _ = prepare_thread();
+    let _lower = raise(CapabilitySet::SYS_RESOURCE).map(Lower);
+    work()
+}
+
 struct Lower(CapabilitySets);
 
 impl Drop for Lower {

@@ -21,6 +21,7 @@ pub mod mount;
 pub mod names;
 pub mod open;
 pub mod region;
+pub mod sched;
 pub mod signal;
 pub mod spawn;
 pub mod stat;

@@ -84,6 +84,15 @@ pub fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, 0)
 }
 
+/// The access mode (`O_ACCMODE`) that a descriptor was opened with.
+///
+/// # Errors
+/// EBADF for an `O_PATH` descriptor, which gives no access.
+pub fn access_of(fd: impl AsFd) -> Result<u32> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    if flags.contains(OFlags::PATH) { Err(OsError::BADF) } else { Ok(flags.bits() & OFlags::ACCMODE.bits()) }
+}
+
 fn with_defaults(flags: OFlags) -> OFlags {
     // `O_NOCTTY`: opening a terminal on a branch must not make it the server's own.
     flags | OFlags::CLOEXEC | OFlags::LARGEFILE | OFlags::NOCTTY

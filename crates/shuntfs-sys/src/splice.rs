@@ -1,11 +1,12 @@
 //! Moving bytes through a pipe without seeing them.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use crate::{OsError, Result};
+use crate::Result;
 
 /// A pipe, both ends close-on-exec.
 #[derive(Debug)]
@@ -16,18 +17,18 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Makes a pipe of at least `capacity` bytes, or of what the kernel allows (`fs.pipe-max-size`, and less for
-    /// a user with many pipes); [`Pipe::capacity`] tells.
+    /// Makes a pipe of at least `capacity` bytes, or of the largest half, quarter and so on that the kernel allows
+    /// (`fs.pipe-max-size`, and less for a user with many pipes); [`Pipe::capacity`] tells.
     ///
     /// # Errors
     /// EMFILE at the descriptor limit.
     pub fn new(capacity: usize) -> Result<Self> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let granted = match rustix::pipe::fcntl_setpipe_size(&writer, capacity) {
-            Ok(granted) => granted,
-            Err(_) => rustix::pipe::fcntl_getpipe_size(&writer)?,
-        };
-        Ok(Self { reader, writer, capacity: granted })
+        let held = rustix::pipe::fcntl_getpipe_size(&writer)?;
+        let sizes =
+            std::iter::successors(Some(capacity), |size| Some(size / 2)).take_while(|size| *size > held);
+        let granted = sizes.into_iter().find_map(|size| rustix::pipe::fcntl_setpipe_size(&writer, size).ok());
+        Ok(Self { reader, writer, capacity: granted.unwrap_or(held) })
     }
 
     /// The end that bytes come out of.
@@ -72,29 +73,21 @@ pub fn splice_from_pipe(pipe: &Pipe, to: impl AsFd, offset: Option<u64>, len: us
     })
 }
 
+/// Pages are never to be moved out of the cache that they come from: it belongs to others, too.
 fn flags() -> SpliceFlags {
-    SpliceFlags::MOVE | SpliceFlags::NONBLOCK
+    SpliceFlags::NONBLOCK
 }
 
 impl Pipe {
-    /// Throws away what is in the pipe, so that the next user does not find it.
+    /// Takes bytes out of the pipe, copied, into one piece after the other; 0 where the pipe is empty.
     ///
     /// # Errors
-    /// What read(2) gives.
-    pub fn drain(&self) -> Result<()> {
-        let mut bytes = [0_u8; 4096];
-        while waiting(&self.reader)? > 0 {
-            retry_on_intr(|| rustix::io::read(&self.reader, &mut bytes))?;
+    /// What readv(2) gives.
+    pub fn read(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if rustix::io::ioctl_fionread(&self.reader)? == 0 {
+            return Ok(0);
         }
-        Ok(())
-    }
-}
-
-fn waiting(reader: &OwnedFd) -> Result<u64> {
-    match rustix::io::ioctl_fionread(reader) {
-        Ok(count) => Ok(count),
-        Err(OsError::NOTTY) => Ok(0),
-        Err(error) => Err(error),
+        retry_on_intr(|| rustix::io::readv(&self.reader, pieces))
     }
 }
 

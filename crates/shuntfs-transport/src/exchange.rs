@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
 
 use std::future::Future;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::port::Port;
 use crate::slot::{PAGE, Parts, Slot};
+use crate::splice::{SpliceRead, Spliced};
 
 /// One request and the memory its answer is written into.
 #[derive(Debug)]
@@ -26,6 +28,29 @@ pub struct Exchange {
     slot: Slot,
     index: u32,
     port: Rc<Port>,
+}
+
+/// A lower file that bytes are moved from or to.
+#[derive(Clone, Copy, Debug)]
+pub struct Lower<'a> {
+    /// Open with the access that is needed.
+    pub fd: BorrowedFd<'a>,
+    /// Whether even a cached write may wait for long.
+    pub can_block: bool,
+}
+
+/// Whether the caller of one request got a signal; apart from the request, so that its reply can be written meanwhile.
+#[derive(Debug)]
+pub struct Signal {
+    port: Rc<Port>,
+    index: u32,
+}
+
+impl Signal {
+    /// Resolves when the caller got a signal, or the connection ended.
+    pub fn arrived(&self) -> impl Future<Output = ()> + '_ {
+        self.port.interrupt(self.index).wait()
+    }
 }
 
 /// How a request was answered.
@@ -42,8 +67,18 @@ pub(crate) enum Outcome {
     Silent,
     /// Already, by the exchange.
     Sent,
+    /// Already, through a pipe.
+    Spliced,
     /// By a submission linked behind the read of so many bytes.
     Linked(u32),
+}
+
+impl Done {
+    /// Whether the bytes went through a pipe, uncopied by us.
+    #[must_use]
+    pub fn was_spliced(&self) -> bool {
+        self.0 == Outcome::Spliced
+    }
 }
 
 /// Where READ and WRITE keep the open file's flags in their 40 bytes of arguments.
@@ -84,9 +119,10 @@ impl Exchange {
         self.port.is_ring()
     }
 
-    /// Resolves when the caller got a signal.
-    pub fn interrupted(&self) -> impl Future<Output = ()> + '_ {
-        self.port.interrupt(self.index).wait()
+    /// What tells whether the caller got a signal, for as long as the request is served.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        Signal { port: Rc::clone(&self.port), index: self.index }
     }
 
     /// The area that a reply is written into: page-aligned, at least as long as the longest READ. It shares
@@ -112,44 +148,46 @@ impl Exchange {
         Done(Outcome::Silent)
     }
 
-    /// Reads a lower file into the payload; at most the payload's length, fewer at the file's end.
+    /// Reads a lower file into the payload from `start` on; at most as much as fits there, fewer at the file's end.
     ///
     /// # Errors
     /// Those of reading.
-    pub async fn read_lower(&mut self, fd: BorrowedFd<'_>, at: ByteRange) -> Result<usize> {
-        let len = self.clip(at.len);
+    pub async fn read_lower(&mut self, start: usize, lower: Lower<'_>, at: ByteRange) -> Result<usize> {
+        let len = at.len.min(clip(self.slot.payload_len().saturating_sub(start)));
         let outcome = if self.port.is_ring() {
+            let into = self.payload_mut()[start..].as_mut_ptr();
             // SAFETY: the payload is this exchange's while `&mut self` is borrowed by this future.
-            unsafe { self.port.queue().read(fd, (self.slot.payload().as_ptr(), len), at.offset) }.await
+            unsafe { self.port.queue().read(lower.fd, (into, len), at.offset) }.await
         } else {
             // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
-            let into = unsafe { self.slot.bytes_mut(PAGE..PAGE + len as usize) };
-            self.port.read_plain(fd, into, at.offset)
+            let into = unsafe { self.slot.bytes_mut(PAGE + start..PAGE + start + len as usize) };
+            self.port.read_plain(lower.fd, into, at.offset)
         };
         outcome.map_err(from_os)
     }
 
-    /// Writes the data of a WRITE to a lower file.
+    /// Writes a part of the data of a WRITE to a lower file.
     ///
     /// # Errors
-    /// Those of writing.
-    pub async fn write_lower(&self, fd: BorrowedFd<'_>, offset: u64) -> Result<usize> {
-        let data = self.bytes(self.parts.rest.clone());
-        let outcome = if self.port.is_ring() && self.is_direct() {
+    /// Those of writing; EINVAL where the request has no such data.
+    pub async fn write_lower(&self, part: Range<usize>, lower: Lower<'_>, offset: u64) -> Result<usize> {
+        let data = self.bytes(self.parts.rest.clone()).get(part).ok_or(Errno::INVAL)?;
+        let outcome = if self.port.is_ring() && (self.is_direct() || lower.can_block) {
             let len = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
             // SAFETY: the data is this exchange's and borrowed by this future.
-            unsafe { self.port.queue().write(fd, (data.as_ptr(), len), offset) }.await
+            unsafe { self.port.queue().write(lower.fd, (data.as_ptr(), len), offset) }.await
         } else {
             // Cached writes end in the page cache: one plain call is cheaper than a turn of the ring.
-            shuntfs_sys::data::write_at(fd, data, offset)
+            self.port.write_plain(lower, data, offset)
         };
         outcome.map_err(from_os)
     }
 
     /// Answers a READ with the bytes of a lower file: on a ring in one submission, on a device by splice
     /// where that pays.
-    pub async fn relay_read(mut self, fd: BorrowedFd<'_>, at: ByteRange) -> Done {
-        let len = self.clip(at.len);
+    pub async fn relay_read(mut self, lower: Lower<'_>, at: ByteRange) -> Done {
+        let fd = lower.fd;
+        let len = at.len.min(clip(self.slot.payload_len()));
         if self.port.is_ring() && len > 0 {
             self.port.prepare_answer(self.slot, self.header.unique, Ok(len as usize));
             let token = Token::Link(self.index).encode();
@@ -160,18 +198,21 @@ impl Exchange {
             self.port.push_commit(self.slot, self.index);
             return Done(Outcome::Linked(len));
         }
-        if let Some(outcome) = self.port.splice_read(fd, at.offset, len, self.header.unique) {
-            return Done(outcome);
+        match self.splice_read(fd, at.offset, len) {
+            Spliced::Sent => return Done(Outcome::Spliced),
+            Spliced::Copied(len) => return self.reply(len),
+            Spliced::No => {}
         }
-        match self.read_lower(fd, at).await {
+        match self.read_lower(0, lower, at).await {
             Ok(len) => self.reply(len),
             Err(errno) => self.error(errno),
         }
     }
 
     /// Answers a WRITE by writing its data to a lower file.
-    pub async fn relay_write(mut self, fd: BorrowedFd<'_>, offset: u64) -> Done {
-        match self.write_lower(fd, offset).await.map(u32::try_from) {
+    pub async fn relay_write(mut self, lower: Lower<'_>, offset: u64) -> Done {
+        let all = 0..self.parts.rest.len();
+        match self.write_lower(all, lower, offset).await.map(u32::try_from) {
             Ok(Ok(size)) => {
                 let out = WriteOut { size, padding: 0 };
                 let bytes = out.as_bytes();
@@ -183,8 +224,14 @@ impl Exchange {
         }
     }
 
-    fn clip(&self, len: u32) -> u32 {
-        len.min(u32::try_from(self.slot.payload_len()).unwrap_or(u32::MAX))
+    fn splice_read(&mut self, fd: BorrowedFd<'_>, offset: u64, len: u32) -> Spliced {
+        if self.port.is_ring() || self.is_direct() {
+            // Direct I/O goes straight to the payload; spliced, the lower file would copy it to pages first.
+            return Spliced::No;
+        }
+        let read = SpliceRead { fd, offset, len, unique: self.header.unique };
+        let port = Rc::clone(&self.port);
+        port.splice_read(&read, self.payload_mut())
     }
 
     fn is_direct(&self) -> bool {
@@ -197,6 +244,10 @@ impl Exchange {
         // SAFETY: the slot is this exchange's; a mutable borrow would need `&mut self`.
         unsafe { self.slot.bytes(range) }
     }
+}
+
+fn clip(room: usize) -> u32 {
+    u32::try_from(room).unwrap_or(u32::MAX)
 }
 
 fn from_os(error: OsError) -> Errno {

@@ -6,7 +6,9 @@
 
 mod device;
 mod exchange;
+mod governor;
 mod interrupts;
+mod pace;
 mod port;
 mod prepared;
 mod readers;
@@ -16,6 +18,6 @@ mod settings;
 mod slot;
 mod splice;
 
-pub use exchange::{Done, Exchange};
+pub use exchange::{Done, Exchange, Lower, Signal};
 pub use prepared::{PrepareError, Prepared, Running, StartError};
 pub use settings::{Settings, TransportKind};

@@ -16,11 +16,11 @@ use shuntfs_sys::uring::UringCommand;
 use shuntfs_wire::{Errno, OutHeader, UringCmdReq, UringEntInOut};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::exchange::Outcome;
+use crate::exchange::{Lower, Outcome};
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::readers::Reader;
 use crate::slot::{PAGE, Slot};
-use crate::splice::SplicePath;
+use crate::splice::{SplicePath, SpliceRead, Spliced};
 
 /// `FUSE_IO_URING_CMD_REGISTER`.
 pub(crate) const CMD_REGISTER: u32 = 1;
@@ -135,16 +135,38 @@ impl Port {
         shuntfs_sys::data::read_at(fd, into, offset)
     }
 
-    /// Answers a READ through a pipe; `None` where that does not pay or did not work.
-    pub(crate) fn splice_read(
+    /// Writes a lower file by a plain call. Where it may wait for long, another reader takes over first.
+    pub(crate) fn write_plain(
         &self,
-        fd: BorrowedFd<'_>,
+        lower: Lower<'_>,
+        data: &[u8],
         offset: u64,
-        len: u32,
-        unique: u64,
-    ) -> Option<Outcome> {
-        let Way::Device(way) = &self.way else { return None };
-        way.splice.borrow_mut().read(&self.device, fd, offset, len, unique)
+    ) -> shuntfs_sys::Result<usize> {
+        if lower.can_block
+            && let Way::Device(way) = &self.way
+        {
+            way.reader.about_to_block();
+        }
+        shuntfs_sys::data::write_at(lower.fd, data, offset)
+    }
+
+    /// Answers a READ through a pipe where that pays and works. `payload` is the request's memory.
+    pub(crate) fn splice_read(&self, read: &SpliceRead<'_>, payload: &mut [u8]) -> Spliced {
+        let Way::Device(way) = &self.way else { return Spliced::No };
+        let mut path = way.splice.borrow_mut();
+        if !path.pays(read.len) {
+            return Spliced::No;
+        }
+        if way.tries_cached.get() && way.reader.has_others() {
+            // Splicing waits for what is not cached. Readahead goes forward, so the last byte tells.
+            let last = read.offset.saturating_add(u64::from(read.len) - 1);
+            match shuntfs_sys::data::read_at_cached(read.fd, &mut [0], last) {
+                Err(OsError::AGAIN) => way.reader.about_to_block(),
+                Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                _ => {}
+            }
+        }
+        path.read(&self.device, read, payload)
     }
 
     /// Sends an answer. False where the connection is gone.
@@ -152,7 +174,7 @@ impl Port {
         let answer = match outcome {
             Outcome::Reply(len) => Ok(len),
             Outcome::Error(errno) => Err(errno),
-            Outcome::Sent | Outcome::Linked(_) => return true,
+            Outcome::Sent | Outcome::Spliced | Outcome::Linked(_) => return true,
             Outcome::Silent if self.is_ring() => Err(Errno::IO),
             Outcome::Silent => return true,
         };
@@ -231,4 +253,55 @@ fn out_header(unique: u64, answer: Result<usize, Errno>) -> OutHeader {
     };
     let len = u32::try_from(OUT_HEADER_LEN + len).expect("payloads are below 4 GiB");
     OutHeader { len, error, unique }
+}
+
+#[cfg(test)]
+mod test {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    use shuntfs_runtime::{OffloadPool, Ready};
+
+    use super::*;
+    use crate::readers::Readers;
+
+    fn port() -> Port {
+        let ready = Ready::new(1).expect("a bell");
+        let queue = Queue::new(0, ready, OffloadPool::new(1, || ()), None);
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
+        let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
+        // More than one, or nobody could take over and the cached read would not be tried.
+        let reader = Readers::new(2).reader();
+        let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
+        Port::new(queue, device, Way::Device(Box::new(way)), 1, Arc::default())
+    }
+
+    /// A regression: a read of what is cached in part gave the part, which the kernel took for the file's end, and cut
+    /// the file for its callers.
+    #[test]
+    fn a_file_that_is_cached_in_part_is_read_whole() {
+        let bytes: Vec<u8> = (0..1_000_000_u32).map(|index| (index % 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).expect("written");
+        let port = port();
+        let mut was_in_part = false;
+        for round in 0..20 {
+            shuntfs_sys::data::forget_cached(file.as_file()).expect("fadvise");
+            file.as_file().read_exact_at(&mut [0; 4096], 0).expect("caches the start");
+            let mut room = vec![0; bytes.len()];
+            let cached = shuntfs_sys::data::read_at_cached(file.as_file(), &mut room, 0);
+            was_in_part |= cached.is_ok_and(|count| (1..bytes.len()).contains(&count));
+            room.fill(0xee);
+            let count = port.read_plain(file.as_file().as_fd(), &mut room, 0).expect("reads");
+            assert_eq!(count, bytes.len(), "round {round}");
+            assert!(room == bytes);
+        }
+        if !was_in_part {
+            println!("SKIPPED: files are cached whole or not at all here");
+        }
+        let mut room = vec![0; 5000];
+        let end = bytes.len() as u64;
+        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end - 4000), Ok(4000));
+        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end), Ok(0));
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::delegation::{Flow, Reason};
+use crate::delegation::{Flow, Flows, Reason};
 
 /// Opcodes counted apart; what lies beyond is counted at zero, with the unknown ones.
 pub(crate) const OPCODES: usize = 64;
@@ -23,12 +23,16 @@ pub(crate) struct QueueCounters {
     pub(crate) requests: [Count; OPCODES],
     /// Answers with an error by opcode.
     pub(crate) errors: [Count; OPCODES],
-    /// Opens by settled flow.
+    /// Opens by settled flow, of their reads.
     pub(crate) flows: [Count; Flow::ALL.len()],
+    /// Opens whose writes flow otherwise than their reads, by the flow of the writes.
+    pub(crate) write_flows: [Count; Flow::ALL.len()],
     /// Opens by reason; those that went as wished are at its place.
     pub(crate) reasons: [Count; Reason::ALL.len()],
     /// Bytes answered to READ by us.
     pub(crate) read_bytes: Count,
+    /// READs answered through a pipe.
+    pub(crate) spliced_reads: Count,
     /// Bytes taken from WRITE by us.
     pub(crate) written_bytes: Count,
     /// Requests that did not parse.
@@ -68,18 +72,26 @@ impl QueueCounters {
             requests: [const { Count::new() }; OPCODES],
             errors: [const { Count::new() }; OPCODES],
             flows: [const { Count::new() }; Flow::ALL.len()],
+            write_flows: [const { Count::new() }; Flow::ALL.len()],
             reasons: [const { Count::new() }; Reason::ALL.len()],
             read_bytes: Count::new(),
+            spliced_reads: Count::new(),
             written_bytes: Count::new(),
             malformed: Count::new(),
             panics: Count::new(),
         }
     }
 
-    /// Counts one settled open.
-    pub(crate) fn opened(&self, flow: Flow, reason: Reason) {
-        self.flows[flow as usize].bump();
-        self.reasons[reason as usize].bump();
+    /// Counts one settled open: by its reads, and by its writes where they flow otherwise.
+    pub(crate) fn opened(&self, flows: Flows) {
+        self.flows[flows.reads.flow as usize].bump();
+        self.reasons[flows.reads.reason as usize].bump();
+        if flows.is_split() {
+            self.write_flows[flows.writes.flow as usize].bump();
+        }
+        if flows.writes.reason != flows.reads.reason {
+            self.reasons[flows.writes.reason as usize].bump();
+        }
     }
 }
 

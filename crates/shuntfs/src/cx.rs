@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use shuntfs_transport::Exchange;
+use shuntfs_transport::Signal;
 use shuntfs_wire::{InHeader, NodeId, Unique};
 
 use crate::server::Local;
@@ -14,18 +14,18 @@ pub struct Cx<'r> {
     local: &'r Local,
     header: InHeader,
     supp_group: Option<u32>,
-    exchange: Option<&'r Exchange>,
+    signal: &'r Signal,
 }
 
 impl<'r> Cx<'r> {
-    /// The context of a request whose operation borrows the exchange.
-    pub(crate) fn new(local: &'r Local, exchange: &'r Exchange, supp_group: Option<u32>) -> Self {
-        Self { local, header: exchange.header(), supp_group, exchange: Some(exchange) }
+    /// The context of a request.
+    pub(crate) fn new(local: &'r Local, header: InHeader, signal: &'r Signal) -> Self {
+        Self { local, header, supp_group: None, signal }
     }
 
-    /// The context of a request whose reply owns the exchange.
-    pub(crate) fn apart(local: &'r Local, header: InHeader) -> Self {
-        Self { local, header, supp_group: None, exchange: None }
+    /// With the group that a creation may give.
+    pub(crate) fn with_group(self, supp_group: Option<u32>) -> Self {
+        Self { supp_group, ..self }
     }
 
     /// The caller's file system uid.
@@ -68,13 +68,9 @@ impl<'r> Cx<'r> {
     }
 
     /// Resolves when the caller was interrupted by a signal; an operation that ignores it is correct. EINTR is
-    /// only to be answered where nothing was done. Never resolves in operations that answer into a reply they
-    /// were handed (`read`, `readdir`, `readlink`, `getxattr`, `listxattr`, `ioctl`).
+    /// only to be answered where nothing was done.
     pub async fn interrupted(&self) {
-        match self.exchange {
-            Some(exchange) => exchange.interrupted().await,
-            None => std::future::pending().await,
-        }
+        self.signal.arrived().await;
     }
 
     /// Lets go of a node's registered lower file, because the node is to have another one: at once, or with its

@@ -4,18 +4,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shuntfs_transport::Lower;
+
+use crate::range_map::RangeMap;
 
 /// A file on a branch, open.
 #[derive(Debug)]
 pub struct LowerFile {
     fd: OwnedFd,
+    can_block: bool,
 }
 
 impl LowerFile {
     /// Takes over an open descriptor. `O_PATH` suffices for [`Access::Register`].
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self { fd, can_block: false }
+    }
+
+    /// The same on a file system where even a write into the page cache may wait for long (a network's): a queue then
+    /// does not wait for it, where its transport can do otherwise.
+    #[must_use]
+    pub fn that_can_block(self) -> Self {
+        Self { can_block: true, ..self }
+    }
+
+    /// As the transport takes it.
+    pub(crate) fn lower(&self) -> Lower<'_> {
+        Lower { fd: self.fd.as_fd(), can_block: self.can_block }
     }
 }
 
@@ -65,29 +81,69 @@ pub enum Delegation {
     Splice(Backing),
     /// The kernel moves the bytes; no request reaches us.
     Passthrough(Backing),
-    /// Asked for each request: lower bytes, zeroes, or the trait.
+    /// Asked for each request: lower bytes, zeroes, or the trait. A map of one extent that is a whole lower file for
+    /// ever is lifted to [`Delegation::Passthrough`] at open: see [`RangeMap`].
     PerRange(Arc<dyn RangeMap>),
+    /// READ one way and WRITE another, as [`Delegation::split`] makes it.
+    Split(Arc<Split>),
 }
 
-/// Where the bytes of a composed or redacted file come from.
-///
-/// A run whose lower bytes end early, or whose `read` gives fewer than asked for, ends the reply; zeroes never
-/// do, so past its end a map must not say [`RangeSource::Zeroes`].
-pub trait RangeMap: Send + Sync + std::fmt::Debug {
-    /// The source of the byte at `offset`, and for how many bytes that answer holds (at least 1).
-    fn source(&self, offset: u64) -> (RangeSource, u64);
+/// Two delegations of one open.
+#[derive(Debug)]
+pub struct Split {
+    reads: Delegation,
+    writes: Delegation,
 }
 
-/// The source of a run of bytes.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum RangeSource {
-    /// The bytes of this file from this offset on.
-    Lower(Arc<LowerFile>, u64),
-    /// Zeroes. What is written to them goes to the file system's own `write`.
-    Zeroes,
-    /// The file system's own `read` and `write`.
-    Served,
+impl Delegation {
+    /// READ flows as `reads` says, WRITE as `writes` says. The kernel passes both directions through, or none, so
+    /// passthrough of one direction alone becomes [`Delegation::Splice`]; what is the same both ways is no split.
+    ///
+    /// Through the page cache, a READ of what was just written is answered by the kernel with what was written. Where
+    /// `reads` would say otherwise, the open must bypass it ([`CacheHint::Direct`]).
+    #[must_use]
+    pub fn split(reads: Self, writes: Self) -> Self {
+        let (reads, writes) = (reads.of_reads().clone(), writes.of_writes().clone());
+        if reads.is_same(&writes) { reads } else { Self::Split(Arc::new(Split { reads, writes })) }
+    }
+
+    /// How READ is to flow; never a split.
+    #[must_use]
+    pub fn of_reads(&self) -> &Self {
+        match self {
+            Self::Split(split) => split.reads.of_reads(),
+            whole => whole,
+        }
+    }
+
+    /// How WRITE is to flow; never a split.
+    #[must_use]
+    pub fn of_writes(&self) -> &Self {
+        match self {
+            Self::Split(split) => split.writes.of_writes(),
+            whole => whole,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Served, Self::Served) => true,
+            (Self::Splice(one), Self::Splice(other)) => one.is_same(other),
+            (Self::Passthrough(one), Self::Passthrough(other)) => one.is_same(other),
+            (Self::PerRange(one), Self::PerRange(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Backing {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::OfNode, Self::OfNode) => true,
+            (Self::File(one), Self::File(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 /// What becomes of the kernel's cached pages of a file at an open.
@@ -141,6 +197,39 @@ pub enum Flow {
     Served,
 }
 
+/// The flow of one direction, and why it is the one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Settled {
+    /// How its bytes move.
+    pub flow: Flow,
+    /// Whether that was wished for, or what was in the way.
+    pub reason: Reason,
+}
+
+/// The flows of one open file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Flows {
+    /// Of READ.
+    pub reads: Settled,
+    /// Of WRITE.
+    pub writes: Settled,
+}
+
+impl Flows {
+    /// The same flow both ways.
+    #[must_use]
+    pub const fn both(flow: Flow, reason: Reason) -> Self {
+        let one = Settled { flow, reason };
+        Self { reads: one, writes: one }
+    }
+
+    /// Whether READ and WRITE flow differently.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        self.reads.flow != self.writes.flow
+    }
+}
+
 /// Why a flow is not the one that was wished for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -168,6 +257,8 @@ pub enum Reason {
     NotBackable,
     /// The lower file could not be registered for another reason.
     RegisterFailed,
+    /// Passthrough was wished for one direction alone.
+    OneDirection,
 }
 
 impl Flow {
@@ -189,7 +280,7 @@ impl Flow {
 
 impl Reason {
     /// Every reason, each at the place of its number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Wished,
         Self::KernelLacks,
         Self::NotPrivileged,
@@ -201,6 +292,7 @@ impl Reason {
         Self::PassthroughOpens,
         Self::NotBackable,
         Self::RegisterFailed,
+        Self::OneDirection,
     ];
 
     /// The reason's name, as it is counted.
@@ -218,6 +310,7 @@ impl Reason {
             Self::PassthroughOpens => "passthrough_opens",
             Self::NotBackable => "not_backable",
             Self::RegisterFailed => "register_failed",
+            Self::OneDirection => "one_direction",
         }
     }
 }
@@ -242,6 +335,7 @@ impl std::fmt::Display for Reason {
             Self::PassthroughOpens => "the file is in passthrough for other opens",
             Self::NotBackable => "the lower file cannot back a file",
             Self::RegisterFailed => "the lower file could not be registered",
+            Self::OneDirection => "the kernel passes reads and writes through, or neither",
         })
     }
 }
@@ -249,6 +343,29 @@ impl std::fmt::Display for Reason {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn a_split_is_flat_and_only_where_the_ways_differ() {
+        let splice = || Delegation::Splice(Backing::OfNode);
+        let split = Delegation::split(Delegation::Served, splice());
+        assert!(matches!((split.of_reads(), split.of_writes()), (Delegation::Served, Delegation::Splice(_))));
+        let again = Delegation::split(split.clone(), Delegation::split(splice(), Delegation::Served));
+        assert!(
+            matches!(again, Delegation::Served),
+            "the reads of one and the writes of the other: {again:?}"
+        );
+        assert!(matches!(Delegation::split(splice(), splice()), Delegation::Splice(_)));
+        let file = || {
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            Backing::File(Arc::new(LowerFile::new(file.into())))
+        };
+        let one = file();
+        let passes = |one: &Backing, other: &Backing| {
+            Delegation::split(Delegation::Passthrough(one.clone()), Delegation::Passthrough(other.clone()))
+        };
+        assert!(matches!(passes(&one, &one), Delegation::Passthrough(_)));
+        assert!(matches!(passes(&one, &file()), Delegation::Split(_)), "two lower files");
+    }
 
     #[test]
     fn numbers_are_places() {

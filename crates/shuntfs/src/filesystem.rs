@@ -8,7 +8,7 @@ use crate::args::{
 };
 use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
-use crate::delegation::{Access, Flow, LowerFile, Opened, OpenedDir, Reason};
+use crate::delegation::{Access, Flows, LowerFile, Opened, OpenedDir};
 use crate::init::{InitError, Offered, Wanted};
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 
@@ -35,8 +35,8 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     fn forget(&self, node: NodeId, lookups: LookupCount);
 
     /// Tells how the bytes of an open file will flow, and why, before the caller gets the file.
-    fn opened(&self, node: NodeId, file: &Self::File, flow: Flow, reason: Reason) {
-        let _ = (node, file, flow, reason);
+    fn opened(&self, node: NodeId, file: &Self::File, flows: Flows) {
+        let _ = (node, file, flows);
     }
 
     /// The lower file of a delegation to [`crate::Backing::OfNode`]. For [`Access::Register`] without a

@@ -9,29 +9,54 @@
 //!   wished for something else also carries `DIRECT_IO`, so that READ and WRITE reach us;
 //! - a node with cached opens cannot enter passthrough;
 //! - an open that bypasses the page cache enters the cached mode by itself when it is mapped shared, without
-//!   telling us, so it keeps passthrough away as a cached one does.
+//!   telling us, so it keeps passthrough away as a cached one does;
+//! - a node passes both directions through, or none.
 
 use shuntfs_wire::FopenFlags;
 
-use crate::delegation::{CacheHint, Delegation, Flow, Reason};
+use crate::delegation::{CacheHint, Delegation, Flow, Flows, Reason, Settled};
+use crate::range_map::FileKey;
 
-/// The kind of a [`Delegation`].
+/// The kind of a [`Delegation`] of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Way {
     Served,
     Splice,
     Passthrough,
     Ranges,
 }
 
+/// The kind of a [`Delegation`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Whole(Way),
+    Split {
+        reads: Way,
+        writes: Way,
+    },
+    /// A range map that is a whole lower file: passthrough, unless the node is in passthrough to another file.
+    Lifted(FileKey),
+}
+
 impl Wish {
     pub(crate) fn of(delegation: &Delegation) -> Self {
         match delegation {
-            Delegation::Served => Self::Served,
-            Delegation::Splice(_) => Self::Splice,
-            Delegation::Passthrough(_) => Self::Passthrough,
-            Delegation::PerRange(_) => Self::Ranges,
+            Delegation::Split(_) => {
+                Self::Split { reads: way(delegation.of_reads()), writes: way(delegation.of_writes()) }
+            }
+            whole => Self::Whole(way(whole)),
         }
+    }
+}
+
+/// The way of one direction.
+fn way(delegation: &Delegation) -> Way {
+    match delegation {
+        Delegation::Served => Way::Served,
+        Delegation::Splice(_) => Way::Splice,
+        Delegation::Passthrough(_) => Way::Passthrough,
+        Delegation::PerRange(_) => Way::Ranges,
+        Delegation::Split(_) => unreachable!("a direction of a split is none"),
     }
 }
 
@@ -68,35 +93,51 @@ pub(crate) enum OpenKind {
 
 /// What becomes of one open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settled {
-    pub(crate) flow: Flow,
-    pub(crate) reason: Reason,
+pub(crate) struct Settlement {
+    pub(crate) flows: Flows,
     pub(crate) flags: FopenFlags,
     pub(crate) kind: OpenKind,
 }
 
 /// Settles one open. Where the result is passthrough on a free node, the caller must register the lower file
 /// and, should that fail, settle again with the failure as the offer.
-pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -> Settled {
-    let ours = match wish {
-        Wish::Served => Flow::Served,
-        Wish::Ranges => Flow::Ranges,
-        Wish::Splice | Wish::Passthrough if offer.ring => Flow::Relay,
-        Wish::Splice | Wish::Passthrough => Flow::Splice,
+pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
+    let (reads, writes) = match wish {
+        Wish::Whole(way) => return whole(way, cache, mode, offer),
+        Wish::Lifted(_) => return whole(Way::Passthrough, cache, mode, offer),
+        Wish::Split { reads, writes } => (reads, writes),
     };
-    match (wish, mode, offer.passthrough) {
-        (Wish::Passthrough, IoMode::Backed, _) | (Wish::Passthrough, IoMode::Free, Ok(())) => Settled {
-            flow: Flow::Passthrough,
-            reason: Reason::Wished,
+    // The kernel passes both directions of a node through, or none.
+    let one = |way| match way {
+        Way::Passthrough => {
+            let moved = whole(Way::Splice, cache, mode, offer).flows.reads;
+            Settled { reason: Reason::OneDirection, ..moved }
+        }
+        way => whole(way, cache, mode, offer).flows.reads,
+    };
+    // Flags and kind depend on the node and the hint alone where nothing is passed through.
+    let Settlement { flags, kind, .. } = whole(Way::Served, cache, mode, offer);
+    Settlement { flows: Flows { reads: one(reads), writes: one(writes) }, flags, kind }
+}
+
+fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
+    let ours = match way {
+        Way::Served => Flow::Served,
+        Way::Ranges => Flow::Ranges,
+        Way::Splice | Way::Passthrough if offer.ring => Flow::Relay,
+        Way::Splice | Way::Passthrough => Flow::Splice,
+    };
+    match (way, mode, offer.passthrough) {
+        (Way::Passthrough, IoMode::Backed, _) | (Way::Passthrough, IoMode::Free, Ok(())) => Settlement {
+            flows: Flows::both(Flow::Passthrough, Reason::Wished),
             flags: FopenFlags::PASSTHROUGH,
             kind: OpenKind::Backed,
         },
-        (Wish::Passthrough, _, Err(reason)) => unbacked(ours, cache, reason),
-        (Wish::Passthrough, IoMode::Cached, Ok(())) => unbacked(ours, cache, Reason::CachedOpens),
-        (Wish::Passthrough, IoMode::Direct, Ok(())) => unbacked(ours, cache, Reason::DirectOpens),
-        (_, IoMode::Backed, _) => Settled {
-            flow: ours,
-            reason: Reason::PassthroughOpens,
+        (Way::Passthrough, _, Err(reason)) => unbacked(ours, cache, reason),
+        (Way::Passthrough, IoMode::Cached, Ok(())) => unbacked(ours, cache, Reason::CachedOpens),
+        (Way::Passthrough, IoMode::Direct, Ok(())) => unbacked(ours, cache, Reason::DirectOpens),
+        (_, IoMode::Backed, _) => Settlement {
+            flows: Flows::both(ours, Reason::PassthroughOpens),
             flags: FopenFlags::PASSTHROUGH | FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES,
             kind: OpenKind::Backed,
         },
@@ -106,20 +147,20 @@ pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -
 
 /// An open of a node that has no backing id. `KEEP_CACHE` is only ever set here: with passthrough the kernel
 /// refuses it.
-fn unbacked(flow: Flow, cache: CacheHint, reason: Reason) -> Settled {
+fn unbacked(flow: Flow, cache: CacheHint, reason: Reason) -> Settlement {
     let (flags, kind) = match cache {
         CacheHint::Drop => (FopenFlags::empty(), OpenKind::Cached),
         CacheHint::Keep => (FopenFlags::KEEP_CACHE, OpenKind::Cached),
         CacheHint::Direct => (FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES, OpenKind::Direct),
     };
-    Settled { flow, reason, flags, kind }
+    Settlement { flows: Flows::both(flow, reason), flags, kind }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
 
-    const WISHES: [Wish; 4] = [Wish::Served, Wish::Splice, Wish::Passthrough, Wish::Ranges];
+    const WAYS: [Way; 4] = [Way::Served, Way::Splice, Way::Passthrough, Way::Ranges];
     const HINTS: [CacheHint; 3] = [CacheHint::Drop, CacheHint::Keep, CacheHint::Direct];
     const MODES: [IoMode; 4] = [IoMode::Free, IoMode::Direct, IoMode::Cached, IoMode::Backed];
     const REFUSALS: [Reason; 7] = [
@@ -137,14 +178,14 @@ mod test {
         passthrough.flat_map(|passthrough| [false, true].map(|ring| Offer { passthrough, ring }))
     }
 
-    /// The table, written out: wish, mode, whether passthrough is offered -> flow on a device, reason, and
+    /// The table, written out: way, mode, whether passthrough is offered -> flow on a device, reason, and
     /// whether the open carries the backing id. `None` as reason stands for the refusal itself.
-    type Row = (Wish, IoMode, bool, Flow, Option<Reason>, bool);
+    type Row = (Way, IoMode, bool, Flow, Option<Reason>, bool);
     const TABLE: [Row; 32] = {
         use Flow::{Passthrough as FPass, Ranges as FRanges, Served as FServed, Splice as FSplice};
         use IoMode::{Backed, Cached, Direct, Free};
         use Reason::{CachedOpens, DirectOpens, PassthroughOpens, Wished};
-        use Wish::{Passthrough, Ranges, Served, Splice};
+        use Way::{Passthrough, Ranges, Served, Splice};
         [
             (Served, Free, true, FServed, Some(Wished), false),
             (Served, Free, false, FServed, Some(Wished), false),
@@ -181,57 +222,91 @@ mod test {
         ]
     };
 
-    fn row(wish: Wish, mode: IoMode, offered: bool) -> Row {
-        let mut rows = TABLE.into_iter().filter(|row| (row.0, row.1, row.2) == (wish, mode, offered));
+    fn row(way: Way, mode: IoMode, offered: bool) -> Row {
+        let mut rows = TABLE.into_iter().filter(|row| (row.0, row.1, row.2) == (way, mode, offered));
         let row = rows.next().expect("a row for every cell");
-        assert!(rows.next().is_none(), "one row for {wish:?} {mode:?} {offered}");
+        assert!(rows.next().is_none(), "one row for {way:?} {mode:?} {offered}");
         row
+    }
+
+    fn cells() -> impl Iterator<Item = (CacheHint, IoMode, Offer)> {
+        let hints = HINTS.into_iter().flat_map(|cache| MODES.map(move |mode| (cache, mode)));
+        hints.flat_map(|(cache, mode)| offers().map(move |offer| (cache, mode, offer)))
+    }
+
+    /// What the table says of one way: the settled direction, and whether the open carries the backing id.
+    fn expected(way: Way, mode: IoMode, offer: Offer) -> (Settled, bool) {
+        let (_, _, _, flow, reason, backed) = row(way, mode, offer.passthrough.is_ok());
+        let flow = if flow == Flow::Splice && offer.ring { Flow::Relay } else { flow };
+        let reason = reason.unwrap_or_else(|| offer.passthrough.expect_err("refused"));
+        (Settled { flow, reason }, backed)
     }
 
     #[test]
     fn every_cell_is_as_written() {
-        let mut cells = 0;
-        for (wish, mode, offer) in WISHES
-            .into_iter()
-            .flat_map(|wish| MODES.map(|mode| (wish, mode)))
-            .flat_map(|(wish, mode)| offers().map(move |offer| (wish, mode, offer)))
-        {
-            for cache in HINTS {
-                let settled = settle(wish, cache, mode, offer);
-                let (_, _, _, flow, reason, backed) = row(wish, mode, offer.passthrough.is_ok());
-                let flow = if flow == Flow::Splice && offer.ring { Flow::Relay } else { flow };
-                let reason = reason.unwrap_or_else(|| offer.passthrough.expect_err("refused"));
-                let what = format!("{wish:?} {cache:?} {mode:?} {offer:?}");
-                assert_eq!(settled.flow, flow, "{what}");
-                assert_eq!(settled.reason, reason, "{what}");
+        let mut count = 0;
+        for way in WAYS {
+            for (cache, mode, offer) in cells() {
+                let settled = settle(Wish::Whole(way), cache, mode, offer);
+                let (both, backed) = expected(way, mode, offer);
+                let what = format!("{way:?} {cache:?} {mode:?} {offer:?}");
+                assert_eq!(settled.flows, Flows { reads: both, writes: both }, "{what}");
                 assert_eq!(settled.kind == OpenKind::Backed, backed, "{what}");
-                cells += 1;
+                count += 1;
             }
         }
-        assert_eq!(cells, 4 * 3 * 4 * 16);
+        assert_eq!(count, 4 * 3 * 4 * 16);
+    }
+
+    /// Each direction of a split is as if it were alone, but passthrough, which cannot be.
+    #[test]
+    fn every_split_cell_is_put_together_from_two() {
+        let mut count = 0;
+        for (reads, writes) in WAYS.into_iter().flat_map(|reads| WAYS.map(move |writes| (reads, writes))) {
+            for (cache, mode, offer) in cells() {
+                let settled = settle(Wish::Split { reads, writes }, cache, mode, offer);
+                let what = format!("{reads:?}/{writes:?} {cache:?} {mode:?} {offer:?}");
+                for (way, got) in [(reads, settled.flows.reads), (writes, settled.flows.writes)] {
+                    let alone = if way == Way::Passthrough { Way::Splice } else { way };
+                    let (one, backed) = expected(alone, mode, offer);
+                    let one = if way == Way::Passthrough {
+                        Settled { reason: Reason::OneDirection, ..one }
+                    } else {
+                        one
+                    };
+                    assert_eq!(got, one, "{what}");
+                    assert_eq!(settled.kind == OpenKind::Backed, backed, "{what}");
+                }
+                let alone = settle(Wish::Whole(Way::Served), cache, mode, offer);
+                assert_eq!((settled.flags, settled.kind), (alone.flags, alone.kind), "{what}");
+                count += 1;
+            }
+        }
+        assert_eq!(count, 16 * 3 * 4 * 16);
     }
 
     /// `fs/fuse/iomode.c`: what the kernel would answer with EIO is never settled.
     #[test]
     fn the_kernel_accepts_every_cell() {
-        for wish in WISHES {
-            for (cache, mode) in HINTS.into_iter().flat_map(|cache| MODES.map(|mode| (cache, mode))) {
-                for offer in offers() {
-                    let settled = settle(wish, cache, mode, offer);
-                    let what = format!("{wish:?} {cache:?} {mode:?} {offer:?} -> {settled:?}");
-                    let passthrough = settled.flags.contains(FopenFlags::PASSTHROUGH);
-                    let direct = settled.flags.contains(FopenFlags::DIRECT_IO);
-                    let kind = match (passthrough, direct) {
-                        (true, _) => OpenKind::Backed,
-                        (false, true) => OpenKind::Direct,
-                        (false, false) => OpenKind::Cached,
-                    };
-                    assert_eq!(settled.kind, kind, "{what}");
-                    assert!(!(passthrough && settled.flags.contains(FopenFlags::KEEP_CACHE)), "{what}");
-                    assert!(!(passthrough && matches!(mode, IoMode::Cached | IoMode::Direct)), "{what}");
-                    assert!(passthrough || mode != IoMode::Backed, "{what}");
-                    let reaches_us = !passthrough || direct;
-                    assert_eq!(settled.flow == Flow::Passthrough, !reaches_us, "{what}");
+        let splits = WAYS.into_iter().flat_map(|reads| WAYS.map(move |writes| Wish::Split { reads, writes }));
+        for wish in WAYS.map(Wish::Whole).into_iter().chain(splits) {
+            for (cache, mode, offer) in cells() {
+                let settled = settle(wish, cache, mode, offer);
+                let what = format!("{wish:?} {cache:?} {mode:?} {offer:?} -> {settled:?}");
+                let passthrough = settled.flags.contains(FopenFlags::PASSTHROUGH);
+                let direct = settled.flags.contains(FopenFlags::DIRECT_IO);
+                let kind = match (passthrough, direct) {
+                    (true, _) => OpenKind::Backed,
+                    (false, true) => OpenKind::Direct,
+                    (false, false) => OpenKind::Cached,
+                };
+                assert_eq!(settled.kind, kind, "{what}");
+                assert!(!(passthrough && settled.flags.contains(FopenFlags::KEEP_CACHE)), "{what}");
+                assert!(!(passthrough && matches!(mode, IoMode::Cached | IoMode::Direct)), "{what}");
+                assert!(passthrough || mode != IoMode::Backed, "{what}");
+                let reaches_us = !passthrough || direct;
+                for one in [settled.flows.reads, settled.flows.writes] {
+                    assert_eq!(one.flow == Flow::Passthrough, !reaches_us, "{what}");
                 }
             }
         }
@@ -240,7 +315,7 @@ mod test {
     #[test]
     fn the_cache_hint_is_followed_where_nothing_is_in_its_way() {
         let offer = Offer { passthrough: Ok(()), ring: false };
-        let flags = |cache| settle(Wish::Served, cache, IoMode::Free, offer).flags;
+        let flags = |cache| settle(Wish::Whole(Way::Served), cache, IoMode::Free, offer).flags;
         assert_eq!(flags(CacheHint::Drop), FopenFlags::empty());
         assert_eq!(flags(CacheHint::Keep), FopenFlags::KEEP_CACHE);
         assert_eq!(flags(CacheHint::Direct), FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES);

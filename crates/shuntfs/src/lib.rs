@@ -3,10 +3,11 @@
 //! A file system is one type that implements [`Filesystem`]; [`Session::mount`] mounts it and serves it in threads
 //! of its own. What an open answers with carries a [`Delegation`]: whether the kernel moves the bytes of a lower
 //! file by itself (passthrough), the library moves them without looking, or the file system answers each READ and
-//! WRITE. The library settles the wish against what the kernel allows, and tells both what became of it and why
-//! ([`Session::flow_of`], [`Session::status`]).
+//! WRITE; for the whole file, by direction ([`Delegation::split`]) or by range ([`Extents`]). The library settles the
+//! wish against what the kernel allows, and tells both what became of it and why ([`Session::flow_of`],
+//! [`Session::status`]).
 //!
-//! The examples `hello`, `null` and `passthrough` are complete file systems, each in one file.
+//! The examples `hello`, `null`, `passthrough`, `union`, `shout` and `concat` are complete file systems, each in one file.
 #![expect(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
 
 mod args;
@@ -18,6 +19,7 @@ mod cx;
 mod delegation;
 mod dispatch;
 mod encode;
+mod extents;
 mod filesystem;
 mod flow;
 mod handles;
@@ -28,6 +30,7 @@ mod negotiate;
 mod nodes;
 mod notify;
 mod options;
+mod range_map;
 mod reply;
 mod run;
 mod server;
@@ -41,14 +44,16 @@ pub use args::{
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
 pub use cx::Cx;
 pub use delegation::{
-    Access, Backing, CacheHint, Delegation, Flow, LowerFile, Opened, OpenedDir, RangeMap, RangeSource, Reason,
+    Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled, Split,
 };
+pub use extents::{Extent, Extents, ExtentsError};
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
 pub use mount::{MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use notify::{Notifier, NotifyError};
 pub use options::{MountOptions, SessionOptions, Transport};
+pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 pub use run::Signals;
 pub use session::{AbortError, Session};

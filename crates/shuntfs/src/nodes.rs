@@ -13,22 +13,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs_wire::{FopenFlags, NodeId, Result};
 
 use crate::backing::{BackingId, Backings};
-use crate::delegation::{CacheHint, Flow, LowerFile, Reason};
-use crate::flow::{IoMode, Offer, OpenKind, Settled, Wish, settle};
+use crate::delegation::{CacheHint, Flow, Flows, LowerFile, Reason};
+use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, settle};
+use crate::range_map::FileKey;
 
 const SHARDS: usize = 64;
 
 /// One settled open, as OPEN's answer carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settlement {
-    pub(crate) flow: Flow,
-    pub(crate) reason: Reason,
+pub(crate) struct SettledOpen {
+    pub(crate) flows: Flows,
     pub(crate) flags: FopenFlags,
     pub(crate) kind: OpenKind,
     /// The node's backing id where the open carries it.
@@ -41,7 +41,7 @@ pub(crate) struct Nodes {
     shards: Box<[Shard]>,
     kept: Mutex<Kept>,
     kept_max: usize,
-    ring: bool,
+    ring: AtomicBool,
     backings: Backings,
     open: AtomicUsize,
 }
@@ -59,13 +59,15 @@ struct State {
     direct: u32,
     backed: u32,
     id: Option<BackingId>,
+    /// Which file the id stands for, where a range map named it.
+    key: Option<FileKey>,
     /// The id goes with the last close.
     retire: bool,
     /// Its place among the kept ones, while no open uses the id.
     kept_at: Option<u64>,
     /// It is in the table no more: look again.
     dead: bool,
-    last: (Flow, Reason),
+    last: Flows,
 }
 
 /// Nodes whose ids no open uses, the one unused the longest first.
@@ -81,10 +83,15 @@ impl Nodes {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             kept: Mutex::default(),
             kept_max,
-            ring,
+            ring: AtomicBool::new(ring),
             backings,
             open: AtomicUsize::new(0),
         }
+    }
+
+    /// The rings were refused: requests arrive through the device.
+    pub(crate) fn without_ring(&self) {
+        self.ring.store(false, Ordering::Relaxed);
     }
 
     /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered.
@@ -94,7 +101,7 @@ impl Nodes {
         wish: Wish,
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> Settlement {
+    ) -> SettledOpen {
         loop {
             let entry = self.entry(node);
             let mut state = entry.state.lock();
@@ -104,8 +111,8 @@ impl Nodes {
             let settled = self.settle(&mut state, wish, cache, lower);
             self.count(&mut state, settled);
             let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
-            let Settled { flow, reason, flags, kind } = settled;
-            return Settlement { flow, reason, flags, kind, backing };
+            let Settlement { flows, flags, kind } = settled;
+            return SettledOpen { flows, flags, kind, backing };
         }
     }
 
@@ -160,7 +167,7 @@ impl Nodes {
     }
 
     /// How the bytes of a node flow since its last open, and why.
-    pub(crate) fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+    pub(crate) fn flow_of(&self, node: NodeId) -> Option<Flows> {
         let entry = self.find(node)?;
         let state = entry.state.lock();
         (!state.dead).then_some(state.last)
@@ -182,21 +189,32 @@ impl Nodes {
         wish: Wish,
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> Settled {
+    ) -> Settlement {
         let mode = state.mode();
-        let wants_id = wish == Wish::Passthrough && mode == IoMode::Free;
+        let (wish, key) = match wish {
+            // All opens of a node carry the same id. Which file it stands for is known where it was lifted, too.
+            Wish::Lifted(key) if state.id.is_some() && state.key != Some(key) => {
+                (Wish::Whole(Way::Ranges), None)
+            }
+            Wish::Lifted(key) => (wish, Some(key)),
+            _ => (wish, None),
+        };
+        let passes = matches!(wish, Wish::Whole(Way::Passthrough) | Wish::Lifted(_));
+        let wants_id = passes && mode == IoMode::Free;
         let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
-        let settled = settle(wish, cache, mode, Offer { passthrough, ring: self.ring });
+        let ring = self.ring.load(Ordering::Relaxed);
+        let settled = settle(wish, cache, mode, Offer { passthrough, ring });
         if settled.kind != OpenKind::Backed || state.id.is_some() {
             return settled;
         }
         match self.register(lower) {
             Ok(id) => {
                 state.id = Some(id);
+                state.key = key;
                 state.retire = false;
                 settled
             }
-            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring: self.ring }),
+            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
         }
     }
 
@@ -209,12 +227,12 @@ impl Nodes {
         self.backings.register(lower.as_fd())
     }
 
-    fn count(&self, state: &mut State, settled: Settled) {
+    fn count(&self, state: &mut State, settled: Settlement) {
         if !state.is_open() {
             self.open.fetch_add(1, Ordering::Relaxed);
         }
         *state.count_of(settled.kind) += 1;
-        state.last = (settled.flow, settled.reason);
+        state.last = settled.flows;
         if let Some(place) = state.kept_at.take() {
             self.kept.lock().order.remove(&place);
         }
@@ -282,10 +300,11 @@ impl State {
             direct: 0,
             backed: 0,
             id: None,
+            key: None,
             retire: false,
             kept_at: None,
             dead: false,
-            last: (Flow::Served, Reason::Wished),
+            last: Flows::both(Flow::Served, Reason::Wished),
         }
     }
 
@@ -353,7 +372,7 @@ mod test {
     #[test]
     fn one_id_a_node_and_none_more_than_the_limit_is_kept() {
         let (fake, nodes) = nodes(2);
-        let open = |number| nodes.open(node(number), Wish::Passthrough, CacheHint::Keep, &lower);
+        let open = |number| nodes.open(node(number), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
         let first = open(5);
         let second = open(5);
         assert_eq!(first, second);
@@ -370,20 +389,20 @@ mod test {
         }
         assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
         assert_eq!(nodes.flow_of(node(5)), None);
-        assert_eq!(nodes.flow_of(node(9)), Some((Flow::Passthrough, Reason::Wished)));
+        assert_eq!(nodes.flow_of(node(9)), Some(Flows::both(Flow::Passthrough, Reason::Wished)));
     }
 
     #[test]
     fn wishes_bend_to_the_first_open() {
         let (fake, nodes) = nodes(8);
-        let cached = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
-        let late = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
-        assert_eq!((late.flow, late.reason, late.backing), (Flow::Splice, Reason::CachedOpens, None));
+        let cached = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
+        let late = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        assert_eq!((late.flows, late.backing), (Flows::both(Flow::Splice, Reason::CachedOpens), None));
         nodes.close(node(2), cached.kind);
         nodes.close(node(2), late.kind);
-        let backed = nodes.open(node(2), Wish::Passthrough, CacheHint::Keep, &lower);
-        let served = nodes.open(node(2), Wish::Served, CacheHint::Keep, &lower);
-        assert_eq!((served.flow, served.reason), (Flow::Served, Reason::PassthroughOpens));
+        let backed = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        let served = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
+        assert_eq!(served.flows, Flows::both(Flow::Served, Reason::PassthroughOpens));
         assert_eq!(served.backing, backed.backing);
         assert!(served.flags.contains(FopenFlags::DIRECT_IO | FopenFlags::PASSTHROUGH));
         nodes.close(node(2), backed.kind);
@@ -394,15 +413,15 @@ mod test {
     #[test]
     fn a_forgotten_node_lets_its_id_go_but_not_under_an_open() {
         let (fake, nodes) = nodes(8);
-        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         nodes.drop_backing(node(3));
         assert_eq!(live(&fake), 1, "an open counts on it");
-        let again = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let again = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         assert_eq!(again.backing, settled.backing);
         nodes.close(node(3), settled.kind);
         nodes.close(node(3), again.kind);
         assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
-        let settled = nodes.open(node(3), Wish::Passthrough, CacheHint::Drop, &lower);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
         nodes.close(node(3), settled.kind);
         assert_eq!(live(&fake), 1);
         nodes.drop_backing(node(3));
@@ -410,13 +429,51 @@ mod test {
         assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
     }
 
+    /// What a map was lifted to is one file; the next open of the node may have a map that is another.
+    #[test]
+    fn a_lifted_open_joins_only_its_own_file() {
+        use shuntfs_sys::stat::Device;
+        let (_, nodes) = nodes(8);
+        let key = |ino| (Device { major: 1, minor: 2 }, ino);
+        let open = |wish| nodes.open(node(7), wish, CacheHint::Keep, &lower);
+        let first = open(Wish::Lifted(key(5)));
+        assert_eq!(first.flows, Flows::both(Flow::Passthrough, Reason::Wished));
+        let same = open(Wish::Lifted(key(5)));
+        assert_eq!((same.flows, same.backing), (first.flows, first.backing));
+        let other = open(Wish::Lifted(key(6)));
+        assert_eq!(other.flows, Flows::both(Flow::Ranges, Reason::PassthroughOpens));
+        for settled in [first, same, other] {
+            nodes.close(node(7), settled.kind);
+        }
+        nodes.drop_backing(node(7));
+        let whole = open(Wish::Whole(Way::Passthrough));
+        let lifted = open(Wish::Lifted(key(5)));
+        assert_eq!(lifted.flows.reads.flow, Flow::Ranges, "nobody said which file the node's own is");
+        nodes.close(node(7), whole.kind);
+        nodes.close(node(7), lifted.kind);
+    }
+
+    #[test]
+    fn rings_that_were_refused_relay_nothing() {
+        let fake = Arc::new(FakeRegistrar::default());
+        let nodes = Nodes::new(Backings::new(fake as Arc<dyn Registrar>, None), true, 8);
+        let flow = || {
+            let settled = nodes.open(node(4), Wish::Whole(Way::Splice), CacheHint::Keep, &lower);
+            nodes.close(node(4), settled.kind);
+            settled.flows.reads.flow
+        };
+        assert_eq!(flow(), Flow::Relay);
+        nodes.without_ring();
+        assert_eq!(flow(), Flow::Splice);
+    }
+
     #[test]
     fn a_refused_registration_falls_to_a_flow_that_works() {
         let (fake, nodes) = nodes(8);
         *fake.error.lock() = Some(shuntfs_sys::OsError::PERM);
         for _ in 0..10 {
-            let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &lower);
-            assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::NotPrivileged));
+            let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+            assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::NotPrivileged));
             assert_eq!(settled.flags, FopenFlags::KEEP_CACHE);
             nodes.close(node(4), settled.kind);
         }
@@ -424,8 +481,8 @@ mod test {
         let failing = || Err(shuntfs_wire::Errno::IO);
         *fake.error.lock() = None;
         let (_, nodes) = self::nodes(8);
-        let settled = nodes.open(node(4), Wish::Passthrough, CacheHint::Keep, &failing);
-        assert_eq!((settled.flow, settled.reason), (Flow::Splice, Reason::RegisterFailed));
+        let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &failing);
+        assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::RegisterFailed));
     }
 
     /// The kernel's rule, checked from outside: what is open at one moment agrees on one io mode and one id.
@@ -445,9 +502,9 @@ mod test {
                         random ^= random << 5;
                         let number = random % 8;
                         let wish = match random >> 8 & 3 {
-                            0 => Wish::Served,
-                            1 => Wish::Splice,
-                            _ => Wish::Passthrough,
+                            0 => Wish::Whole(Way::Served),
+                            1 => Wish::Whole(Way::Splice),
+                            _ => Wish::Whole(Way::Passthrough),
                         };
                         let id = node(u64::from(number) + 2);
                         let settled = nodes.open(id, wish, CacheHint::Drop, &lower);

@@ -1,7 +1,6 @@
 //! Replies that are written into the request's own payload.
 
 use std::marker::PhantomData;
-use std::os::fd::AsFd;
 
 use shuntfs_transport::Exchange;
 use shuntfs_wire::{ByteRange, DirentSink, Errno, IoctlFlags, IoctlOut, Name, Result};
@@ -98,14 +97,8 @@ impl<'q> ReadReply<'q> {
     /// Those of reading it.
     pub async fn read_from(self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Filled<'q>> {
         let _ = cx;
-        let read = if self.start == 0 {
-            let len = u32::try_from(self.len).unwrap_or(u32::MAX);
-            self.exchange.read_lower(lower.as_fd(), ByteRange { offset, len }).await?
-        } else {
-            let room = &mut self.exchange.payload_mut()[self.start..][..self.len];
-            shuntfs_sys::data::read_at(lower.as_fd(), room, offset)
-                .map_err(|error| Errno::from_lower(error.raw_os_error()))?
-        };
+        let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
+        let read = self.exchange.read_lower(self.start, lower.lower(), at).await?;
         Ok(Filled::bytes(read.min(self.len)))
     }
 }
@@ -115,8 +108,8 @@ impl<'q> ReadReply<'q> {
 pub struct WriteData<'q> {
     exchange: &'q Exchange,
     data: &'q [u8],
-    /// Whether `data` is all that the request carries.
-    whole: bool,
+    /// Where in the request's data it starts.
+    start: usize,
     kill_priv: bool,
 }
 
@@ -127,13 +120,12 @@ pub struct Written(pub u32);
 
 impl<'q> WriteData<'q> {
     pub(crate) fn new(exchange: &'q Exchange, data: &'q [u8], kill_priv: bool) -> Self {
-        Self { exchange, data, whole: true, kill_priv }
+        Self { exchange, data, start: 0, kill_priv }
     }
 
     /// A part of the data.
     pub(crate) fn part(&self, start: usize, len: usize) -> Self {
-        let data = &self.data[start..][..len];
-        Self { data, whole: self.whole && len == self.data.len(), ..*self }
+        Self { data: &self.data[start..][..len], start: self.start + start, ..*self }
     }
 
     /// The bytes.
@@ -154,12 +146,8 @@ impl<'q> WriteData<'q> {
     /// Those of writing it.
     pub async fn write_to(&self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Written> {
         let _ = cx;
-        let written = if self.whole {
-            self.exchange.write_lower(lower.as_fd(), offset).await?
-        } else {
-            shuntfs_sys::data::write_at(lower.as_fd(), self.data, offset)
-                .map_err(|error| Errno::from_lower(error.raw_os_error()))?
-        };
+        let part = self.start..self.start + self.data.len();
+        let written = self.exchange.write_lower(part, lower.lower(), offset).await?;
         u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 }

@@ -10,7 +10,7 @@ use shuntfs_wire::{Errno, Fh, NodeId, Result};
 use crate::args::{OpSet, OpenFlags};
 use crate::counters::{Counters, QueueCounters};
 use crate::cx::Cx;
-use crate::delegation::{Access, Backing, Delegation, Flow, LowerFile};
+use crate::delegation::{Access, Backing, Delegation, LowerFile};
 use crate::filesystem::Filesystem;
 use crate::flow::OpenKind;
 use crate::handles::Handles;
@@ -46,10 +46,17 @@ pub(crate) struct Local {
 pub(crate) struct Open<T> {
     pub(crate) node: NodeId,
     pub(crate) file: Arc<T>,
-    pub(crate) flow: Flow,
     pub(crate) kind: OpenKind,
     pub(crate) delegation: Delegation,
-    lower: OnceLock<Arc<LowerFile>>,
+    /// What moves the bytes of READ, and of WRITE.
+    lower: [OnceLock<Arc<LowerFile>>; 2],
+}
+
+/// Which way bytes move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
 }
 
 impl<F: Filesystem> Server<F> {
@@ -75,13 +82,7 @@ impl<F: Filesystem> Server<F> {
             return self.file(fh);
         }
         let opened = self.fs.open(cx, node, flags).await?;
-        let flow = match opened.delegation {
-            Delegation::Served => Flow::Served,
-            Delegation::PerRange(_) => Flow::Ranges,
-            Delegation::Splice(_) | Delegation::Passthrough(_) => Flow::Splice,
-        };
-        let file = Arc::new(opened.file);
-        Ok(Arc::new(Open::new(node, file, (flow, OpenKind::Cached), opened.delegation)))
+        Ok(Arc::new(Open::new(node, Arc::new(opened.file), OpenKind::Cached, opened.delegation)))
     }
 
     /// The open folder of a READDIR; as [`Server::data_file`].
@@ -99,17 +100,23 @@ impl<F: Filesystem> Server<F> {
     }
 
     /// The lower file that moves the bytes of an open one, asked for when it is needed first.
-    pub(crate) fn lower(&self, open: &Open<F::File>) -> Result<Arc<LowerFile>> {
-        if let Some(lower) = open.lower.get() {
+    pub(crate) fn lower(&self, open: &Open<F::File>, direction: Direction) -> Result<Arc<LowerFile>> {
+        // Where both directions flow alike, one lower file moves both.
+        let (delegation, place) = match (&open.delegation, direction) {
+            (split @ Delegation::Split(_), Direction::Read) => (split.of_reads(), 0),
+            (split @ Delegation::Split(_), Direction::Write) => (split.of_writes(), 1),
+            (whole, _) => (whole, 0),
+        };
+        if let Some(lower) = open.lower[place].get() {
             return Ok(Arc::clone(lower));
         }
-        let lower = match &open.delegation {
+        let lower = match delegation {
             Delegation::Splice(backing) | Delegation::Passthrough(backing) => {
                 self.lower_of(open.node, &open.file, backing, Access::Move)?
             }
-            Delegation::Served | Delegation::PerRange(_) => return Err(Errno::BADF),
+            _ => return Err(Errno::BADF),
         };
-        Ok(Arc::clone(open.lower.get_or_init(|| lower)))
+        Ok(Arc::clone(open.lower[place].get_or_init(|| lower)))
     }
 
     /// The lower file of a delegation.
@@ -128,13 +135,8 @@ impl<F: Filesystem> Server<F> {
 }
 
 impl<T> Open<T> {
-    pub(crate) fn new(
-        node: NodeId,
-        file: Arc<T>,
-        (flow, kind): (Flow, OpenKind),
-        delegation: Delegation,
-    ) -> Self {
-        Self { node, file, flow, kind, delegation, lower: OnceLock::new() }
+    pub(crate) fn new(node: NodeId, file: Arc<T>, kind: OpenKind, delegation: Delegation) -> Self {
+        Self { node, file, kind, delegation, lower: [const { OnceLock::new() }; 2] }
     }
 }
 

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::backing::{Backings, Registrar};
 use crate::choose::{self, Chosen};
 use crate::counters::Counters;
-use crate::delegation::{Flow, Reason};
+use crate::delegation::Flows;
 use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::handshake;
@@ -92,8 +92,8 @@ impl Session {
         let running = start(prepared, server)?;
         if let Some(error) = running.refused() {
             tracing::warn!(%error, "the kernel refused the rings; requests come through the device");
-            transport.why =
-                format!("the kernel refused the rings ({error}), so requests come through the device");
+            transport.fell_back(error);
+            core.nodes.without_ring();
         }
         let point = guard.keep();
         let connection = connection_id(&device, &point);
@@ -164,7 +164,7 @@ impl Session {
 
     /// How the bytes of an open node flow, and why; `None` for one that is neither open nor has a backing id.
     #[must_use]
-    pub fn flow_of(&self, node: NodeId) -> Option<(Flow, Reason)> {
+    pub fn flow_of(&self, node: NodeId) -> Option<Flows> {
         self.core.nodes.flow_of(node)
     }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shuntfs_sys::OsError;
+use shuntfs_transport::TransportKind;
 use shuntfs_wire::Opcode;
 
 use crate::choose::Chosen;
@@ -27,8 +29,11 @@ pub struct Status {
     pub transport: TransportStatus,
     /// What was agreed at INIT.
     pub negotiated: Negotiated,
-    /// Opens by flow.
+    /// Opens by flow; of their reads, where the writes flow otherwise.
     pub flows: BTreeMap<String, u64>,
+    /// Opens whose writes flow otherwise than their reads, by the flow of the writes.
+    #[serde(default)]
+    pub write_flows: BTreeMap<String, u64>,
     /// Opens that did not get the flow that was wished for, by reason.
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.
@@ -37,6 +42,9 @@ pub struct Status {
     pub queues: BTreeMap<usize, u64>,
     /// Bytes that READs which reached us asked for.
     pub read_bytes: u64,
+    /// READs whose bytes went through a pipe, not copied by us.
+    #[serde(default)]
+    pub spliced_reads: u64,
     /// Bytes that WRITEs which reached us carried.
     pub written_bytes: u64,
     /// Nodes that are open.
@@ -88,6 +96,15 @@ impl TransportStatus {
     }
 }
 
+impl TransportStatus {
+    /// The kernel refused the rings after INIT: the one reader beside them serves all requests.
+    pub(crate) fn fell_back(&mut self, error: OsError) {
+        self.kind = TransportKind::Device.to_string();
+        self.why = format!("the kernel refused the rings ({error}), so requests come through the device");
+        self.queues = 1;
+    }
+}
+
 impl Status {
     pub(crate) fn of(
         core: &Core,
@@ -100,6 +117,9 @@ impl Status {
             queues.iter().map(|queue| count(queue).read()).sum::<u64>()
         };
         let flows = Flow::ALL.map(|flow| (flow.name().into(), sum(&|queue| &queue.flows[flow as usize])));
+        let write_flows = Flow::ALL
+            .into_iter()
+            .map(|flow| (flow.name().into(), sum(&|queue| &queue.write_flows[flow as usize])));
         let downgrades = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Wished);
         let downgrades =
             downgrades.map(|reason| (reason.name().into(), sum(&|queue| &queue.reasons[reason as usize])));
@@ -110,10 +130,12 @@ impl Status {
             transport: transport.clone(),
             negotiated: core.negotiated,
             flows: flows.into(),
+            write_flows: write_flows.filter(|(_, count)| *count > 0).collect(),
             downgrades: downgrades.filter(|(_, count)| *count > 0).collect(),
             ops: ops(&queues),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
             read_bytes: sum(&|queue| &queue.read_bytes),
+            spliced_reads: sum(&|queue| &queue.spliced_reads),
             written_bytes: sum(&|queue| &queue.written_bytes),
             nodes_open: core.nodes.open_count(),
             backing_ids_kept: core.nodes.kept_count(),
@@ -143,4 +165,24 @@ fn ops(queues: &[Arc<QueueCounters>]) -> BTreeMap<String, OpStatus> {
         (opcode.map_or_else(|| format!("UNKNOWN_{place}"), |opcode| opcode.name().into()), count(place))
     });
     all.filter(|(_, op)| op.requests > 0).collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// A regression: it still named the rings, and how many of them there were.
+    #[test]
+    fn a_session_whose_rings_were_refused_says_so() {
+        let mut status = TransportStatus {
+            kind: "uring".into(),
+            why: "the kernel offers io_uring".into(),
+            queues: 9,
+            depth: 8,
+            payload_max: 1 << 20,
+        };
+        status.fell_back(OsError::INVAL);
+        assert_eq!((status.kind.as_str(), status.queues), ("device", 1));
+        assert!(status.why.contains("refused the rings"), "{}", status.why);
+    }
 }

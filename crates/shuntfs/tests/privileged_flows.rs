@@ -3,57 +3,17 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::wishes::{Plan, Wishes, file_node, passthrough, ranges, splice};
-use common::{Mounted, on_each_transport};
-use shuntfs::{
-    CacheHint, Delegation, Flow, LowerFile, Opcode, RangeMap, RangeSource, Reason, SessionOptions,
-};
-use tempfile::TempDir;
+use common::fixture::Fixture;
+use common::on_each_transport;
+use common::wishes::{file_node, passthrough, ranges, splice};
+use shuntfs::{CacheHint, Delegation, Flow, Flows, LowerFile, Opcode, RangeMap, RangeSource, Reason};
 
 const HINTS: [CacheHint; 3] = [CacheHint::Drop, CacheHint::Keep, CacheHint::Direct];
-
-struct Fixture {
-    plan: Arc<Plan>,
-    mounted: Mounted,
-    lower: TempDir,
-}
-
-impl Fixture {
-    fn new(bytes: &[u8], options: &SessionOptions) -> Self {
-        let lower = tempfile::tempdir().expect("a folder");
-        fs::write(lower.path().join("lower"), bytes).expect("a lower file");
-        let plan = Arc::new(Plan::default());
-        let wishes = Wishes { lower: lower.path().join("lower"), plan: Arc::clone(&plan) };
-        let mounted = Mounted::new(wishes, options);
-        Self { plan, mounted, lower }
-    }
-
-    fn open(&self, wish: Delegation, cache: CacheHint) -> File {
-        self.plan.wishes.lock().expect("whole").clear();
-        self.plan.push(wish, cache);
-        File::options().read(true).write(true).open(self.mounted.join("file")).expect("no open fails")
-    }
-
-    fn last(&self) -> (Flow, Reason) {
-        *self.plan.settled.lock().expect("whole").last().expect("an open")
-    }
-
-    /// Waits for the RELEASEs, which come in the background, and lets the backing id go.
-    fn settle(&self) {
-        for _ in 0..500 {
-            if self.mounted.session().status().nodes_open == 0 {
-                self.mounted.session().drop_backing(file_node());
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        panic!("opens are still counted");
-    }
-}
 
 fn wishes() -> [Delegation; 3] {
     [Delegation::Served, splice(), passthrough()]
@@ -93,7 +53,7 @@ fn every_pair_of_opens_works() {
                     _ => (Flow::Served, Reason::Wished),
                 };
                 assert_eq!((flow, reason), expected, "{what}");
-                assert_eq!(fixture.mounted.session().flow_of(file_node()), Some(expected));
+                assert_eq!(fixture.mounted.session().flow_of(file_node()), Some(Flows::both(flow, reason)));
                 a.write_all_at(&[round; 100], 4000).unwrap_or_else(|error| panic!("{what}: {error}"));
                 let mut seen = [0; 100];
                 b.read_exact_at(&mut seen, 4000).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -242,5 +202,27 @@ fn an_open_that_fails_half_way_leaves_no_trace() {
         assert_eq!(fixture.last(), (Flow::Served, Reason::Wished));
         fixture.settle();
         fixture.mounted.end();
+    });
+}
+
+/// The kernel never hears of the node, so it will not forget it.
+#[test]
+fn a_creation_that_fails_half_way_gives_its_lookup_back() {
+    on_each_transport(|options| {
+        for wish in wishes() {
+            let fixture = Fixture::new(b"bytes", options);
+            fixture.plan.push(wish, CacheHint::Drop);
+            fixture.plan.panics.store(true, Ordering::SeqCst);
+            let error = File::create_new(fixture.mounted.join("new")).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(5));
+            assert_eq!(fixture.plan.forgotten.load(Ordering::SeqCst), 1);
+            assert_eq!(fixture.mounted.session().status().nodes_open, 0);
+            fixture.plan.panics.store(false, Ordering::SeqCst);
+            let mut made = File::create_new(fixture.mounted.join("new")).unwrap();
+            made.write_all(b"later").unwrap();
+            drop(made);
+            fixture.settle();
+            fixture.mounted.end();
+        }
     });
 }

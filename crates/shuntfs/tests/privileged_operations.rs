@@ -132,6 +132,23 @@ fn a_waiting_lock_hears_of_the_signal() {
     });
 }
 
+/// An operation that holds its reply, in the request's own memory, hears of signals as the others do.
+#[test]
+fn a_waiting_reply_hears_of_the_signal() {
+    on_each_transport(|options| {
+        let (seen, mounted) = odd(options);
+        let script = "import os, sys\nos.getxattr(sys.argv[1], 'user.waits')\n";
+        let caller = Command::new("python3").args(["-c", script]).arg(mounted.join("f")).spawn();
+        let mut caller = caller.expect("python3 runs");
+        wait_until("the request", || mounted.session().status().requests(Opcode::Getxattr) == 1);
+        caller.kill().expect("a signal");
+        caller.wait().expect("it ends");
+        wait_until("the interrupt", || seen.interrupted.load(Ordering::SeqCst) == 1);
+        assert_eq!(errno_of(mounted.join("missing")), Some(2), "the queue goes on");
+        mounted.end();
+    });
+}
+
 /// A mount whose every queue waits must still answer others.
 #[test]
 fn many_waiting_locks_do_not_stop_the_mount() {

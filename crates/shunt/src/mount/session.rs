@@ -82,7 +82,8 @@ impl Mounted {
 
     /// The flow of a node that is settled, and why.
     pub(super) fn settled(&self, node: u64) -> Option<(Flow, Reason)> {
-        self.session.flow_of(NodeId::new(node)?)
+        let flows = self.session.flow_of(NodeId::new(node)?)?;
+        Some((flows.reads.flow, flows.reads.reason))
     }
 
     /// The flow that an open of a file would get which nobody has open, and why.

@@ -1,6 +1,5 @@
 //! How a request ends.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use shuntfs_transport::{Done, Exchange};
@@ -65,8 +64,14 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
         Answer::Lock(out) => put(&mut x, &out),
         Answer::Xattr(out) => put(&mut x, &out),
         Answer::Statfs(out) => put(&mut x, &out),
-        Answer::RelayRead(lower, at) => return x.relay_read(lower.as_fd(), at).await,
-        Answer::RelayWrite(lower, offset) => return x.relay_write(lower.as_fd(), offset).await,
+        Answer::RelayRead(lower, at) => {
+            let done = x.relay_read(lower.lower(), at).await;
+            if done.was_spliced() {
+                local.counters.spliced_reads.bump();
+            }
+            return done;
+        }
+        Answer::RelayWrite(lower, offset) => return x.relay_write(lower.lower(), offset).await,
         Answer::Error(errno) => return refuse(local, x, errno),
         Answer::NotOffered => return refuse(local, x, Errno::NOSYS),
     };

@@ -49,7 +49,8 @@ pub(super) async fn readdir<F: Filesystem>(
     plus: bool,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let dir = server.folder(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     let payload = x.payload_mut();

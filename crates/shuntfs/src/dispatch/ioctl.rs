@@ -26,7 +26,8 @@ pub(super) async fn ioctl<F: Filesystem>(
     input: &[u8],
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let dir = arg.flags.contains(IoctlFlags::DIR);
     let op = Ioctl { node, command: arg.cmd, argument: arg.arg, input, output_max: arg.out_size, dir };

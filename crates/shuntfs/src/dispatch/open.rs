@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use shuntfs_wire::{
-    CreateIn, CreateOut, EntryOut, Errno, Fh, FopenFlags, LockOwner, NodeId, Op, OpenOut, ReleaseFlags,
-    ReleaseIn, Result,
+    CreateIn, CreateOut, EntryOut, Errno, Fh, FopenFlags, LockOwner, LookupCount, NodeId, Op, OpenOut,
+    ReleaseFlags, ReleaseIn, Result,
 };
 
 use super::answer::Answer;
@@ -16,7 +16,8 @@ use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::flow::{OpenKind, Wish};
 use crate::nodes::Nodes;
-use crate::server::{Local, Open, Server};
+use crate::range_map;
+use crate::server::{Direction, Local, Open, Server};
 
 pub(super) async fn serve<F: Filesystem>(
     server: &Server<F>,
@@ -30,19 +31,19 @@ pub(super) async fn serve<F: Filesystem>(
         Op::Open(arg) => {
             let flags = OpenFlags(arg.flags);
             let opened = fs.open(cx, node, flags).await?;
-            install(server, local, node, opened, flags.may_write()).map(Answer::Open)
+            install(server, local, node, opened, (flags, Maker::Others)).map(Answer::Open)
         }
         Op::Create { arg, name } => {
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Create { parent: node, name, mode, umask, flags: OpenFlags(flags) };
             let (entry, opened) = fs.create(cx, op).await?;
-            created(server, local, &entry, opened)
+            created(server, local, &entry, opened, op.flags)
         }
         Op::Tmpfile { arg, .. } => {
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Tmpfile { parent: node, mode, umask, flags: OpenFlags(flags) };
             let (entry, opened) = fs.tmpfile(cx, op).await?;
-            created(server, local, &entry, opened)
+            created(server, local, &entry, opened, op.flags)
         }
         Op::Flush(arg) => {
             let open = server.file(arg.fh)?;
@@ -58,48 +59,88 @@ fn created<F: Filesystem>(
     local: &Local,
     entry: &Entry,
     opened: Opened<F::File>,
+    flags: OpenFlags,
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
-    // A file that was just made has shown that it can be written.
-    let open = install(server, local, node, opened, false)?;
+    let untold = Untold { fs: &*server.fs, node };
+    let open = install(server, local, node, opened, (flags, Maker::ThisOpen))?;
+    std::mem::forget(untold);
     let entry: EntryOut = encode::entry_out(entry);
     Ok(Answer::Created(CreateOut { entry, open }))
 }
 
-/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone. `tries_lower` opens
-/// the lower file where we are to move the bytes, so that the caller hears now what forbids it: a file system that
-/// became read-only, a program that runs.
+/// Takes back the lookup count of a creation that the kernel does not get to hear of, unless it is forgotten.
+struct Untold<'a, F: Filesystem> {
+    fs: &'a F,
+    node: NodeId,
+}
+
+impl<F: Filesystem> Drop for Untold<'_, F> {
+    fn drop(&mut self) {
+        self.fs.forget(self.node, LookupCount(1));
+    }
+}
+
+/// Who made the file that is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Maker {
+    ThisOpen,
+    Others,
+}
+
+/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone.
+///
+/// Where we are to move the bytes of an open that may write, the lower file is opened at once. The caller then hears now what
+/// forbids it: a file system that became read-only, a program that runs. Whoever has just made a file may open it whatever
+/// its mode says, so a creation does not fail for this; but now is when it is likeliest to work, before its mode is changed.
 fn install<F: Filesystem>(
     server: &Server<F>,
     local: &Local,
     node: NodeId,
     opened: Opened<F::File>,
-    tries_lower: bool,
+    (flags, maker): (OpenFlags, Maker),
 ) -> Result<OpenOut> {
     let Opened { file, delegation, cache, flush } = opened;
     let file = Arc::new(file);
+    let (wish, lifted) = lift(&delegation, flags);
     let lower = || -> Result<Arc<LowerFile>> {
-        match &delegation {
-            Delegation::Passthrough(backing) | Delegation::Splice(backing) => {
-                server.lower_of(node, &file, backing, Access::Register)
-            }
-            Delegation::Served | Delegation::PerRange(_) => Err(Errno::BADF),
+        match lifted.as_ref().unwrap_or(&delegation) {
+            Delegation::Passthrough(backing) => server.lower_of(node, &file, backing, Access::Register),
+            _ => Err(Errno::BADF),
         }
     };
-    let settled = server.core.nodes.open(node, Wish::of(&delegation), cache, &lower);
+    let settled = server.core.nodes.open(node, wish, cache, &lower);
     let undo = Undo { nodes: &server.core.nodes, node, kind: settled.kind };
-    let open = Open::new(node, file, (settled.flow, settled.kind), delegation);
-    if tries_lower && matches!(settled.flow, Flow::Splice | Flow::Relay) {
-        server.lower(&open)?;
+    let flows = settled.flows;
+    // A map that could not be lifted after all is asked for each request.
+    let delegation = lifted.filter(|_| flows.reads.flow != Flow::Ranges).unwrap_or(delegation);
+    let open = Open::new(node, file, settled.kind, delegation);
+    if flags.may_write() && matches!(flows.writes.flow, Flow::Splice | Flow::Relay) {
+        match server.lower(&open, Direction::Write) {
+            Err(errno) if maker == Maker::ThisOpen => {
+                tracing::debug!(%errno, "a new file's lower file waits")
+            }
+            outcome => drop(outcome?),
+        }
     }
-    local.counters.opened(settled.flow, settled.reason);
-    server.fs.opened(node, &open.file, settled.flow, settled.reason);
+    local.counters.opened(flows);
+    server.fs.opened(node, &open.file, flows);
     let fh = server.files.insert(Arc::new(open)).ok_or(Errno::NFILE)?;
     std::mem::forget(undo);
     let needs_flush = flush && server.ops.contains(OpSet::FLUSH);
     let open_flags = settled.flags | if needs_flush { FopenFlags::empty() } else { FopenFlags::NOFLUSH };
     let backing_id = settled.backing.map_or(0, |id| id.0);
     Ok(OpenOut { fh: fh.0, open_flags, backing_id: i32::try_from(backing_id).unwrap_or_default() })
+}
+
+/// The wish of a delegation, and what it is lifted to.
+fn lift(delegation: &Delegation, flags: OpenFlags) -> (Wish, Option<Delegation>) {
+    if let Delegation::PerRange(map) = delegation
+        && let Some((backing, key)) = range_map::lifted(&**map, flags)
+    {
+        return (Wish::Lifted(key), Some(Delegation::Passthrough(backing)));
+    }
+    (Wish::of(delegation), None)
 }
 
 async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn) -> Result<Answer> {

@@ -8,8 +8,8 @@ use shuntfs_wire::{ByteRange, Errno, Result, WriteOut};
 
 use super::answer::Answer;
 use crate::cx::Cx;
-use crate::delegation::{RangeMap, RangeSource};
 use crate::filesystem::Filesystem;
+use crate::range_map::{RangeMap, RangeSource, run};
 use crate::reply::{ReadReply, WriteData, Written};
 use crate::server::Server;
 
@@ -26,6 +26,7 @@ pub(super) async fn read<F: Filesystem>(
         let offset = at.offset.checked_add(done as u64).ok_or(Errno::INVAL)?;
         let (source, len) = run(map, offset, total - done);
         let filled = match source {
+            RangeSource::End => break,
             RangeSource::Lower(lower, from) => {
                 let range = ByteRange { offset: from, len: u32::try_from(len).unwrap_or(u32::MAX) };
                 if len == total {
@@ -58,15 +59,20 @@ pub(super) async fn write<F: Filesystem>(
     data: WriteData<'_>,
 ) -> Result<Answer> {
     let total = data.as_slice().len();
+    // As for a file that is moved whole: the library's threads would strip what this one is to leave.
+    let keeps = !data.kill_priv() && server.fs.keeps_set_ids(file);
     let mut done = 0;
     while done < total {
         let offset = at.checked_add(done as u64).ok_or(Errno::FBIG)?;
         let (source, len) = run(map, offset, total - done);
         let part = data.part(done, len);
         let outcome = match source {
+            RangeSource::Lower(..) if keeps => server.fs.write(cx, file, offset, part).await,
             RangeSource::Lower(lower, to) if len == total => return Ok(Answer::RelayWrite(lower, to)),
             RangeSource::Lower(lower, to) => part.write_to(cx, &lower, to).await,
-            RangeSource::Zeroes | RangeSource::Served => server.fs.write(cx, file, offset, part).await,
+            RangeSource::Zeroes | RangeSource::Served | RangeSource::End => {
+                server.fs.write(cx, file, offset, part).await
+            }
         };
         let written = match outcome {
             Ok(Written(written)) => (written as usize).min(len),
@@ -81,10 +87,4 @@ pub(super) async fn write<F: Filesystem>(
     }
     let size = u32::try_from(done).map_err(|_| Errno::IO)?;
     Ok(Answer::Write(WriteOut { size, padding: 0 }))
-}
-
-/// The source at `offset`, and how many of `wanted` bytes it gives.
-fn run(map: &dyn RangeMap, offset: u64, wanted: usize) -> (RangeSource, usize) {
-    let (source, len) = map.source(offset);
-    (source, usize::try_from(len.max(1)).unwrap_or(usize::MAX).min(wanted))
 }

@@ -7,10 +7,10 @@ use super::answer::Answer;
 use super::ranges;
 use crate::args::OpenFlags;
 use crate::cx::Cx;
-use crate::delegation::{Delegation, Flow};
+use crate::delegation::Delegation;
 use crate::filesystem::Filesystem;
 use crate::reply::ReadReply;
-use crate::server::{Local, Server};
+use crate::server::{Direction, Local, Server};
 
 pub(super) async fn read<F: Filesystem>(
     server: &Server<F>,
@@ -19,23 +19,22 @@ pub(super) async fn read<F: Filesystem>(
     arg: ReadIn,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     local.counters.read_bytes.add(u64::from(arg.size));
     let at = ByteRange { offset: arg.offset, len: arg.size };
-    match (open.flow, &open.delegation) {
-        (Flow::Ranges, Delegation::PerRange(map)) => {
-            ranges::read(server, &cx, x, (&open.file, &**map), at).await
-        }
-        (Flow::Served, _) | (_, Delegation::Served) | (_, Delegation::PerRange(_)) => {
+    match open.delegation.of_reads() {
+        Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await,
+        Delegation::Served | Delegation::Split(_) => {
             let reply = ReadReply::new(x, 0, at.len as usize);
             let filled = server.fs.read(&cx, &open.file, at, reply).await?;
             filled.filled().map(Answer::Payload)
         }
         // A passthrough file's READ comes here, too: readahead(2) and posix_fadvise(2) cause them.
-        (Flow::Splice | Flow::Relay | Flow::Passthrough | Flow::Ranges, _) => {
-            Ok(Answer::RelayRead(server.lower(&open)?, at))
+        Delegation::Splice(_) | Delegation::Passthrough(_) => {
+            Ok(Answer::RelayRead(server.lower(&open, Direction::Read)?, at))
         }
     }
 }

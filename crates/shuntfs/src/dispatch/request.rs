@@ -70,7 +70,8 @@ async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchang
             Ok(Answer::Silent)
         }
         op => {
-            let cx = Cx::new(local, x, request.extensions.groups().next());
+            let signal = x.signal();
+            let cx = Cx::new(local, header, &signal).with_group(request.extensions.groups().next());
             shared(server, local, &cx, node, op).await
         }
     };

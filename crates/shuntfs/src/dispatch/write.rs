@@ -7,10 +7,10 @@ use super::answer::Answer;
 use super::ranges;
 use crate::args::OpenFlags;
 use crate::cx::Cx;
-use crate::delegation::{Delegation, Flow};
+use crate::delegation::Delegation;
 use crate::filesystem::Filesystem;
 use crate::reply::{WriteData, Written};
-use crate::server::{Local, Server};
+use crate::server::{Direction, Local, Server};
 
 pub(super) async fn write<F: Filesystem>(
     server: &Server<F>,
@@ -19,20 +19,18 @@ pub(super) async fn write<F: Filesystem>(
     arg: WriteIn,
     data: &[u8],
 ) -> Result<Answer> {
-    let cx = Cx::new(local, x, None);
+    let signal = x.signal();
+    let cx = Cx::new(local, x.header(), &signal);
     let node = x.header().node().ok_or(Errno::STALE)?;
     let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     local.counters.written_bytes.add(u64::from(arg.size));
     let data = WriteData::new(x, data, arg.write_flags.contains(WriteFlags::KILL_SUIDGID));
-    match (open.flow, &open.delegation) {
-        (Flow::Ranges, Delegation::PerRange(map)) => {
-            ranges::write(server, &cx, (&open.file, &**map), arg.offset, data).await
-        }
-        (
-            Flow::Splice | Flow::Relay | Flow::Passthrough,
-            Delegation::Splice(_) | Delegation::Passthrough(_),
-        ) if data.kill_priv() || !server.fs.keeps_set_ids(&open.file) => {
-            Ok(Answer::RelayWrite(server.lower(&open)?, arg.offset))
+    match open.delegation.of_writes() {
+        Delegation::PerRange(map) => ranges::write(server, &cx, (&open.file, &**map), arg.offset, data).await,
+        Delegation::Splice(_) | Delegation::Passthrough(_)
+            if data.kill_priv() || !server.fs.keeps_set_ids(&open.file) =>
+        {
+            Ok(Answer::RelayWrite(server.lower(&open, Direction::Write)?, arg.offset))
         }
         _ => {
             let Written(size) = server.fs.write(&cx, &open.file, arg.offset, data).await?;

@@ -44,7 +44,8 @@ pub(super) async fn getxattr<F: Filesystem>(
     name: &NameBuf,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let reply = ReadReply::new(x, 0, arg.size as usize);
     let filled = server.fs.getxattr(&cx, node, name.name()?, reply).await?;
@@ -58,7 +59,8 @@ pub(super) async fn listxattr<F: Filesystem>(
     arg: GetxattrIn,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let reply = ReadReply::new(x, 0, arg.size as usize);
     let filled = server.fs.listxattr(&cx, node, reply).await?;
@@ -79,7 +81,8 @@ pub(super) async fn readlink<F: Filesystem>(
     x: &mut Exchange,
 ) -> Result<Answer> {
     let header = x.header();
-    let cx = Cx::apart(local, header);
+    let signal = x.signal();
+    let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let filled = server.fs.readlink(&cx, node, ReadReply::new(x, 0, LINK_MAX)).await?;
     filled.filled().map(Answer::Payload)

@@ -5,23 +5,23 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use shuntfs::{
-    Access, Attr, AttrReply, Backing, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno,
-    Filesystem, Filled, Flow, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
-    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Reason, Result, SetAttr, Statfs, Wanted, WriteData,
-    Written,
+    Access, Attr, AttrReply, Backing, ByteRange, CacheHint, Create, Cx, Delegation, DirSink, Entry, Errno,
+    Filesystem, Filled, Flows, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
+    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Result, SetAttr, Statfs, Wanted, WriteData, Written,
 };
 
 /// What the next opens wish for; the last one again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) wishes: Mutex<VecDeque<(Delegation, CacheHint)>>,
-    pub(crate) settled: Mutex<Vec<(Flow, Reason)>>,
+    pub(crate) settled: Mutex<Vec<Flows>>,
     pub(crate) panics: AtomicBool,
+    pub(crate) forgotten: AtomicU64,
 }
 
 /// The file system; its file is `file` and shows the lower file's bytes, whichever way they come.
@@ -94,7 +94,7 @@ impl Filesystem for Wishes {
     type File = Open;
     type Dir = ();
 
-    const OPS: OpSet = OpSet::OPEN;
+    const OPS: OpSet = OpSet::OPEN.union(OpSet::CREATE);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
         let mut wanted = Wanted::default();
@@ -102,11 +102,13 @@ impl Filesystem for Wishes {
         Ok(wanted)
     }
 
-    fn forget(&self, _: NodeId, _: LookupCount) {}
+    fn forget(&self, _: NodeId, lookups: LookupCount) {
+        self.plan.forgotten.fetch_add(lookups.0, Ordering::SeqCst);
+    }
 
-    fn opened(&self, _: NodeId, _: &Open, flow: Flow, reason: Reason) {
+    fn opened(&self, _: NodeId, _: &Open, flows: Flows) {
         assert!(!self.plan.panics.load(Ordering::SeqCst), "told to");
-        self.plan.settled.lock().expect("whole").push((flow, reason));
+        self.plan.settled.lock().expect("whole").push(flows);
     }
 
     fn lower_file(&self, _: NodeId, _: &Open, _: Access) -> Result<Arc<LowerFile>> {
@@ -134,6 +136,13 @@ impl Filesystem for Wishes {
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<Open>> {
         let (delegation, cache) = self.plan.next();
         Ok(Opened { file: Open { lower: self.lower()? }, delegation, cache, flush: false })
+    }
+
+    /// Whatever the name, it makes the one file again.
+    async fn create(&self, _: &Cx<'_>, _: Create<'_>) -> Result<(Entry, Opened<Open>)> {
+        let entry = Entry { node: Some(file_node()), ttl: Duration::ZERO, attr: self.attr(file_node())? };
+        let (delegation, cache) = self.plan.next();
+        Ok((entry, Opened { file: Open { lower: self.lower()? }, delegation, cache, flush: false }))
     }
 
     async fn read<'q>(

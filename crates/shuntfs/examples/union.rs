@@ -1,0 +1,345 @@
+//! Several folders shown as one, by a server that only chooses where a new file goes.
+//!
+//! ```text
+//! cargo run --release --example union -- MNT BRANCH...
+//! ```
+//!
+//! A name is looked for in one branch after the other; a new file goes to the branch with the most room. From then on the
+//! kernel moves its bytes by itself ([`Delegation::Passthrough`]): a read or a write through the union costs what it costs
+//! below. To stay short it shows the files of each folder, and no folders in them; `examples/passthrough.rs` has those.
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use shuntfs::{
+    Access, Attr, AttrReply, Backing, CacheHint, Create, Cx, Delegation, DirSink, Entry, Errno, Filesystem,
+    InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
+    OpenedDir, Result, Session, SessionOptions, SetAttr, Signals, Statfs, Timestamp, Wanted,
+};
+use shuntfs_sys::identity::{self, Caller};
+use shuntfs_sys::stat::{self, Device, Stat, Time};
+use shuntfs_sys::{DirReader, OsError, attrs, names, open};
+
+/// How long the kernel may believe what it was told. Changes made below show after this long.
+const TTL: Duration = Duration::from_secs(1);
+const S_IFMT: u32 = 0o170_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFREG: u32 = 0o100_000;
+const DT_REG: u8 = 8;
+const O_ACCMODE: u32 = 0o3;
+const O_RDWR: u32 = 0o2;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+const O_DIRECTORY: u32 = 0o200_000;
+
+/// Chooses the branch of a new file, by its name and the branches' room in bytes.
+pub(crate) type Choose = fn(&[u8], &[u64]) -> usize;
+
+/// The file system.
+#[derive(Debug)]
+pub(crate) struct Union {
+    branches: Vec<OwnedFd>,
+    choose: Choose,
+    nodes: Mutex<Nodes>,
+}
+
+/// Files by node, each held by a descriptor, so that its inode number is not given to another.
+#[derive(Debug, Default)]
+struct Nodes {
+    by_id: HashMap<NodeId, (Arc<OwnedFd>, Key, u64)>,
+    by_key: HashMap<Key, NodeId>,
+    /// The root is 1.
+    made: u64,
+}
+
+type Key = (Device, u64);
+
+/// An open file: its node's descriptor, and how it was opened.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    node: Arc<OwnedFd>,
+    flags: u32,
+}
+
+impl Union {
+    /// These folders as one; the first that has a name shows its file.
+    ///
+    /// # Errors
+    /// Those of opening them.
+    pub(crate) fn new(branches: &[PathBuf], choose: Choose) -> std::io::Result<Self> {
+        let branches =
+            branches.iter().map(|path| Ok(open::open_folder(path)?)).collect::<std::io::Result<_>>()?;
+        Ok(Self { branches, choose, nodes: Mutex::default() })
+    }
+
+    /// The branch with the most room.
+    pub(crate) fn most_room(_: &[u8], room: &[u64]) -> usize {
+        (0..room.len()).max_by_key(|index| (room[*index], std::cmp::Reverse(*index))).unwrap_or(0)
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node(&self, node: NodeId) -> Result<Arc<OwnedFd>> {
+        self.nodes().by_id.get(&node).map(|(fd, ..)| Arc::clone(fd)).ok_or(Errno::STALE)
+    }
+
+    /// The first branch that has the name, and its file.
+    fn find(&self, name: Name<'_>) -> Result<(&OwnedFd, OwnedFd)> {
+        for branch in &self.branches {
+            match open::open_path_at(branch, name.as_c_str()) {
+                Ok(fd) => return Ok((branch, fd)),
+                Err(OsError::NOENT) => {}
+                Err(error) => return Err(lower(error)),
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// The entry of a file; raises its lookup count.
+    fn adopt(&self, fd: OwnedFd) -> Result<Entry> {
+        let found = stat::stat_of(&fd).map_err(lower)?;
+        if found.mode & S_IFMT != S_IFREG {
+            return Err(Errno::NOENT);
+        }
+        let key = (found.dev, found.ino);
+        let mut guard = self.nodes();
+        let nodes = &mut *guard;
+        let node = match nodes.by_key.get(&key) {
+            Some(node) => *node,
+            None => {
+                nodes.made += 1;
+                NodeId::new(nodes.made + 1).ok_or(Errno::NFILE)?
+            }
+        };
+        nodes.by_key.insert(key, node);
+        nodes.by_id.entry(node).or_insert_with(|| (Arc::new(fd), key, 0)).2 += 1;
+        Ok(Entry { node: Some(node), ttl: TTL, attr: attr(&found) })
+    }
+
+    fn opened(node: Arc<OwnedFd>, flags: OpenFlags) -> Opened<OpenFile> {
+        let flags = flags.0 & !(O_CREAT | O_EXCL | O_TRUNC);
+        let delegation = Delegation::Passthrough(Backing::OfNode);
+        Opened { file: OpenFile { node, flags }, delegation, cache: CacheHint::Drop, flush: false }
+    }
+
+    /// Where a new file of this name goes.
+    fn branch_for(&self, name: &[u8]) -> Result<&OwnedFd> {
+        let room = |branch| {
+            stat::filesystem_of(branch).map(|found| found.bavail.saturating_mul(found.frsize.into()))
+        };
+        let room: Vec<u64> = self.branches.iter().map(|branch| room(branch).unwrap_or(0)).collect();
+        self.branches.get((self.choose)(name, &room)).ok_or(Errno::NOSPC)
+    }
+}
+
+fn lower(error: OsError) -> Errno {
+    Errno::from_lower(error.raw_os_error())
+}
+
+/// Inode numbers are the branches' own: files of two file systems may show the same one.
+fn attr(found: &Stat) -> AttrReply {
+    let time = |time: Time| Timestamp { secs: time.secs, nanos: time.nanos };
+    let attr = Attr {
+        ino: found.ino,
+        size: found.size,
+        blocks: found.blocks,
+        atime: time(found.atime),
+        mtime: time(found.mtime),
+        ctime: time(found.ctime),
+        mode: found.mode,
+        nlink: found.nlink,
+        uid: found.uid,
+        gid: found.gid,
+        blksize: found.blksize,
+        ..Attr::default()
+    };
+    AttrReply { attr, ttl: TTL }
+}
+
+/// The listing of all branches: each name once, with its inode number.
+pub(crate) type Listing = Vec<(u64, Box<[u8]>)>;
+
+impl Filesystem for Union {
+    type File = OpenFile;
+    type Dir = Listing;
+
+    const OPS: OpSet = OpSet::OPEN.union(OpSet::OPENDIR).union(OpSet::CREATE);
+
+    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+        let mut wanted = Wanted::default();
+        wanted.ops = Self::OPS;
+        wanted.readdirplus = false;
+        wanted.dont_mask = true;
+        wanted.supp_group = true;
+        Ok(wanted)
+    }
+
+    fn forget(&self, node: NodeId, lookups: LookupCount) {
+        let mut guard = self.nodes();
+        let nodes = &mut *guard;
+        let Some((_, key, count)) = nodes.by_id.get_mut(&node) else { return };
+        *count = count.saturating_sub(lookups.0);
+        if *count == 0 {
+            nodes.by_key.remove(key);
+            nodes.by_id.remove(&node);
+        }
+    }
+
+    /// What the kernel is given, once a file; or what the library moves bytes with, where passthrough is not to be had.
+    fn lower_file(&self, _: NodeId, file: &OpenFile, access: Access) -> Result<Arc<LowerFile>> {
+        let fd = match access {
+            Access::Register => open::duplicate(&*file.node),
+            _ => open::reopen(&*file.node, file.flags & !O_APPEND),
+        };
+        fd.map(|fd| Arc::new(LowerFile::new(fd))).map_err(lower)
+    }
+
+    async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
+        match self.find(name).and_then(|(_, fd)| self.adopt(fd)) {
+            Err(Errno::NOENT) => Ok(Entry::negative(TTL)),
+            other => other,
+        }
+    }
+
+    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&OpenFile>) -> Result<AttrReply> {
+        if node == NodeId::ROOT {
+            let first = self.branches.first().ok_or(Errno::IO)?;
+            let found = attr(&stat::stat_of(first).map_err(lower)?);
+            let own = Attr { ino: 1, mode: S_IFDIR | found.attr.mode & 0o7777, nlink: 2, ..found.attr };
+            return Ok(AttrReply { attr: own, ..found });
+        }
+        stat::stat_of(&*self.node(node)?).map(|found| attr(&found)).map_err(lower)
+    }
+
+    async fn setattr(
+        &self,
+        _: &Cx<'_>,
+        node: NodeId,
+        _: Option<&OpenFile>,
+        set: SetAttr,
+    ) -> Result<AttrReply> {
+        let fd = self.node(node)?;
+        if let Some(mode) = set.mode {
+            attrs::chmod(&*fd, mode).map_err(lower)?;
+        }
+        if let Some(size) = set.size {
+            open::reopen(&*fd, O_RDWR).and_then(|file| attrs::truncate(&file, size)).map_err(lower)?;
+        }
+        stat::stat_of(&*fd).map(|found| attr(&found)).map_err(lower)
+    }
+
+    async fn unlink(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<()> {
+        let (branch, _) = self.find(name)?;
+        names::unlink_at(branch, name.as_c_str()).map_err(lower)
+    }
+
+    async fn open(&self, _: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<OpenFile>> {
+        // The kernel has checked the permissions; nothing has to be opened below.
+        Ok(Self::opened(self.node(node)?, flags))
+    }
+
+    /// The one choice this server makes.
+    async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<OpenFile>)> {
+        let (branch, flags) = match self.find(op.name) {
+            // The kernel did not know of it.
+            Ok((branch, _)) if op.flags.0 & O_EXCL == 0 => (branch, 0),
+            Ok(_) => return Err(Errno::EXIST),
+            Err(Errno::NOENT) => (self.branch_for(op.name.as_bytes())?, O_EXCL),
+            Err(errno) => return Err(errno),
+        };
+        let caller = Caller { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group(), umask: op.umask };
+        let flags = O_CREAT | flags | op.flags.0 & (O_TRUNC | O_ACCMODE);
+        let made = || open::open_at(branch, op.name.as_c_str(), flags, op.mode);
+        drop(identity::as_caller(&caller, made).map_err(lower)?);
+        let entry = self.adopt(open::open_path_at(branch, op.name.as_c_str()).map_err(lower)?)?;
+        let node = self.node(entry.node.ok_or(Errno::IO)?)?;
+        Ok((entry, Self::opened(node, op.flags)))
+    }
+
+    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<Listing>> {
+        let (mut seen, mut listing) = (HashSet::new(), Listing::new());
+        for branch in &self.branches {
+            let mut reader = DirReader::new(open::reopen(branch, O_DIRECTORY).map_err(lower)?);
+            while reader.fill().map_err(lower)? {
+                while let Some(record) = reader.peek().map_err(lower)? {
+                    let name: Box<[u8]> = record.name.to_bytes().into();
+                    if record.kind == DT_REG && seen.insert(name.clone()) {
+                        listing.push((record.ino, name));
+                    }
+                    reader.advance().map_err(lower)?;
+                }
+            }
+        }
+        Ok(OpenedDir { dir: listing, cache: false })
+    }
+
+    async fn readdir<'q>(
+        &self,
+        _: &Cx<'_>,
+        _: NodeId,
+        listing: &Listing,
+        cookie: u64,
+        mut out: DirSink<'q>,
+    ) -> Result<Listed<'q>> {
+        let start = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
+        for (place, (ino, name)) in (1..).zip(listing).skip(start) {
+            if !out.push(*ino, place, DT_REG, name) {
+                break;
+            }
+        }
+        Ok(out.finish())
+    }
+
+    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
+        let first = stat::filesystem_of(self.branches.first().ok_or(Errno::IO)?).map_err(lower)?;
+        let (bsize, frsize, namelen) = (first.bsize, first.frsize, first.namelen);
+        let mut sum = Statfs { bsize, frsize, namelen, ..Statfs::default() };
+        for branch in &self.branches {
+            let found = stat::filesystem_of(branch).map_err(lower)?;
+            let scale = |blocks: u64| blocks.saturating_mul(found.frsize.into()) / u64::from(frsize.max(1));
+            sum.blocks += scale(found.blocks);
+            sum.bfree += scale(found.bfree);
+            sum.bavail += scale(found.bavail);
+            sum.files += found.files;
+            sum.ffree += found.ffree;
+        }
+        Ok(sum)
+    }
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("union: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::result::Result<(), Box<dyn Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let path = args.next().ok_or("usage: union MNT BRANCH...")?;
+    let branches: Vec<PathBuf> = args.map(PathBuf::from).collect();
+    if branches.is_empty() {
+        return Err("usage: union MNT BRANCH...".into());
+    }
+    // Opened before the mount may cover them.
+    let union = Arc::new(Union::new(&branches, Union::most_room)?);
+    let signals = Signals::block()?;
+    let mount = MountOptions { source: "union".into(), ..MountOptions::default() };
+    let session = Session::mount(union, Path::new(&path), &mount, &SessionOptions::default())?;
+    session.run(&signals)?;
+    println!("{}", serde_json::to_string_pretty(&session.status())?);
+    Ok(())
+}
