@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod options;
 pub mod settings;
 
+mod bench;
 mod busy;
 mod elsewhere;
 mod failure;
