@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-transport", &["shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs", &["shuntfs-transport", "shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-image", &["shuntfs"]),
+    ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
     ("shuntfs-pool", &["shuntfs", "shuntfs-rules", "shuntfs-redact", "shuntfs-verity", "shuntfs-sys"]),
     // The command line asks the kernel what it offers, and carries the bench.
