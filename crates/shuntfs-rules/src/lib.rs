@@ -5,9 +5,25 @@
 //! only where a rule needs it.
 #![forbid(unsafe_code)]
 
+mod asked;
+mod condition;
 mod decision;
+mod errno;
+mod facts;
+mod known;
+mod mistake;
+mod model;
+mod pattern;
+mod read;
+mod rules;
+mod show;
 
 pub use decision::{
     Access, ByteSpan, CacheWord, Decision, ErrorNumber, FlowWord, Possible, REGEX_WITHIN_MAX, Redact,
     RegexRedaction,
 };
+pub use facts::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown, Use};
+pub use known::Known;
+pub use mistake::{Mistake, Mistakes};
+pub use model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
+pub use rules::{Failed, Listing, Rules};
