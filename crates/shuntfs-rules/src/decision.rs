@@ -34,13 +34,13 @@ pub struct Possible {
     pub deny: bool,
     /// Somebody may not see the name.
     pub hide: bool,
-    /// Whether the name is seen depends on more than the name.
-    pub hide_varies: bool,
+    /// Whether the name is seen, or what of the file, depends on more than the name.
+    pub varies: bool,
     /// To somebody the file may be read-only.
     pub read_only: bool,
     /// To somebody the file may be append-only.
     pub append_only: bool,
-    /// From somebody bytes may be kept: the node must never have a page cache or a backing file in common with them.
+    /// From somebody bytes may be kept.
     pub redact: bool,
 }
 
@@ -128,6 +128,21 @@ pub struct RegexRedaction {
 
 /// The most that `within` may be: what is searched is held in memory.
 pub const REGEX_WITHIN_MAX: u64 = 16 << 20;
+
+impl Possible {
+    /// What is possible by one or by the other.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            deny: self.deny || other.deny,
+            hide: self.hide || other.hide,
+            varies: self.varies || other.varies,
+            read_only: self.read_only || other.read_only,
+            append_only: self.append_only || other.append_only,
+            redact: self.redact || other.redact,
+        }
+    }
+}
 
 impl Decision {
     /// Whether nothing is taken from the caller.

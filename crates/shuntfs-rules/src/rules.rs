@@ -29,6 +29,7 @@ pub struct Rules {
     folders: Patterns,
     ancestors: Patterns,
     has_hides: bool,
+    has_redactions: bool,
     has_restrictions: bool,
 }
 
@@ -124,6 +125,7 @@ impl Rules {
             rules.iter().zip(&compiled).any(|(rule, compiled)| compiled.in_view && test(&rule.effects))
         };
         let has_hides = active(|effects| effects.access == Some(AccessWord::Hide));
+        let has_redactions = active(|effects| matches!(effects.redact, Some(Some(_))));
         let has_restrictions = active(Effects::restricts);
         Ok(Self {
             mode,
@@ -133,6 +135,7 @@ impl Rules {
             folders: folders.build()?,
             ancestors: ancestors.build()?,
             has_hides,
+            has_redactions,
             has_restrictions,
             compiled,
             rules,
@@ -161,6 +164,12 @@ impl Rules {
     #[must_use]
     pub fn hides(&self) -> bool {
         self.has_hides
+    }
+
+    /// Whether bytes of some file may be hidden from somebody.
+    #[must_use]
+    pub fn redacts(&self) -> bool {
+        self.has_redactions
     }
 
     /// Whether anything may be taken from anybody.
@@ -217,7 +226,7 @@ impl Rules {
                 break;
             }
         }
-        possible.hide_varies = possible.hide && is_varying;
+        possible.varies = (possible.hide || possible.redact) && is_varying;
         possible
     }
 
@@ -244,10 +253,11 @@ impl Rules {
         }
     }
 
-    /// Whether a rule makes it a matter of more than the name whether a name is seen.
+    /// Whether a rule makes it a matter of more than the name what is seen.
     fn varies(&self, rule: &Rule, compiled: &Compiled) -> bool {
-        let looks = rule.matchers.open.is_empty();
-        looks && !compiled.is_definite && (self.mode == MatchMode::First || rule.effects.access.is_some())
+        let looks = rule.matchers.open.is_empty() && !compiled.is_definite;
+        let speaks = rule.effects.access.is_some() || rule.effects.redact.is_some();
+        looks && (self.mode == MatchMode::First || speaks)
     }
 
     /// Whether a move of the folder with this path, or one to it, could change for this caller what the rules say of

@@ -38,6 +38,15 @@ pub(super) fn read(
         })
     });
     let redact = fields.get("redact").and_then(|value| redact(value, findings));
+    if matches!(redact, Some(Some(_)))
+        && !matchers.open.is_empty()
+        && let Some(at) = fields.place("redact")
+    {
+        findings.add(
+            &at,
+            "what is seen of a file is settled before it is opened: `redact` does not go with `open`",
+        );
+    }
     let place = fields.text("place", findings).and_then(|(word, at)| {
         let words = known.policies();
         choice(word, words, |index| words.get(index).map(|word| (*word).to_owned())).or_else(|| {

@@ -146,11 +146,11 @@ fn what_is_possible_counts_callers_as_unknown_and_paths_as_known() {
     assert_eq!(three.possible(b"other"), Default::default());
     let shielded = rules("[[rule]]\npath = 'a/**'\nallow = true\n[[rule]]\nhide = true\n");
     assert!(!shielded.possible(b"a/b").hide);
-    assert!(shielded.possible(b"b").hide && !shielded.possible(b"b").hide_varies);
+    assert!(shielded.possible(b"b").hide && !shielded.possible(b"b").varies);
     let by_open = rules("[[rule]]\nopen = 'write'\nallow = true\n[[rule]]\nbasename = '.*'\nhide = true\n");
-    assert!(by_open.possible(b"a/.b").hide && !by_open.possible(b"a/.b").hide_varies);
+    assert!(by_open.possible(b"a/.b").hide && !by_open.possible(b"a/.b").varies);
     let by_user = rules("[[rule]]\nuid = 'alice'\nallow = true\n[[rule]]\nbasename = '.*'\nhide = true\n");
-    assert!(by_user.possible(b"a/.b").hide_varies && !by_user.possible(b"a/b").hide);
+    assert!(by_user.possible(b"a/.b").varies && !by_user.possible(b"a/b").hide);
 }
 
 #[test]
@@ -222,8 +222,9 @@ read_only = false
 append_only = true
 flow = { read = "splice", write = "mount" }
 cache = "direct"
-redact = { regex = '\d+\.(\d+)', within = 100, group = 1 }
 place = "one"
+[[rule]]
+redact = { regex = '\d+\.(\d+)', within = 100, group = 1 }
 [[rule]]
 redact = { ranges = [[0, 16], [100]] }
 [[rule]]

@@ -102,6 +102,8 @@ fn values_of_the_wrong_kind_or_size_are_refused() {
     assert!(said(twice).starts_with("r.toml:5:8: the rule at line 1 is called `a`, too"), "{}", said(twice));
     let hide = "[[rule]]\nopen = \"read\"\nhide = true\n";
     assert!(said(hide).starts_with("r.toml:3:1: a name is hidden or not before it is opened"));
+    let redact = "[[rule]]\nopen = \"read\"\nredact = \"whole\"\n";
+    assert!(said(redact).starts_with("r.toml:3:1: what is seen of a file is settled before it is opened"));
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! The rules of the moment, and what happened to them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use shuntfs::{Errno, Notifier, NotifyError, Result};
+use shuntfs_rules::{Access, CallerFacts, Decision, Failed, FileFacts, Possible, Rules, Use};
+
+use super::facts::OfNode;
+use super::paths::Paths;
+use crate::node::Node;
+use crate::shared::Shared;
+
+/// Rules, and the names that they are about.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    rules: RwLock<Arc<Rules>>,
+    pub(crate) paths: Paths,
+    /// How often the rules were read again with success.
+    pub(super) reloads: AtomicU64,
+    /// Evaluations that failed, and were refused.
+    pub(super) failures: AtomicU64,
+    /// What was wrong when they were last read again in vain.
+    pub(super) error: Mutex<Option<String>>,
+    /// The way to tell the kernel, once there is a mount.
+    pub(super) notifier: OnceLock<Notifier>,
+}
+
+impl Engine {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules: RwLock::new(Arc::new(rules)),
+            paths: Paths::new(),
+            reloads: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            error: Mutex::new(None),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// Has the kernel look up every name again before it believes it. This takes no lock in the kernel, so it may be
+    /// done inside of a request.
+    pub(crate) fn look_again(&self) {
+        let Some(notifier) = self.notifier.get() else { return };
+        match notifier.new_epoch() {
+            Ok(()) | Err(NotifyError::Ended) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the kernel may believe names that it was told before the change")
+            }
+        }
+    }
+
+    /// The rules of the moment.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read())
+    }
+
+    /// Takes other rules from now on.
+    pub(super) fn replace(&self, rules: Rules) {
+        *self.rules.write() = Arc::new(rules);
+        *self.error.lock() = None;
+        self.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the rules say of a file under one path. What cannot be evaluated is refused.
+    pub(super) fn decide(
+        &self,
+        file: &dyn FileFacts,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        let rules = self.rules();
+        rules.decide(file, caller, how).map_err(|failed| self.refuse(&rules, file.path(), &failed))
+    }
+
+    /// A rule could not be evaluated: whoever asked gets EACCES.
+    pub(super) fn refuse(&self, rules: &Rules, path: &[u8], failed: &Failed) -> Errno {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let rule = rules.rules().get(failed.rule).map(|rule| rule.name.as_str()).unwrap_or_default();
+        let path = String::from_utf8_lossy(path);
+        tracing::warn!(rule, %path, why = %failed.why, "a rule cannot be evaluated, so what was asked is refused");
+        Errno::ACCES
+    }
+
+    /// What the rules say of a node: under all its paths, and the strictest of it.
+    ///
+    /// # Errors
+    /// EACCES where a rule cannot be evaluated, and where no path leads to the node.
+    pub(crate) fn decide_node(
+        &self,
+        shared: &Shared,
+        node: &Arc<Node>,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        self.decide_paths(shared, node, &self.paths_of(shared, node), caller, how)
+    }
+
+    /// The same under these paths.
+    pub(super) fn decide_paths(
+        &self,
+        shared: &Shared,
+        node: &Arc<Node>,
+        paths: &[Vec<u8>],
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        let mut strictest: Option<Decision> = None;
+        for path in paths {
+            let decision = self.decide(&OfNode { shared, node, path }, caller, how)?;
+            strictest = Some(match strictest {
+                Some(earlier) => earlier.strictest(decision),
+                None => decision,
+            });
+        }
+        strictest.ok_or_else(|| {
+            tracing::warn!(node = node.id.get(), "no path is known of a file, so it is refused");
+            Errno::ACCES
+        })
+    }
+
+    /// What could be said of a node to some caller.
+    pub(crate) fn possible(&self, shared: &Shared, node: &Arc<Node>) -> Possible {
+        let rules = self.rules();
+        let paths = self.paths_of(shared, node);
+        paths.iter().fold(Possible::default(), |all, path| all.or(rules.possible(path)))
+    }
+
+    /// The paths of a node: those by which anybody reached its inode, in whatever view.
+    pub(super) fn paths_of(&self, shared: &Shared, node: &Arc<Node>) -> Vec<Vec<u8>> {
+        let mut paths = self.paths.of(node.id);
+        if !node.is_dir() {
+            let others = shared.table.peek(&node.identity);
+            paths.extend(others.iter().flat_map(|other| self.paths.of(other.id)));
+            paths.sort_unstable();
+            paths.dedup();
+        }
+        paths
+    }
+}
+
+/// The error that a decision means for whoever wants to use the file's content.
+pub(super) fn refused(decision: &Decision) -> Result<()> {
+    match decision.access {
+        Access::Allow => Ok(()),
+        Access::Deny(number) => Err(Errno::from_lower(number.get())),
+        Access::Hide => Err(Errno::NOENT),
+    }
+}
