@@ -29,8 +29,8 @@ use crate::shared::Shared;
 /// Copies take no more memory than this, all together; an open that would is refused with ENOMEM.
 const COPIES_MAX: u64 = 256 << 20;
 
-/// Copies that no open file uses are kept up to this.
-const KEPT_MAX: u64 = 64 << 20;
+/// Copies that no open file uses are kept up to one in this many of that.
+const KEPT_SHARE: u64 = 4;
 
 /// How often a file is looked at anew that somebody wanted to write meanwhile.
 const TRIES: usize = 3;
@@ -69,11 +69,12 @@ impl Stamp {
 }
 
 /// The copies that there are, each in use or used a moment ago.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Copies {
     by_node: Mutex<HashMap<NodeId, Arc<Slot>>>,
     recent: Mutex<VecDeque<(NodeId, Arc<Copied>)>>,
     taken: Arc<AtomicU64>,
+    taken_max: u64,
     /// Leases held at the moment.
     leases: AtomicUsize,
 }
@@ -196,7 +197,24 @@ impl Drop for Lease<'_> {
     }
 }
 
+impl Default for Copies {
+    fn default() -> Self {
+        Self::new(COPIES_MAX)
+    }
+}
+
 impl Copies {
+    /// No copies, and room for so many bytes of them.
+    fn new(taken_max: u64) -> Self {
+        Self {
+            by_node: Mutex::default(),
+            recent: Mutex::default(),
+            taken: Arc::default(),
+            taken_max,
+            leases: AtomicUsize::new(0),
+        }
+    }
+
     /// Whether a lease of ours may be what an open for writing met.
     pub(crate) fn may_be_in_the_way(&self) -> bool {
         self.leases.load(Ordering::SeqCst) > 0
@@ -216,7 +234,7 @@ impl Copies {
 
     fn room(&self, len: u64) -> Option<Room> {
         loop {
-            let fits = |taken: u64| taken.checked_add(len).filter(|sum| *sum <= COPIES_MAX);
+            let fits = |taken: u64| taken.checked_add(len).filter(|sum| *sum <= self.taken_max);
             if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok() {
                 return Some(Room { taken: Arc::clone(&self.taken), len });
             }
@@ -231,7 +249,7 @@ impl Copies {
         recent.retain(|(id, _)| *id != node);
         recent.push_back((node, Arc::clone(copy)));
         let mut kept: u64 = recent.iter().map(|(_, copy)| copy.bytes.len() as u64).sum();
-        while kept > KEPT_MAX {
+        while kept > self.taken_max / KEPT_SHARE {
             let Some((_, oldest)) = recent.pop_front() else { return };
             kept -= oldest.bytes.len() as u64;
         }
@@ -416,8 +434,9 @@ mod test {
 
     #[test]
     fn copies_take_bounded_memory_and_give_it_back() {
-        let (folder, shared) = pool();
-        let len = 60 << 20;
+        let (folder, mut shared) = pool();
+        shared.copies = Copies::new(250_000);
+        let len = 60_000;
         let node_of = |name: &str| {
             File::create_new(folder.path().join(name)).unwrap().set_len(len).unwrap();
             node(&shared, name, &[regex("x", LOOK_MAX)])
@@ -429,7 +448,7 @@ mod test {
         held.truncate(2);
         let more = show(&shared, &more).unwrap();
         drop((held, more));
-        assert!(shared.copies.taken() <= KEPT_MAX);
+        assert!(shared.copies.taken() <= 250_000 / KEPT_SHARE);
         shared.copies.recent.lock().clear();
         assert_eq!(shared.copies.taken(), 0);
     }
