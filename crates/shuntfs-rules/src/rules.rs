@@ -236,8 +236,7 @@ impl Rules {
         if !self.has_hides {
             return Listing::Whole;
         }
-        let mut reaching = vec![false; self.rules.len()];
-        self.folders.matching(folder, |rule| reaching[rule] = true);
+        let reaching = self.reaching(&self.folders, folder);
         let (mut hides, mut varies) = (false, false);
         for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
             let anywhere = rule.matchers.path.is_empty() || compiled.any_folder;
@@ -260,6 +259,27 @@ impl Rules {
         looks && (self.mode == MatchMode::First || speaks)
     }
 
+    /// Whether a rule that is about one place may make it a matter of who asks what is seen below the folder with this
+    /// path.
+    #[must_use]
+    pub fn shows_below(&self, folder: &[u8]) -> bool {
+        if !self.has_hides && !self.has_redactions {
+            return false;
+        }
+        let reaching = self.reaching(&self.ancestors, folder);
+        self.compiled.iter().enumerate().any(|(index, compiled)| {
+            let reaches = reaching[index] || compiled.any_ancestor;
+            compiled.in_view && compiled.is_anchored && reaches
+        })
+    }
+
+    /// Which rules have a pattern of these that matches.
+    fn reaching(&self, patterns: &Patterns, path: &[u8]) -> Vec<bool> {
+        let mut reaching = vec![false; self.rules.len()];
+        patterns.matching(path, |rule| reaching[rule] = true);
+        reaching
+    }
+
     /// Whether a move of the folder with this path, or one to it, could change for this caller what the rules say of
     /// something in it.
     ///
@@ -270,8 +290,7 @@ impl Rules {
             return Ok(false);
         }
         let asked = Asked::new(folder, caller, Use::LOOK, &self.programs);
-        let mut reaching = vec![false; self.rules.len()];
-        self.ancestors.matching(folder.path(), |rule| reaching[rule] = true);
+        let reaching = self.reaching(&self.ancestors, folder.path());
         for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
             let reaches = reaching[index] || compiled.any_ancestor;
             if compiled.in_view && compiled.is_anchored && reaches {

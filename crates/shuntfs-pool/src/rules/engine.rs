@@ -1,14 +1,15 @@
 //! The rules of the moment, and what happened to them.
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use shuntfs::{Errno, Notifier, NotifyError, Result};
+use shuntfs::{Errno, Name, Notifier, NotifyError, Result};
 use shuntfs_rules::{Access, CallerFacts, Decision, Failed, FileFacts, Possible, Rules, Use};
 
 use super::facts::OfNode;
-use super::paths::Paths;
+use super::paths::{Link, Paths};
 use crate::node::Node;
 use crate::shared::Shared;
 
@@ -16,7 +17,7 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct Engine {
     rules: RwLock<Arc<Rules>>,
-    pub(crate) paths: Paths,
+    pub(crate) paths: Arc<Paths>,
     /// How often the rules were read again with success.
     pub(super) reloads: AtomicU64,
     /// Evaluations that failed, and were refused.
@@ -31,7 +32,7 @@ impl Engine {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules: RwLock::new(Arc::new(rules)),
-            paths: Paths::new(),
+            paths: Arc::new(Paths::new()),
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             error: Mutex::new(None),
@@ -39,15 +40,23 @@ impl Engine {
         }
     }
 
-    /// Has the kernel look up every name again before it believes it. This takes no lock in the kernel, so it may be
-    /// done inside of a request.
-    pub(crate) fn look_again(&self) {
-        let Some(notifier) = self.notifier.get() else { return };
-        match notifier.new_epoch() {
-            Ok(()) | Err(NotifyError::Ended) => {}
-            Err(error) => {
-                tracing::warn!(%error, "the kernel may believe names that it was told before the change")
-            }
+    /// Has the kernel look up every name again before it believes it, and list every folder again. The listings take
+    /// locks in the kernel that callers of requests may hold, so not inside of a request.
+    pub(super) fn forget_names(&self) {
+        if let Some(notifier) = self.notifier.get() {
+            forget_names(notifier, &self.paths);
+        }
+    }
+
+    /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
+    /// comes to it.
+    pub(super) fn expire_names(&self) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        heed(notifier.new_epoch());
+        let paths = Arc::clone(&self.paths);
+        let forget = move || forget_names(&notifier, &paths);
+        if let Err(error) = std::thread::Builder::new().name("shunt-names".into()).spawn(forget) {
+            tracing::warn!(%error, "the kernel may list names for a while that were moved under other rules");
         }
     }
 
@@ -137,6 +146,29 @@ impl Engine {
             paths.dedup();
         }
         paths
+    }
+}
+
+fn forget_names(notifier: &Notifier, paths: &Paths) {
+    let (folders, links) = paths.all();
+    if notifier.new_epoch() == Err(NotifyError::Unsupported) {
+        // Before Linux 6.16 there are no epochs.
+        for Link { parent, name } in links {
+            let name = CString::new(name).unwrap_or_default();
+            if let Some(name) = Name::new(&name) {
+                heed(notifier.entry(parent, name));
+            }
+        }
+    }
+    folders.into_iter().for_each(|folder| heed(notifier.data(folder, 0, 0)));
+}
+
+fn heed(outcome: std::result::Result<(), NotifyError>) {
+    match outcome {
+        Ok(()) | Err(NotifyError::Ended | NotifyError::Unknown | NotifyError::Unsupported) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the kernel may believe names that it was told before the change")
+        }
     }
 }
 

@@ -394,10 +394,20 @@ impl<'s> Moving<'s> {
         if self.exchanges {
             self.met.iter().for_each(|node| note(self.shared, from, old, node));
         }
-        // The kernel takes the name along with the time that it was given for the old place.
-        let rules = engine.rules();
-        if rules.hides() || rules.redacts() {
-            engine.look_again();
+        // The kernel takes a name along with the time that it was given for the old place.
+        let arrives = |place: (NodeId, &NameBuf), nodes: &[Arc<Node>]| {
+            nodes.iter().any(|node| is_touched(engine, place.0, place.1, node))
+        };
+        if arrives(self.to, &self.moved) || self.exchanges && arrives(self.from, &self.met) {
+            engine.expire_names();
         }
     }
+}
+
+/// Whether what arrives under this name, or is in it, may be seen in another way than where it was.
+fn is_touched(engine: &Engine, parent: NodeId, name: &NameBuf, node: &Node) -> bool {
+    let rules = engine.rules();
+    let Ok(path) = path_of(engine, parent, name) else { return true };
+    let possible = rules.possible(&path);
+    possible.hide || possible.redact || node.is_dir() && rules.shows_below(&path)
 }

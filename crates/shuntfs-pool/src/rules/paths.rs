@@ -4,7 +4,7 @@
 //! path can be put together from names up to the root. A node's last name stays with it when it is removed: what is
 //! still open, or opened anew through `/proc`, is judged by the name that it had.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 use shuntfs::NodeId;
@@ -85,6 +85,17 @@ impl Paths {
     /// The names of a node.
     pub(crate) fn links(&self, node: NodeId) -> Vec<Link> {
         self.shard(node).lock().get(&node).map(|links| links.list.clone()).unwrap_or_default()
+    }
+
+    /// Every folder in which a name is known, and every name, in no order.
+    pub(crate) fn all(&self) -> (HashSet<NodeId>, Vec<Link>) {
+        let (mut folders, mut links) = (HashSet::from([NodeId::ROOT]), Vec::new());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            links.extend(shard.values().flat_map(|links| links.list.iter().cloned()));
+        }
+        folders.extend(links.iter().map(|link| link.parent));
+        (folders, links)
     }
 
     /// The path of a folder below the root, which itself is empty; `None` where a name on the way is not known.

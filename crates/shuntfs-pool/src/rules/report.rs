@@ -97,7 +97,7 @@ impl RuleControl {
     /// Not to be called from a thread that serves requests.
     pub fn replace(&self, rules: Rules) {
         self.engine().replace(rules);
-        self.engine().look_again();
+        self.engine().forget_names();
     }
 
     /// Notes why rules were not taken; the earlier ones hold.
