@@ -82,6 +82,21 @@ pub fn is_runnable(tid: u32) -> bool {
     stat_of(tid, &mut text).and_then(after_name).is_some_and(|fields| fields.starts_with(" R"))
 }
 
+/// How many threads of the whole machine run or wait for a CPU right now, the caller included; `None` where
+/// `/proc/loadavg` does not tell.
+#[must_use]
+pub fn running_now() -> Option<u32> {
+    let file = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0_u8; 128];
+    let len = crate::data::read_at(&file, &mut text, 0).ok()?;
+    running(std::str::from_utf8(text.get(..len)?).ok()?)
+}
+
+/// The number in front of the slash in the fourth field.
+fn running(loadavg: &str) -> Option<u32> {
+    loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
 /// Enough for all fields of `/proc/TID/stat`.
 const STAT_LEN: usize = 512;
 
@@ -146,6 +161,13 @@ mod test {
         assert!(!is_runnable(tid));
         drop(end);
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn whoever_asks_runs() {
+        assert!(running_now().is_some_and(|threads| threads >= 1));
+        assert_eq!(running("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(running("0.20 0.18 0.12"), None);
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! metadata request. But where anybody else computes on that CPU, a light thread hardly runs at all. So it is tried
 //! and judged by what it brings: requests served a millisecond, against those before the trial. What brings nothing is
 //! left at once and tried again after a pause that grows.
+//!
+//! Where the machine is crowded it is not tried at all: there is no idle CPU to be moved to, and a light thread that
+//! is killed there takes very long to end, for nobody can help a thread that is on its way out.
 
 use shuntfs_sys::sched::Class;
 
@@ -19,6 +22,8 @@ const TERM: u32 = 250;
 /// Looks until the next trial after a failed one: the first pause, doubled each time up to the last.
 const PAUSE: u32 = 12;
 const PAUSE_MAX: u32 = 1250;
+/// So many looks in a row that find the machine crowded end the light class.
+const CROWDED: u32 = 2;
 
 /// One connection's state.
 #[derive(Debug)]
@@ -33,20 +38,33 @@ pub(crate) struct Governor {
     /// Looks until a trial is allowed.
     hold: u32,
     pause: u32,
+    /// Looks in a row that found the machine crowded.
+    crowded: u32,
 }
 
 impl Governor {
     pub(crate) fn new() -> Self {
-        Self { class: Class::Normal, looks: 0, sum: 0.0, normal_rate: 0.0, hold: 0, pause: PAUSE }
+        Self { class: Class::Normal, looks: 0, sum: 0.0, normal_rate: 0.0, hold: 0, pause: PAUSE, crowded: 0 }
     }
 
     pub(crate) fn class(&self) -> Class {
         self.class
     }
 
-    /// One look: requests served a millisecond since the last one. The class to go to, where it changes.
-    pub(crate) fn look(&mut self, rate: f64) -> Option<Class> {
+    /// One look: requests served a millisecond since the last one, and whether others want the CPUs, too. The class
+    /// to go to, where it changes.
+    pub(crate) fn look(&mut self, rate: f64, crowded: bool) -> Option<Class> {
+        self.crowded = if crowded { self.crowded + 1 } else { 0 };
         match self.class {
+            Class::Light if self.crowded >= CROWDED => {
+                self.hold = PAUSE;
+                Some(self.change(Class::Normal))
+            }
+            Class::Normal if crowded => {
+                (self.looks, self.sum) = (0, 0.0);
+                self.hold = self.hold.saturating_sub(1);
+                None
+            }
             Class::Normal => self.look_normal(rate),
             Class::Light => self.look_light(rate),
         }
@@ -102,7 +120,7 @@ mod test {
     use super::*;
 
     fn looks(governor: &mut Governor, rates: &[f64]) -> Vec<Option<Class>> {
-        rates.iter().map(|rate| governor.look(*rate)).collect()
+        rates.iter().map(|rate| governor.look(*rate, false)).collect()
     }
 
     #[test]
@@ -111,7 +129,7 @@ mod test {
         assert_eq!(looks(&mut governor, &[20.0, 20.0]), [None, Some(Class::Light)]);
         assert_eq!(looks(&mut governor, &[40.0; 5]), [None; 5]);
         assert_eq!(governor.class(), Class::Light);
-        assert_eq!(governor.look(0.0), Some(Class::Normal), "an idle queue is no light one");
+        assert_eq!(governor.look(0.0, false), Some(Class::Normal), "an idle queue is no light one");
         assert_eq!(looks(&mut governor, &[20.0, 20.0])[1], Some(Class::Light), "a new load is tried at once");
     }
 
@@ -121,7 +139,7 @@ mod test {
         let mut trials = Vec::new();
         for look in 0..10_000 {
             let rate = if governor.class() == Class::Light { 0.25 } else { 20.0 };
-            if governor.look(rate) == Some(Class::Light) {
+            if governor.look(rate, false) == Some(Class::Light) {
                 trials.push(look);
             }
         }
@@ -146,6 +164,15 @@ mod test {
         let changes = looks(&mut governor, &vec![40.0; TERM as usize]);
         assert_eq!(changes.last(), Some(&Some(Class::Normal)));
         assert!(changes[..TERM as usize - 1].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_crowded_machine_sees_no_trial() {
+        let mut governor = Governor::new();
+        assert!((0..100).all(|_| governor.look(20.0, true).is_none()));
+        assert_eq!(looks(&mut governor, &[20.0, 20.0])[1], Some(Class::Light));
+        assert_eq!(governor.look(40.0, true), None, "one look may be chance");
+        assert_eq!(governor.look(40.0, true), Some(Class::Normal));
     }
 
     #[test]

@@ -27,6 +27,8 @@ const UNUSED: u32 = 60;
 /// A queue that starved at so many looks in a row is helped, for so many looks.
 const STARVING: u32 = 2;
 const HOLD: u32 = 100;
+/// Threads that run where one caller is served and nothing else goes on: the caller, its queue, and the watcher.
+const OWN: u32 = 3;
 
 /// What the watcher and the queues of one connection share.
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Pace {
     fn run(&self) {
         let mut watched: Vec<Watched> = self.gauges.iter().map(|_| Watched::default()).collect();
         let mut governor = Governor::new();
+        let crowd = (threads::possible_cpus() / 2).max(OWN);
         while self.sleep_until_busy() {
             let mut quiet = 0;
             let mut last = Instant::now();
@@ -85,7 +88,8 @@ impl Pace {
                 std::thread::sleep(LOOK);
                 let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
                 let rate = self.look(&mut watched, elapsed);
-                governor.look(rate);
+                let crowded = threads::running_now().is_some_and(|running| running > crowd);
+                governor.look(rate, crowded);
                 let light = governor.class() == Class::Light;
                 for (gauge, queue) in self.gauges.iter().zip(&mut watched) {
                     queue.settle(gauge, light);
@@ -194,7 +198,9 @@ impl Pacer {
 impl Drop for Pacer {
     fn drop(&mut self) {
         if let Some(pace) = &self.pace {
+            // What is left to do goes at the normal pace, and nobody else will see to that.
             pace.gauges[self.index].tid.store(0, Ordering::Relaxed);
+            let _ended_anyway = sched::set_class(threads::gettid(), Class::Normal);
             pace.living.fetch_sub(1, Ordering::SeqCst);
             pace.wake();
         }
