@@ -15,11 +15,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-transport", &["shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs", &["shuntfs-transport", "shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-image", &["shuntfs"]),
-    ("shuntfs-pool", &["shuntfs", "shuntfs-verity", "shuntfs-sys"]),
+    ("shuntfs-redact", &[]),
+    ("shuntfs-rules", &[]),
+    ("shuntfs-pool", &["shuntfs", "shuntfs-rules", "shuntfs-redact", "shuntfs-verity", "shuntfs-sys"]),
     // The command line asks the kernel what it offers, and carries the bench.
     (
         "shunt",
-        &["shuntfs-pool", "shuntfs-image", "shuntfs-verity", "shuntfs", "shuntfs-sys", "shuntfs-bench"],
+        &["shuntfs-pool", "shuntfs-rules", "shuntfs-image", "shuntfs-verity", "shuntfs", "shuntfs-sys", "shuntfs-bench"],
     ),
     // Peers, and shunt itself, are run as programs and never linked.
     ("shuntfs-bench", &[]),

@@ -11,7 +11,9 @@ pub mod doctor;
 pub mod options;
 pub mod settings;
 
+mod bench;
 mod busy;
+mod elsewhere;
 mod failure;
 mod list;
 mod log;

@@ -10,7 +10,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
-use crate::{doctor, list, man, mount, status, umount, why};
+use crate::{bench, doctor, list, man, mount, status, umount, why};
 
 /// Runs the command that these words ask for, the program's own name first.
 #[must_use]
@@ -22,6 +22,9 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error, 2),
     };
+    if let Command::Bench(options) = &cli.command {
+        return bench::run(options);
+    }
     let mut out = io::stdout().lock();
     let outcome =
         dispatch(cli.command, &mut out).and_then(|()| out.flush().map_err(|error| output_failure(&error)));
@@ -56,6 +59,9 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Status(args) => status::run(&args, out),
         Command::Why(args) => why::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
+        // Handled before: it prints by itself and has an exit code of its own.
+        Command::Bench(_) => Ok(()),
+        Command::Null(args) => bench::run_null(&args),
         Command::Completions(args) => man::completions(args.shell, out),
         Command::Man(args) => man::pages(args.out.as_deref(), out),
     }

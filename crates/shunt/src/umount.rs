@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::busy;
 use crate::cli::UmountArgs;
 use crate::control::{self, Client, SocketFile};
+use crate::elsewhere;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
 
@@ -32,8 +33,17 @@ pub(crate) fn run(args: &UmountArgs) -> Result<(), Failure> {
     if !(args.force && abort(mount)?) {
         take_away(&list, mount, args)?;
     }
-    if let Some(server) = server.filter(|_| !args.lazy) {
-        server.wait_for_end(args.force);
+    if let Some(server) = server.filter(|_| !args.lazy)
+        && !server.wait_for_end(args.force)
+        && let Some(others) = elsewhere::by_whom(mount.dev)
+    {
+        let place = shown(&mount.mount_point);
+        eprintln!(
+            "shunt: {place} is unmounted here, but its server goes on: {others} still has it in another"
+        );
+        eprintln!(
+            "shunt: mount namespace (a container or service copies the mounts that are there at its start)"
+        );
     }
     Ok(())
 }
@@ -76,8 +86,8 @@ impl Server {
     }
 
     /// Waits until the server has removed its socket, the last thing that it does. A forced end leaves nothing
-    /// to serve, so that a server which does not come to its end by itself is ended.
-    fn wait_for_end(&self, force: bool) {
+    /// to serve, so that a server which does not come to its end by itself is ended. False where it goes on.
+    fn wait_for_end(&self, force: bool) -> bool {
         let end = Instant::now() + PATIENCE;
         while self.socket.is_there() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
@@ -87,7 +97,9 @@ impl Server {
             && Client::connect(self.socket.path()).is_ok_and(|client| client.pid() == self.pid)
         {
             let _not_ours = spawn::push(self.pid, Push::Die);
+            return true;
         }
+        !self.socket.is_there()
     }
 }
 

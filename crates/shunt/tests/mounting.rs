@@ -193,6 +193,32 @@ fn privileged_a_busy_mount_is_said_to_be_busy_and_by_whom() {
 }
 
 #[test]
+fn privileged_a_copy_in_another_mount_namespace_keeps_the_server_and_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    room.mount(&[]);
+    let pid = room.pid();
+    let mut copy = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--", "sleep", "60"])
+        .spawn()
+        .expect("starts");
+    let namespace = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    eventually("sleep has mounts of its own", || {
+        namespace(copy.id()).is_some_and(|its| Some(its) != namespace(std::process::id()))
+    });
+    let said = room.umount(&[]).ok().err;
+    let gone = !room.is_mounted();
+    let served_on = is_alive(pid);
+    copy.kill().expect("is a child");
+    copy.wait().expect("is a child");
+    assert!(said.contains(&format!("process {}", copy.id())) && said.contains("mount namespace"), "{said}");
+    assert!(gone && served_on);
+    eventually("the server ends with the last copy", || !is_alive(pid));
+}
+
+#[test]
 fn privileged_a_working_folder_and_a_mount_inside_keep_it_busy() {
     if !can_mount() {
         return;

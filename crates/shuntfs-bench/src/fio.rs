@@ -18,9 +18,9 @@ pub(crate) fn large_file(job: u32) -> String {
     LARGE_FILE_FORMAT.replace("$jobnum", &job.to_string())
 }
 
-/// Makes the command of a data case in a folder with the large files.
-pub(crate) fn command(fio: &Fio, folder: &Path, amount: &Amount) -> Command {
-    let mut command = base(folder);
+/// Makes the command of a data case; the folder has the large files, of which one may be shared by all jobs.
+pub(crate) fn command(fio: &Fio, folder: &Path, shared: &Path, amount: &Amount) -> Command {
+    let mut command = base();
     let (engine, depth) = match fio.engine {
         Engine::Psync => ("psync", 1),
         Engine::Mmap => ("mmap", 1),
@@ -33,17 +33,22 @@ pub(crate) fn command(fio: &Fio, folder: &Path, amount: &Amount) -> Command {
     command.arg(format!("--bs={}k", fio.block.0));
     command.arg(format!("--direct={}", u8::from(fio.direct)));
     command.arg(format!("--numjobs={}", fio.jobs));
-    command.arg(format!("--filename_format={LARGE_FILE_FORMAT}"));
-    command.arg(format!("--size={}", amount.file_len));
+    if fio.shared {
+        command.arg(format!("--filename={}", shared.display()));
+        command.arg(format!("--size={}", amount.file_len));
+    } else {
+        command.arg(format!("--directory={}", folder.display()));
+        command.arg(format!("--filename_format={LARGE_FILE_FORMAT}"));
+        command.arg(format!("--size={}", amount.file_len_of(fio.jobs)));
+    }
     command.arg(format!("--runtime={}", amount.runtime.as_secs()));
     command.args(["--allow_file_create=0", "--randrepeat=1"]);
     command
 }
 
 /// Makes a command with what every case needs, in fio's own words.
-pub(crate) fn base(folder: &Path) -> Command {
+pub(crate) fn base() -> Command {
     let mut command = Command::new("fio");
-    command.arg(format!("--directory={}", folder.display()));
     command.args(["--output-format=json", "--group_reporting", "--fallocate=none"]);
     command
 }
@@ -53,8 +58,14 @@ pub(crate) fn base(folder: &Path) -> Command {
 pub(crate) struct Counted {
     /// Operations a second.
     pub(crate) operations: f64,
+    /// Bytes a second.
+    pub(crate) bytes_per_sec: f64,
     /// Bytes that were read.
     pub(crate) read_len: u64,
+    /// Bytes that were read or written.
+    pub(crate) len: u64,
+    /// Processor time of fio's jobs, in seconds.
+    pub(crate) cpu_s: f64,
 }
 
 /// Runs fio and returns what it counted.
@@ -77,6 +88,14 @@ struct Output {
 #[derive(Deserialize)]
 struct Job {
     error: i32,
+    /// Milliseconds of all processes of the job.
+    #[serde(default)]
+    job_runtime: f64,
+    /// Percent of that.
+    #[serde(default)]
+    usr_cpu: f64,
+    #[serde(default)]
+    sys_cpu: f64,
     read: Direction,
     write: Direction,
 }
@@ -84,6 +103,7 @@ struct Job {
 #[derive(Deserialize)]
 struct Direction {
     iops: f64,
+    bw_bytes: f64,
     io_bytes: u64,
 }
 
@@ -103,7 +123,10 @@ fn counted(output: &str) -> Result<Counted> {
             bail!("fio: {}", std::io::Error::from_raw_os_error(job.error));
         }
         sum.operations += job.read.iops + job.write.iops;
+        sum.bytes_per_sec += job.read.bw_bytes + job.write.bw_bytes;
         sum.read_len += job.read.io_bytes;
+        sum.len += job.read.io_bytes + job.write.io_bytes;
+        sum.cpu_s += job.job_runtime / 1e3 * (job.usr_cpu + job.sys_cpu) / 1e2;
     }
     if sum.operations <= 0.0 {
         bail!("fio counted no operation");
@@ -119,15 +142,21 @@ mod tests {
     fn operations_of_all_jobs_are_added() {
         let text = r#"note: something
             {"jobs": [
-                {"error": 0, "read": {"iops": 10.5, "io_bytes": 4096}, "write": {"iops": 0.0, "io_bytes": 0}},
-                {"error": 0, "read": {"iops": 2.0, "io_bytes": 512}, "write": {"iops": 1.0, "io_bytes": 7}}]}"#;
-        assert_eq!(counted(text).unwrap(), Counted { operations: 13.5, read_len: 4608 });
+                {"error": 0, "job_runtime": 2000, "usr_cpu": 10.0, "sys_cpu": 40.0,
+                 "read": {"iops": 10.5, "bw_bytes": 43008, "io_bytes": 4096},
+                 "write": {"iops": 0.0, "bw_bytes": 0, "io_bytes": 0}},
+                {"error": 0,
+                 "read": {"iops": 2.0, "bw_bytes": 8192, "io_bytes": 512},
+                 "write": {"iops": 1.0, "bw_bytes": 4096, "io_bytes": 7}}]}"#;
+        let sum = Counted { operations: 13.5, bytes_per_sec: 55296.0, read_len: 4608, len: 4615, cpu_s: 1.0 };
+        assert_eq!(counted(text).unwrap(), sum);
     }
 
     #[test]
     fn an_error_is_named() {
         let text = r#"{"jobs": [
-            {"error": 28, "read": {"iops": 1, "io_bytes": 1}, "write": {"iops": 0, "io_bytes": 0}}]}"#;
+            {"error": 28, "read": {"iops": 1, "bw_bytes": 1, "io_bytes": 1},
+             "write": {"iops": 0, "bw_bytes": 0, "io_bytes": 0}}]}"#;
         assert!(counted(text).unwrap_err().to_string().contains("No space left"));
         assert!(counted("nothing").is_err());
         assert!(counted(r#"{"jobs": []}"#).is_err());

@@ -1,47 +1,53 @@
 //! Measures a mounted folder beside the bare folder below it and beside other programs that show a folder.
 //!
-//! A *table* is a list of *cases*; a *case* is one workload with one figure, in operations a second; a *target* is one way
-//! to reach the same lower folder: bare, bind-mounted, through `shunt` in several flows, or through a peer that is run as
-//! a program. [`measure`] makes a lower file system of its own, mounts every target in turn for every case of every
-//! round, drops the caches, runs the workload under a time limit, and returns a [`Report`] of medians, spreads and
-//! ratios to the bare folder, which prints itself as Markdown and JSON.
+//! A *table* is a list of *cases* and of *targets*; a *case* is one workload with a figure or more; a *target* is one way to
+//! reach the same lower folder: bare, bind-mounted, through `shunt` in several flows, or through a peer that is run as a
+//! program. [`measure`] makes a lower file system of its own, mounts every target in turn for every case of every round,
+//! drops the caches, runs the workload under a time limit, and returns a [`Run`](report::Run) of medians, spreads and ratios,
+//! which prints itself as Markdown, JSON and HTML.
 //!
-//! The order is round, case, target: the figures that are divided by one another are taken next to one another, so that
-//! a machine that slows down for a minute slows all of a row. Each row begins with another target than the one before,
+//! The order is table, round, case, target: the figures that are divided by one another are taken next to one another, so
+//! that a machine that slows down for a minute slows all of a row. Each row begins with another target than the one before,
 //! so that none is always the one that runs after the slowest.
 //!
-//! The library is what `shuntfs-bench` (the program) and every later command line stand on: [`Options`] is a set of
-//! command line arguments to flatten into one's own, and a further table is a further entry of [`tables`].
+//! The library is what `shunt bench` stands on: [`Options`] is a set of command line arguments to flatten into one's own,
+//! and [`run()`] does what they ask for. A further table is a further file of `tables`.
 
 #![forbid(unsafe_code)]
 
+mod behind;
+mod build;
 mod case;
+mod cpu;
+mod docs;
 mod fio;
 mod goal;
+pub mod html;
 mod isolate;
 mod lower;
 mod machine;
 mod markdown;
 mod meta;
 mod mounted;
+mod nearest;
 mod options;
+mod probe;
 mod process;
 mod program;
-mod report;
+mod progress;
+pub mod report;
 mod runner;
+#[cfg(test)]
+mod sample;
 mod stop;
-mod table;
+mod tables;
 mod target;
 mod tree;
 
-pub use case::{Block, Case, Engine, Fio, Meta, MetaStep, Pattern, TreeStep, Work};
-pub use goal::{Goal, Recorded, Role, recorded};
 pub use isolate::isolate;
 pub use machine::Machine;
-pub use options::{ByteSize, Options, Scale};
+pub use options::{Options, Size};
+pub use probe::Probe;
 pub use program::run;
-pub use report::{CaseReport, Cell, Report, TargetReport};
 pub use runner::measure;
 pub use stop::Stop;
-pub use table::{Table, tables};
-pub use target::{Mounting, Target};

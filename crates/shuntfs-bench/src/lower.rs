@@ -16,6 +16,7 @@ use crate::case::Amount;
 use crate::fio;
 use crate::process;
 use crate::stop::Stop;
+use crate::target::{Mounting, Places};
 
 const RAM: &str = "/dev/shm";
 
@@ -26,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Lower {
     work: TempDir,
     mounted: bool,
-    large_files: u32,
+    /// The lengths of the large files that exist.
+    large_files: Vec<u64>,
     /// What the report says about it.
     pub(crate) about: String,
     /// Whether the caches can be dropped.
@@ -38,7 +40,7 @@ impl Lower {
     ///
     /// # Errors
     /// When there is too little memory for it, said before anything is made, or when a step fails.
-    pub(crate) fn make(amount: &Amount, folder: Option<&Path>, stop: &Stop) -> Result<Self> {
+    pub(crate) fn make(need: Need, folder: Option<&Path>, stop: &Stop) -> Result<Self> {
         let root = rustix::process::geteuid().is_root();
         let on_ram = root && folder.is_none();
         let parent = match folder {
@@ -46,28 +48,32 @@ impl Lower {
             None if on_ram => PathBuf::from(RAM),
             None => std::env::temp_dir(),
         };
-        let need = need(amount);
         let have = available(&parent, on_ram)?;
-        if have < need {
-            let (need, have) = (need >> 20, have >> 20);
+        if have < need.len() {
+            let (need, have) = (need.len() >> 20, have >> 20);
             bail!(
-                "{} has {have} MiB to give and {need} MiB are needed: take a smaller --size",
+                "{} has {have} MiB to give and {need} MiB are needed: take a smaller --size, fewer tables, or another \
+                 --folder",
                 parent.display()
             );
         }
         // Two runs at a time spoil each other's figures, but each must be able to tell what it left.
         let prefix = format!("shuntfs-bench-{}-", std::process::id());
         let work = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent)?;
-        let mut lower = Self { work, mounted: false, large_files: 0, about: String::new(), can_drop: root };
-        fs::create_dir(lower.mount_point())?;
-        fs::create_dir(lower.path("lower"))?;
+        let mut lower =
+            Self { work, mounted: false, large_files: Vec::new(), about: String::new(), can_drop: root };
+        for name in ["mount", "lower", "empty"] {
+            fs::create_dir(lower.path(name))?;
+        }
+        fs::File::create(lower.path("mount.file"))?;
         if on_ram {
-            lower.mount_ext4(need, stop)?;
+            lower.mount_ext4(need.len(), stop)?;
             lower.about = "ext4 on a loop device over RAM".to_owned();
         } else {
             lower.about = format!("a folder in {}", parent.display());
         }
         fs::create_dir(lower.source())?;
+        fs::create_dir(lower.path("lower").join("work"))?;
         Ok(lower)
     }
 
@@ -76,9 +82,15 @@ impl Lower {
         self.path("lower").join("source")
     }
 
-    /// Returns where targets are mounted.
-    pub(crate) fn mount_point(&self) -> PathBuf {
-        self.path("mount")
+    /// Returns what the places of a target's command stand for.
+    pub(crate) fn places(&self, mounting: &Mounting) -> Places {
+        let on_file = matches!(mounting, Mounting::FileServer(_) | Mounting::NullFileServer(_));
+        Places {
+            source: self.source(),
+            mount_point: self.path(if on_file { "mount.file" } else { "mount" }),
+            work: self.path("lower").join("work"),
+            empty: self.path("empty"),
+        }
     }
 
     /// Returns a folder for files of ours, beside the lower file system.
@@ -86,17 +98,22 @@ impl Lower {
         self.work.path()
     }
 
-    /// Makes sure that this many large files exist, full of bytes that do not compress.
-    pub(crate) fn ensure_large_files(&mut self, count: u32, amount: &Amount) -> Result<()> {
-        for job in self.large_files..count {
-            let path = self.source().join(fio::large_file(job));
-            let mut file = fs::File::create(&path)?;
+    /// Makes sure that each of so many jobs has its large file, full of bytes that do not compress.
+    pub(crate) fn ensure_large_files(&mut self, jobs: u32, amount: &Amount) -> Result<()> {
+        let len = amount.file_len_of(jobs);
+        for job in 0..jobs {
+            let at = usize::try_from(job)?;
+            if self.large_files.get(at).is_some_and(|&there| there >= len) {
+                continue;
+            }
+            let mut file = fs::File::create(self.source().join(fio::large_file(job)))?;
             let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(job + 1);
-            for _ in 0..amount.file_len >> 20 {
+            for _ in 0..len >> 20 {
                 file.write_all(&noise(&mut state)).context("cannot write the large file")?;
             }
             file.sync_all()?;
-            self.large_files = job + 1;
+            self.large_files.resize(self.large_files.len().max(at + 1), 0);
+            self.large_files[at] = len;
         }
         Ok(())
     }
@@ -161,14 +178,29 @@ impl Drop for Lower {
     }
 }
 
-/// Returns the bytes that the cases need at most, with room for the file system's own.
-fn need(amount: &Amount) -> u64 {
-    /// Twice the tree, once as tar and once unpacked, and the journal.
-    const BESIDES: u64 = 1 << 30;
-    let small = amount.files * 2 * 8192;
-    let large = amount.file_len * 2;
-    let beside = if amount.tree_files > 1000 { BESIDES } else { BESIDES / 4 };
-    large + small + beside
+/// What the cases need of the lower file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Need {
+    /// Bytes of the large files.
+    pub(crate) large: u64,
+    /// Small files at one time.
+    pub(crate) files: u64,
+    /// Bytes of the tree, once as tar and once unpacked.
+    pub(crate) tree: u64,
+    /// Bytes of what is built.
+    pub(crate) build: u64,
+}
+
+impl Need {
+    /// Returns the bytes of a file system on which all of it fits, with its journal.
+    pub(crate) fn len(self) -> u64 {
+        const BESIDES: u64 = 160 << 20;
+        /// A block of data, and its part of inodes and folders.
+        const SMALL_FILE: u64 = 8192;
+        let len = self.large + self.files * SMALL_FILE + self.tree + self.build + BESIDES;
+        // Full file systems look for room, which is not what is measured.
+        len + len / 8
+    }
 }
 
 fn available(parent: &Path, on_ram: bool) -> Result<u64> {

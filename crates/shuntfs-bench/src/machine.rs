@@ -4,13 +4,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process;
 use crate::stop::Stop;
 
 /// The machine of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The kernel's release.
     pub kernel: String,

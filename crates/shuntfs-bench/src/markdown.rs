@@ -1,118 +1,162 @@
-//! The report as Markdown.
+//! The run as Markdown.
 
 use std::fmt::Write as _;
 
-use crate::goal::Role;
-use crate::report::{CaseReport, Cell, Report};
+use crate::report::{Cell, Goal, Measure, Report, Row, Run, Unit};
 
-impl Report {
-    /// Prints the report: the machine, the ratios with the goals, the figures with their spread, what is doubtful.
+impl Run {
+    /// Prints the run: the machine, then for each table the ratios with the goals, the figures with their spread, and what
+    /// is doubtful.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut out = String::new();
-        self.head(&mut out);
-        self.ratios(&mut out);
-        self.figures(&mut out);
-        self.errors(&mut out);
-        if !self.doubts.is_empty() {
-            out.push_str("\nWhat makes these figures doubtful:\n\n");
-            for doubt in &self.doubts {
-                line(&mut out, format_args!("- {doubt}"));
-            }
+        line(&mut out, format_args!("{}\n", self.about()));
+        list(&mut out, "What makes these figures doubtful:", &self.doubts);
+        for table in &self.tables {
+            out.push('\n');
+            out.push_str(&table.to_markdown());
         }
         out
     }
 
-    fn head(&self, out: &mut String) {
+    /// Says in a paragraph what was measured where.
+    pub(crate) fn about(&self) -> String {
         let machine = &self.machine;
-        line(out, format_args!("## `{}`\n", self.table));
-        line(
-            out,
-            format_args!(
-                "{} CPUs ({}), {} MiB, Linux {}, {}. Lower file system: {}. Large files of {} MiB, {} small files a \
-                 job{}. Medians of {} round(s); ratios are to `bare`.\n",
-                machine.cpus,
-                machine.processor,
-                machine.memory_mib,
-                machine.kernel,
-                machine.fio,
-                self.lower,
-                self.file_len >> 20,
-                self.files,
-                self.tree.map_or(String::new(), |(files, bytes)| format!(
-                    ", a tree of {files} files and {} MiB",
-                    bytes >> 20
-                )),
-                self.rounds,
-            ),
-        );
-        for target in &self.targets {
-            let version = target.version.as_ref().map_or(String::new(), |version| format!(" ({version})"));
-            line(out, format_args!("- {}: `{}`{version}", target.name, target.command));
-        }
-    }
-
-    fn ratios(&self, out: &mut String) {
-        let names: Vec<&str> = self.targets.iter().map(|target| target.name.as_str()).collect();
-        let columns = names[1..].join(" | ");
-        line(
-            out,
-            format_args!("\n| case | bare, ops/s | {columns} | goal | met | best peer on record | reached |"),
-        );
-        line(out, format_args!("|---|{}", "---|".repeat(names.len() + 4)));
-        for case in &self.cases {
-            let _ =
-                write!(out, "| {} | {} |", case.name, case.cells.get("bare").map_or(String::new(), figure));
-            for &name in &names[1..] {
-                let _ = write!(out, " {} |", case.cells.get(name).map_or(String::new(), ratio));
-            }
-            line(out, format_args!(" {} |", verdict(case)));
-        }
-    }
-
-    fn figures(&self, out: &mut String) {
-        let names: Vec<&str> = self.targets.iter().map(|target| target.name.as_str()).collect();
-        line(out, format_args!("\nOperations a second, median (least to largest):\n"));
-        line(out, format_args!("| case | {} |", names.join(" | ")));
-        line(out, format_args!("|---|{}", "---|".repeat(names.len())));
-        for case in &self.cases {
-            let cells: Vec<String> =
-                names.iter().map(|&name| case.cells.get(name).map_or(String::new(), spread)).collect();
-            line(out, format_args!("| {} | {} |", case.name, cells.join(" | ")));
-        }
-    }
-
-    fn errors(&self, out: &mut String) {
-        let mut first = true;
-        for case in &self.cases {
-            for (target, cell) in &case.cells {
-                let Some(error) = &cell.error else { continue };
-                if std::mem::take(&mut first) {
-                    out.push_str("\nWhat failed:\n\n");
-                }
-                line(out, format_args!("- {} on {target}: {error}", case.name));
-            }
-        }
+        let versions: Vec<&str> = self.versions.iter().map(|program| program.version.as_str()).collect();
+        format!(
+            "{}: {} CPUs ({}), {} MiB, Linux {}. Lower file system: {}. Size {}, medians of {} round(s), {} min. {}.",
+            self.started,
+            machine.cpus,
+            machine.processor,
+            machine.memory_mib,
+            machine.kernel,
+            self.lower,
+            self.size,
+            self.rounds,
+            self.elapsed_s.div_ceil(60),
+            versions.join("; "),
+        )
     }
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+impl Report {
+    /// Prints one table.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut out = String::new();
+        line(&mut out, format_args!("## `{}`\n\n{}.\n", self.table, self.about));
+        if let Some(why) = &self.skipped {
+            line(&mut out, format_args!("Not measured: {why}."));
+            return out;
+        }
+        for column in &self.columns {
+            let missing = column.missing.as_ref().map_or(String::new(), |why| format!("; missing: {why}"));
+            line(&mut out, format_args!("- {}: `{}`{missing}", column.name, column.command));
+        }
+        out.push('\n');
+        self.ratios(&mut out);
+        self.figures(&mut out);
+        list(&mut out, "What failed:", &self.errors());
+        list(&mut out, "What to know:", &self.notes);
+        list(&mut out, "What makes these figures doubtful:", &self.doubts);
+        out
+    }
+
+    /// Prints how good each column is beside the baseline: 1 as good, more is better.
+    pub(crate) fn ratios(&self, out: &mut String) {
+        let names = self.others();
+        let columns = names.join(" | ");
+        line(
+            out,
+            format_args!("| case | {} | {columns} | goal | met | best peer | reached |", self.baseline),
+        );
+        line(out, format_args!("|---|{}", "---|".repeat(names.len() + 5)));
+        for row in &self.rows {
+            let bare = row.cells.get(&self.baseline).map_or(String::new(), |cell| median(cell, row.unit));
+            let _ = write!(out, "| {} | {bare} |", row.name);
+            for &name in &names {
+                let _ = write!(out, " {} |", row.cells.get(name).map_or(String::new(), ratio));
+            }
+            line(out, format_args!(" {} |", verdict(row)));
+        }
+    }
+
+    /// Prints the medians with what they range over.
+    pub(crate) fn figures(&self, out: &mut String) {
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        line(out, format_args!("\nMedians (least to largest):\n"));
+        line(out, format_args!("| case | unit | {} |", names.join(" | ")));
+        line(out, format_args!("|---|---|{}", "---|".repeat(names.len())));
+        for row in &self.rows {
+            let cells: Vec<String> =
+                names.iter().map(|&name| row.cells.get(name).map_or(String::new(), spread)).collect();
+            line(out, format_args!("| {} | {} | {} |", row.name, row.unit.label(), cells.join(" | ")));
+        }
+    }
+
+    /// Returns the columns beside the baseline.
+    pub(crate) fn others(&self) -> Vec<&str> {
+        let names = self.columns.iter().map(|column| column.name.as_str());
+        names.filter(|&name| name != self.baseline).collect()
+    }
+
+    /// Says what failed; what failed for one reason in a whole column is said once.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+        for row in &self.rows {
+            for (name, cell) in &row.cells {
+                let Some(error) = &cell.error else { continue };
+                let error = format!("{name}: {error}");
+                match said.iter_mut().find(|(known, _)| *known == error) {
+                    Some((_, rows)) => rows.push(&row.name),
+                    None => said.push((error, vec![&row.name])),
+                }
+            }
+        }
+        said.into_iter().map(|(error, rows)| format!("{error} ({})", rows.join(", "))).collect()
+    }
+}
+
+/// Prints a list below a heading, if there is anything in it.
+pub(crate) fn list(out: &mut String, heading: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    line(out, format_args!("\n{heading}\n"));
+    for item in items {
+        line(out, format_args!("- {item}"));
+    }
+}
+
+pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = writeln!(out, "{text}");
 }
 
-fn verdict(case: &CaseReport) -> String {
+fn verdict(row: &Row) -> String {
     let word = |met: Option<bool>| match met {
         Some(true) => "yes",
         Some(false) => "**no**",
         None => "",
     };
-    let goal = case.goal.map_or(String::new(), |goal| match goal.role {
-        Role::Default => format!("{:.2}", goal.ratio),
-        Role::Served => format!("{:.2} served", goal.ratio),
-    });
-    let peer = case.best_peer.map_or(String::new(), |ratio| format!("{ratio:.2}"));
-    format!("{goal} | {} | {peer} | {}", word(case.met), word(case.best_peer_met))
+    let here = row.best_peer.as_ref();
+    let peer = match (here, row.peer_on_record) {
+        (Some((name, ratio)), _) => format!("{ratio:.2} {name}"),
+        (None, Some(ratio)) => format!("{ratio:.2} on record"),
+        (None, None) => String::new(),
+    };
+    let peer_ratio = here.map(|&(_, ratio)| ratio).or(row.peer_on_record);
+    let reached = row.best_of_ours.as_ref().zip(peer_ratio).map(|((_, ours), peer)| *ours >= peer);
+    let goal = row.goal.as_ref().map_or(String::new(), goal);
+    format!("{goal} | {} | {peer} | {}", word(row.met), word(reached))
+}
+
+fn goal(goal: &Goal) -> String {
+    let columns = goal.columns.join(" or ");
+    match goal.measure {
+        Measure::Figure => format!("at most {} by {columns}", goal.value),
+        _ => format!("{:.2} by {columns}", goal.value),
+    }
 }
 
 fn ratio(cell: &Cell) -> String {
@@ -120,26 +164,35 @@ fn ratio(cell: &Cell) -> String {
         (Some(ratio), None) => format!("{ratio:.2}"),
         (Some(ratio), Some(_)) => format!("{ratio:.2} (failed)"),
         (None, Some(_)) => "failed".to_owned(),
-        (None, None) => String::new(),
+        (None, None) => "-".to_owned(),
     }
 }
 
-fn figure(cell: &Cell) -> String {
-    cell.median.map_or_else(|| "failed".to_owned(), number)
+fn median(cell: &Cell, unit: Unit) -> String {
+    match cell.median {
+        Some(median) => figure_in(median, unit),
+        None => ratio(cell),
+    }
 }
 
 fn spread(cell: &Cell) -> String {
-    match (cell.median, cell.range()) {
+    match (cell.median, cell.range) {
         (Some(median), Some((least, largest))) => {
             format!("{} ({} to {})", number(median), number(least), number(largest))
         }
-        _ => "failed".to_owned(),
+        _ => ratio(cell),
     }
+}
+
+/// Prints a figure with its unit.
+pub(crate) fn figure_in(figure: f64, unit: Unit) -> String {
+    format!("{} {}", number(figure), unit.label())
 }
 
 /// Prints a figure with three digits that mean something.
 pub(crate) fn number(figure: f64) -> String {
     match figure {
+        small if small < 0.1 => format!("{small:.3}"),
         small if small < 10.0 => format!("{small:.2}"),
         middle if middle < 100.0 => format!("{middle:.1}"),
         large => format!("{large:.0}"),
@@ -148,17 +201,13 @@ pub(crate) fn number(figure: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::tests::sample;
+    use crate::sample::run;
 
     #[test]
     fn rows_carry_goal_and_verdict() {
-        let text = sample().to_markdown();
+        let text = run().to_markdown();
         assert!(
-            text.contains("| seed0 read 4k | 100 | 1.00 | 0.70 | 1.00 | yes | 1.11 | **no** |"),
-            "{text}"
-        );
-        assert!(
-            text.contains("| seed3 dio 1m j1 | 100 | 1.00 | 0.70 | 0.75 served | **no** | 0.99 | yes |"),
+            text.contains("| read 4k | 100 ops/s | 0.70 | 1.00 | 0.95 by passthrough | yes |  |  |"),
             "{text}"
         );
         assert!(text.contains("100 (90.0 to 104)"), "{text}");
@@ -166,22 +215,22 @@ mod tests {
 
     #[test]
     fn every_row_of_a_table_has_the_same_number_of_columns() {
-        let text = sample().to_markdown();
+        let text = run().to_markdown();
         let rows =
-            text.lines().filter(|line| line.starts_with("| seed0") || line.starts_with("| case | bare, ops"));
+            text.lines().filter(|line| line.starts_with("| read 4k | 100") || line.contains("| goal |"));
         let columns: Vec<_> = rows.map(|line| line.matches('|').count()).collect();
+        assert_eq!(columns.len(), 2, "{text}");
         assert_eq!(columns[0], columns[1]);
     }
 
     #[test]
-    fn a_failed_cell_says_so() {
-        let mut report = sample();
-        let cell = report.cases[0].cells.get_mut("shunt").unwrap();
-        cell.error = Some("no luck".to_owned());
-        let text = report.to_markdown();
-        assert!(
-            text.contains("1.00 (failed)") && text.contains("- seed0 read 4k on shunt: no luck"),
-            "{text}"
-        );
+    fn a_failed_cell_says_so_and_a_failed_column_once() {
+        let mut run = run();
+        for row in &mut run.tables[0].rows {
+            row.cells.get_mut("passthrough").unwrap().error = Some("no luck".to_owned());
+        }
+        let text = run.to_markdown();
+        assert!(text.contains("1.00 (failed)"), "{text}");
+        assert_eq!(text.matches("no luck").count(), 1, "{text}");
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::case::{Amount, Meta, MetaStep};
-use crate::fio;
+use crate::fio::{self, Counted};
 use crate::stop::Stop;
 
 /// The folder of the small files, below the folder that the target shows.
@@ -26,7 +26,7 @@ pub(crate) fn prepare(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> 
         return Ok(());
     }
     for job in 0..meta.jobs {
-        for number in 0..amount.files {
+        for number in 0..amount.files_of(meta.jobs) {
             // fio's own naming: its stat and delete engines look for these.
             fs::write(folder.join(format!("small.{job}.{number}")), [0x5a; FILE_LEN])?;
         }
@@ -34,16 +34,17 @@ pub(crate) fn prepare(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> 
     Ok(())
 }
 
-/// Runs the step and returns operations a second.
-pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &Stop) -> Result<f64> {
-    let mut command = fio::base(&root.join(FOLDER));
+/// Runs the step.
+pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &Stop) -> Result<Counted> {
+    let mut command = fio::base();
+    command.arg(format!("--directory={}", root.join(FOLDER).display()));
     command.arg("--name=small");
     command.arg(match meta.step {
         MetaStep::Create => "--ioengine=filecreate",
         MetaStep::Stat => "--ioengine=filestat",
         MetaStep::Delete => "--ioengine=filedelete",
     });
-    command.arg(format!("--nrfiles={}", amount.files));
+    command.arg(format!("--nrfiles={}", amount.files_of(meta.jobs)));
     command.arg(format!("--filesize={FILE_LEN}"));
     command.arg(format!("--numjobs={}", meta.jobs));
     command.arg("--openfiles=1");
@@ -57,14 +58,14 @@ pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &
         }
         MetaStep::Stat | MetaStep::Delete => {}
     }
-    Ok(in_scratch(&mut command, |command| fio::run(command, amount, stop))?.operations)
+    in_scratch(&mut command, |command| fio::run(command, amount, stop))
 }
 
 /// Checks on the lower folder that the step did what it was timed for.
 pub(crate) fn verify(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
     let there = u64::try_from(fs::read_dir(lower.join(FOLDER))?.count())?;
     let expected = match meta.step {
-        MetaStep::Create | MetaStep::Stat => amount.files * u64::from(meta.jobs),
+        MetaStep::Create | MetaStep::Stat => amount.files_of(meta.jobs) * u64::from(meta.jobs),
         MetaStep::Delete => 0,
     };
     if there != expected {

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::cpu;
+use crate::fio;
 use crate::process;
 use crate::stop::Stop;
-use crate::target::{Mounting, Target, fill};
+use crate::target::{Mounting, Places, Target, fill};
 
 /// A mount that does not answer after this time counts as failed.
 const MOUNT_LIMIT: Duration = Duration::from_secs(15);
@@ -22,12 +24,17 @@ const STEP_LIMIT: Duration = Duration::from_secs(10);
 /// How often a mount is looked for: a fraction of the fastest mount.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// What a file system without contents calls its file.
+const NULL_FILE: &str = "null";
+
 /// A mounted target.
 #[derive(Debug)]
 pub(crate) struct Mounted {
     root: PathBuf,
     mounted: bool,
     server: Option<Child>,
+    /// Where there is one file alone, its name below the root; empty where the root is that file.
+    file: Option<&'static str>,
 }
 
 impl Mounted {
@@ -35,22 +42,52 @@ impl Mounted {
     ///
     /// # Errors
     /// When the server ends, says nothing in time, or does not answer; what it said is part of the error.
-    pub(crate) fn start(target: &Target, source: &Path, mount_point: &Path, stop: &Stop) -> Result<Self> {
-        match &target.mounting {
-            Mounting::Bare => Ok(Self { root: source.to_path_buf(), mounted: false, server: None }),
-            Mounting::Bind => {
-                let mut command = Command::new("mount");
-                command.arg("--bind").arg(source).arg(mount_point);
-                process::run_ok(&mut command, MOUNT_LIMIT, stop)?;
-                Ok(Self { root: mount_point.to_path_buf(), mounted: true, server: None })
-            }
-            Mounting::Server(words) => Self::serve(fill(words, source, mount_point), mount_point, stop),
+    pub(crate) fn start(target: &Target, places: &Places, stop: &Stop) -> Result<Self> {
+        let Some(words) = target.mounting.words() else { return Self::without_server(target, places, stop) };
+        let file = match target.mounting {
+            Mounting::NullServer(_) => Some(NULL_FILE),
+            Mounting::FileServer(_) | Mounting::NullFileServer(_) => Some(""),
+            _ => None,
+        };
+        let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
+        let mut command = fill(words, places);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
+        let server = command.spawn().with_context(|| format!("cannot start `{}`", words.join(" ")))?;
+        let mut mounted =
+            Self { root: places.mount_point.clone(), mounted: true, server: Some(server), file };
+        mounted.wait_until_it_answers(stop).with_context(|| format!("does not mount: {}", said(&mut log)))?;
+        Ok(mounted)
+    }
+
+    fn without_server(target: &Target, places: &Places, stop: &Stop) -> Result<Self> {
+        let mut mounted = Self { root: places.source.clone(), mounted: false, server: None, file: None };
+        if matches!(target.mounting, Mounting::Bind) {
+            let mut command = Command::new("mount");
+            command.arg("--bind").arg(&places.source).arg(&places.mount_point);
+            process::run_ok(&mut command, MOUNT_LIMIT, stop)?;
+            mounted.root.clone_from(&places.mount_point);
+            mounted.mounted = true;
         }
+        Ok(mounted)
     }
 
     /// Returns the folder to work in.
     pub(crate) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Returns the file that all jobs share.
+    pub(crate) fn shared_file(&self) -> PathBuf {
+        match self.file {
+            Some("") => self.root.clone(),
+            Some(name) => self.root.join(name),
+            None => self.root.join(fio::large_file(0)),
+        }
+    }
+
+    /// Returns the processor time that the server has used so far, in seconds.
+    pub(crate) fn server_cpu_s(&self) -> Option<f64> {
+        cpu::process_s(self.server.as_ref()?.id())
     }
 
     /// Takes the mount down.
@@ -59,15 +96,6 @@ impl Mounted {
     /// When it had to be forced.
     pub(crate) fn end(mut self) -> Result<()> {
         self.take_down()
-    }
-
-    fn serve(mut command: Command, mount_point: &Path, stop: &Stop) -> Result<Self> {
-        let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
-        let server = command.spawn().context("cannot start the server")?;
-        let mut mounted = Self { root: mount_point.to_path_buf(), mounted: true, server: Some(server) };
-        mounted.wait_until_it_answers(stop).with_context(|| format!("does not mount: {}", said(&mut log)))?;
-        Ok(mounted)
     }
 
     fn wait_until_it_answers(&mut self, stop: &Stop) -> Result<()> {
@@ -87,11 +115,21 @@ impl Mounted {
         }
         // In a program of its own: a mount that does not answer would hold us, and nothing could end that.
         let mut command = Command::new("ls");
-        process::run_ok(command.arg("-d").arg(self.root.join(".")), MOUNT_LIMIT, stop)?;
+        let folder = if self.file == Some("") { self.root.clone() } else { self.root.join(".") };
+        process::run_ok(command.arg("-d").arg(folder), MOUNT_LIMIT, stop)?;
         Ok(())
     }
 
     fn take_down(&mut self) -> Result<()> {
+        if self.file == Some("")
+            && let Some(mut server) = self.server.take()
+        {
+            // Such a server stays when its mount is gone, and takes the mount with it when it is told to end.
+            process::terminate(&server);
+            if process::wait(&mut server, STEP_LIMIT, &Stop::default()).is_err() {
+                process::kill(&mut server);
+            }
+        }
         let outcome = if std::mem::take(&mut self.mounted) { unmount(&self.root) } else { Ok(()) };
         if let Some(mut server) = self.server.take() {
             let never = Stop::default();
@@ -111,7 +149,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.take_down() {
-            eprintln!("shuntfs-bench: {}: {error:#}", self.root.display());
+            eprintln!("shunt bench: {}: {error:#}", self.root.display());
         }
     }
 }
@@ -121,7 +159,12 @@ fn unmount(mount_point: &Path) -> Result<()> {
     const TRIES: u32 = 20;
     let never = Stop::default();
     let root = rustix::process::geteuid().is_root();
+    let started = Instant::now();
     for _ in 0..TRIES {
+        // A try that does not end waits for a server that does not answer: more tries would, too.
+        if started.elapsed() > STEP_LIMIT {
+            break;
+        }
         if mount_device(mount_point).is_none() {
             return Ok(());
         }
@@ -168,6 +211,7 @@ fn said(log: &mut File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::parse;
 
     #[test]
     fn the_topmost_mount_is_found() {
@@ -179,10 +223,12 @@ mod tests {
     #[test]
     fn a_server_that_fails_is_reported_with_its_words() {
         let folder = tempfile::tempdir().unwrap();
-        let words = ["sh", "-c", "echo {SRC}{MNT} >/dev/null; echo no such device >&2; exit 4"];
-        let words = words.iter().map(|&word| word.to_owned()).collect();
-        let target = Target { name: "broken".to_owned(), mounting: Mounting::Server(words), role: None };
-        let error = Mounted::start(&target, folder.path(), folder.path(), &Stop::default()).unwrap_err();
+        let mut target = parse("broken=sh -c exit {SRC}{MNT}").unwrap();
+        let words = ["sh", "-c", "echo no such device >&2; exit 4"];
+        target.mounting = Mounting::Server(words.iter().map(|&word| word.to_owned()).collect());
+        let path = || folder.path().to_path_buf();
+        let places = Places { source: path(), mount_point: path(), work: path(), empty: path() };
+        let error = Mounted::start(&target, &places, &Stop::default()).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("no such device") && text.contains("exit status: 4"), "{text}");
     }

@@ -4,94 +4,136 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::case::Amount;
+use crate::probe::Probe;
 
 /// What to measure; flatten it into a command line with `#[command(flatten)]`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// The table to measure (`--list` shows them)
-    #[arg(long, value_name = "NAME", default_value = "peers")]
-    pub table: String,
+    /// Measures this table, or several [default: all]; `--list` shows them.
+    #[arg(long = "table", value_name = "NAME", value_delimiter = ',')]
+    pub tables: Vec<String>,
 
-    /// Measure these targets only, by name (`--list` shows them); the bare folder is always measured
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Measures these columns only; `--list` shows them. The baseline is always measured.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub targets: Vec<String>,
 
-    /// Add a target: a command that stays in the foreground and mounts {SRC} on {MNT}
+    /// Adds a column: a command that stays in the foreground and shows {SRC} on {MNT}; it may use {WORK} and {EMPTY}, too.
     #[arg(long = "target", value_name = "NAME=COMMAND")]
     pub templates: Vec<String>,
 
-    /// Only the cases whose name contains this
+    /// Only the cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
 
-    /// Rounds; each measures every case on every target once [default: 3, or 1 with --smoke]
+    /// Rounds; each measures every case on every column once [default: 3].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
-    /// Length of each large file, with K, M or G [default: 1G]
-    #[arg(long, value_name = "BYTES")]
-    pub size: Option<ByteSize>,
+    /// `smoke` proves in a minute that everything works and measures nothing; `full`; or the length of each large file
+    /// (512M, 2G) with everything else as in `full`, where it is 1G.
+    #[arg(long, value_name = "SIZE", default_value = "full")]
+    pub size: Size,
 
-    /// Small files of each job [default: 10000]
+    /// Small files of each job [default: 10000].
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
 
-    /// A data case ends after this many seconds or one pass over the file [default: 5]
+    /// A data case ends after this many seconds or one pass over the file [default: 3].
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u64>,
 
-    /// Proves in a few seconds that everything works; its figures mean nothing
-    #[arg(long)]
-    pub smoke: bool,
+    /// A step that takes longer is ended and counts as failed [default: 180; a build 1800].
+    #[arg(long, value_name = "SECONDS")]
+    pub limit: Option<u64>,
 
-    /// Writes the report as JSON to this file
-    #[arg(long, value_name = "FILE")]
+    /// Writes the run as JSON to this file.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub json: Option<PathBuf>,
 
-    /// Writes the report as Markdown to this file, not to standard output
-    #[arg(long, value_name = "FILE")]
+    /// Writes the run as one HTML file with plots.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+
+    /// Writes the tables as Markdown to this file, not to standard output.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
 
-    /// The `shunt` program to measure [default: $SHUNT_BIN, beside this program, or on the PATH]
-    #[arg(long, value_name = "FILE")]
+    /// Puts the run into this page: what is slower first, then the tables and their history, which is kept in a folder beside
+    /// the page.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub docs: Option<PathBuf>,
+
+    /// Measures nothing, and shows the run of this JSON file in the ways asked for.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub from: Option<PathBuf>,
+
+    /// The `shunt` to measure [default: this one].
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub shunt: Option<PathBuf>,
 
-    /// Works in this folder, on whatever file system it is, not on ext4 over RAM
-    #[arg(long, value_name = "FOLDER")]
+    /// Works in this folder, on whatever file system it is, not on ext4 over RAM.
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
 
-    /// Shows tables, cases and targets, and measures nothing
+    /// Shows tables, cases and columns, and measures nothing.
     #[arg(long)]
     pub list: bool,
+
+    /// What a child of ours measures, and prints.
+    #[arg(long, hide = true)]
+    pub probe: Option<Probe>,
 }
 
-/// A number of bytes, written as `512M`.
+/// How much is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ByteSize(pub u64);
+#[non_exhaustive]
+pub enum Size {
+    /// As much as makes figures.
+    Full,
+    /// As little as runs everything.
+    Smoke,
+    /// Large files of this many bytes.
+    Bytes(u64),
+}
 
-impl FromStr for ByteSize {
-    type Err = anyhow::Error;
+impl FromStr for Size {
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "full" => return Ok(Self::Full),
+            "smoke" => return Ok(Self::Smoke),
+            _ => {}
+        }
         let (digits, unit) = match text.char_indices().last() {
             Some((at, 'K' | 'k')) => (&text[..at], 1 << 10),
             Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
             Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
             _ => (text, 1),
         };
-        let count: u64 = digits.parse().with_context(|| format!("`{text}` is not a size such as 512M"))?;
-        count.checked_mul(unit).map(Self).with_context(|| format!("`{text}` is too large"))
+        let count: u64 =
+            digits.parse().map_err(|_| "not `smoke`, `full`, or a length such as 512M".to_owned())?;
+        count.checked_mul(unit).map(Self::Bytes).ok_or_else(|| "too large".to_owned())
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full => out.write_str("full"),
+            Self::Smoke => out.write_str("smoke"),
+            Self::Bytes(len) => write!(out, "{} MiB", len >> 20),
+        }
     }
 }
 
 /// How often, and how much of, each workload is run.
 #[derive(Debug, Clone, Copy)]
-pub struct Scale {
-    /// Rounds.
-    pub rounds: usize,
+pub(crate) struct Scale {
+    pub(crate) rounds: usize,
     pub(crate) amount: Amount,
 }
 
@@ -100,18 +142,20 @@ impl Options {
     ///
     /// # Errors
     /// When one of them is zero, or a large file is not a whole number of MiB.
-    pub fn scale(&self) -> Result<Scale> {
-        let usual = if self.smoke { SMOKE } else { FULL };
-        let amount = Amount {
-            file_len: self.size.map_or(usual.amount.file_len, |size| size.0),
-            files: self.files.unwrap_or(usual.amount.files),
-            tree_files: usual.amount.tree_files,
-            runtime: self.seconds.map_or(usual.amount.runtime, Duration::from_secs),
-            limit: usual.amount.limit,
-        };
+    pub(crate) fn scale(&self) -> Result<Scale> {
+        let usual = if self.size == Size::Smoke { SMOKE } else { FULL };
+        let mut amount = usual.amount;
+        if let Size::Bytes(len) = self.size {
+            amount.file_len = len;
+        }
+        amount.files = self.files.unwrap_or(amount.files);
+        amount.runtime = self.seconds.map_or(amount.runtime, Duration::from_secs);
+        if let Some(limit) = self.limit.map(Duration::from_secs) {
+            (amount.limit, amount.build_limit) = (limit, limit);
+        }
         let rounds = self.rounds.unwrap_or(usual.rounds);
-        if rounds == 0 || amount.files == 0 || amount.runtime.is_zero() {
-            bail!("--rounds, --files and --seconds must be at least 1");
+        if rounds == 0 || amount.files == 0 || amount.runtime.is_zero() || amount.limit.is_zero() {
+            bail!("--rounds, --files, --seconds and --limit must be at least 1");
         }
         if amount.file_len == 0 || !amount.file_len.is_multiple_of(1 << 20) {
             bail!("--size must be a whole number of MiB, such as 512M");
@@ -126,8 +170,13 @@ const FULL: Scale = Scale {
         file_len: 1 << 30,
         files: 10_000,
         tree_files: 10_000,
-        runtime: Duration::from_secs(5),
+        sources: 400,
+        real_build: true,
+        round_trips: 20_000,
+        cold_each: true,
+        runtime: Duration::from_secs(3),
         limit: Duration::from_secs(180),
+        build_limit: Duration::from_secs(1800),
     },
 };
 
@@ -137,8 +186,13 @@ const SMOKE: Scale = Scale {
         file_len: 4 << 20,
         files: 100,
         tree_files: 200,
+        sources: 8,
+        real_build: false,
+        round_trips: 500,
+        cold_each: false,
         runtime: Duration::from_secs(1),
         limit: Duration::from_secs(30),
+        build_limit: Duration::from_secs(30),
     },
 };
 
@@ -147,12 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
-        assert_eq!("512M".parse::<ByteSize>().unwrap(), ByteSize(512 << 20));
-        assert_eq!("2g".parse::<ByteSize>().unwrap(), ByteSize(2 << 30));
-        assert_eq!("4096".parse::<ByteSize>().unwrap(), ByteSize(4096));
-        for wrong in ["", "M", "-1M", "12X", "99999999999999999999", "999999999999999999G"] {
-            assert!(wrong.parse::<ByteSize>().is_err(), "{wrong}");
+    fn sizes_are_words_or_lengths() {
+        assert_eq!("full".parse(), Ok(Size::Full));
+        assert_eq!("smoke".parse(), Ok(Size::Smoke));
+        assert_eq!("512M".parse(), Ok(Size::Bytes(512 << 20)));
+        assert_eq!("2g".parse(), Ok(Size::Bytes(2 << 30)));
+        assert_eq!("4096".parse(), Ok(Size::Bytes(4096)));
+        for wrong in ["", "M", "-1M", "12X", "99999999999999999999", "999999999999999999G", "smok"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -94,8 +95,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Runs the step below a folder and returns whole walks a second.
-    pub(crate) fn run(&mut self, step: TreeStep, root: &Path, amount: &Amount, stop: &Stop) -> Result<f64> {
+    /// Runs the step below a folder and returns how long it took.
+    pub(crate) fn run(
+        &mut self,
+        step: TreeStep,
+        root: &Path,
+        amount: &Amount,
+        stop: &Stop,
+    ) -> Result<Duration> {
         let folder = root.join(FOLDER);
         let mut command = match step {
             TreeStep::Untar => self.untar(&folder),
@@ -119,7 +126,7 @@ impl Tree {
             process::run_ok(&mut command, amount.limit, stop)?
         };
         self.check_output(step, &ended.stdout)?;
-        Ok(1.0 / ended.elapsed.as_secs_f64())
+        Ok(ended.elapsed)
     }
 
     /// Checks on the lower folder that the step did what it was timed for.

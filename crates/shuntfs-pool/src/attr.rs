@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shuntfs::{AttrReply, Birth, LowerFile, NodeId, Result, SetAttr, SetTime, Statfs, Timestamp};
+use shuntfs::{AttrReply, Birth, Errno, LowerFile, NodeId, Result, SetAttr, SetTime, Statfs, Timestamp};
 use shuntfs_sys::{
     OsError, TimeSet, chmod, chown, filesystem_of, remove_xattr, set_times, stat_of, truncate,
 };
@@ -53,6 +53,9 @@ pub(crate) fn setattr(
         strip_privileges(who, &descriptor)?;
     }
     if let Some(len) = set.size {
+        if !node.view.is_whole() {
+            return Err(Errno::ACCES);
+        }
         let keep = !set.kill_priv && who.keeps_set_ids() && node.has_privileges();
         match writable {
             Some(file) => keeping_set_ids(keep, || truncate(&file, len)).map_err(errno)?,

@@ -4,8 +4,9 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use shuntfs::{Entry, Errno, LookupCount, LowerFile, NodeId, OpenFlags, Opened, Result};
+use shuntfs_rules::Use;
 use shuntfs_sys::caps::{Cap, has_effective};
-use shuntfs_sys::{link_to, mkdir_at, mknod_at, open_at, reopen, stat_of, symlink_at, tmpfile_at};
+use shuntfs_sys::{link_to, mkdir_at, mknod_at, open_at, reopen, stat_at, stat_of, symlink_at, tmpfile_at};
 
 use crate::error::errno;
 use crate::file::{self, PoolFile};
@@ -13,8 +14,10 @@ use crate::find;
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::names;
-use crate::node::Node;
+use crate::node::{Marks, Node};
+use crate::rules;
 use crate::shared::{KEPT_FLAGS, Shared};
+use crate::view::Seen;
 use crate::who::Who;
 
 /// What a creation is to look like.
@@ -24,6 +27,20 @@ pub(crate) struct Made {
     pub(crate) mode: u32,
     /// The caller's umask, which a default ACL overrules.
     pub(crate) umask: u32,
+}
+
+impl Made {
+    /// What rules are asked about: something of this type, to be opened with these flags.
+    fn new(self, kind: u32, flags: u32) -> rules::New {
+        let mode = kind | self.mode & !self.umask & !mode::TYPE;
+        // A device or a folder is not open when it is made.
+        let how = if kind == mode::FILE { rules::use_of(flags) } else { Use::LOOK };
+        rules::New { mode, how }
+    }
+}
+
+fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
+    stat_at(dir, name.as_c_str()).is_ok()
 }
 
 /// CREATE.
@@ -37,6 +54,16 @@ pub(crate) fn create(
 ) -> Result<(Entry, Opened<PoolFile>)> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
+    let new = made.new(mode::FILE, flags.0);
+    let decision = match rules::check_make(shared, who, parent, Some(name), new) {
+        Ok(decision) => decision,
+        // Where it is there after all, what the rules say of it counts.
+        Err(_) if flags.0 & mode::O_EXCL == 0 && is_there(&dir, name) => {
+            return open_existing(shared, who, &folder, &dir, name, flags);
+        }
+        Err(error) => return Err(error),
+    };
+    let course = rules::course_of_new(decision, flags)?;
     // Else read-only, so that the descriptor can be registered and holds no right to write.
     let access =
         if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
@@ -57,9 +84,10 @@ pub(crate) fn create(
         (shared.opening(|| reopen(&fd, mode::O_PATH))?, Some(fd))
     };
     let found = find::made(shared, &folder, fd)?;
-    let (node, stat) = find::obtain(shared, found);
+    let (node, stat) = find::obtain(shared, found, rules::see_new(shared, parent, name));
     find::is_new(shared, &node);
-    let file = PoolFile::new(shared, Arc::clone(&node), flags);
+    rules::note(shared, parent, name, &node);
+    let file = PoolFile::new(shared, Arc::clone(&node), flags, course);
     if let Some(mover) = mover {
         file.is_moved_by(mover);
     }
@@ -82,12 +110,15 @@ fn open_existing(
     name: &NameBuf,
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
+    rules::refuse_hidden(shared, who, folder.id, dir, name)?;
     let found = find::find(shared, folder, dir, name.as_c_str())?;
     if !found.stat.is_file() {
         // CREATE can only answer with a regular file; told so, the kernel looks the name up and does what it is for.
         return Err(Errno::STALE);
     }
-    let (node, stat) = find::obtain(shared, found);
+    let seen = rules::see(shared, who, folder.id, dir, name, &found)?;
+    let (node, stat) = find::obtain(shared, found, seen);
+    rules::note(shared, folder.id, name, &node);
     let opened = file::open(shared, who, node.id, flags).and_then(|opened| {
         let cut = flags.0 & mode::O_TRUNC != 0;
         let stat = if cut { stat_of(shared.descriptor(&node)?).map_err(errno)? } else { stat };
@@ -109,11 +140,14 @@ pub(crate) fn tmpfile(
 ) -> Result<(Entry, Opened<PoolFile>)> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
+    let decision = rules::check_make(shared, who, parent, None, made.new(mode::FILE, flags.0))?;
+    let course = rules::course_of_new(decision, flags)?;
     let lower_flags = mode::O_RDWR | flags.0 & mode::O_EXCL;
     let open = || who.create(made.mode, made.umask, || tmpfile_at(&dir, lower_flags, made.mode));
     let writable = shared.opening(open)?;
     let hold = shared.opening(|| reopen(&writable, mode::O_PATH))?;
-    let (node, stat) = find::obtain(shared, find::made(shared, &folder, hold)?);
+    let (node, stat) = find::obtain(shared, find::made(shared, &folder, hold)?, Seen::ALL);
+    rules::note_nameless(shared, parent, &node);
     // It has no name, so nothing but a descriptor keeps it; `writable` does until here.
     let held = file::hold(shared, &node);
     drop(writable);
@@ -122,7 +156,7 @@ pub(crate) fn tmpfile(
         return Err(error);
     }
     find::is_new(shared, &node);
-    let file = PoolFile::new(shared, Arc::clone(&node), flags);
+    let file = PoolFile::new(shared, Arc::clone(&node), flags, course);
     Ok((shared.entry(&node, &stat), file::answer(shared, file)))
 }
 
@@ -135,6 +169,7 @@ pub(crate) fn mknod(
     made: Made,
     rdev: u32,
 ) -> Result<Entry> {
+    rules::check_make(shared, who, parent, Some(name), made.new(made.mode & mode::TYPE, 0))?;
     make(shared, parent, name, |dir, name| {
         who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
     })
@@ -142,6 +177,7 @@ pub(crate) fn mknod(
 
 /// MKDIR.
 pub(crate) fn mkdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, made: Made) -> Result<Entry> {
+    rules::check_make(shared, who, parent, Some(name), made.new(mode::DIR, 0))?;
     make(shared, parent, name, |dir, name| {
         who.create(made.mode, made.umask, || mkdir_at(dir, name, made.mode))
     })
@@ -155,6 +191,8 @@ pub(crate) fn symlink(
     name: &NameBuf,
     target: &CStr,
 ) -> Result<Entry> {
+    let new = Made { mode: 0o777, umask: 0 }.new(mode::LINK, 0);
+    rules::check_make(shared, who, parent, Some(name), new)?;
     make(shared, parent, name, |dir, name| who.create(0, 0, || symlink_at(target, dir, name)))
 }
 
@@ -168,26 +206,37 @@ fn make(
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
     make(&dir, name.as_c_str()).map_err(errno)?;
-    let (node, stat) = find::obtain(shared, find::find(shared, &folder, &dir, name.as_c_str())?);
+    let seen = rules::see_new(shared, parent, name);
+    let (node, stat) = find::obtain(shared, find::find(shared, &folder, &dir, name.as_c_str())?, seen);
     find::is_new(shared, &node);
+    rules::note(shared, parent, name, &node);
     Ok(shared.entry(&node, &stat))
 }
 
 /// LINK.
-pub(crate) fn link(shared: &Shared, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     shared.check_writable()?;
     let node = shared.node(id)?;
+    if !node.view.is_whole() {
+        // Under another name other rules may hold.
+        return Err(Errno::ACCES);
+    }
     let (folder, dir) = shared.folder(parent)?;
     if folder.identity.mount != node.identity.mount {
         return Err(Errno::XDEV);
     }
+    rules::check_second_name(shared, who, &node, parent, name)?;
     let descriptor = shared.descriptor(&node)?;
     link_to(&descriptor, &dir, name.as_c_str()).map_err(errno)?;
     // It has a name again, so its handle can be opened.
     names::settle(shared, &node);
     let stat = stat_of(&descriptor).map_err(errno)?;
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
-    let (same, _) =
-        shared.table.obtain(node.identity.clone(), |id, identity| Node::new(id, identity, stat.mode));
+    let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
+    let (same, _) = shared.table.obtain(node.identity.clone(), node.view, make);
+    if rules::see_new(shared, parent, name).varies {
+        same.mark(Marks::VARIES);
+    }
+    rules::note(shared, parent, name, &same);
     Ok(shared.entry(&same, &stat))
 }

@@ -16,8 +16,11 @@ use crate::error::errno;
 use crate::find;
 use crate::mode;
 use crate::mounts::shown_ino;
+use crate::name_buf::NameBuf;
 use crate::node::Node;
+use crate::rules::{self, Listed};
 use crate::shared::Shared;
+use crate::who::Who;
 
 /// The pool's side of one open folder. It is opened below when it is first listed: a listing that the kernel
 /// has cached costs nothing.
@@ -42,11 +45,12 @@ struct State {
 }
 
 /// OPENDIR.
-pub(crate) fn open(shared: &Shared, id: NodeId) -> Result<PoolDir> {
+pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
     let node = shared.node(id)?;
     if !node.is_dir() {
         return Err(Errno::NOTDIR);
     }
+    rules::check_folder(shared, who, &node)?;
     Ok(PoolDir { listing: Arc::new(Listing { node, state: Mutex::new(None) }) })
 }
 
@@ -175,7 +179,13 @@ impl Records for Collected {
 }
 
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
-pub(crate) fn list(shared: &Shared, dir: &Listing, cookie: u64, out: &mut impl Records) -> Result<()> {
+pub(crate) fn list(
+    shared: &Shared,
+    who: Who,
+    dir: &Listing,
+    cookie: u64,
+    out: &mut impl Records,
+) -> Result<()> {
     let mut held = dir.state.lock();
     let State { reader, device, ino } = match &mut *held {
         Some(state) => {
@@ -196,6 +206,8 @@ pub(crate) fn list(shared: &Shared, dir: &Listing, cookie: u64, out: &mut impl R
         descriptor: shared.descriptor(&dir.node)?,
         device: *device,
         ino: *ino,
+        who,
+        listed: rules::listed(shared, who, dir.node.id),
     };
     let mut count = 0_usize;
     loop {
@@ -227,6 +239,9 @@ struct Place<'l> {
     descriptor: Arc<LowerFile>,
     device: Device,
     ino: u64,
+    who: Who,
+    /// Where not everybody sees every name.
+    listed: Option<Listed<'l>>,
 }
 
 impl Place<'_> {
@@ -237,13 +252,26 @@ impl Place<'_> {
             out.push(shown(self.ino), next, kind, name);
             return;
         }
-        if name == c".." || !out.wants_entries() {
+        let buf = Name::new(name).map(NameBuf::new);
+        let Some(Ok(buf)) = buf.filter(|_| name != c"..") else {
+            out.push(shown(ino), next, kind, name);
+            return;
+        };
+        if !out.wants_entries() {
+            if self.listed.as_ref().is_some_and(|listed| !listed.has(&self.descriptor, &buf)) {
+                return;
+            }
             out.push(shown(ino), next, kind, name);
             return;
         }
         match find::find(self.shared, self.dir, &self.descriptor, name) {
             Ok(found) => {
-                let (node, stat) = find::obtain(self.shared, found);
+                let (shared, folder) = (self.shared, self.dir.id);
+                let seen = rules::see(shared, self.who, folder, &self.descriptor, &buf, &found);
+                // What is hidden, or cannot be told, is not there.
+                let Ok(seen) = seen else { return };
+                let (node, stat) = find::obtain(shared, found, seen);
+                rules::note(shared, folder, &buf, &node);
                 if !out.push_entry(&self.shared.entry(&node, &stat), next, name) {
                     self.shared.forget(node.id, LookupCount(1));
                 }

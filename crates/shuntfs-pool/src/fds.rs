@@ -91,12 +91,13 @@ impl Clock {
 mod test {
     use super::*;
     use crate::node::Identity;
+    use crate::view::View;
     use shuntfs::NodeId;
     use shuntfs_sys::Stat;
 
     fn node(number: u64) -> Arc<Node> {
         let identity = Identity::new(&Stat { ino: number, ..Stat::default() }, 0, None);
-        let node = Arc::new(Node::new(NodeId::new(number).unwrap(), identity, 0));
+        let node = Arc::new(Node::new(NodeId::new(number).unwrap(), identity, View::WHOLE, 0));
         let fd = shuntfs_sys::open_folder(std::path::Path::new("/")).unwrap();
         node.keep(Arc::new(LowerFile::new(fd)));
         node

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use shuntfs::{
     Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, NodeId, OpenFlags, Opened, Result,
 };
+use shuntfs_rules::FlowWord;
 use shuntfs_sys::stat::stat_of;
 
 use crate::error::errno;
@@ -21,6 +22,8 @@ use crate::mode;
 use crate::names;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
+use crate::redact::{self, Shown};
+use crate::rules::{self, Course};
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::who::{Who, keeping_set_ids};
 
@@ -28,11 +31,17 @@ use crate::who::{Who, keeping_set_ids};
 #[derive(Debug)]
 pub struct PoolFile {
     pub(crate) node: Arc<Node>,
+    /// What a partial view shows; `None` is everything.
+    pub(crate) shown: Option<Shown>,
+    /// What rules made of the open.
+    pub(crate) course: Course,
     flags: u32,
     /// Whether a shared mapping of it may store without our noticing.
     is_mappable: bool,
     /// Open as the caller's open asks, or wider.
     mover: OnceLock<Arc<LowerFile>>,
+    /// Open as an append-only file is written.
+    appender: OnceLock<Arc<LowerFile>>,
     /// Open for reading, for what needs a real descriptor but no right to write, which would keep the file from
     /// being executed.
     reader: OnceLock<Arc<LowerFile>>,
@@ -42,14 +51,28 @@ pub struct PoolFile {
 }
 
 impl PoolFile {
+    /// How its bytes are to flow.
+    fn flow(&self, shared: &Shared) -> FlowWord {
+        let of_mount = match shared.options.flow {
+            FlowWish::Passthrough => FlowWord::Passthrough,
+            FlowWish::Relay => FlowWord::Splice,
+            FlowWish::Served => FlowWord::Served,
+        };
+        self.course.flow(self.flags, of_mount)
+    }
+
     /// Counts the open.
-    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags) -> Self {
+    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags, course: Course) -> Self {
         // In other flows a mapping's pages come back to us as WRITEs, and the kernel knows what they change.
-        let is_passthrough = shared.options.flow == FlowWish::Passthrough;
+        // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
+        let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
         let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
         node.opened(is_mappable);
         Self {
             node,
+            shown: None,
+            course,
+            appender: OnceLock::new(),
             flags: flags.0,
             is_mappable,
             mover: OnceLock::new(),
@@ -71,6 +94,16 @@ impl PoolFile {
     /// Has its bytes go through a lower file that was opened when it was made.
     pub(crate) fn is_moved_by(&self, fd: OwnedFd) {
         self.mover.get_or_init(|| Arc::new(LowerFile::new(fd)));
+    }
+
+    /// A lower file whose every write goes to the end.
+    pub(crate) fn appender(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
+        if let Some(file) = self.appender.get() {
+            return Ok(Arc::clone(file));
+        }
+        let kept = self.flags & KEPT_FLAGS;
+        let file = shared.open_node(&self.node, mode::O_WRONLY | mode::O_APPEND | kept)?;
+        Ok(Arc::clone(self.appender.get_or_init(|| file)))
     }
 
     /// The mover where it is open and may write.
@@ -135,8 +168,12 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     if node.is_dir() {
         return Err(Errno::ISDIR);
     }
+    if !node.view.is_whole() {
+        redact::check_flags(flags)?;
+    }
+    let course = rules::course_of_open(shared, who, &node, flags)?;
     check_change(shared, &node, flags.0)?;
-    let file = PoolFile::new(shared, node, flags);
+    let mut file = PoolFile::new(shared, node, flags, course);
     if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         hold(shared, &file.node)?;
         names::settle(shared, &file.node);
@@ -144,7 +181,12 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     if flags.0 & mode::O_TRUNC != 0 {
         cut(shared, who, &file.node)?;
     }
-    if shared.options.flow != FlowWish::Passthrough && flags.may_write() {
+    if !file.node.view.is_whole() {
+        let (shown, cache) = redact::show(shared, &file.node)?;
+        file.shown = Some(shown);
+        return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
+    }
+    if file.flow(shared) != FlowWord::Passthrough && flags.may_write() {
         // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
         file.mover(shared)?;
     }
@@ -182,12 +224,13 @@ fn cut(shared: &Shared, who: Who, node: &Arc<Node>) -> Result<()> {
 
 /// The answer to an open.
 pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
-    let delegation = match shared.options.flow {
-        FlowWish::Passthrough if file.node.is_file() => Delegation::Passthrough(Backing::OfNode),
-        FlowWish::Passthrough | FlowWish::Relay => Delegation::Splice(Backing::OfNode),
-        FlowWish::Served => Delegation::Served,
+    let delegation = match file.flow(shared) {
+        FlowWord::Passthrough if file.node.is_file() => Delegation::Passthrough(Backing::OfNode),
+        FlowWord::Passthrough | FlowWord::Splice => Delegation::Splice(Backing::OfNode),
+        FlowWord::Served => Delegation::Served,
     };
-    let cache = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
+    let of_mount = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
+    let cache = file.course.cache.unwrap_or(of_mount);
     Opened { file, delegation, cache, flush: shared.locks_below() }
 }
 

@@ -17,7 +17,10 @@ use crate::error::errno;
 use crate::mounts::Mount;
 use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node};
+use crate::rules;
 use crate::shared::Shared;
+use crate::view::Seen;
+use crate::who::Who;
 
 /// What a name means now.
 #[derive(Debug)]
@@ -28,12 +31,22 @@ pub(crate) struct Found {
     fd: Option<OwnedFd>,
 }
 
+impl Found {
+    /// What makes it the same one.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::new(&self.stat, self.mount, self.handle.clone())
+    }
+}
+
 /// LOOKUP.
-pub(crate) fn lookup(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     let (parent, dir) = shared.folder(parent)?;
     match find(shared, &parent, &dir, name.as_c_str()) {
         Ok(found) => {
-            let (node, stat) = obtain(shared, found);
+            // A hidden name gets a bare ENOENT, which the kernel does not keep for others.
+            let seen = rules::see(shared, who, parent.id, &dir, name, &found)?;
+            let (node, stat) = obtain(shared, found, seen);
+            rules::note(shared, parent.id, name, &node);
             Ok(shared.entry(&node, &stat))
         }
         Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),
@@ -100,14 +113,14 @@ pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found>
     Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
 }
 
-/// The node of what was found, with its lookup count raised, and its attributes.
-pub(crate) fn obtain(shared: &Shared, found: Found) -> (Arc<Node>, Stat) {
+/// The node of what was found, as it is seen, with its lookup count raised, and its attributes.
+pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
     let Found { stat, mount, handle, fd } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
     let by_handle = handle.is_some();
     let identity = Identity::new(&stat, mount, handle);
-    let (node, _) = shared.table.obtain(identity, |id, identity| {
-        let node = Node::new(id, identity, stat.mode);
+    let (node, _) = shared.table.obtain(identity, seen.view, |id, identity| {
+        let node = Node::new(id, identity, seen.view, stat.mode);
         if !by_handle && let Some(fd) = fd.take() {
             // Without a handle this descriptor is the only way to the inode, and what keeps its number its own.
             node.pin(fd);
@@ -117,12 +130,15 @@ pub(crate) fn obtain(shared: &Shared, found: Found) -> (Arc<Node>, Stat) {
     if by_handle && let Some(fd) = fd {
         drop(shared.adopt(&node, fd));
     }
+    if seen.varies {
+        node.mark(Marks::VARIES);
+    }
     (node, stat)
 }
 
-/// The node that a name means, where the kernel knows it: one lower call where handles tell inode numbers.
-/// Nothing is counted as a lookup.
-pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Option<Arc<Node>> {
+/// The nodes that a name means, one for each view that the kernel knows: one lower call where handles tell inode
+/// numbers. Nothing is counted as a lookup.
+pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Vec<Arc<Node>> {
     let mount = shared.mounts.at(parent.identity.mount);
     if mount.has_handles()
         && let Ok((handle, id)) = handle_at(dir, name)
@@ -131,7 +147,7 @@ pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr
     {
         return shared.table.peek(&Identity::of_handle(ino, mount.index, handle));
     }
-    let found = find(shared, parent, dir, name).ok()?;
+    let Ok(found) = find(shared, parent, dir, name) else { return Vec::new() };
     shared.table.peek(&Identity::new(&found.stat, found.mount, found.handle))
 }
 

@@ -28,10 +28,13 @@ mod names;
 mod node;
 mod options;
 mod pool;
+mod redact;
+mod rules;
 mod shared;
 mod table;
 #[cfg(test)]
 mod tests;
+mod view;
 mod who;
 mod xattr;
 
@@ -41,3 +44,4 @@ pub use facts::{Facts, Observer};
 pub use file::PoolFile;
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
+pub use rules::{Caller, RuleControl, RuleFacts, RuleReport};

@@ -1,4 +1,4 @@
-//! A node: one lower inode that the kernel knows.
+//! A node: one view of one lower inode that the kernel knows. Nearly always that is the whole one, and the only one.
 //!
 //! What a node is kept by: the kernel's lookup count (in the table), and each open file (an `Arc`). How its
 //! lower inode is reached: by file handle through a cached `O_PATH` descriptor, or, where the lower file
@@ -12,6 +12,7 @@ use shuntfs::{LowerFile, NodeId};
 use shuntfs_sys::{Device, FileHandle, Stat, encode_dev};
 
 use crate::mode;
+use crate::view::View;
 
 /// What makes a lower inode the same one: never a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,11 +61,13 @@ const STATX_IMMUTABLE: u64 = 0x10;
 /// `STATX_ATTR_APPEND`.
 const STATX_APPEND: u64 = 0x20;
 
-/// One lower inode that the kernel knows, or an open file keeps.
+/// One view of a lower inode that the kernel knows, or an open file keeps.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) identity: Identity,
+    /// What of the inode this node shows.
+    pub(crate) view: View,
     /// How many lookups the kernel holds. Raised only under the table's identity lock.
     pub(crate) lookups: AtomicU64,
     /// Open files.
@@ -102,14 +105,18 @@ impl Marks {
     pub(crate) const APPEND_ONLY: Self = Self(1 << 6);
     /// It was open for reading and writing, so a shared mapping may outlive its opens.
     pub(crate) const MAPPED: Self = Self(1 << 4);
+    /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
+    /// this one. It stays set.
+    pub(crate) const VARIES: Self = Self(1 << 16);
 }
 
 impl Node {
     /// A node that the kernel has not heard of yet.
-    pub(crate) fn new(id: NodeId, identity: Identity, mode: u32) -> Self {
+    pub(crate) fn new(id: NodeId, identity: Identity, view: View, mode: u32) -> Self {
         Self {
             id,
             identity,
+            view,
             lookups: AtomicU64::new(0),
             opens: AtomicU32::new(0),
             removals: AtomicU32::new(0),

@@ -7,12 +7,13 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use shuntfs::{
-    Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
-    Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange, LockRequest,
-    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
-    ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence, WriteData,
-    Written,
+    Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Errno, Fallocate,
+    Filesystem, Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange,
+    LockRequest, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
+    OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence,
+    WriteData, Written,
 };
+use shuntfs_rules::Rules;
 
 use crate::create::Made;
 use crate::dir::{Collected, PoolDir};
@@ -20,6 +21,7 @@ use crate::error::PoolError;
 use crate::file::PoolFile;
 use crate::name_buf::NameBuf;
 use crate::options::PoolOptions;
+use crate::rules::{self, RuleControl};
 use crate::shared::Shared;
 use crate::who::Who;
 use crate::{attr, create, data, dir, facts, file, find, init, ioctl, locks, names, xattr};
@@ -42,6 +44,20 @@ impl Pool {
         Shared::open(options).map(|shared| Self { shared: Arc::new(shared) })
     }
 
+    /// The same under rules.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_with_rules(options: &PoolOptions, rules: Rules) -> std::result::Result<Self, PoolError> {
+        Shared::open_with_rules(options, Some(rules)).map(|shared| Self { shared: Arc::new(shared) })
+    }
+
+    /// A hold on the rules, where the pool was opened with some, that stays when the pool is mounted.
+    #[must_use]
+    pub fn rule_control(&self) -> Option<RuleControl> {
+        RuleControl::of(&self.shared)
+    }
+
     /// A view of the pool that stays when the pool is mounted.
     #[must_use]
     pub fn observer(&self) -> facts::Observer {
@@ -62,7 +78,7 @@ impl Pool {
     }
 
     /// Runs an operation that answers with bytes: into the payload here, or through memory of its own.
-    async fn fill<'q>(
+    pub(crate) async fn fill<'q>(
         &self,
         cx: &Cx<'_>,
         reply: ReadReply<'q>,
@@ -110,8 +126,8 @@ impl Filesystem for Pool {
     }
 
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
-        let name = NameBuf::new(name)?;
-        self.run(cx, move |shared| find::lookup(shared, parent, &name)).await
+        let (who, name) = (Who::of(cx), NameBuf::new(name)?);
+        self.run(cx, move |shared| find::lookup(shared, who, parent, &name)).await
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _file: Option<&PoolFile>) -> Result<AttrReply> {
@@ -126,7 +142,12 @@ impl Filesystem for Pool {
         set: SetAttr,
     ) -> Result<AttrReply> {
         let (who, writable) = (Who::of(cx), file.and_then(PoolFile::open_writer));
-        self.run(cx, move |shared| attr::setattr(shared, who, node, writable, set)).await
+        let course = file.map(|file| file.course.clone());
+        self.run(cx, move |shared| {
+            rules::check_setattr(shared, who, node, &set, course.as_ref())?;
+            attr::setattr(shared, who, node, writable, set)
+        })
+        .await
     }
 
     async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {
@@ -158,19 +179,19 @@ impl Filesystem for Pool {
     }
 
     async fn link(&self, cx: &Cx<'_>, op: Link<'_>) -> Result<Entry> {
-        let name = NameBuf::new(op.name)?;
+        let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let (node, parent) = (op.node, op.parent);
-        self.run(cx, move |shared| create::link(shared, node, parent, &name)).await
+        self.run(cx, move |shared| create::link(shared, who, node, parent, &name)).await
     }
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
-        let name = NameBuf::new(name)?;
-        self.run(cx, move |shared| names::unlink(shared, parent, &name)).await
+        let (who, name) = (Who::of(cx), NameBuf::new(name)?);
+        self.run(cx, move |shared| names::unlink(shared, who, parent, &name)).await
     }
 
     async fn rmdir(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
-        let name = NameBuf::new(name)?;
-        self.run(cx, move |shared| names::rmdir(shared, parent, &name)).await
+        let (who, name) = (Who::of(cx), NameBuf::new(name)?);
+        self.run(cx, move |shared| names::rmdir(shared, who, parent, &name)).await
     }
 
     async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
@@ -185,6 +206,11 @@ impl Filesystem for Pool {
 
     async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
         let who = Who::of(cx);
+        if self.shared.node(node).is_ok_and(|node| !node.view.is_whole()) {
+            // It is read whole, and may wait for others that do.
+            let shared = Arc::clone(&self.shared);
+            return cx.offload(move || file::open(&shared, who, node, flags)).await;
+        }
         self.run(cx, move |shared| file::open(shared, who, node, flags)).await
     }
 
@@ -257,8 +283,11 @@ impl Filesystem for Pool {
     ) -> Result<Filled<'q>> {
         if !ioctl::only_asks(op.command) {
             self.shared.check_writable()?;
+            rules::check_attributes(&self.shared, Who::of(cx), op.node)?;
         }
         let lower = match file {
+            // Some tell of what a partial view hides.
+            IoctlTarget::File(file) if file.shown.is_some() => return Err(Errno::NOTTY),
             IoctlTarget::File(file) => file.reader(&self.shared)?,
             IoctlTarget::Dir(dir) => dir::readable(&self.shared, dir)?,
         };
@@ -284,9 +313,9 @@ impl Filesystem for Pool {
     }
 
     async fn opendir(&self, cx: &Cx<'_>, node: NodeId, _flags: OpenFlags) -> Result<OpenedDir<PoolDir>> {
-        let _ = cx;
-        let dir = dir::open(&self.shared, node)?;
-        Ok(OpenedDir { dir, cache: self.shared.is_ours_alone() })
+        let dir = dir::open(&self.shared, Who::of(cx), node)?;
+        let cache = self.shared.is_ours_alone() && rules::is_listing_common(&self.shared, node);
+        Ok(OpenedDir { dir, cache })
     }
 
     async fn readdir<'q>(
@@ -297,14 +326,16 @@ impl Filesystem for Pool {
         cookie: u64,
         mut out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
+        let who = Who::of(cx);
         if self.shared.runs_inline() {
-            dir::list(&self.shared, &dir.listing, cookie, &mut out)?;
+            dir::list(&self.shared, who, &dir.listing, cookie, &mut out)?;
             return Ok(out.finish());
         }
         let (shared, listing) = (Arc::clone(&self.shared), Arc::clone(&dir.listing));
         let mut records = Collected::for_sink(&out);
-        let records =
-            cx.offload(move || dir::list(&shared, &listing, cookie, &mut records).map(|()| records)).await?;
+        let records = cx
+            .offload(move || dir::list(&shared, who, &listing, cookie, &mut records).map(|()| records))
+            .await?;
         records.hand_to(&self.shared, &mut out);
         Ok(out.finish())
     }
@@ -349,6 +380,7 @@ impl Filesystem for Pool {
 
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (node, flags, kill_sgid) = (op.node, op.flags, op.kill_sgid);
+        rules::check_attributes(&self.shared, Who::of(cx), node)?;
         if self.shared.runs_inline() {
             return xattr::set(
                 &self.shared,
@@ -365,6 +397,7 @@ impl Filesystem for Pool {
 
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let name = name.to_owned();
+        rules::check_attributes(&self.shared, Who::of(cx), node)?;
         self.run(cx, move |shared| xattr::remove(shared, node, &name)).await
     }
 }

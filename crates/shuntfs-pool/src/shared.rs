@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Result, Timestamp};
+use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
 
 use crate::error::{PoolError, errno};
@@ -14,13 +15,20 @@ use crate::mode;
 use crate::mounts::{Mount, Mounts, shown_ino};
 use crate::node::{Identity, Marks, Node, device_number};
 use crate::options::{Cache, Calls, Locks, PoolOptions};
+use crate::redact::Copies;
+use crate::rules::Engine;
 use crate::table::Table;
+use crate::view::{View, Views};
 
 /// Descriptors kept by default, at most.
 const DESCRIPTORS_DEFAULT: u64 = 4096;
 
 /// How long attributes hold of a file that a mapping may still change after its last close.
 const MAPPED_TTL: Duration = Duration::from_secs(1);
+
+/// How often and how long an open waits that met a lease: as long as a long photo is looked at, and then some.
+const LEASE_WAITS: u32 = 1000;
+const LEASE_WAIT: Duration = Duration::from_millis(1);
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -30,7 +38,12 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) mounts: Mounts,
     pub(crate) locks: LockTable,
+    pub(crate) views: Views,
+    /// What open files of partial views show.
+    pub(crate) copies: Copies,
     pub(crate) root: Arc<Node>,
+    /// What is decided by rules, where there are any.
+    pub(crate) rules: Option<Engine>,
     /// The branch's own device.
     device: u32,
     /// Whether writing is refused: by the options, or below.
@@ -42,6 +55,14 @@ pub(crate) struct Shared {
 impl Shared {
     /// Takes hold of the source.
     pub(crate) fn open(options: &PoolOptions) -> std::result::Result<Self, PoolError> {
+        Self::open_with_rules(options, None)
+    }
+
+    /// The same, under rules where there are any.
+    pub(crate) fn open_with_rules(
+        options: &PoolOptions,
+        rules: Option<Rules>,
+    ) -> std::result::Result<Self, PoolError> {
         let failed = |error| PoolError::of_source(&options.source, error);
         let fd = open_folder(&options.source).map_err(failed)?;
         let stat = stat_of(&fd).map_err(failed)?;
@@ -52,14 +73,18 @@ impl Shared {
             Calls::Inline => false,
             Calls::Offload => true,
         };
-        let root = Arc::new(Node::new(NodeId::ROOT, Identity::new(&stat, 0, None), stat.mode));
+        let identity = Identity::new(&stat, 0, None);
+        let root = Arc::new(Node::new(NodeId::ROOT, identity, View::WHOLE, stat.mode));
         root.pin(Arc::new(LowerFile::new(fd)));
         Ok(Self {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
             mounts: Mounts::new(mount),
             locks: LockTable::new(options.lock_waiters),
+            views: Views::default(),
+            copies: Copies::default(),
             root,
+            rules: rules.map(Engine::new),
             device: device_number(stat.dev),
             read_only: options.read_only || below.is_read_only(),
             offload: AtomicBool::new(offload),
@@ -134,12 +159,17 @@ impl Shared {
         Ok(Arc::new(LowerFile::new(fd)))
     }
 
-    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more.
+    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
+    /// writing that met a lease of ours waits for it as one that may block does.
     pub(crate) fn opening<T>(&self, call: impl Fn() -> shuntfs_sys::Result<T>) -> Result<T> {
-        match call() {
-            Err(OsError::MFILE | OsError::NFILE) if self.descriptors.shed() > 0 => call().map_err(errno),
-            outcome => outcome.map_err(errno),
+        for _ in 0..LEASE_WAITS {
+            match call() {
+                Err(OsError::MFILE | OsError::NFILE) if self.descriptors.shed() > 0 => break,
+                Err(OsError::AGAIN) if self.copies.may_be_in_the_way() => std::thread::sleep(LEASE_WAIT),
+                outcome => return outcome.map_err(errno),
+            }
         }
+        call().map_err(errno)
     }
 
     /// Refuses changes of a pool that is read-only.
@@ -173,7 +203,8 @@ impl Shared {
 
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.
     pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
-        Entry { node: Some(node.id), ttl: self.ttl(), attr: self.attr_reply(node, stat) }
+        let ttl = if node.has(Marks::VARIES) { Duration::ZERO } else { self.ttl() };
+        Entry { node: Some(node.id), ttl, attr: self.attr_reply(node, stat) }
     }
 
     /// How long what the kernel was told holds.
@@ -188,7 +219,7 @@ impl Shared {
     /// FUSE side noticing. So attributes hold for no time while such a mapping may be made, and for a short one
     /// while it may outlive its open file.
     fn attr_ttl(&self, node: &Node) -> Duration {
-        if self.options.cache == Cache::None || node.is_mappable() {
+        if self.options.cache == Cache::None || node.is_mappable() || node.has(Marks::VARIES) {
             Duration::ZERO
         } else if node.has(Marks::MAPPED) {
             MAPPED_TTL
@@ -214,11 +245,15 @@ impl Shared {
 
     /// Takes back a lookup that never reached the kernel.
     pub(crate) fn forget(&self, id: NodeId, count: LookupCount) {
-        if id != NodeId::ROOT
-            && let Some(node) = self.table.forget(id, count)
-            && node.identity.handle.is_some()
-            && node.opens() == 0
-        {
+        let forgotten = if id == NodeId::ROOT { None } else { self.table.forget(id, count) };
+        let Some(node) = forgotten else { return };
+        if let Some(engine) = &self.rules {
+            engine.paths.forget(id);
+        }
+        if !node.view.is_whole() {
+            self.copies.forget(id);
+        }
+        if node.identity.handle.is_some() && node.opens() == 0 {
             // The clock may still name the node for a while; its descriptor need not wait for that.
             node.unmark(Marks::PINNED);
             drop(node.drop_descriptor());

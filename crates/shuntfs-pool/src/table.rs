@@ -3,7 +3,7 @@
 //! Lock order: an identity shard, then an id shard. A lookup raises a node's count while it holds the identity
 //! shard; a forget that brings the count to zero takes the same shard, looks again, and removes the node from
 //! both maps. So a node is never removed under a lookup that found it, and there are never two nodes of one
-//! identity in the table. A node that left the table may live on in its open files.
+//! view of one identity in the table. A node that left the table may live on in its open files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use shuntfs::{LookupCount, NodeId};
 
 use crate::node::{Identity, Node, mix};
+use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
 const SHARDS: usize = 64;
@@ -60,16 +61,17 @@ impl Table {
         self.by_id[shard(hash)].read().find(hash, |node| node.id == id).cloned()
     }
 
-    /// The node of this identity, its lookup count raised by one; made where there is none. The flag says
+    /// The node of this view of this identity, its lookup count raised by one; made where there is none. The flag says
     /// whether it was made.
     pub(crate) fn obtain(
         &self,
         identity: Identity,
+        view: View,
         make: impl FnOnce(NodeId, Identity) -> Node,
     ) -> (Arc<Node>, bool) {
         let hash = identity.hash();
         let mut nodes = self.by_identity[shard(hash)].lock();
-        if let Some(node) = nodes.find(hash, |node| node.identity == identity) {
+        if let Some(node) = nodes.find(hash, |node| node.view == view && node.identity == identity) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
             return (Arc::clone(node), false);
         }
@@ -85,10 +87,11 @@ impl Table {
         (node, true)
     }
 
-    /// The node of this identity, if the kernel knows it; its count stays.
-    pub(crate) fn peek(&self, identity: &Identity) -> Option<Arc<Node>> {
+    /// The nodes of this identity that the kernel knows, one for each view; their counts stay.
+    pub(crate) fn peek(&self, identity: &Identity) -> Vec<Arc<Node>> {
         let hash = identity.hash();
-        self.by_identity[shard(hash)].lock().find(hash, |node| node.identity == *identity).cloned()
+        let nodes = self.by_identity[shard(hash)].lock();
+        nodes.iter_hash(hash).filter(|node| node.identity == *identity).cloned().collect()
     }
 
     /// Takes back lookups; at zero the node leaves the table and is returned.
@@ -167,6 +170,8 @@ fn shard(hash: u64) -> usize {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::view::Views;
+    use shuntfs_rules::Redact;
     use shuntfs_sys::Stat;
     use std::sync::atomic::AtomicBool;
 
@@ -175,7 +180,11 @@ mod test {
     }
 
     fn obtain(table: &Table, ino: u64) -> Arc<Node> {
-        table.obtain(identity(ino), |id, identity| Node::new(id, identity, 0)).0
+        obtain_view(table, ino, View::WHOLE)
+    }
+
+    fn obtain_view(table: &Table, ino: u64, view: View) -> Arc<Node> {
+        table.obtain(identity(ino), view, |id, identity| Node::new(id, identity, view, 0)).0
     }
 
     #[test]
@@ -189,7 +198,7 @@ mod test {
         assert!(table.find(first.id).is_some());
         assert!(table.forget(first.id, LookupCount(1)).is_some());
         assert!(table.find(first.id).is_none());
-        assert!(table.peek(&identity(7)).is_none());
+        assert!(table.peek(&identity(7)).is_empty());
         assert!(obtain(&table, 7).id > first.id, "ids are never used again");
     }
 
@@ -204,10 +213,24 @@ mod test {
         ];
         let first = obtain(&table, 7);
         for other in others {
-            let (node, made) = table.obtain(other, |id, identity| Node::new(id, identity, 0));
+            let make = |id, identity| Node::new(id, identity, View::WHOLE, 0);
+            let (node, made) = table.obtain(other, View::WHOLE, make);
             assert!(made);
             assert_ne!(node.id, first.id);
         }
+    }
+
+    #[test]
+    fn each_view_has_a_node_and_an_identity_knows_them_all() {
+        let table = Table::new();
+        let partial = Views::default().of(&[Redact::Whole]);
+        let (whole, hidden) = (obtain(&table, 7), obtain_view(&table, 7, partial));
+        assert_ne!(whole.id, hidden.id);
+        assert!(Arc::ptr_eq(&hidden, &obtain_view(&table, 7, partial)));
+        assert_eq!(table.peek(&identity(7)).len(), 2);
+        table.forget(hidden.id, LookupCount(2));
+        let left = table.peek(&identity(7));
+        assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &whole));
     }
 
     #[test]

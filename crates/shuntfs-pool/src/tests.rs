@@ -17,6 +17,7 @@ use crate::name_buf::NameBuf;
 use crate::names::Place;
 use crate::options::{Cache, FlowWish, PoolOptions};
 use crate::shared::Shared;
+use crate::view::View;
 use crate::who::Who;
 use crate::{attr, create, file, find, mode, names, xattr};
 
@@ -36,7 +37,7 @@ fn name(name: &str) -> NameBuf {
 }
 
 fn lookup(shared: &Shared, parent: NodeId, of: &str) -> Entry {
-    find::lookup(shared, parent, &name(of)).unwrap()
+    find::lookup(shared, Who::root(), parent, &name(of)).unwrap()
 }
 
 fn id(entry: &Entry) -> NodeId {
@@ -73,7 +74,7 @@ fn nothing_is_to_be_kept_where_others_change_the_folder() {
     fs::write(folder.path().join("a"), b"").unwrap();
     let a = lookup(&shared, NodeId::ROOT, "a");
     assert_eq!((a.ttl, a.attr.ttl), (Duration::ZERO, Duration::ZERO));
-    assert_eq!(find::lookup(&shared, NodeId::ROOT, &name("c")).err(), Some(Errno::NOENT));
+    assert_eq!(find::lookup(&shared, Who::root(), NodeId::ROOT, &name("c")).err(), Some(Errno::NOENT));
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn a_symlink_is_shown_and_never_followed() {
     let mut target = [0; 64];
     let len = names::readlink(&shared, id(&out), &mut target).unwrap();
     assert_eq!(&target[..len], b"/etc/passwd");
-    assert!(find::lookup(&shared, id(&out), &name("x")).is_err());
+    assert!(find::lookup(&shared, Who::root(), id(&out), &name("x")).is_err());
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn what_is_open_outlives_its_name() {
     // A second open is lazy: nothing below holds the file but what unlink takes hold of.
     let opened = file::open(&shared, Who::root(), node, OpenFlags(mode::O_RDONLY)).unwrap();
     shared.descriptors.shed();
-    names::unlink(&shared, NodeId::ROOT, &name("f")).unwrap();
+    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert!(!folder.path().join("f").exists());
     shared.descriptors.shed();
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.nlink, 0);
@@ -121,7 +122,7 @@ fn a_file_that_nobody_has_open_is_gone_with_its_last_name() {
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     attr::getattr(&shared, node).unwrap();
     assert_eq!(shared.descriptors.len(), 1);
-    names::unlink(&shared, NodeId::ROOT, &name("f")).unwrap();
+    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert_eq!(shared.descriptors.len(), 0, "no descriptor keeps its space");
     assert_eq!(attr::getattr(&shared, node).err(), Some(Errno::STALE));
 }
@@ -131,7 +132,7 @@ fn a_hard_link_that_stays_gives_the_descriptor_back() {
     let (folder, shared) = pool(|_| ());
     let (node, made) = create(&shared, "f", mode::O_RDWR);
     fs::hard_link(folder.path().join("f"), folder.path().join("g")).unwrap();
-    names::unlink(&shared, NodeId::ROOT, &name("f")).unwrap();
+    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert!(shared.descriptors.shed() > 0, "it is not pinned");
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.nlink, 1);
     drop(made);
@@ -162,7 +163,7 @@ fn a_file_without_a_name_can_be_given_one() {
     shared.descriptors.shed();
     let lower = opened.file.mover(&shared).unwrap();
     write_at(&lower, b"named", 0).unwrap();
-    let linked = create::link(&shared, id(&entry), NodeId::ROOT, &name("n")).unwrap();
+    let linked = create::link(&shared, Who::root(), id(&entry), NodeId::ROOT, &name("n")).unwrap();
     assert_eq!(linked.node, entry.node);
     assert_eq!(fs::read(folder.path().join("n")).unwrap(), b"named");
     assert!(shared.descriptors.shed() > 0, "with a name it needs no descriptor of its own");
@@ -327,11 +328,11 @@ fn listings_go_on_where_they_stopped_and_agree_with_attributes() {
         fs::write(folder.path().join(format!("f{number}")), b"").unwrap();
     }
     for plus in [false, true] {
-        let opened = dir::open(&shared, NodeId::ROOT).unwrap();
+        let opened = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
         let (mut cookie, mut all) = (0, Vec::new());
         loop {
             let mut list = List { plus, room: 7, ..List::default() };
-            dir::list(&shared, &opened.listing, cookie, &mut list).unwrap();
+            dir::list(&shared, Who::root(), &opened.listing, cookie, &mut list).unwrap();
             let Some(last) = list.names.last() else { break };
             cookie = last.2;
             all.extend(list.names);
@@ -348,9 +349,10 @@ fn listings_go_on_where_they_stopped_and_agree_with_attributes() {
         }
         // From somewhere in the middle, as after seekdir.
         let mut list = List { plus: false, room: 1, ..List::default() };
-        dir::list(&shared, &opened.listing, all[50].2, &mut list).unwrap();
+        dir::list(&shared, Who::root(), &opened.listing, all[50].2, &mut list).unwrap();
         assert_eq!(list.names[0].0, all[51].0);
-        dir::list(&shared, &opened.listing, 0, &mut List { room: 1, ..List::default() }).unwrap();
+        dir::list(&shared, Who::root(), &opened.listing, 0, &mut List { room: 1, ..List::default() })
+            .unwrap();
     }
     assert_eq!(shared.table.len(), 100, "only READDIRPLUS counts lookups");
 }
@@ -360,11 +362,12 @@ fn a_folder_that_was_removed_stays_reachable() {
     let (folder, shared) = pool(|_| ());
     fs::create_dir(folder.path().join("d")).unwrap();
     let node = id(&lookup(&shared, NodeId::ROOT, "d"));
-    names::rmdir(&shared, NodeId::ROOT, &name("d")).unwrap();
+    names::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).unwrap();
     shared.descriptors.shed();
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.mode & mode::TYPE, mode::DIR);
-    let opened = dir::open(&shared, node).unwrap();
-    let listed = dir::list(&shared, &opened.listing, 0, &mut List { room: 9, ..List::default() });
+    let opened = dir::open(&shared, Who::root(), node).unwrap();
+    let listed =
+        dir::list(&shared, Who::root(), &opened.listing, 0, &mut List { room: 9, ..List::default() });
     assert!(matches!(listed, Ok(()) | Err(Errno::NOENT)));
 }
 
@@ -425,7 +428,7 @@ fn a_read_only_pool_refuses_every_change() {
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     let root = Who::root();
     let refused = Some(Errno::ROFS);
-    assert_eq!(names::unlink(&shared, NodeId::ROOT, &name("f")).err(), refused);
+    assert_eq!(names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).err(), refused);
     assert_eq!(create::mkdir(&shared, root, NodeId::ROOT, &name("d"), FILE).err(), refused);
     assert_eq!(attr::setattr(&shared, root, node, None, SetAttr::default()).err(), refused);
     assert_eq!(file::open(&shared, root, node, OpenFlags(mode::O_WRONLY)).err(), refused);
@@ -456,8 +459,9 @@ fn a_million_nodes_fit_into_their_share_of_memory() {
     let before = resident();
     for ino in 0..1_000_000 {
         let identity = crate::node::Identity::of_handle(ino, 0, handle(ino));
-        let (node, is_new) =
-            shared.table.obtain(identity, |id, identity| crate::node::Node::new(id, identity, 0));
+        let (node, is_new) = shared.table.obtain(identity, View::WHOLE, |id, identity| {
+            crate::node::Node::new(id, identity, View::WHOLE, 0)
+        });
         assert!(is_new);
         drop(node);
     }
@@ -524,7 +528,7 @@ fn without_handles_each_node_keeps_its_descriptor() {
     assert_eq!(attr::getattr(&shared, f).unwrap().attr.size, 2);
     let (made, file) = create(&shared, "g", mode::O_RDWR);
     drop(file);
-    names::unlink(&shared, NodeId::ROOT, &name("g")).unwrap();
+    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("g")).unwrap();
     assert_eq!(attr::getattr(&shared, made).unwrap().attr.nlink, 0);
     shared.forget(f, LookupCount(2));
     assert_eq!(attr::getattr(&shared, f).err(), Some(Errno::STALE));
@@ -552,7 +556,7 @@ fn a_removal_that_fails_leaves_nothing_pinned() {
     fs::create_dir(folder.path().join("d")).unwrap();
     fs::write(folder.path().join("d/f"), b"").unwrap();
     let d = id(&lookup(&shared, NodeId::ROOT, "d"));
-    assert_eq!(names::rmdir(&shared, NodeId::ROOT, &name("d")).err(), Some(Errno::NOTEMPTY));
+    assert_eq!(names::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).err(), Some(Errno::NOTEMPTY));
     assert!(shared.descriptors.shed() > 0);
     assert!(!shared.node(d).unwrap().has(crate::node::Marks::PINNED));
 }
@@ -627,10 +631,10 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
         "it does not meet the branch's own"
     );
     assert_eq!(shared.mounts.len(), 2);
-    assert_eq!(create::link(&shared, id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
+    assert_eq!(create::link(&shared, Who::root(), id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
     let mut list = List { plus: true, room: 9, ..List::default() };
-    let opened = dir::open(&shared, NodeId::ROOT).unwrap();
-    dir::list(&shared, &opened.listing, 0, &mut list).unwrap();
+    let opened = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
+    dir::list(&shared, Who::root(), &opened.listing, 0, &mut list).unwrap();
     let listed = list.names.iter().find(|(name, ..)| name == "m").unwrap();
     assert_eq!(listed.1, top.attr.attr.ino);
     drop((opened, shared));

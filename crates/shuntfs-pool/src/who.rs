@@ -33,6 +33,28 @@ impl Who {
         Self::new(0, 0, None)
     }
 
+    pub(crate) fn uid(self) -> u32 {
+        self.uid
+    }
+
+    pub(crate) fn gid(self) -> u32 {
+        self.gid
+    }
+
+    pub(crate) fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// The caller's supplementary groups, from its process; `None` where that cannot be asked.
+    pub(crate) fn supplementary(self) -> Option<Vec<u32>> {
+        if self.pid == 0 {
+            return None;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+        groups.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
+    }
+
     /// Whether the caller keeps suid and sgid where the kernel would strip them from others. The request does
     /// not say which capabilities the caller has, and uid 0 of another user namespace is not 0 here.
     pub(crate) fn keeps_set_ids(self) -> bool {

@@ -29,7 +29,8 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
     }
     let descriptor = shared.descriptor(&node)?;
     let found = get_xattr(&descriptor, name, value).map_err(errno);
-    if found == Err(Errno::NODATA) && name == CAPABILITY && shared.is_ours_alone() {
+    if found == Err(Errno::NODATA) && name == CAPABILITY && shared.is_ours_alone() && !node.has(Marks::VARIES)
+    {
         node.mark(Marks::NO_CAPABILITY);
     }
     found
@@ -78,7 +79,7 @@ pub(crate) fn set(shared: &Shared, id: NodeId, set: Set<'_>) -> Result<()> {
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     if set.name == CAPABILITY {
-        node.mark(Marks::CAPABILITY_SET);
+        shared.table.peek(&node.identity).iter().for_each(|node| node.mark(Marks::CAPABILITY_SET));
     }
     // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
     let keep = set.name == ACCESS_ACL && !set.kill_sgid;

@@ -26,13 +26,15 @@ pub enum Cap {
     Mknod,
     /// Mount, and register backing files.
     SysAdmin,
+    /// Choose priorities and classes of the scheduler.
+    SysNice,
     /// Use reserved blocks and pass limits.
     SysResource,
 }
 
 impl Cap {
     /// Every capability known here.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Chown,
         Self::DacOverride,
         Self::DacReadSearch,
@@ -43,6 +45,7 @@ impl Cap {
         Self::Setpcap,
         Self::Mknod,
         Self::SysAdmin,
+        Self::SysNice,
         Self::SysResource,
     ];
 
@@ -60,6 +63,7 @@ impl Cap {
             Self::Setpcap => "CAP_SETPCAP",
             Self::Mknod => "CAP_MKNOD",
             Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
             Self::SysResource => "CAP_SYS_RESOURCE",
         }
     }
@@ -76,6 +80,7 @@ impl Cap {
             Self::Setpcap => CapabilitySet::SETPCAP,
             Self::Mknod => CapabilitySet::MKNOD,
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
+            Self::SysNice => CapabilitySet::SYS_NICE,
             Self::SysResource => CapabilitySet::SYS_RESOURCE,
         }
     }

@@ -16,7 +16,7 @@ use crate::stat::stat_of;
 use crate::{OsError, Result};
 
 pub use crate::fusermount::{mount_by_fusermount, unmount_by_fusermount};
-pub use crate::mountinfo::{MountInfo, mounts};
+pub use crate::mountinfo::{MountInfo, mounts, mounts_of};
 
 /// What to mount where.
 #[derive(Clone, Copy, Debug)]

@@ -34,7 +34,19 @@ pub struct MountInfo {
 /// # Errors
 /// What reading `/proc/self/mountinfo` gives.
 pub fn mounts() -> Result<Vec<MountInfo>> {
-    let table = std::fs::read("/proc/self/mountinfo");
+    read("/proc/self/mountinfo")
+}
+
+/// The mounts that another process sees, in the same order.
+///
+/// # Errors
+/// ENOENT or ESRCH where the process is gone, EACCES where it is not ours to look at.
+pub fn mounts_of(pid: u32) -> Result<Vec<MountInfo>> {
+    read(&format!("/proc/{pid}/mountinfo"))
+}
+
+fn read(path: &str) -> Result<Vec<MountInfo>> {
+    let table = std::fs::read(path);
     let table = table.map_err(|error| OsError::from_io_error(&error).unwrap_or(OsError::IO))?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }

@@ -71,21 +71,39 @@ pub fn allowed_cpus() -> Result<Cpus> {
 /// The CPU that a thread of any process ran on last; `None` where it is gone or not visible.
 #[must_use]
 pub fn last_cpu_of(tid: u32) -> Option<usize> {
-    // No allocation: this is called between requests.
+    let mut text = [0_u8; STAT_LEN];
+    processor(stat_of(tid, &mut text)?)
+}
+
+/// Whether a thread of any process runs, or waits for a CPU to run on; false where it is gone or not visible.
+#[must_use]
+pub fn is_runnable(tid: u32) -> bool {
+    let mut text = [0_u8; STAT_LEN];
+    stat_of(tid, &mut text).and_then(after_name).is_some_and(|fields| fields.starts_with(" R"))
+}
+
+/// Enough for all fields of `/proc/TID/stat`.
+const STAT_LEN: usize = 512;
+
+/// The text of `/proc/TID/stat`. No allocation: this is called between requests.
+fn stat_of(tid: u32, text: &mut [u8; STAT_LEN]) -> Option<&[u8]> {
     let mut path = [0_u8; 32];
     write!(&mut path[..], "/proc/{tid}/stat\0").ok()?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0_u8; 512];
-    let len = crate::data::read_at(&file, &mut text, 0).ok()?;
-    processor(text.get(..len)?)
+    let len = crate::data::read_at(&file, text, 0).ok()?;
+    text.get(..len)
 }
 
-/// The 39th field of `/proc/TID/stat`; the second, in parentheses, may hold anything.
+/// The 39th field.
 fn processor(stat: &[u8]) -> Option<usize> {
-    let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
-    fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+    after_name(stat)?.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+/// The fields from the third on; the second, in parentheses, may hold anything.
+fn after_name(stat: &[u8]) -> Option<&str> {
+    let end = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    std::str::from_utf8(stat.get(end..)?).ok()
 }
 
 /// The calling thread's number.
@@ -111,6 +129,23 @@ mod test {
         assert_eq!(last_cpu_of(u32::MAX), None);
         let odd = b"7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 5 0";
         assert_eq!(processor(odd), Some(5));
+    }
+
+    #[test]
+    fn the_running_are_told_from_the_sleeping() {
+        assert!(is_runnable(gettid()));
+        assert!(!is_runnable(u32::MAX));
+        let (told, tells) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            told.send(gettid()).unwrap();
+            let _over = ended.recv();
+        });
+        let tid = tells.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!is_runnable(tid));
+        drop(end);
+        sleeper.join().unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!   observation;
 //! - [`tree`] compares whole folders byte by byte; [`process`] looks at a process from outside (descriptors, memory,
 //!   wakeups, system calls); [`helper`] is the second process that locks and loads need;
+//! - [`photo`] makes photos that say where they were taken;
 //! - [`limit`] keeps everything inside a time limit, because a hung mount hangs whoever touches it.
 //!
 //! A test that cannot run here prints `SKIPPED: reason` (see [`skipped`]) and returns.
@@ -17,6 +18,7 @@ pub mod identity;
 pub mod limit;
 pub mod lower;
 pub mod mounted;
+pub mod photo;
 pub mod process;
 pub mod program;
 pub mod raw;

@@ -11,6 +11,7 @@
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +38,8 @@ pub(crate) struct DeviceSeat {
     pub(crate) slots: Slots,
     pub(crate) reader: Reader,
     pub(crate) registry: Arc<Interrupts>,
+    /// Whether other threads serve whatever waits for an answer, so that FORGETs may gather here.
+    pub(crate) aside: Arc<AtomicBool>,
 }
 
 /// How many threads need a descriptor to be nonblocking, which is a property of the open file that they share.
@@ -47,6 +50,8 @@ pub(crate) struct Blocking {
 
 /// After so long without a request, memory is given back.
 const IDLE: Duration = Duration::from_secs(1);
+/// How long FORGETs gather beside rings; an INTERRUPT waits as long.
+const GATHER: Duration = Duration::from_millis(3);
 
 enum Next {
     Request { slot: u32, len: usize, leave: bool },
@@ -59,6 +64,7 @@ struct Loop<S, Fut> {
     free: Vec<u32>,
     blocking: Arc<Blocking>,
     nonblocking: bool,
+    aside: Arc<AtomicBool>,
 }
 
 /// Serves requests until the connection is gone.
@@ -67,12 +73,13 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let DeviceSeat { queue, device, blocking, slots, reader, registry } = seat;
+    let DeviceSeat { queue, device, blocking, slots, reader, registry, aside } = seat;
     let count = slots.count();
     let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
     let port = Port::new(queue, device, Way::Device(Box::new(way)), count, registry);
     let free = (0..u32::try_from(count).expect("slots are counted in u32")).rev().collect();
-    let mut this = Loop { serving: Serving::new(service, port, slots), free, blocking, nonblocking: false };
+    let serving = Serving::new(service, port, slots);
+    let mut this = Loop { serving, free, blocking, nonblocking: false, aside };
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(&way.reader) {}
@@ -165,6 +172,7 @@ where
             return Some(Outcome::Sent);
         };
         let opcode = Opcode::new(header.opcode);
+        self.let_forgets_gather(opcode);
         if opcode == Some(Opcode::Interrupt) {
             if let Ok((interrupt, _)) = InterruptIn::read_from_prefix(rest) {
                 self.serving.port.interrupt_arrived(interrupt.unique);
@@ -172,11 +180,20 @@ where
             return Some(Outcome::Silent);
         }
         if let Way::Device(way) = self.serving.port.way() {
-            way.reader.serves(header.pid);
+            let moves_data = matches!(opcode, Some(Opcode::Read | Opcode::Write));
+            way.reader.serves(header.pid, moves_data);
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),
             Err(_) => Some(Outcome::Sent),
+        }
+    }
+
+    /// Beside rings, this thread reads FORGETs and INTERRUPTs, which nobody waits for: a FORGET that came alone is
+    /// often the first of many, each of which would wake this thread anew, so it rests and then reads them as one.
+    fn let_forgets_gather(&self, opcode: Option<Opcode>) {
+        if opcode == Some(Opcode::Forget) && self.aside.load(Ordering::Relaxed) {
+            std::thread::sleep(GATHER);
         }
     }
 

@@ -6,7 +6,9 @@
 
 mod device;
 mod exchange;
+mod governor;
 mod interrupts;
+mod pace;
 mod port;
 mod prepared;
 mod readers;

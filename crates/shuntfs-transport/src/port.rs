@@ -271,7 +271,7 @@ mod test {
         let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
         let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
         // More than one, or nobody could take over and the cached read would not be tried.
-        let reader = Readers::new(2).reader();
+        let reader = Readers::new(2).reader(crate::pace::Pacer::new(None, 0));
         let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
         Port::new(queue, device, Way::Device(Box::new(way)), 1, Arc::default())
     }

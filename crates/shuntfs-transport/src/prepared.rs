@@ -1,6 +1,7 @@
 //! A transport's life: prepared before INIT is answered, started after, joined when the connection ends.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, Ready};
 use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::uring::Ring;
 use shuntfs_sys::{OsError, threads};
 use thiserror::Error;
@@ -15,6 +17,7 @@ use thiserror::Error;
 use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
+use crate::pace::{Pace, Pacer};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
@@ -66,6 +69,8 @@ pub struct Prepared {
     plan: Plan,
     seats: Vec<SeatHandle>,
     readers: Arc<Readers>,
+    pace: Option<Arc<Pace>>,
+    rings_serve: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -90,6 +95,9 @@ struct Shared {
     registry: Arc<Interrupts>,
     readers: Arc<Readers>,
     blocking: Arc<Blocking>,
+    pace: Option<Arc<Pace>>,
+    /// Whether rings serve all that waits for an answer.
+    rings_serve: Arc<AtomicBool>,
 }
 
 /// A transport at work.
@@ -116,14 +124,20 @@ impl Prepared {
             PrepareError::PayloadCap { needed, cap: settings.payload_cap }
         })?;
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
+        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
+        let pace = Pace::new(rings + device_threads);
         let shared = Shared {
             device: Arc::clone(device),
-            pool: OffloadPool::new(plan.offload_threads, prepare_thread),
+            pool: OffloadPool::new(
+                plan.offload_threads,
+                if pace.is_some() { prepare_offload } else { prepare_thread },
+            ),
             registry: Arc::default(),
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
+            pace,
+            rings_serve: Arc::default(),
         };
-        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let mut seats = Vec::new();
         for thread in 0..rings {
             seats.push(SeatHandle::spawn(true, thread, &shared, move |shared| {
@@ -134,7 +148,7 @@ impl Prepared {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
             seats.push(SeatHandle::spawn(false, thread, &shared, make)?);
         }
-        Ok(Self { plan, seats, readers: shared.readers })
+        Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace, rings_serve: shared.rings_serve })
     }
 
     /// Which transport it is.
@@ -198,12 +212,19 @@ impl Prepared {
             running.push(seat.thread);
         }
         drop(told);
+        if let Some(pace) = &self.pace {
+            match pace.watch() {
+                Ok(watcher) => running.push(watcher),
+                Err(error) => tracing::debug!(%error, "nobody watches the queues"),
+            }
+        }
         let mut refused = None;
         for _ in 0..rings {
             if let Err(error) = tells.recv_timeout(REGISTER_LIMIT).unwrap_or(Err(OsError::TIMEDOUT)) {
                 refused = Some(error);
             }
         }
+        self.rings_serve.store(rings > 0 && refused.is_none(), Ordering::Relaxed);
         let _kept_until_now = self.readers;
         Ok(Running { threads: Mutex::new(running), refused })
     }
@@ -282,7 +303,8 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let slots = slots(queues.len(), plan.payload_len)?;
     let queue = queue(thread, queues.len(), shared, Some(ring))?;
     let (device, registry) = (Arc::clone(&shared.device), Arc::clone(&shared.registry));
-    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry }))
+    let pacer = Pacer::new(shared.pace.clone(), thread);
+    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry, pacer }))
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -296,7 +318,9 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let slots = slots(depth, plan.payload_len)?;
     let queue = queue(thread, depth, shared, None)?;
     let registry = Arc::clone(&shared.registry);
-    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader: shared.readers.reader(), registry }))
+    let aside = Arc::clone(&shared.rings_serve);
+    let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
+    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry, aside }))
 }
 
 fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {
@@ -313,6 +337,14 @@ fn slots(count: usize, payload_len: usize) -> Result<Slots, PrepareError> {
 fn prepare_thread() {
     if let Err(error) = shuntfs_sys::identity::prepare_thread() {
         tracing::debug!(%error, "a thread keeps the process's identity");
+    }
+}
+
+/// The same for a thread that a queue's thread started, and whose class it inherited.
+fn prepare_offload() {
+    prepare_thread();
+    if let Err(error) = sched::set_class(threads::gettid(), Class::Normal) {
+        tracing::debug!(%error, "a thread keeps the class of its queue");
     }
 }
 

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use shuntfs_sys::threads::{self, Cpus};
 
+use crate::pace::Pacer;
+
 /// How many requests in a row must have waited for the reader before it calls another.
 const BUSY_STREAK: u32 = 8;
 /// A read of the device that returns sooner than this found its request waiting.
@@ -50,6 +52,11 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Reader {
     readers: Arc<Readers>,
+    pacer: Pacer,
+    /// The last read found its request waiting.
+    at_once: Cell<bool>,
+    /// Whose request was served last.
+    caller: Cell<u32>,
     busy: Cell<u32>,
     idle: Cell<u32>,
     /// Requests until the next look at where the caller runs.
@@ -66,9 +73,12 @@ impl Readers {
         Arc::new(Self { state: Mutex::new(state), call: Condvar::new(), threads })
     }
 
-    pub(crate) fn reader(self: &Arc<Self>) -> Reader {
+    pub(crate) fn reader(self: &Arc<Self>, pacer: Pacer) -> Reader {
         Reader {
             readers: Arc::clone(self),
+            pacer,
+            at_once: Cell::new(false),
+            caller: Cell::new(0),
             busy: Cell::new(0),
             idle: Cell::new(0),
             look: Cell::new(LOOK_FIRST),
@@ -118,16 +128,36 @@ impl Reader {
         self.readers.end();
     }
 
-    /// Told of each request with its caller's thread, 0 where there is none: now and then moves this thread to the
-    /// caller's CPU.
-    pub(crate) fn serves(&self, caller: u32) {
+    /// Told of each request with its caller's thread, 0 where there is none, and whether it moves file data: calls
+    /// another reader under load, and now and then moves this thread to the caller's CPU.
+    pub(crate) fn serves(&self, caller: u32, moves_data: bool) {
+        self.pacer.serves();
         if caller == 0 {
             return;
         }
+        self.judge_load(caller, moves_data);
         let left = self.look.get() - 1;
         self.look.set(if left == 0 { LOOK_EVERY } else { left });
         if left == 0 {
             self.look_after(caller);
+        }
+    }
+
+    /// Calls another reader where requests wait again and again.
+    ///
+    /// One caller waits for its answer before it asks again, so that its requests are no load however soon they come:
+    /// a second reader would only take every other one of them to another CPU. File data is read ahead and written
+    /// behind, many requests at once, and each takes long.
+    fn judge_load(&self, caller: u32, moves_data: bool) {
+        let another = self.caller.replace(caller) != caller;
+        if !self.at_once.get() {
+            self.busy.set(0);
+        } else if another || moves_data {
+            self.busy.set(self.busy.get() + 1);
+            if self.busy.get() >= BUSY_STREAK {
+                self.busy.set(0);
+                self.call_another();
+            }
         }
     }
 
@@ -177,16 +207,7 @@ impl Reader {
         let start = Instant::now();
         let outcome = read();
         let took = start.elapsed();
-        if took < AT_ONCE {
-            self.idle.set(0);
-            self.busy.set(self.busy.get() + 1);
-            if self.busy.get() >= BUSY_STREAK {
-                self.busy.set(0);
-                self.call_another();
-            }
-            return (outcome, false);
-        }
-        self.busy.set(0);
+        self.at_once.set(took < AT_ONCE);
         if took < LONG {
             self.idle.set(0);
             return (outcome, false);
@@ -221,10 +242,12 @@ mod test {
     #[test]
     fn load_calls_a_second_reader_and_idleness_sends_it_away() {
         let readers = Readers::new(2);
-        let (first, second) = (readers.reader(), readers.reader());
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
         assert!(first.stand_by());
         for _ in 0..BUSY_STREAK {
+            assert_eq!(readers.state.lock().called, 0, "one request that waited is no load");
             assert!(!first.timed(|| ()).1);
+            first.serves(7, true);
         }
         assert_eq!(readers.state.lock().called, 1, "a reader is called");
         assert!(second.stand_by());
@@ -238,5 +261,36 @@ mod test {
         }
         readers.end();
         assert!(!second.stand_by());
+    }
+
+    #[test]
+    fn requests_that_did_not_wait_end_the_streak() {
+        let readers = Readers::new(2);
+        let reader = readers.reader(Pacer::new(None, 0));
+        assert!(reader.stand_by());
+        for _ in 0..BUSY_STREAK * 2 {
+            reader.timed(|| ());
+            reader.serves(7, true);
+            reader.timed(|| std::thread::sleep(AT_ONCE * 10));
+            reader.serves(7, true);
+        }
+        assert_eq!(readers.state.lock().called, 0);
+    }
+
+    #[test]
+    fn the_names_of_one_caller_are_no_load_and_those_of_two_are() {
+        let readers = Readers::new(2);
+        let reader = readers.reader(Pacer::new(None, 0));
+        assert!(reader.stand_by());
+        for _ in 0..BUSY_STREAK * 2 {
+            reader.timed(|| ());
+            reader.serves(7, false);
+        }
+        assert_eq!(readers.state.lock().called, 0);
+        for caller in 0..BUSY_STREAK {
+            reader.timed(|| ());
+            reader.serves(7 + caller % 2, false);
+        }
+        assert_eq!(readers.state.lock().called, 1);
     }
 }

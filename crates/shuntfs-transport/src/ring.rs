@@ -25,6 +25,7 @@ use zerocopy::FromBytes;
 
 use crate::exchange::{Done, Exchange, Outcome};
 use crate::interrupts::Interrupts;
+use crate::pace::Pacer;
 use crate::port::{Port, Way};
 use crate::serving::Serving;
 use crate::slot::{Parts, Slot, Slots};
@@ -38,6 +39,7 @@ pub(crate) struct RingSeat {
     /// By slot, the kernel's queue.
     pub(crate) queues: Vec<u16>,
     pub(crate) registry: Arc<Interrupts>,
+    pub(crate) pacer: Pacer,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,7 @@ struct Loop<S, Fut> {
     states: Vec<State>,
     living: usize,
     bell: Box<u64>,
+    pacer: Pacer,
 }
 
 const HEADER_AREA: usize = 288;
@@ -76,11 +79,12 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, device, slots, queues, registry } = seat;
+    let RingSeat { queue, device, slots, queues, registry, pacer } = seat;
     let count = slots.count();
     let port = Port::new(queue, device, Way::Ring(queues), count, registry);
     let serving = Serving::new(service, port, slots);
-    let mut this = Loop { serving, states: vec![State::Waiting; count], living: count, bell: Box::new(0) };
+    let states = vec![State::Waiting; count];
+    let mut this = Loop { serving, states, living: count, bell: Box::new(0), pacer };
     this.listen_to_bell();
     let outcome = this.register();
     let failed = outcome.is_err();
@@ -174,6 +178,7 @@ where
 
     fn deliver(&mut self, slot: u32) {
         self.states[slot as usize] = State::Serving;
+        self.pacer.serves();
         let memory = self.slot(slot);
         // SAFETY: the completion gave the slot to us, and no exchange has it yet.
         let head = unsafe { memory.bytes(0..HEADER_AREA) };

@@ -1,0 +1,239 @@
+//! A table of the page: its plots, its figures, what failed, what was run.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::behind::reached;
+use super::plot::Plot;
+use super::state::{State, absent};
+use super::words::{clean, cut, figure, goal, number, percent, prose, ratio};
+use crate::report::{Better, Cell, Column, Kind, Measure, Report, Row};
+
+/// Writes the section of a table.
+pub(super) fn table(report: &Report, anchor: &str, plots: &[Plot]) -> Markup {
+    html! {
+        section id=(anchor) {
+            h2 { (clean(&report.table)) }
+            p { (prose(&report.about)) }
+            @if let Some(why) = &report.skipped { p.warn { strong { "Not measured: " } (prose(why)) } }
+            @if !report.notes.is_empty() { ul { @for note in &report.notes { li { (prose(note)) } } } }
+            @for column in absent(report) {
+                p.none { strong { (clean(&column.name)) " was not measured" } @if let Some(why) = &column.missing { ": " (prose(why)) } }
+            }
+            @if !report.rows.is_empty() {
+                (pictures(report, plots))
+                (figures(report))
+                (failures(report, anchor))
+                (rounds(report))
+            }
+            (columns(report))
+            (commands(report))
+        }
+    }
+}
+
+fn pictures(report: &Report, plots: &[Plot]) -> Markup {
+    let plots = plots.iter().filter(|plot| plot.table == report.table);
+    let plots: Vec<&Plot> = plots.collect();
+    let mut captions: Vec<&str> = plots.iter().map(|plot| plot.caption.as_str()).collect();
+    captions.dedup();
+    html! {
+        figure {
+            div.plots {
+                @for plot in plots {
+                    div { (PreEscaped(&plot.svg)) }
+                }
+            }
+            @for caption in captions { figcaption { (clean(caption)) } }
+        }
+    }
+}
+
+fn figures(report: &Report) -> Markup {
+    let on_record = report.rows.iter().any(|row| row.peer_on_record.is_some());
+    let aims = report.rows.iter().any(|row| row.goal.is_some());
+    let columns = shown(report);
+    html! {
+        p.hint {
+            "In bold the ratio to " (clean(&report.baseline)) ": 1 is as good, more is better. Below it the median, and \
+             least to largest."
+        }
+        div.scroll tabindex="0" role="region" aria-label={ "Figures of " (clean(&report.table)) } {
+            table {
+                thead { tr {
+                    th scope="col" { "row" }
+                    @if aims { th.aim scope="col" { "goal" } }
+                    @for column in &columns { (column_head(report, column)) }
+                    @if on_record { th scope="col" { "best peer on record" } }
+                } }
+                tbody {
+                    @for row in &report.rows {
+                        tr {
+                            th scope="row" { (clean(&row.name)) small { (row.unit.label()) @if row.better == Better::Lower { ", less is better" } } }
+                            @if aims { (verdict(report, row)) }
+                            @for column in &columns { (cell(report, row, column)) }
+                            @if on_record { td { @if let Some(best) = row.peer_on_record { (ratio(best)) } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the columns that have anything to show.
+fn shown(report: &Report) -> Vec<&Column> {
+    let absent: Vec<&Column> = absent(report).collect();
+    report.columns.iter().filter(|column| !absent.contains(column)).collect()
+}
+
+fn column_head(report: &Report, column: &Column) -> Markup {
+    let kind = match column.kind {
+        Kind::Floor if column.name == report.baseline => "baseline",
+        Kind::Floor => "no server",
+        Kind::Ours => "shunt",
+        Kind::Peer => "another program",
+    };
+    html! { th scope="col" { (clean(&column.name)) small { (kind) } } }
+}
+
+fn cell(report: &Report, row: &Row, column: &Column) -> Markup {
+    /// Letters of an error in a cell; the list below the table has all of it.
+    const ERROR_LETTERS: usize = 60;
+    let measured = row.cells.get(&column.name);
+    match State::of(row, column) {
+        State::Figure { median, ratio: part, error } => {
+            let show_ratio = part.filter(|_| column.name != report.baseline);
+            html! {
+                td {
+                    @if let Some(part) = show_ratio { b { (ratio(part)) } }
+                    span.figure { (number(median)) }
+                    @if let Some(range) = measured.and_then(spread) { small { (range) } }
+                    @if let Some(gain) = measured.and_then(|cell| cell.gain).filter(|_| against(report, column)) {
+                        small { (ratio(gain)) " \u{d7} " (clean(report.against.as_deref().unwrap_or_default())) }
+                    }
+                    @if let Some(error) = error { small.bad { "failed in a round: " (cut(error, ERROR_LETTERS)) } }
+                }
+            }
+        }
+        State::Failed(error) => html! { td.bad { "failed" small { (cut(error, ERROR_LETTERS)) } } },
+        State::Skipped(why) => html! { td.none { "not measured" small { (clean(why)) } } },
+        State::Unknown => html! { td.none { "not measured" small { "no round reached it" } } },
+    }
+}
+
+/// Returns whether a column is compared with the headline's rival: all but the rival itself.
+fn against(report: &Report, column: &Column) -> bool {
+    report.against.as_ref().is_some_and(|rival| *rival != column.name)
+}
+
+fn spread(cell: &Cell) -> Option<String> {
+    let (least, largest) = cell.range?;
+    Some(format!("{} to {}", number(least), number(largest)))
+}
+
+fn verdict(report: &Report, row: &Row) -> Markup {
+    let Some(aim) = &row.goal else { return html! { td.aim { "none set" } } };
+    let value = reached(row, aim);
+    let word = match row.met {
+        Some(true) => "\u{2713} met",
+        Some(false) => "\u{2717} missed",
+        None => "not judged",
+    };
+    html! {
+        td.aim.hit[row.met == Some(true)].miss[row.met == Some(false)] {
+            b { (word) }
+            @if let Some(value) = value.filter(|_| row.met == Some(false)) {
+                span.figure {
+                    @if aim.measure == Measure::Ratio { (ratio(value.value)) } @else { (figure(value.value, row.unit)) }
+                    ", " (percent(value.part)) " of it"
+                }
+            }
+            small.aim { (clean(&goal(aim, row, &report.baseline))) }
+            @if let Some(limit) = &row.limit { small.aim { "Limit: " (prose(limit)) } }
+        }
+    }
+}
+
+/// Every error in full.
+fn failures(report: &Report, anchor: &str) -> Markup {
+    let cells =
+        report.rows.iter().flat_map(|row| row.cells.iter().map(move |(column, cell)| (row, column, cell)));
+    let failed = cells.filter_map(|(row, column, cell)| Some((row, column, cell.error.as_deref()?)));
+    let failed: Vec<_> = failed.collect();
+    html! {
+        @if !failed.is_empty() {
+            h3 id={ (anchor) "-failed" } { "What failed" }
+            ul.errors {
+                @for (row, column, error) in failed {
+                    li { strong { (clean(&row.name)) " on " (clean(column)) ": " } (clean(error)) }
+                }
+            }
+        }
+    }
+}
+
+/// The figures of each round.
+fn rounds(report: &Report) -> Markup {
+    let cells = |row: &Row| {
+        let of = |column: &Column| Some((column.name.clone(), row.cells.get(&column.name)?.samples.clone()));
+        let cells = report.columns.iter().filter_map(of).filter(|(_, samples)| !samples.is_empty());
+        cells.collect::<Vec<_>>()
+    };
+    html! {
+        @if report.rows.iter().any(|row| !cells(row).is_empty()) {
+            details {
+                summary { "The figure of each round" }
+                div.scroll tabindex="0" role="region" aria-label="The figure of each round" {
+                    table.rounds {
+                        thead { tr { th scope="col" { "row" } th scope="col" { "column" } th scope="col" { "rounds, in order" } } }
+                        tbody {
+                            @for row in &report.rows {
+                                @for (column, samples) in cells(row) {
+                                    tr {
+                                        th scope="row" { (clean(&row.name)) }
+                                        td { (clean(&column)) }
+                                        td { (list(&samples)) " " (row.unit.label()) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn list(samples: &[f64]) -> String {
+    let samples: Vec<String> = samples.iter().copied().map(number).collect();
+    samples.join(" \u{b7} ")
+}
+
+/// What each column is.
+fn columns(report: &Report) -> Markup {
+    html! {
+        @if !report.columns.is_empty() {
+            h3 { "Columns" }
+            ul {
+                @for column in &report.columns {
+                    li {
+                        strong { (clean(&column.name)) } ": " code { (clean(&column.command)) }
+                        @if let Some(version) = &column.version { " (" (clean(version)) ")" }
+                        @if let Some(why) = &column.missing { span.bad { " Not measured: " (clean(why)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn commands(report: &Report) -> Markup {
+    html! {
+        @if !report.commands.is_empty() {
+            details {
+                summary { "What was run for each row" }
+                dl { @for (row, command) in &report.commands { dt { (clean(row)) } dd { code { (clean(command)) } } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One figure: lower state, cold caches, fresh mount, workload, and a look at what it did.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::figures::Measured;
+use crate::build::Project;
+use crate::case::{Amount, Case, Fio, TreeStep, Work};
+use crate::fio;
+use crate::lower::{Lower, Need};
+use crate::meta;
+use crate::mounted::Mounted;
+use crate::probe;
+use crate::process;
+use crate::progress::Progress;
+use crate::stop::Stop;
+use crate::target::{Mounting, Target};
+use crate::tree::Tree;
+
+/// What is there while the rounds run.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) tree: Option<Tree>,
+    pub(super) project: Option<Project>,
+    pub(super) lower: Lower,
+    pub(super) stop: Stop,
+    pub(super) progress: Progress,
+    amount: Amount,
+    /// The case that the caches were dropped for last.
+    dropped_for: Option<String>,
+    /// Whether the last workload read bytes that were to come from the device and did not.
+    pub(super) cached: bool,
+}
+
+impl Bench {
+    pub(super) fn set_up(
+        need: Need,
+        amount: Amount,
+        folder: Option<&Path>,
+        stop: &Stop,
+        progress: Progress,
+    ) -> Result<Self> {
+        let lower = Lower::make(need, folder, stop)?;
+        progress.say(&format!("lower file system: {}", lower.about));
+        Ok(Self {
+            tree: None,
+            project: None,
+            lower,
+            stop: stop.clone(),
+            progress,
+            amount,
+            dropped_for: None,
+            cached: false,
+        })
+    }
+
+    /// Compares the start of a large file, read through a fresh mount with cold caches, with the lower file. Speed at the
+    /// price of wrong bytes is none.
+    pub(super) fn check_bytes(&mut self, target: &Target) -> Result<()> {
+        const LEN: u64 = 64 << 20;
+        self.lower.ensure_large_files(1, &self.amount)?;
+        if self.amount.cold_each {
+            self.lower.drop_caches(&self.stop)?;
+        }
+        let places = self.lower.places(&target.mounting);
+        let mounted = Mounted::start(target, &places, &self.stop)?;
+        let mut compare = Command::new("cmp");
+        compare.arg("-n").arg(LEN.to_string());
+        compare.arg(mounted.shared_file()).arg(places.source.join(fio::large_file(0)));
+        let same = process::run_ok(&mut compare, self.amount.limit, &self.stop);
+        let down = mounted.end();
+        same.context("does not show the bytes of the lower folder")?;
+        down
+    }
+
+    /// Takes one sample. It is taken on a fresh mount, mounted after the caches were dropped: nothing that a case did
+    /// before can be cached, and a server that breaks in one case does not fail the next.
+    pub(super) fn sample(&mut self, case: &Case, target: &Target) -> Result<Measured> {
+        self.prepare(case).context("cannot prepare")?;
+        if self.amount.cold_each || self.dropped_for.as_ref() != Some(&case.name) {
+            self.lower.drop_caches(&self.stop)?;
+            self.dropped_for = Some(case.name.clone());
+        }
+        let places = self.lower.places(&target.mounting);
+        let mounted = Mounted::start(target, &places, &self.stop)?;
+        let measured = self.run(case, target, &mounted);
+        let down = mounted.end();
+        let measured = measured?;
+        down?;
+        self.verify(case, target, &places.source)?;
+        Ok(measured)
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<()> {
+        let source = self.lower.source();
+        match &case.work {
+            Work::Fio(fio) => {
+                self.lower.ensure_large_files(if fio.shared { 1 } else { fio.jobs }, &self.amount)
+            }
+            Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
+            Work::Tree(step) => self.prepare_tree(*step, &source),
+            Work::Build => self.prepare_build(&source),
+            Work::RoundTrip => Ok(std::fs::write(source.join(probe::FILE), "probe\n")?),
+        }
+    }
+
+    fn prepare_tree(&mut self, step: TreeStep, source: &Path) -> Result<()> {
+        if self.tree.is_none() {
+            self.tree = Some(Tree::pack(self.lower.work(), &self.amount, &self.stop)?);
+        }
+        let tree = self.tree.as_mut().context("no tree")?;
+        tree.prepare(step, source, &self.amount, &self.stop)
+    }
+
+    fn prepare_build(&mut self, source: &Path) -> Result<()> {
+        if self.project.is_none() {
+            self.progress.now("unpacking the sources to build".to_owned());
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            self.project = Some(Project::unpack(source, &self.amount, u32::try_from(cpus)?, &self.stop)?);
+        }
+        self.project.as_ref().context("no project")?.prepare(source)
+    }
+
+    fn run(&mut self, case: &Case, target: &Target, mounted: &Mounted) -> Result<Measured> {
+        let (root, amount, stop) = (mounted.root(), &self.amount, &self.stop);
+        let mut measured = Measured::default();
+        match &case.work {
+            Work::Fio(fio) => return self.run_fio(fio, target, mounted),
+            Work::Meta(meta) => {
+                measured.counted = Some(meta::run(meta, root, amount, self.lower.can_drop, stop)?);
+            }
+            Work::Tree(step) => {
+                let tree = self.tree.as_mut().context("no tree")?;
+                measured.elapsed = Some(tree.run(*step, root, amount, stop)?);
+            }
+            Work::Build => {
+                let project = self.project.as_ref().context("no project")?;
+                measured.elapsed = Some(project.run(root, amount, stop)?);
+            }
+            Work::RoundTrip => {
+                let file = root.join(probe::FILE);
+                let file = (!matches!(target.mounting, Mounting::Pipe)).then_some(file.as_path());
+                measured.latency = Some(probe::measure(file, amount, stop)?);
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Notes a read of the bare folder that did not reach the device: something was cached that should not have been.
+    fn run_fio(&mut self, fio: &Fio, target: &Target, mounted: &Mounted) -> Result<Measured> {
+        let device_before = self.lower.device_read_len();
+        let cpu_before = mounted.server_cpu_s();
+        let mut command = fio::command(fio, mounted.root(), &mounted.shared_file(), &self.amount);
+        let counted = fio::run(&mut command, &self.amount, &self.stop)?;
+        let server_cpu_s = mounted.server_cpu_s().zip(cpu_before).map(|(after, before)| after - before);
+        let read = self.lower.device_read_len().zip(device_before).map(|(after, before)| after - before);
+        let bare = matches!(target.mounting, Mounting::Bare);
+        // fio counts a block of a file that it reads twice; half is well below every such effect.
+        self.cached = bare
+            && self.amount.cold_each
+            && self.lower.can_drop
+            && read.is_some_and(|len| len < counted.read_len / 2);
+        Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
+    }
+
+    fn verify(&self, case: &Case, target: &Target, source: &Path) -> Result<()> {
+        if matches!(target.mounting, Mounting::Pipe) {
+            return Ok(());
+        }
+        match &case.work {
+            Work::Meta(meta) => meta::verify(meta, source, &self.amount),
+            Work::Tree(step) => {
+                let tree = self.tree.as_ref().context("no tree")?;
+                tree.verify(*step, source, &self.amount, &self.stop)
+            }
+            Work::Build => self.project.as_ref().context("no project")?.verify(source),
+            Work::Fio(_) | Work::RoundTrip => Ok(()),
+        }
+    }
+}

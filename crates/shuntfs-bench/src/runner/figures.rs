@@ -1,0 +1,75 @@
+//! From what a workload counted to the figures of its rows.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::fio::Counted;
+use crate::probe::Latency;
+use crate::report::Unit;
+
+/// What a workload counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    pub(super) counted: Option<Counted>,
+    /// Processor time of the server while the workload ran, in seconds.
+    pub(super) server_cpu_s: Option<f64>,
+    pub(super) elapsed: Option<Duration>,
+    pub(super) latency: Option<Latency>,
+}
+
+impl Measured {
+    /// Returns the figure in a unit.
+    ///
+    /// # Errors
+    /// When the workload does not count such a thing.
+    pub(super) fn figure(&self, unit: Unit) -> Result<f64> {
+        const MIB: f64 = 1_048_576.0;
+        let elapsed = self.elapsed.map(|elapsed| elapsed.as_secs_f64());
+        let figure = match unit {
+            Unit::OpsPerSec => {
+                self.counted.map(|counted| counted.operations).or(elapsed.map(|elapsed| 1.0 / elapsed))
+            }
+            Unit::MibPerSec => self.counted.map(|counted| counted.bytes_per_sec / MIB),
+            Unit::Seconds => elapsed,
+            Unit::Micros => self.latency.map(|latency| latency.micros),
+            Unit::Times => self.latency.map(|latency| latency.micros / latency.pipe_micros),
+            Unit::CpuSecPerGib => self.cpu_s_per_gib(),
+        };
+        figure.with_context(|| format!("nothing was counted in {}", unit.label()))
+    }
+
+    fn cpu_s_per_gib(&self) -> Option<f64> {
+        let counted = self.counted.filter(|counted| counted.len > 0)?;
+        // In KiB, which fit a number of 32 bits up to 4 TiB, and so convert without a loss.
+        let kib = f64::from(u32::try_from(counted.len >> 10).ok()?);
+        Some((counted.cpu_s + self.server_cpu_s.unwrap_or(0.0)) / (kib / 1_048_576.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_both_sides() {
+        let counted = Counted { len: 512 << 20, cpu_s: 0.5, ..Counted::default() };
+        let measured = Measured { counted: Some(counted), server_cpu_s: Some(1.0), ..Measured::default() };
+        assert!((measured.figure(Unit::CpuSecPerGib).unwrap() - 3.0).abs() < 1e-9);
+        assert!(measured.figure(Unit::Micros).is_err());
+    }
+
+    #[test]
+    fn a_walk_has_seconds_and_walks_a_second() {
+        let measured = Measured { elapsed: Some(Duration::from_millis(250)), ..Measured::default() };
+        assert!((measured.figure(Unit::Seconds).unwrap() - 0.25).abs() < 1e-9);
+        assert!((measured.figure(Unit::OpsPerSec).unwrap() - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_round_trip_is_a_multiple_of_the_pipe() {
+        let latency = Some(Latency { micros: 9.0, pipe_micros: 3.0 });
+        let measured = Measured { latency, ..Measured::default() };
+        assert!((measured.figure(Unit::Times).unwrap() - 3.0).abs() < 1e-9);
+    }
+}

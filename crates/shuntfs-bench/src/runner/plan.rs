@@ -1,0 +1,254 @@
+//! From the options to what is measured, with everything that can be wrong said before anything is made.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::build;
+use crate::case::{Amount, Case, Work};
+use crate::lower::Need;
+use crate::nearest::nearest;
+use crate::options::{Options, Scale, Size};
+use crate::process;
+use crate::tables::{Setting, Table, tables};
+use crate::target::{Ours, Target, check_names, choose, parse};
+
+/// What is measured.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) tables: Vec<Table>,
+    pub(crate) scale: Scale,
+    /// What a reader of any figure needs to know.
+    pub(crate) notes: Vec<String>,
+    pub(crate) need: Need,
+}
+
+impl Plan {
+    /// Returns the figures that are taken.
+    pub(crate) fn figures(&self) -> usize {
+        let of = |table: &Table| {
+            table.cases.len() * table.targets.iter().filter(|target| target.missing.is_none()).count()
+        };
+        self.tables.iter().map(of).sum::<usize>() * self.scale.rounds
+    }
+
+    /// Returns how long the run takes about, should every data case take its time.
+    pub(crate) fn about(&self) -> Duration {
+        /// Mounting, dropping caches and starting a program.
+        const BESIDES: Duration = Duration::from_millis(1500);
+        let each =
+            if self.scale.amount.cold_each { self.scale.amount.runtime + BESIDES } else { BESIDES / 2 };
+        each * u32::try_from(self.figures()).unwrap_or(u32::MAX)
+    }
+}
+
+const NOT_ROOT: &str = "Not root: in a folder instead of ext4 over RAM, without bind mounts; the caches are not dropped, so \
+    that cold is not cold; and what wishes for passthrough gets what the mount falls back to.";
+
+/// Settles what is measured.
+///
+/// # Errors
+/// When the options name what does not exist, or a program is missing that every figure needs.
+pub(crate) fn plan(options: &Options) -> Result<Plan> {
+    let scale = options.scale()?;
+    let setting = setting(options)?;
+    let all = tables(&setting);
+    check_targets(&all, options)?;
+    let tables = tables_asked_for(all, options)?;
+    require_programs(&tables)?;
+    let mut notes = Vec::new();
+    if let Some(why) = setting.ours.uring_off()
+        && tables.iter().flat_map(|table| &table.targets).any(|target| target.missing.is_some())
+    {
+        notes.push(format!(
+            "Columns on io_uring are not measured, and what chooses by itself is not on it: {why}."
+        ));
+    }
+    if !rustix::process::geteuid().is_root() {
+        notes.push(NOT_ROOT.to_owned());
+    }
+    let need = need(&tables, &scale.amount);
+    Ok(Plan { tables, scale, notes, need })
+}
+
+/// Prints tables, cases and columns.
+///
+/// # Errors
+/// When a target of the command line is none.
+pub(crate) fn list(options: &Options) -> Result<()> {
+    for table in tables(&setting(options)?) {
+        println!("{}: {}", table.name, table.about);
+        if let Some(why) = table.skipped {
+            println!("  not measured: {why}");
+            continue;
+        }
+        let names: Vec<&str> = table.cases.iter().map(|case| case.name.as_str()).collect();
+        println!("  cases: {}", names.join(", "));
+        for target in &table.targets {
+            let missing = target.missing.as_ref().map_or(String::new(), |why| format!(" (missing: {why})"));
+            println!("  {}: {}{missing}", target.name, target.about());
+        }
+    }
+    Ok(())
+}
+
+fn setting(options: &Options) -> Result<Setting> {
+    let shunt = match &options.shunt {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("cannot find this program")?,
+    };
+    let templates: Vec<Target> = options.templates.iter().map(|text| parse(text)).collect::<Result<_>>()?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Setting {
+        ours: Ours::new(&shunt),
+        templates,
+        cpus: u32::try_from(cpus)?,
+        smoke: options.size == Size::Smoke,
+    })
+}
+
+fn check_targets(all: &[Table], options: &Options) -> Result<()> {
+    let mut known: Vec<&str> = Vec::new();
+    for target in all.iter().flat_map(|table| &table.targets) {
+        if !known.contains(&target.name.as_str()) {
+            known.push(&target.name);
+        }
+    }
+    check_names(&known, &options.targets)
+}
+
+fn tables_asked_for(all: Vec<Table>, options: &Options) -> Result<Vec<Table>> {
+    let names: Vec<&str> = all.iter().map(|table| table.name).collect();
+    for name in &options.tables {
+        if !names.contains(&name.as_str()) {
+            bail!("there is no table `{name}`{}", nearest(name, &names));
+        }
+    }
+    let cases: Vec<String> =
+        all.iter().flat_map(|table| &table.cases).map(|case| case.name.clone()).collect();
+    let mut tables = all;
+    tables.retain(|table| options.tables.is_empty() || options.tables.iter().any(|name| name == table.name));
+    for table in &mut tables {
+        if let Some(text) = &options.case {
+            table.cases.retain(|case| case.name.contains(text.as_str()));
+        }
+        table.targets = choose(std::mem::take(&mut table.targets), table.baseline, &options.targets);
+    }
+    // A table of which nothing was asked for is not part of the run.
+    tables.retain(|table| table.skipped.is_some() || !table.cases.is_empty());
+    tables.retain(|table| options.targets.is_empty() || asks_for(options, table));
+    if !tables.iter().any(|table| !table.cases.is_empty())
+        && let Some(text) = &options.case
+    {
+        let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
+        bail!("no case of these tables has `{text}` in its name{}", nearest(text, &cases));
+    }
+    if tables.is_empty() {
+        bail!("none of these tables has a column {}", options.targets.join(", "));
+    }
+    Ok(tables)
+}
+
+fn asks_for(options: &Options, table: &Table) -> bool {
+    table.targets.iter().any(|target| options.targets.contains(&target.name))
+}
+
+fn require_programs(tables: &[Table]) -> Result<()> {
+    let works: Vec<&Work> = tables.iter().flat_map(|table| &table.cases).map(|case| &case.work).collect();
+    let fio = works.iter().any(|work| matches!(work, Work::Fio(_) | Work::Meta(_)));
+    let tree = works.iter().any(|work| matches!(work, Work::Tree(_)));
+    let root = rustix::process::geteuid().is_root();
+    let wanted = [
+        ("fio", "fio", fio),
+        ("cmp", "diffutils", fio),
+        ("tar", "tar", tree),
+        ("find", "findutils", tree),
+        ("grep", "grep", tree),
+        ("mount", "mount", root),
+        ("fusermount3", "fuse3", !root),
+    ];
+    for (program, package, needed) in wanted {
+        if needed && !process::on_path(program) {
+            bail!("`{program}` is not installed: apt install {package}");
+        }
+    }
+    Ok(())
+}
+
+fn need(tables: &[Table], amount: &Amount) -> Need {
+    /// Twice so many bytes a file: once in the tar, once unpacked.
+    const TREE_FILE: u64 = 2 * 24 * 1024;
+    /// The small project.
+    const BUILD: u64 = 64 << 20;
+    let mut need = Need::default();
+    for Case { work, .. } in tables.iter().flat_map(|table| &table.cases) {
+        match work {
+            Work::Fio(fio) => {
+                // One file of full length for each of two jobs, then half of that for two more, and so on.
+                let doublings = u64::from(if fio.shared { 0 } else { fio.jobs.next_power_of_two().ilog2() });
+                need.large = need.large.max(amount.file_len * (1 + doublings));
+            }
+            Work::Meta(meta) => {
+                need.files = need.files.max(amount.files_of(meta.jobs) * u64::from(meta.jobs));
+            }
+            Work::Tree(_) => {
+                need.tree = TREE_FILE * u64::try_from(amount.tree_files).unwrap_or(u64::MAX / TREE_FILE)
+            }
+            Work::Build if build::is_large(amount) => need.build = build::Project::LEN_MAX,
+            Work::Build => need.build = need.build.max(BUILD),
+            Work::RoundTrip => {}
+        }
+    }
+    need
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::tests::setting;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn asked(words: &[&str]) -> Result<Vec<Table>> {
+        let line = <Line as clap::Parser>::parse_from([&["bench"][..], words].concat());
+        tables_asked_for(tables(&setting(2)), &line.options)
+    }
+
+    #[test]
+    fn all_tables_are_measured_where_none_is_named() {
+        assert_eq!(asked(&[]).unwrap().len(), 8);
+        let named = asked(&["--table", "uring,queues"]).unwrap();
+        assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["uring", "queues"]);
+    }
+
+    #[test]
+    fn what_is_mistyped_is_named_with_its_nearest() {
+        let error = asked(&["--table", "passthru"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `passthrough`"), "{error}");
+        let error = asked(&["--case", "unpakc"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `unpack`"), "{error}");
+        let line = <Line as clap::Parser>::parse_from(["bench", "--targets", "urin"]);
+        let error = check_targets(&tables(&setting(2)), &line.options).unwrap_err().to_string();
+        assert!(error.contains("did you mean `uring`"), "{error}");
+    }
+
+    #[test]
+    fn a_table_without_the_column_is_left_out() {
+        let named = asked(&["--targets", "null q1"]).unwrap();
+        assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["queues"]);
+        assert_eq!(named[0].targets.len(), 2);
+        assert!(asked(&["--table", "uring", "--targets", "null q1"]).is_err());
+    }
+
+    #[test]
+    fn more_jobs_need_more_room() {
+        let of = |cpus| need(&tables(&setting(cpus)), &Amount { file_len: 1 << 30, ..Amount::TINY }).large;
+        assert_eq!(of(1), 2 << 30);
+        assert_eq!(of(2), 3 << 30);
+        assert_eq!(of(64), 8 << 30);
+    }
+}

@@ -1,0 +1,159 @@
+//! The rounds of one table.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::bench::Bench;
+use crate::build;
+use crate::case::{Case, Work};
+use crate::markdown::figure_in;
+use crate::report::{Report, Row};
+use crate::tables::Table;
+use crate::target::Target;
+
+impl Bench {
+    /// Runs every round; what was measured before an error stays in the report.
+    pub(super) fn rounds(&mut self, table: &Table, count: usize, report: &mut Report) -> Result<()> {
+        let (targets, outcome) = self.usable(table, report);
+        outcome?;
+        let mut cached = BTreeSet::new();
+        let outcome = self.all_rounds(table, &targets, count, report, &mut cached);
+        for name in cached {
+            report.doubts.push(format!(
+                "{name}: less than half of what `{}` read came from the device: cached by accident.",
+                report.baseline
+            ));
+        }
+        if table.cases.iter().any(|case| matches!(case.work, Work::Tree(_)))
+            && let Some(tree) = &self.tree
+        {
+            report.notes.push(format!("A tree of {} files and {} MiB.", tree.files, tree.bytes >> 20));
+        }
+        if table.cases.iter().any(|case| matches!(case.work, Work::Build))
+            && let Some(project) = &self.project
+        {
+            report.notes.push(project.about());
+        }
+        outcome
+    }
+
+    fn all_rounds(
+        &mut self,
+        table: &Table,
+        targets: &[&Target],
+        count: usize,
+        report: &mut Report,
+        cached: &mut BTreeSet<String>,
+    ) -> Result<()> {
+        for round in 1..=count {
+            let mut row = 0;
+            for (at, case) in table.cases.iter().enumerate() {
+                let rows = &mut report.rows[row..row + case.outputs.len()];
+                row += case.outputs.len();
+                if skip(case, rows) {
+                    continue;
+                }
+                for target in in_turn(targets, round + at) {
+                    let place =
+                        format!("round {round}/{count}: {}, {}, {}", table.name, case.name, target.name);
+                    self.progress.now(place.clone());
+                    let said = self.fill(case, target, rows)?;
+                    if self.cached {
+                        cached.insert(case.name.clone());
+                    }
+                    self.progress.done(&format!("{place}: {said}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the figures of a case, or notes why there are none; fails only when the whole run shall end.
+    fn fill(&mut self, case: &Case, target: &Target, rows: &mut [Row]) -> Result<String> {
+        let outcome = self.sample(case, target);
+        self.stop.check()?;
+        let mut said = Vec::new();
+        for (output, row) in case.outputs.iter().zip(rows) {
+            let Some(cell) = row.cells.get_mut(&target.name) else { continue };
+            let figure = match &outcome {
+                Ok(measured) => measured.figure(output.unit),
+                Err(error) => Err(anyhow::anyhow!("{error:#}")),
+            };
+            match figure {
+                Ok(figure) => {
+                    cell.samples.push(figure);
+                    said.push(figure_in(figure, output.unit));
+                }
+                Err(error) => {
+                    cell.fail(&error);
+                    said.push(format!("failed: {error:#}"));
+                }
+            }
+        }
+        said.dedup();
+        Ok(said.join(", "))
+    }
+
+    /// Returns the targets that can be measured; the others have the reason in their column and their cells.
+    fn usable<'a>(&mut self, table: &'a Table, report: &mut Report) -> (Vec<&'a Target>, Result<()>) {
+        let compares = table.cases.iter().any(|case| matches!(case.work, Work::Fio(_)));
+        let mut usable = Vec::new();
+        for target in table.targets.iter().filter(|target| target.missing.is_none()) {
+            if compares && target.shows_lower_bytes() {
+                self.progress.now(format!("{}: does {} show the right bytes?", table.name, target.name));
+                let outcome = self.check_bytes(target);
+                if let Err(stopped) = self.stop.check() {
+                    return (usable, Err(stopped));
+                }
+                if let Err(error) = outcome {
+                    self.progress.say(&format!("{}, {}: {error:#}", table.name, target.name));
+                    refuse(report, target, &error);
+                    continue;
+                }
+            }
+            usable.push(target);
+        }
+        (usable, Ok(()))
+    }
+}
+
+/// Puts the reason why a target is not measured into its column.
+fn refuse(report: &mut Report, target: &Target, error: &anyhow::Error) {
+    for column in report.columns.iter_mut().filter(|column| column.name == target.name) {
+        column.missing = Some(format!("{error:#}"));
+    }
+    for cell in report.rows.iter_mut().filter_map(|row| row.cells.get_mut(&target.name)) {
+        cell.fail(error);
+    }
+}
+
+/// Returns whether a case cannot be run on this machine, and puts the reason into its cells.
+fn skip(case: &Case, rows: &mut [Row]) -> bool {
+    let Some(why) = matches!(case.work, Work::Build).then(build::missing).flatten() else { return false };
+    for cell in rows.iter_mut().flat_map(|row| row.cells.values_mut()) {
+        cell.skipped.get_or_insert_with(|| why.to_owned());
+    }
+    true
+}
+
+/// Returns every target, each time from another one on: what runs after the slowest target finds another machine than what
+/// runs after the fastest, and no target shall always be the one.
+fn in_turn<'a>(targets: &[&'a Target], turn: usize) -> impl Iterator<Item = &'a Target> {
+    targets.iter().copied().cycle().skip(turn % targets.len().max(1)).take(targets.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_turn_has_every_target_from_another_on() {
+        let (bare, pipe) = (Target::bare(), Target::pipe());
+        let turn =
+            |turn| in_turn(&[&bare, &pipe], turn).map(|target| target.name.clone()).collect::<Vec<_>>();
+        assert_eq!(turn(0), ["bare", "pipe"]);
+        assert_eq!(turn(1), ["pipe", "bare"]);
+        assert_eq!(in_turn(&[], 3).count(), 0);
+    }
+}

@@ -1,0 +1,77 @@
+//! A run for tests.
+
+use std::collections::BTreeMap;
+
+use crate::machine::Machine;
+use crate::report::{Cell, Column, FORMAT, Goal, Kind, Measure, Report, Row, Run, Unit};
+
+/// Makes a settled run of one table with two rows.
+pub(crate) fn run() -> Run {
+    let mut run = Run {
+        format: FORMAT,
+        started: "2026-11-21T15:04:05Z".to_owned(),
+        elapsed_s: 61,
+        size: "full".to_owned(),
+        machine: Machine::look(),
+        versions: Vec::new(),
+        command: vec!["shunt".to_owned(), "bench".to_owned()],
+        lower: "a folder".to_owned(),
+        rounds: 3,
+        tables: vec![table()],
+        doubts: Vec::new(),
+        interrupted: false,
+    };
+    run.settle();
+    run
+}
+
+fn table() -> Report {
+    let column = |name: &str, kind| Column {
+        name: name.to_owned(),
+        kind,
+        command: format!("{name} {{SRC}} {{MNT}}"),
+        version: None,
+        missing: None,
+    };
+    Report {
+        table: "passthrough".to_owned(),
+        about: "one large file".to_owned(),
+        baseline: "bare".to_owned(),
+        against: Some("served".to_owned()),
+        columns: vec![
+            column("bare", Kind::Floor),
+            column("served", Kind::Ours),
+            column("passthrough", Kind::Ours),
+        ],
+        rows: vec![row("read 4k"), row("write 4k")],
+        skipped: None,
+        notes: Vec::new(),
+        doubts: Vec::new(),
+        commands: BTreeMap::new(),
+    }
+}
+
+fn row(name: &str) -> Row {
+    let cell = |name: &str, samples: &[f64]| {
+        (name.to_owned(), Cell { samples: samples.to_vec(), ..Cell::default() })
+    };
+    let goal = Goal { columns: vec!["passthrough".to_owned()], measure: Measure::Ratio, value: 0.95 };
+    Row {
+        name: name.to_owned(),
+        group: name.to_owned(),
+        jobs: None,
+        unit: Unit::OpsPerSec,
+        better: Unit::OpsPerSec.better(),
+        cells: BTreeMap::from([
+            cell("bare", &[100.0, 104.0, 90.0]),
+            cell("served", &[70.0, 70.0, 70.0]),
+            cell("passthrough", &[99.6, 99.6, 99.6]),
+        ]),
+        goal: Some(goal),
+        met: None,
+        peer_on_record: None,
+        best_peer: None,
+        best_of_ours: None,
+        limit: Some("a round trip each".to_owned()),
+    }
+}

@@ -1,0 +1,83 @@
+//! shunt's own targets.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Mounting, Target};
+use crate::report::Kind;
+
+/// Makes targets of one `shunt`.
+#[derive(Debug, Clone)]
+pub(crate) struct Ours {
+    shunt: String,
+    uring_off: Option<String>,
+}
+
+/// The switch of FUSE over io_uring.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl Ours {
+    /// Looks at what this machine offers.
+    pub(crate) fn new(shunt: &Path) -> Self {
+        Self { shunt: shunt.to_string_lossy().into_owned(), uring_off: uring_off() }
+    }
+
+    /// Makes a target of `shunt mount` with options.
+    pub(crate) fn mount(&self, name: &str, options: &str) -> Target {
+        let words = [&self.shunt, "mount", "-f", "{SRC}", "{MNT}"].into_iter();
+        self.target(name, words, options, Mounting::Server)
+    }
+
+    /// Makes a target of the file system without contents.
+    pub(crate) fn null(&self, name: &str, options: &str) -> Target {
+        self.target(name, [&self.shunt, "null", "{MNT}"].into_iter(), options, Mounting::NullServer)
+    }
+
+    /// Returns why io_uring is not to be had, and how to have it.
+    pub(crate) fn uring_off(&self) -> Option<&str> {
+        self.uring_off.as_deref()
+    }
+
+    fn target<'a>(
+        &self,
+        name: &str,
+        words: impl Iterator<Item = &'a str>,
+        options: &'a str,
+        mounting: fn(Vec<String>) -> Mounting,
+    ) -> Target {
+        let words: Vec<String> = words.chain(options.split_whitespace()).map(str::to_owned).collect();
+        let missing = wants_uring(&words).then(|| self.uring_off.clone()).flatten();
+        Target { name: name.to_owned(), kind: Kind::Ours, mounting: mounting(words), missing }
+    }
+}
+
+/// Returns whether a command asks for FUSE over io_uring.
+pub(super) fn wants_uring(words: &[String]) -> bool {
+    words.iter().any(|word| word.contains("uring"))
+}
+
+/// Says why FUSE over io_uring is not to be had, if so. The bench does not turn it on: that is for who owns the machine.
+pub(super) fn uring_off() -> Option<String> {
+    match fs::read_to_string(SWITCH) {
+        Ok(text) if text.trim() == "Y" => None,
+        Ok(_) => Some(format!("FUSE over io_uring is off; as root: echo Y > {SWITCH}")),
+        Err(_) => {
+            Some("this kernel has no FUSE over io_uring (Linux 6.14 with CONFIG_FUSE_IO_URING)".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_off_is_missing_where_it_is_asked_for() {
+        let ours = Ours { shunt: "/bin/shunt".to_owned(), uring_off: Some("off".to_owned()) };
+        assert_eq!(ours.mount("uring", "--transport uring").missing.as_deref(), Some("off"));
+        let device = ours.mount("device", "--transport device");
+        assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));
+        assert_eq!(device.about(), "shunt mount -f {SRC} {MNT} --transport device");
+        assert!(matches!(ours.null("null", "").mounting, Mounting::NullServer(_)));
+    }
+}

@@ -1,0 +1,100 @@
+//! Other programs that show a folder, where they are on the PATH. They are run and never linked.
+
+use super::ours::{uring_off, wants_uring};
+use super::{Mounting, Target};
+use crate::machine;
+use crate::process;
+
+/// Returns the peers on the PATH, each with the options that serve it best.
+pub(crate) fn peers() -> Vec<Target> {
+    let libfuse = ["passthrough_hp", "--foreground", "--nopassthrough"];
+    let mergerfs = mergerfs_options();
+    known(&[
+        ("passthrough_hp", &[&libfuse[..], &["{SRC}", "{MNT}"]].concat()),
+        ("passthrough_hp-uring", &[&libfuse[..], &["-o", "io_uring", "{SRC}", "{MNT}"]].concat()),
+        ("passthrough_hp-passthrough", &["passthrough_hp", "--foreground", "{SRC}", "{MNT}"]),
+        ("mergerfs", &["mergerfs", "-f", "-o", mergerfs, "{SRC}", "{MNT}"]),
+        ("bindfs", &["bindfs", "-f", "{SRC}", "{MNT}"]),
+        // What is shown is its upper folder, so that what is written arrives in {SRC} as it does for everybody.
+        (
+            "fuse-overlayfs",
+            &["fuse-overlayfs", "-f", "-o", "lowerdir={EMPTY},upperdir={SRC},workdir={WORK}", "{MNT}"],
+        ),
+    ])
+}
+
+/// Returns the peers that can be told to remember nothing.
+pub(crate) fn peers_uncached() -> Vec<Target> {
+    let libfuse = ["passthrough_hp", "--foreground", "--nopassthrough", "--nocache"];
+    let mergerfs = "minfreespace=0,cache.attr=0,cache.entry=0,cache.files=off";
+    known(&[
+        ("passthrough_hp", &[&libfuse[..], &["{SRC}", "{MNT}"]].concat()),
+        ("passthrough_hp-uring", &[&libfuse[..], &["-o", "io_uring", "{SRC}", "{MNT}"]].concat()),
+        ("mergerfs", &["mergerfs", "-f", "-o", mergerfs, "{SRC}", "{MNT}"]),
+        ("bindfs", &["bindfs", "-f", "-o", "attr_timeout=0,entry_timeout=0", "{SRC}", "{MNT}"]),
+    ])
+}
+
+/// Returns the programs that show one file: qemu's storage daemon, on the large file and on nothing.
+pub(crate) fn storage_daemons() -> Vec<Target> {
+    const PROGRAM: &str = "qemu-storage-daemon";
+    if !process::on_path(PROGRAM) {
+        return Vec::new();
+    }
+    let target = |name: &str, device: &str, mounting: fn(Vec<String>) -> Mounting| {
+        let export = "type=fuse,id=export,node-name=disk,mountpoint={MNT},writable=on";
+        let words = [PROGRAM, "--blockdev", device, "--export", export];
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        let mut target = Target::peer(name, &[]);
+        target.mounting = mounting(words);
+        target
+    };
+    let file = "file,node-name=disk,filename={SRC}/large.0,cache.direct=on,aio=io_uring";
+    let null = "null-co,node-name=disk,size=1T,read-zeroes=on";
+    vec![target("qemu", file, Mounting::FileServer), target("qemu-null", null, Mounting::NullFileServer)]
+}
+
+fn known(known: &[(&str, &[&str])]) -> Vec<Target> {
+    let found = known.iter().filter(|(_, words)| process::on_path(words[0]));
+    let mut targets: Vec<Target> = found.map(|(name, words)| Target::peer(name, words)).collect();
+    for target in &mut targets {
+        if target.mounting.words().is_some_and(wants_uring) {
+            target.missing = uring_off();
+        }
+    }
+    targets
+}
+
+/// Without its reserve, which is larger than our whole file system, and with passthrough where it has that.
+fn mergerfs_options() -> &'static str {
+    /// The first release with passthrough.
+    const PASSTHROUGH_SINCE: (u32, u32) = (2, 41);
+    if !process::on_path("mergerfs") {
+        return "";
+    }
+    match two_numbers(&machine::version("mergerfs")) {
+        Some(version) if version >= PASSTHROUGH_SINCE => {
+            "minfreespace=0,cache.files=auto-full,passthrough.io=rw"
+        }
+        _ => "minfreespace=0,cache.files=auto-full",
+    }
+}
+
+/// Reads the first two numbers of a version.
+fn two_numbers(text: &str) -> Option<(u32, u32)> {
+    let digits = text.find(|letter: char| letter.is_ascii_digit())?;
+    let mut parts = text[digits..].split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert_eq!(two_numbers("mergerfs version: 2.33.5"), Some((2, 33)));
+        assert!(two_numbers("mergerfs v2.41.0") > Some((2, 5)));
+        assert_eq!(two_numbers("none"), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! The rules of the moment, and what happened to them.
+
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use shuntfs::{Errno, Name, Notifier, NotifyError, Result};
+use shuntfs_rules::{Access, CallerFacts, Decision, Failed, FileFacts, Possible, Rules, Use};
+
+use super::facts::OfNode;
+use super::paths::{Link, Paths};
+use crate::node::Node;
+use crate::shared::Shared;
+
+/// Rules, and the names that they are about.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    rules: RwLock<Arc<Rules>>,
+    pub(crate) paths: Arc<Paths>,
+    /// How often the rules were read again with success.
+    pub(super) reloads: AtomicU64,
+    /// Evaluations that failed, and were refused.
+    pub(super) failures: AtomicU64,
+    /// What was wrong when they were last read again in vain.
+    pub(super) error: Mutex<Option<String>>,
+    /// The way to tell the kernel, once there is a mount.
+    pub(super) notifier: OnceLock<Notifier>,
+}
+
+impl Engine {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules: RwLock::new(Arc::new(rules)),
+            paths: Arc::new(Paths::new()),
+            reloads: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            error: Mutex::new(None),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// Has the kernel look up every name again before it believes it, and list every folder again. The listings take
+    /// locks in the kernel that callers of requests may hold, so not inside of a request.
+    pub(super) fn forget_names(&self) {
+        if let Some(notifier) = self.notifier.get() {
+            forget_names(notifier, &self.paths);
+        }
+    }
+
+    /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
+    /// comes to it.
+    pub(super) fn expire_names(&self) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        heed(notifier.new_epoch());
+        let paths = Arc::clone(&self.paths);
+        let forget = move || forget_names(&notifier, &paths);
+        if let Err(error) = std::thread::Builder::new().name("shunt-names".into()).spawn(forget) {
+            tracing::warn!(%error, "the kernel may list names for a while that were moved under other rules");
+        }
+    }
+
+    /// The rules of the moment.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read())
+    }
+
+    /// Takes other rules from now on.
+    pub(super) fn replace(&self, rules: Rules) {
+        *self.rules.write() = Arc::new(rules);
+        *self.error.lock() = None;
+        self.reloads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the rules say of a file under one path. What cannot be evaluated is refused.
+    pub(super) fn decide(
+        &self,
+        file: &dyn FileFacts,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        let rules = self.rules();
+        rules.decide(file, caller, how).map_err(|failed| self.refuse(&rules, file.path(), &failed))
+    }
+
+    /// A rule could not be evaluated: whoever asked gets EACCES.
+    pub(super) fn refuse(&self, rules: &Rules, path: &[u8], failed: &Failed) -> Errno {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let rule = rules.rules().get(failed.rule).map(|rule| rule.name.as_str()).unwrap_or_default();
+        let path = String::from_utf8_lossy(path);
+        tracing::warn!(rule, %path, why = %failed.why, "a rule cannot be evaluated, so what was asked is refused");
+        Errno::ACCES
+    }
+
+    /// What the rules say of a node: under all its paths, and the strictest of it.
+    ///
+    /// # Errors
+    /// EACCES where a rule cannot be evaluated, and where no path leads to the node.
+    pub(crate) fn decide_node(
+        &self,
+        shared: &Shared,
+        node: &Arc<Node>,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        self.decide_paths(shared, node, &self.paths_of(shared, node), caller, how)
+    }
+
+    /// The same under these paths.
+    pub(super) fn decide_paths(
+        &self,
+        shared: &Shared,
+        node: &Arc<Node>,
+        paths: &[Vec<u8>],
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision> {
+        let mut strictest: Option<Decision> = None;
+        for path in paths {
+            let decision = self.decide(&OfNode { shared, node, path }, caller, how)?;
+            strictest = Some(match strictest {
+                Some(earlier) => earlier.strictest(decision),
+                None => decision,
+            });
+        }
+        strictest.ok_or_else(|| {
+            tracing::warn!(node = node.id.get(), "no path is known of a file, so it is refused");
+            Errno::ACCES
+        })
+    }
+
+    /// What could be said of a node to some caller.
+    pub(crate) fn possible(&self, shared: &Shared, node: &Arc<Node>) -> Possible {
+        let rules = self.rules();
+        let paths = self.paths_of(shared, node);
+        paths.iter().fold(Possible::default(), |all, path| all.or(rules.possible(path)))
+    }
+
+    /// The paths of a node: those by which anybody reached its inode, in whatever view.
+    pub(super) fn paths_of(&self, shared: &Shared, node: &Arc<Node>) -> Vec<Vec<u8>> {
+        let mut paths = self.paths.of(node.id);
+        if !node.is_dir() {
+            let others = shared.table.peek(&node.identity);
+            paths.extend(others.iter().flat_map(|other| self.paths.of(other.id)));
+            paths.sort_unstable();
+            paths.dedup();
+        }
+        paths
+    }
+}
+
+fn forget_names(notifier: &Notifier, paths: &Paths) {
+    let (folders, links) = paths.all();
+    if notifier.new_epoch() == Err(NotifyError::Unsupported) {
+        // Before Linux 6.16 there are no epochs.
+        for Link { parent, name } in links {
+            let name = CString::new(name).unwrap_or_default();
+            if let Some(name) = Name::new(&name) {
+                heed(notifier.entry(parent, name));
+            }
+        }
+    }
+    folders.into_iter().for_each(|folder| heed(notifier.data(folder, 0, 0)));
+}
+
+fn heed(outcome: std::result::Result<(), NotifyError>) {
+    match outcome {
+        Ok(()) | Err(NotifyError::Ended | NotifyError::Unknown | NotifyError::Unsupported) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the kernel may believe names that it was told before the change")
+        }
+    }
+}
+
+/// The error that a decision means for whoever wants to use the file's content.
+pub(super) fn refused(decision: &Decision) -> Result<()> {
+    match decision.access {
+        Access::Allow => Ok(()),
+        Access::Deny(number) => Err(Errno::from_lower(number.get())),
+        Access::Hide => Err(Errno::NOENT),
+    }
+}

@@ -1,0 +1,163 @@
+//! What rules ask about files and callers, from the lower file system and from `/proc`.
+
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+
+use shuntfs::{Errno, LowerFile, Result};
+use shuntfs_rules::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown};
+use shuntfs_sys::data::read_at;
+use shuntfs_sys::{Stat, open_path_at, stat_of};
+
+use crate::error::errno;
+use crate::mode;
+use crate::name_buf::NameBuf;
+use crate::node::Node;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// Bits of the mode that are no type.
+const PERMISSIONS: u32 = 0o7777;
+
+fn attributes(stat: &Stat) -> Attributes {
+    Attributes { size: stat.size, owner: stat.uid, group: stat.gid, mode: stat.mode & PERMISSIONS }
+}
+
+fn unknown(what: &str) -> impl Fn(Errno) -> Unknown {
+    move |error| Unknown(format!("{what}: {error}"))
+}
+
+/// A node under one of its paths.
+pub(super) struct OfNode<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) node: &'s Arc<Node>,
+    pub(super) path: &'s [u8],
+}
+
+impl FileFacts for OfNode<'_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
+        let read = || stat_of(self.shared.descriptor(self.node)?).map_err(errno);
+        read().map(|stat| attributes(&stat)).map_err(unknown("its attributes cannot be read"))
+    }
+
+    fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {
+        if !self.node.is_file() {
+            return Ok(Vec::new());
+        }
+        let lower = || self.shared.descriptor(self.node);
+        lower().and_then(|lower| head_of(self.shared, &lower)).map_err(unknown("its content cannot be read"))
+    }
+}
+
+/// A name in a folder, before anybody made a node of it.
+pub(super) struct OfName<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) dir: &'s LowerFile,
+    pub(super) name: &'s NameBuf,
+    pub(super) path: &'s [u8],
+}
+
+impl OfName<'_> {
+    fn open(&self) -> Result<LowerFile> {
+        self.shared.opening(|| open_path_at(self.dir, self.name.as_c_str())).map(LowerFile::new)
+    }
+}
+
+impl FileFacts for OfName<'_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
+        let read = || stat_of(&self.open()?).map_err(errno);
+        read().map(|stat| attributes(&stat)).map_err(unknown("its attributes cannot be read"))
+    }
+
+    fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {
+        let read = || {
+            let lower = self.open()?;
+            if stat_of(&lower).map_err(errno)?.is_file() {
+                head_of(self.shared, &lower)
+            } else {
+                Ok(Vec::new())
+            }
+        };
+        read().map_err(unknown("its content cannot be read"))
+    }
+}
+
+/// A file that is about to be made.
+pub(super) struct OfNew<'p> {
+    pub(super) path: &'p [u8],
+    pub(super) attributes: Attributes,
+}
+
+impl FileFacts for OfNew<'_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
+        Ok(self.attributes)
+    }
+
+    fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {
+        Ok(Vec::new())
+    }
+}
+
+/// The first bytes of a lower file.
+fn head_of(shared: &Shared, lower: &LowerFile) -> Result<Vec<u8>> {
+    let flags = mode::O_RDONLY | mode::O_NONBLOCK;
+    let open = |flags| shared.opening(|| shuntfs_sys::reopen(lower, flags));
+    // Looking is no access; where we are not the owner, it counts as one.
+    let fd = open(flags | mode::O_NOATIME).or_else(|_| open(flags))?;
+    let mut bytes = vec![0; HEAD_LEN];
+    let mut len = 0;
+    while len < bytes.len() {
+        match read_at(&fd, &mut bytes[len..], len as u64).map_err(errno)? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+impl CallerFacts for Who {
+    fn uid(&self) -> std::result::Result<u32, Unknown> {
+        known(Who::uid(*self), "user")
+    }
+
+    fn gid(&self) -> std::result::Result<u32, Unknown> {
+        known(Who::gid(*self), "group")
+    }
+
+    fn groups(&self) -> std::result::Result<Vec<u32>, Unknown> {
+        let mut groups =
+            self.supplementary().ok_or_else(|| Unknown("the caller's groups are not known".into()))?;
+        groups.push(CallerFacts::gid(self)?);
+        Ok(groups)
+    }
+
+    fn exe(&self) -> std::result::Result<Vec<u8>, Unknown> {
+        let failed = |error| Unknown(format!("the caller's program is not known: {error}"));
+        if self.pid() == 0 {
+            return Err(Unknown("the caller's program is not known: its process is not visible here".into()));
+        }
+        let exe = std::fs::read_link(format!("/proc/{}/exe", self.pid())).map_err(failed)?;
+        Ok(exe.into_os_string().into_vec())
+    }
+}
+
+/// Requests through an id-mapped mount name nobody.
+fn known(id: u32, what: &str) -> std::result::Result<u32, Unknown> {
+    if id == u32::MAX {
+        Err(Unknown(format!("the request does not say the caller's {what}")))
+    } else {
+        Ok(id)
+    }
+}

@@ -1,0 +1,200 @@
+//! The names that lead to each node.
+//!
+//! A folder has one, a file as many as were met. The kernel knows a folder as long as it knows anything in it, so a
+//! path can be put together from names up to the root. A node's last name stays with it when it is removed: what is
+//! still open, or opened anew through `/proc`, is judged by the name that it had.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use shuntfs::NodeId;
+
+/// A node's names are in the shard of its number.
+const SHARDS: usize = 64;
+
+/// More components than any path of `PATH_MAX` bytes has.
+const DEPTH_MAX: usize = 4096;
+
+/// More names of one file than this are not kept; the others are still the file's, so it counts as not fully known.
+const NAMES_MAX: usize = 1024;
+
+/// A name in a folder; empty for a file that was made without one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    pub(crate) parent: NodeId,
+    pub(crate) name: Box<[u8]>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    list: Vec<Link>,
+    /// The last name was removed.
+    is_gone: bool,
+}
+
+/// The names of all nodes but the root.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    shards: Box<[Mutex<HashMap<NodeId, Links>>]>,
+}
+
+impl Paths {
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    fn shard(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Links>> {
+        let index = usize::try_from(node.get() % SHARDS as u64).expect("below 64");
+        &self.shards[index]
+    }
+
+    /// Notes that a name leads to a node; `is_only` where it can have no other.
+    pub(crate) fn note(&self, node: NodeId, parent: NodeId, name: &[u8], is_only: bool) {
+        if node == NodeId::ROOT {
+            return;
+        }
+        let mut shard = self.shard(node).lock();
+        let links = shard.entry(node).or_default();
+        let is_here = |link: &Link| link.parent == parent && *link.name == *name;
+        if links.is_gone || is_only && !links.list.iter().all(is_here) {
+            links.list.clear();
+            links.is_gone = false;
+        }
+        links.list.retain(|link| !link.name.is_empty());
+        if !links.list.iter().any(is_here) && links.list.len() < NAMES_MAX {
+            links.list.push(Link { parent, name: name.into() });
+        }
+    }
+
+    /// Notes that a name leads to the node no more.
+    pub(crate) fn removed(&self, node: NodeId, parent: NodeId, name: &[u8]) {
+        let mut shard = self.shard(node).lock();
+        let Some(links) = shard.get_mut(&node) else { return };
+        if links.list.len() > 1 {
+            links.list.retain(|link| link.parent != parent || *link.name != *name);
+        } else {
+            links.is_gone = links.list.iter().any(|link| link.parent == parent && *link.name == *name);
+        }
+    }
+
+    /// The kernel has forgotten the node.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.shard(node).lock().remove(&node);
+    }
+
+    /// The names of a node.
+    pub(crate) fn links(&self, node: NodeId) -> Vec<Link> {
+        self.shard(node).lock().get(&node).map(|links| links.list.clone()).unwrap_or_default()
+    }
+
+    /// Every folder in which a name is known, and every name, in no order.
+    pub(crate) fn all(&self) -> (HashSet<NodeId>, Vec<Link>) {
+        let (mut folders, mut links) = (HashSet::from([NodeId::ROOT]), Vec::new());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            links.extend(shard.values().flat_map(|links| links.list.iter().cloned()));
+        }
+        folders.extend(links.iter().map(|link| link.parent));
+        (folders, links)
+    }
+
+    /// The path of a folder below the root, which itself is empty; `None` where a name on the way is not known.
+    pub(crate) fn folder(&self, folder: NodeId) -> Option<Vec<u8>> {
+        let (mut names, mut here) = (Vec::new(), folder);
+        while here != NodeId::ROOT {
+            let link = self.shard(here).lock().get(&here)?.list.first()?.clone();
+            here = link.parent;
+            names.push(link.name);
+            if names.len() > DEPTH_MAX {
+                return None;
+            }
+        }
+        names.reverse();
+        Some(names.join(&b'/'))
+    }
+
+    /// The path of a name in a folder.
+    pub(crate) fn child(&self, folder: NodeId, name: &[u8]) -> Option<Vec<u8>> {
+        let mut path = self.folder(folder)?;
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Some(path)
+    }
+
+    /// The paths of a node, one for each name whose folder is known.
+    pub(crate) fn of(&self, node: NodeId) -> Vec<Vec<u8>> {
+        if node == NodeId::ROOT {
+            return vec![Vec::new()];
+        }
+        self.links(node).iter().filter_map(|link| self.child(link.parent, &link.name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn id(number: u64) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn texts(paths: &Paths, node: u64) -> Vec<String> {
+        let mut texts: Vec<String> =
+            paths.of(id(node)).into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+        texts.sort();
+        texts
+    }
+
+    #[test]
+    fn a_file_has_the_paths_of_its_names_and_a_folder_one() {
+        let paths = Paths::new();
+        paths.note(id(2), NodeId::ROOT, b"a", true);
+        paths.note(id(3), id(2), b"b", true);
+        paths.note(id(9), id(3), b"f", false);
+        paths.note(id(9), NodeId::ROOT, b"g", false);
+        paths.note(id(9), NodeId::ROOT, b"g", false);
+        assert_eq!(texts(&paths, 9), ["a/b/f", "g"]);
+        assert_eq!(texts(&paths, 1), [""]);
+        // The folder moves, and what is in it with it.
+        paths.note(id(3), NodeId::ROOT, b"c", true);
+        assert_eq!(texts(&paths, 9), ["c/f", "g"]);
+        assert_eq!(texts(&paths, 3), ["c"]);
+    }
+
+    #[test]
+    fn the_last_name_stays_until_there_is_another() {
+        let paths = Paths::new();
+        for name in [b"a", b"b"] {
+            paths.note(id(5), NodeId::ROOT, name, false);
+        }
+        paths.removed(id(5), NodeId::ROOT, b"a");
+        assert_eq!(texts(&paths, 5), ["b"]);
+        paths.removed(id(5), NodeId::ROOT, b"b");
+        assert_eq!(texts(&paths, 5), ["b"]);
+        paths.note(id(5), NodeId::ROOT, b"c", false);
+        assert_eq!(texts(&paths, 5), ["c"]);
+        paths.forget(id(5));
+        assert!(texts(&paths, 5).is_empty());
+    }
+
+    #[test]
+    fn a_file_made_without_a_name_is_in_its_folder_until_it_has_one() {
+        let paths = Paths::new();
+        paths.note(id(2), NodeId::ROOT, b"a", true);
+        paths.note(id(5), id(2), b"", false);
+        assert_eq!(texts(&paths, 5), ["a/"]);
+        paths.note(id(5), NodeId::ROOT, b"f", false);
+        assert_eq!(texts(&paths, 5), ["f"]);
+    }
+
+    #[test]
+    fn names_in_forgotten_folders_lead_nowhere_and_circles_end() {
+        let paths = Paths::new();
+        paths.note(id(5), id(4), b"f", false);
+        assert!(texts(&paths, 5).is_empty());
+        paths.note(id(4), id(5), b"d", true);
+        assert!(texts(&paths, 5).is_empty());
+    }
+}

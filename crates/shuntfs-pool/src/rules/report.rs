@@ -1,0 +1,166 @@
+//! Rules from outside: replacing them, counting what they did, and asking what they would say.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use shuntfs::{Errno, NodeId, Notifier};
+use shuntfs_rules::{Attributes, CallerFacts, Decision, Rules, Unknown, Use};
+
+use super::engine::Engine;
+use super::facts::{OfNew, OfNode};
+use crate::shared::Shared;
+
+/// A hold on the rules of a pool, for whoever serves it.
+#[derive(Clone, Debug)]
+pub struct RuleControl {
+    shared: Arc<Shared>,
+}
+
+/// What can be told of the rules.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RuleFacts {
+    /// How many there are.
+    pub rules: usize,
+    /// How often they were read again with success.
+    pub reloads: u64,
+    /// Why they were not read again when that was last tried; the earlier ones hold.
+    pub error: Option<String>,
+    /// Evaluations that failed; each was answered with a refusal.
+    pub failures: u64,
+}
+
+/// Somebody who is asked about, and does not ask.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Caller {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The supplementary groups.
+    pub groups: Vec<u32>,
+    /// The program's path, where it matters.
+    pub exe: Option<Vec<u8>>,
+}
+
+/// What the rules say, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RuleReport {
+    /// The paths that it was decided by.
+    pub paths: Vec<Vec<u8>>,
+    /// The decision, or why a rule could not be evaluated, which is a refusal.
+    pub decision: Result<Decision, String>,
+    /// The rules that decided: name and line.
+    pub rules: Vec<(String, usize)>,
+}
+
+impl CallerFacts for Caller {
+    fn uid(&self) -> Result<u32, Unknown> {
+        Ok(self.uid)
+    }
+
+    fn gid(&self) -> Result<u32, Unknown> {
+        Ok(self.gid)
+    }
+
+    fn groups(&self) -> Result<Vec<u32>, Unknown> {
+        Ok(self.groups.iter().copied().chain([self.gid]).collect())
+    }
+
+    fn exe(&self) -> Result<Vec<u8>, Unknown> {
+        self.exe.clone().ok_or_else(|| Unknown("it depends on the program, and none was named".into()))
+    }
+}
+
+impl RuleControl {
+    pub(crate) fn of(shared: &Arc<Shared>) -> Option<Self> {
+        shared.rules.as_ref().map(|_| Self { shared: Arc::clone(shared) })
+    }
+
+    fn engine(&self) -> &Engine {
+        self.shared.rules.as_ref().expect("there is no control without rules")
+    }
+
+    /// Tells the way to the kernel, once the pool is mounted.
+    pub fn mounted(&self, notifier: Notifier) {
+        if self.engine().notifier.set(notifier).is_err() {
+            tracing::debug!("a pool is mounted once");
+        }
+    }
+
+    /// Takes other rules. Files that are open keep what was decided when they were opened; every name is looked up
+    /// again before the kernel believes it.
+    ///
+    /// Not to be called from a thread that serves requests.
+    pub fn replace(&self, rules: Rules) {
+        self.engine().replace(rules);
+        self.engine().forget_names();
+    }
+
+    /// Notes why rules were not taken; the earlier ones hold.
+    pub fn failed(&self, error: String) {
+        *self.engine().error.lock() = Some(error);
+    }
+
+    /// What can be told of them.
+    #[must_use]
+    pub fn facts(&self) -> RuleFacts {
+        let engine = self.engine();
+        RuleFacts {
+            rules: engine.rules().rules().len(),
+            reloads: engine.reloads.load(Ordering::Relaxed),
+            error: engine.error.lock().clone(),
+            failures: engine.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What the rules say of a node that the kernel knows.
+    ///
+    /// # Errors
+    /// ESTALE for a node that it does not know.
+    pub fn of_node(&self, node: NodeId, caller: &Caller, how: Use) -> shuntfs::Result<RuleReport> {
+        let (shared, engine) = (&self.shared, self.engine());
+        let node = shared.node(node)?;
+        let paths = engine.paths_of(shared, &node);
+        if paths.is_empty() {
+            return Err(Errno::STALE);
+        }
+        let rules = engine.rules();
+        let mut all = Ok(Decision::default());
+        for path in &paths {
+            let decided = rules.decide(&OfNode { shared, node: &node, path }, caller, how);
+            all = match (all, decided) {
+                (Ok(all), Ok(decision)) => Ok(all.strictest(decision)),
+                (Err(why), _) => Err(why),
+                (Ok(_), Err(failed)) => Err(said(&rules, &failed)),
+            };
+        }
+        Ok(report(&rules, paths, all))
+    }
+
+    /// What the rules say of a file that somebody would make; `path` is below the source.
+    #[must_use]
+    pub fn of_new(&self, path: &Path, mode: u32, caller: &Caller, how: Use) -> RuleReport {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = path.as_os_str().as_bytes();
+        let rules = self.engine().rules();
+        let attributes = Attributes { size: 0, owner: caller.uid, group: caller.gid, mode };
+        let decided = rules.decide(&OfNew { path, attributes }, caller, how);
+        report(&rules, vec![path.to_owned()], decided.map_err(|failed| said(&rules, &failed)))
+    }
+}
+
+fn said(rules: &Rules, failed: &shuntfs_rules::Failed) -> String {
+    let rule = rules.rules().get(failed.rule).map(|rule| rule.name.as_str()).unwrap_or_default();
+    format!("the rule `{rule}` cannot be evaluated: {}", failed.why)
+}
+
+fn report(rules: &Rules, paths: Vec<Vec<u8>>, decision: Result<Decision, String>) -> RuleReport {
+    let deciding = decision.as_ref().map(|decision| decision.rules.as_slice()).unwrap_or_default();
+    let named = deciding.iter().filter_map(|index| rules.rules().get(*index));
+    let named = named.map(|rule| (rule.name.clone(), rule.line)).collect();
+    RuleReport { paths, decision, rules: named }
+}

@@ -1,0 +1,29 @@
+//! Rules about files: a TOML file is read and checked, matched against what is known of a file and its caller, and
+//! answers what becomes of an open, a lookup or a creation.
+//!
+//! Nothing here makes a system call or knows a mount: what a file is like comes through traits, and is asked for
+//! only where a rule needs it.
+#![forbid(unsafe_code)]
+
+mod asked;
+mod condition;
+mod decision;
+mod errno;
+mod facts;
+mod known;
+mod mistake;
+mod model;
+mod pattern;
+mod read;
+mod rules;
+mod show;
+
+pub use decision::{
+    Access, ByteSpan, CacheWord, Decision, ErrorNumber, FlowWord, Possible, REGEX_WITHIN_MAX, Redact,
+    RegexRedaction,
+};
+pub use facts::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown, Use};
+pub use known::Known;
+pub use mistake::{Mistake, Mistakes};
+pub use model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
+pub use rules::{Failed, Listing, Rules};

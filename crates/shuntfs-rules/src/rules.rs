@@ -1,0 +1,402 @@
+//! Rules, compiled: what they say of one use of one file.
+
+use std::thread;
+
+use crate::asked::Asked;
+use crate::condition::Condition;
+use crate::decision::{Access, Decision, Possible};
+use crate::facts::{CallerFacts, FileFacts, Unknown, Use};
+use crate::known::Known;
+use crate::mistake::{Mistake, Mistakes};
+use crate::model::{AccessWord, Effects, MatchMode, Matchers, Rule};
+use crate::pattern::{Patterns, PatternsBuilder, ancestors_of, folders_of, is_floating};
+use crate::{read, show};
+
+/// The parser and the compiler of conditions call themselves deeply.
+pub(crate) const STACK: usize = 64 << 20;
+
+/// A file of rules, checked and ready to be asked.
+#[derive(Debug)]
+pub struct Rules {
+    mode: MatchMode,
+    rules: Vec<Rule>,
+    compiled: Vec<Compiled>,
+    /// Patterns of paths, of last components, and of programs.
+    paths: Patterns,
+    basenames: Patterns,
+    programs: Patterns,
+    /// Folders that hold what rules of paths may match, directly and anywhere below.
+    folders: Patterns,
+    ancestors: Patterns,
+    has_hides: bool,
+    has_redactions: bool,
+    has_restrictions: bool,
+}
+
+/// What a rule comes down to.
+#[derive(Debug)]
+struct Compiled {
+    /// Whether it is for the view that is asked about.
+    in_view: bool,
+    condition: Option<Condition>,
+    /// Whether the path alone tells that it matches, however the file is opened.
+    is_definite: bool,
+    /// Whether it may match in any folder, or below any.
+    any_folder: bool,
+    any_ancestor: bool,
+    /// Whether a move to another folder may change what it matches.
+    is_anchored: bool,
+}
+
+/// A rule that could not be evaluated. Whoever asked must refuse what was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// Which one: an index into [`Rules::rules`].
+    pub rule: usize,
+    /// Why.
+    pub why: Unknown,
+}
+
+/// What rules do to the listing of a folder.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Listing {
+    /// Nothing.
+    Whole,
+    /// Names are left out, the same for everybody.
+    Fixed,
+    /// What is left out depends on more than names.
+    Varies,
+}
+
+impl Rules {
+    /// Reads rules for the mount that shows `view`; `file` is the name in messages.
+    ///
+    /// # Errors
+    /// Every mistake that there is, each with its place.
+    pub fn parse(
+        source: &str,
+        file: &str,
+        view: Option<&str>,
+        known: &(dyn Known + Sync),
+    ) -> Result<Self, Mistakes> {
+        let work = || Self::parse_here(source, view, known);
+        let outcome = thread::scope(|scope| {
+            let thread = thread::Builder::new().name("rules".into()).stack_size(STACK);
+            match thread.spawn_scoped(scope, work) {
+                Ok(thread) => {
+                    thread.join().unwrap_or_else(|_| Err(whole("the rules cannot be read: a panic")))
+                }
+                Err(error) => Err(whole(&format!("no thread to read the rules: {error}"))),
+            }
+        });
+        outcome.map_err(|all| Mistakes { file: file.to_owned(), all })
+    }
+
+    fn parse_here(source: &str, view: Option<&str>, known: &dyn Known) -> Result<Self, Vec<Mistake>> {
+        let document = read::read(source, known)?;
+        Self::compile(document.mode, document.rules, view).map_err(|error| whole(&error))
+    }
+
+    fn compile(mode: MatchMode, rules: Vec<Rule>, view: Option<&str>) -> Result<Self, String> {
+        let mut sets: [PatternsBuilder; 5] = Default::default();
+        let [paths, basenames, programs, folders, ancestors] = &mut sets;
+        let mut compiled = Vec::with_capacity(rules.len());
+        for (index, rule) in rules.iter().enumerate() {
+            let matchers = &rule.matchers;
+            let mut this = Compiled::of(matchers, view)?;
+            matchers.basename.iter().try_for_each(|text| basenames.add(text, index))?;
+            matchers.exe.iter().try_for_each(|text| programs.add(text, index))?;
+            for text in &matchers.path {
+                paths.add(text, index)?;
+                this.is_anchored |= !is_floating(text);
+                match folders_of(text) {
+                    Some(list) => list.iter().try_for_each(|text| folders.add(text, index))?,
+                    None => this.any_folder = true,
+                }
+                match ancestors_of(text) {
+                    Some(list) => list.iter().try_for_each(|text| ancestors.add(text, index))?,
+                    None => this.any_ancestor = true,
+                }
+            }
+            compiled.push(this);
+        }
+        let [paths, basenames, programs, folders, ancestors] = sets;
+        let active = |test: fn(&Effects) -> bool| {
+            rules.iter().zip(&compiled).any(|(rule, compiled)| compiled.in_view && test(&rule.effects))
+        };
+        let has_hides = active(|effects| effects.access == Some(AccessWord::Hide));
+        let has_redactions = active(|effects| matches!(effects.redact, Some(Some(_))));
+        let has_restrictions = active(Effects::restricts);
+        Ok(Self {
+            mode,
+            paths: paths.build()?,
+            basenames: basenames.build()?,
+            programs: programs.build()?,
+            folders: folders.build()?,
+            ancestors: ancestors.build()?,
+            has_hides,
+            has_redactions,
+            has_restrictions,
+            compiled,
+            rules,
+        })
+    }
+
+    /// The rules as they were read.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Which rules count where several match.
+    #[must_use]
+    pub fn mode(&self) -> MatchMode {
+        self.mode
+    }
+
+    /// The rules as a file that means the same, with every default written out.
+    #[must_use]
+    pub fn show(&self) -> String {
+        show::show(self.mode, &self.rules)
+    }
+
+    /// Whether some name may be hidden from somebody.
+    #[must_use]
+    pub fn hides(&self) -> bool {
+        self.has_hides
+    }
+
+    /// Whether bytes of some file may be hidden from somebody.
+    #[must_use]
+    pub fn redacts(&self) -> bool {
+        self.has_redactions
+    }
+
+    /// Whether anything may be taken from anybody.
+    #[must_use]
+    pub fn restricts(&self) -> bool {
+        self.has_restrictions
+    }
+
+    /// Decides. A file with several names is asked about once for each, and the decisions are put together with
+    /// [`Decision::strictest`].
+    ///
+    /// # Errors
+    /// Where a rule cannot be evaluated: what was asked for must then be refused.
+    pub fn decide(
+        &self,
+        file: &dyn FileFacts,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision, Failed> {
+        let asked = Asked::new(file, caller, how, &self.programs);
+        let mut decision = Decision::default();
+        for index in self.candidates(file.path()) {
+            let (rule, compiled) = (&self.rules[index], &self.compiled[index]);
+            let matches = asked
+                .matches(index, &rule.matchers, compiled.condition.as_ref())
+                .map_err(|why| Failed { rule: index, why })?;
+            if !matches {
+                continue;
+            }
+            rule.effects.apply(&mut decision);
+            decision.rules.push(index);
+            if self.mode == MatchMode::First {
+                break;
+            }
+        }
+        Ok(decision)
+    }
+
+    /// What could be said of a file with this path to some caller.
+    #[must_use]
+    pub fn possible(&self, path: &[u8]) -> Possible {
+        let mut possible = Possible::default();
+        let mut is_varying = false;
+        for index in self.candidates(path) {
+            let (rule, compiled) = (&self.rules[index], &self.compiled[index]);
+            let effects = &rule.effects;
+            possible.deny |= matches!(effects.access, Some(AccessWord::Deny(_)));
+            possible.read_only |= effects.read_only == Some(true);
+            possible.append_only |= effects.append_only == Some(true);
+            possible.redact |= matches!(effects.redact, Some(Some(_)));
+            possible.hide |= effects.access == Some(AccessWord::Hide);
+            is_varying |= self.varies(rule, compiled);
+            if self.mode == MatchMode::First && compiled.is_definite {
+                break;
+            }
+        }
+        possible.varies = (possible.hide || possible.redact) && is_varying;
+        possible
+    }
+
+    /// What the rules do to the listing of the folder with this path.
+    #[must_use]
+    pub fn listing(&self, folder: &[u8]) -> Listing {
+        if !self.has_hides {
+            return Listing::Whole;
+        }
+        let reaching = self.reaching(&self.folders, folder);
+        let (mut hides, mut varies) = (false, false);
+        for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
+            let anywhere = rule.matchers.path.is_empty() || compiled.any_folder;
+            if compiled.in_view && (anywhere || reaching[index]) {
+                hides |= rule.effects.access == Some(AccessWord::Hide);
+                varies |= self.varies(rule, compiled);
+            }
+        }
+        match (hides, varies) {
+            (false, _) => Listing::Whole,
+            (true, false) => Listing::Fixed,
+            (true, true) => Listing::Varies,
+        }
+    }
+
+    /// Whether a rule makes it a matter of more than the name what is seen.
+    fn varies(&self, rule: &Rule, compiled: &Compiled) -> bool {
+        let looks = rule.matchers.open.is_empty() && !compiled.is_definite;
+        let speaks = rule.effects.access.is_some() || rule.effects.redact.is_some();
+        looks && (self.mode == MatchMode::First || speaks)
+    }
+
+    /// Whether a rule that is about one place may make it a matter of who asks what is seen below the folder with this
+    /// path.
+    #[must_use]
+    pub fn shows_below(&self, folder: &[u8]) -> bool {
+        if !self.has_hides && !self.has_redactions {
+            return false;
+        }
+        let reaching = self.reaching(&self.ancestors, folder);
+        self.compiled.iter().enumerate().any(|(index, compiled)| {
+            let reaches = reaching[index] || compiled.any_ancestor;
+            compiled.in_view && compiled.is_anchored && reaches
+        })
+    }
+
+    /// Which rules have a pattern of these that matches.
+    fn reaching(&self, patterns: &Patterns, path: &[u8]) -> Vec<bool> {
+        let mut reaching = vec![false; self.rules.len()];
+        patterns.matching(path, |rule| reaching[rule] = true);
+        reaching
+    }
+
+    /// Whether a move of the folder with this path, or one to it, could change for this caller what the rules say of
+    /// something in it.
+    ///
+    /// # Errors
+    /// Where a rule cannot be evaluated.
+    pub fn concerns_below(&self, folder: &dyn FileFacts, caller: &dyn CallerFacts) -> Result<bool, Failed> {
+        if !self.has_restrictions {
+            return Ok(false);
+        }
+        let asked = Asked::new(folder, caller, Use::LOOK, &self.programs);
+        let reaching = self.reaching(&self.ancestors, folder.path());
+        for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
+            let reaches = reaching[index] || compiled.any_ancestor;
+            if compiled.in_view && compiled.is_anchored && reaches {
+                let concerned =
+                    asked.caller_matches(index, &rule.matchers).map_err(|why| Failed { rule: index, why })?;
+                if concerned {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The rules of the view whose patterns match a path, in their order.
+    fn candidates(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        const PATH: u8 = 1;
+        const BASENAME: u8 = 2;
+        let mut hits = vec![0_u8; self.rules.len()];
+        self.paths.matching(path, |rule| hits[rule] |= PATH);
+        self.basenames.matching(last_component(path), |rule| hits[rule] |= BASENAME);
+        self.compiled.iter().zip(&self.rules).enumerate().filter_map(move |(index, (compiled, rule))| {
+            let path = rule.matchers.path.is_empty() || hits[index] & PATH != 0;
+            let basename = rule.matchers.basename.is_empty() || hits[index] & BASENAME != 0;
+            (compiled.in_view && path && basename).then_some(index)
+        })
+    }
+}
+
+fn whole(text: &str) -> Vec<Mistake> {
+    vec![Mistake { line: 1, column: 1, text: text.to_owned() }]
+}
+
+pub(crate) fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+impl Compiled {
+    fn of(matchers: &Matchers, view: Option<&str>) -> Result<Self, String> {
+        let condition = matchers.when.as_deref().map(Condition::compile).transpose();
+        let condition = condition.map_err(|faults| {
+            faults.first().map(|fault| fault.text.clone()).unwrap_or_else(|| "a condition is wrong".into())
+        })?;
+        let by_view = |view: &str| matchers.view.iter().any(|wanted| wanted == view);
+        Ok(Self {
+            in_view: matchers.view.is_empty() || view.is_some_and(by_view),
+            is_definite: matchers.is_of_path_alone(),
+            condition,
+            any_folder: false,
+            any_ancestor: false,
+            is_anchored: false,
+        })
+    }
+}
+
+impl Matchers {
+    /// Whether nothing is asked but the path and the view.
+    fn is_of_path_alone(&self) -> bool {
+        let Self {
+            path: _,
+            basename: _,
+            view: _,
+            types,
+            size,
+            owner,
+            group,
+            mode,
+            uid,
+            gid,
+            groups,
+            exe,
+            open,
+            when,
+        } = self;
+        let accounts = [owner, group, uid, gid, groups].iter().all(|list| list.is_empty());
+        let unasked = size.is_none() && mode.is_none() && when.is_none();
+        accounts && unasked && types.is_empty() && exe.is_empty() && open.is_empty()
+    }
+}
+
+impl Effects {
+    /// Whether it takes something from somebody.
+    fn restricts(&self) -> bool {
+        matches!(self.access, Some(AccessWord::Deny(_) | AccessWord::Hide))
+            || self.read_only == Some(true)
+            || self.append_only == Some(true)
+            || matches!(self.redact, Some(Some(_)))
+    }
+
+    /// Puts what it speaks of in the place of what was said before.
+    fn apply(&self, decision: &mut Decision) {
+        match self.access {
+            Some(AccessWord::Allow) => decision.access = Access::Allow,
+            Some(AccessWord::Deny(number)) => decision.access = Access::Deny(number),
+            Some(AccessWord::Hide) => decision.access = Access::Hide,
+            None => {}
+        }
+        decision.read_only = self.read_only.unwrap_or(decision.read_only);
+        decision.append_only = self.append_only.unwrap_or(decision.append_only);
+        decision.flow_read = self.flow_read.unwrap_or(decision.flow_read);
+        decision.flow_write = self.flow_write.unwrap_or(decision.flow_write);
+        decision.cache = self.cache.unwrap_or(decision.cache);
+        if let Some(redact) = &self.redact {
+            decision.redact = redact.iter().cloned().collect();
+        }
+        if let Some(place) = &self.place {
+            decision.place.clone_from(place);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What rules decide.
+
+use crate::machine::{Caller, File, Machine, reads, rules};
+use shuntfs_rules::{
+    Access, Attributes, Decision, ErrorNumber, FlowWord, Listing, OpenWord, Redact, Rules, Use,
+};
+
+const THREE: &str = r#"
+match = "first"
+
+[[rule]]
+name = "owners see all"
+path = "photos/**"
+uid = "alice"
+allow = true
+
+[[rule]]
+name = "friends see no places"
+path = "photos/**"
+type = "image/jpeg"
+uid = "bob"
+redact = "exif-gps"
+
+[[rule]]
+name = "nobody else"
+path = "photos/**"
+deny = "EACCES"
+
+[[rule]]
+name = "logs grow"
+path = ["log/*.log", "log/*.txt"]
+append_only = true
+flow.write = "served"
+"#;
+
+const JPEG: &[u8] = &[0xff, 0xd8, 0xff, 0xe0, 0, 16, b'J', b'F', b'I', b'F'];
+
+#[test]
+fn three_users_see_one_photo_in_three_ways() {
+    let rules = rules(THREE);
+    let photo = File { head: JPEG, ..File::at("photos/a/b.jpg") };
+    let decided = |uid| reads(&rules, &photo, uid).unwrap();
+    assert_eq!(decided(1000), Decision { rules: vec![0], ..Decision::default() });
+    assert_eq!(
+        decided(1001),
+        Decision { redact: vec![Redact::ExifGps], rules: vec![1], ..Decision::default() }
+    );
+    let denied = Access::Deny(ErrorNumber::ACCES);
+    assert_eq!(decided(1002), Decision { access: denied, rules: vec![2], ..Decision::default() });
+    // Whatever is no photo is nobody else's.
+    assert_eq!(reads(&rules, &File::at("photos/list.txt"), 1001).unwrap().access, denied);
+    assert_eq!(reads(&rules, &File::at("other/a.jpg"), 1002).unwrap(), Decision::default());
+    let log = reads(&rules, &File::at("log/a.txt"), 0).unwrap();
+    assert!(log.append_only && log.flow_write == Some(FlowWord::Served) && log.flow_read.is_none());
+}
+
+#[test]
+fn what_no_rule_needs_is_not_looked_at() {
+    let rules = rules(THREE);
+    let photo = File { head: JPEG, ..File::at("photos/b.jpg") };
+    let caller = Caller::of(1000);
+    rules.decide(&photo, &caller, Use::of(OpenWord::Read)).unwrap();
+    assert_eq!((photo.heads.get(), photo.stats.get(), caller.looks.get()), (0, 0, 0));
+    let caller = Caller::of(1001);
+    rules.decide(&photo, &caller, Use::of(OpenWord::Read)).unwrap();
+    assert_eq!((photo.heads.get(), photo.stats.get(), caller.looks.get()), (1, 0, 0));
+}
+
+#[test]
+fn what_is_asked_twice_is_looked_at_once() {
+    let text = "[[rule]]\ngroups = 7\nsize.min = 1\ntype = 'image/*'\nexe = '/x'\nhide = true\n".repeat(1)
+        + "[[rule]]\ngroups = 50\nexe = '/bin/*'\nsize.min = 2\nmode.any = '4000'\nallow = true\n"
+        + "[[rule]]\nwhen = '50 in groups && size == 2 && mode == 2048 && owner == 3'\nread_only = true\n";
+    let rules = rules(&text);
+    let attributes = Attributes { size: 2, owner: 3, group: 4, mode: 0o4000 };
+    let file = File { attributes, ..File::at("a") };
+    let caller = Caller { groups: Some(vec![7, 50]), ..Caller::of(9) };
+    let decision = rules.decide(&file, &caller, Use::LOOK).unwrap();
+    assert_eq!(decision.rules, [1]);
+    assert_eq!((file.heads.get(), file.stats.get(), caller.looks.get()), (0, 1, 2));
+}
+
+#[test]
+fn of_all_that_match_the_later_replace_field_by_field() {
+    let text = "match = 'all'\n[[rule]]\nflow = 'served'\nread_only = true\nredact = 'whole'\n\
+        [[rule]]\nbasename = '*.jpg'\nflow.read = 'splice'\nredact = 'nothing'\n\
+        [[rule]]\nuid = 'bob'\ndeny = 'EPERM'\n[[rule]]\nbasename = 'b*'\nallow = true\nread_only = false\n";
+    let rules = rules(text);
+    let one = reads(&rules, &File::at("d/a.jpg"), 1001).unwrap();
+    assert_eq!(one.access, Access::Deny(ErrorNumber::named("EPERM").unwrap()));
+    assert_eq!((one.flow_read, one.flow_write), (Some(FlowWord::Splice), Some(FlowWord::Served)));
+    assert!(one.read_only && one.redact.is_empty() && one.rules == [0, 1, 2]);
+    let two = reads(&rules, &File::at("d/b"), 1001).unwrap();
+    assert!(two.access == Access::Allow && !two.read_only && two.redact == [Redact::Whole]);
+}
+
+#[test]
+fn ways_to_open_are_told_apart() {
+    let rules = rules("[[rule]]\nopen = ['append', 'exec']\ndeny = 'EPERM'\n");
+    let decide = |how| rules.decide(&File::at("a"), &Caller::of(0), how).unwrap().rules.len();
+    let (write, append) = (Use::of(OpenWord::Write), Use::of(OpenWord::Append));
+    assert_eq!(decide(write), 0);
+    assert_eq!(decide(write.and(append)), 1);
+    assert_eq!(decide(Use::of(OpenWord::Exec)), 1);
+    assert_eq!(decide(Use::LOOK), 0);
+}
+
+#[test]
+fn a_rule_that_cannot_be_evaluated_is_an_error_and_never_a_pass() {
+    let broken = File { is_broken: true, ..File::at("a") };
+    let nobody = Caller { groups: None, exe: None, ..Caller::of(7) };
+    for (rule, file, caller) in [
+        ("size.min = 1", &broken, &Caller::of(7)),
+        ("type = 'image/png'", &broken, &Caller::of(7)),
+        ("groups = 'staff'", &File::at("a"), &nobody),
+        ("exe = '/bin/cat'", &File::at("a"), &nobody),
+        ("when = 'size > 1'", &broken, &Caller::of(7)),
+        ("when = 'uid / 0 == 1'", &File::at("a"), &Caller::of(7)),
+        ("when = 'uid'", &File::at("a"), &Caller::of(7)),
+    ] {
+        let rules =
+            rules(&format!("[[rule]]\nallow = true\nbasename = 'zzz'\n[[rule]]\n{rule}\ndeny = 'EPERM'\n"));
+        let failed = rules.decide(file, caller, Use::of(OpenWord::Read)).expect_err(rule);
+        assert_eq!(failed.rule, 1, "{rule}");
+        assert!(!failed.why.0.is_empty());
+    }
+}
+
+#[test]
+fn rules_of_another_view_are_not_there() {
+    let text = "[[rule]]\nview = ['web', 'tv']\nredact = 'whole'\n";
+    for (view, count) in [(None, 0), (Some("web"), 1), (Some("www"), 0)] {
+        let rules = Rules::parse(text, "r", view, &Machine).unwrap();
+        assert_eq!(reads(&rules, &File::at("a"), 0).unwrap().rules.len(), count);
+        assert_eq!(rules.possible(b"a").redact, count == 1);
+        assert_eq!(rules.restricts(), count == 1);
+    }
+}
+
+#[test]
+fn what_is_possible_counts_callers_as_unknown_and_paths_as_known() {
+    let three = rules(THREE);
+    let possible = three.possible(b"photos/a.jpg");
+    assert!(possible.redact && possible.deny && !possible.append_only && !possible.hide);
+    assert!(three.possible(b"log/a.log").append_only);
+    assert_eq!(three.possible(b"other"), Default::default());
+    let shielded = rules("[[rule]]\npath = 'a/**'\nallow = true\n[[rule]]\nhide = true\n");
+    assert!(!shielded.possible(b"a/b").hide);
+    assert!(shielded.possible(b"b").hide && !shielded.possible(b"b").varies);
+    let by_open = rules("[[rule]]\nopen = 'write'\nallow = true\n[[rule]]\nbasename = '.*'\nhide = true\n");
+    assert!(by_open.possible(b"a/.b").hide && !by_open.possible(b"a/.b").varies);
+    let by_user = rules("[[rule]]\nuid = 'alice'\nallow = true\n[[rule]]\nbasename = '.*'\nhide = true\n");
+    assert!(by_user.possible(b"a/.b").varies && !by_user.possible(b"a/b").hide);
+}
+
+#[test]
+fn listings_are_touched_only_where_names_may_be_hidden() {
+    let rules = rules(
+        "[[rule]]\npath = 'a/*.bak'\nhide = true\n[[rule]]\npath = 'b/**'\nuid = 'bob'\nhide = true\n\
+        [[rule]]\npath = 'c/**'\nuid = 'bob'\ndeny = 'EPERM'\n",
+    );
+    for (folder, expected) in [
+        ("", Listing::Whole),
+        ("a", Listing::Fixed),
+        ("a/x", Listing::Whole),
+        ("b", Listing::Varies),
+        ("b/c/d", Listing::Varies),
+        ("c", Listing::Whole),
+    ] {
+        assert_eq!(rules.listing(folder.as_bytes()), expected, "{folder}");
+    }
+    let everywhere = crate::machine::rules("[[rule]]\nbasename = '.*'\nhide = true\n");
+    assert_eq!(everywhere.listing(b""), Listing::Fixed);
+    assert_eq!(crate::machine::rules("[[rule]]\npath = '*'\nhide = true\n").listing(b""), Listing::Fixed);
+}
+
+#[test]
+fn a_move_of_a_folder_concerns_who_is_named() {
+    let rules = rules(
+        "[[rule]]\npath = 'a/private/**'\nuid = 'bob'\ndeny = 'EPERM'\n\
+        [[rule]]\nbasename = '*.jpg'\nuid = 'bob'\nredact = 'exif-gps'\n",
+    );
+    let concerns = |path, uid| rules.concerns_below(&File::at(path), &Caller::of(uid)).unwrap();
+    assert!(concerns("a", 1001) && concerns("a/private", 1001) && concerns("a/private/x", 1001));
+    assert!(!concerns("b", 1001) && !concerns("a/public", 1001));
+    assert!(!concerns("a", 1000));
+}
+
+#[test]
+fn two_names_allow_what_both_allow() {
+    let rules = rules(THREE);
+    let photo = |path| File { head: JPEG, ..File::at(path) };
+    let decide = |path| reads(&rules, &photo(path), 1001).unwrap();
+    let both = decide("other/x.jpg").strictest(decide("photos/x.jpg"));
+    assert_eq!((both.redact, both.rules), (vec![Redact::ExifGps], vec![1]));
+    assert!(decide("other/x").is_open() && !decide("photos/x").is_open());
+    assert!(!decide("other/x").restricts_like(&decide("photos/x")));
+}
+
+#[test]
+fn what_is_shown_means_the_same_and_shows_the_same() {
+    let rich = r#"
+match = "all"
+[[rule]]
+name = 'quotes " and \ and ü'
+path = ["a/**", "b\\*"]
+basename = "*.{jpg,png}"
+type = "image/*"
+size = { min = "1K", max = "16777215T" }
+owner = ["alice", 7]
+group = "staff"
+mode = { all = "0400", none = "22" }
+uid = 5
+gid = "staff"
+groups = [1, 2]
+exe = "/usr/bin/*"
+open = ["read", "exec"]
+view = "web"
+when = 'size(groups) > 1 && path.startsWith("a")'
+deny = "EBUSY"
+read_only = false
+append_only = true
+flow = { read = "splice", write = "mount" }
+cache = "direct"
+place = "one"
+[[rule]]
+redact = { regex = '\d+\.(\d+)', within = 100, group = 1 }
+[[rule]]
+redact = { ranges = [[0, 16], [100]] }
+[[rule]]
+hide = true
+redact = "nothing"
+"#;
+    for source in [THREE, rich, ""] {
+        let first = rules(source);
+        let shown = first.show();
+        let second = rules(&shown);
+        assert_eq!(second.show(), shown);
+        assert_eq!((second.mode(), second.rules().len()), (first.mode(), first.rules().len()));
+        for (one, other) in first.rules().iter().zip(second.rules()) {
+            assert_eq!((&one.name, &one.matchers), (&other.name, &other.matchers));
+        }
+    }
+    let photo = File { head: JPEG, ..File::at("photos/b.jpg") };
+    let (first, second) = (rules(THREE), rules(&rules(THREE).show()));
+    for uid in [0, 1000, 1001] {
+        assert_eq!(reads(&first, &photo, uid), reads(&second, &photo, uid));
+    }
+    assert!(first.show().contains("cache = \"mount\"\n"), "defaults are written out: {}", first.show());
+}

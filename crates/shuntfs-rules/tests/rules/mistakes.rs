@@ -1,0 +1,131 @@
+//! Every mistake in a file of rules is found, with its line and column, and the word that was meant.
+
+use crate::machine::parse;
+
+/// What is said of a file.
+fn said(source: &str) -> String {
+    parse(source).map(|rules| rules.show()).expect_err(source).to_string()
+}
+
+fn rule(lines: &str) -> String {
+    format!("[[rule]]\nallow = true\n{lines}\n")
+}
+
+#[test]
+fn what_is_no_toml_has_a_place() {
+    for (source, place) in [
+        ("match = ", "r.toml:1:"),
+        ("[[rule]]\nname = \"x\nallow = true\n", "r.toml:2:"),
+        ("[[rule]\n", "r.toml:1:"),
+        ("a = 1\na = 2\n", "r.toml:2:1: "),
+        ("\u{0}", "r.toml:1:1: "),
+    ] {
+        assert!(said(source).starts_with(place), "{source:?}: {}", said(source));
+    }
+}
+
+#[test]
+fn unknown_words_are_answered_with_the_nearest() {
+    for (source, expected) in [
+        ("mach = \"all\"\n".to_owned(), "r.toml:1:1: unknown key `mach`; did you mean `match`?"),
+        ("match = \"any\"\n".to_owned(), "r.toml:1:9: unknown way to match `any`; there are: first, all"),
+        (rule("  raed_only = true"), "r.toml:3:3: unknown key `raed_only`; did you mean `read_only`?"),
+        (rule("flow = \"pasthrough\""), "r.toml:3:8: unknown flow `pasthrough`; did you mean `passthrough`?"),
+        (rule("flow.raed = \"served\""), "r.toml:3:6: unknown key of `flow` `raed`; did you mean `read`?"),
+        (rule("flow.read = \"mmap\""), "r.toml:3:13: unknown flow `mmap`"),
+        (rule("place = \"two\""), "r.toml:3:9: unknown policy `two`; there are: one, mount"),
+        (rule("cache = \"kep\""), "r.toml:3:9: unknown cache mode `kep`; did you mean `keep`?"),
+        (rule("uid = \"alcie\""), "r.toml:3:7: there is no user `alcie` on this machine"),
+        (rule("owner = [1, \"carol\"]"), "r.toml:3:13: there is no user `carol` on this machine"),
+        (rule("groups = \"staf\""), "r.toml:3:10: there is no group `staf` on this machine"),
+        (rule("open = \"raed\""), "r.toml:3:8: unknown way to open `raed`; did you mean `read`?"),
+        (rule("redact = \"exif\""), "r.toml:3:10: unknown redaction `exif`; did you mean `exif-gps`?"),
+        (
+            "[[rule]]\ndeny = \"EACESS\"\n".to_owned(),
+            "r.toml:2:8: unknown error `EACESS`; did you mean `EACCES`?",
+        ),
+        ("[[rule]]\ndeny = \"ENOSYS\"\n".to_owned(), "r.toml:2:8: unknown error `ENOSYS`"),
+    ] {
+        assert!(said(&source).starts_with(expected), "{source}: {}", said(&source));
+    }
+}
+
+#[test]
+fn conditions_are_checked_with_their_place() {
+    for (lines, expected) in [
+        ("when = 'uid == usr'", "r.toml:3:16: unknown variable `usr` in the condition"),
+        ("when = 'uid ='", "r.toml:3:"),
+        ("when = '''\nuid == 0 &&\n  ownr == 1'''", "r.toml:5:3: unknown variable `ownr`"),
+        ("when = 7", "r.toml:3:8: `when` must be a string, and this is a number"),
+        ("when = 'upper(path) == \"A\"'", "r.toml:3:9: unknown function `upper` in the condition"),
+    ] {
+        let source = rule(lines);
+        assert!(said(&source).starts_with(expected), "{source}: {}", said(&source));
+    }
+}
+
+#[test]
+fn values_of_the_wrong_kind_or_size_are_refused() {
+    for (lines, expected) in [
+        ("path = 7", "3:8: `path` must be a string, and this is a number"),
+        ("path = \"/a\"", "3:8: paths are below the source"),
+        ("path = []", "3:8: `path` is empty, so the rule matches nothing"),
+        ("path = \"a[\"", "3:8: `a[` is no pattern"),
+        ("basename = \"a/b\"", "3:12: a basename has no slash"),
+        ("type = \"jpeg\"", "3:8: `jpeg` is no type"),
+        ("size = { min = \"1X\" }", "3:16: `1X` is no size"),
+        ("size = { min = 5, max = 4 }", "3:8: `min` is more than `max`"),
+        ("size = { min = \"99999999T\" }", "3:16: `99999999T` is no size"),
+        ("mode = { any = \"9\" }", "3:16: `9` is no mode"),
+        ("uid = 4294967295", "3:7: an id is at most"),
+        ("uid = -1", "3:7: `uid` must be a number from 0 on"),
+        ("read_only = \"yes\"", "3:13: `read_only` must be true or false, and this is a string"),
+        ("hide = true", "3:1: a rule has one of `allow` and `hide`"),
+        ("redact = { }", "3:10: a redaction has one of `ranges` and `regex`"),
+        ("redact = { ranges = [] }", "3:21: `ranges` must be a list of `[start, end]`"),
+        ("redact = { ranges = [[4, 4]] }", "3:22: a range ends after it starts"),
+        ("redact = { ranges = [[1, 2, 3]] }", "3:22: `ranges` must be"),
+        ("redact = { regex = \"a\" }", "3:20: a regular expression needs `within`"),
+        ("redact = { regex = \"(\", within = 9 }", "3:20: the regular expression is not one: unclosed group"),
+        ("redact = { regex = \"a\", within = 0 }", "3:34: `within` is from 1 to"),
+        ("redact = { regex = \"(a)\", within = 9, group = 2 }", "3:47: the expression has no group 2"),
+        ("redact = { ranges = [[1]], within = 3 }", "3:28: `within` belongs to `regex`"),
+        ("name = \"\"", "3:8: a name has at least one character"),
+    ] {
+        let (source, expected) = (rule(lines), format!("r.toml:{expected}"));
+        assert!(said(&source).starts_with(&expected), "{source}: {}", said(&source));
+    }
+    assert!(said("[[rule]]\nname = \"x\"\n").starts_with("r.toml:1:1: the rule `x` decides nothing"));
+    assert!(said("[rule]\nallow = true\n").contains("a rule starts with `[[rule]]`"));
+    assert!(said("rule = 5\n").starts_with("r.toml:1:8: `rule` must be a list of tables"));
+    let twice = "[[rule]]\nname = \"a\"\nallow = true\n[[rule]]\nname = \"a\"\nallow = true\n";
+    assert!(said(twice).starts_with("r.toml:5:8: the rule at line 1 is called `a`, too"), "{}", said(twice));
+    let hide = "[[rule]]\nopen = \"read\"\nhide = true\n";
+    assert!(said(hide).starts_with("r.toml:3:1: a name is hidden or not before it is opened"));
+    let redact = "[[rule]]\nopen = \"read\"\nredact = \"whole\"\n";
+    assert!(said(redact).starts_with("r.toml:3:1: what is seen of a file is settled before it is opened"));
+}
+
+#[test]
+fn all_mistakes_are_said_at_once_and_in_order() {
+    let source = "match = \"frist\"\n[[rule]]\nuid = \"carol\"\nfoo = 1\ndeny = \"EWHAT\"\n[[rule]]\nwhen = 'x'\n\
+        redact = 'x'\n";
+    let text = said(source);
+    let places: Vec<&str> = text.lines().map(|line| &line[..10]).collect();
+    assert_eq!(places, ["r.toml:1:9", "r.toml:3:7", "r.toml:4:1", "r.toml:5:8", "r.toml:7:9", "r.toml:8:1"]);
+}
+
+#[test]
+fn what_would_exhaust_the_reader_is_refused() {
+    let deep = format!("[[rule]]\nallow = true\nwhen = '{}1 == 1'\n", "(".repeat(2000));
+    assert!(said(&deep).contains("nested deeper"), "{}", said(&deep));
+    let wide = format!("x = {}\n", "[".repeat(100_000));
+    assert!(said(&wide).starts_with("r.toml:1:"));
+    let many = "[[rule]]\nallow = true\n".repeat(10_001);
+    assert!(said(&many).contains("at most 10000 rules"));
+    let long = "#".repeat(5 << 20);
+    assert!(said(&long).contains("at most"));
+    let huge = rule("redact = { regex = '(?:a{1000}){1000}', within = 1 }");
+    assert!(said(&huge).contains("the regular expression is not one"), "{}", said(&huge));
+    assert!(parse("").unwrap().rules().is_empty());
+}

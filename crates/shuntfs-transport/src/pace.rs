@@ -1,0 +1,273 @@
+//! The thread that watches how the queues of a connection get on, and moves them between the scheduler's classes.
+//!
+//! It sleeps while nothing happens: a queue that serves many requests wakes it, it looks every few milliseconds, and
+//! sleeps again when the queues do. Because it stays in the normal class itself, a light queue that is starved is found
+//! and helped within one look. The decision is in `governor.rs`.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use shuntfs_sys::sched::{self, Class};
+use shuntfs_sys::threads;
+
+use crate::governor::{BUSY, Governor};
+
+/// How often a watcher that is awake looks.
+const LOOK: Duration = Duration::from_millis(4);
+/// After so many looks without a busy queue the watcher sleeps.
+const QUIET: u32 = 25;
+/// After so many requests a queue looks whether the watcher is awake.
+const KNOCK_EVERY: u64 = 32;
+/// After so many looks without a request a queue is out of use.
+const UNUSED: u32 = 60;
+/// A queue that starved at so many looks in a row is helped, for so many looks.
+const STARVING: u32 = 2;
+const HOLD: u32 = 100;
+
+/// What the watcher and the queues of one connection share.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    gauges: Box<[Gauge]>,
+    awake: AtomicBool,
+    /// Queues that have not ended.
+    living: AtomicUsize,
+    sleep: Mutex<()>,
+    knock: Condvar,
+}
+
+/// What one queue shows.
+#[derive(Debug, Default)]
+struct Gauge {
+    /// 0 before it starts and after it ended.
+    tid: AtomicU32,
+    served: AtomicU64,
+}
+
+/// A queue's end, at home in its thread.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    pace: Option<Arc<Pace>>,
+    index: usize,
+    served: Cell<u64>,
+}
+
+impl Pace {
+    /// For so many queues; `None` where this process may not change classes.
+    pub(crate) fn new(queues: usize) -> Option<Arc<Self>> {
+        sched::may_change_class().then(|| {
+            Arc::new(Self {
+                gauges: (0..queues).map(|_| Gauge::default()).collect(),
+                awake: AtomicBool::new(false),
+                living: AtomicUsize::new(queues),
+                sleep: Mutex::new(()),
+                knock: Condvar::new(),
+            })
+        })
+    }
+
+    /// Starts the watcher, which ends when all queues did.
+    pub(crate) fn watch(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let pace = Arc::clone(self);
+        std::thread::Builder::new().name("shunt-pace".to_owned()).spawn(move || pace.run())
+    }
+
+    fn run(&self) {
+        let mut watched: Vec<Watched> = self.gauges.iter().map(|_| Watched::default()).collect();
+        let mut governor = Governor::new();
+        while self.sleep_until_busy() {
+            let mut quiet = 0;
+            let mut last = Instant::now();
+            while quiet < QUIET {
+                std::thread::sleep(LOOK);
+                let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
+                let rate = self.look(&mut watched, elapsed);
+                governor.look(rate);
+                let light = governor.class() == Class::Light;
+                for (gauge, queue) in self.gauges.iter().zip(&mut watched) {
+                    queue.settle(gauge, light);
+                }
+                quiet = if rate > 0.0 || light { 0 } else { quiet + 1 };
+            }
+            self.awake.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks at every queue; requests a millisecond of all together.
+    fn look(&self, watched: &mut [Watched], elapsed: f64) -> f64 {
+        self.gauges.iter().zip(watched).map(|(gauge, queue)| queue.look(gauge, elapsed)).sum()
+    }
+
+    /// False where the queues have ended.
+    fn sleep_until_busy(&self) -> bool {
+        let mut sleep = self.sleep.lock();
+        loop {
+            if self.living.load(Ordering::SeqCst) == 0 {
+                return false;
+            }
+            if self.awake.load(Ordering::SeqCst) {
+                return true;
+            }
+            self.knock.wait(&mut sleep);
+        }
+    }
+
+    fn wake(&self) {
+        drop(self.sleep.lock());
+        self.knock.notify_one();
+    }
+}
+
+/// What the watcher knows of one queue.
+#[derive(Debug)]
+struct Watched {
+    served: u64,
+    light: bool,
+    /// Looks since the last one that found new requests.
+    unused: u32,
+    /// Looks in a row that found the queue waiting for its CPU and hardly serving.
+    starving: u32,
+    /// Looks until it may be light again.
+    hold: u32,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self { served: 0, light: false, unused: UNUSED, starving: 0, hold: 0 }
+    }
+}
+
+impl Watched {
+    /// The queue's requests a millisecond.
+    fn look(&mut self, gauge: &Gauge, elapsed: f64) -> f64 {
+        let served = gauge.served.load(Ordering::Relaxed);
+        let new = served - std::mem::replace(&mut self.served, served);
+        self.unused = if new == 0 { self.unused.saturating_add(1) } else { 0 };
+        let rate = f64::from(u32::try_from(new).unwrap_or(u32::MAX)) / elapsed;
+        let starves = self.light && rate < BUSY && threads::is_runnable(gauge.tid.load(Ordering::Relaxed));
+        self.starving = if starves { self.starving + 1 } else { 0 };
+        self.hold = if self.starving == STARVING { HOLD } else { self.hold.saturating_sub(1) };
+        rate
+    }
+
+    /// Puts the queue into the class that it is to be in. A queue without requests stays out of the light class: its
+    /// next request must not have to wait.
+    fn settle(&mut self, gauge: &Gauge, light: bool) {
+        let light = light && self.unused < UNUSED && self.hold == 0;
+        let tid = gauge.tid.load(Ordering::Relaxed);
+        if light == self.light || tid == 0 {
+            return;
+        }
+        self.light = light;
+        let class = if light { Class::Light } else { Class::Normal };
+        if let Err(error) = sched::set_class(tid, class) {
+            tracing::debug!(tid, ?class, %error, "a queue keeps its class");
+        }
+    }
+}
+
+impl Pacer {
+    /// For the calling thread.
+    pub(crate) fn new(pace: Option<Arc<Pace>>, index: usize) -> Self {
+        if let Some(pace) = &pace {
+            pace.gauges[index].tid.store(threads::gettid(), Ordering::Relaxed);
+        }
+        Self { pace, index, served: Cell::new(0) }
+    }
+
+    /// Told of each request.
+    pub(crate) fn serves(&self) {
+        let Some(pace) = &self.pace else { return };
+        let served = self.served.get() + 1;
+        self.served.set(served);
+        pace.gauges[self.index].served.store(served, Ordering::Relaxed);
+        if served.is_multiple_of(KNOCK_EVERY) && !pace.awake.load(Ordering::Relaxed) {
+            pace.awake.store(true, Ordering::SeqCst);
+            pace.wake();
+        }
+    }
+}
+
+impl Drop for Pacer {
+    fn drop(&mut self) {
+        if let Some(pace) = &self.pace {
+            pace.gauges[self.index].tid.store(0, Ordering::Relaxed);
+            pace.living.fetch_sub(1, Ordering::SeqCst);
+            pace.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_waits_for_its_cpu_and_does_not_serve_leaves_the_light_class() {
+        if !sched::may_change_class() {
+            eprintln!("SKIPPED: CAP_SYS_NICE is not to be had");
+            return;
+        }
+        let (told, tells) = std::sync::mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let busy = std::thread::spawn({
+            let over = Arc::clone(&over);
+            move || {
+                told.send(threads::gettid()).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let gauge = Gauge { tid: tells.recv().unwrap().into(), served: 1.into() };
+        let mut queue = Watched::default();
+        queue.look(&gauge, 4.0);
+        queue.settle(&gauge, true);
+        assert!(queue.light);
+        for _ in 0..STARVING {
+            assert!(queue.light);
+            queue.look(&gauge, 4.0);
+            queue.settle(&gauge, true);
+        }
+        assert!(!queue.light, "it is helped");
+        gauge.served.store(10_000, Ordering::Relaxed);
+        queue.look(&gauge, 4.0);
+        queue.settle(&gauge, true);
+        assert!(!queue.light, "and for a while");
+        over.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+    }
+
+    #[test]
+    fn the_watcher_ends_with_the_queues() {
+        let Some(pace) = Pace::new(2) else {
+            eprintln!("SKIPPED: CAP_SYS_NICE is not to be had");
+            return;
+        };
+        let watcher = pace.watch().unwrap();
+        let queues: Vec<_> = (0..2)
+            .map(|index| {
+                let pace = Arc::clone(&pace);
+                std::thread::spawn(move || {
+                    let pacer = Pacer::new(Some(pace), index);
+                    for _ in 0..10_000 {
+                        pacer.serves();
+                    }
+                    assert!(pacer.pace.as_ref().unwrap().awake.load(Ordering::Relaxed));
+                })
+            })
+            .collect();
+        for queue in queues {
+            queue.join().unwrap();
+        }
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !watcher.is_finished() {
+            assert!(Instant::now() < patience, "the watcher goes on");
+            std::thread::sleep(LOOK);
+        }
+        watcher.join().unwrap();
+    }
+}

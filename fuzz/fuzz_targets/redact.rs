@@ -1,0 +1,7 @@
+//! Photos of any bytes.
+#![no_main]
+
+#[path = "entry/redact.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry::run(bytes));
