@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use shuntfs::{Entry, Errno, LookupCount, LowerFile, NodeId, OpenFlags, Opened, Result};
 use shuntfs_rules::Use;
+use shuntfs_sys::caps::{Cap, has_effective};
 use shuntfs_sys::{link_to, mkdir_at, mknod_at, open_at, reopen, stat_at, stat_of, symlink_at, tmpfile_at};
 
 use crate::error::errno;
@@ -15,7 +16,7 @@ use crate::name_buf::NameBuf;
 use crate::names;
 use crate::node::{Marks, Node};
 use crate::rules;
-use crate::shared::Shared;
+use crate::shared::{KEPT_FLAGS, Shared};
 use crate::view::Seen;
 use crate::who::Who;
 
@@ -63,9 +64,11 @@ pub(crate) fn create(
         Err(error) => return Err(error),
     };
     let course = rules::course_of_new(decision, flags)?;
+    // Else read-only, so that the descriptor can be registered and holds no right to write.
+    let access =
+        if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
     let open = || {
-        // Read-only, so that the descriptor can be registered and holds no right to write.
-        let flags = mode::O_CREAT | mode::O_EXCL | mode::O_RDONLY;
+        let flags = mode::O_CREAT | mode::O_EXCL | access;
         who.create(made.mode, made.umask, || open_at(&dir, name.as_c_str(), flags, made.mode))
     };
     let fd = match shared.opening(open) {
@@ -75,12 +78,27 @@ pub(crate) fn create(
         }
         Err(error) => return Err(error),
     };
+    let (fd, mover) = if access == mode::O_RDONLY {
+        (fd, None)
+    } else {
+        (shared.opening(|| reopen(&fd, mode::O_PATH))?, Some(fd))
+    };
     let found = find::made(shared, &folder, fd)?;
     let (node, stat) = find::obtain(shared, found, rules::see_new(shared, parent, name));
     find::is_new(shared, &node);
     rules::note(shared, parent, name, &node);
     let file = PoolFile::new(shared, Arc::clone(&node), flags, course);
+    if let Some(mover) = mover {
+        file.is_moved_by(mover);
+    }
     Ok((shared.entry(&node, &stat), file::answer(shared, file)))
+}
+
+/// Whether the creation is the one chance to open the file as the caller asks: its mode forbids its own owner to, and the
+/// server is an ordinary user, who is bound by that, too. (Git makes its objects so.)
+fn opens_only_now(made: Made, flags: OpenFlags) -> bool {
+    let allowed = made.mode & !made.umask & 0o600;
+    allowed != 0o600 && flags.may_write() && !has_effective(Cap::DacOverride)
 }
 
 /// CREATE of a name that is there already, because the kernel did not know.

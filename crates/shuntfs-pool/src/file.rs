@@ -6,6 +6,7 @@
 //! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
 //! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -88,6 +89,11 @@ impl PoolFile {
         }
         let file = open_to_move(shared, &self.node, self.flags)?;
         Ok(Arc::clone(self.mover.get_or_init(|| file)))
+    }
+
+    /// Has its bytes go through a lower file that was opened when it was made.
+    pub(crate) fn is_moved_by(&self, fd: OwnedFd) {
+        self.mover.get_or_init(|| Arc::new(LowerFile::new(fd)));
     }
 
     /// A lower file whose every write goes to the end.

@@ -305,6 +305,38 @@ fn relayed_reads_cost_one_enter() -> Result<()> {
     stage.end()
 }
 
+/// A long READ on a device is spliced: header into the pipe, pages by reference, pipe to the device. Nothing copies it
+/// through the server's memory.
+#[test]
+fn spliced_reads_cost_two_splices() -> Result<()> {
+    const ROUNDS: u64 = 40;
+    for transport in [Transport::Device, Transport::Cloned] {
+        let Some(stage) = Stage::make(transport, Flow::Delegated)? else { continue };
+        fs::write(stage.source.join("long"), vec![b'l'; 16 << 20])?;
+        let file = File::open(stage.path("long"))?;
+        let read = || -> Result<()> {
+            let mut room = vec![0_u8; 128 << 10];
+            for round in 0..ROUNDS {
+                file.read_at(&mut room, round * (128 << 10))?;
+            }
+            Ok(())
+        };
+        let Some(calls) = stage.calls(read)? else { return Ok(()) };
+        let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+        say(&format!("splice: {ROUNDS} reads of 128 KiB on {transport:?} made {calls:?}"));
+        // Readahead joins and adds READs; each spliced one is two splices and the header's write.
+        ensure!(of("splice") >= ROUNDS, "{transport:?}: {ROUNDS} reads made {calls:?}");
+        ensure!(
+            of("splice").abs_diff(2 * of("write")) <= 2,
+            "{transport:?}: two splices a header: {calls:?}"
+        );
+        ensure!(of("pread64") + of("writev") <= ROUNDS / 4, "{transport:?}: bytes were copied: {calls:?}");
+        drop(file);
+        stage.end()?;
+    }
+    Ok(())
+}
+
 /// An idle mount sleeps: no thread of the server wakes up.
 #[test]
 fn an_idle_mount_sleeps() -> Result<()> {

@@ -275,6 +275,67 @@ mod test {
         assert!(matches!(run(&file, u64::MAX, 5000), (RangeSource::End, _)));
     }
 
+    /// A file of random extents, some of them wrong, against a list of where each byte comes from.
+    #[test]
+    fn random_lists_are_refused_or_right() {
+        let file = lower(500);
+        let mut seed = 0x5eed_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let (mut good, mut bad) = (0, 0);
+        for round in 0..3000 {
+            let mut bytes: Vec<Option<u64>> = Vec::new();
+            let mut extents = Vec::new();
+            for _ in 0..random(8) {
+                let (offset, len, from) = (bytes.len() as u64, 1 + random(100), random(400));
+                let is_lower = random(2) == 0;
+                bytes.extend((0..len).map(|at| is_lower.then_some(from + at)));
+                let from = RangeSource::Lower(Arc::clone(&file), from);
+                extents.push(extent(offset, len, if is_lower { from } else { RangeSource::Zeroes }));
+            }
+            if let (Some(at), 0) = (extents.len().checked_sub(1), random(3)) {
+                let wrong = &mut extents[usize::try_from(random(at as u64 + 1)).unwrap()];
+                let numbers = [0, 1, 99, 1 << 40, u64::MAX - 1, u64::MAX];
+                let number = numbers[usize::try_from(random(6)).unwrap()];
+                match random(3) {
+                    0 => wrong.offset = number,
+                    1 => wrong.len = number,
+                    _ => wrong.source = RangeSource::Lower(Arc::clone(&file), number),
+                }
+                match Extents::new(extents) {
+                    Ok(map) => drop([0, 1, 50, u64::MAX].map(|at| map.source(at))),
+                    Err(error) => {
+                        bad += 1;
+                        assert!(!error.to_string().is_empty());
+                    }
+                }
+                continue;
+            }
+            good += 1;
+            let map = Extents::new(extents).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert_eq!(map.size(), Some(bytes.len() as u64));
+            let mut at = 0;
+            while at < bytes.len() {
+                let (source, len) = run(&map, at as u64, 70);
+                for (index, byte) in bytes[at..].iter().take(len).enumerate() {
+                    match (&source, byte) {
+                        (RangeSource::Lower(_, from), Some(wanted)) => {
+                            assert_eq!(from + index as u64, *wanted, "round {round}, byte {at} + {index}");
+                        }
+                        (RangeSource::Zeroes, None) => {}
+                        other => panic!("round {round}, byte {at} + {index}: {other:?}"),
+                    }
+                }
+                at += len;
+            }
+            assert_eq!(at, bytes.len(), "round {round}: a run ends where the file does");
+            assert!(matches!(run(&map, at as u64, 70), (RangeSource::End, _)));
+        }
+        assert!(good > 1000 && bad > 300, "{good} good, {bad} bad");
+    }
+
     #[test]
     fn a_whole_file_is_lifted_and_a_part_is_not() {
         use crate::args::OpenFlags;

@@ -258,6 +258,15 @@ mod test {
         assert_eq!(count, 4 * 3 * 4 * 16);
     }
 
+    #[test]
+    fn a_lifted_map_is_settled_as_passthrough() {
+        let key = (shuntfs_sys::stat::Device { major: 8, minor: 1 }, 77);
+        for (cache, mode, offer) in cells() {
+            let passed = settle(Wish::Whole(Way::Passthrough), cache, mode, offer);
+            assert_eq!(settle(Wish::Lifted(key), cache, mode, offer), passed, "{cache:?} {mode:?} {offer:?}");
+        }
+    }
+
     /// Each direction of a split is as if it were alone, but passthrough, which cannot be.
     #[test]
     fn every_split_cell_is_put_together_from_two() {
