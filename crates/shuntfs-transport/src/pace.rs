@@ -80,16 +80,18 @@ impl Pace {
     fn run(&self) {
         let mut watched: Vec<Watched> = self.gauges.iter().map(|_| Watched::default()).collect();
         let mut governor = Governor::new();
-        let crowd = (threads::possible_cpus() / 2).max(OWN);
+        let crowd = f64::from((threads::possible_cpus() / 2).max(OWN)) + 0.5;
         while self.sleep_until_busy() {
             let mut quiet = 0;
             let mut last = Instant::now();
+            let mut running = 0.0;
             while quiet < QUIET {
                 std::thread::sleep(LOOK);
                 let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
                 let rate = self.look(&mut watched, elapsed);
-                let crowded = threads::running_now().is_some_and(|running| running > crowd);
-                governor.look(rate, crowded);
+                // The kernel's own threads come and go: only what stays over several looks is a crowd.
+                running += (f64::from(threads::running_now().unwrap_or(0)) - running) / 4.0;
+                governor.look(rate, running > crowd);
                 let light = governor.class() == Class::Light;
                 for (gauge, queue) in self.gauges.iter().zip(&mut watched) {
                     queue.settle(gauge, light);
