@@ -289,6 +289,20 @@ fn plots_are_xml_with_a_name_and_a_description() {
     }
 }
 
+#[test]
+fn a_page_has_one_style_sheet_and_whole_plots() {
+    let run = run();
+    let page = page(&run).unwrap();
+    assert_eq!(page.matches("<style>").count(), 1);
+    assert!(page.contains(super::ink::dark_rules().trim()), "the page does not turn plots dark");
+    for plot in plots(&run).unwrap() {
+        let inline = plot.inline();
+        assert!(page.contains(&inline) && plot.svg.contains("<style>"), "{}", plot.file);
+        let marks = |svg: &str| Document::parse(svg).unwrap().descendants().filter(Node::is_element).count();
+        assert_eq!(marks(&inline) + 1, marks(&plot.svg), "{}", plot.file);
+    }
+}
+
 /// A colour that the style sheet does not know would stay as it is in the dark.
 #[test]
 fn every_colour_has_a_dark_one() {
