@@ -105,7 +105,8 @@ fn lines() -> Report {
                 ("device", &[700.0, 750.0]),
                 ("uring", &[1234.0 * part, 1300.5 * part]),
             ];
-            rows.push(Row { group: group.to_owned(), jobs: Some(jobs), ..row(&name, unit, figures) });
+            let goal = if jobs == 2 { goal("uring", Measure::Ratio, 0.8) } else { None };
+            rows.push(Row { group: group.to_owned(), jobs: Some(jobs), goal, ..row(&name, unit, figures) });
         }
     }
     Report { against: Some("device".to_owned()), ..table("uring", heads, rows) }
@@ -356,6 +357,20 @@ fn a_bar_says_its_ratio_or_why_there_is_none() {
     }
     assert!(!texts.contains(&"gone"), "a column without any figure has bars");
     assert!(plots[0].caption.contains("Not measured: gone"), "{}", plots[0].caption);
+}
+
+#[test]
+fn lines_show_names_and_goals() {
+    for plot in &plots(&run()).unwrap()[1..] {
+        let document = Document::parse(&plot.svg).unwrap();
+        let texts: Vec<&str> = elements(&document).filter_map(|node| node.text()).map(str::trim).collect();
+        for text in ["bare", "device", "uring", "jobs", "1", "2", "8", "goal of uring"] {
+            assert!(texts.contains(&text), "no `{text}` in {texts:?}");
+        }
+        // Each goal is a stroke with two heads: one in the legend, one in the plot.
+        let heads = elements(&document).filter(|node| node.attribute("fill") == Some("#B01E54")).count();
+        assert_eq!(heads, 4, "{}", plot.file);
+    }
 }
 
 #[test]
