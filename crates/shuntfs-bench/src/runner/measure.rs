@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Result;
 
 use crate::cpu;
-use crate::options::Options;
+use crate::options::{Options, Size};
 use crate::progress::Progress;
 use crate::report::Run;
 use crate::stop::Stop;
@@ -36,6 +36,9 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Run> {
         progress.say(note);
     }
     run.doubts.append(&mut notes);
+    if options.size == Size::Smoke {
+        run.doubts.push("Size `smoke`: it shows that everything works; its figures mean nothing.".to_owned());
+    }
     let mut bench = Bench::set_up(need, scale.amount, options.folder.as_deref(), stop, progress)?;
     run.lower.clone_from(&bench.lower.about);
     let mut outcome = Ok(());
