@@ -262,10 +262,10 @@ fn an_old_run_can_be_shown_again(json: &Path, html: &Path) {
 fn one_case(folder: &Path, case: [&str; 2], name: &str, template: &str, more: &[&str]) -> Value {
     let json = folder.join(format!("{name}.json"));
     let target = format!("{name}={template}");
-    let asked =
-        ["--size", "smoke", "--table", case[0], "--case", case[1], "--targets", name, "--target", &target];
-    let words = [&asked[..], more, &["--json", text(&json)]].concat();
-    let (code, said) = Run::start(&words).end(Duration::from_mins(2));
+    let size: &[&str] = if more.contains(&"--size") { &[] } else { &["--size", "smoke"] };
+    let asked = ["--table", case[0], "--case", case[1], "--targets", name, "--target", &target];
+    let words = [size, &asked, more, &["--json", text(&json)]].concat();
+    let (code, said) = Run::start(&words).end(Duration::from_mins(4));
     assert_eq!(code, Some(1), "{said}");
     read(&json)["tables"][0].clone()
 }
@@ -273,7 +273,7 @@ fn one_case(folder: &Path, case: [&str; 2], name: &str, template: &str, more: &[
 fn a_broken_peer_fails_alone(folder: &Path) {
     let table = one_case(folder, ["smallfiles", "walk cold"], "broken", "ls {SRC}/absent {MNT}", &[]);
     let cells = &table["rows"][0]["cells"];
-    assert!(cells["bare"]["median"].as_f64().unwrap() > 0.0, "{cells}");
+    assert!(cells["bare"]["median"].as_f64().is_some_and(|median| median > 0.0), "{cells}");
     assert!(cells["broken"]["error"].as_str().unwrap().contains("No such file"), "{cells}");
 }
 
@@ -293,14 +293,14 @@ fn wrong_bytes_are_no_figure(folder: &Path) {
 /// A server that stops in the middle of a case, for ever.
 fn a_server_that_hangs_is_left_at_the_limit(folder: &Path) {
     let script = folder.join("hung.sh");
-    let lines = format!("{SHUNT} mount -f \"$1\" \"$2\" &\nsleep 1\nkill -STOP $!\nwait\n");
+    let lines = format!("{SHUNT} mount -f --flow served \"$1\" \"$2\" &\nsleep 1\nkill -STOP $!\nwait\n");
     fs::write(&script, lines).unwrap();
     let template = format!("sh {} {{SRC}} {{MNT}}", script.display());
-    let more = ["--files", "50000", "--limit", "4"];
-    let table = one_case(folder, ["uring", "create j2"], "hung", &template, &more);
+    let more = ["--size", "256M", "--rounds", "1", "--limit", "10"];
+    let table = one_case(folder, ["passthrough", "randwrite 4k"], "hung", &template, &more);
     let cells = &table["rows"][0]["cells"];
-    assert!(cells["bare"]["median"].as_f64().unwrap() > 0.0, "{cells}");
-    assert!(cells["hung"]["error"].as_str().unwrap().contains("longer than 4 s"), "{cells}");
+    assert!(cells["bare"]["median"].as_f64().is_some_and(|median| median > 0.0), "{cells}");
+    assert!(cells["hung"]["error"].as_str().unwrap().contains("longer than 10 s"), "{cells}");
 }
 
 /// Once the run has a figure, an interrupt ends it with the report of what there is.

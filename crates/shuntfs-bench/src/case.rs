@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::limits;
 use crate::report::{Goal, Measure, Unit};
 
 /// One workload, with a figure or more.
@@ -71,6 +72,14 @@ impl Case {
     /// Sets the ratio that one of the columns shall reach.
     pub(crate) fn reach(self, columns: &[&str], ratio: f64) -> Self {
         self.goal(columns, Measure::Ratio, ratio)
+    }
+
+    /// Says of every figure what keeps it from being better, where the server moves the bytes.
+    pub(crate) fn served_limit(mut self) -> Self {
+        for output in &mut self.outputs {
+            output.limit = Some(limits::of_served(&self.work));
+        }
+        self
     }
 
     /// Says what keeps the last figure from being better.

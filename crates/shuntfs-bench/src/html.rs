@@ -4,7 +4,6 @@
 //! once, in light colours; a style sheet turns them dark where the reader's machine is ([`ink`]). What is said by a
 //! colour is said by a word or a shape, too. The same run gives the same bytes.
 
-mod behind;
 mod head;
 mod ink;
 mod page;

@@ -24,6 +24,7 @@ mod fio;
 mod goal;
 pub mod html;
 mod isolate;
+mod limits;
 mod lower;
 mod machine;
 mod markdown;

@@ -24,7 +24,7 @@ impl Run {
         let machine = &self.machine;
         let versions: Vec<&str> = self.versions.iter().map(|program| program.version.as_str()).collect();
         format!(
-            "{}: {} CPUs ({}), {} MiB, Linux {}. Lower file system: {}. Size {}, medians of {} round(s), {} min. {}.",
+            "{}: {} CPUs ({}), {} MiB, Linux {}. Lower file system: {}. Size {}, medians of {} round(s){}. {}.",
             self.started,
             machine.cpus,
             machine.processor,
@@ -33,7 +33,11 @@ impl Run {
             self.lower,
             self.size,
             self.rounds,
-            self.elapsed_s.div_ceil(60),
+            if self.elapsed_s == 0 {
+                String::new()
+            } else {
+                format!(", {} min", self.elapsed_s.div_ceil(60))
+            },
             versions.join("; "),
         )
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::files;
+use super::update::files;
 use crate::program::read_run;
 use crate::report::{Report, Row, Run};
 

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::behind::{Behind, Reached, behind, reached};
 use super::head::{doubts, head};
 use super::ink::dark_rules;
 use super::plot::plots;
 use super::state::noise;
 use super::table::table;
 use super::words::{clean, figure, goal, percent, prose, ratio, slug};
+use crate::behind::{Behind, Reached, behind, reached};
 use crate::report::{Goal, Measure, Report, Row, Run};
 
 const STYLE: &str = include_str!("style.css");

@@ -29,6 +29,15 @@ pub struct Plot {
     pub svg: String,
 }
 
+impl Plot {
+    /// Returns the SVG for a page, whose own style sheet has the plots' rules.
+    pub(super) fn inline(&self) -> String {
+        let (head, rest) = self.svg.split_once("<style>").unwrap_or((&self.svg, ""));
+        let (_, rest) = rest.split_once("</style>").unwrap_or(("", rest));
+        format!("{head}{rest}")
+    }
+}
+
 /// Draws every plot of a run.
 ///
 /// # Errors

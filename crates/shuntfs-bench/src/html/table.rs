@@ -2,10 +2,10 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::behind::reached;
 use super::plot::Plot;
 use super::state::{State, absent};
 use super::words::{clean, cut, figure, goal, number, percent, prose, ratio};
+use crate::behind::reached;
 use crate::report::{Better, Cell, Column, Kind, Measure, Report, Row};
 
 /// Writes the section of a table.
@@ -40,7 +40,7 @@ fn pictures(report: &Report, plots: &[Plot]) -> Markup {
         figure {
             div.plots {
                 @for plot in plots {
-                    div { (PreEscaped(&plot.svg)) }
+                    div { (PreEscaped(plot.inline())) }
                 }
             }
             @for caption in captions { figcaption { (clean(caption)) } }

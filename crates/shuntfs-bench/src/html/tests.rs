@@ -105,7 +105,8 @@ fn lines() -> Report {
                 ("device", &[700.0, 750.0]),
                 ("uring", &[1234.0 * part, 1300.5 * part]),
             ];
-            rows.push(Row { group: group.to_owned(), jobs: Some(jobs), ..row(&name, unit, figures) });
+            let goal = if jobs == 2 { goal("uring", Measure::Ratio, 0.8) } else { None };
+            rows.push(Row { group: group.to_owned(), jobs: Some(jobs), goal, ..row(&name, unit, figures) });
         }
     }
     Report { against: Some("device".to_owned()), ..table("uring", heads, rows) }
@@ -289,6 +290,20 @@ fn plots_are_xml_with_a_name_and_a_description() {
     }
 }
 
+#[test]
+fn a_page_has_one_style_sheet_and_whole_plots() {
+    let run = run();
+    let page = page(&run).unwrap();
+    assert_eq!(page.matches("<style>").count(), 1);
+    assert!(page.contains(super::ink::dark_rules().trim()), "the page does not turn plots dark");
+    for plot in plots(&run).unwrap() {
+        let inline = plot.inline();
+        assert!(page.contains(&inline) && plot.svg.contains("<style>"), "{}", plot.file);
+        let marks = |svg: &str| Document::parse(svg).unwrap().descendants().filter(Node::is_element).count();
+        assert_eq!(marks(&inline) + 1, marks(&plot.svg), "{}", plot.file);
+    }
+}
+
 /// A colour that the style sheet does not know would stay as it is in the dark.
 #[test]
 fn every_colour_has_a_dark_one() {
@@ -342,6 +357,20 @@ fn a_bar_says_its_ratio_or_why_there_is_none() {
     }
     assert!(!texts.contains(&"gone"), "a column without any figure has bars");
     assert!(plots[0].caption.contains("Not measured: gone"), "{}", plots[0].caption);
+}
+
+#[test]
+fn lines_show_names_and_goals() {
+    for plot in &plots(&run()).unwrap()[1..] {
+        let document = Document::parse(&plot.svg).unwrap();
+        let texts: Vec<&str> = elements(&document).filter_map(|node| node.text()).map(str::trim).collect();
+        for text in ["bare", "device", "uring", "jobs", "1", "2", "8", "goal of uring"] {
+            assert!(texts.contains(&text), "no `{text}` in {texts:?}");
+        }
+        // Each goal is a stroke with two heads: one in the legend, one in the plot.
+        let heads = elements(&document).filter(|node| node.attribute("fill") == Some("#B01E54")).count();
+        assert_eq!(heads, 4, "{}", plot.file);
+    }
 }
 
 #[test]

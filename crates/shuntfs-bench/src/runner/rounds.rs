@@ -10,7 +10,7 @@ use crate::case::{Case, Work};
 use crate::markdown::figure_in;
 use crate::report::{Report, Row};
 use crate::tables::Table;
-use crate::target::Target;
+use crate::target::{Places, Target};
 
 impl Bench {
     /// Runs every round; what was measured before an error stays in the report.
@@ -71,7 +71,8 @@ impl Bench {
 
     /// Takes the figures of a case, or notes why there are none; fails only when the whole run shall end.
     fn fill(&mut self, case: &Case, target: &Target, rows: &mut [Row]) -> Result<String> {
-        let outcome = self.sample(case, target);
+        let places = self.lower.places(&target.mounting);
+        let outcome = self.sample(case, target).map_err(|error| without_places(&error, &places));
         self.stop.check()?;
         let mut said = Vec::new();
         for (output, row) in case.outputs.iter().zip(rows) {
@@ -102,7 +103,8 @@ impl Bench {
         for target in table.targets.iter().filter(|target| target.missing.is_none()) {
             if compares && target.shows_lower_bytes() {
                 self.progress.now(format!("{}: does {} show the right bytes?", table.name, target.name));
-                let outcome = self.check_bytes(target);
+                let places = self.lower.places(&target.mounting);
+                let outcome = self.check_bytes(target).map_err(|error| without_places(&error, &places));
                 if let Err(stopped) = self.stop.check() {
                     return (usable, Err(stopped));
                 }
@@ -116,6 +118,13 @@ impl Bench {
         }
         (usable, Ok(()))
     }
+}
+
+/// Says what went wrong without the folders of this run, which no other has.
+fn without_places(error: &anyhow::Error, places: &Places) -> anyhow::Error {
+    let [mount_point, source] = [&places.mount_point, &places.source].map(|path| path.to_string_lossy());
+    let text = format!("{error:#}");
+    anyhow::anyhow!("{}", text.replace(&*mount_point, "{MNT}").replace(&*source, "{SRC}"))
 }
 
 /// Puts the reason why a target is not measured into its column.

@@ -2,6 +2,7 @@
 
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Pattern};
+use crate::limits;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -30,12 +31,9 @@ fn cases() -> Vec<Case> {
         .into_iter()
         .map(|(name, pattern)| {
             let fio = Fio::new(Engine::Psync, pattern, Block(4));
-            Case::fio(name, fio, Unit::OpsPerSec).reach(&["passthrough"], 0.95).limit(match pattern {
-                Read | RandRead => "no request reaches the server: what is left is the kernel's own call into the lower file",
-                Write | RandWrite => {
-                    "no request reaches the server; each write takes the credentials of the opener and the lower file's lock"
-                }
-            })
+            Case::fio(name, fio, Unit::OpsPerSec)
+                .reach(&["passthrough"], 0.95)
+                .limit(limits::of_passthrough(pattern))
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Meta, MetaStep, Pattern, TreeStep, Work};
 use crate::goal::{Recorded, Role, recorded};
+use crate::limits;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -50,6 +51,13 @@ fn with_record(case: Case) -> Case {
         Role::Served => "shunt-uring",
     };
     let mut case = case.reach(&[column], row.goal);
+    case = match &case.work {
+        Work::Fio(fio) if matches!(row.role, Role::Default) => {
+            let limit = limits::of_passthrough(fio.pattern);
+            case.limit(limit)
+        }
+        _ => case.served_limit(),
+    };
     for output in &mut case.outputs {
         output.peer_on_record = Some(Recorded::best_peer(row));
     }

@@ -19,7 +19,7 @@ pub(super) fn table(setting: &Setting) -> Table {
     let case = Case::new("getattr", Work::RoundTrip, Unit::Micros)
         .and(", beside the pipe", Unit::Times)
         .goal(&["device", "cloned", "uring"], Measure::Figure, 2.5)
-        .limit("two switches between threads, as the pipe has, and the protocol on top");
+        .served_limit();
     Table {
         name: "roundtrip",
         about: "one GETATTR and its answer with nothing remembered, caller pinned to a CPU; a pipe ping-pong on that \

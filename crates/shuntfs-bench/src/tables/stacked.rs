@@ -2,6 +2,7 @@
 
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Pattern};
+use crate::limits;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -37,6 +38,7 @@ fn cases() -> Vec<Case> {
     let case = |name, engine, pattern, block, unit| {
         Case::fio(name, Fio::new(engine, pattern, Block(block)), unit)
             .reach(&["delegated"], 0.95)
+            .limit(limits::of_passthrough(pattern))
             .and(", CPU", Unit::CpuSecPerGib)
     };
     vec![

@@ -50,7 +50,7 @@ pub(crate) fn storage_daemons() -> Vec<Target> {
         target
     };
     let file = "file,node-name=disk,filename={SRC}/large.0,cache.direct=on,aio=io_uring";
-    let null = "null-co,node-name=disk,size=1T,read-zeroes=on";
+    let null = "null-co,node-name=disk,size=1099511627776,read-zeroes=on";
     vec![target("qemu", file, Mounting::FileServer), target("qemu-null", null, Mounting::NullFileServer)]
 }
 

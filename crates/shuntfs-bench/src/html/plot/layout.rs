@@ -1,8 +1,8 @@
 //! What the bars of a table say, line by line: everything but the drawing.
 
-use super::super::state::{State, absent, base, range_as_ratios};
+use super::super::state::{State, absent, base, goal_as_ratio, range_as_ratios};
 use super::super::words::{figure, ratio};
-use crate::report::{Column, Goal, Kind, Measure, Report, Row};
+use crate::report::{Column, Kind, Report, Row};
 
 /// A row's block of lines.
 #[derive(Debug, PartialEq)]
@@ -73,16 +73,8 @@ fn line(report: &Report, row: &Row, column: &Column) -> Line {
         State::Skipped(_) | State::Unknown => (None, "not measured".to_owned()),
     };
     let goal = row.goal.as_ref().filter(|goal| goal.columns.contains(&column.name));
-    let goal = goal.and_then(|goal| goal_as_ratio(report, row, goal));
+    let goal = goal.and_then(|_| goal_as_ratio(report, row));
     Line { name: column.name.clone(), kind: column.kind, bar, words, goal }
-}
-
-fn goal_as_ratio(report: &Report, row: &Row, goal: &Goal) -> Option<f64> {
-    let value = match goal.measure {
-        Measure::Ratio => goal.value,
-        Measure::Figure => row.better.ratio(goal.value, base(report, row)?.median?),
-    };
-    value.is_finite().then_some(value)
 }
 
 /// Returns where the scale ends. Few bars that are far longer than all others do not flatten those: they are cut.

@@ -9,16 +9,17 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
 use plotters::style::{Color as _, TRANSPARENT};
 
-use super::super::ink::{FAINT, FLOOR, GRID, Ink, LINES, TEXT};
+use super::super::ink::{FAINT, FLOOR, GOAL, GRID, Ink, LINES, TEXT};
+use super::super::state::goal_as_figure;
 use super::super::words::{short, slug};
 use super::Plot;
-use super::frame::{Area, At, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text};
-use super::measure::{bold_width, fit_bold};
+use super::frame::{Area, At, EDGE, NAME, Said, WIDTH, bold, draw as on_paper, px, stroke, text};
+use super::measure::{bold_width, fit, fit_bold};
 use crate::report::{Better, Column, Kind, Report, Row};
 
-const HEIGHT: u32 = 346;
-/// Above: the plot's name.
-const TOP: u32 = NAME + 16;
+const HEIGHT: u32 = 358;
+/// Above: the plot's name and the goal's mark.
+const TOP: u32 = NAME + 28;
 const BOTTOM: u32 = 44;
 const LEFT: u32 = 56;
 /// Between two names at the lines' ends.
@@ -79,6 +80,7 @@ struct Look {
 struct Sheet<'a> {
     jobs: Vec<(f64, u32)>,
     lines: Vec<Line<'a>>,
+    goals: Goals,
     top: f64,
     right: u32,
 }
@@ -97,11 +99,13 @@ impl<'a> Sheet<'a> {
             }
         }
         let tops = lines.iter().flat_map(|line| line.points.iter().map(|point| point.range.1));
+        let goals = Goals::new(report, rows, &jobs);
+        let tops = tops.chain(goals.places.iter().map(|(_, figure)| *figure));
         let top = tops.fold(0.0, f64::max) * 1.06;
         let names = lines.iter().map(|line| bold_width(&fit_bold(&line.column.name, NAME_ROOM)));
         let right = names.max().unwrap_or(0) + 30;
         let top = if top > 0.0 { top } else { 1.0 };
-        Self { jobs, lines, top, right }
+        Self { jobs, lines, goals, top, right }
     }
 
     fn draw(&self, area: &Area<'_>) -> Result<()> {
@@ -127,12 +131,60 @@ impl<'a> Sheet<'a> {
             let at = |x: f64, y: f64| chart.backend_coord(&(x, y));
             line.draw(area, &at)?;
         }
+        for (x, figure) in &self.goals.places {
+            goal_mark(area, chart.backend_coord(&(*x, *figure)))?;
+        }
+        self.goals.legend(area)?;
         let ends = self.lines.iter().filter_map(|line| {
             let last = line.points.last()?;
             Some((line, chart.backend_coord(&(last.x, last.median))))
         });
         names(area, ends.collect(), px(WIDTH - self.right))
     }
+}
+
+/// What is aimed at, as figures.
+struct Goals {
+    /// Whose the goals are.
+    columns: Vec<String>,
+    /// Which number of jobs, and the figure.
+    places: Vec<(f64, f64)>,
+}
+
+impl Goals {
+    fn new(report: &Report, rows: &[&Row], jobs: &[(f64, u32)]) -> Self {
+        let mut goals = Self { columns: Vec::new(), places: Vec::new() };
+        for &(x, jobs) in jobs {
+            let Some(row) = rows.iter().find(|row| row.jobs == Some(jobs)) else { continue };
+            let Some((goal, figure)) = row.goal.as_ref().zip(goal_as_figure(report, row)) else { continue };
+            goals.places.push((x, figure));
+            for column in &goal.columns {
+                if !goals.columns.contains(column) {
+                    goals.columns.push(column.clone());
+                }
+            }
+        }
+        goals
+    }
+
+    fn legend(&self, area: &Area<'_>) -> Result<()> {
+        if self.places.is_empty() {
+            return Ok(());
+        }
+        let y = px(NAME + 8);
+        goal_mark(area, (px(EDGE) + 12, y))?;
+        let words = fit(&format!("goal of {}", self.columns.join(" or ")), WIDTH - 50);
+        area.draw(&Text::new(words, (px(EDGE) + 32, y), text(FAINT, At::Left)))?;
+        Ok(())
+    }
+}
+
+/// A stroke to be reached, with a head at either end.
+fn goal_mark(area: &Area<'_>, (x, y): (i32, i32)) -> Result<()> {
+    area.draw(&PathElement::new([(x - 10, y), (x + 10, y)], stroke(GOAL, 3)))?;
+    area.draw(&Polygon::new([(x - 14, y - 5), (x - 14, y + 5), (x - 8, y)], GOAL.light))?;
+    area.draw(&Polygon::new([(x + 14, y - 5), (x + 14, y + 5), (x + 8, y)], GOAL.light))?;
+    Ok(())
 }
 
 /// The scale of jobs: numbers of jobs double from one to the next, so they stand at equal steps.
@@ -197,7 +249,8 @@ fn points(column: &Column, rows: &[&Row], jobs: &[(f64, u32)]) -> Vec<Point> {
         let row = rows.iter().find(|row| row.jobs == Some(jobs))?;
         let cell = row.cells.get(&column.name)?;
         let median = cell.median.filter(|median| median.is_finite())?;
-        Some(Point { x, median, range: cell.range.unwrap_or((median, median)) })
+        let range = cell.range.filter(|(least, largest)| least.is_finite() && largest.is_finite());
+        Some(Point { x, median, range: range.unwrap_or((median, median)) })
     };
     jobs.iter().filter_map(point).collect()
 }

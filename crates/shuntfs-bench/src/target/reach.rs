@@ -1,0 +1,100 @@
+//! What a target is.
+
+use std::path::Path;
+
+use crate::report::Kind;
+
+/// One way to reach the lower folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// The column's name.
+    pub(crate) name: String,
+    /// Whose it is.
+    pub(crate) kind: Kind,
+    /// How it is mounted.
+    pub(crate) mounting: Mounting,
+    /// Why it cannot be measured here, if so.
+    pub(crate) missing: Option<String>,
+}
+
+/// How a target is mounted.
+#[derive(Debug, Clone)]
+pub(crate) enum Mounting {
+    /// Not at all: the lower folder itself.
+    Bare,
+    /// By the kernel alone.
+    Bind,
+    /// No file system at all: what a round trip costs between two threads.
+    Pipe,
+    /// By a program that stays in the foreground: its words, with places such as `{SRC}` and `{MNT}` to be replaced.
+    Server(Vec<String>),
+    /// By a program that shows the large file alone, on a file.
+    FileServer(Vec<String>),
+    /// By a program that shows a file `null` without contents, in a folder.
+    NullServer(Vec<String>),
+    /// By a program that shows a file without contents, on a file.
+    NullFileServer(Vec<String>),
+}
+
+impl Mounting {
+    /// Returns the words of the server, if there is one.
+    pub(crate) fn words(&self) -> Option<&[String]> {
+        match self {
+            Self::Bare | Self::Bind | Self::Pipe => None,
+            Self::Server(words)
+            | Self::FileServer(words)
+            | Self::NullServer(words)
+            | Self::NullFileServer(words) => Some(words),
+        }
+    }
+}
+
+impl Target {
+    /// The lower folder itself.
+    pub(crate) fn bare() -> Self {
+        Self::floor("bare", Mounting::Bare)
+    }
+
+    /// The kernel's own way to show a folder elsewhere; for root alone.
+    pub(crate) fn bind() -> Option<Self> {
+        rustix::process::geteuid().is_root().then(|| Self::floor("bind", Mounting::Bind))
+    }
+
+    /// Two threads and two pipes.
+    pub(crate) fn pipe() -> Self {
+        Self::floor("pipe", Mounting::Pipe)
+    }
+
+    fn floor(name: &str, mounting: Mounting) -> Self {
+        Self { name: name.to_owned(), kind: Kind::Floor, mounting, missing: None }
+    }
+
+    pub(super) fn peer(name: &str, words: &[&str]) -> Self {
+        let mounting = Mounting::Server(words.iter().map(|&word| word.to_owned()).collect());
+        Self { name: name.to_owned(), kind: Kind::Peer, mounting, missing: None }
+    }
+
+    /// Returns what is run, for the report.
+    pub(crate) fn about(&self) -> String {
+        match &self.mounting {
+            Mounting::Bare => "the lower folder itself".to_owned(),
+            Mounting::Bind => "mount --bind {SRC} {MNT}".to_owned(),
+            Mounting::Pipe => {
+                "a byte there and back between two threads on one CPU, through two pipes".to_owned()
+            }
+            server => command_line(server.words().unwrap_or_default()),
+        }
+    }
+
+    /// Returns whether the target shows the bytes of the lower folder, so that they can be compared.
+    pub(crate) fn shows_lower_bytes(&self) -> bool {
+        matches!(self.mounting, Mounting::Bind | Mounting::Server(_) | Mounting::FileServer(_))
+    }
+}
+
+/// Returns a command as one would type it: where the program is on this machine is nobody's business.
+fn command_line(words: &[String]) -> String {
+    let Some((program, rest)) = words.split_first() else { return String::new() };
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    std::iter::once(name).chain(rest.iter().cloned()).collect::<Vec<_>>().join(" ")
+}
