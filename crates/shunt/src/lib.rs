@@ -12,6 +12,7 @@ pub mod options;
 pub mod settings;
 
 mod busy;
+mod explain;
 mod failure;
 mod list;
 mod log;
@@ -21,6 +22,7 @@ mod mount;
 mod mounts;
 mod notify;
 mod patience;
+mod rules;
 mod run;
 mod status;
 mod umount;
