@@ -311,11 +311,12 @@ mod test {
     use std::path::Path;
 
     use super::*;
-    use crate::find;
     use crate::name_buf::NameBuf;
     use crate::options::PoolOptions;
     use crate::view::Seen;
-    use shuntfs::Name;
+    use crate::who::Who;
+    use crate::{attr, create, file, find, names};
+    use shuntfs::{Delegation, Name, SetAttr};
     use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
 
     fn pool() -> (tempfile::TempDir, Shared) {
@@ -451,5 +452,37 @@ mod test {
         assert!(shared.copies.taken() <= 250_000 / KEPT_SHARE);
         shared.copies.recent.lock().clear();
         assert_eq!(shared.copies.taken(), 0);
+    }
+
+    #[test]
+    fn a_partial_view_neither_cuts_nor_links() {
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"0123456789");
+        let node = node(&shared, "f", &[Redact::Whole]);
+        let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+        assert_eq!(attr::setattr(&shared, Who::root(), node.id, None, cut).err(), Some(Errno::ACCES));
+        let name = NameBuf::new(Name::new(c"g").unwrap()).unwrap();
+        let linked = create::link(&shared, Who::root(), node.id, NodeId::ROOT, &name);
+        assert_eq!(linked.err(), Some(Errno::ACCES));
+        let opened = file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+        assert!(opened.file.shown.is_some() && matches!(opened.delegation, Delegation::Served));
+    }
+
+    #[test]
+    fn every_view_that_is_open_lives_on_without_a_name() {
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"0123456789");
+        let (whole, partial) = (node(&shared, "f", &[]), node(&shared, "f", &[Redact::Whole]));
+        assert_ne!(whole.id, partial.id);
+        let open =
+            |node: &Node| file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+        let opened = [open(&whole), open(&partial)];
+        let name = NameBuf::new(Name::new(c"f").unwrap()).unwrap();
+        names::unlink(&shared, Who::root(), NodeId::ROOT, &name).unwrap();
+        for node in [&whole, &partial] {
+            let stat = attr::getattr(&shared, node.id).unwrap();
+            assert_eq!((stat.attr.nlink, stat.attr.size, stat.ttl), (0, 10, std::time::Duration::ZERO));
+        }
+        drop(opened);
     }
 }
