@@ -111,7 +111,7 @@ pub struct Wishes {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub rules: Option<PathBuf>,
     /// Shows the view of this name: rules with `view` are for it.
-    #[arg(long, value_name = "NAME", requires = "rules")]
+    #[arg(long, value_name = "NAME")]
     pub view: Option<String>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

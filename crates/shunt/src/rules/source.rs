@@ -45,9 +45,9 @@ impl RuleSource {
             .map_err(|error| Failure::new(format!("cannot read the rules in {name}: {error}")))?;
         Rules::parse(&text, &name, self.view.as_deref(), &Machine).map_err(|mistakes| {
             let count = mistakes.all.len();
-            let what = if count == 1 { "a mistake".to_owned() } else { format!("{count} mistakes") };
+            let what = if count == 1 { "is a mistake".to_owned() } else { format!("are {count} mistakes") };
             let lines = mistakes.all.iter().map(|mistake| shown(format!("{name}:{mistake}")));
-            Failure::new(format!("there is {what} in the rules")).details(lines)
+            Failure::new(format!("there {what} in the rules")).details(lines)
         })
     }
 }
