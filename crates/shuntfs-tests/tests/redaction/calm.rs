@@ -1,7 +1,8 @@
 //! One after the other.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -186,6 +187,33 @@ fn a_second_name_shows_no_more() -> Result<()> {
         sees(gallery, SECOND, &other, &piece.partial)?;
         sees(gallery, OWNER, &other, &piece.whole)?;
         drop(held);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_path_descriptor_of_somebody_else_opens_no_more() -> Result<()> {
+    everywhere(|gallery| {
+        let piece = &gallery.pieces[0];
+        let find = |uid| {
+            let path = gallery.at(&piece.name);
+            user(uid).run(|| File::options().read(true).custom_flags(libc::O_PATH).open(path))
+        };
+        // Threads share descriptors, as processes do that are handed some.
+        for (finder, opener, expected) in [
+            (OWNER, SECOND, Err(libc::ESTALE)),
+            (OWNER, THIRD, Err(libc::EACCES)),
+            (SECOND, THIRD, Err(libc::ESTALE)),
+            (SECOND, OWNER, Err(libc::ESTALE)),
+            (SECOND, SECOND, Ok(&piece.partial)),
+            (OWNER, OWNER, Ok(&piece.whole)),
+        ] {
+            let found = find(finder)?;
+            let again = format!("/proc/self/fd/{}", found.as_raw_fd());
+            let seen = user(opener).run(|| fs::read(&again)).map_err(|error| error.raw_os_error());
+            let expected = expected.cloned().map_err(Some);
+            ensure!(seen == expected, "found by {finder}, opened by {opener}: {:?}", seen.err());
+        }
         Ok(())
     })
 }
