@@ -306,7 +306,7 @@ fn an_append_only_file_grows_and_does_nothing_else() {
     assert_eq!(file.set_len(0).unwrap_err().raw_os_error(), Some(1));
     // What the kernel would let pass: the flag is taken from the open file.
     take_append_from(&file);
-    let refused = file.write_at(b"XXX", 0).unwrap_err();
+    let refused = file.write_at(b"new", 0).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(1));
     let end = file.metadata().unwrap().len();
     assert_eq!(file.write_at(b"far", end + 100).unwrap_err().raw_os_error(), Some(1));
@@ -396,7 +396,7 @@ fn rules_change_while_mounted_and_open_files_stay_open() {
     };
     mounted.expect(0, "ls; cat a; cat b", "No such file or directory");
     let open = File::open(mounted.at("a")).unwrap();
-    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\nhide = true\n"));
+    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\nhide = true\n")).unwrap();
     mounted.expect(0, "ls", "b");
     mounted.expect(0, "cat b", "b");
     mounted.expect(0, "cat a", "No such file or directory");
@@ -405,7 +405,7 @@ fn rules_change_while_mounted_and_open_files_stay_open() {
     let facts = mounted.control().facts();
     assert_eq!((facts.rules, facts.reloads, facts.failures), (1, 1, 0));
     assert_eq!(facts.error.as_deref(), Some("rules:1:1: wrong"));
-    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\ndeny = 'EIO'\n"));
+    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\ndeny = 'EIO'\n")).unwrap();
     mounted.expect(0, "cat a", "Input/output error");
     assert_eq!(mounted.control().facts().error, None);
 }
@@ -453,6 +453,39 @@ fn callers_are_told_by_groups_program_and_attributes() {
     mounted.expect(0, "head t2", "Operation not permitted");
     mounted.expect(ALICE, "echo x >> w", "Operation not permitted");
     mounted.expect(BOB, "echo x >> w; head w", "wx");
+}
+
+#[test]
+fn a_name_that_nobody_has_met_protects_too() {
+    let text = "[[rule]]\npath = 'private/**'\nuid = BOB\ndeny = 'EACCES'\n\
+        [[rule]]\npath = 'masked/**'\nuid = BOB\nredact = 'whole'\n";
+    let Some(mounted) = mount(Some(text), |folder| {
+        for (name, other) in [("private/a", "public/a"), ("masked/b", "public/b"), ("up/sub/c", "public/c")] {
+            put(folder, name, "text");
+            fs::create_dir_all(folder.join("public")).unwrap();
+            fs::hard_link(folder.join(name), folder.join(other)).unwrap();
+        }
+        fs::set_permissions(folder.join("public"), fs::Permissions::from_mode(0o777)).unwrap();
+    }) else {
+        return;
+    };
+    mounted.expect(BOB, "cat public/a", "Permission denied");
+    mounted.expect(BOB, "cat public/b | tr '\\000' 0", "0000");
+    mounted.expect(BOB, "cat public/c", "text");
+    mounted.expect(ALICE, "cat public/a public/b", "texttext");
+    // The folder with the other name comes under a rule, and out of it again.
+    mounted.expect(ALICE, "mv up private/up", "");
+    let waits = |script: &str, expected: &str| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !mounted.says(BOB, script).ends_with(expected) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        mounted.expect(BOB, script, expected);
+    };
+    waits("cat public/c", "Permission denied");
+    mounted.expect(ALICE, "mv private/up up && rm private/a", "");
+    waits("cat public/c", "text");
+    mounted.expect(BOB, "cat public/a", "text");
 }
 
 /// A thousand rules of every kind that match nothing here.

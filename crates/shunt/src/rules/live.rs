@@ -4,6 +4,7 @@ use shuntfs::Notifier;
 use shuntfs_pool::RuleControl;
 
 use super::source::RuleSource;
+use crate::failure::Failure;
 use crate::mounts::shown;
 
 /// Rules that hold, and where they came from.
@@ -34,12 +35,14 @@ impl LiveRules {
 
     /// Reads the file again. One with a mistake changes nothing, and is told of.
     pub(crate) fn read_again(&self) {
-        match self.source.read() {
-            Ok(rules) => {
-                let count = rules.rules().len();
-                self.control.replace(rules);
-                tracing::info!(file = self.file(), count, "the rules were read again");
-            }
+        let taken = self.source.read().and_then(|rules| {
+            let count = rules.rules().len();
+            let failed =
+                |error| Failure::new(format!("the source cannot be searched for hard links: {error}"));
+            self.control.replace(rules).map_err(failed).map(|()| count)
+        });
+        match taken {
+            Ok(count) => tracing::info!(file = self.file(), count, "the rules were read again"),
             Err(error) => {
                 tracing::error!("the rules stay as they were: {error}");
                 self.control.failed(error.to_string());
