@@ -488,6 +488,28 @@ fn a_name_that_nobody_has_met_protects_too() {
     mounted.expect(BOB, "cat public/a", "text");
 }
 
+/// What the kernel makes of a folder that not everybody sees: names are common to all callers. `docs/rules.md` says so.
+#[test]
+fn a_folder_hidden_from_some_loses_its_path_when_they_look_for_it() {
+    let text = "[[rule]]\npath = 'd'\nuid = BOB\nhide = true\n";
+    let Some(mounted) = mount(Some(text), |folder| {
+        put(folder, "d/f", "f");
+        fs::create_dir(folder.join("d/sub")).unwrap();
+    }) else {
+        return;
+    };
+    let inside = mounted.at("d/sub");
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inside).status().unwrap().success());
+    let script = "cd d && readlink /proc/self/cwd; setpriv --reuid=BOB --clear-groups stat ../d 2>&1; cat f; \
+        echo; readlink /proc/self/cwd; cd ../d && readlink /proc/self/cwd";
+    let said = mounted.says(0, &script.replace("BOB", &BOB.to_string()));
+    let is_mounted = fs::read_to_string("/proc/self/mounts").unwrap().contains(inside.to_str().unwrap());
+    let _ = Command::new("umount").arg(&inside).status();
+    assert!(said.contains("No such file or directory") && said.contains("/d (deleted)\n"), "{said}");
+    assert!(said.ends_with("/d"), "who works in it goes on, and finds it again: {said}");
+    assert!(!is_mounted, "{said}");
+}
+
 /// A thousand rules of every kind that match nothing here.
 fn thousand() -> String {
     let kinds = [
