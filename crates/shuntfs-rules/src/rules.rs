@@ -218,6 +218,12 @@ impl Rules {
         Ok(decision)
     }
 
+    /// Whether a rule's patterns match this path; where none does, no decision says anything.
+    #[must_use]
+    pub fn touches(&self, path: &[u8]) -> bool {
+        self.candidates(path).next().is_some()
+    }
+
     /// What could be said of a file with this path to some caller.
     #[must_use]
     pub fn possible(&self, path: &[u8]) -> Possible {

@@ -86,6 +86,7 @@ fn ask(rules: &Rules, again: &Rules, path: &str, caller: &Caller, how: Use) {
         return;
     };
     assert!(decision.restricts_like(other) && decision.rules == other.rules);
+    assert!(rules.touches(file.path()) || decision.rules.is_empty());
     let possible = rules.possible(file.path());
     assert!(possible.hide || decision.access != Access::Hide);
     assert!(possible.deny || !matches!(decision.access, Access::Deny(_)));

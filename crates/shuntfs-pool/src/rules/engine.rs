@@ -1,7 +1,7 @@
 //! The rules of the moment, and what happened to them.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -13,6 +13,13 @@ use super::index::Index;
 use super::paths::{Link, Paths};
 use crate::node::Node;
 use crate::shared::Shared;
+
+/// The kernel is to forget names.
+const NAMES: u8 = 1;
+/// The source is to be searched again.
+const SEARCH: u8 = 1 << 1;
+/// A thread is at it.
+const BUSY: u8 = 1 << 2;
 
 /// Rules, and the names that they are about.
 #[derive(Debug)]
@@ -26,7 +33,9 @@ pub(crate) struct Engine {
     pub(super) failures: AtomicU64,
     /// What was wrong when they were last read again in vain.
     pub(super) error: Mutex<Option<String>>,
-    /// The pool, for threads of its own.
+    /// What a move left to do: [`NAMES`], [`SEARCH`], and whether a thread is at it.
+    chores: AtomicU8,
+    /// The pool, for that thread.
     home: OnceLock<Weak<Shared>>,
     /// The way to tell the kernel, once there is a mount.
     pub(super) notifier: OnceLock<Notifier>,
@@ -41,6 +50,7 @@ impl Engine {
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             error: Mutex::new(None),
+            chores: AtomicU8::new(0),
             home: OnceLock::new(),
             notifier: OnceLock::new(),
         }
@@ -61,16 +71,41 @@ impl Engine {
             heed(notifier.new_epoch());
         }
         let Some(home) = self.home.get().cloned() else { return };
+        if moved_folder {
+            self.chores.fetch_or(SEARCH, Ordering::SeqCst);
+        }
+        if self.chores.fetch_or(NAMES | BUSY, Ordering::SeqCst) & BUSY != 0 {
+            // Whoever is at it sees that there is more to do.
+            return;
+        }
         let work = move || {
-            let Some(shared) = home.upgrade() else { return };
-            let Some(engine) = &shared.rules else { return };
-            engine.forget_names();
-            if moved_folder && let Err(error) = engine.search(&shared) {
-                tracing::error!(%error, "hard links in a folder that was moved may not be protected by rules");
+            if let Some(shared) = home.upgrade()
+                && let Some(engine) = &shared.rules
+            {
+                engine.do_chores(&shared);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("shunt-names".into()).spawn(work) {
+            self.chores.fetch_and(!BUSY, Ordering::SeqCst);
             tracing::warn!(%error, "the kernel may list names for a while that were moved under other rules");
+        }
+    }
+
+    /// What is left to do after moves, until nothing is; one thread at a time.
+    fn do_chores(&self, shared: &Shared) {
+        loop {
+            let chores = self.chores.swap(BUSY, Ordering::SeqCst);
+            if chores & NAMES != 0 {
+                self.forget_names();
+            }
+            if chores & SEARCH != 0
+                && let Err(error) = self.search(shared)
+            {
+                tracing::error!(%error, "hard links in a folder that was moved may not be protected by rules");
+            }
+            if self.chores.compare_exchange(BUSY, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                return;
+            }
         }
     }
 

@@ -50,6 +50,9 @@ pub(crate) fn see(
         return Ok(Seen::ALL);
     }
     let path = path_of(engine, parent, name)?;
+    if found.stat.nlink <= 1 && !rules.touches(&path) {
+        return Ok(Seen::ALL);
+    }
     if is_hidden(engine, &OfName { shared, dir, name, path: &path }, who)? {
         return Err(Errno::NOENT);
     }
