@@ -21,7 +21,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The command line asks the kernel what it offers, and carries the bench.
     (
         "shunt",
-        &["shuntfs-pool", "shuntfs-rules", "shuntfs-image", "shuntfs-verity", "shuntfs", "shuntfs-sys", "shuntfs-bench"],
+        &[
+            "shuntfs-pool",
+            "shuntfs-rules",
+            "shuntfs-image",
+            "shuntfs-verity",
+            "shuntfs",
+            "shuntfs-sys",
+            "shuntfs-bench",
+        ],
     ),
     // Peers, and shunt itself, are run as programs and never linked.
     ("shuntfs-bench", &[]),
