@@ -187,7 +187,15 @@ fn a_second_name_shows_no_more() -> Result<()> {
         sees(gallery, SECOND, &other, &piece.partial)?;
         sees(gallery, OWNER, &other, &piece.whole)?;
         drop(held);
-        Ok(())
+        // Nor that anybody has met it, where it was there before the rules.
+        let (piece, free) = (&gallery.pieces[2], "free/early.jpg");
+        fs::hard_link(gallery.source.join(&piece.name), gallery.source.join(free))?;
+        gallery.mount.signal(Signal::HUP)?;
+        let other = Piece { name: free.into(), ..piece.clone() };
+        let took =
+            wait_until(Duration::from_secs(10), || sees(gallery, SECOND, &other, &piece.partial).is_ok());
+        ensure!(took, "the source is searched when the rules are read");
+        sees(gallery, OWNER, &other, &piece.whole)
     })
 }
 
