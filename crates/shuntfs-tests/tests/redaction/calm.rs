@@ -10,7 +10,7 @@ use rustix::mm::ProtFlags;
 use rustix::process::Signal;
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::LowerKind;
-use shuntfs_testkit::mounted::{Flow, Transport, shunt};
+use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport, shunt};
 use shuntfs_testkit::raw::Mapping;
 
 use crate::gallery::{Gallery, OWNER, Piece, RULES, SECOND, THIRD, user};
@@ -241,7 +241,7 @@ fn what_is_being_written_is_busy_and_what_was_opened_stays() -> Result<()> {
         mapping.sync()?;
         rustix::fs::utimensat(
             rustix::fs::CWD,
-            &gallery.source.join(&tool.name),
+            gallery.source.join(&tool.name),
             &rustix::fs::Timestamps {
                 last_access: rustix::fs::Timespec { tv_sec: 5, tv_nsec: 5 },
                 last_modification: rustix::fs::Timespec { tv_sec: 5, tv_nsec: 5 },
@@ -304,6 +304,28 @@ fn why_says_it_for_each() -> Result<()> {
         for word in words {
             ensure!(said.contains(word), "{word:?} is not said of {uid}:\n{said}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mount_with_a_view_is_apart_from_one_without() -> Result<()> {
+    let Some(gallery) = Gallery::open(Transport::Device, Flow::Passthrough, LowerKind::Ext4)? else {
+        return Ok(());
+    };
+    let rules = gallery.rules.with_file_name("views.toml");
+    fs::write(&rules, "[[rule]]\npath = 'photos/**'\nview = 'web'\nredact = 'exif-gps'\n")?;
+    let view = |more: &[&str]| {
+        let spec = MountSpec::new(&gallery.source, Transport::Device, Flow::Passthrough);
+        let mut spec = spec.args(&["-o", "allow_other"]).args(more);
+        spec.args.extend(["--rules".into(), rules.clone().into_os_string()]);
+        Mounted::start(&spec)
+    };
+    let (Some(plain), Some(web)) = (view(&[])?, view(&["--view", "web"])?) else { return Ok(()) };
+    let piece = &gallery.pieces[0];
+    for uid in [0, OWNER, SECOND, THIRD] {
+        let read = |mount: &Mounted| user(uid).run(|| fs::read(mount.path().join(&piece.name)));
+        ensure!(read(&plain)? == piece.whole && read(&web)? == piece.partial, "{uid}");
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,13 +57,17 @@ impl Tally {
 
     fn error(&self, error: &io::Error, uid: u32, what: &str) {
         let key = (error.raw_os_error().unwrap_or(0), uid, what.to_owned());
-        *self.errors.lock().unwrap().entry(key).or_default() += 1;
+        *held(&self.errors).entry(key).or_default() += 1;
     }
 
     fn wrong(&self, text: String) {
-        self.wrong.lock().unwrap().push(text);
+        held(&self.wrong).push(text);
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Somebody looks at pieces by all ways, in any order, and holds some open while looking at others.
@@ -143,9 +147,9 @@ fn try_all(gallery: &Gallery, seed: u64, tally: &Tally) {
     }
 }
 
-fn report(gallery: &Gallery, what: &str, tally: Tally, expected: &[i32]) -> Result<()> {
-    let (looks, refused) = (tally.looks.into_inner(), tally.refused.into_inner());
-    let (errors, wrong) = (tally.errors.into_inner().unwrap(), tally.wrong.into_inner().unwrap());
+fn report(gallery: &Gallery, what: &str, tally: &Tally, expected: &[i32]) -> Result<()> {
+    let (looks, refused) = (tally.looks.load(Ordering::Relaxed), tally.refused.load(Ordering::Relaxed));
+    let (errors, wrong) = (held(&tally.errors).clone(), held(&tally.wrong).clone());
     say(&format!("{what}: {looks} looks, {refused} refused, errors {errors:?}"));
     ensure!(wrong.is_empty(), "{what}: {}\n{}", wrong.join("\n"), gallery.mount.log());
     ensure!(looks > 100 && refused > 10, "{what}: a race of {looks} looks and {refused} refusals");
@@ -183,7 +187,7 @@ fn nobody_ever_sees_a_byte_that_is_not_theirs() -> Result<()> {
             }
             tally.stop.store(true, Ordering::Relaxed);
         });
-        report(&gallery, &format!("{transport:?} {flow:?} on {kind}"), tally, &[])?;
+        report(&gallery, &format!("{transport:?} {flow:?} on {kind}"), &tally, &[])?;
     }
     Ok(())
 }
@@ -264,7 +268,7 @@ fn a_place_that_moves_is_never_seen() -> Result<()> {
             }
             tally.stop.store(true, Ordering::Relaxed);
         });
-        report(&gallery, &format!("moving, {transport:?} {flow:?} on {kind}"), tally, &[libc::EBUSY])?;
+        report(&gallery, &format!("moving, {transport:?} {flow:?} on {kind}"), &tally, &[libc::EBUSY])?;
     }
     Ok(())
 }
