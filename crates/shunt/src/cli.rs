@@ -37,8 +37,12 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
-    /// Says how the bytes of a file flow, and why.
+    /// Says how the bytes of a file flow, and why, and what the rules of the mount say of it.
     Why(WhyArgs),
+    /// Says what would become of something that is not there yet, and why.
+    Explain(ExplainArgs),
+    /// Checks and shows files of rules.
+    Rules(RulesArgs),
     /// Says what this machine offers, and how to get what it does not.
     Doctor(DoctorArgs),
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
@@ -109,6 +113,12 @@ pub struct Wishes {
     /// How much is logged [default: info].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LevelChoice>,
+    /// Decides by the rules of this file; SIGHUP reads it again.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub rules: Option<PathBuf>,
+    /// Shows the view of this name: rules with `view` are for it.
+    #[arg(long, value_name = "NAME")]
+    pub view: Option<String>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
@@ -133,6 +143,15 @@ impl Wishes {
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
         settings.mount.read_only |= self.read_only;
         settings.mount.allow_other |= self.allow_other;
+        if self.rules.is_some() {
+            settings.rules.clone_from(&self.rules);
+        }
+        if self.view.is_some() {
+            settings.view.clone_from(&self.view);
+        }
+        if settings.view.is_some() && settings.rules.is_none() {
+            return Err(Failure::usage("a view is made by rules").hint("add --rules FILE"));
+        }
         if self.log_file.is_some() {
             settings.log_file.clone_from(&self.log_file);
         }
@@ -150,7 +169,8 @@ impl Wishes {
             choice.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
         }
         let number = |number: NonZeroUsize| OsString::from(number.to_string());
-        let log_file = self.log_file.as_ref().map(std::path::absolute).transpose()?;
+        let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+        let (log_file, rules) = (absolute(&self.log_file)?, absolute(&self.rules)?);
         let valued = [
             ("--transport", self.transport.map(name)),
             ("--flow", self.flow.map(name)),
@@ -160,6 +180,8 @@ impl Wishes {
             ("--locks", self.locks.map(name)),
             ("--log", self.log.map(name)),
             ("--log-file", log_file.map(OsString::from)),
+            ("--rules", rules.map(OsString::from)),
+            ("--view", self.view.as_ref().map(OsString::from)),
         ];
         let options = self.options.iter().flat_map(|list| ["-o".into(), list.clone()]);
         let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
@@ -208,9 +230,79 @@ pub struct WhyArgs {
     /// A file on a mount.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
+    /// Who opens it.
+    #[command(flatten)]
+    pub who: WhoArgs,
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Somebody who is asked about.
+#[derive(Debug, Default, Args)]
+pub struct WhoArgs {
+    /// The user, by name or number, with all groups that it has [default: who asks].
+    #[arg(long = "as", value_name = "UID")]
+    pub user: Option<String>,
+    /// The program, by its path, for rules that ask for it.
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
+    pub exe: Option<PathBuf>,
+}
+
+/// Arguments of `shunt explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// What would be done.
+    #[command(subcommand)]
+    pub what: ExplainWhat,
+}
+
+/// What would be done.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum ExplainWhat {
+    /// Making a file.
+    Create(ExplainCreateArgs),
+}
+
+/// Arguments of `shunt explain create`.
+#[derive(Debug, Args)]
+pub struct ExplainCreateArgs {
+    /// The file, on a mount; its folder is there.
+    #[arg(value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub path: PathBuf,
+    /// Who makes it.
+    #[command(flatten)]
+    pub who: WhoArgs,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt rules`.
+#[derive(Debug, Args)]
+pub struct RulesArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub what: RulesWhat,
+}
+
+/// What to do with a file of rules.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum RulesWhat {
+    /// Names every mistake with its line and column; says nothing where there is none.
+    Check(RulesFileArgs),
+    /// Prints the rules as they are understood, with every default written out.
+    Show(RulesFileArgs),
+}
+
+/// A file of rules.
+#[derive(Debug, Args)]
+pub struct RulesFileArgs {
+    /// The file.
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
 }
 
 /// Arguments of `shunt doctor`.
@@ -304,7 +396,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

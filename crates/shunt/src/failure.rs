@@ -18,25 +18,34 @@ pub struct Failure {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    /// Lines below the message.
+    details: Vec<String>,
 }
 
 impl Failure {
     /// A failure of the thing itself: exit code 1.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Failed, message: message.into(), hint: None }
+        Self { kind: Kind::Failed, message: message.into(), hint: None, details: Vec::new() }
     }
 
     /// A wrong command line: exit code 2.
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Usage, message: message.into(), hint: None }
+        Self { kind: Kind::Usage, message: message.into(), hint: None, details: Vec::new() }
     }
 
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines below the message.
+    #[must_use]
+    pub fn details(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(lines);
         self
     }
 
@@ -67,12 +76,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The message must stay one line, whatever file names it quotes.
+        // The message must stay one line, and each detail, whatever file names they quote.
         let one_line = |text: &str| without_numbers(&text.replace('\n', " "));
         match &self.hint {
-            None => write!(out, "{}", one_line(&self.message)),
-            Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint)),
+            None => write!(out, "{}", one_line(&self.message))?,
+            Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint))?,
         }
+        self.details.iter().try_for_each(|line| write!(out, "\n{}", one_line(line)))
     }
 }
 
@@ -98,6 +108,8 @@ mod test {
         let failed = Failure::new("no folder a\nb").hint("make it");
         assert_eq!(failed.to_string(), "no folder a b (make it)");
         assert_eq!((failed.exit_code(), failed.helper_exit_code()), (1, 32));
+        let more = Failure::new("two").details(["1:1: a\nb".to_owned(), "2:1: c".to_owned()]);
+        assert_eq!(more.to_string(), "two\n1:1: a b\n2:1: c");
         let os = Failure::new(format!("it: {}, so no", std::io::Error::from_raw_os_error(2)));
         assert_eq!(os.to_string(), "it: No such file or directory, so no");
         let usage = Failure::usage("what?");

@@ -10,7 +10,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
-use crate::{bench, doctor, list, man, mount, status, umount, why};
+use crate::{bench, doctor, explain, list, man, mount, rules, status, umount, why};
 
 /// Runs the command that these words ask for, the program's own name first.
 #[must_use]
@@ -58,6 +58,8 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Why(args) => why::run(&args, out),
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Rules(args) => rules::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),

@@ -95,6 +95,10 @@ pub struct Settings {
     pub locks: LocksChoice,
     /// What the kernel is told at the mount.
     pub mount: MountFlags,
+    /// The file of rules, where there is one.
+    pub rules: Option<PathBuf>,
+    /// The view that is shown; the one without a name where not said.
+    pub view: Option<String>,
     /// How much is logged.
     pub log: LevelChoice,
     /// Where it is logged; to standard error or the system log where not said.

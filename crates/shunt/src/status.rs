@@ -23,6 +23,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
         return print_json(&status, out);
     }
     print_head(&status, out)
+        .and_then(|()| print_rules(&status, out))
         .and_then(|()| print_flows(&status, out))
         .map_err(|error| output_failure(&error))?;
     print_operations(&status, out)
@@ -65,6 +66,20 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
     writeln!(out, "             because {}", transport.why)
+}
+
+fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let Some(rules) = &status.rules else { return Ok(()) };
+    let (count, reloads, file) = (rules.rules, rules.reloads, shown(&rules.file));
+    writeln!(out, "  rules      {count} of {file}, read again {reloads} times")?;
+    if rules.failures > 0 {
+        writeln!(out, "             {} uses refused because a rule could not be evaluated", rules.failures)?;
+    }
+    for (place, line) in rules.error.iter().flat_map(|error| error.lines()).enumerate() {
+        let words = if place == 0 { "the earlier ones hold: " } else { "" };
+        writeln!(out, "             {words}{}", shown(line))?;
+    }
+    Ok(())
 }
 
 fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {

@@ -8,11 +8,12 @@ use serde::Serialize;
 use shuntfs_sys::{FileHandle, handle, open, stat};
 
 use crate::cli::WhyArgs;
-use crate::control::{Known, Why};
+use crate::control::{Known, Verdict, Why};
 use crate::failure::Failure;
 use crate::list::print_json;
 use crate::mounts::{self, Mounts, shown};
 use crate::patience::within;
+use crate::rules::caller;
 use crate::run::output_failure;
 use crate::status;
 
@@ -62,7 +63,8 @@ pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
         Failure::new(format!("the kernel does not tell the node of {}", shown(&found.path)))
             .hint("Linux 6.6 or newer does")
     })?;
-    let why = client.why(node).map_err(|error| status::unanswered(mount, &error))?;
+    let asker = caller(&args.who)?;
+    let why = client.why(node, Some(asker)).map_err(|error| status::unanswered(mount, &error))?;
     let answer = Answer {
         file: found.path.to_string_lossy().into_owned(),
         mountpoint: mount.mount_point.to_string_lossy().into_owned(),
@@ -100,7 +102,25 @@ fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     };
     writeln!(out, "{} {verb} {}", shown(path), why.flow)?;
     writeln!(out, "  {}", why.meaning)?;
-    writeln!(out, "  reason: {} ({})", why.reason_meaning, why.reason)
+    writeln!(out, "  reason: {} ({})", why.reason_meaning, why.reason)?;
+    why.verdict.as_ref().map_or(Ok(()), |verdict| print_verdict(verdict, out))
+}
+
+/// What the rules say, use by use.
+pub(crate) fn print_verdict(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "  rules of {} for user {}:", shown(&verdict.file), verdict.uid)?;
+    if verdict.paths.len() > 1 {
+        let paths: Vec<String> = verdict.paths.iter().map(shown).collect();
+        writeln!(out, "    decided by all its names: {}", paths.join(", "))?;
+    }
+    for one in &verdict.uses {
+        let flow = one.flow.as_ref().map(|flow| format!(" by {flow}")).unwrap_or_default();
+        writeln!(out, "    {}: {}{flow}", one.what, one.answer)?;
+        for reason in &one.reasons {
+            writeln!(out, "      {}", shown(reason))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

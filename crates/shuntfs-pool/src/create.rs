@@ -31,7 +31,7 @@ pub(crate) struct Made {
 
 impl Made {
     /// What rules are asked about: something of this type, to be opened with these flags.
-    fn new(self, kind: u32, flags: u32) -> rules::New {
+    fn asked(self, kind: u32, flags: u32) -> rules::New {
         let mode = kind | self.mode & !self.umask & !mode::TYPE;
         // A device or a folder is not open when it is made.
         let how = if kind == mode::FILE { rules::use_of(flags) } else { Use::LOOK };
@@ -54,7 +54,7 @@ pub(crate) fn create(
 ) -> Result<(Entry, Opened<PoolFile>)> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
-    let new = made.new(mode::FILE, flags.0);
+    let new = made.asked(mode::FILE, flags.0);
     let decision = match rules::check_make(shared, who, parent, Some(name), new) {
         Ok(decision) => decision,
         // Where it is there after all, what the rules say of it counts.
@@ -140,7 +140,7 @@ pub(crate) fn tmpfile(
 ) -> Result<(Entry, Opened<PoolFile>)> {
     shared.check_writable()?;
     let (folder, dir) = shared.folder(parent)?;
-    let decision = rules::check_make(shared, who, parent, None, made.new(mode::FILE, flags.0))?;
+    let decision = rules::check_make(shared, who, parent, None, made.asked(mode::FILE, flags.0))?;
     let course = rules::course_of_new(decision, flags)?;
     let lower_flags = mode::O_RDWR | flags.0 & mode::O_EXCL;
     let open = || who.create(made.mode, made.umask, || tmpfile_at(&dir, lower_flags, made.mode));
@@ -169,7 +169,7 @@ pub(crate) fn mknod(
     made: Made,
     rdev: u32,
 ) -> Result<Entry> {
-    rules::check_make(shared, who, parent, Some(name), made.new(made.mode & mode::TYPE, 0))?;
+    rules::check_make(shared, who, parent, Some(name), made.asked(made.mode & mode::TYPE, 0))?;
     make(shared, parent, name, |dir, name| {
         who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
     })
@@ -177,7 +177,7 @@ pub(crate) fn mknod(
 
 /// MKDIR.
 pub(crate) fn mkdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, made: Made) -> Result<Entry> {
-    rules::check_make(shared, who, parent, Some(name), made.new(mode::DIR, 0))?;
+    rules::check_make(shared, who, parent, Some(name), made.asked(mode::DIR, 0))?;
     make(shared, parent, name, |dir, name| {
         who.create(made.mode, made.umask, || mkdir_at(dir, name, made.mode))
     })
@@ -191,7 +191,7 @@ pub(crate) fn symlink(
     name: &NameBuf,
     target: &CStr,
 ) -> Result<Entry> {
-    let new = Made { mode: 0o777, umask: 0 }.new(mode::LINK, 0);
+    let new = Made { mode: 0o777, umask: 0 }.asked(mode::LINK, 0);
     rules::check_make(shared, who, parent, Some(name), new)?;
     make(shared, parent, name, |dir, name| who.create(0, 0, || symlink_at(target, dir, name)))
 }
@@ -237,6 +237,6 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     if rules::see_new(shared, parent, name).varies {
         same.mark(Marks::VARIES);
     }
-    rules::note(shared, parent, name, &same);
+    rules::note_second(shared, parent, name, &same);
     Ok(shared.entry(&same, &stat))
 }

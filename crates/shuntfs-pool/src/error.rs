@@ -22,6 +22,12 @@ pub enum PoolError {
         /// The source.
         path: PathBuf,
     },
+    /// The source cannot be searched for the names that rules protect.
+    #[error("the source cannot be searched for hard links that rules protect: {error}")]
+    Names {
+        /// Why.
+        error: Errno,
+    },
     /// The source cannot be opened or asked about.
     #[error("cannot use {path:?}: {error}")]
     Source {
@@ -48,6 +54,7 @@ impl PoolError {
         match self {
             Self::Missing { .. } => Errno::NOENT,
             Self::NotAFolder { .. } => Errno::NOTDIR,
+            Self::Names { error } => *error,
             Self::Source { error, .. } => errno(*error),
         }
     }

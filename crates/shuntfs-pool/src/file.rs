@@ -18,6 +18,7 @@ use shuntfs_rules::FlowWord;
 use shuntfs_sys::stat::stat_of;
 
 use crate::error::errno;
+use crate::gate::Gates;
 use crate::mode;
 use crate::names;
 use crate::node::{Marks, Node};
@@ -38,6 +39,8 @@ pub struct PoolFile {
     flags: u32,
     /// Whether a shared mapping of it may store without our noticing.
     is_mappable: bool,
+    /// What it passed because others, who see less, may want to look at the file.
+    gates: Option<Arc<Gates>>,
     /// Open as the caller's open asks, or wider.
     mover: OnceLock<Arc<LowerFile>>,
     /// Open as an append-only file is written.
@@ -68,6 +71,11 @@ impl PoolFile {
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
         let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
         node.opened(is_mappable);
+        let passes = flags.may_write() && node.has(Marks::VARIES);
+        let gates = passes.then(|| Arc::clone(&shared.copies.gates));
+        if let Some(gates) = &gates {
+            gates.write(&node);
+        }
         Self {
             node,
             shown: None,
@@ -75,6 +83,7 @@ impl PoolFile {
             appender: OnceLock::new(),
             flags: flags.0,
             is_mappable,
+            gates,
             mover: OnceLock::new(),
             reader: OnceLock::new(),
             lock_owners: Mutex::default(),
@@ -129,6 +138,9 @@ impl PoolFile {
 impl Drop for PoolFile {
     fn drop(&mut self) {
         self.node.closed(self.is_mappable);
+        if let Some(gates) = &self.gates {
+            gates.wrote(&self.node);
+        }
     }
 }
 

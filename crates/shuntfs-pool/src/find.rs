@@ -36,6 +36,11 @@ impl Found {
     pub(crate) fn identity(&self) -> Identity {
         Identity::new(&self.stat, self.mount, self.handle.clone())
     }
+
+    /// The same, without holding what was found.
+    pub(crate) fn without_descriptor(self) -> Self {
+        Self { fd: None, ..self }
+    }
 }
 
 /// LOOKUP.
@@ -63,7 +68,7 @@ pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr)
         return Ok(found);
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    found_by_descriptor(shared, fd)
+    by_descriptor(shared, fd)
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -85,7 +90,7 @@ fn find_by_handle(mount: &Mount, dir: &LowerFile, name: &CStr) -> Result<Option<
 }
 
 /// What an `O_PATH` descriptor holds.
-fn found_by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
+pub(crate) fn by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
     // The handle comes first, because it tells the mount without asking the file system there, which may be the
     // one that this process serves.
     let (handle, noted) = match handle_of(&fd) {

@@ -18,6 +18,7 @@ mod facts;
 mod fds;
 mod file;
 mod find;
+mod gate;
 mod init;
 mod ioctl;
 mod locks;

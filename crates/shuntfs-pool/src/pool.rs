@@ -49,7 +49,9 @@ impl Pool {
     /// # Errors
     /// As [`Pool::open`].
     pub fn open_with_rules(options: &PoolOptions, rules: Rules) -> std::result::Result<Self, PoolError> {
-        Shared::open_with_rules(options, Some(rules)).map(|shared| Self { shared: Arc::new(shared) })
+        let shared = Arc::new(Shared::open_with_rules(options, Some(rules))?);
+        rules::settle_in(&shared);
+        Ok(Self { shared })
     }
 
     /// A hold on the rules, where the pool was opened with some, that stays when the pool is mounted.
@@ -206,8 +208,9 @@ impl Filesystem for Pool {
 
     async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
         let who = Who::of(cx);
-        if self.shared.node(node).is_ok_and(|node| !node.view.is_whole()) {
-            // It is read whole, and may wait for others that do.
+        let waits = flags.may_write() && self.shared.copies.may_be_in_the_way();
+        if waits || self.shared.node(node).is_ok_and(|node| !node.view.is_whole()) {
+            // It is read whole, or waits for others that do.
             let shared = Arc::clone(&self.shared);
             return cx.offload(move || file::open(&shared, who, node, flags)).await;
         }

@@ -10,7 +10,7 @@
 //! Where only given ranges are hidden, the lower file is read as it is at each READ, and the ranges blanked.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ use shuntfs_sys::{OsError, Stat, Time, give_back_lease, is_undisturbed, stat_of,
 
 use crate::error::errno;
 use crate::file::PoolFile;
+use crate::gate::Gates;
 use crate::mode;
 use crate::node::Node;
 use crate::pool::Pool;
@@ -75,8 +76,7 @@ pub(crate) struct Copies {
     recent: Mutex<VecDeque<(NodeId, Arc<Copied>)>>,
     taken: Arc<AtomicU64>,
     taken_max: u64,
-    /// Leases held at the moment.
-    leases: AtomicUsize,
+    pub(crate) gates: Arc<Gates>,
 }
 
 /// One node's copy; the lock makes opens of one file wait for each other, so that it is copied once.
@@ -125,7 +125,7 @@ fn copy_of(
         shared.copies.use_again(node.id, &copy);
         return Ok((Shown::Copy(copy), CacheHint::Keep));
     }
-    let Some(copy) = take(shared, &file, redaction, look)? else {
+    let Some(copy) = take(shared, node, &file, redaction, look)? else {
         return Ok((Shown::Live(Arc::new(Ranges::whole())), CacheHint::Drop));
     };
     let copy = Arc::new(copy);
@@ -135,9 +135,15 @@ fn copy_of(
 }
 
 /// Copies a file while nobody writes it; `None` where that cannot be known, or the file is too long to be looked at.
-fn take(shared: &Shared, file: &LowerFile, redaction: &Redaction, look: Look) -> Result<Option<Copied>> {
+fn take(
+    shared: &Shared,
+    node: &Node,
+    file: &LowerFile,
+    redaction: &Redaction,
+    look: Look,
+) -> Result<Option<Copied>> {
     for _ in 0..TRIES {
-        let lease = match Lease::take(&shared.copies, file) {
+        let lease = match Lease::take(&shared.copies.gates, node, file) {
             Ok(lease) => lease,
             Err(OsError::AGAIN) => return Err(Errno::BUSY),
             Err(error) => {
@@ -168,16 +174,19 @@ fn take(shared: &Shared, file: &LowerFile, redaction: &Redaction, look: Look) ->
     Err(Errno::BUSY)
 }
 
-/// A lease, and the note that there is one.
+/// A lease, and the gate closed to those who would meet it.
 struct Lease<'l> {
-    copies: &'l Copies,
+    gates: &'l Gates,
+    node: &'l Node,
     file: &'l LowerFile,
 }
 
 impl<'l> Lease<'l> {
-    fn take(copies: &'l Copies, file: &'l LowerFile) -> shuntfs_sys::Result<Self> {
-        copies.leases.fetch_add(1, Ordering::SeqCst);
-        let lease = Self { copies, file };
+    fn take(gates: &'l Gates, node: &'l Node, file: &'l LowerFile) -> shuntfs_sys::Result<Self> {
+        if !gates.look(node) {
+            return Err(OsError::AGAIN);
+        }
+        let lease = Self { gates, node, file };
         take_read_lease(file)?;
         Ok(lease)
     }
@@ -193,7 +202,7 @@ impl Drop for Lease<'_> {
         if let Err(error) = give_back_lease(self.file) {
             tracing::debug!(%error, "no lease to give back");
         }
-        self.copies.leases.fetch_sub(1, Ordering::SeqCst);
+        self.gates.looked(self.node);
     }
 }
 
@@ -211,13 +220,13 @@ impl Copies {
             recent: Mutex::default(),
             taken: Arc::default(),
             taken_max,
-            leases: AtomicUsize::new(0),
+            gates: Arc::default(),
         }
     }
 
     /// Whether a lease of ours may be what an open for writing met.
     pub(crate) fn may_be_in_the_way(&self) -> bool {
-        self.leases.load(Ordering::SeqCst) > 0
+        self.gates.is_anything_looked_at()
     }
 
     /// Forgets a node that the kernel forgot.
@@ -311,11 +320,12 @@ mod test {
     use std::path::Path;
 
     use super::*;
-    use crate::find;
     use crate::name_buf::NameBuf;
     use crate::options::PoolOptions;
     use crate::view::Seen;
-    use shuntfs::Name;
+    use crate::who::Who;
+    use crate::{attr, create, file, find, names};
+    use shuntfs::{Delegation, Name, SetAttr};
     use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
 
     fn pool() -> (tempfile::TempDir, Shared) {
@@ -451,5 +461,50 @@ mod test {
         assert!(shared.copies.taken() <= 250_000 / KEPT_SHARE);
         shared.copies.recent.lock().clear();
         assert_eq!(shared.copies.taken(), 0);
+    }
+
+    #[test]
+    fn an_open_for_writing_through_the_mount_keeps_looks_out_to_its_close() {
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"key=1");
+        let (whole, partial) = (node(&shared, "f", &[]), node(&shared, "f", &[regex("key=[0-9]", 12)]));
+        let open = |flags| file::open(&shared, Who::root(), whole.id, OpenFlags(flags)).unwrap();
+        let (reader, writer) = (open(mode::O_RDONLY), open(mode::O_RDWR));
+        assert_eq!(bytes(&shared, &partial).err(), Some(Errno::BUSY));
+        drop(writer);
+        assert_eq!(bytes(&shared, &partial).unwrap(), [0; 5]);
+        drop(reader);
+    }
+
+    #[test]
+    fn a_partial_view_neither_cuts_nor_links() {
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"0123456789");
+        let node = node(&shared, "f", &[Redact::Whole]);
+        let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+        assert_eq!(attr::setattr(&shared, Who::root(), node.id, None, cut).err(), Some(Errno::ACCES));
+        let name = NameBuf::new(Name::new(c"g").unwrap()).unwrap();
+        let linked = create::link(&shared, Who::root(), node.id, NodeId::ROOT, &name);
+        assert_eq!(linked.err(), Some(Errno::ACCES));
+        let opened = file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+        assert!(opened.file.shown.is_some() && matches!(opened.delegation, Delegation::Served));
+    }
+
+    #[test]
+    fn every_view_that_is_open_lives_on_without_a_name() {
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"0123456789");
+        let (whole, partial) = (node(&shared, "f", &[]), node(&shared, "f", &[Redact::Whole]));
+        assert_ne!(whole.id, partial.id);
+        let open =
+            |node: &Node| file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+        let opened = [open(&whole), open(&partial)];
+        let name = NameBuf::new(Name::new(c"f").unwrap()).unwrap();
+        names::unlink(&shared, Who::root(), NodeId::ROOT, &name).unwrap();
+        for node in [&whole, &partial] {
+            let stat = attr::getattr(&shared, node.id).unwrap();
+            assert_eq!((stat.attr.nlink, stat.attr.size, stat.ttl), (0, 10, std::time::Duration::ZERO));
+        }
+        drop(opened);
     }
 }

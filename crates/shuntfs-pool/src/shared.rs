@@ -76,7 +76,7 @@ impl Shared {
         let identity = Identity::new(&stat, 0, None);
         let root = Arc::new(Node::new(NodeId::ROOT, identity, View::WHOLE, stat.mode));
         root.pin(Arc::new(LowerFile::new(fd)));
-        Ok(Self {
+        let shared = Self {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
             mounts: Mounts::new(mount),
@@ -89,7 +89,11 @@ impl Shared {
             read_only: options.read_only || below.is_read_only(),
             offload: AtomicBool::new(offload),
             options: options.clone(),
-        })
+        };
+        if let Some(engine) = &shared.rules {
+            engine.search(&shared).map_err(|error| PoolError::Names { error })?;
+        }
+        Ok(shared)
     }
 
     /// Whether lower calls run in the queue.

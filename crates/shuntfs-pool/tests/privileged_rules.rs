@@ -306,7 +306,7 @@ fn an_append_only_file_grows_and_does_nothing_else() {
     assert_eq!(file.set_len(0).unwrap_err().raw_os_error(), Some(1));
     // What the kernel would let pass: the flag is taken from the open file.
     take_append_from(&file);
-    let refused = file.write_at(b"XXX", 0).unwrap_err();
+    let refused = file.write_at(b"new", 0).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(1));
     let end = file.metadata().unwrap().len();
     assert_eq!(file.write_at(b"far", end + 100).unwrap_err().raw_os_error(), Some(1));
@@ -396,7 +396,7 @@ fn rules_change_while_mounted_and_open_files_stay_open() {
     };
     mounted.expect(0, "ls; cat a; cat b", "No such file or directory");
     let open = File::open(mounted.at("a")).unwrap();
-    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\nhide = true\n"));
+    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\nhide = true\n")).unwrap();
     mounted.expect(0, "ls", "b");
     mounted.expect(0, "cat b", "b");
     mounted.expect(0, "cat a", "No such file or directory");
@@ -405,7 +405,7 @@ fn rules_change_while_mounted_and_open_files_stay_open() {
     let facts = mounted.control().facts();
     assert_eq!((facts.rules, facts.reloads, facts.failures), (1, 1, 0));
     assert_eq!(facts.error.as_deref(), Some("rules:1:1: wrong"));
-    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\ndeny = 'EIO'\n"));
+    mounted.control().replace(rules("[[rule]]\nbasename = 'a'\ndeny = 'EIO'\n")).unwrap();
     mounted.expect(0, "cat a", "Input/output error");
     assert_eq!(mounted.control().facts().error, None);
 }
@@ -455,6 +455,61 @@ fn callers_are_told_by_groups_program_and_attributes() {
     mounted.expect(BOB, "echo x >> w; head w", "wx");
 }
 
+#[test]
+fn a_name_that_nobody_has_met_protects_too() {
+    let text = "[[rule]]\npath = 'private/**'\nuid = BOB\ndeny = 'EACCES'\n\
+        [[rule]]\npath = 'masked/**'\nuid = BOB\nredact = 'whole'\n";
+    let Some(mounted) = mount(Some(text), |folder| {
+        for (name, other) in [("private/a", "public/a"), ("masked/b", "public/b"), ("up/sub/c", "public/c")] {
+            put(folder, name, "text");
+            fs::create_dir_all(folder.join("public")).unwrap();
+            fs::hard_link(folder.join(name), folder.join(other)).unwrap();
+        }
+        fs::set_permissions(folder.join("public"), fs::Permissions::from_mode(0o777)).unwrap();
+    }) else {
+        return;
+    };
+    mounted.expect(BOB, "cat public/a", "Permission denied");
+    mounted.expect(BOB, "cat public/b | tr '\\000' 0", "0000");
+    mounted.expect(BOB, "cat public/c", "text");
+    mounted.expect(ALICE, "cat public/a public/b", "texttext");
+    // The folder with the other name comes under a rule, and out of it again.
+    mounted.expect(ALICE, "mv up private/up", "");
+    let waits = |script: &str, expected: &str| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !mounted.says(BOB, script).ends_with(expected) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        mounted.expect(BOB, script, expected);
+    };
+    waits("cat public/c", "Permission denied");
+    mounted.expect(ALICE, "mv private/up up && rm private/a", "");
+    waits("cat public/c", "text");
+    mounted.expect(BOB, "cat public/a", "text");
+}
+
+/// What the kernel makes of a folder that not everybody sees: names are common to all callers. `docs/rules.md` says so.
+#[test]
+fn a_folder_hidden_from_some_loses_its_path_when_they_look_for_it() {
+    let text = "[[rule]]\npath = 'd'\nuid = BOB\nhide = true\n";
+    let Some(mounted) = mount(Some(text), |folder| {
+        put(folder, "d/f", "f");
+        fs::create_dir(folder.join("d/sub")).unwrap();
+    }) else {
+        return;
+    };
+    let inside = mounted.at("d/sub");
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inside).status().unwrap().success());
+    let script = "cd d && readlink /proc/self/cwd; setpriv --reuid=BOB --clear-groups stat ../d 2>&1; cat f; \
+        echo; readlink /proc/self/cwd; cd ../d && readlink /proc/self/cwd";
+    let said = mounted.says(0, &script.replace("BOB", &BOB.to_string()));
+    let is_mounted = fs::read_to_string("/proc/self/mounts").unwrap().contains(inside.to_str().unwrap());
+    let _ = Command::new("umount").arg(&inside).status();
+    assert!(said.contains("No such file or directory") && said.contains("/d (deleted)\n"), "{said}");
+    assert!(said.ends_with("/d"), "who works in it goes on, and finds it again: {said}");
+    assert!(!is_mounted, "{said}");
+}
+
 /// A thousand rules of every kind that match nothing here.
 fn thousand() -> String {
     let kinds = [
@@ -499,6 +554,11 @@ fn a_thousand_rules_that_do_not_match_cost_no_request() {
         counts.retain(|op, _| !op.contains("FORGET"));
         counts
     };
+    // RELEASE comes some time after the close.
+    let end = Instant::now() + Duration::from_secs(5);
+    while counts(&with) != counts(&without) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     assert_eq!(counts(&with), counts(&without));
     assert_eq!(with.opens("passthrough"), without.opens("passthrough"));
     assert_eq!(with.opens("served"), 0);

@@ -178,6 +178,16 @@ impl Rules {
         self.has_restrictions
     }
 
+    /// Whether something may be taken for the sake of a file's name or place.
+    #[must_use]
+    pub fn restricts_by_name(&self) -> bool {
+        let by_name = |matchers: &Matchers| {
+            !matchers.path.is_empty() || !matchers.basename.is_empty() || matchers.when.is_some()
+        };
+        let mut active = self.rules.iter().zip(&self.compiled).filter(|(_, compiled)| compiled.in_view);
+        self.has_restrictions && active.any(|(rule, _)| by_name(&rule.matchers))
+    }
+
     /// Decides. A file with several names is asked about once for each, and the decisions are put together with
     /// [`Decision::strictest`].
     ///
@@ -206,6 +216,12 @@ impl Rules {
             }
         }
         Ok(decision)
+    }
+
+    /// Whether a rule's patterns match this path; where none does, no decision says anything.
+    #[must_use]
+    pub fn touches(&self, path: &[u8]) -> bool {
+        self.candidates(path).next().is_some()
     }
 
     /// What could be said of a file with this path to some caller.
@@ -259,11 +275,10 @@ impl Rules {
         looks && (self.mode == MatchMode::First || speaks)
     }
 
-    /// Whether a rule that is about one place may make it a matter of who asks what is seen below the folder with this
-    /// path.
+    /// Whether a rule that is about one place may hold for something below the folder with this path.
     #[must_use]
-    pub fn shows_below(&self, folder: &[u8]) -> bool {
-        if !self.has_hides && !self.has_redactions {
+    pub fn holds_below(&self, folder: &[u8]) -> bool {
+        if !self.has_restrictions {
             return false;
         }
         let reaching = self.reaching(&self.ancestors, folder);

@@ -2,14 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 use thiserror::Error;
 
 use super::place;
-use super::protocol::{LINE_MAX, Reply, Request, Status, Why};
+use super::protocol::{Asker, LINE_MAX, Reply, Request, Status, Verdict, Why};
 
 /// How long a server may take. Its control thread touches no lower file, so that it answers even where the
 /// mount is stuck.
@@ -104,9 +104,20 @@ impl Client {
     ///
     /// # Errors
     /// Where there is no such answer.
-    pub fn why(&mut self, node: u64) -> Result<Why, AskError> {
-        match self.ask(&Request::Why { node })? {
-            Reply::Why(why) => Ok(why),
+    pub fn why(&mut self, node: u64, asker: Option<Asker>) -> Result<Why, AskError> {
+        match self.ask(&Request::Why { node, asker })? {
+            Reply::Why(why) => Ok(*why),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Asks what would become of a file that somebody makes.
+    ///
+    /// # Errors
+    /// Where there is no such answer.
+    pub fn create(&mut self, path: PathBuf, asker: Asker) -> Result<Verdict, AskError> {
+        match self.ask(&Request::Create { path, asker })? {
+            Reply::Verdict(verdict) => Ok(*verdict),
             other => Err(unexpected(other)),
         }
     }

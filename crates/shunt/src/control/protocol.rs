@@ -1,5 +1,7 @@
 //! What is asked and answered.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// The longest line that either side reads.
@@ -16,6 +18,16 @@ pub enum Request {
     Why {
         /// The node's number, as the kernel has it.
         node: u64,
+        /// For whom; the rules are not asked where nobody is named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asker: Option<Asker>,
+    },
+    /// What would become of a file that somebody makes?
+    Create {
+        /// Its path below the mount point.
+        path: PathBuf,
+        /// Who makes it.
+        asker: Asker,
     },
 }
 
@@ -27,7 +39,9 @@ pub enum Reply {
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Why`].
-    Why(Why),
+    Why(Box<Why>),
+    /// To [`Request::Create`].
+    Verdict(Box<Verdict>),
     /// The question made no sense, or not to this asker.
     Error(String),
 }
@@ -51,6 +65,24 @@ pub struct Status {
     pub session: shuntfs::Status,
     /// What the pool holds.
     pub pool: serde_json::Value,
+    /// The rules, where there are any.
+    #[serde(default)]
+    pub rules: Option<RuleStatus>,
+}
+
+/// The state of a mount's rules.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RuleStatus {
+    /// Their file.
+    pub file: String,
+    /// How many there are.
+    pub rules: usize,
+    /// How often they were read again.
+    pub reloads: u64,
+    /// Why they were not read again when that was last tried; the earlier ones hold.
+    pub error: Option<String>,
+    /// Evaluations that failed and were refused.
+    pub failures: u64,
 }
 
 /// What a server knows of a node's flow.
@@ -68,6 +100,53 @@ pub struct Why {
     pub reason: String,
     /// What the reason means.
     pub reason_meaning: String,
+    /// What the rules say, where there are any and somebody was named.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+}
+
+/// Somebody who is asked about.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Asker {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The groups.
+    pub groups: Vec<u32>,
+    /// The program's path, where it matters.
+    #[serde(default)]
+    pub exe: Option<String>,
+}
+
+/// What rules make of a file for somebody.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Who.
+    pub uid: u32,
+    /// The file of rules.
+    pub file: String,
+    /// The paths below the source that it was decided by.
+    pub paths: Vec<String>,
+    /// What becomes of each use.
+    pub uses: Vec<UseVerdict>,
+}
+
+/// What becomes of one use of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UseVerdict {
+    /// `read`, `write` or `create`.
+    pub what: String,
+    /// `allowed`, or the name of the error that it gets.
+    pub answer: String,
+    /// The flow, where it is allowed.
+    pub flow: Option<String>,
+    /// The policy that places it, where it is to be made and a rule names one.
+    pub place: Option<String>,
+    /// The rules that decided: `NAME (line N)`; none where no rule matches.
+    pub rules: Vec<String>,
+    /// Why, one after the other.
+    pub reasons: Vec<String>,
 }
 
 /// How sure an answer is.
@@ -91,7 +170,7 @@ pub(super) fn sample() -> Status {
             "max_background":64,"congestion_threshold":48,"time_gran":1,"max_stack_depth":1,"ops":0,
             "passthrough_off":null},
         "flows":{"passthrough":3},"downgrades":{},"ops":{"LOOKUP":{"requests":7,"errors":1}},"queues":{"0":7},
-        "read_bytes":0,"written_bytes":0,"nodes_open":1,"backing_ids_kept":0,"malformed":0,"panics":0},"pool":null}"#;
+        "read_bytes":0,"written_bytes":0,"nodes_open":1,"backing_ids_kept":0,"malformed":0,"panics":0},"pool":null,"rules":null}"#;
     serde_json::from_str(text).expect("is a status")
 }
 
@@ -103,10 +182,10 @@ mod test {
     fn the_lines_are_what_the_documentation_says() {
         let line = |request: &Request| serde_json::to_string(request).expect("is plain data");
         assert_eq!(line(&Request::Status), r#"{"ask":"status"}"#);
-        assert_eq!(line(&Request::Why { node: 7 }), r#"{"ask":"why","node":7}"#);
+        assert_eq!(line(&Request::Why { node: 7, asker: None }), r#"{"ask":"why","node":7}"#);
         let why: Request =
             serde_json::from_str(r#"{"node":18446744073709551615,"ask":"why"}"#).expect("parses");
-        assert_eq!(why, Request::Why { node: u64::MAX });
+        assert_eq!(why, Request::Why { node: u64::MAX, asker: None });
         assert!(serde_json::from_str::<Request>(r#"{"ask":"stop"}"#).is_err());
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
 use super::place::{self, SocketFile};
-use super::protocol::{LINE_MAX, Reply, Request, Status, Why};
+use super::protocol::{Asker, LINE_MAX, Reply, Request, Status, Verdict, Why};
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,8 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub trait Answers: Send + Sync + 'static {
     /// Its state.
     fn status(&self) -> Status;
-    /// The flow of one of its nodes.
-    fn why(&self, node: u64) -> Why;
+    /// The flow of one of its nodes, and what the rules say of it.
+    fn why(&self, node: u64, asker: Option<&Asker>) -> Why;
+    /// What would become of a file that somebody makes; `None` where there are no rules.
+    fn create(&self, path: &Path, asker: &Asker) -> Option<Verdict>;
 }
 
 /// A control socket; it is removed when this is dropped.
@@ -99,7 +101,11 @@ fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
         let reply = match serde_json::from_str(&line) {
             _ if !allowed => Reply::Error("only the user of the mount and root may ask".into()),
             Ok(Request::Status) => Reply::Status(Box::new(answers.status())),
-            Ok(Request::Why { node }) => Reply::Why(answers.why(node)),
+            Ok(Request::Why { node, asker }) => Reply::Why(Box::new(answers.why(node, asker.as_ref()))),
+            Ok(Request::Create { path, asker }) => match answers.create(&path, &asker) {
+                Some(verdict) => Reply::Verdict(Box::new(verdict)),
+                None => Reply::Error("the mount has no rules".into()),
+            },
             Err(error) => Reply::Error(format!("not a question: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;
@@ -122,7 +128,10 @@ mod test {
         fn status(&self) -> Status {
             crate::control::protocol::sample()
         }
-        fn why(&self, node: u64) -> Why {
+        fn create(&self, _: &Path, _: &Asker) -> Option<Verdict> {
+            None
+        }
+        fn why(&self, node: u64, _: Option<&Asker>) -> Why {
             Why {
                 node,
                 known: Known::Expected,
@@ -130,6 +139,7 @@ mod test {
                 meaning: String::new(),
                 reason: "turned-off".into(),
                 reason_meaning: String::new(),
+                verdict: None,
             }
         }
     }
@@ -145,7 +155,10 @@ mod test {
         let mut client = Client::connect(server.path()).expect("connects");
         assert_eq!(client.pid(), std::process::id());
         assert_eq!(client.status().expect("answers").folder, "/a");
-        assert_eq!(client.why(u64::MAX).expect("answers").node, u64::MAX);
+        assert_eq!(client.why(u64::MAX, None).expect("answers").node, u64::MAX);
+
+        let refused = client.create("a".into(), Asker::default()).expect_err("there are no rules");
+        assert!(refused.to_string().contains("the mount has no rules"), "{refused}");
 
         let path = server.path().to_owned();
         drop(server);

@@ -17,6 +17,9 @@ pub(super) enum Announce {
     Parent,
 }
 
+/// Stands for a line break inside of a text (the record separator of ASCII).
+const LINE_BREAK: char = '\u{1e}';
+
 /// How a start went.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
@@ -74,7 +77,7 @@ impl Announce {
 
 fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", line.replace('\n', " "))?;
+    writeln!(out, "{}", line.replace('\n', &LINE_BREAK.to_string()))?;
     out.flush()
 }
 
@@ -87,15 +90,21 @@ pub(super) fn listen(news: impl BufRead, mut note: impl FnMut(&str)) -> Outcome 
             Some(("note", text)) => note(text),
             Some(("fail", text)) => {
                 return Outcome::Failed(match text.split_once(' ') {
-                    Some(("usage", text)) => Failure::usage(text),
-                    Some((_, text)) => Failure::new(text),
-                    None => Failure::new(text),
+                    Some(("usage", text)) => lines(text, Failure::usage),
+                    Some((_, text)) => lines(text, Failure::new),
+                    None => lines(text, Failure::new),
                 });
             }
             _ => {}
         }
     }
     Outcome::Silence
+}
+
+/// A failure of these words: the first line, and the details below it.
+fn lines(text: &str, make: fn(String) -> Failure) -> Failure {
+    let mut lines = text.split(LINE_BREAK).map(str::to_owned);
+    make(lines.next().unwrap_or_default()).details(lines)
 }
 
 #[cfg(test)]
@@ -110,6 +119,10 @@ mod test {
         assert_eq!(
             hear("fail failed no such folder (make it)\n"),
             Outcome::Failed(Failure::new("no such folder (make it)"))
+        );
+        assert_eq!(
+            hear("fail failed one\u{1e}two\n"),
+            Outcome::Failed(Failure::new("one").details(["two".to_owned()]))
         );
         assert_eq!(hear("fail usage what?\n"), Outcome::Failed(Failure::usage("what?")));
         assert_eq!(hear("nonsense\n"), Outcome::Silence);

@@ -1,11 +1,13 @@
 //! What the server says of itself at its control socket.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::serve::mount_point_of;
 use super::session::Mounted;
-use crate::control::{Answers, Known, Status, Why};
+use super::verdict;
+use crate::control::{Answers, Asker, Known, RuleStatus, Status, Verdict, Why};
 use crate::meaning;
 
 /// Answers for one mount.
@@ -34,10 +36,20 @@ impl Answers for SessionAnswers {
             protocol: format!("7.{}", session.negotiated.minor),
             session,
             pool: serde_json::to_value(self.mounted.facts()).unwrap_or_default(),
+            rules: self.mounted.rules().map(|rules| {
+                let facts = rules.control().facts();
+                let (count, reloads, error, failures) =
+                    (facts.rules, facts.reloads, facts.error, facts.failures);
+                RuleStatus { file: rules.file(), rules: count, reloads, error, failures }
+            }),
         }
     }
 
-    fn why(&self, node: u64) -> Why {
+    fn create(&self, path: &Path, asker: &Asker) -> Option<Verdict> {
+        verdict::of_new(&self.mounted, path, asker)
+    }
+
+    fn why(&self, node: u64, asker: Option<&Asker>) -> Why {
         let (known, (flow, reason)) = match self.mounted.settled(node) {
             Some(settled) => (Known::Settled, settled),
             None => (Known::Expected, self.mounted.expected()),
@@ -49,6 +61,7 @@ impl Answers for SessionAnswers {
             meaning: meaning::of_flow(flow).into(),
             reason: reason.name().into(),
             reason_meaning: meaning::of_reason(reason),
+            verdict: asker.and_then(|asker| verdict::of_node(&self.mounted, node, asker)),
         }
     }
 }

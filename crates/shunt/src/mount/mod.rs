@@ -11,5 +11,6 @@ mod command;
 mod launch;
 mod serve;
 mod session;
+mod verdict;
 
 pub(crate) use command::{run, run_helper};

@@ -118,7 +118,10 @@ fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<bool
         }
         while let Ok(Some(signal)) = signals.take() {
             match signal {
-                Signal::Hup => tracing::info!("SIGHUP: there is nothing to read again"),
+                Signal::Hup => match mounted.rules() {
+                    Some(rules) => rules.read_again(),
+                    None => tracing::info!("SIGHUP: there is nothing to read again"),
+                },
                 _ if told => {
                     tracing::warn!("told to end once more: callers get errors from now on");
                     // Closing the device at the end of the process aborts the connection.

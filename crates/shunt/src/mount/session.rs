@@ -7,11 +7,13 @@ use shuntfs::{
     Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport, TransportKind,
 };
 use shuntfs_pool::{Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
+use shuntfs_rules::FlowWord;
 use shuntfs_sys::{Cap, caps};
 
 use super::check::{At, Target};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
+use crate::rules::{LiveRules, RuleSource};
 use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice};
 
 /// A mount that answers.
@@ -22,6 +24,7 @@ pub(super) struct Mounted {
     folder: PathBuf,
     flow: FlowChoice,
     passthrough_off: Option<Reason>,
+    rules: Option<LiveRules>,
 }
 
 impl Mounted {
@@ -30,7 +33,7 @@ impl Mounted {
     /// # Errors
     /// Where the folder cannot be shown, or the mount cannot be.
     pub(super) fn start(target: &Target, settings: &Settings) -> Result<Self, Failure> {
-        let pool = Pool::open(&pool_options(&target.source, settings)).map_err(|error| of_pool(&error))?;
+        let (pool, rules) = open_pool(target, settings)?;
         let observer = pool.observer();
         let device;
         let path = match &target.at {
@@ -45,7 +48,10 @@ impl Mounted {
             Session::mount(Arc::new(pool), path, &mount, &options).map_err(|error| of_mount(&error))?;
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let folder = target.source.clone();
-        Ok(Self { session, pool: observer, folder, flow: settings.flow, passthrough_off })
+        if let Some(rules) = &rules {
+            rules.mounted(session.notifier());
+        }
+        Ok(Self { session, pool: observer, folder, flow: settings.flow, passthrough_off, rules })
     }
 
     /// What the user should know of how it turned out.
@@ -66,6 +72,11 @@ impl Mounted {
 
     pub(super) fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The rules, where there are any.
+    pub(super) fn rules(&self) -> Option<&LiveRules> {
+        self.rules.as_ref()
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -98,6 +109,17 @@ impl Mounted {
         }
     }
 
+    /// The flow that such an open would get for which a rule wishes for `wish`.
+    pub(super) fn expected_for(&self, wish: Option<FlowWord>) -> (Flow, Reason) {
+        match (wish, self.passthrough_off) {
+            (None, _) => self.expected(),
+            (Some(FlowWord::Served), _) => (Flow::Served, Reason::Wished),
+            (Some(FlowWord::Splice), _) => (self.moved_by_us(), Reason::Wished),
+            (Some(FlowWord::Passthrough), None) => (Flow::Passthrough, Reason::Wished),
+            (Some(FlowWord::Passthrough), Some(reason)) => (self.moved_by_us(), reason),
+        }
+    }
+
     fn moved_by_us(&self) -> Flow {
         if self.is_ring() { Flow::Relay } else { Flow::Splice }
     }
@@ -112,6 +134,19 @@ impl Mounted {
 fn not_privileged() -> Option<Reason> {
     let privileged = caps::has_effective(Cap::SysAdmin) && doctor::in_first_user_namespace();
     (!privileged).then_some(Reason::NotPrivileged)
+}
+
+/// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount.
+fn open_pool(target: &Target, settings: &Settings) -> Result<(Pool, Option<LiveRules>), Failure> {
+    let options = pool_options(&target.source, settings);
+    let Some(file) = &settings.rules else {
+        return Ok((Pool::open(&options).map_err(|error| of_pool(&error))?, None));
+    };
+    let source = RuleSource::new(file, settings.view.clone())?;
+    let rules = source.read()?;
+    let pool = Pool::open_with_rules(&options, rules).map_err(|error| of_pool(&error))?;
+    let rules = pool.rule_control().map(|control| LiveRules::new(source, control));
+    Ok((pool, rules))
 }
 
 fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
@@ -162,7 +197,9 @@ fn session_options(settings: &Settings) -> SessionOptions {
         },
         queues: settings.threads.map(usize::from).or(defaults.queues),
         depth: settings.queue_depth.map_or(room.depth, usize::from),
-        passthrough: matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
+        // A rule may wish for it where the mount does not.
+        passthrough: settings.rules.is_some()
+            || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         ..room
     }
 }

@@ -90,6 +90,8 @@ pub const OPTIONS: &[Row] = &[
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v), "requests that one queue may hold"),
     value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
+    value("rules", "FILE", set_rules, "decides by the rules of this file"),
+    value("view", "NAME", set_view, "shows the view of this name"),
     value("entry_timeout", "0", set_no_timeout, "as cache=none"),
     value("attr_timeout", "0", set_no_timeout, "as cache=none"),
     value("negative_timeout", "0", set_no_timeout, "as cache=none"),
@@ -175,6 +177,16 @@ fn set_some(place: &mut Option<std::ffi::OsString>, value: &OsStr) -> Result<(),
 
 fn set_log_file(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.log_file = Some(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_rules(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.rules = Some(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.view = Some(value.to_str().filter(|name| !name.is_empty()).ok_or("a name")?.to_owned());
     Ok(())
 }
 

@@ -1,29 +1,42 @@
 //! The rules of the moment, and what happened to them.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use shuntfs::{Errno, Name, Notifier, NotifyError, Result};
 use shuntfs_rules::{Access, CallerFacts, Decision, Failed, FileFacts, Possible, Rules, Use};
 
 use super::facts::OfNode;
+use super::index::Index;
 use super::paths::{Link, Paths};
 use crate::node::Node;
 use crate::shared::Shared;
+
+/// The kernel is to forget names.
+const NAMES: u8 = 1;
+/// The source is to be searched again.
+const SEARCH: u8 = 1 << 1;
+/// A thread is at it.
+const BUSY: u8 = 1 << 2;
 
 /// Rules, and the names that they are about.
 #[derive(Debug)]
 pub(crate) struct Engine {
     rules: RwLock<Arc<Rules>>,
     pub(crate) paths: Arc<Paths>,
+    pub(super) index: Index,
     /// How often the rules were read again with success.
     pub(super) reloads: AtomicU64,
     /// Evaluations that failed, and were refused.
     pub(super) failures: AtomicU64,
     /// What was wrong when they were last read again in vain.
     pub(super) error: Mutex<Option<String>>,
+    /// What a move left to do: [`NAMES`], [`SEARCH`], and whether a thread is at it.
+    chores: AtomicU8,
+    /// The pool, for that thread.
+    home: OnceLock<Weak<Shared>>,
     /// The way to tell the kernel, once there is a mount.
     pub(super) notifier: OnceLock<Notifier>,
 }
@@ -33,9 +46,12 @@ impl Engine {
         Self {
             rules: RwLock::new(Arc::new(rules)),
             paths: Arc::new(Paths::new()),
+            index: Index::default(),
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             error: Mutex::new(None),
+            chores: AtomicU8::new(0),
+            home: OnceLock::new(),
             notifier: OnceLock::new(),
         }
     }
@@ -49,15 +65,53 @@ impl Engine {
     }
 
     /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
-    /// comes to it.
-    pub(super) fn expire_names(&self) {
-        let Some(notifier) = self.notifier.get().cloned() else { return };
-        heed(notifier.new_epoch());
-        let paths = Arc::clone(&self.paths);
-        let forget = move || forget_names(&notifier, &paths);
-        if let Err(error) = std::thread::Builder::new().name("shunt-names".into()).spawn(forget) {
+    /// comes to it. Where a folder came under rules of a place, names in it may protect from now on.
+    pub(super) fn expire_names(&self, moved_folder: bool) {
+        if let Some(notifier) = self.notifier.get() {
+            heed(notifier.new_epoch());
+        }
+        let Some(home) = self.home.get().cloned() else { return };
+        if moved_folder {
+            self.chores.fetch_or(SEARCH, Ordering::SeqCst);
+        }
+        if self.chores.fetch_or(NAMES | BUSY, Ordering::SeqCst) & BUSY != 0 {
+            // Whoever is at it sees that there is more to do.
+            return;
+        }
+        let work = move || {
+            if let Some(shared) = home.upgrade()
+                && let Some(engine) = &shared.rules
+            {
+                engine.do_chores(&shared);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("shunt-names".into()).spawn(work) {
+            self.chores.fetch_and(!BUSY, Ordering::SeqCst);
             tracing::warn!(%error, "the kernel may list names for a while that were moved under other rules");
         }
+    }
+
+    /// What is left to do after moves, until nothing is; one thread at a time.
+    fn do_chores(&self, shared: &Shared) {
+        loop {
+            let chores = self.chores.swap(BUSY, Ordering::SeqCst);
+            if chores & NAMES != 0 {
+                self.forget_names();
+            }
+            if chores & SEARCH != 0
+                && let Err(error) = self.search(shared)
+            {
+                tracing::error!(%error, "hard links in a folder that was moved may not be protected by rules");
+            }
+            if self.chores.compare_exchange(BUSY, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Searches the source for the names that the rules of the moment protect.
+    pub(crate) fn search(&self, shared: &Shared) -> Result<()> {
+        self.index.build(shared, &self.rules())
     }
 
     /// The rules of the moment.
@@ -66,10 +120,16 @@ impl Engine {
     }
 
     /// Takes other rules from now on.
-    pub(super) fn replace(&self, rules: Rules) {
+    ///
+    /// # Errors
+    /// Where the source cannot be searched for the names that they protect; the earlier rules then hold.
+    pub(super) fn replace(&self, shared: &Shared, rules: Rules) -> Result<()> {
+        // Where this fails, what was found before is for the earlier rules, and right for them.
+        self.index.build(shared, &rules)?;
         *self.rules.write() = Arc::new(rules);
         *self.error.lock() = None;
         self.reloads.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// What the rules say of a file under one path. What cannot be evaluated is refused.
@@ -142,10 +202,18 @@ impl Engine {
         if !node.is_dir() {
             let others = shared.table.peek(&node.identity);
             paths.extend(others.iter().flat_map(|other| self.paths.of(other.id)));
+            paths.extend(self.index.of(&node.identity));
             paths.sort_unstable();
             paths.dedup();
         }
         paths
+    }
+}
+
+/// Tells the rules whose they are.
+pub(crate) fn settle_in(shared: &Arc<Shared>) {
+    if let Some(engine) = &shared.rules {
+        let _once = engine.home.set(Arc::downgrade(shared));
     }
 }
 

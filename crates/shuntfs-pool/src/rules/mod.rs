@@ -9,15 +9,16 @@
 
 mod engine;
 mod facts;
+mod index;
 mod names;
 mod opens;
 mod paths;
 mod report;
 
-pub(crate) use engine::Engine;
+pub(crate) use engine::{Engine, settle_in};
 pub(crate) use names::{
     End, Listed, Moving, New, check_make, check_remove, check_rename, check_second_name, is_listing_common,
-    listed, note, note_nameless, note_removed, refuse_hidden, see, see_new,
+    listed, note, note_nameless, note_removed, note_second, refuse_hidden, see, see_new, varies,
 };
 pub(crate) use opens::{
     Course, check_attributes, check_folder, check_setattr, course_of_new, course_of_open, use_of,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, NodeId, Result};
 use shuntfs_rules::{Access, Attributes, Decision, FileFacts, Listing, OpenWord, Use};
-use shuntfs_sys::stat_at;
+use shuntfs_sys::{stat_at, stat_of};
 
 use super::engine::Engine;
 use super::facts::{OfName, OfNew, OfNode};
@@ -50,6 +50,9 @@ pub(crate) fn see(
         return Ok(Seen::ALL);
     }
     let path = path_of(engine, parent, name)?;
+    if found.stat.nlink <= 1 && !rules.touches(&path) {
+        return Ok(Seen::ALL);
+    }
     if is_hidden(engine, &OfName { shared, dir, name, path: &path }, who)? {
         return Err(Errno::NOENT);
     }
@@ -61,6 +64,9 @@ pub(crate) fn see(
     if found.stat.nlink > 1 {
         let others = shared.table.peek(&found.identity());
         paths.extend(others.iter().flat_map(|node| engine.paths.of(node.id)));
+        paths.extend(engine.index.of(&found.identity()));
+        paths.sort_unstable();
+        paths.dedup();
     }
     let mut strictest = Decision::default();
     for path in paths {
@@ -77,11 +83,15 @@ pub(crate) fn see(
 
 /// How a name is seen that is about to be made: whole by its maker, who else could not have made it.
 pub(crate) fn see_new(shared: &Shared, parent: NodeId, name: &NameBuf) -> Seen {
-    let varies = shared.rules.as_ref().is_some_and(|engine| {
+    Seen { varies: varies(shared, parent, name), ..Seen::ALL }
+}
+
+/// Whether callers may see what a name means in different ways.
+pub(crate) fn varies(shared: &Shared, parent: NodeId, name: &NameBuf) -> bool {
+    shared.rules.as_ref().is_some_and(|engine| {
         // Where no path is known nothing is taken for granted.
         path_of(engine, parent, name).map_or(true, |path| engine.rules().possible(&path).varies)
-    });
-    Seen { varies, ..Seen::ALL }
+    })
 }
 
 /// Notes that a name leads to a node.
@@ -100,8 +110,30 @@ pub(crate) fn note_nameless(shared: &Shared, parent: NodeId, node: &Node) {
 
 /// Notes that a name leads to these nodes no more.
 pub(crate) fn note_removed(shared: &Shared, parent: NodeId, name: &NameBuf, nodes: &[Arc<Node>]) {
-    if let Some(engine) = &shared.rules {
-        nodes.iter().for_each(|node| engine.paths.removed(node.id, parent, bytes(name)));
+    let Some(engine) = &shared.rules else { return };
+    nodes.iter().for_each(|node| engine.paths.removed(node.id, parent, bytes(name)));
+    if let (Some(node), Ok(path)) = (nodes.first(), path_of(engine, parent, name)) {
+        engine.index.remove(&node.identity, &path);
+    }
+}
+
+/// Notes that a file got one more name.
+pub(crate) fn note_second(shared: &Shared, parent: NodeId, name: &NameBuf, node: &Node) {
+    note(shared, parent, name, node);
+    if let Some(engine) = &shared.rules
+        && let Ok(path) = path_of(engine, parent, name)
+    {
+        engine.index.add(&engine.rules(), &node.identity, path);
+    }
+}
+
+/// Notes what a move brought to a name.
+fn note_arrived(shared: &Shared, parent: NodeId, name: &NameBuf, nodes: &[Arc<Node>]) {
+    nodes.iter().for_each(|node| note(shared, parent, name, node));
+    if let Some(node) = nodes.first().filter(|node| !node.is_dir())
+        && shared.descriptor(node).is_ok_and(|lower| stat_of(&lower).is_ok_and(|stat| stat.nlink > 1))
+    {
+        note_second(shared, parent, name, node);
     }
 }
 
@@ -390,16 +422,21 @@ impl<'s> Moving<'s> {
         let ((from, old), (to, new)) = (self.from, self.to);
         note_removed(self.shared, to, new, &self.met);
         note_removed(self.shared, from, old, &self.moved);
-        self.moved.iter().for_each(|node| note(self.shared, to, new, node));
+        note_arrived(self.shared, to, new, &self.moved);
         if self.exchanges {
-            self.met.iter().for_each(|node| note(self.shared, from, old, node));
+            note_arrived(self.shared, from, old, &self.met);
+        }
+        let is_folder = |nodes: &[Arc<Node>]| nodes.iter().any(|node| node.is_dir());
+        let moved_folder = is_folder(&self.moved) || self.exchanges && is_folder(&self.met);
+        if moved_folder && let (Ok(from), Ok(to)) = (path_of(engine, from, old), path_of(engine, to, new)) {
+            engine.index.moved(&from, &to, self.exchanges);
         }
         // The kernel takes a name along with the time that it was given for the old place.
         let arrives = |place: (NodeId, &NameBuf), nodes: &[Arc<Node>]| {
             nodes.iter().any(|node| is_touched(engine, place.0, place.1, node))
         };
         if arrives(self.to, &self.moved) || self.exchanges && arrives(self.from, &self.met) {
-            engine.expire_names();
+            engine.expire_names(moved_folder);
         }
     }
 }
@@ -409,5 +446,5 @@ fn is_touched(engine: &Engine, parent: NodeId, name: &NameBuf, node: &Node) -> b
     let rules = engine.rules();
     let Ok(path) = path_of(engine, parent, name) else { return true };
     let possible = rules.possible(&path);
-    possible.hide || possible.redact || node.is_dir() && rules.shows_below(&path)
+    possible.hide || possible.redact || node.is_dir() && rules.holds_below(&path)
 }

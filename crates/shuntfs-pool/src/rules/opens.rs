@@ -68,15 +68,19 @@ pub(crate) fn course_of_open(
     flags: OpenFlags,
 ) -> Result<Course> {
     let Some(engine) = &shared.rules else { return Ok(Course::default()) };
-    if node.is_file() && (!node.view.is_whole() || engine.rules().redacts()) {
-        let look = engine.decide_node(shared, node, &who, Use::LOOK)?;
+    let (rules, paths) = (engine.rules(), engine.paths_of(shared, node));
+    let is_touched = paths.is_empty() || paths.iter().any(|path| rules.touches(path));
+    if !is_touched && node.view.is_whole() {
+        return Ok(Course::default());
+    }
+    if node.is_file() && (!node.view.is_whole() || rules.redacts()) {
+        let look = engine.decide_paths(shared, node, &paths, &who, Use::LOOK)?;
         if shared.views.of(&look.redact) != node.view {
             // The name was looked up by somebody else, or for other rules: the caller is to look again.
             return Err(Errno::STALE);
         }
     }
-    let decision = engine.decide_node(shared, node, &who, use_of(flags.0))?;
-    course(decision, flags.0)
+    course(engine.decide_paths(shared, node, &paths, &who, use_of(flags.0))?, flags.0)
 }
 
 /// The course of the open that a creation ends with; the decision was made before there was a file.

@@ -15,7 +15,7 @@ const SHARDS: usize = 64;
 /// More components than any path of `PATH_MAX` bytes has.
 const DEPTH_MAX: usize = 4096;
 
-/// More names of one file than this are not kept; the others are still the file's, so it counts as not fully known.
+/// More names of one file than this are not noted here; those that a rule protects are in the index all the same.
 const NAMES_MAX: usize = 1024;
 
 /// A name in a folder; empty for a file that was made without one.

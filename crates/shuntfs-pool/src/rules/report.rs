@@ -95,9 +95,13 @@ impl RuleControl {
     /// again before the kernel believes it.
     ///
     /// Not to be called from a thread that serves requests.
-    pub fn replace(&self, rules: Rules) {
-        self.engine().replace(rules);
+    ///
+    /// # Errors
+    /// Where the source cannot be searched for the names that they protect; the earlier rules then hold.
+    pub fn replace(&self, rules: Rules) -> shuntfs::Result<()> {
+        self.engine().replace(&self.shared, rules)?;
         self.engine().forget_names();
+        Ok(())
     }
 
     /// Notes why rules were not taken; the earlier ones hold.

@@ -6,7 +6,7 @@ use super::fields::{Fields, Value, table, wrong};
 use super::{effects, matchers};
 use crate::known::Known;
 use crate::mistake::{Findings, Mistake};
-use crate::model::{MatchMode, Rule};
+use crate::model::{Effects, MatchMode, Rule};
 
 /// The most rules that one file may hold.
 const RULES_MAX: usize = 10_000;
@@ -118,15 +118,11 @@ fn rule(value: &Value<'_>, known: &dyn Known, findings: &mut Findings<'_>) -> Op
     };
     let matchers = matchers::read(&fields, known, findings);
     let effects = effects::read(&fields, &matchers, known, findings);
-    if effects == crate::model::Effects::default() && !has_any_effect(&fields) {
+    if effects == Effects::default() && fields.all(|key| KEYS.contains(&key) && !effects::KEYS.contains(&key))
+    {
         findings.add(&value.span(), format!("the rule `{name}` decides nothing"));
     }
     Some(Rule { name, line, matchers, effects })
-}
-
-/// Whether an effect was written, were it a wrong one.
-fn has_any_effect(fields: &Fields<'_, '_>) -> bool {
-    effects::KEYS.iter().any(|key| fields.get(key).is_some())
 }
 
 /// Two rules of one name could not be told apart in what is said of them.

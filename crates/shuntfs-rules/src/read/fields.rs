@@ -31,6 +31,11 @@ impl<'t, 'd> Fields<'t, 'd> {
         Self { table }
     }
 
+    /// Whether `test` holds for all keys that are there.
+    pub(super) fn all(&self, test: impl Fn(&str) -> bool) -> bool {
+        self.table.iter().all(|(key, _)| test(key.get_ref()))
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&'t Value<'d>> {
         self.table.get(key)
     }

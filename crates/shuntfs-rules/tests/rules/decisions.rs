@@ -68,7 +68,7 @@ fn what_no_rule_needs_is_not_looked_at() {
 
 #[test]
 fn what_is_asked_twice_is_looked_at_once() {
-    let text = "[[rule]]\ngroups = 7\nsize.min = 1\ntype = 'image/*'\nexe = '/x'\nhide = true\n".repeat(1)
+    let text = "[[rule]]\ngroups = 7\nsize.min = 1\ntype = 'image/*'\nexe = '/x'\nhide = true\n".to_owned()
         + "[[rule]]\ngroups = 50\nexe = '/bin/*'\nsize.min = 2\nmode.any = '4000'\nallow = true\n"
         + "[[rule]]\nwhen = '50 in groups && size == 2 && mode == 2048 && owner == 3'\nread_only = true\n";
     let rules = rules(&text);

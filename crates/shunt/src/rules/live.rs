@@ -1,0 +1,52 @@
+//! The rules of a mount that is up.
+
+use shuntfs::Notifier;
+use shuntfs_pool::RuleControl;
+
+use super::source::RuleSource;
+use crate::failure::Failure;
+use crate::mounts::shown;
+
+/// Rules that hold, and where they came from.
+#[derive(Debug)]
+pub(crate) struct LiveRules {
+    source: RuleSource,
+    control: RuleControl,
+}
+
+impl LiveRules {
+    pub(crate) fn new(source: RuleSource, control: RuleControl) -> Self {
+        Self { source, control }
+    }
+
+    /// Tells the way to the kernel.
+    pub(crate) fn mounted(&self, notifier: Notifier) {
+        self.control.mounted(notifier);
+    }
+
+    pub(crate) fn control(&self) -> &RuleControl {
+        &self.control
+    }
+
+    /// The file, as it is shown.
+    pub(crate) fn file(&self) -> String {
+        shown(self.source.file())
+    }
+
+    /// Reads the file again. One with a mistake changes nothing, and is told of.
+    pub(crate) fn read_again(&self) {
+        let taken = self.source.read().and_then(|rules| {
+            let count = rules.rules().len();
+            let failed =
+                |error| Failure::new(format!("the source cannot be searched for hard links: {error}"));
+            self.control.replace(rules).map_err(failed).map(|()| count)
+        });
+        match taken {
+            Ok(count) => tracing::info!(file = self.file(), count, "the rules were read again"),
+            Err(error) => {
+                tracing::error!("the rules stay as they were: {error}");
+                self.control.failed(error.to_string());
+            }
+        }
+    }
+}

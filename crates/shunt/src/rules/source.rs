@@ -1,0 +1,59 @@
+//! A file of rules, where it is and for which view.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use shuntfs_rules::Rules;
+
+use super::accounts::Machine;
+use crate::failure::Failure;
+use crate::mounts::shown;
+
+/// More is not read: whatever is named, it is no file of rules.
+const BYTES_MAX: u64 = 8 << 20;
+
+/// A file of rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RuleSource {
+    file: PathBuf,
+    view: Option<String>,
+}
+
+impl RuleSource {
+    /// A file, and the view that its rules are asked for.
+    ///
+    /// # Errors
+    /// Where the working folder is gone and the path was relative to it.
+    pub(crate) fn new(file: &Path, view: Option<String>) -> Result<Self, Failure> {
+        let file = std::path::absolute(file)
+            .map_err(|error| Failure::new(format!("cannot find {}: {error}", shown(file))))?;
+        Ok(Self { file, view })
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Every mistake with its place, or why it cannot be read.
+    pub(crate) fn read(&self) -> Result<Rules, Failure> {
+        let name = shown(&self.file);
+        let text = text_of(&self.file)
+            .map_err(|error| Failure::new(format!("cannot read the rules in {name}: {error}")))?;
+        Rules::parse(&text, &name, self.view.as_deref(), &Machine).map_err(|mistakes| {
+            let count = mistakes.all.len();
+            let what = if count == 1 { "is a mistake".to_owned() } else { format!("are {count} mistakes") };
+            let lines = mistakes.all.iter().map(|mistake| shown(format!("{name}:{mistake}")));
+            Failure::new(format!("there {what} in the rules")).details(lines)
+        })
+    }
+}
+
+fn text_of(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
