@@ -188,8 +188,9 @@ fn remove(folder: &Path) -> Command {
     command
 }
 
+/// Counts entries, without the marks that a union file system leaves in its upper folder.
 fn walked(stdout: &str) -> usize {
-    stdout.lines().count()
+    stdout.lines().filter(|line| !line.contains("/.wh.")).count()
 }
 
 fn matched(stdout: &str) -> u64 {
@@ -248,6 +249,14 @@ fn gather(root: &Path, files_max: usize, found: &mut Vec<PathBuf>, bytes: &mut u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_of_a_union_file_system_are_no_entries() {
+        assert_eq!(
+            walked("1 4 drwxr-xr-x 2 /a\n2 0 -rw-r--r-- 1 /a/.wh..wh..opq\n3 4 -rw-r--r-- 1 /a/b\n"),
+            2
+        );
+    }
 
     #[test]
     fn counts_of_grep_are_added() {

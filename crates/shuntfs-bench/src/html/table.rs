@@ -89,7 +89,7 @@ fn shown(report: &Report) -> Vec<&Column> {
 fn column_head(report: &Report, column: &Column) -> Markup {
     let kind = match column.kind {
         Kind::Floor if column.name == report.baseline => "baseline",
-        Kind::Floor => "no server",
+        Kind::Floor => "floor",
         Kind::Ours => "shunt",
         Kind::Peer => "another program",
     };

@@ -30,7 +30,8 @@ impl Ours {
 
     /// Makes a target of the file system without contents.
     pub(crate) fn null(&self, name: &str, options: &str) -> Target {
-        self.target(name, [&self.shunt, "null", "{MNT}"].into_iter(), options, Mounting::NullServer)
+        let words = [&self.shunt, "null", "{MNT}"].into_iter();
+        Target { kind: Kind::Floor, ..self.target(name, words, options, Mounting::NullServer) }
     }
 
     /// Returns why io_uring is not to be had, and how to have it.

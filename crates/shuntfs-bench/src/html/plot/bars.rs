@@ -230,7 +230,7 @@ impl<'a> Sheet<'a> {
         for (kind, ink, words) in [
             (Kind::Ours, OURS, "shunt"),
             (Kind::Peer, PEER, "another program"),
-            (Kind::Floor, FLOOR, "no server"),
+            (Kind::Floor, FLOOR, "floor"),
         ] {
             items.extend(has(kind).then(|| named(Mark::Fill(ink), words)));
         }

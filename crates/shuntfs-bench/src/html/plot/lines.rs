@@ -229,7 +229,7 @@ impl ValueFormatter<f64> for Steps {
     }
 }
 
-/// Gives each column its look: what needs no server is grey.
+/// Gives each column its look: what is to be reached is grey.
 fn looks(columns: &[Column]) -> Vec<Look> {
     let (mut colored, mut grey) = (0, 0);
     let look = |column: &Column| {
