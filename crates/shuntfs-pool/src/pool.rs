@@ -286,7 +286,8 @@ impl Filesystem for Pool {
     ) -> Result<Filled<'q>> {
         if !ioctl::only_asks(op.command) {
             self.shared.check_writable()?;
-            rules::check_attributes(&self.shared, Who::of(cx), op.node)?;
+            let (who, node) = (Who::of(cx), op.node);
+            self.run(cx, move |shared| rules::check_attributes(shared, who, node)).await?;
         }
         let lower = match file {
             // Some tell of what a partial view hides.
@@ -316,7 +317,12 @@ impl Filesystem for Pool {
     }
 
     async fn opendir(&self, cx: &Cx<'_>, node: NodeId, _flags: OpenFlags) -> Result<OpenedDir<PoolDir>> {
-        let dir = dir::open(&self.shared, Who::of(cx), node)?;
+        let who = Who::of(cx);
+        let dir = if self.shared.rules.is_some() {
+            self.run(cx, move |shared| dir::open(shared, who, node)).await?
+        } else {
+            dir::open(&self.shared, who, node)?
+        };
         let cache = self.shared.is_ours_alone() && rules::is_listing_common(&self.shared, node);
         Ok(OpenedDir { dir, cache })
     }
@@ -382,9 +388,9 @@ impl Filesystem for Pool {
     }
 
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
-        let (node, flags, kill_sgid) = (op.node, op.flags, op.kill_sgid);
-        rules::check_attributes(&self.shared, Who::of(cx), node)?;
+        let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
         if self.shared.runs_inline() {
+            rules::check_attributes(&self.shared, who, node)?;
             return xattr::set(
                 &self.shared,
                 node,
@@ -393,14 +399,18 @@ impl Filesystem for Pool {
         }
         let (name, value) = (op.name.to_owned(), op.value.to_vec());
         self.run(cx, move |shared| {
+            rules::check_attributes(shared, who, node)?;
             xattr::set(shared, node, xattr::Set { name: &name, value: &value, flags, kill_sgid })
         })
         .await
     }
 
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
-        let name = name.to_owned();
-        rules::check_attributes(&self.shared, Who::of(cx), node)?;
-        self.run(cx, move |shared| xattr::remove(shared, node, &name)).await
+        let (who, name) = (Who::of(cx), name.to_owned());
+        self.run(cx, move |shared| {
+            rules::check_attributes(shared, who, node)?;
+            xattr::remove(shared, node, &name)
+        })
+        .await
     }
 }

@@ -10,7 +10,7 @@
 //! Where only given ranges are hidden, the lower file is read as it is at each READ, and the ranges blanked.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -77,6 +77,7 @@ pub(crate) struct Copies {
     taken: Arc<AtomicU64>,
     taken_max: u64,
     pub(crate) gates: Arc<Gates>,
+    has_warned: AtomicBool,
 }
 
 /// One node's copy; the lock makes opens of one file wait for each other, so that it is copied once.
@@ -147,7 +148,10 @@ fn take(
             Ok(lease) => lease,
             Err(OsError::AGAIN) => return Err(Errno::BUSY),
             Err(error) => {
-                tracing::warn!(%error, "no lease to look at a file under; it is hidden whole");
+                // Once: it is a matter of the lower file system, or of our rights.
+                if !shared.copies.has_warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "no lease to look at a file under; such files are hidden whole");
+                }
                 return Ok(None);
             }
         };
@@ -221,6 +225,7 @@ impl Copies {
             taken: Arc::default(),
             taken_max,
             gates: Arc::default(),
+            has_warned: AtomicBool::new(false),
         }
     }
 
@@ -327,6 +332,7 @@ mod test {
     use crate::{attr, create, file, find, names};
     use shuntfs::{Delegation, Name, SetAttr};
     use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
+    use shuntfs_testkit::identity::Identity;
 
     fn pool() -> (tempfile::TempDir, Shared) {
         let folder = tempfile::tempdir().unwrap();
@@ -440,6 +446,22 @@ mod test {
         assert_eq!(check_flags(OpenFlags(mode::O_RDWR)), Err(Errno::ACCES));
         assert_eq!(check_flags(OpenFlags(mode::O_TRUNC)), Err(Errno::ACCES));
         assert_eq!(check_flags(OpenFlags(mode::O_RDONLY)), Ok(()));
+    }
+
+    #[test]
+    fn without_a_right_to_leases_the_file_is_hidden_whole() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: there is no right to give up");
+            return;
+        }
+        let (folder, shared) = pool();
+        write(&folder.path().join("f"), b"key=1 name=ann");
+        let node = node(&shared, "f", &[regex("key=[0-9]", 12)]);
+        // By handle only root could reach it.
+        let _held = shared.descriptor(&node).unwrap();
+        let seen = Identity::nobody().run(|| bytes(&shared, &node)).unwrap();
+        assert_eq!(seen, [0; 14]);
+        assert_eq!(bytes(&shared, &node).unwrap(), b"\0\0\0\0\0 name=ann");
     }
 
     #[test]

@@ -562,10 +562,15 @@ fn a_thousand_rules_that_do_not_match_cost_no_request() {
     assert_eq!(counts(&with), counts(&without));
     assert_eq!(with.opens("passthrough"), without.opens("passthrough"));
     assert_eq!(with.opens("served"), 0);
+    let last = "[[rule]]\npath = 'd/*'\nwhen = 'uid == BOB && size > 3'\ndeny = 'EACCES'\n";
+    let Some(touched) = mount(Some(&(text + last)), fill) else { return };
+    touched.expect(BOB, "cat d/f1", "Permission denied");
     println!(
-        "one open and close of a cached file: {:?} without rules, {:?} with 1,000 that do not match",
+        "one open and close of a cached file: {:?} without rules, {:?} with 1,000 that do not match, {:?} where one more \
+        asks a condition",
         cost_of_open(&without),
-        cost_of_open(&with)
+        cost_of_open(&with),
+        cost_of_open(&touched)
     );
 }
 
