@@ -54,14 +54,14 @@ pub struct PoolFile {
 }
 
 impl PoolFile {
-    /// How its bytes are to flow.
-    fn flow(&self, shared: &Shared) -> FlowWord {
+    /// How its bytes are to flow when they are read, and when they are written.
+    fn flows(&self, shared: &Shared) -> (FlowWord, FlowWord) {
         let of_mount = match shared.options.flow {
             FlowWish::Passthrough => FlowWord::Passthrough,
             FlowWish::Relay => FlowWord::Splice,
             FlowWish::Served => FlowWord::Served,
         };
-        self.course.flow(self.flags, of_mount)
+        self.course.flows(self.flags, of_mount)
     }
 
     /// Counts the open.
@@ -198,7 +198,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
         file.shown = Some(shown);
         return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
     }
-    if file.flow(shared) != FlowWord::Passthrough && flags.may_write() {
+    if file.flows(shared) != (FlowWord::Passthrough, FlowWord::Passthrough) && flags.may_write() {
         // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
         file.mover(shared)?;
     }
@@ -236,11 +236,13 @@ fn cut(shared: &Shared, who: Who, node: &Arc<Node>) -> Result<()> {
 
 /// The answer to an open.
 pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
-    let delegation = match file.flow(shared) {
+    let (reads, writes) = file.flows(shared);
+    let to = |word| match word {
         FlowWord::Passthrough if file.node.is_file() => Delegation::Passthrough(Backing::OfNode),
         FlowWord::Passthrough | FlowWord::Splice => Delegation::Splice(Backing::OfNode),
         FlowWord::Served => Delegation::Served,
     };
+    let delegation = Delegation::split(to(reads), to(writes));
     let of_mount = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
     let cache = file.course.cache.unwrap_or(of_mount);
     Opened { file, delegation, cache, flush: shared.locks_below() }

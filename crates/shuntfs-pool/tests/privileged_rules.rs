@@ -342,6 +342,14 @@ fn flows_are_chosen_by_rule_and_by_what_an_open_is_for() {
     fs::write(mounted.at("f"), "new").unwrap();
     assert_eq!((mounted.opens("served"), mounted.opens("passthrough")), (2, 3));
     assert_eq!(fs::read_to_string(mounted.below("w/f")).unwrap(), "new");
+    let both = OpenOptions::new().read(true).write(true).open(mounted.at("w/f")).unwrap();
+    both.write_all_at(b"N", 0).unwrap();
+    let mut seen = [0; 3];
+    both.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!((&seen, fs::read(mounted.below("w/f")).unwrap()), (b"New", b"New".to_vec()));
+    let status = mounted.session.as_ref().unwrap().status();
+    assert_eq!(status.write_flows.get("served"), Some(&1), "{status:?}");
+    assert_eq!(status.flows["splice"] + status.flows["relay"], 1, "{status:?}");
 }
 
 #[test]

@@ -64,12 +64,15 @@ pub fn wakeups(pid: u32) -> Result<u64> {
 /// Counts the system calls of a process while it is followed.
 #[derive(Debug)]
 pub struct Tracer {
+    pid: u32,
+    threads: Vec<u32>,
     child: Child,
     table: tempfile::NamedTempFile,
 }
 
 impl Tracer {
-    /// Starts to follow all threads of a process with `strace -c`; `None` where that is not to be had, with the reason.
+    /// Starts to follow the threads of a process with `strace -c`; `None` where that is not to be had, with the reason. The
+    /// thread that watches the queues is left out: its calls come by the clock, not by the request.
     ///
     /// # Errors
     /// strace cannot be started.
@@ -79,9 +82,10 @@ impl Tracer {
             return Ok(None);
         };
         let table = tempfile::NamedTempFile::new()?;
+        let threads = threads_of(pid)?;
         let mut child = Command::new(strace)
-            .args(["-f", "-c", "-U", "calls,name", "-p"])
-            .arg(pid.to_string())
+            .args(["-c", "-U", "calls,name"])
+            .args(threads.iter().map(|thread| format!("--attach={thread}")))
             .arg("-o")
             .arg(table.path())
             .stdin(Stdio::null())
@@ -89,29 +93,29 @@ impl Tracer {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let threads = || -> Vec<u64> {
-            let folder = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-            folder.map(|thread| tracer_of(&thread.path().join("status"))).collect()
-        };
-        let attached =
-            crate::limit::wait_until(Duration::from_secs(10), || threads().iter().all(|tracer| *tracer != 0));
+        let attached = crate::limit::wait_until(Duration::from_secs(10), || {
+            threads.iter().all(|thread| tracer_of(pid, *thread) != 0)
+        });
         if !attached {
             drop(child.kill());
             drop(child.wait());
             crate::skipped("strace may not attach to a process here");
             return Ok(None);
         }
-        Ok(Some(Self { child, table }))
+        Ok(Some(Self { pid, threads, child, table }))
     }
 
     /// Stops following and returns the number of calls by name.
     ///
     /// # Errors
-    /// strace does not end, or its table cannot be read.
+    /// strace does not end, its table cannot be read, or a thread came meanwhile that was not followed.
     pub fn stop(mut self) -> Result<BTreeMap<String, u64>> {
         signal(self.child.id(), Signal::INT)?;
         if wait_for(&mut self.child, Duration::from_secs(20))?.is_none() {
             bail!("strace does not end");
+        }
+        if let Some(new) = threads_of(self.pid)?.iter().find(|thread| !self.threads.contains(thread)) {
+            bail!("thread {new} came meanwhile, and its calls were not counted");
         }
         Ok(parse_table(&fs::read_to_string(self.table.path())?))
     }
@@ -125,8 +129,22 @@ impl Drop for Tracer {
     }
 }
 
-fn tracer_of(status: &std::path::Path) -> u64 {
-    let text = fs::read_to_string(status).unwrap_or_default();
+/// The threads whose calls count.
+fn threads_of(pid: u32) -> Result<Vec<u32>> {
+    let folder = format!("/proc/{pid}/task");
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if name.trim() != "shunt-pace" {
+            threads.push(entry.file_name().to_string_lossy().parse()?);
+        }
+    }
+    Ok(threads)
+}
+
+fn tracer_of(pid: u32, thread: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }

@@ -30,14 +30,13 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// The one flow of an open with these flags: where reads and writes are to flow in two ways, the one that is nearer
-    /// to us.
-    pub(crate) fn flow(&self, flags: u32, of_mount: FlowWord) -> FlowWord {
+    /// The flows of reads and of writes of an open with these flags; what it does not do flows as what it does.
+    pub(crate) fn flows(&self, flags: u32, of_mount: FlowWord) -> (FlowWord, FlowWord) {
         let (reads, writes) = (self.reads.unwrap_or(of_mount), self.writes.unwrap_or(of_mount));
         match flags & mode::O_ACCMODE {
-            mode::O_RDONLY => reads,
-            mode::O_WRONLY => writes,
-            _ => reads.max(writes),
+            mode::O_RDONLY => (reads, reads),
+            mode::O_WRONLY => (writes, writes),
+            _ => (reads, writes),
         }
     }
 }
@@ -221,18 +220,19 @@ mod test {
     }
 
     #[test]
-    fn an_open_for_both_takes_the_flow_that_is_nearer_to_us() {
-        let flow = |flags| {
+    fn an_open_for_both_flows_both_ways() {
+        use FlowWord::{Passthrough, Served, Splice};
+        let flows = |flags| {
             let decision = Decision {
                 flow_read: Some(FlowWord::Served),
                 flow_write: Some(FlowWord::Passthrough),
                 ..Decision::default()
             };
-            course(decision, flags).unwrap().flow(flags, FlowWord::Splice)
+            course(decision, flags).unwrap().flows(flags, Splice)
         };
-        assert_eq!(flow(mode::O_RDONLY), FlowWord::Served);
-        assert_eq!(flow(mode::O_WRONLY), FlowWord::Passthrough);
-        assert_eq!(flow(mode::O_RDWR), FlowWord::Served);
-        assert_eq!(Course::default().flow(mode::O_RDWR, FlowWord::Splice), FlowWord::Splice);
+        assert_eq!(flows(mode::O_RDONLY), (Served, Served));
+        assert_eq!(flows(mode::O_WRONLY), (Passthrough, Passthrough));
+        assert_eq!(flows(mode::O_RDWR), (Served, Passthrough));
+        assert_eq!(Course::default().flows(mode::O_RDWR, Splice), (Splice, Splice));
     }
 }
