@@ -96,6 +96,11 @@ fn node_of(handle: &FileHandle) -> Option<u64> {
 }
 
 fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
+    if let (Known::Expected, Some(verdict)) = (why.known, &why.verdict) {
+        // What an open would flow by depends on who opens it, which the rules tell below.
+        writeln!(out, "{} is not open", shown(path))?;
+        return print_verdict(verdict, out);
+    }
     let verb = match why.known {
         Known::Settled => "flows by",
         Known::Expected => "is not open; an open would flow by",
@@ -114,7 +119,7 @@ pub(crate) fn print_verdict(verdict: &Verdict, out: &mut dyn Write) -> std::io::
         writeln!(out, "    decided by all its names: {}", paths.join(", "))?;
     }
     for one in &verdict.uses {
-        let flow = one.flow.as_ref().map(|flow| format!(" by {flow}")).unwrap_or_default();
+        let flow = one.flow.as_ref().map(|flow| format!(", flows by {flow}")).unwrap_or_default();
         writeln!(out, "    {}: {}{flow}", one.what, one.answer)?;
         for reason in &one.reasons {
             writeln!(out, "      {}", shown(reason))?;

@@ -109,9 +109,17 @@ fn privileged_why_and_explain_name_the_rule_the_flow_and_the_reason() {
             &["--as", "71001"][..],
             &["read: EBUSY", "decided by locked (line 1)", "a rule denies it"][..],
         ),
-        ("hello", &["--as", "71002"], &["read: allowed by", "no rule matches"]),
-        ("a.log", &[], &["write: allowed by served", "decided by logs (line 6)", "appends are served"]),
-        ("served", &[], &["write: allowed by served", "a rule wishes for served", "read: allowed by"]),
+        ("hello", &["--as", "71002"], &["read: allowed, flows by", "no rule matches"]),
+        (
+            "a.log",
+            &[],
+            &["write: allowed, flows by served", "decided by logs (line 6)", "appends are served"],
+        ),
+        (
+            "served",
+            &[],
+            &["write: allowed, flows by served", "a rule wishes for served", "read: allowed, flows by"],
+        ),
         ("tool", &[], &["read: EACCES", "`program` cannot be evaluated", "none was named"]),
         ("tool", &["--exe", "/bin/only"], &["read: EPERM"]),
         ("tool", &["--exe", "/bin/other"], &["read: allowed"]),
@@ -130,8 +138,8 @@ fn privileged_why_and_explain_name_the_rule_the_flow_and_the_reason() {
         shunt(["explain", "create", path.to_str().expect("UTF-8"), "--as", "71001"])
     };
     for (name, expected) in [
-        ("new", &["create: allowed by", "no rule matches", "placed on the one branch"][..]),
-        ("new.log", &["create: allowed by served", "decided by logs (line 6)", "placed by ff"]),
+        ("new", &["create: allowed, flows by", "no rule matches", "placed on the one branch"][..]),
+        ("new.log", &["create: allowed, flows by served", "decided by logs (line 6)", "placed by ff"]),
         ("new.key", &["create: EACCES", "secret", "hides the name"]),
         ("hello", &["is there already", "create: EBUSY"]),
     ] {
