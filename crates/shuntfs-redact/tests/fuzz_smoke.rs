@@ -1,36 +1,12 @@
 //! The fuzz target for a short while, without libFuzzer: photos with mistakes put in.
-//!
-//! `SHUNTFS_FUZZ_SECONDS` says for how long (2), `SHUNTFS_FUZZ_SEED` from which seed on (1). Each case has a seed of its
-//! own, which a failure names: with it as `SHUNTFS_FUZZ_SEED` that case comes first.
+//! How long, and which seeds: `shuntfs_testkit::seeded`.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 #[path = "../../../fuzz/fuzz_targets/entry/redact.rs"]
 mod redact;
 
-use std::panic::catch_unwind;
-use std::time::{Duration, Instant};
-
 use shuntfs_testkit::photo::{Exif, Order, heif, jpeg, photo, photo_by_library, xmp};
-
-/// SplitMix64, so that a seed means the same for ever.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap()
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
-    }
-}
+use shuntfs_testkit::seeded::{Random, fuzz};
 
 fn photos() -> Vec<Vec<u8>> {
     let (exif, _) = Exif { order: Order::Little, gps: true, thumbnail: None }.build();
@@ -49,27 +25,14 @@ fn photos_hold_as_they_are() {
 
 #[test]
 fn photos_with_mistakes() {
-    let number = |name, default| match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")),
-        Err(_) => default,
-    };
-    let limit = Duration::from_secs(number("SHUNTFS_FUZZ_SECONDS", 2));
-    let (start, first) = (Instant::now(), number("SHUNTFS_FUZZ_SEED", 1));
     let photos = photos();
-    for seed in first.. {
-        let random = &mut Random(seed);
+    fuzz(redact::run, |random| {
         let mut photo = photos[random.below(photos.len())].clone();
         for _ in 0..=random.below(4) {
             spoil(&mut photo, random, &photos);
         }
-        if catch_unwind(|| redact::run(&photo)).is_err() {
-            panic!("SHUNTFS_FUZZ_SEED={seed} fails with {} bytes: {photo:02x?}", photo.len());
-        }
-        if start.elapsed() >= limit {
-            println!("{} cases from seed {first} on", seed - first + 1);
-            return;
-        }
-    }
+        photo
+    });
 }
 
 /// One mistake; most of them where the metadata is.

@@ -22,6 +22,7 @@ pub mod photo;
 pub mod process;
 pub mod program;
 pub mod raw;
+pub mod seeded;
 pub mod status;
 pub mod tree;
 

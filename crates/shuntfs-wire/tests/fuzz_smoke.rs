@@ -1,7 +1,5 @@
 //! The fuzz targets for a short while, without libFuzzer: recorded requests with mistakes put in, and any bytes.
-//!
-//! `SHUNTFS_FUZZ_SECONDS` says for how long (2), `SHUNTFS_FUZZ_SEED` from which seed on (1). Each case has a seed of its
-//! own, which a failure names: with it as `SHUNTFS_FUZZ_SEED` that case comes first.
+//! How long, and which seeds: `shuntfs_testkit::seeded`.
 
 #[path = "../../../fuzz/fuzz_targets/entry/dirent.rs"]
 mod dirent;
@@ -11,56 +9,9 @@ mod frames;
 mod request;
 
 use std::panic::catch_unwind;
-use std::time::{Duration, Instant};
 
+use shuntfs_testkit::seeded::{Random, fuzz};
 use shuntfs_wire::Opcode;
-
-/// SplitMix64, so that a seed means the same for ever.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Evenly enough from 0 up to, and without, `end`; 0 where there is nothing.
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).expect("less than a usize")
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
-    }
-
-    fn bytes(&mut self, len_max: usize) -> Vec<u8> {
-        let len = self.below(len_max);
-        (0..len).map(|_| self.byte()).collect()
-    }
-}
-
-/// Runs `target` on what `make` makes of each seed, until the time is over.
-fn fuzz(target: fn(&[u8]), make: impl Fn(&mut Random) -> Vec<u8>) {
-    let number = |name, default| match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")),
-        Err(_) => default,
-    };
-    let limit = Duration::from_secs(number("SHUNTFS_FUZZ_SECONDS", 2));
-    let start = Instant::now();
-    let first = number("SHUNTFS_FUZZ_SEED", 1);
-    for seed in first.. {
-        let case = make(&mut Random(seed));
-        if catch_unwind(|| target(&case)).is_err() {
-            panic!("SHUNTFS_FUZZ_SEED={seed} fails with {} bytes: {case:02x?}", case.len());
-        }
-        if start.elapsed() >= limit {
-            println!("{} cases from seed {first} on", seed - first + 1);
-            return;
-        }
-    }
-}
 
 #[test]
 fn recorded_requests_with_mistakes() {

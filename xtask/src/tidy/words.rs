@@ -1,11 +1,11 @@
 //! Words that say that something is not done, and tests that are switched off.
 
-/// In code, with what to do instead.
+/// In code, with what to do instead; in two parts, as below, so that a search for them finds only faults.
 const IN_CODE: &[(&str, &str)] = &[
-    ("todo!", "write it"),
-    ("unimplemented!", "write it"),
+    (concat!("to", "do!"), "write it"),
+    (concat!("unimple", "mented!"), "write it"),
     ("dbg!", "use tracing"),
-    ("#[ignore", "a test runs, or says `SKIPPED: why`"),
+    (concat!("#[ig", "nore"), "a test runs, or says `SKIPPED: why`"),
 ];
 
 /// Anywhere, comments too; written in two parts so that this file passes.
@@ -69,6 +69,6 @@ mod tests {
 
     #[test]
     fn words_inside_others_and_in_literals_pass() {
-        assert_eq!(faults("let x = \"todo!()\"; my_dbg!(1); // mktempXXXXXX\n"), 0);
+        assert_eq!(faults("let x = \"dbg!()\"; my_dbg!(1); // mktempXXXXXX\n"), 0);
     }
 }

@@ -18,6 +18,7 @@ use shuntfs_testkit::mounted::{Flow, Transport};
 use shuntfs_testkit::photo::{Order, photo};
 use shuntfs_testkit::raw::Mapping;
 use shuntfs_testkit::say;
+use shuntfs_testkit::seeded::Random;
 
 use crate::gallery::{Gallery, OWNER, Piece, SECOND, THIRD, put, user, without};
 use crate::viewer::Way;
@@ -25,18 +26,6 @@ use crate::viewer::Way;
 /// How long each race goes on, in seconds.
 fn seconds() -> u64 {
     std::env::var("SHUNTFS_RACE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % end as u64).unwrap_or(0)
-    }
 }
 
 /// What came of all the looks.
@@ -72,7 +61,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Somebody looks at pieces by all ways, in any order, and holds some open while looking at others.
 fn look(gallery: &Gallery, uid: u32, seed: u64, tally: &Tally, sees: impl Fn(&Piece) -> Vec<Vec<u8>>) {
-    let (random, out) = (&mut Random(seed), gallery.at("out"));
+    let (random, out) = (&mut Random::new(seed), gallery.at("out"));
     let mut held: Vec<(usize, File)> = Vec::new();
     while !tally.is_over() {
         let place = random.below(gallery.pieces.len());
@@ -133,7 +122,7 @@ fn is_of(seen: &[u8], versions: &[Vec<u8>]) -> bool {
 
 /// Somebody who may see nothing tries everything.
 fn try_all(gallery: &Gallery, seed: u64, tally: &Tally) {
-    let (random, out) = (&mut Random(seed), gallery.at("out"));
+    let (random, out) = (&mut Random::new(seed), gallery.at("out"));
     while !tally.is_over() {
         let piece = &gallery.pieces[random.below(gallery.pieces.len())];
         let way = Way::ALL[random.below(Way::ALL.len())];
