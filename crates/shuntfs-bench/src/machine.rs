@@ -69,6 +69,10 @@ pub(crate) fn version(program: &str) -> String {
     let ended =
         process::run(Command::new(program).arg("--version"), Duration::from_secs(10), &Stop::default());
     let Ok(ended) = ended else { return "none".to_owned() };
+    if !ended.status.success() {
+        // A program that knows no `--version` says so, which is no version.
+        return format!("{program}, version unknown");
+    }
     let text = if ended.stdout.trim().is_empty() { ended.stderr } else { ended.stdout };
     text.lines().next().unwrap_or_default().trim().to_owned()
 }

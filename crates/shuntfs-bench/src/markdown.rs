@@ -24,7 +24,7 @@ impl Run {
         let machine = &self.machine;
         let versions: Vec<&str> = self.versions.iter().map(|program| program.version.as_str()).collect();
         format!(
-            "{}: {} CPUs ({}), {} MiB, Linux {}. Lower file system: {}. Size {}, medians of {} round(s){}. {}.",
+            "{}: {} CPUs ({}), {} MiB, Linux {}. Lower file system: {}. Size {}, medians of {} round(s){}{}. {}.",
             self.started,
             machine.cpus,
             machine.processor,
@@ -33,6 +33,11 @@ impl Run {
             self.lower,
             self.size,
             self.rounds,
+            if self.more == 0 {
+                String::new()
+            } else {
+                format!(" and {} more where bare wavered", self.more)
+            },
             if self.elapsed_s == 0 {
                 String::new()
             } else {

@@ -32,6 +32,11 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
+    /// So many rounds more for each case whose baseline differs by more than a quarter between its rounds; a build is never
+    /// repeated so.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub more: usize,
+
     /// `smoke` proves in a minute that everything works and measures nothing; `full`; or the length of each large file
     /// (512M, 2G) with everything else as in `full`, where it is 1G.
     #[arg(long, value_name = "SIZE", default_value = "full")]
@@ -134,6 +139,8 @@ impl std::fmt::Display for Size {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) rounds: usize,
+    /// Rounds more for cases that waver.
+    pub(crate) more: usize,
     pub(crate) amount: Amount,
 }
 
@@ -160,12 +167,13 @@ impl Options {
         if amount.file_len == 0 || !amount.file_len.is_multiple_of(1 << 20) {
             bail!("--size must be a whole number of MiB, such as 512M");
         }
-        Ok(Scale { rounds, amount })
+        Ok(Scale { rounds, more: self.more, amount })
     }
 }
 
 const FULL: Scale = Scale {
     rounds: 3,
+    more: 0,
     amount: Amount {
         file_len: 1 << 30,
         files: 10_000,
@@ -182,6 +190,7 @@ const FULL: Scale = Scale {
 
 const SMOKE: Scale = Scale {
     rounds: 1,
+    more: 0,
     amount: Amount {
         file_len: 4 << 20,
         files: 100,

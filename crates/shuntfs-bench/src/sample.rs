@@ -17,6 +17,7 @@ pub(crate) fn run() -> Run {
         command: vec!["shunt".to_owned(), "bench".to_owned()],
         lower: "a folder".to_owned(),
         rounds: 3,
+        more: 0,
         tables: vec![table()],
         doubts: Vec::new(),
         interrupted: false,

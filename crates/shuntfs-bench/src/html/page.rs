@@ -63,7 +63,8 @@ fn summary(run: &Run) -> Markup {
     html! {
         p.lead {
             (clean(&machine.processor)) ", " (machine.cpus) " CPUs, Linux " (clean(&machine.kernel)) ", "
-            (clean(&run.started)) ", " (run.rounds) @if run.rounds == 1 { " round. " } @else { " rounds. " }
+            (clean(&run.started)) ", " (run.rounds) @if run.rounds == 1 { " round" } @else { " rounds" }
+            @if run.more > 0 { " and " (run.more) " more where the baseline wavered" } ". "
             (rows().count()) " rows in " (run.tables.len())
             @if run.tables.len() == 1 { " table" } @else { " tables" } "; goals: "
             strong { (met) " met, " (missed) " missed" }

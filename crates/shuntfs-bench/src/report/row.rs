@@ -92,6 +92,13 @@ impl Row {
         self.cells.get(baseline).and_then(Cell::spread).is_some_and(|spread| spread > SPREAD_MAX)
     }
 
+    /// Returns the same of a row that is not settled yet.
+    pub(crate) fn wavers(&self, baseline: &str) -> bool {
+        let mut row = self.clone();
+        row.cells.values_mut().for_each(Cell::settle);
+        row.is_noisy(baseline)
+    }
+
     fn best(&self, columns: &[Column], kind: Kind) -> Option<(String, f64)> {
         let of_kind = columns.iter().filter(|column| column.kind == kind);
         let ratios =

@@ -29,6 +29,9 @@ pub struct Run {
     pub lower: String,
     /// Rounds that were asked for.
     pub rounds: usize,
+    /// Rounds more that cases got whose baseline wavered.
+    #[serde(default)]
+    pub more: usize,
     /// The tables.
     pub tables: Vec<Report>,
     /// What makes all figures doubtful, one sentence each.

@@ -44,7 +44,7 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Run> {
     let mut outcome = Ok(());
     for (table, report) in tables.iter().zip(&mut run.tables) {
         if outcome.is_ok() {
-            outcome = bench.rounds(table, scale.rounds, report);
+            outcome = bench.rounds(table, &scale, report);
         }
     }
     run.interrupted = outcome.is_err() && stop.is_set();

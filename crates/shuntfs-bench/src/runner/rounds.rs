@@ -8,17 +8,18 @@ use super::bench::Bench;
 use crate::build;
 use crate::case::{Case, Work};
 use crate::markdown::figure_in;
+use crate::options::Scale;
 use crate::report::{Report, Row};
 use crate::tables::Table;
 use crate::target::{Places, Target};
 
 impl Bench {
     /// Runs every round; what was measured before an error stays in the report.
-    pub(super) fn rounds(&mut self, table: &Table, count: usize, report: &mut Report) -> Result<()> {
+    pub(super) fn rounds(&mut self, table: &Table, scale: &Scale, report: &mut Report) -> Result<()> {
         let (targets, outcome) = self.usable(table, report);
         outcome?;
         let mut cached = BTreeSet::new();
-        let outcome = self.all_rounds(table, &targets, count, report, &mut cached);
+        let outcome = self.all_rounds(table, &targets, scale, report, &mut cached);
         for name in cached {
             report.doubts.push(format!(
                 "{name}: less than half of what `{}` read came from the device: cached by accident.",
@@ -42,21 +43,22 @@ impl Bench {
         &mut self,
         table: &Table,
         targets: &[&Target],
-        count: usize,
+        scale: &Scale,
         report: &mut Report,
         cached: &mut BTreeSet<String>,
     ) -> Result<()> {
-        for round in 1..=count {
+        let count = scale.rounds;
+        for round in 1..=count + scale.more {
             let mut row = 0;
             for (at, case) in table.cases.iter().enumerate() {
                 let rows = &mut report.rows[row..row + case.outputs.len()];
                 row += case.outputs.len();
-                if skip(case, rows) {
+                if skip(case, rows) || (round > count && !is_worth_more(case, rows, &report.baseline)) {
                     continue;
                 }
                 for target in in_turn(targets, round + at) {
-                    let place =
-                        format!("round {round}/{count}: {}, {}, {}", table.name, case.name, target.name);
+                    let of = if round > count { count + scale.more } else { count };
+                    let place = format!("round {round}/{of}: {}, {}, {}", table.name, case.name, target.name);
                     self.progress.now(place.clone());
                     let said = self.fill(case, target, rows)?;
                     if self.cached {
@@ -120,6 +122,11 @@ impl Bench {
     }
 }
 
+/// Returns whether a case that had its rounds gets another: its baseline wavers, and it is no matter of minutes.
+fn is_worth_more(case: &Case, rows: &[Row], baseline: &str) -> bool {
+    !matches!(case.work, Work::Build) && rows.iter().any(|row| row.wavers(baseline))
+}
+
 /// Says what went wrong without the folders of this run, which no other has.
 fn without_places(error: &anyhow::Error, places: &Places) -> anyhow::Error {
     let [mount_point, source] = [&places.mount_point, &places.source].map(|path| path.to_string_lossy());
@@ -155,6 +162,23 @@ fn in_turn<'a>(targets: &[&'a Target], turn: usize) -> impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::{Block, Engine, Fio, Pattern};
+    use crate::report::{Cell, Unit};
+
+    fn row(bare: &[f64]) -> Row {
+        let cell = |samples: &[f64]| Cell { samples: samples.to_vec(), ..Cell::default() };
+        let cells = [("bare".to_owned(), cell(bare)), ("ours".to_owned(), cell(&[1.0, 9.0]))];
+        Row { cells: cells.into(), ..crate::sample::run().tables[0].rows[0].clone() }
+    }
+
+    #[test]
+    fn more_rounds_are_for_what_wavers() {
+        let read = Case::fio("read", Fio::new(Engine::Psync, Pattern::Read, Block(4)), Unit::OpsPerSec);
+        assert!(is_worth_more(&read, &[row(&[100.0, 101.0]), row(&[100.0, 140.0])], "bare"));
+        assert!(!is_worth_more(&read, &[row(&[100.0, 101.0])], "bare"), "others may waver as they like");
+        let build = Case::new("build", Work::Build, Unit::Seconds);
+        assert!(!is_worth_more(&build, &[row(&[100.0, 200.0])], "bare"), "minutes each");
+    }
 
     #[test]
     fn every_turn_has_every_target_from_another_on() {

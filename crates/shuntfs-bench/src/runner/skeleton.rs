@@ -35,6 +35,7 @@ pub(super) fn run(options: &Options, scale: &Scale, tables: &[Table], now: Syste
         command: std::env::args().collect(),
         lower: String::new(),
         rounds: scale.rounds,
+        more: scale.more,
         tables,
         doubts: Vec::new(),
         interrupted: false,
