@@ -85,6 +85,8 @@ impl Queue {
     pub fn turn(&self, wait: bool, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
         let wait = wait && self.inner.reaped.borrow().is_empty();
         let entered = self.with_ring(|ring| ring.enter(u32::from(wait), limit.filter(|_| wait)));
+        // Awake before completions wake their futures, or each would ring a bell that nobody needs to hear.
+        self.inner.ready.woke();
         self.reap();
         entered
     }
