@@ -77,6 +77,12 @@ impl Queue {
         push(&mut ring.borrow_mut())
     }
 
+    /// How many operations that futures await are under way.
+    #[must_use]
+    pub fn ops_count(&self) -> usize {
+        self.inner.ops.borrow().count()
+    }
+
     /// Submits what is queued; waits for a completion where `wait` holds; hands on the completions of
     /// operations to their futures and keeps the others for [`Queue::next`].
     ///
@@ -103,6 +109,7 @@ impl Queue {
         while let Some(Completion { user_data, result }) = self.with_ring(Ring::next_completion) {
             match Token::decode(user_data) {
                 Some(Token::Op(index)) => self.inner.ops.borrow_mut().complete(index, result),
+                Some(Token::Cancel) => tracing::debug!(result, "an operation ended before it was cancelled"),
                 Some(token) => self.inner.reaped.borrow_mut().push_back((token, result)),
                 None => tracing::error!(user_data, result, "a completion of nobody"),
             }

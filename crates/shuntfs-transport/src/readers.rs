@@ -216,6 +216,12 @@ impl Reader {
         (outcome, self.idle.get() >= IDLE_STREAK && self.leave())
     }
 
+    /// A read that does not wait found a request; `at_once` where this thread had not waited for it either.
+    pub(crate) fn found(&self, at_once: bool) {
+        self.at_once.set(at_once);
+        self.idle.set(0);
+    }
+
     fn call_another(&self) {
         if self.readers.call_one() {
             self.spread();
