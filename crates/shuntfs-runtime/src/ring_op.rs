@@ -60,6 +60,11 @@ impl Ops {
         }
     }
 
+    /// Those that the kernel has not completed.
+    fn waiting(&self) -> impl Iterator<Item = u32> {
+        (0_u32..).zip(&self.states).filter(|(_, state)| matches!(state, State::Waiting(_))).map(|(at, _)| at)
+    }
+
     fn is_waiting(&self, index: u32) -> bool {
         matches!(self.states[index as usize], State::Waiting(_))
     }
@@ -118,6 +123,20 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Asks the kernel to end all operations that futures await; each then completes, many with ECANCELED.
+    pub fn cancel_ops(&self) {
+        for index in self.ops().borrow().waiting() {
+            self.cancel(Token::Op(index));
+        }
+    }
+
+    /// Asks the kernel to end the operation of this token, which completes in any case.
+    pub fn cancel(&self, token: Token) {
+        self.with_ring(|ring| ring.push_cancel(token.encode(), Token::Cancel.encode()));
+    }
+}
+
 impl Future for RingOp<'_> {
     type Output = shuntfs_sys::Result<usize>;
 
@@ -135,7 +154,7 @@ impl Drop for RingOp<'_> {
     fn drop(&mut self) {
         let Some(index) = self.index else { return };
         if self.queue.ops().borrow().is_waiting(index) {
-            self.queue.with_ring(|ring| ring.push_cancel(Token::Op(index).encode(), Token::Cancel.encode()));
+            self.queue.cancel(Token::Op(index));
         }
         while self.queue.ops().borrow_mut().take(index, None).is_none() {
             if let Err(error) = self.queue.turn(true, None) {

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// The longest pause between two looks, in requests: what a look costs is shared by so many.
 const PAUSE_MAX: u32 = 63;
-/// Company ends when the thread has waited so many times in a row with at most one operation under way...
+/// Company ends when the thread has waited so many times in a row with at most one request to do...
 const ALONE_MAX: u32 = 32;
 /// ...or once for so long with none.
 const LONELY: Duration = Duration::from_micros(300);
 /// A plain call below that takes longer than this is slow...
-const SLOW: Duration = Duration::from_millis(2);
+const SLOW: Duration = Duration::from_millis(5);
 /// ...and the next so many do not hold the thread.
 const SLOW_FOR: u32 = 64;
 
@@ -65,14 +65,14 @@ impl Company {
         self.pause.set(0);
     }
 
-    /// The thread waited on its ring for so long, with so many operations under way.
-    pub(crate) fn waited(&self, operations: usize, took: Duration) {
-        if operations > 1 {
+    /// The thread waited on its ring for so long; so many requests it had under way, or had read since it waited last.
+    pub(crate) fn waited(&self, requests: usize, took: Duration) {
+        if requests > 1 {
             self.alone.set(0);
             return;
         }
         self.alone.set(self.alone.get() + 1);
-        if self.alone.get() >= ALONE_MAX || (operations == 0 && took >= LONELY) {
+        if self.alone.get() >= ALONE_MAX || (requests == 0 && took >= LONELY) {
             self.together.set(false);
             self.alone.set(0);
         }

@@ -80,8 +80,8 @@ struct Listening {
     to_bell: bool,
     /// Requests read since the ring was last entered.
     read: u32,
-    /// Whether the thread waited since it last read a request.
-    waited: bool,
+    /// Requests read since the thread last waited.
+    since_wait: usize,
 }
 
 /// Serves requests until the connection is gone.
@@ -171,7 +171,8 @@ where
                 if in_company {
                     way.company.met();
                 }
-                way.reader.found(!std::mem::take(&mut self.listening.waited));
+                way.reader.found(self.listening.since_wait > 0, way.company.is_there());
+                self.listening.since_wait += 1;
                 self.listening.read += 1;
                 if !way.company.is_there() {
                     // What is to be expected is no other request: the ring tells of one cheaper than a read.
@@ -287,8 +288,8 @@ where
         self.enter_ring(sleeps, (idle && self.serving.holds_memory()).then_some(IDLE));
         queue.ready().woke();
         if sleeps {
-            self.listening.waited = true;
-            way.company.waited(operations, start.elapsed());
+            let read = std::mem::take(&mut self.listening.since_wait);
+            way.company.waited(operations.max(read), start.elapsed());
         }
     }
 

@@ -224,9 +224,9 @@ impl Port {
             // Splicing waits for what is not cached. Readahead goes forward, so the last byte tells.
             let last = read.offset.saturating_add(u64::from(read.len) - 1);
             match shuntfs_sys::data::read_at_cached(read.fd, &mut [0], last) {
-                Err(OsError::AGAIN) if takes_ring => return Spliced::No,
-                Err(OsError::AGAIN) => way.reader.about_to_block(),
                 Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                Err(_) if takes_ring => return Spliced::No,
+                Err(OsError::AGAIN) => way.reader.about_to_block(),
                 _ => {}
             }
         }

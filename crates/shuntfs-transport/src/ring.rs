@@ -221,11 +221,23 @@ where
 
     fn bury(&mut self, slot: u32, result: i32) {
         let end = [OsError::NOTCONN, OsError::CONNABORTED, OsError::NODEV, OsError::CANCELED];
-        if !end.contains(&OsError::from_raw_os_error(result.saturating_neg())) {
+        if end.contains(&OsError::from_raw_os_error(result.saturating_neg())) {
+            self.end_operations();
+        } else {
             tracing::error!(result, slot, "the kernel gave an entry up");
         }
         self.states[slot as usize] = State::Dead;
         self.living -= 1;
+    }
+
+    /// The connection is gone: what is under way below is nobody's any more, and must not keep this thread.
+    fn end_operations(&self) {
+        self.queue().cancel_ops();
+        for (slot, state) in (0_u32..).zip(&self.states) {
+            if matches!(state, State::Linked) {
+                self.queue().cancel(Token::Link(slot));
+            }
+        }
     }
 
     fn give_back(&mut self) {

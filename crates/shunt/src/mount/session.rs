@@ -211,7 +211,7 @@ fn room_for_waiters(settings: &Settings) -> SessionOptions {
     if settings.locks == LocksChoice::Kernel {
         return defaults;
     }
-    let depth = PoolOptions::new("").lock_waiters + 2 * defaults.depth;
+    let depth = PoolOptions::new("").lock_waiters + 16;
     let payload_len = 256 << 10;
     let all = depth as u64 * payload_len as u64 * u64::from(shuntfs_sys::threads::possible_cpus());
     SessionOptions { depth, payload_len, payload_cap: defaults.payload_cap.max(all + (1 << 20)), ..defaults }

@@ -249,6 +249,7 @@ mod test {
         let bell = crate::event::EventFd::new().expect("eventfd");
         let nothing = |ring: &mut Ring| ring.enter(1, Some(std::time::Duration::from_millis(5)));
         ring.push_poll(bell.as_fd(), 1);
+        ring.enter(0, None).expect("a call that submits tells of that, and not of the time");
         assert_eq!(nothing(&mut ring), Err(Errno::TIME), "it waits");
         bell.signal();
         ring.enter(0, None).expect("collects without waiting");
@@ -263,7 +264,7 @@ mod test {
         assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((2, cancelled)));
         assert!(ring.next_completion().is_none(), "a cancellation that worked says nothing");
         ring.push_cancel(2, 3);
-        ring.enter(1, None).expect("there is nothing to cancel");
+        ring.enter(1, None).expect("there is nothing to cancel any more");
         let missing = -Errno::NOENT.raw_os_error();
         assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((3, missing)));
     }
