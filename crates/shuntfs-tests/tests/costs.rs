@@ -317,7 +317,9 @@ fn direct_reads_share_calls_in_company_alone() -> Result<()> {
     for (transport, callers) in
         [(Transport::Device, 1), (Transport::Device, 8), (Transport::Cloned, 1), (Transport::Cloned, 8)]
     {
-        let Some(stage) = Stage::make_with(transport, Flow::Delegated, &["--threads", "1"])? else { continue };
+        let Some(stage) = Stage::make_with(transport, Flow::Delegated, &["--threads", "1"])? else {
+            continue;
+        };
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
         let file = rustix::fs::open(stage.path("file"), flags, rustix::fs::Mode::empty())?;
         let one = |first: u64| -> Result<()> {
