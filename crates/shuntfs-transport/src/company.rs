@@ -18,7 +18,7 @@ const ALONE_MAX: u32 = 32;
 const LONELY: Duration = Duration::from_micros(300);
 /// A plain call below that takes longer than this is slow...
 const SLOW: Duration = Duration::from_millis(5);
-/// ...and the next so many do not hold the thread.
+/// ...and after two of them in a row (one may be a thread that lost its CPU) the next so many do not hold the thread.
 const SLOW_FOR: u32 = 64;
 
 /// What one thread knows of its requests.
@@ -30,6 +30,7 @@ pub(crate) struct Company {
     until_look: Cell<u32>,
     pause: Cell<u32>,
     slow: Cell<u32>,
+    was_slow: Cell<bool>,
 }
 
 impl Company {
@@ -80,7 +81,8 @@ impl Company {
 
     /// A plain call below took so long.
     pub(crate) fn took(&self, took: Duration) {
-        if took >= SLOW {
+        let slow = took >= SLOW;
+        if self.was_slow.replace(slow) && slow {
             self.slow.set(SLOW_FOR);
         }
     }
@@ -146,10 +148,12 @@ mod test {
     }
 
     #[test]
-    fn a_slow_call_makes_the_next_ones_expected_to_be() {
+    fn slow_calls_make_the_next_ones_expected_to_be() {
         let company = Company::default();
-        company.took(SHORT);
-        assert!(!company.is_slow());
+        for took in [SHORT, SLOW, SHORT, SLOW] {
+            company.took(took);
+            assert!(!company.is_slow());
+        }
         company.took(SLOW);
         assert_eq!((0..100).filter(|_| company.is_slow()).count(), SLOW_FOR as usize);
     }

@@ -129,9 +129,12 @@ impl Port {
         if !self.queue.has_ring() {
             return false;
         }
-        lower.can_block
-            || way.company.is_slow()
-            || if direct { way.company.look(|| self.request_waits()) } else { way.company.is_there() }
+        if lower.can_block || way.company.is_slow() {
+            // The thread stays ready for others: changing over for each operation would cost four calls.
+            way.company.met();
+            return true;
+        }
+        if direct { way.company.look(|| self.request_waits()) } else { way.company.is_there() }
     }
 
     /// Whether another request waits to be read.
