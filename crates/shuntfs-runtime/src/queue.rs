@@ -91,6 +91,8 @@ impl Queue {
     pub fn turn(&self, wait: bool, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
         let wait = wait && self.inner.reaped.borrow().is_empty();
         let entered = self.with_ring(|ring| ring.enter(u32::from(wait), limit.filter(|_| wait)));
+        // The thread is awake: what completed wakes futures without ringing its own bell.
+        self.inner.ready.woke();
         self.reap();
         entered
     }
