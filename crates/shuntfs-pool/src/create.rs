@@ -89,7 +89,7 @@ pub(crate) fn create(
     rules::note(shared, parent, name, &node);
     let file = PoolFile::new(shared, Arc::clone(&node), flags, course);
     if let Some(mover) = mover {
-        file.is_moved_by(mover);
+        file.is_moved_by(shared.lower_file(&node, mover));
     }
     Ok((shared.entry(&node, &stat), file::answer(shared, file)))
 }

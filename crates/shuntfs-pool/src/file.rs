@@ -6,7 +6,6 @@
 //! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
 //! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -101,8 +100,8 @@ impl PoolFile {
     }
 
     /// Has its bytes go through a lower file that was opened when it was made.
-    pub(crate) fn is_moved_by(&self, fd: OwnedFd) {
-        self.mover.get_or_init(|| Arc::new(LowerFile::new(fd)));
+    pub(crate) fn is_moved_by(&self, file: LowerFile) {
+        self.mover.get_or_init(|| Arc::new(file));
     }
 
     /// A lower file whose every write goes to the end.

@@ -1,5 +1,6 @@
 //! What all operations of a pool share, and the ways from a node to a descriptor.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -160,7 +161,16 @@ impl Shared {
     pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
         let descriptor = self.descriptor(node)?;
         let fd = self.opening(|| reopen(&descriptor, flags))?;
-        Ok(Arc::new(LowerFile::new(fd)))
+        Ok(Arc::new(self.lower_file(node, fd)))
+    }
+
+    /// An open lower file, which says whether its file system may keep a queue waiting.
+    pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
+        let file = LowerFile::new(fd);
+        let can_block = self.options.calls == Calls::Auto
+            && self.mounts.at(node.identity.mount).magic.can_block()
+            || self.options.calls == Calls::Offload;
+        if can_block { file.that_can_block() } else { file }
     }
 
     /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for

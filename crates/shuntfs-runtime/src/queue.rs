@@ -77,6 +77,12 @@ impl Queue {
         push(&mut ring.borrow_mut())
     }
 
+    /// How many operations that futures await are under way.
+    #[must_use]
+    pub fn ops_count(&self) -> usize {
+        self.inner.ops.borrow().count()
+    }
+
     /// Submits what is queued; waits for a completion where `wait` holds; hands on the completions of
     /// operations to their futures and keeps the others for [`Queue::next`].
     ///
@@ -85,7 +91,7 @@ impl Queue {
     pub fn turn(&self, wait: bool, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
         let wait = wait && self.inner.reaped.borrow().is_empty();
         let entered = self.with_ring(|ring| ring.enter(u32::from(wait), limit.filter(|_| wait)));
-        // Awake before completions wake their futures, or each would ring a bell that nobody needs to hear.
+        // The thread is awake: what completed wakes futures without ringing its own bell.
         self.inner.ready.woke();
         self.reap();
         entered
@@ -105,6 +111,7 @@ impl Queue {
         while let Some(Completion { user_data, result }) = self.with_ring(Ring::next_completion) {
             match Token::decode(user_data) {
                 Some(Token::Op(index)) => self.inner.ops.borrow_mut().complete(index, result),
+                Some(Token::Cancel) => tracing::debug!(result, "an operation ended before it was cancelled"),
                 Some(token) => self.inner.reaped.borrow_mut().push_back((token, result)),
                 None => tracing::error!(user_data, result, "a completion of nobody"),
             }

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! The memory that an operation names belongs to the caller and stays valid while the future lives: dropping
-//! an unfinished one waits for the kernel to be done with it.
+//! an unfinished one asks the kernel to end it and waits until it is done with the memory.
 #![expect(unsafe_code, reason = "operations name memory that the kernel fills")]
 
 use std::future::Future;
@@ -20,6 +20,7 @@ use crate::token::Token;
 pub(crate) struct Ops {
     states: Vec<State>,
     free: Vec<u32>,
+    under_way: usize,
 }
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ enum State {
 
 impl Ops {
     fn add(&mut self) -> u32 {
+        self.under_way += 1;
         if let Some(index) = self.free.pop() {
             self.states[index as usize] = State::Waiting(None);
             return index;
@@ -40,13 +42,31 @@ impl Ops {
         index
     }
 
+    /// How many the kernel has not completed.
+    pub(crate) fn count(&self) -> usize {
+        self.under_way
+    }
+
     pub(crate) fn complete(&mut self, index: u32, result: i32) {
         let state = self.states.get_mut(index as usize);
         match state.map(|state| std::mem::replace(state, State::Done(result))) {
-            Some(State::Waiting(Some(waker))) => waker.wake(),
-            Some(State::Waiting(None)) => {}
+            Some(State::Waiting(waker)) => {
+                self.under_way -= 1;
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
             other => tracing::error!(index, result, ?other, "an operation completed that nobody began"),
         }
+    }
+
+    /// Those that the kernel has not completed.
+    fn waiting(&self) -> impl Iterator<Item = u32> {
+        (0_u32..).zip(&self.states).filter(|(_, state)| matches!(state, State::Waiting(_))).map(|(at, _)| at)
+    }
+
+    fn is_waiting(&self, index: u32) -> bool {
+        matches!(self.states[index as usize], State::Waiting(_))
     }
 
     fn take(&mut self, index: u32, waker: Option<&Waker>) -> Option<i32> {
@@ -103,6 +123,20 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Asks the kernel to end all operations that futures await; each then completes, many with ECANCELED.
+    pub fn cancel_ops(&self) {
+        for index in self.ops().borrow().waiting() {
+            self.cancel(Token::Op(index));
+        }
+    }
+
+    /// Asks the kernel to end the operation of this token, which completes in any case.
+    pub fn cancel(&self, token: Token) {
+        self.with_ring(|ring| ring.push_cancel(token.encode(), Token::Cancel.encode()));
+    }
+}
+
 impl Future for RingOp<'_> {
     type Output = shuntfs_sys::Result<usize>;
 
@@ -119,6 +153,9 @@ impl Future for RingOp<'_> {
 impl Drop for RingOp<'_> {
     fn drop(&mut self) {
         let Some(index) = self.index else { return };
+        if self.queue.ops().borrow().is_waiting(index) {
+            self.queue.cancel(Token::Op(index));
+        }
         while self.queue.ops().borrow_mut().take(index, None).is_none() {
             if let Err(error) = self.queue.turn(true, None) {
                 // The kernel may still write to the memory: going on would be worse than ending.
@@ -161,6 +198,33 @@ mod test {
         let mut bytes = [0_u8; 4];
         // SAFETY: dropping the operation waits for the kernel, and the buffer outlives it.
         drop(unsafe { queue.read(file.as_fd(), (bytes.as_mut_ptr(), 4), 0) });
-        assert_eq!(&bytes, b"\x7fELF");
+        assert_eq!(queue.ops_count(), 0);
+    }
+
+    /// Nothing comes out of the pipe while the operation waits: dropping it must not wait for that.
+    #[test]
+    fn dropping_an_operation_ends_it() {
+        let Ok(ring) = shuntfs_sys::uring::Ring::new(8) else {
+            println!("SKIPPED: io_uring is not to be had here");
+            return;
+        };
+        let ready = Ready::new(1).expect("bell");
+        let queue = Queue::new(0, ready, OffloadPool::new(1, || ()), Some(ring));
+        let (end, other) = std::io::pipe().expect("a pipe");
+        for wait in [false, true] {
+            let mut bytes = [0_u8; 4];
+            // SAFETY: dropping the operation waits for the kernel, and the buffer outlives it.
+            let read = unsafe { queue.read(end.as_fd(), (bytes.as_mut_ptr(), 4), u64::MAX) };
+            assert_eq!(queue.ops_count(), 1);
+            if wait {
+                let limit = Some(std::time::Duration::from_millis(5));
+                // What is left of an attempt to end the one before may come first.
+                while queue.turn(true, limit).is_ok() {}
+                assert_eq!(queue.ops_count(), 1);
+            }
+            drop(read);
+            assert_eq!(queue.ops_count(), 0);
+        }
+        drop(other);
     }
 }

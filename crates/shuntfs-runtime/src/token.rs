@@ -11,6 +11,10 @@ pub enum Token {
     Op(u32),
     /// The queue's bell.
     Bell,
+    /// The device that requests are read from.
+    Device,
+    /// An attempt to end an operation early, which failed.
+    Cancel,
 }
 
 const KIND_SHIFT: u32 = 32;
@@ -24,6 +28,8 @@ impl Token {
             Self::Link(index) => (1, index),
             Self::Op(index) => (2, index),
             Self::Bell => (3_u64, 0),
+            Self::Device => (4, 0),
+            Self::Cancel => (5, 0),
         };
         (kind << KIND_SHIFT) | u64::from(index)
     }
@@ -37,6 +43,8 @@ impl Token {
             1 => Some(Self::Link(index)),
             2 => Some(Self::Op(index)),
             3 if index == 0 => Some(Self::Bell),
+            4 if index == 0 => Some(Self::Device),
+            5 if index == 0 => Some(Self::Cancel),
             _ => None,
         }
     }
@@ -48,7 +56,8 @@ mod test {
 
     #[test]
     fn tokens_survive_the_ring() {
-        for token in [Token::Entry(0), Token::Entry(u32::MAX), Token::Link(7), Token::Op(9), Token::Bell] {
+        let entries = [Token::Entry(0), Token::Entry(u32::MAX), Token::Link(7), Token::Op(9)];
+        for token in entries.into_iter().chain([Token::Bell, Token::Device, Token::Cancel]) {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }
         assert_eq!(Token::decode(u64::MAX), None);

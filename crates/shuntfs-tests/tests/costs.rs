@@ -45,12 +45,16 @@ struct Stage {
 
 impl Stage {
     fn make(transport: Transport, flow: Flow) -> Result<Option<Self>> {
+        Self::make_with(transport, flow, &[])
+    }
+
+    fn make_with(transport: Transport, flow: Flow, args: &[&str]) -> Result<Option<Self>> {
         let serial = serial();
         let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(None) };
         let source = lower.folder("source")?;
         fs::write(source.join("file"), vec![b'x'; 1 << 20])?;
         fs::create_dir(source.join("names"))?;
-        let spec = MountSpec::new(&source, transport, flow);
+        let spec = MountSpec::new(&source, transport, flow).args(args);
         let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
         Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
     }
@@ -315,6 +319,52 @@ fn reads_cost_enters(flow: Flow, each: u64) -> Result<()> {
     }
     drop(file);
     stage.end()
+}
+
+/// READs of a direct caller on a device. One at a time each costs three calls, one of them below. In company the thread
+/// does not wait below: what several need is submitted in one call.
+#[test]
+fn direct_reads_share_calls_in_company_alone() -> Result<()> {
+    const ROUNDS: u64 = 400;
+    for (transport, callers) in
+        [(Transport::Device, 1), (Transport::Device, 8), (Transport::Cloned, 1), (Transport::Cloned, 8)]
+    {
+        let Some(stage) = Stage::make_with(transport, Flow::Delegated, &["--threads", "1"])? else {
+            continue;
+        };
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+        let file = rustix::fs::open(stage.path("file"), flags, rustix::fs::Mode::empty())?;
+        let one = |first: u64| -> Result<()> {
+            let mut room = vec![0_u8; 8192];
+            let start = room.as_ptr().align_offset(4096);
+            for round in 0..ROUNDS / callers {
+                rustix::io::pread(&file, &mut room[start..start + 4096], (first + round) % 256 * 4096)?;
+            }
+            Ok(())
+        };
+        let read = || -> Result<()> {
+            std::thread::scope(|scope| {
+                let all: Vec<_> = (0..callers).map(|caller| scope.spawn(move || one(caller * 31))).collect();
+                all.into_iter().try_for_each(|caller| caller.join().expect("no panic"))
+            })
+        };
+        // The threads that the kernel makes for a ring come once; those that come later would not be counted.
+        read()?;
+        let Some(calls) = stage.calls(read)? else { return Ok(()) };
+        say(&format!("{ROUNDS} direct reads by {callers} on {transport:?} made {calls:?}"));
+        let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+        if callers == 1 {
+            ensure!(of("pread64") + of("preadv2") >= ROUNDS * 3 / 4, "plain calls serve one: {calls:?}");
+            ensure!(of("read") + of("writev") <= ROUNDS * 5 / 2, "and two more calls: {calls:?}");
+            ensure!(of("poll") + of("ppoll") <= ROUNDS / 8, "company is looked for seldom: {calls:?}");
+        } else {
+            ensure!(of("pread64") <= ROUNDS / 4, "the thread waits below: {calls:?}");
+            ensure!((1..ROUNDS).contains(&of("io_uring_enter")), "calls are not shared: {calls:?}");
+        }
+        drop(file);
+        stage.end()?;
+    }
+    Ok(())
 }
 
 /// A long READ on a device is spliced: header into the pipe, pages by reference, pipe to the device. Nothing copies it

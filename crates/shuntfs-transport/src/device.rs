@@ -1,8 +1,10 @@
 //! The loop of a thread that reads a /dev/fuse descriptor.
 //!
-//! Two system calls a request while nothing else goes on: a read that blocks, and a write. While requests are
-//! under way that did not end at once, the descriptor is made nonblocking and the thread waits for either a
-//! request or its bell.
+//! Two system calls a request while nothing else goes on: a read that blocks, and a write. While requests come in
+//! company (`company.rs`) or are under way that did not end at once, the descriptor is made nonblocking. Requests
+//! are then read until there are none, what they need from below is queued on the thread's ring meanwhile, and one
+//! call submits it and waits for whatever comes first: a request, a completion, or the bell. Without a ring the thread
+//! waits for a request or its bell.
 //!
 //! # Safety
 //! See `slot.rs`: a slot is read into only while it is free.
@@ -12,10 +14,10 @@ use std::future::Future;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shuntfs_runtime::Queue;
+use shuntfs_runtime::{Queue, Token};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{InHeader, InterruptIn, Opcode};
@@ -27,7 +29,6 @@ use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
 use crate::serving::Serving;
 use crate::slot::{Parts, Slots};
-use crate::splice::SplicePath;
 
 /// What a thread that reads a device needs.
 #[derive(Debug)]
@@ -53,6 +54,9 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long FORGETs gather beside rings; an INTERRUPT waits as long.
 const GATHER: Duration = Duration::from_millis(3);
 
+/// So many requests are read at most before what they need from below is submitted.
+const BATCH: u32 = 8;
+
 enum Next {
     Request { slot: u32, len: usize, leave: bool },
     Again,
@@ -65,6 +69,19 @@ struct Loop<S, Fut> {
     blocking: Arc<Blocking>,
     nonblocking: bool,
     aside: Arc<AtomicBool>,
+    listening: Listening,
+}
+
+/// What a thread that waits on its ring has asked it for.
+#[derive(Debug, Default)]
+struct Listening {
+    /// The ring will tell of the next request: until then there is none.
+    to_device: bool,
+    to_bell: bool,
+    /// Requests read since the ring was last entered.
+    read: u32,
+    /// Requests read since the thread last waited.
+    since_wait: usize,
 }
 
 /// Serves requests until the connection is gone.
@@ -75,14 +92,14 @@ where
 {
     let DeviceSeat { queue, device, blocking, slots, reader, registry, aside } = seat;
     let count = slots.count();
-    let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
-    let port = Port::new(queue, device, Way::Device(Box::new(way)), count, registry);
+    let port = Port::new(queue, device, Way::Device(Box::new(DeviceWay::new(reader))), count, registry);
     let free = (0..u32::try_from(count).expect("slots are counted in u32")).rev().collect();
     let serving = Serving::new(service, port, slots);
-    let mut this = Loop { serving, free, blocking, nonblocking: false, aside };
+    let listening = Listening::default();
+    let mut this = Loop { serving, free, blocking, nonblocking: false, aside, listening };
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
-    while way.reader.stand_by() && this.read_until_idle(&way.reader) {}
+    while way.reader.stand_by() && this.read_until_idle(way) {}
     way.reader.end_all();
     port.connection_ended();
     this.block_again();
@@ -94,7 +111,7 @@ where
     Fut: Future<Output = Done>,
 {
     /// False where the connection is gone, true where this thread is to stand by.
-    fn read_until_idle(&mut self, reader: &Reader) -> bool {
+    fn read_until_idle(&mut self, way: &DeviceWay) -> bool {
         let mut leaving = false;
         loop {
             while let Some(slot) = self.serving.port.queue().ready().take() {
@@ -105,10 +122,10 @@ where
                 if self.serving.pending() == 0 {
                     return true;
                 }
-                self.wait_for_bell();
+                self.wait_for_answers(way);
                 continue;
             }
-            match self.next(reader) {
+            match self.next(way) {
                 Next::Request { slot, len, leave } => {
                     leaving = leave;
                     let outcome = self.begin(slot, len);
@@ -120,13 +137,16 @@ where
         }
     }
 
-    fn next(&mut self, reader: &Reader) -> Next {
+    fn next(&mut self, way: &DeviceWay) -> Next {
         let Some(slot) = self.free.pop() else {
-            self.wait_for_bell();
+            self.wait_for_answers(way);
             return Next::Again;
         };
-        if self.serving.pending() > 0 {
+        if self.serving.pending() > 0 || way.company.is_there() {
             self.block_never();
+            if self.serving.port.queue().has_ring() {
+                return self.next_of_many(slot, way);
+            }
             self.wait_for_either();
         } else {
             self.block_again();
@@ -134,13 +154,47 @@ where
                 self.give_back_when_idle();
             }
         }
+        self.read(slot, way)
+    }
+
+    /// Reads the next request where there is one, or waits on the ring.
+    fn next_of_many(&mut self, slot: u32, way: &DeviceWay) -> Next {
+        if self.listening.to_device {
+            self.free.push(slot);
+            self.wait_on_ring(way);
+            return Next::Again;
+        }
+        let in_company = self.serving.port.queue().ops_count() > 0;
+        let next = self.read(slot, way);
+        match next {
+            Next::Request { .. } => {
+                if in_company {
+                    way.company.met();
+                }
+                way.reader.found(self.listening.since_wait > 0, way.company.is_there());
+                self.listening.since_wait += 1;
+                self.listening.read += 1;
+                if !way.company.is_there() {
+                    // What is to be expected is no other request: the ring tells of one cheaper than a read.
+                    self.listen_to_device();
+                } else if self.listening.read.is_multiple_of(BATCH) {
+                    self.enter_ring(false, None);
+                }
+            }
+            Next::Again => self.listen_to_device(),
+            Next::Gone => {}
+        }
+        next
+    }
+
+    fn read(&mut self, slot: u32, way: &DeviceWay) -> Next {
         // SAFETY: the slot was free: no exchange has it, and the kernel fills it only inside this call.
         let buffer = unsafe { self.serving.slots.slot(slot as usize).device_buffer() };
         let device = self.serving.port.device();
         let (outcome, leave) = if self.nonblocking {
             (device.read(buffer), false)
         } else {
-            reader.timed(|| device.read(buffer))
+            way.reader.timed(|| device.read(buffer))
         };
         match outcome {
             Ok(len) => return Next::Request { slot, len, leave },
@@ -203,6 +257,70 @@ where
         // A connection that is gone shows itself at the next read.
         let _sent = self.serving.port.send(memory, slot, self.serving.unique(slot), outcome);
         self.free.push(slot);
+    }
+
+    /// Waits until a request goes on, and reads no other meanwhile.
+    fn wait_for_answers(&mut self, way: &DeviceWay) {
+        if self.serving.port.queue().has_ring() {
+            self.wait_on_ring(way);
+        } else {
+            self.wait_for_bell();
+        }
+    }
+
+    fn listen_to_device(&mut self) {
+        if !std::mem::replace(&mut self.listening.to_device, true) {
+            let device = self.serving.port.device().as_fd();
+            let queue = self.serving.port.queue();
+            queue.with_ring(|ring| ring.push_poll(device, Token::Device.encode()));
+        }
+    }
+
+    /// Submits what is queued and waits for whatever comes first.
+    fn wait_on_ring(&mut self, way: &DeviceWay) {
+        let queue = self.serving.port.queue().clone();
+        if !std::mem::replace(&mut self.listening.to_bell, true) {
+            queue.with_ring(|ring| ring.push_poll(queue.ready().bell(), Token::Bell.encode()));
+        }
+        let idle = self.serving.pending() == 0;
+        let (operations, start) = (queue.ops_count(), Instant::now());
+        let sleeps = queue.ready().may_sleep();
+        self.enter_ring(sleeps, (idle && self.serving.holds_memory()).then_some(IDLE));
+        queue.ready().woke();
+        if sleeps {
+            let read = std::mem::take(&mut self.listening.since_wait);
+            way.company.waited(operations.max(read), start.elapsed());
+        }
+    }
+
+    fn enter_ring(&mut self, wait: bool, limit: Option<Duration>) {
+        let queue = self.serving.port.queue().clone();
+        match queue.turn(wait, limit) {
+            Ok(()) => {}
+            // SAFETY: the limit was given because nothing is pending, so no exchange lives, and the kernel fills slots
+            // of this thread only inside this thread's reads or for operations, which exchanges own.
+            Err(OsError::TIME) => unsafe {
+                self.serving.slots.give_back();
+                self.serving.gave_back();
+            },
+            Err(error) => {
+                // The kernel may still fill memory: callers are better served by the end of the connection, which the
+                // end of the process brings.
+                tracing::error!(%error, "the ring broke");
+                std::process::abort();
+            }
+        }
+        self.listening.read = 0;
+        while let Some((token, result)) = queue.next() {
+            match token {
+                Token::Device => self.listening.to_device = false,
+                Token::Bell => {
+                    self.listening.to_bell = false;
+                    queue.ready().still_bell();
+                }
+                other => tracing::error!(?other, result, "a completion of nobody"),
+            }
+        }
     }
 
     fn wait_for_bell(&self) {

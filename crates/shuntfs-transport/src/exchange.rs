@@ -154,16 +154,17 @@ impl Exchange {
     /// Those of reading.
     pub async fn read_lower(&mut self, start: usize, lower: Lower<'_>, at: ByteRange) -> Result<usize> {
         let len = at.len.min(clip(self.slot.payload_len().saturating_sub(start)));
-        let outcome = if self.port.is_ring() {
-            let into = self.payload_mut()[start..].as_mut_ptr();
+        let (port, direct) = (Rc::clone(&self.port), self.is_direct());
+        if port.takes_ring(lower, direct) {
+            if !direct && port.read_cached(lower.fd, self.room(start, len), at.offset) {
+                return Ok(len as usize);
+            }
+            let into = self.room(start, len).as_mut_ptr();
             // SAFETY: the payload is this exchange's while `&mut self` is borrowed by this future.
-            unsafe { self.port.queue().read(lower.fd, (into, len), at.offset) }.await
-        } else {
-            // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
-            let into = unsafe { self.slot.bytes_mut(PAGE + start..PAGE + start + len as usize) };
-            self.port.read_plain(lower.fd, into, at.offset)
-        };
-        outcome.map_err(from_os)
+            return unsafe { port.queue().read(lower.fd, (into, len), at.offset) }.await.map_err(from_os);
+        }
+        let alone = direct && port.queue().has_ring();
+        port.read_plain(lower.fd, self.room(start, len), at.offset, alone).map_err(from_os)
     }
 
     /// Writes a part of the data of a WRITE to a lower file.
@@ -172,12 +173,14 @@ impl Exchange {
     /// Those of writing; EINVAL where the request has no such data.
     pub async fn write_lower(&self, part: Range<usize>, lower: Lower<'_>, offset: u64) -> Result<usize> {
         let data = self.bytes(self.parts.rest.clone()).get(part).ok_or(Errno::INVAL)?;
-        let outcome = if self.port.is_ring() && (self.is_direct() || lower.can_block) {
+        let direct = self.is_direct();
+        let outcome = if (direct || lower.can_block) && self.port.takes_ring(lower, direct) {
             let len = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
             // SAFETY: the data is this exchange's and borrowed by this future.
             unsafe { self.port.queue().write(lower.fd, (data.as_ptr(), len), offset) }.await
         } else {
-            // Cached writes end in the page cache: one plain call is cheaper than a turn of the ring.
+            // Cached writes end in the page cache, and one that comes alone has nobody to keep waiting: one plain
+            // call is cheaper than a turn of the ring.
             self.port.write_plain(lower, data, offset)
         };
         outcome.map_err(from_os)
@@ -198,7 +201,7 @@ impl Exchange {
             self.port.push_commit(self.slot, self.index);
             return Done(Outcome::Linked(len));
         }
-        match self.splice_read(fd, at.offset, len) {
+        match self.splice_read(lower, at.offset, len) {
             Spliced::Sent => return Done(Outcome::Spliced),
             Spliced::Copied(len) => return self.reply(len),
             Spliced::No => {}
@@ -224,14 +227,20 @@ impl Exchange {
         }
     }
 
-    fn splice_read(&mut self, fd: BorrowedFd<'_>, offset: u64, len: u32) -> Spliced {
+    fn splice_read(&mut self, lower: Lower<'_>, offset: u64, len: u32) -> Spliced {
         if self.port.is_ring() || self.is_direct() {
             // Direct I/O goes straight to the payload; spliced, the lower file would copy it to pages first.
             return Spliced::No;
         }
-        let read = SpliceRead { fd, offset, len, unique: self.header.unique };
+        let Lower { fd, can_block } = lower;
+        let read = SpliceRead { fd, offset, len, unique: self.header.unique, can_block };
         let port = Rc::clone(&self.port);
         port.splice_read(&read, self.payload_mut())
+    }
+
+    /// A part of the payload.
+    fn room(&mut self, start: usize, len: u32) -> &mut [u8] {
+        &mut self.payload_mut()[start..][..len as usize]
     }
 
     fn is_direct(&self) -> bool {

@@ -4,6 +4,7 @@
 //! started after ([`Prepared::start`]). It hands each request to the server as an [`Exchange`], whose
 //! [`Done`] it sends.
 
+mod company;
 mod device;
 mod exchange;
 mod governor;

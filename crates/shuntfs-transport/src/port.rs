@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use shuntfs_runtime::{Queue, Token};
 use shuntfs_sys::OsError;
@@ -16,6 +17,7 @@ use shuntfs_sys::uring::UringCommand;
 use shuntfs_wire::{Errno, OutHeader, UringCmdReq, UringEntInOut};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::company::Company;
 use crate::exchange::{Lower, Outcome};
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::readers::Reader;
@@ -51,9 +53,21 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) struct DeviceWay {
     pub(crate) reader: Reader,
+    pub(crate) company: Company,
     pub(crate) splice: RefCell<SplicePath>,
     /// Whether lower files understand "only what is cached".
     pub(crate) tries_cached: Cell<bool>,
+}
+
+impl DeviceWay {
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self {
+            reader,
+            company: Company::default(),
+            splice: SplicePath::default().into(),
+            tries_cached: true.into(),
+        }
+    }
 }
 
 impl Port {
@@ -108,14 +122,53 @@ impl Port {
         self.registry.arrived(unique);
     }
 
-    /// Reads a lower file by plain calls. Where the bytes are not cached, another reader takes over first.
+    /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread. A
+    /// direct one always may wait; another one only where it was seen that it would.
+    pub(crate) fn takes_ring(&self, lower: Lower<'_>, direct: bool) -> bool {
+        let Way::Device(way) = &self.way else { return true };
+        if !self.queue.has_ring() {
+            return false;
+        }
+        if lower.can_block || way.company.is_slow() {
+            // The thread stays ready for others: changing over for each operation would cost four calls.
+            way.company.met();
+            return true;
+        }
+        if direct { way.company.look(|| self.request_waits()) } else { way.company.is_there() }
+    }
+
+    /// Whether another request waits to be read.
+    fn request_waits(&self) -> bool {
+        let now = Some(Duration::ZERO);
+        shuntfs_sys::event::wait_readable(&[self.device.as_fd()], now) == Ok(true)
+    }
+
+    /// Reads what is cached of a lower file, where all of it is.
+    pub(crate) fn read_cached(&self, fd: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> bool {
+        let Way::Device(way) = &self.way else { return false };
+        if !way.tries_cached.get() {
+            return false;
+        }
+        match shuntfs_sys::data::read_at_cached(fd, into, offset) {
+            Ok(count) => count == into.len(),
+            Err(error) => {
+                way.tries_cached.set(error != OsError::OPNOTSUPP);
+                false
+            }
+        }
+    }
+
+    /// Reads a lower file by plain calls. Where the bytes are not cached, another reader takes over first, unless
+    /// `alone` says that nobody needs one.
     pub(crate) fn read_plain(
         &self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
         offset: u64,
+        alone: bool,
     ) -> shuntfs_sys::Result<usize> {
         if let Way::Device(way) = &self.way
+            && !alone
             && way.tries_cached.get()
             && way.reader.has_others()
         {
@@ -126,13 +179,13 @@ impl Port {
                 // short answer would be the file's end for the kernel, which then cuts the file for its callers.
                 Ok(count) if count < into.len() => {
                     way.reader.about_to_block();
-                    let rest = shuntfs_sys::data::read_at(fd, &mut into[count..], offset + count as u64)?;
-                    return Ok(count + rest);
+                    let rest = || shuntfs_sys::data::read_at(fd, &mut into[count..], offset + count as u64);
+                    return Ok(count + self.timed(rest)?);
                 }
                 other => return other,
             }
         }
-        shuntfs_sys::data::read_at(fd, into, offset)
+        self.timed(|| shuntfs_sys::data::read_at(fd, into, offset))
     }
 
     /// Writes a lower file by a plain call. Where it may wait for long, another reader takes over first.
@@ -147,7 +200,19 @@ impl Port {
         {
             way.reader.about_to_block();
         }
-        shuntfs_sys::data::write_at(lower.fd, data, offset)
+        self.timed(|| shuntfs_sys::data::write_at(lower.fd, data, offset))
+    }
+
+    /// Makes a lower call that may wait, and takes note of how long it did.
+    fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+        let Way::Device(way) = &self.way else { return call() };
+        if !self.queue.has_ring() {
+            return call();
+        }
+        let start = Instant::now();
+        let outcome = call();
+        way.company.took(start.elapsed());
+        outcome
     }
 
     /// Answers a READ through a pipe where that pays and works. `payload` is the request's memory.
@@ -157,14 +222,19 @@ impl Port {
         if !path.pays(read.len) {
             return Spliced::No;
         }
-        if way.tries_cached.get() && way.reader.has_others() {
+        let takes_ring = self.queue.has_ring() && (read.can_block || way.company.is_slow());
+        if way.tries_cached.get() && (takes_ring || way.reader.has_others()) {
             // Splicing waits for what is not cached. Readahead goes forward, so the last byte tells.
             let last = read.offset.saturating_add(u64::from(read.len) - 1);
             match shuntfs_sys::data::read_at_cached(read.fd, &mut [0], last) {
-                Err(OsError::AGAIN) => way.reader.about_to_block(),
                 Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
+                Err(_) if takes_ring => return Spliced::No,
+                Err(OsError::AGAIN) => way.reader.about_to_block(),
                 _ => {}
             }
+        }
+        if takes_ring && !way.tries_cached.get() {
+            return Spliced::No;
         }
         path.read(&self.device, read, payload)
     }
@@ -272,8 +342,7 @@ mod test {
         let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
         // More than one, or nobody could take over and the cached read would not be tried.
         let reader = Readers::new(2).reader(crate::pace::Pacer::new(None, 0));
-        let way = DeviceWay { reader, splice: SplicePath::default().into(), tries_cached: true.into() };
-        Port::new(queue, device, Way::Device(Box::new(way)), 1, Arc::default())
+        Port::new(queue, device, Way::Device(Box::new(DeviceWay::new(reader))), 1, Arc::default())
     }
 
     /// A regression: a read of what is cached in part gave the part, which the kernel took for the file's end, and cut
@@ -292,7 +361,7 @@ mod test {
             let cached = shuntfs_sys::data::read_at_cached(file.as_file(), &mut room, 0);
             was_in_part |= cached.is_ok_and(|count| (1..bytes.len()).contains(&count));
             room.fill(0xee);
-            let count = port.read_plain(file.as_file().as_fd(), &mut room, 0).expect("reads");
+            let count = port.read_plain(file.as_file().as_fd(), &mut room, 0, false).expect("reads");
             assert_eq!(count, bytes.len(), "round {round}");
             assert!(room == bytes);
         }
@@ -301,7 +370,7 @@ mod test {
         }
         let mut room = vec![0; 5000];
         let end = bytes.len() as u64;
-        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end - 4000), Ok(4000));
-        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end), Ok(0));
+        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end - 4000, false), Ok(4000));
+        assert_eq!(port.read_plain(file.as_file().as_fd(), &mut room, end, false), Ok(0));
     }
 }

@@ -316,11 +316,19 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
         blocking = Arc::default();
     }
     let slots = slots(depth, plan.payload_len)?;
-    let queue = queue(thread, depth, shared, None)?;
+    let ring = if plan.kind == TransportKind::Uring { None } else { lower_ring(depth) };
+    let queue = queue(thread, depth, shared, ring)?;
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
     Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry, aside }))
+}
+
+/// A ring for the lower reads and writes of a device's thread, where one is to be had: each slot has one under way, and
+/// beside them there are polls of the device and the bell.
+fn lower_ring(depth: usize) -> Option<Ring> {
+    let entries = u32::try_from(depth + 2).ok()?.next_power_of_two();
+    Ring::new(entries).inspect_err(|error| tracing::debug!(%error, "lower calls hold their queue")).ok()
 }
 
 fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {

@@ -57,6 +57,8 @@ pub(crate) struct Reader {
     at_once: Cell<bool>,
     /// Whose request was served last.
     caller: Cell<u32>,
+    /// Whether file data came faster than it was served, or in company, since the last look at the caller.
+    loaded: Cell<bool>,
     busy: Cell<u32>,
     idle: Cell<u32>,
     /// Requests until the next look at where the caller runs.
@@ -79,6 +81,7 @@ impl Readers {
             pacer,
             at_once: Cell::new(false),
             caller: Cell::new(0),
+            loaded: Cell::new(false),
             busy: Cell::new(0),
             idle: Cell::new(0),
             look: Cell::new(LOOK_FIRST),
@@ -157,12 +160,23 @@ impl Reader {
             if self.busy.get() >= BUSY_STREAK {
                 self.busy.set(0);
                 self.call_another();
+                if moves_data {
+                    self.is_loaded();
+                }
             }
         }
     }
 
+    /// File data comes while other file data is served, so its callers do not wait for each answer: this thread serves
+    /// beside them, not on the CPU of one of them.
+    fn is_loaded(&self) {
+        if !self.loaded.replace(true) {
+            self.spread();
+        }
+    }
+
     fn look_after(&self, caller: u32) {
-        if self.readers.state.lock().reading > 1 {
+        if self.loaded.take() || self.readers.state.lock().reading > 1 {
             self.spread();
             return;
         }
@@ -201,19 +215,25 @@ impl Reader {
     /// Reads by `read` and judges by the time it took. `Err` where this thread, not the last, is to stand by;
     /// what was read is to be served first in any case.
     pub(crate) fn timed<T>(&self, read: impl FnOnce() -> T) -> (T, bool) {
-        if !self.has_others() {
-            return (read(), false);
-        }
         let start = Instant::now();
         let outcome = read();
         let took = start.elapsed();
         self.at_once.set(took < AT_ONCE);
-        if took < LONG {
+        if took < LONG || !self.has_others() {
             self.idle.set(0);
             return (outcome, false);
         }
         self.idle.set(self.idle.get() + 1);
         (outcome, self.idle.get() >= IDLE_STREAK && self.leave())
+    }
+
+    /// A read that does not wait found a request; `at_once` where this thread had not waited for it either.
+    pub(crate) fn found(&self, at_once: bool, in_company: bool) {
+        if in_company {
+            self.is_loaded();
+        }
+        self.at_once.set(at_once);
+        self.idle.set(0);
     }
 
     fn call_another(&self) {

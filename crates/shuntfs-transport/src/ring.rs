@@ -58,7 +58,6 @@ struct Loop<S, Fut> {
     serving: Serving<S, Fut>,
     states: Vec<State>,
     living: usize,
-    bell: Box<u64>,
     pacer: Pacer,
 }
 
@@ -84,7 +83,7 @@ where
     let port = Port::new(queue, device, Way::Ring(queues), count, registry);
     let serving = Serving::new(service, port, slots);
     let states = vec![State::Waiting; count];
-    let mut this = Loop { serving, states, living: count, bell: Box::new(0), pacer };
+    let mut this = Loop { serving, states, living: count, pacer };
     this.listen_to_bell();
     let outcome = this.register();
     let failed = outcome.is_err();
@@ -172,7 +171,8 @@ where
                     tracing::error!(?state, result, slot, "an entry completed that is not the kernel's")
                 }
             },
-            Token::Op(_) => unreachable!("the queue keeps operations to itself"),
+            Token::Op(_) | Token::Cancel => unreachable!("the queue keeps operations to itself"),
+            Token::Device => unreachable!("only a device's thread polls it"),
         }
     }
 
@@ -221,11 +221,23 @@ where
 
     fn bury(&mut self, slot: u32, result: i32) {
         let end = [OsError::NOTCONN, OsError::CONNABORTED, OsError::NODEV, OsError::CANCELED];
-        if !end.contains(&OsError::from_raw_os_error(result.saturating_neg())) {
+        if end.contains(&OsError::from_raw_os_error(result.saturating_neg())) {
+            self.end_operations();
+        } else {
             tracing::error!(result, slot, "the kernel gave an entry up");
         }
         self.states[slot as usize] = State::Dead;
         self.living -= 1;
+    }
+
+    /// The connection is gone: what is under way below is nobody's any more, and must not keep this thread.
+    fn end_operations(&self) {
+        self.queue().cancel_ops();
+        for (slot, state) in (0_u32..).zip(&self.states) {
+            if matches!(state, State::Linked) {
+                self.queue().cancel(Token::Link(slot));
+            }
+        }
     }
 
     fn give_back(&mut self) {
@@ -254,13 +266,9 @@ where
         self.serving.port.push_register(slot, room.as_ptr().addr() as u64);
     }
 
-    fn listen_to_bell(&mut self) {
-        let into = (std::ptr::from_mut(&mut *self.bell).cast::<u8>(), 8);
-        let queue = self.serving.port.queue();
-        let bell = queue.ready().bell();
-        // SAFETY: the box lives as long as the loop, and the ring is closed, with its operations cancelled,
-        // before the process could reuse it: nothing reads the box, so a late write is harmless.
-        queue.with_ring(|ring| unsafe { ring.push_read(bell, into, 0, Token::Bell.encode(), false) });
+    fn listen_to_bell(&self) {
+        let queue = self.queue();
+        queue.with_ring(|ring| ring.push_poll(queue.ready().bell(), Token::Bell.encode()));
     }
 
     fn queue(&self) -> &Queue {

@@ -30,7 +30,7 @@ pub struct Settings {
     /// one a possible CPU on io_uring. On io_uring a smaller number makes one thread serve several of the
     /// kernel's queues.
     pub queues: Option<usize>,
-    /// How many requests a queue serves at once, 1 to 1024. Default: 8. On io_uring: entries for each of the
+    /// How many requests a queue serves at once, 1 to 1024. Default: 32. On io_uring: entries for each of the
     /// kernel's queues. Readahead and asynchronous direct I/O go no deeper than this.
     pub depth: usize,
     /// Payload of a request in bytes, a multiple of 4096 from 8192 on; READ and WRITE are at most this long.
@@ -46,7 +46,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { queues: None, depth: 8, payload_len: 1 << 20, payload_cap: 256 << 20, offload_threads: 64 }
+        Self { queues: None, depth: 32, payload_len: 1 << 20, payload_cap: 256 << 20, offload_threads: 64 }
     }
 }
 
@@ -113,7 +113,7 @@ mod test {
 
     #[test]
     fn the_cap_bounds_the_payloads() {
-        for (cpus, cap_mib, depth) in [(2, 256, 8), (64, 256, 3), (2, 8, 3), (200, 256, 1)] {
+        for (cpus, cap_mib, depth) in [(2, 256, 32), (64, 256, 3), (2, 8, 3), (200, 256, 1)] {
             let settings = Settings { payload_cap: cap_mib << 20, ..Settings::default() };
             let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
             assert_eq!(plan.depth, depth, "{cpus} CPUs, {cap_mib} MiB");

@@ -32,6 +32,8 @@ pub(crate) struct SpliceRead<'a> {
     pub(crate) offset: u64,
     pub(crate) len: u32,
     pub(crate) unique: u64,
+    /// Whether the lower file may keep its readers waiting for long.
+    pub(crate) can_block: bool,
 }
 
 /// What became of it.
@@ -155,7 +157,7 @@ mod test {
     use super::*;
 
     fn read(fd: BorrowedFd<'_>, offset: u64, len: u32) -> SpliceRead<'_> {
-        SpliceRead { fd, offset, len, unique: 7 }
+        SpliceRead { fd, offset, len, unique: 7, can_block: false }
     }
 
     #[test]

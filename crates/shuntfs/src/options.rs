@@ -65,7 +65,7 @@ pub struct SessionOptions {
     pub transport: Transport,
     /// How many queues, one thread each. Default (`None`): as the transport sees fit, at most one a CPU.
     pub queues: Option<usize>,
-    /// How many requests a queue serves at once. Default: 8.
+    /// How many requests a queue serves at once. Default: 32.
     pub depth: usize,
     /// The longest READ and WRITE in bytes, rounded up to whole pages; 8192 at least. Default: 1 MiB. Cost: each of
     /// queues x depth requests may come to use that much memory.

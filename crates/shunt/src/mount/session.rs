@@ -204,6 +204,9 @@ fn session_options(settings: &Settings) -> SessionOptions {
     }
 }
 
+/// Requests of a queue that are left where all that may wait for locks do.
+const BESIDE_WAITERS: usize = 16;
+
 /// Each process that waits for a lock kept below holds a request of its queue: there must be more of them than
 /// the pool lets wait, whatever CPU they run on. Shorter requests pay for it in memory.
 fn room_for_waiters(settings: &Settings) -> SessionOptions {
@@ -211,7 +214,7 @@ fn room_for_waiters(settings: &Settings) -> SessionOptions {
     if settings.locks == LocksChoice::Kernel {
         return defaults;
     }
-    let depth = PoolOptions::new("").lock_waiters + 2 * defaults.depth;
+    let depth = PoolOptions::new("").lock_waiters + BESIDE_WAITERS;
     let payload_len = 256 << 10;
     let all = depth as u64 * payload_len as u64 * u64::from(shuntfs_sys::threads::possible_cpus());
     SessionOptions { depth, payload_len, payload_cap: defaults.payload_cap.max(all + (1 << 20)), ..defaults }

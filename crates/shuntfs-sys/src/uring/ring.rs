@@ -8,7 +8,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::Result;
@@ -126,13 +127,32 @@ impl Ring {
         unsafe { self.push(&entry.into()) };
     }
 
-    /// Submits what is queued and waits for `want` completions, at most `timeout` where one is given.
+    /// Queues a poll, which completes once: when the descriptor is readable, or has failed.
+    pub fn push_poll(&mut self, fd: BorrowedFd<'_>, user_data: u64) {
+        let wanted = u32::from(PollFlags::IN.bits());
+        let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), wanted).build().user_data(user_data);
+        // SAFETY: a poll names no memory, and the kernel holds the file itself while it waits.
+        unsafe { self.push(&entry.into()) };
+    }
+
+    /// Queues an attempt to end the submission that carries `target` early; it completes in any case. The attempt
+    /// completes only where it fails.
+    pub fn push_cancel(&mut self, target: u64, user_data: u64) {
+        let entry = opcode::AsyncCancel::new(target).build();
+        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(user_data);
+        // SAFETY: a cancellation names no memory.
+        unsafe { self.push(&entry.into()) };
+    }
+
+    /// Submits what is queued and waits for `want` completions, at most `timeout` where one is given. With a `want` of
+    /// zero it collects what has completed and does not wait.
     ///
     /// # Errors
     /// ETIME where the time ran out; EINTR never (it is retried by the caller's loop as an empty return).
     pub fn enter(&mut self, want: u32, timeout: Option<std::time::Duration>) -> Result<()> {
         let want = want as usize;
         let entered = match timeout {
+            None if want == 0 => self.collect(),
             None => self.ring.submit_and_wait(want),
             Some(limit) => {
                 let limit = Timespec::from(limit);
@@ -147,6 +167,14 @@ impl Ring {
                 other => Err(other),
             },
         }
+    }
+
+    /// Submits, and runs the task work that completions were deferred to, which a mere submission does not.
+    fn collect(&mut self) -> std::io::Result<usize> {
+        let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed, and the submissions were pushed under the contracts of their methods.
+        unsafe { self.ring.submitter().enter::<()>(queued, 0, flags, None) }
     }
 
     /// Takes the next completion.
@@ -210,6 +238,35 @@ mod test {
         };
         assert_eq!(whole, [(2, 4096)]);
         assert_eq!(linked_pair(100), Some(vec![(1, 100)]), "a short read drops what is linked behind it");
+    }
+
+    #[test]
+    fn a_poll_tells_once_and_a_cancelled_one_at_once() {
+        let Ok(mut ring) = Ring::new(8) else {
+            println!("SKIPPED: io_uring is not to be had here");
+            return;
+        };
+        let bell = crate::event::EventFd::new().expect("eventfd");
+        let nothing = |ring: &mut Ring| ring.enter(1, Some(std::time::Duration::from_millis(5)));
+        ring.push_poll(bell.as_fd(), 1);
+        ring.enter(0, None).expect("a call that submits tells of that, and not of the time");
+        assert_eq!(nothing(&mut ring), Err(Errno::TIME), "it waits");
+        bell.signal();
+        ring.enter(0, None).expect("collects without waiting");
+        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((1, 1)));
+        bell.signal();
+        assert_eq!(nothing(&mut ring), Err(Errno::TIME), "it told already");
+        bell.drain();
+        ring.push_poll(bell.as_fd(), 2);
+        ring.push_cancel(2, 3);
+        ring.enter(1, None).expect("the poll ends");
+        let cancelled = -Errno::CANCELED.raw_os_error();
+        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((2, cancelled)));
+        assert!(ring.next_completion().is_none(), "a cancellation that worked says nothing");
+        ring.push_cancel(2, 3);
+        ring.enter(1, None).expect("there is nothing to cancel any more");
+        let missing = -Errno::NOENT.raw_os_error();
+        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((3, missing)));
     }
 
     #[test]
