@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use shuntfs::Reason;
+
 use crate::cli::StatusArgs;
 use crate::control::{AskError, Client, Status};
 use crate::failure::Failure;
@@ -93,7 +95,8 @@ fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let text = if flows.is_empty() { "none yet".into() } else { flows.join(", ") };
     writeln!(out, "  opens      {text}")?;
     for (reason, opens) in session.downgrades.iter().filter(|(_, opens)| **opens > 0) {
-        writeln!(out, "  downgraded {opens}: {}", meaning::of_reason_name(reason))?;
+        let what = if reason == Reason::ReadAgain.name() { "kept out  " } else { "downgraded" };
+        writeln!(out, "  {what} {opens}: {}", meaning::of_reason_name(reason))?;
     }
     let (read, written) = (session.read_bytes, session.written_bytes);
     writeln!(out, "  bytes      {read} read and {written} written through the server")?;

@@ -9,7 +9,8 @@ pub(crate) const fn of_served(work: &Work) -> &'static str {
         Work::Meta(meta) => of_meta(meta.step),
         Work::Tree(step) => of_tree(*step),
         Work::Build => {
-            "LOOKUPs of headers that are not there, and an OPEN and RELEASE for each file that is read"
+            "an OPEN that the caller waits for, and a RELEASE, each time that a file is read: 95 of 100 requests of a \
+             kernel's tinyconfig"
         }
         Work::RoundTrip => "two switches between threads, as the pipe has, and the protocol on top",
     }
@@ -46,9 +47,13 @@ const fn of_data(fio: &Fio) -> &'static str {
 
 const fn of_meta(step: MetaStep) -> &'static str {
     match step {
-        MetaStep::Create => "a LOOKUP and a CREATE that the caller waits for, and a RELEASE",
+        MetaStep::Create => {
+            "GETATTR of the folder, LOOKUP and CREATE that the caller waits for, and a RELEASE"
+        }
         MetaStep::Stat => "a LOOKUP that the caller waits for, beside the lower file system's own read",
-        MetaStep::Delete => "a LOOKUP and an UNLINK that the caller waits for",
+        MetaStep::Delete => {
+            "GETATTR of the folder (more, where several jobs change it), LOOKUP and UNLINK that the caller waits for"
+        }
     }
 }
 
@@ -58,10 +63,14 @@ const fn of_tree(step: TreeStep) -> &'static str {
             "nine requests a file with GNU tar, eight of which it waits for; each is a round trip to another thread"
         }
         TreeStep::FindCold => {
-            "OPENDIR, READDIRPLUS and RELEASEDIR for each folder, beside the lower file system's own reads"
+            "two READDIRPLUS for each folder (the second tells the end), beside the lower file system's own reads"
         }
-        TreeStep::FindWarm => "OPENDIR and RELEASEDIR for each folder, where bare has no request",
+        TreeStep::FindWarm => {
+            "a GETATTR for each folder: listing it made the kernel take its time of access for unknown; a third walk sends none"
+        }
         TreeStep::GrepCold => "OPEN, RELEASE and, where bytes are served, READ for each file",
-        TreeStep::Remove => "an UNLINK for each file that the caller waits for, and FORGETs",
+        TreeStep::Remove => {
+            "UNLINK and GETATTR of the folder for each file that the caller waits for, three READDIRPLUS a folder, and FORGETs"
+        }
     }
 }

@@ -2,6 +2,11 @@
 //!
 //! Cookies are the lower file system's own, so that they stay good under concurrent change exactly as far as
 //! they do below. A record that found no room is left where it is: the next call goes on with it, or seeks.
+//!
+//! Where the kernel may keep listings anyway and nobody has to be asked whether a folder may be opened, it is told that
+//! opening folders is nothing that we answer: then neither OPENDIR nor RELEASEDIR is sent, and a listing that the kernel
+//! has costs no request. Its permission checks come before either, and stay. What a listing leaves for the next READDIR
+//! waits in [`crate::parked`] then, not with an open folder.
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
@@ -18,6 +23,7 @@ use crate::mode;
 use crate::mounts::shown_ino;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
+use crate::parked::Rest;
 use crate::rules::{self, Listed};
 use crate::shared::Shared;
 use crate::who::Who;
@@ -29,15 +35,16 @@ pub struct PoolDir {
     pub(crate) listing: Arc<Listing>,
 }
 
-/// A folder and how far its listing is.
+/// A folder and, where the kernel tells us what it opens, how far its listing is.
 #[derive(Debug)]
 pub(crate) struct Listing {
     node: Arc<Node>,
     state: Mutex<Option<State>>,
 }
 
+/// A listing under way.
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     reader: DirReader,
     /// The device that the folder is on, for the numbers of records without attributes.
     device: Device,
@@ -55,11 +62,15 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
 }
 
 impl State {
-    fn open(shared: &Shared, node: &Arc<Node>) -> Result<Self> {
+    fn open(shared: &Shared, node: &Arc<Node>, cookie: u64) -> Result<Self> {
         let descriptor = shared.descriptor(node)?;
         let stat = stat_of(&descriptor).map_err(errno)?;
         let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
-        Ok(Self { reader: DirReader::new(fd), device: stat.dev, ino: stat.ino })
+        let mut reader = DirReader::new(fd);
+        if cookie != 0 {
+            reader.seek(cookie).map_err(errno)?;
+        }
+        Ok(Self { reader, device: stat.dev, ino: stat.ino })
     }
 }
 
@@ -186,33 +197,67 @@ pub(crate) fn list(
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
+    if !shared.hears_of_open_folders() {
+        return list_from(shared, who, &dir.node, cookie, out);
+    }
     let mut held = dir.state.lock();
-    let State { reader, device, ino } = match &mut *held {
+    let state = match &mut *held {
         Some(state) => {
             state.reader.seek(cookie).map_err(errno)?;
             state
         }
-        none => {
-            let state = none.insert(State::open(shared, &dir.node)?);
-            if cookie != 0 {
-                state.reader.seek(cookie).map_err(errno)?;
-            }
-            state
-        }
+        none => none.insert(State::open(shared, &dir.node, cookie)?),
     };
+    go_on(shared, who, &dir.node, state, out).map(drop)
+}
+
+/// The same without an open folder.
+fn list_from(shared: &Shared, who: Who, node: &Arc<Node>, cookie: u64, out: &mut impl Records) -> Result<()> {
+    let waiting = if cookie == 0 {
+        shared.parked.forget(node.id, false);
+        None
+    } else {
+        shared.parked.take(node.id, cookie)
+    };
+    let mut state = match waiting {
+        Some(Rest::More(state)) => state,
+        Some(Rest::Nothing) => return Ok(()),
+        None => State::open(shared, node, cookie)?,
+    };
+    let is_at_end = go_on(shared, who, node, &mut state, out)?;
+    let next = state.reader.position();
+    // An answer without records is the last; after any other the kernel asks once more.
+    let rest = match (is_at_end, next == cookie) {
+        (true, true) => return Ok(()),
+        (true, false) => Rest::Nothing,
+        (false, _) => Rest::More(state),
+    };
+    drop(shared.parked.put(node.id, next, rest));
+    Ok(())
+}
+
+/// Goes on with a listing until the room or the folder ends; whether it was the folder.
+fn go_on(
+    shared: &Shared,
+    who: Who,
+    node: &Arc<Node>,
+    state: &mut State,
+    out: &mut impl Records,
+) -> Result<bool> {
+    let State { reader, device, ino } = state;
     let place = Place {
         shared,
-        dir: &dir.node,
-        descriptor: shared.descriptor(&dir.node)?,
+        dir: node,
+        descriptor: shared.descriptor(node)?,
         device: *device,
         ino: *ino,
         who,
-        listed: rules::listed(shared, who, dir.node.id),
+        listed: rules::listed(shared, who, node.id),
     };
     let mut count = 0_usize;
     loop {
         let step = match reader.peek() {
-            Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(()),
+            Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(false),
             Ok(Some(record)) => {
                 place.add(&record, out);
                 count += 1;
@@ -220,14 +265,14 @@ pub(crate) fn list(
             }
             Ok(None) => match reader.fill() {
                 Ok(true) => Ok(()),
-                Ok(false) => return Ok(()),
+                Ok(false) => return Ok(true),
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
         };
         match step {
             // What is listed already is answered; the error comes back at the next call.
-            Err(_) if count > 0 => return Ok(()),
+            Err(_) if count > 0 => return Ok(false),
             step => step.map_err(errno)?,
         }
     }

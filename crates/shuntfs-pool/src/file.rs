@@ -23,6 +23,7 @@ use crate::names;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
 use crate::redact::{self, Shown};
+use crate::reread::is_reread;
 use crate::rules::{self, Course};
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::who::{Who, keeping_set_ids};
@@ -38,6 +39,8 @@ pub struct PoolFile {
     flags: u32,
     /// Whether a shared mapping of it may store without our noticing.
     is_mappable: bool,
+    /// Whether the kernel shall rather keep its pages ([`crate::reread`]).
+    rereads: bool,
     /// What it passed because others, who see less, may want to look at the file.
     gates: Option<Arc<Gates>>,
     /// Open as the caller's open asks, or wider.
@@ -82,6 +85,7 @@ impl PoolFile {
             appender: OnceLock::new(),
             flags: flags.0,
             is_mappable,
+            rereads: false,
             gates,
             mover: OnceLock::new(),
             reader: OnceLock::new(),
@@ -184,7 +188,9 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     }
     let course = rules::course_of_open(shared, who, &node, flags)?;
     check_change(shared, &node, flags.0)?;
+    let rereads = is_reread(shared, &node, flags.0, &course);
     let mut file = PoolFile::new(shared, node, flags, course);
+    file.rereads = rereads;
     if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         hold(shared, &file.node)?;
         names::settle(shared, &file.node);
@@ -243,7 +249,7 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
     };
     let delegation = Delegation::split(to(reads), to(writes));
     let of_mount = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
-    let cache = file.course.cache.unwrap_or(of_mount);
+    let cache = if file.rereads { CacheHint::Again } else { file.course.cache.unwrap_or(of_mount) };
     Opened { file, delegation, cache, flush: shared.locks_below() }
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         // The kernel keeps locks, and nothing is left that a close would have to tell.
         wanted.ops.remove(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS | OpSet::FLUSH);
     }
+    if !shared.hears_of_open_folders() {
+        wanted.ops.remove(OpSet::OPENDIR);
+    }
     wanted.passthrough = shared.options.flow == FlowWish::Passthrough;
     wanted.stack_depth = if shared.is_stacked() { 2 } else { 1 };
     wanted.posix_acl = has_acls(shared);

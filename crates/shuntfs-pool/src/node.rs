@@ -12,6 +12,7 @@ use shuntfs::{LowerFile, NodeId};
 use shuntfs_sys::{Device, FileHandle, Stat, encode_dev};
 
 use crate::mode;
+use crate::reread;
 use crate::view::View;
 
 /// What makes a lower inode the same one: never a name.
@@ -105,9 +106,21 @@ impl Marks {
     pub(crate) const APPEND_ONLY: Self = Self(1 << 6);
     /// It was open for reading and writing, so a shared mapping may outlive its opens.
     pub(crate) const MAPPED: Self = Self(1 << 4);
+    /// It is a file with something in it that is small ([`crate::reread`]), as last seen.
+    pub(crate) const SMALL: Self = Self(1 << 8);
+    /// It was opened for reading alone once since it was opened otherwise; and twice.
+    pub(crate) const READ_ONCE: Self = Self(1 << 9);
+    pub(crate) const READ_TWICE: Self = Self(1 << 10);
     /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
     /// this one. It stays set.
     pub(crate) const VARIES: Self = Self(1 << 16);
+}
+
+impl Marks {
+    /// Both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 impl Node {
@@ -140,11 +153,14 @@ impl Node {
         self.marks.load(Ordering::SeqCst) & marks.0 != 0
     }
 
-    /// Notes the mode and the flags of fresh attributes.
+    /// Notes the mode, the flags and about the length of fresh attributes.
     pub(crate) fn saw(&self, stat: &Stat) {
         self.mode.store(stat.mode, Ordering::Relaxed);
-        for (bit, mark) in [(STATX_IMMUTABLE, Marks::IMMUTABLE), (STATX_APPEND, Marks::APPEND_ONLY)] {
-            let is_set = stat.attributes & bit != 0;
+        for (is_set, mark) in [
+            (stat.attributes & STATX_IMMUTABLE != 0, Marks::IMMUTABLE),
+            (stat.attributes & STATX_APPEND != 0, Marks::APPEND_ONLY),
+            (stat.is_file() && (1..=reread::LEN_MAX).contains(&stat.size), Marks::SMALL),
+        ] {
             if is_set && !self.has(mark) {
                 self.mark(mark);
             } else if !is_set && self.has(mark) {

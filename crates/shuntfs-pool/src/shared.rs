@@ -9,6 +9,7 @@ use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Res
 use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
 
+use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
 use crate::locks::LockTable;
@@ -16,6 +17,7 @@ use crate::mode;
 use crate::mounts::{Mount, Mounts, shown_ino};
 use crate::node::{Identity, Marks, Node, device_number};
 use crate::options::{Cache, Calls, Locks, PoolOptions};
+use crate::parked::Parked;
 use crate::redact::Copies;
 use crate::rules::Engine;
 use crate::table::Table;
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
     pub(crate) table: Table,
     pub(crate) descriptors: Descriptors,
+    /// Listings under way, where the kernel opens folders without telling.
+    pub(crate) parked: Parked<dir::State>,
     pub(crate) mounts: Mounts,
     pub(crate) locks: LockTable,
     pub(crate) views: Views,
@@ -80,6 +84,7 @@ impl Shared {
         let shared = Self {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
+            parked: Parked::default(),
             mounts: Mounts::new(mount),
             locks: LockTable::new(options.lock_waiters),
             views: Views::default(),
@@ -178,7 +183,9 @@ impl Shared {
     pub(crate) fn opening<T>(&self, call: impl Fn() -> shuntfs_sys::Result<T>) -> Result<T> {
         for _ in 0..LEASE_WAITS {
             match call() {
-                Err(OsError::MFILE | OsError::NFILE) if self.descriptors.shed() > 0 => break,
+                Err(OsError::MFILE | OsError::NFILE) if self.descriptors.shed() + self.parked.shed() > 0 => {
+                    break;
+                }
                 Err(OsError::AGAIN) if self.copies.may_be_in_the_way() => std::thread::sleep(LEASE_WAIT),
                 outcome => return outcome.map_err(errno),
             }
@@ -212,7 +219,7 @@ impl Shared {
     /// Fresh attributes of a node, for the kernel.
     pub(crate) fn attr_reply(&self, node: &Node, stat: &Stat) -> AttrReply {
         node.saw(stat);
-        AttrReply { attr: self.attr(stat), ttl: self.attr_ttl(node) }
+        AttrReply { attr: self.attr(stat), ttl: self.attr_ttl(node, stat) }
     }
 
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.
@@ -231,9 +238,14 @@ impl Shared {
 
     /// Stores through a shared mapping of a passthrough file change its times and blocks without the kernel's
     /// FUSE side noticing. So attributes hold for no time while such a mapping may be made, and for a short one
-    /// while it may outlive its open file.
-    fn attr_ttl(&self, node: &Node) -> Duration {
-        if self.options.cache == Cache::None || node.is_mappable() || node.has(Marks::VARIES) {
+    /// while it may outlive its open file. An empty file has no page to store to, and what lengthens it
+    /// makes the kernel ask again: so whoever has just made a file and looks at it costs no request.
+    fn attr_ttl(&self, node: &Node, stat: &Stat) -> Duration {
+        if self.options.cache == Cache::None || node.has(Marks::VARIES) {
+            Duration::ZERO
+        } else if stat.is_file() && stat.size == 0 {
+            Duration::MAX
+        } else if node.is_mappable() {
             Duration::ZERO
         } else if node.has(Marks::MAPPED) {
             MAPPED_TTL
@@ -245,6 +257,12 @@ impl Shared {
     /// Whether nothing changes below but through this mount.
     pub(crate) fn is_ours_alone(&self) -> bool {
         self.options.cache == Cache::Default
+    }
+
+    /// Whether the kernel tells us which folders are opened: where somebody has to be asked, or what it keeps of a listing
+    /// does not hold beyond one open.
+    pub(crate) fn hears_of_open_folders(&self) -> bool {
+        self.rules.is_some() || !self.is_ours_alone()
     }
 
     /// The branch's own device.
@@ -266,6 +284,9 @@ impl Shared {
         }
         if !node.view.is_whole() {
             self.copies.forget(id);
+        }
+        if node.is_dir() {
+            self.parked.forget(id, true);
         }
         if node.identity.handle.is_some() && node.opens() == 0 {
             // The clock may still name the node for a while; its descriptor need not wait for that.

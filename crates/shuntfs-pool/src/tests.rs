@@ -438,13 +438,128 @@ fn a_read_only_pool_refuses_every_change() {
 #[test]
 fn a_mapping_that_may_store_keeps_attributes_from_being_believed() {
     let (_folder, shared) = pool(|_| ());
+    let ttl = |node| attr::getattr(&shared, node).unwrap().ttl;
+    let lengthen = |node| {
+        let set = SetAttr { size: Some(1), ..SetAttr::default() };
+        attr::setattr(&shared, Who::root(), node, None, set).unwrap().ttl
+    };
     let (node, file) = create(&shared, "f", mode::O_RDWR);
-    assert_eq!(attr::getattr(&shared, node).unwrap().ttl, Duration::ZERO);
+    assert_eq!(ttl(node), Duration::MAX, "it has no page to store to");
+    assert_eq!((lengthen(node), ttl(node)), (Duration::ZERO, Duration::ZERO));
     drop(file);
-    assert_eq!(attr::getattr(&shared, node).unwrap().ttl, Duration::from_secs(1));
+    assert_eq!(ttl(node), Duration::from_secs(1));
     let (node, file) = create(&shared, "g", mode::O_WRONLY);
-    assert_eq!(attr::getattr(&shared, node).unwrap().ttl, Duration::MAX);
+    assert_eq!((ttl(node), lengthen(node)), (Duration::MAX, Duration::MAX));
     drop(file);
+}
+
+/// A listing whose calls the kernel sends without telling what it opens and closes.
+#[test]
+fn a_folder_is_listed_without_being_opened() {
+    let (folder, shared) = pool(|_| ());
+    for number in 0..300 {
+        fs::write(folder.path().join(format!("name-{number}")), b"").unwrap();
+    }
+    assert!(!shared.hears_of_open_folders());
+    let names = |cookie, room| {
+        let dir = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
+        let mut records = Few::new(room);
+        dir::list(&shared, Who::root(), &dir.listing, cookie, &mut records).unwrap();
+        records.listed
+    };
+    let whole = |room| {
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let some = names(cookie, room);
+            let Some((_, next)) = some.last() else { break };
+            cookie = *next;
+            all.extend(some);
+        }
+        all
+    };
+    let all = whole(usize::MAX);
+    assert_eq!(all.len(), 302, "`.` and `..`, too");
+    assert_eq!(whole(7), all);
+    // Two listings that take turns do not disturb each other, nor does one that goes back.
+    let mut cookies = [0, 0];
+    let mut seen = [Vec::new(), Vec::new()];
+    for turn in 0..200 {
+        let some = names(cookies[turn % 2], if turn % 2 == 0 { 3 } else { 5 });
+        if let Some((_, next)) = some.last() {
+            cookies[turn % 2] = *next;
+        }
+        seen[turn % 2].extend(some);
+    }
+    assert_eq!(seen[0][..], all[..300]);
+    assert_eq!(seen[1], all);
+    assert_eq!(names(all[9].1, 4), all[10..14]);
+    assert_eq!(names(all[9].1, 4), all[10..14], "the same again");
+    // An end that was seen is none for who starts anew.
+    let last = all.last().unwrap().1;
+    assert_eq!(names(all[300].1, 9), all[301..]);
+    for number in 300..600 {
+        fs::write(folder.path().join(format!("name-{number}")), b"").unwrap();
+    }
+    assert_eq!(whole(1000).len(), 602);
+    assert_eq!(names(last, 9), [], "and nothing comes after it");
+}
+
+/// As many records as are wanted.
+struct Few {
+    room: usize,
+    listed: Vec<(std::ffi::CString, u64)>,
+}
+
+impl Few {
+    fn new(room: usize) -> Self {
+        Self { room, listed: Vec::new() }
+    }
+}
+
+impl dir::Records for Few {
+    fn wants_entries(&self) -> bool {
+        false
+    }
+
+    fn fits(&self, _name_len: usize) -> bool {
+        self.listed.len() < self.room
+    }
+
+    fn push(&mut self, _ino: u64, cookie: u64, _kind: u8, name: &std::ffi::CStr) -> bool {
+        self.listed.push((name.to_owned(), cookie));
+        true
+    }
+
+    fn push_entry(&mut self, _entry: &shuntfs::Entry, cookie: u64, name: &std::ffi::CStr) -> bool {
+        self.push(0, cookie, 0, name)
+    }
+}
+
+#[test]
+fn what_is_read_again_is_told_by_its_opens() {
+    let (_folder, shared) = pool(|_| ());
+    let (node, made) = create(&shared, "header", mode::O_WRONLY);
+    drop(made);
+    let set = SetAttr { size: Some(5000), ..SetAttr::default() };
+    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
+    let hint = |flags| file::open(&shared, Who::root(), node, OpenFlags(flags)).unwrap().cache;
+    let reads = |count: usize| (0..count).map(|_| hint(mode::O_RDONLY)).collect::<Vec<_>>();
+    let (keep, again) = (shuntfs::CacheHint::Keep, shuntfs::CacheHint::Again);
+    assert_eq!(reads(4), [keep, keep, again, again]);
+    // Who writes it begins anew.
+    assert_eq!(hint(mode::O_WRONLY), keep);
+    assert_eq!(reads(3), [keep, keep, again]);
+    assert_eq!(hint(mode::O_RDONLY | mode::O_DIRECT), keep);
+    assert_eq!(reads(2), [keep, keep]);
+    // A large file is never worth it, and neither is one that a mapping may store to.
+    let set = SetAttr { size: Some(1 << 20), ..set };
+    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
+    assert_eq!(reads(5), [keep; 5]);
+    let set = SetAttr { size: Some(1), ..set };
+    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
+    assert_eq!(reads(1), [again]);
+    assert_eq!(hint(mode::O_RDWR), keep);
+    assert_eq!(reads(5), [keep; 5]);
 }
 
 #[test]

@@ -531,7 +531,8 @@ fn thousand() -> String {
     (0..1000).map(rule).collect()
 }
 
-/// What must not change for files that no rule touches: the requests, and that they are in passthrough.
+/// What must not change for files that no rule touches: the requests, and that they are in passthrough. (Folders are asked
+/// about at each open, because rules that are read later may restrict them.)
 #[test]
 fn a_thousand_rules_that_do_not_match_cost_no_request() {
     let text = thousand();
@@ -559,7 +560,7 @@ fn a_thousand_rules_that_do_not_match_cost_no_request() {
     // FORGETs come when the kernel likes.
     let counts = |mounted: &Mounted| {
         let mut counts = mounted.requests();
-        counts.retain(|op, _| !op.contains("FORGET"));
+        counts.retain(|op, _| !op.contains("FORGET") && op != "OPENDIR" && op != "RELEASEDIR");
         counts
     };
     // RELEASE comes some time after the close.

@@ -277,6 +277,58 @@ fn listing_costs_two_calls_a_name() -> Result<()> {
     Ok(())
 }
 
+/// A folder whose listing the kernel has: opening it, listing it and closing it again sends nothing.
+#[test]
+fn known_folders_cost_nothing() -> Result<()> {
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        for index in 0..50 {
+            fs::write(stage.source.join(format!("names/{index}")), "")?;
+        }
+        let walk = || -> Result<()> {
+            ensure!(fs::read_dir(stage.path("names"))?.count() == 50);
+            look_at(&stage.path("names"))
+        };
+        walk()?;
+        let seen = stage.requests(walk)?;
+        ensure!(seen.is_empty(), "{transport:?}: listing a known folder sent {seen:?}");
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// A header, read by one compiler after another: an OPEN, which the caller waits for, and a RELEASE. The kernel has the bytes
+/// and the attributes.
+#[test]
+fn small_files_that_are_read_again_cost_two_requests() -> Result<()> {
+    const ROUNDS: u64 = 50;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Passthrough)? else { continue };
+        fs::write(stage.source.join("header"), vec![b'h'; 9000])?;
+        let read = |rounds: u64| -> Result<()> {
+            for _ in 0..rounds {
+                let file = File::open(stage.path("header"))?;
+                rustix::fs::fstat(&file)?;
+                ensure!(file.read_at(&mut [0; 16384], 0)? == 9000);
+            }
+            Ok(())
+        };
+        read(4)?;
+        let seen = stage.requests(|| read(ROUNDS))?;
+        // One more look: the READ that filled the cache made the kernel forget the time of access.
+        let mut expected = BTreeMap::from([("OPEN".to_owned(), ROUNDS), ("RELEASE".to_owned(), ROUNDS)]);
+        expected.extend(
+            seen.get("GETATTR").filter(|count| **count <= 1).map(|count| ("GETATTR".to_owned(), *count)),
+        );
+        ensure!(seen == expected, "{transport:?}: {ROUNDS} reads sent {seen:?}");
+        // What is written is read.
+        fs::write(stage.path("header"), "new")?;
+        ensure!(fs::read(stage.path("header"))? == b"new");
+        stage.end()?;
+    }
+    Ok(())
+}
+
 /// A relayed READ of cached bytes on a ring, one at a time: one `io_uring_enter` each and nothing else.
 #[test]
 fn relayed_reads_cost_one_enter() -> Result<()> {

@@ -156,6 +156,11 @@ pub enum CacheHint {
     Keep,
     /// The open bypasses the page cache.
     Direct,
+    /// As `Keep`, and better than passthrough, where an open that wishes for that is not bound to it by another one: the
+    /// file is small and is read again and again. Each read in passthrough costs the next `fstat` a request, because the
+    /// kernel then takes the time of access for unknown; pages that it keeps cost neither. The file system must know
+    /// that no shared mapping is left that stores through an earlier passthrough open.
+    Again,
 }
 
 /// An open file, as the file system answers OPEN, CREATE and TMPFILE.
@@ -259,6 +264,8 @@ pub enum Reason {
     RegisterFailed,
     /// Passthrough was wished for one direction alone.
     OneDirection,
+    /// The file is small and read again and again, so the kernel had better keep its pages.
+    ReadAgain,
 }
 
 impl Flow {
@@ -280,7 +287,7 @@ impl Flow {
 
 impl Reason {
     /// Every reason, each at the place of its number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Wished,
         Self::KernelLacks,
         Self::NotPrivileged,
@@ -293,6 +300,7 @@ impl Reason {
         Self::NotBackable,
         Self::RegisterFailed,
         Self::OneDirection,
+        Self::ReadAgain,
     ];
 
     /// The reason's name, as it is counted.
@@ -311,6 +319,7 @@ impl Reason {
             Self::NotBackable => "not_backable",
             Self::RegisterFailed => "register_failed",
             Self::OneDirection => "one_direction",
+            Self::ReadAgain => "read_again",
         }
     }
 }
@@ -336,6 +345,7 @@ impl std::fmt::Display for Reason {
             Self::NotBackable => "the lower file cannot back a file",
             Self::RegisterFailed => "the lower file could not be registered",
             Self::OneDirection => "the kernel passes reads and writes through, or neither",
+            Self::ReadAgain => "a small file that is read again and again: the kernel keeps its pages",
         })
     }
 }

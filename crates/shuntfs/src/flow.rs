@@ -128,6 +128,11 @@ fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
         Way::Splice | Way::Passthrough => Flow::Splice,
     };
     match (way, mode, offer.passthrough) {
+        (Way::Passthrough, IoMode::Free | IoMode::Direct | IoMode::Cached, Ok(()))
+            if cache == CacheHint::Again =>
+        {
+            unbacked(ours, cache, Reason::ReadAgain)
+        }
         (Way::Passthrough, IoMode::Backed, _) | (Way::Passthrough, IoMode::Free, Ok(())) => Settlement {
             flows: Flows::both(Flow::Passthrough, Reason::Wished),
             flags: FopenFlags::PASSTHROUGH,
@@ -150,7 +155,7 @@ fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
 fn unbacked(flow: Flow, cache: CacheHint, reason: Reason) -> Settlement {
     let (flags, kind) = match cache {
         CacheHint::Drop => (FopenFlags::empty(), OpenKind::Cached),
-        CacheHint::Keep => (FopenFlags::KEEP_CACHE, OpenKind::Cached),
+        CacheHint::Keep | CacheHint::Again => (FopenFlags::KEEP_CACHE, OpenKind::Cached),
         CacheHint::Direct => (FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES, OpenKind::Direct),
     };
     Settlement { flows: Flows::both(flow, reason), flags, kind }
@@ -317,6 +322,26 @@ mod test {
                 for one in [settled.flows.reads, settled.flows.writes] {
                     assert_eq!(one.flow == Flow::Passthrough, !reaches_us, "{what}");
                 }
+            }
+        }
+    }
+
+    /// A hint that differs from `Keep` in one thing: it rather has the kernel keep pages than pass through.
+    #[test]
+    fn what_is_read_again_keeps_out_of_passthrough_where_it_may() {
+        let splits = WAYS.into_iter().flat_map(|reads| WAYS.map(move |writes| Wish::Split { reads, writes }));
+        for wish in WAYS.map(Wish::Whole).into_iter().chain(splits) {
+            for (_, mode, offer) in cells() {
+                let again = settle(wish, CacheHint::Again, mode, offer);
+                let kept = settle(wish, CacheHint::Keep, mode, offer);
+                let passes = wish == Wish::Whole(Way::Passthrough) && offer.passthrough.is_ok();
+                if !passes || mode == IoMode::Backed {
+                    assert_eq!(again, kept, "{wish:?} {mode:?} {offer:?}");
+                    continue;
+                }
+                let flow = if offer.ring { Flow::Relay } else { Flow::Splice };
+                assert_eq!(again.flows, Flows::both(flow, Reason::ReadAgain), "{mode:?} {offer:?}");
+                assert_eq!((again.flags, again.kind), (FopenFlags::KEEP_CACHE, OpenKind::Cached));
             }
         }
     }

@@ -190,6 +190,9 @@ impl Nodes {
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
     ) -> Settlement {
+        if cache == CacheHint::Again {
+            self.leave_passthrough(state);
+        }
         let mode = state.mode();
         let (wish, key) = match wish {
             // All opens of a node carry the same id. Which file it stands for is known where it was lifted, too.
@@ -215,6 +218,19 @@ impl Nodes {
                 settled
             }
             Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
+        }
+    }
+
+    /// Lets go of an id that is only kept.
+    fn leave_passthrough(&self, state: &mut State) {
+        if state.is_open() {
+            return;
+        }
+        if let Some(place) = state.kept_at.take() {
+            self.kept.lock().order.remove(&place);
+        }
+        if let Some(id) = state.id.take() {
+            self.backings.unregister(id);
         }
     }
 
@@ -408,6 +424,27 @@ mod test {
         nodes.close(node(2), backed.kind);
         nodes.close(node(2), served.kind);
         assert_eq!(live(&fake), 1);
+    }
+
+    #[test]
+    fn what_is_read_again_leaves_passthrough_once_nobody_has_it_open() {
+        let (fake, nodes) = nodes(8);
+        let open = |cache| nodes.open(node(4), Wish::Whole(Way::Passthrough), cache, &lower);
+        let first = open(CacheHint::Keep);
+        let beside = open(CacheHint::Again);
+        assert_eq!(beside, first, "an open binds the next one");
+        nodes.close(node(4), first.kind);
+        nodes.close(node(4), beside.kind);
+        assert_eq!((nodes.kept_count(), live(&fake)), (1, 1));
+        let again = open(CacheHint::Again);
+        assert_eq!(again.flows.reads.reason, Reason::ReadAgain);
+        assert_eq!((again.kind, again.backing), (OpenKind::Cached, None));
+        assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (1, 0, 0));
+        nodes.close(node(4), again.kind);
+        let back = open(CacheHint::Keep);
+        assert!(back.backing.is_some());
+        nodes.close(node(4), back.kind);
+        assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (0, 1, 1));
     }
 
     #[test]

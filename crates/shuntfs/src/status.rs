@@ -34,7 +34,8 @@ pub struct Status {
     /// Opens whose writes flow otherwise than their reads, by the flow of the writes.
     #[serde(default)]
     pub write_flows: BTreeMap<String, u64>,
-    /// Opens that did not get the flow that was wished for, by reason.
+    /// Opens that did not get the flow that was wished for, by reason; and those that had rather another one
+    /// (`read_again`).
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.
     pub ops: BTreeMap<String, OpStatus>,
