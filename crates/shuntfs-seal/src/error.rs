@@ -16,7 +16,7 @@ pub enum ManifestError {
     Io(OsError),
     /// A block of it, or of its tree, is not what was sealed.
     #[error("a block of the manifest is not what was sealed: {0}")]
-    Damaged(Mismatch),
+    Damaged(Box<Mismatch>),
     /// It is whole and makes no sense.
     #[error("the manifest does not hold together: {0}")]
     Malformed(&'static str),

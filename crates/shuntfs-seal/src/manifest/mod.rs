@@ -12,6 +12,8 @@ mod writer;
 
 pub use codec::{Blocks, Codec, Entries};
 pub use layout::Counts;
+pub(crate) use layout::{STORE_NAME, XATTRS_LEN_MAX};
 pub use node::{Entry, Node, NodeIndex, NodeKind, Xattr};
 pub use open::{Manifest, ManifestEntries};
-pub use writer::{Child, Draft, DraftNode};
+pub(crate) use sealed::{SealedBlocks, TreeFile};
+pub use writer::{Child, Draft, DraftNode, Placed};

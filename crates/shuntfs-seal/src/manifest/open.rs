@@ -8,7 +8,7 @@ use shuntfs_verity::{Digest, Params, Verifier};
 use super::codec::{Codec, Entries};
 use super::layout::Counts;
 use super::node::{Node, NodeIndex, Xattr};
-use super::sealed::SealedBlocks;
+use super::sealed::{SealedBlocks, TreeFile};
 use crate::{ManifestError, Seal, Store, StoreError};
 
 /// The manifest of a sealed tree. Every block of it that is read is checked.
@@ -39,7 +39,7 @@ impl Manifest {
         let descriptor = *seal.descriptor();
         let digest = descriptor.digest();
         let (path, file) = store.open_manifest(&descriptor)?;
-        let tree = store.open_tree(&descriptor)?.tree;
+        let tree = store.open_tree(&descriptor)?.tree.map(|file| TreeFile { file, start: 0 });
         let verifier = Verifier::new(descriptor, &digest)
             .map_err(|error| StoreError::broken(&path, error.to_string()))?;
         let codec = Codec::new(SealedBlocks::new(file, tree, verifier))

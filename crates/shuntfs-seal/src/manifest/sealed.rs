@@ -18,23 +18,30 @@ use crate::ManifestError;
 /// Bytes of checked blocks that one manifest keeps, at most twice: an old half goes when the new one is full.
 const CACHE_LEN: usize = 8 << 20;
 
-/// A manifest and its tree, read through checks.
+/// A file and its tree, read through checks: a manifest, or, offline, any other.
 #[derive(Debug)]
 pub(crate) struct SealedBlocks {
-    manifest: File,
-    /// `None` where the manifest is one block.
-    tree: Option<File>,
+    data: File,
+    tree: Option<TreeFile>,
     verifier: Verifier,
     cache: Mutex<Cache>,
     reads: AtomicU64,
 }
 
+/// Where a stored tree is.
+#[derive(Debug)]
+pub(crate) struct TreeFile {
+    pub(crate) file: File,
+    /// Where in the file it starts.
+    pub(crate) start: u64,
+}
+
 impl SealedBlocks {
-    /// Nothing is read yet.
-    pub(crate) fn new(manifest: File, tree: Option<File>, verifier: Verifier) -> Self {
+    /// Nothing is read yet. A file of one block has no tree.
+    pub(crate) fn new(data: File, tree: Option<TreeFile>, verifier: Verifier) -> Self {
         let blocks_max = (CACHE_LEN / verifier.descriptor().params().block_size().len()).max(1);
         let cache = Mutex::new(Cache { young: HashMap::new(), old: HashMap::new(), blocks_max });
-        Self { manifest, tree, verifier, cache, reads: AtomicU64::new(0) }
+        Self { data, tree, verifier, cache, reads: AtomicU64::new(0) }
     }
 
     /// How many blocks were read from disk.
@@ -67,14 +74,15 @@ impl SealedBlocks {
         let range = self.verifier.shape().bytes_of(level, index..index.saturating_add(1));
         let len = usize::try_from(range.end - range.start).unwrap_or(0);
         let mut bytes = vec![0; len];
-        let file = match level {
-            Level::Data => &self.manifest,
-            Level::Tree(_) => self.tree.as_ref().ok_or(ManifestError::Malformed("it has no tree"))?,
+        let (file, start) = match (level, &self.tree) {
+            (Level::Data, _) => (&self.data, range.start),
+            (Level::Tree(_), Some(tree)) => (&tree.file, tree.start.saturating_add(range.start)),
+            (Level::Tree(_), None) => return Err(ManifestError::Malformed("it has no tree")),
         };
         self.reads.fetch_add(1, Ordering::Relaxed);
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match data::read_at(file, rest, range.start + filled as u64).map_err(ManifestError::Io)? {
+            match data::read_at(file, rest, start.saturating_add(filled as u64)).map_err(ManifestError::Io)? {
                 0 => return Err(ManifestError::Io(OsError::IO)),
                 len => filled += len,
             }

@@ -37,14 +37,26 @@ pub struct DraftNode {
     pub target: Vec<u8>,
 }
 
-/// What a name of a folder leads to.
+/// A name of a folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "either it is new or it is not")]
-pub enum Child {
-    /// Something that no other name led to.
-    New(DraftNode),
-    /// One more name of a file that has one: a hard link.
-    Known(NodeIndex),
+#[expect(clippy::exhaustive_structs, reason = "whoever seals says all of it")]
+pub struct Child {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it leads to.
+    pub node: DraftNode,
+    /// For what may have several names: device and inode number, by which it is known again.
+    pub link: Option<(Device, u64)>,
+}
+
+/// What became of a [`Child`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Placed {
+    /// The node that its name leads to.
+    pub node: NodeIndex,
+    /// Whether no earlier name led there.
+    pub is_new: bool,
 }
 
 /// A manifest that is being made.
@@ -56,6 +68,8 @@ pub struct Draft {
     blob: Vec<u8>,
     /// Where sets of extended attributes are in the blob: most trees have few that differ.
     xattrs: HashMap<Vec<u8>, u64>,
+    /// The first name of what may have several.
+    links: HashMap<(Device, u64), NodeIndex>,
     counts: Counts,
 }
 
@@ -71,6 +85,7 @@ impl Draft {
             entries: Vec::new(),
             blob: Vec::new(),
             xattrs: HashMap::new(),
+            links: HashMap::new(),
             counts: Counts::default(),
         };
         if NodeKind::check(root.mode)? != NodeKind::Folder {
@@ -83,36 +98,28 @@ impl Draft {
     /// Says all that is in a folder, sorted by name; once for each folder. Returns the nodes, in the same order.
     ///
     /// # Errors
-    /// Names out of order or that are none, a folder with two names, a node that cannot be written down.
-    pub fn fill(
-        &mut self,
-        folder: NodeIndex,
-        children: Vec<(Vec<u8>, Child)>,
-    ) -> Result<Vec<NodeIndex>, ManifestError> {
+    /// Names out of order or that are none, a node that cannot be written down.
+    pub fn fill(&mut self, folder: NodeIndex, children: Vec<Child>) -> Result<Vec<Placed>, ManifestError> {
         let first = self.entries.len() as u64;
         let count = children.len() as u64;
         let mut last: Option<Vec<u8>> = None;
-        let mut nodes = Vec::with_capacity(children.len());
-        for (name, child) in children {
+        let mut placed = Vec::with_capacity(children.len());
+        for Child { name, node, link } in children {
             layout::check_name(&name, folder == NodeIndex::ROOT)?;
             if last.as_ref().is_some_and(|last| *last >= name) {
                 return Err(ManifestError::Malformed("names that are out of order"));
             }
-            let home = self.entries.len() as u64;
-            let node = match child {
-                Child::New(node) => self.add_in(folder, node, home)?,
-                Child::Known(node) => self.link(node)?,
-            };
+            let child = self.place(folder, node, link)?;
             let name_len = u16::try_from(name.len()).expect("checked to be a name");
             let name_offset = self.blob.len() as u64;
             self.blob.extend_from_slice(&name);
-            self.entries.push(EntryRecord { name_offset, node: node.0, folder: folder.0, name_len });
-            nodes.push(node);
+            self.entries.push(EntryRecord { name_offset, node: child.node.0, folder: folder.0, name_len });
+            placed.push(child);
             last = Some(name);
         }
         let record = self.record(folder)?;
         (record.content, record.content_count) = (first, count);
-        Ok(nodes)
+        Ok(placed)
     }
 
     /// Says a regular file's root hash.
@@ -162,20 +169,26 @@ impl Draft {
         to.write_all(&self.blob)
     }
 
-    fn add_in(&mut self, folder: NodeIndex, node: DraftNode, home: u64) -> Result<NodeIndex, ManifestError> {
-        if NodeKind::check(node.mode)? == NodeKind::Folder {
+    /// The node of the next entry: a new one, or that of an earlier name.
+    fn place(
+        &mut self,
+        folder: NodeIndex,
+        node: DraftNode,
+        link: Option<(Device, u64)>,
+    ) -> Result<Placed, ManifestError> {
+        let is_folder = NodeKind::check(node.mode)? == NodeKind::Folder;
+        if is_folder {
+            // Its `..`.
             self.record(folder)?.nlink += 1;
+        } else if let Some(known) = link.and_then(|link| self.links.get(&link).copied()) {
+            self.record(known)?.nlink += 1;
+            return Ok(Placed { node: known, is_new: false });
         }
-        self.add(node, home)
-    }
-
-    fn link(&mut self, node: NodeIndex) -> Result<NodeIndex, ManifestError> {
-        let record = self.record(node)?;
-        if NodeKind::check(record.mode)? == NodeKind::Folder {
-            return Err(ManifestError::Malformed("a folder in two places, or inside of itself"));
+        let node = self.add(node, self.entries.len() as u64)?;
+        if let Some(link) = link {
+            self.links.insert(link, node);
         }
-        record.nlink += 1;
-        Ok(node)
+        Ok(Placed { node, is_new: true })
     }
 
     fn add(&mut self, node: DraftNode, home: u64) -> Result<NodeIndex, ManifestError> {
