@@ -30,7 +30,7 @@ pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use build::{BuildError, ReadAt, build, build_at};
 pub use descriptor::{DESCRIPTOR_LEN, Descriptor, DescriptorError};
 pub use digest::{Digest, DigestError};
-pub use hasher::{BlockHasher, Kernel};
+pub use hasher::{BlockHasher, Kernel, UnknownKernel};
 pub use level::Level;
 pub use params::{BlockSize, Params, ParamsError, SALT_LEN_MAX, Salt};
 pub use shape::{

@@ -21,10 +21,8 @@ pub struct Verifier {
 #[non_exhaustive]
 pub enum Untrusted {
     /// It is not the one whose digest is trusted.
-    #[error("the descriptor's digest is {found}, not {expected}")]
+    #[error("the descriptor's digest is {found}, which is not the one that is trusted")]
     Digest {
-        /// The digest that is trusted.
-        expected: Digest,
         /// The descriptor's.
         found: Digest,
     },
@@ -48,12 +46,12 @@ pub struct Mismatch {
 }
 
 /// Why blocks are not believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The first block that does not match.
-    #[error(transparent)]
-    Mismatch(#[from] Mismatch),
+    #[error("{0}")]
+    Mismatch(Box<Mismatch>),
     /// The bytes are not whole blocks of the level, or the hashes not one for each: what was read is too short or too long.
     #[error(
         "{len} bytes with {hashes_len} bytes of hashes are no blocks of level {level} from {first_block} on"
@@ -107,7 +105,7 @@ impl Verifier {
     pub fn new(descriptor: Descriptor, trusted: &Digest) -> Result<Self, Untrusted> {
         let found = descriptor.digest();
         if found != *trusted {
-            return Err(Untrusted::Digest { expected: *trusted, found });
+            return Err(Untrusted::Digest { found });
         }
         let shape = Shape::new(descriptor.params(), descriptor.file_size())?;
         Ok(Self { descriptor, shape, hasher: BlockHasher::new(descriptor.params()) })
@@ -151,7 +149,7 @@ impl Verifier {
         let checked = self.compare(level, first_block, (bytes, expected_hashes), |mismatch| {
             first.get_or_insert(mismatch);
         })?;
-        first.map_or(Ok(checked), |mismatch| Err(CheckError::Mismatch(mismatch)))
+        first.map_or(Ok(checked), |mismatch| Err(CheckError::Mismatch(Box::new(mismatch))))
     }
 
     /// Like [`check`](Self::check), and goes on: returns every block that does not match.
