@@ -9,6 +9,9 @@ use clap_complete::Shell;
 
 use crate::failure::Failure;
 use crate::options;
+pub use crate::seal::{
+    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+};
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
@@ -43,6 +46,20 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Checks and shows files of rules.
     Rules(RulesArgs),
+    /// Seals folders and files, so that every block of them can be checked as it is read.
+    Seal(SealArgs),
+    /// Compares sealed folders and files with what was sealed, and says which block of which file differs.
+    #[command(after_help = "Exit codes: 0 all is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
+        2 the command line is wrong.")]
+    Verify(VerifyArgs),
+    /// Shows what the manifest of a sealed folder holds, and who signed it.
+    Show(ShowArgs),
+    /// Prints the digests of files, as fsverity digest does.
+    Digest(DigestArgs),
+    /// Signs the digest of a file.
+    Sign(SignArgs),
+    /// Makes and shows keys.
+    Key(KeyArgs),
     /// Says what this machine offers, and how to get what it does not.
     Doctor(DoctorArgs),
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.

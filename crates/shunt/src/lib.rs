@@ -26,6 +26,7 @@ mod notify;
 mod patience;
 mod rules;
 mod run;
+mod seal;
 mod status;
 mod umount;
 mod why;

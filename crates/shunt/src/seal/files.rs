@@ -1,0 +1,61 @@
+//! Keys, trusted keys and signatures as files.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read as _;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use shuntfs_verity::sign::{KeyPair, PublicKey, Zeroizing};
+
+use crate::failure::Failure;
+
+/// The longest file that can be a key or a certificate.
+const KEY_LEN_MAX: u64 = 64 << 10;
+
+/// A path with something behind it.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Fails with a file's name in front.
+pub(super) fn cannot(what: &str, path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// Reads a small text file; it may be a secret.
+pub(super) fn read_text(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    let file = fs::File::open(path).map_err(|error| cannot("read", path, error))?;
+    file.take(KEY_LEN_MAX).read_to_string(&mut text).map_err(|error| cannot("read", path, error))?;
+    Ok(text)
+}
+
+/// Reads a private key.
+pub(super) fn private_key(path: &Path) -> Result<KeyPair, Failure> {
+    KeyPair::from_pem(&read_text(path)?).map_err(|error| {
+        Failure::new(format!("{}: {error}", path.display())).hint("shunt key new KEY makes one")
+    })
+}
+
+/// Reads the public keys that are trusted; each must be one. `None` where none is asked for.
+pub(super) fn trusted(paths: &[PathBuf]) -> Result<Option<Vec<PublicKey>>, Failure> {
+    let read = |path: &PathBuf| {
+        let key = PublicKey::from_pem(&read_text(path)?);
+        key.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    };
+    let keys = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok((!keys.is_empty()).then_some(keys))
+}
+
+/// How many threads hash.
+pub(super) fn jobs(asked: Option<NonZeroUsize>) -> NonZeroUsize {
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// `1 file`, `2 files`.
+pub(super) fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
