@@ -1,0 +1,9 @@
+//! The file system of `--verify=required`: a manifest, shown.
+
+mod attr;
+mod dir;
+mod fs;
+mod ioctl;
+mod xattr;
+
+pub use fs::{Sealed, SealedDir, SealedFile};
