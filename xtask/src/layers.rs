@@ -18,7 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-image", &["shuntfs"]),
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
-    ("shuntfs-pool", &["shuntfs", "shuntfs-rules", "shuntfs-redact", "shuntfs-verity", "shuntfs-sys"]),
+    ("shuntfs-verified", &["shuntfs", "shuntfs-seal", "shuntfs-verity", "shuntfs-sys"]),
+    ("shuntfs-pool", &["shuntfs", "shuntfs-rules", "shuntfs-redact", "shuntfs-verified", "shuntfs-sys"]),
     // The command line asks the kernel what it offers, and carries the bench.
     (
         "shunt",
@@ -27,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shuntfs-rules",
             "shuntfs-image",
             "shuntfs-seal",
+            "shuntfs-verified",
             "shuntfs-verity",
             "shuntfs",
             "shuntfs-sys",

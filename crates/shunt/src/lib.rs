@@ -30,6 +30,7 @@ mod seal;
 mod status;
 mod umount;
 mod why;
+mod wishes;
 
 pub use failure::{Failure, Kind};
 pub use run::run;

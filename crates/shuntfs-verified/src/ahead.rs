@@ -11,8 +11,8 @@ use shuntfs_verity::{Level, Shape};
 
 /// How much data a strip of the tree covers, at least.
 const STRIP_DATA: u64 = 8 << 20;
-/// A reader that read on for so long is sequential.
-const SEQUENTIAL_MIN: u64 = 128 << 10;
+/// A reader that read on for so long, from the start of the file or from where it came to, is sequential.
+const SEQUENTIAL_MIN: u64 = 64 << 10;
 /// The kernel reads ahead with several requests at once, which may overtake each other by so much.
 const OVERTAKEN_MAX: u64 = 4 << 20;
 
@@ -40,13 +40,11 @@ impl Stream {
         let next = self.next.load(Ordering::Relaxed);
         let near = next.saturating_sub(OVERTAKEN_MAX)..=next.saturating_add(OVERTAKEN_MAX);
         let len = bytes.end - bytes.start;
-        let run = if bytes.start == next || (near.contains(&bytes.start) && self.is_sequential()) {
-            self.run.load(Ordering::Relaxed).saturating_add(len)
-        } else {
-            len
-        };
+        let goes_on = bytes.start == next || (near.contains(&bytes.start) && self.is_sequential());
+        // A single read tells nothing, however long: a page fault somewhere reads around itself.
+        let run = if goes_on { self.run.load(Ordering::Relaxed).saturating_add(len) } else { 0 };
         self.run.store(run, Ordering::Relaxed);
-        self.next.store(if run > len { next.max(bytes.end) } else { bytes.end }, Ordering::Relaxed);
+        self.next.store(if goes_on { next.max(bytes.end) } else { bytes.end }, Ordering::Relaxed);
         if self.is_sequential() { Pace::Sequential } else { Pace::Random }
     }
 
@@ -96,6 +94,9 @@ mod test {
         let page = 4 * KIB;
         assert_eq!(paces(&[(0, 128 * KIB)]), [Sequential], "a large read from the start");
         assert_eq!(paces(&[(0, 16 * KIB), (16 * KIB, 112 * KIB)]), [Random, Sequential]);
+        let faults = [(7 * MIB, 128 * KIB), (90 * MIB, 128 * KIB), (20 * MIB, 128 * KIB)];
+        assert_eq!(paces(&faults), [Random; 3], "page faults read around themselves");
+        assert_eq!(paces(&[(7 * MIB, 128 * KIB), (7 * MIB + 128 * KIB, 128 * KIB)]), [Random, Sequential]);
         assert_eq!(paces(&[(0, page), (900 * KIB, page), (30 * MIB, page), (0, page)]), [Random; 4]);
         // Neighbours that somebody reads at random now and then are no stream.
         assert_eq!(paces(&[(0, page), (page, page), (9 * MIB, page), (9 * MIB + page, page)]), [Random; 4]);

@@ -1,8 +1,9 @@
 //! The hash tree of one sealed file: which hashes its data blocks must have, from blocks that were checked themselves.
 //!
 //! A tree is stored with its root first. Blocks are read in *flights* ([`crate::cache`]): a flight that starts at the root takes
-//! the upper levels along, as many as fit into [`TOP_BYTES`], and with them the whole tree of a small file; any other stays
-//! inside one level, and is compared with blocks of the level above, which are fetched at the same time.
+//! the upper levels along, as many as fit into [`TOP_BYTES`], and the first strip of the lowest, and with them the whole tree
+//! of a small file; any other stays inside one level, and is compared with blocks of the level above, which are fetched at the
+//! same time.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use crate::io::TreeIo;
 use crate::join::join;
 use crate::verdicts::Place;
 
-/// How much of a tree is read with its root.
+/// How much of the upper levels is read with the root.
 const TOP_BYTES: u64 = 64 << 10;
 
 /// One file's tree, where it lies, and how to compare with it.
@@ -326,14 +327,11 @@ impl HashTree {
         start + blocks.start..start + blocks.end
     }
 
-    /// How many blocks are read with the root: the upper levels, and the lowest where all of it fits.
+    /// How many blocks are read with the root.
     fn top(&self) -> u64 {
-        let fits = TOP_BYTES / u64::from(self.shape().params().block_size().bytes());
-        if self.shape().tree_blocks() <= fits {
-            return self.shape().tree_blocks();
-        }
+        let fits = (TOP_BYTES / u64::from(self.shape().params().block_size().bytes())).max(1);
         let upper = self.stored_blocks(0, &(0..0)).start;
-        upper.min(fits).max(1)
+        if upper > fits { fits } else { (upper + ahead::strip_len(self.shape())).min(self.shape().tree_blocks()) }
     }
 }
 

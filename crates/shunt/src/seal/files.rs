@@ -5,7 +5,9 @@ use std::fs;
 use std::io::Read as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use shuntfs_verity::sign::pkcs7::{Certificate, Pkcs7Error};
 use shuntfs_verity::sign::{KeyPair, PublicKey, Zeroizing};
 
 use crate::failure::Failure;
@@ -40,14 +42,50 @@ pub(super) fn private_key(path: &Path) -> Result<KeyPair, Failure> {
     })
 }
 
-/// Reads the public keys that are trusted; each must be one. `None` where none is asked for.
-pub(super) fn trusted(paths: &[PathBuf]) -> Result<Option<Vec<PublicKey>>, Failure> {
-    let read = |path: &PathBuf| {
-        let key = PublicKey::from_pem(&read_text(path)?);
-        key.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-    };
-    let keys = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    Ok((!keys.is_empty()).then_some(keys))
+/// Whose signatures count.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// For everything that shunt signs.
+    pub(super) keys: Vec<PublicKey>,
+    /// For what `fsverity sign` signs.
+    pub(super) certificates: Vec<Certificate>,
+}
+
+impl Trust {
+    /// Reads public keys and certificates; each file must be one. `None` where none is asked for.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is neither, or is a certificate whose time is over or has not come.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
+        let mut trust = Self::default();
+        for path in paths {
+            trust.add(path)?;
+        }
+        Ok((!paths.is_empty()).then_some(trust))
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), Failure> {
+        let refused = |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", path.display()));
+        let mut bytes = Vec::new();
+        let file = fs::File::open(path).map_err(|error| cannot("read", path, error))?;
+        file.take(KEY_LEN_MAX).read_to_end(&mut bytes).map_err(|error| cannot("read", path, error))?;
+        let text = String::from_utf8_lossy(&bytes);
+        if text.contains("-----BEGIN ") && !text.contains("-----BEGIN CERTIFICATE-----") {
+            self.keys.push(PublicKey::from_pem(&text).map_err(|error| refused(&error))?);
+            return Ok(());
+        }
+        let neither = "neither an ed25519 public key in PEM nor an X.509 certificate";
+        let certificate = Certificate::parse(&bytes).map_err(|error| match error {
+            Pkcs7Error::Certificate => refused(&neither),
+            error => refused(&error),
+        })?;
+        // The kernel does not look at the dates; who says whom to trust today wants them looked at.
+        if !certificate.is_valid_at(SystemTime::now()) {
+            return Err(refused(&"the certificate has expired, or is not valid yet"));
+        }
+        self.certificates.push(certificate);
+        Ok(())
+    }
 }
 
 /// How many threads hash.

@@ -1,10 +1,10 @@
 //! IOCTL, on files and on folders.
 
 use shuntfs_transport::Exchange;
-use shuntfs_wire::{Errno, Fh, IoctlFlags, IoctlIn, Result};
+use shuntfs_wire::{Errno, IoctlFlags, IoctlIn, Result};
 
 use super::answer::Answer;
-use crate::args::Ioctl;
+use crate::args::{Ioctl, OpenFlags};
 use crate::cx::Cx;
 use crate::filesystem::{Filesystem, IoctlTarget};
 use crate::reply::IoctlReply;
@@ -33,7 +33,7 @@ pub(super) async fn ioctl<F: Filesystem>(
     let op = Ioctl { node, command: arg.cmd, argument: arg.arg, input, output_max: arg.out_size, dir };
     let reply = IoctlReply::new(x.payload_mut(), arg.out_size as usize);
     let filled = if dir {
-        let dir = server.dirs.get(Fh(arg.fh)).ok_or(Errno::BADF)?;
+        let dir = server.folder(&cx, node, arg.fh, OpenFlags(0)).await?;
         server.fs.ioctl(&cx, IoctlTarget::Dir(&*dir), op, reply).await
     } else {
         let open = server.file(arg.fh)?;
