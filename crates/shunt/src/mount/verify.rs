@@ -1,12 +1,14 @@
 //! The seal of a mount.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shuntfs::{Flow, Reason};
 use shuntfs_verified::{
     CheckOptions, CheckedBy, SealNote, Seals, SealsOptions, TreeReadahead, VerifiedError,
 };
+
+use shuntfs_verity::sign::PublicKey;
 
 use crate::control::VerifyStatus;
 use crate::failure::Failure;
@@ -33,7 +35,7 @@ impl Verifying {
         }
         let mut options = SealsOptions::new(source);
         options.store.clone_from(&verify.store);
-        options.trust = seal::trusted(&verify.trust)?;
+        options.trust = keys(&verify.trust)?;
         let defaults = CheckOptions::default();
         let cache = verify.tree_cache_mib.and_then(|mib| usize::try_from(mib).ok());
         options.checks = CheckOptions {
@@ -72,6 +74,16 @@ impl Verifying {
             facts: self.seals.facts(),
         }
     }
+}
+
+/// The keys of which one must have signed; `None` where none is asked for.
+fn keys(paths: &[PathBuf]) -> Result<Option<Vec<PublicKey>>, Failure> {
+    let Some(trust) = seal::Trust::read(paths)? else { return Ok(None) };
+    if !trust.certificates.is_empty() {
+        return Err(Failure::new("a certificate is trusted for single files, not for what a folder holds")
+            .hint("name an ed25519 key: shunt key new KEY makes KEY.pub"));
+    }
+    Ok(Some(trust.keys))
 }
 
 /// The flow that an open of a sealed file would get; `passed` is that of one whose bytes the kernel may move.

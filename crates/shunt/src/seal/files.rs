@@ -44,11 +44,11 @@ pub(super) fn private_key(path: &Path) -> Result<KeyPair, Failure> {
 
 /// Whose signatures count.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub(crate) struct Trust {
     /// For everything that shunt signs.
-    pub(super) keys: Vec<PublicKey>,
+    pub(crate) keys: Vec<PublicKey>,
     /// For what `fsverity sign` signs.
-    pub(super) certificates: Vec<Certificate>,
+    pub(crate) certificates: Vec<Certificate>,
 }
 
 impl Trust {
@@ -56,7 +56,7 @@ impl Trust {
     ///
     /// # Errors
     /// A file that cannot be read, is neither, or is a certificate whose time is over or has not come.
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
         let mut trust = Self::default();
         for path in paths {
             trust.add(path)?;

@@ -14,7 +14,7 @@ pub use args::{
     DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
 };
 pub(crate) use digest::run as digest;
-pub(crate) use files::trusted;
+pub(crate) use files::Trust;
 pub(crate) use key::run as key;
 pub(crate) use seal::run as seal;
 pub(crate) use show::run as show;
