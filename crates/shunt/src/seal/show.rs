@@ -6,7 +6,7 @@ use serde_json::json;
 use shuntfs_seal::{Manifest, ManifestError, NodeIndex, NodeKind, Store};
 
 use super::args::ShowArgs;
-use super::files::{counted, trusted};
+use super::files::{Trust, counted};
 use crate::failure::Failure;
 use crate::run::output_failure;
 
@@ -15,7 +15,7 @@ use crate::run::output_failure;
 /// # Errors
 /// There is none, it is damaged, or signed by nobody who is trusted.
 pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let trust = trusted(&args.trust)?;
+    let trust = Trust::read(&args.trust)?.map(|trust| trust.keys);
     let path = args.store.clone().unwrap_or_else(|| Store::beside(&args.folder));
     let manifest = Store::open(&path).and_then(|store| Manifest::open(&store, trust.as_deref()));
     let manifest = manifest.map_err(|error| Failure::new(error.to_string()))?;

@@ -1,19 +1,19 @@
 //! `shunt verify`: folders against their manifests, files against what is beside them.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use shuntfs_seal::{Checking, Fault, Finding, Side, Store, Verified, verify_file, verify_tree};
 use shuntfs_verity::Discard;
-use shuntfs_verity::sign::{PublicKey, Signature};
+use shuntfs_verity::sign::{PublicKey, Signature, pkcs7};
 
 use super::args::VerifyArgs;
 use super::bar::Bar;
 use super::digest::describe;
-use super::files::{cannot, counted, jobs, trusted, with_suffix};
+use super::files::{Trust, cannot, counted, jobs, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
 
@@ -41,13 +41,14 @@ struct Sum {
 /// # Errors
 /// Something differs from what was sealed, is not sealed, or not signed by whom it should.
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let trust = trusted(&args.trust)?;
+    let trust = Trust::read(&args.trust)?;
+    let keys = trust.as_ref().map(|trust| trust.keys.as_slice());
     let mut sum = Sum::default();
     for asked in asked(args)? {
         let said = match &asked {
-            Asked::Tree { root, only } => tree(args, trust.as_deref(), (root, only), out)?,
-            Asked::Side(file) => side(args, trust.as_deref(), file, out)?,
-            Asked::Signature(file) => signature(args, trust.as_deref(), file, out)?,
+            Asked::Tree { root, only } => tree(args, keys, (root, only), out)?,
+            Asked::Side(file) => side(args, keys, file, out)?,
+            Asked::Signature(file) => signature(args, trust.as_ref(), file, out)?,
         };
         match said {
             Ok(differ) => sum.differ += differ,
@@ -239,28 +240,43 @@ fn side(
 
 fn signature(
     args: &VerifyArgs,
-    trust: Option<&[PublicKey]>,
+    trust: Option<&Trust>,
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<Said, Failure> {
     let path = with_suffix(file, ".sig");
-    let Some(keys) = trust else {
-        return Err(Failure::usage(format!("{} says nothing without a key", path.display()))
-            .hint("add --trust KEY.pub"));
+    let Some(trust) = trust else {
+        let why = format!("{} says nothing without a key", path.display());
+        return Err(Failure::usage(why).hint("add --trust KEY.pub, or --trust CERT.pem"));
     };
-    let bytes = fs::read(&path).map_err(|error| cannot("read", &path, error))?;
+    let bytes = read_signature(&path)?;
     let digest = describe(file, &args.hash.for_digest()?, Discard)?.digest();
-    let Ok(raw) = <[u8; Signature::LEN]>::try_from(bytes.as_slice()) else {
-        return refuse(args, file, &format!("{} is no ed25519 signature", path.display()), out);
+    let refused = match <[u8; Signature::LEN]>::try_from(bytes.as_slice()) {
+        Ok(raw) => {
+            let is_good = |key: &PublicKey| key.verify_digest(&digest, &Signature(raw)).is_ok();
+            (!trust.keys.iter().any(is_good))
+                .then(|| "the signature is no trusted key's over this".to_owned())
+        }
+        Err(_) => {
+            let checked = pkcs7::verify(&bytes, &digest, &trust.certificates);
+            checked.err().map(|error| error.to_string())
+        }
     };
-    if !keys.iter().any(|key| key.verify_digest(&digest, &Signature(raw)).is_ok()) {
-        let why =
-            format!("{} is no trusted key's over {digest}, which {} has", path.display(), file.display());
-        return refuse(args, file, &why, out);
+    if let Some(why) = refused {
+        return refuse(args, file, &format!("{}: {why} ({digest})", path.display()), out);
     }
     let object = json!({"path": file.to_string_lossy(), "digest": digest.to_string(), "findings": []});
     say(args, file, &format!("{digest}, signed by a trusted key"), &object, out)?;
     Ok(Ok(0))
+}
+
+/// Reads a signature, and not much more than one can have.
+fn read_signature(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|error| cannot("read", path, error))?;
+    let mut file = file.take(pkcs7::SIGNATURE_LEN_MAX as u64 + 1);
+    file.read_to_end(&mut bytes).map_err(|error| cannot("read", path, error))?;
+    Ok(bytes)
 }
 
 /// Nothing can be said of a path: goes to standard error in words, and in JSON beside the others.

@@ -10,6 +10,9 @@ mod open;
 mod sealed;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use codec::{Blocks, Codec, Entries};
 pub use layout::Counts;
 pub(crate) use layout::{STORE_NAME, XATTRS_LEN_MAX};
