@@ -331,7 +331,11 @@ impl HashTree {
     fn top(&self) -> u64 {
         let fits = (TOP_BYTES / u64::from(self.shape().params().block_size().bytes())).max(1);
         let upper = self.stored_blocks(0, &(0..0)).start;
-        if upper > fits { fits } else { (upper + ahead::strip_len(self.shape())).min(self.shape().tree_blocks()) }
+        if upper > fits {
+            fits
+        } else {
+            (upper + ahead::strip_len(self.shape())).min(self.shape().tree_blocks())
+        }
     }
 }
 

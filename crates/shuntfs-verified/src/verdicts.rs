@@ -71,7 +71,8 @@ impl Verdicts {
         }
         let before = found.get(&place).copied();
         // What was said stays said, however often it is seen.
-        let said = said || before.is_some_and(|before| before.said && before.mismatch.found == mismatch.found);
+        let said =
+            said || before.is_some_and(|before| before.said && before.mismatch.found == mismatch.found);
         found.insert(place, Verdict { mismatch, at: Instant::now(), said });
         self.count.store(found.len(), Ordering::Relaxed);
         before

@@ -193,8 +193,10 @@ fn a_spoiled_block_is_named_and_its_neighbours_are_good() {
             }
             outcomes.insert(block / 128, outcome);
         }
-        let faults: Vec<_> =
-            outcomes.iter().filter_map(|(leaf, outcome)| Some((*leaf, outcome.as_ref().err()?.clone()))).collect();
+        let faults: Vec<_> = outcomes
+            .iter()
+            .filter_map(|(leaf, outcome)| Some((*leaf, outcome.as_ref().err()?.clone())))
+            .collect();
         assert!(!faults.is_empty(), "block {spoiled}");
         for (_, fault) in &faults {
             let Fault::Bad(bad) = fault else { panic!("{fault:?}") };
@@ -259,8 +261,10 @@ fn many_readers_make_one_read_of_each_block() {
                 for _ in 0..300 {
                     let start = pick(&mut random, USUAL - 64);
                     let pace = if pick(&mut random, 2) == 0 { Pace::Random } else { Pace::Sequential };
-                    let hashes = block_on(tree.hashes(&crate::io::ThreadIo, start..start + 64, pace)).unwrap();
-                    let found: Vec<u8> = hashes.runs(start..start + 64).flat_map(|(_, run)| run).copied().collect();
+                    let hashes =
+                        block_on(tree.hashes(&crate::io::ThreadIo, start..start + 64, pace)).unwrap();
+                    let found: Vec<u8> =
+                        hashes.runs(start..start + 64).flat_map(|(_, run)| run).copied().collect();
                     assert!(found == expected(&Params::default(), start..start + 64));
                 }
             });
