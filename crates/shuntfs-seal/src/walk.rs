@@ -48,7 +48,7 @@ impl Top {
     /// Takes hold of a folder; `store` is skipped wherever it is.
     pub(crate) fn open(path: &Path, store: Option<&Path>) -> io::Result<Self> {
         let folder = open::open_folder(path)?;
-        let identity = |path: &Path| Some(stat_of(open::open_folder(path).ok()?).ok()?);
+        let identity = |path: &Path| stat_of(open::open_folder(path).ok()?).ok();
         let skipped = store.and_then(identity).map(|stat| (stat.dev, stat.ino));
         Ok(Self { path: path.to_owned(), folder, skipped })
     }

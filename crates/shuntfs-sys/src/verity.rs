@@ -117,8 +117,7 @@ pub fn read_metadata(fd: impl AsFd, what: Metadata, offset: u64, bytes: &mut [u8
     let buf_ptr = bytes.as_mut_ptr().expose_provenance() as u64;
     let mut arg = MetadataArg { kind, offset, length: bytes.len() as u64, buf_ptr, reserved: 0 };
     // SAFETY: `arg` is what the command reads; it writes at most `length` bytes to `bytes`, borrowed for the call.
-    let got = unsafe { raw::ioctl(fd.as_fd(), READ_METADATA, (&raw mut arg).cast()) }?;
-    usize::try_from(got).map_err(|_| OsError::IO)
+    unsafe { raw::ioctl(fd.as_fd(), READ_METADATA, (&raw mut arg).cast()) }
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl SealedBlocks {
         }
         let shape = self.verifier.shape();
         let expected = match shape.place_of(level, index) {
-            Some(place) => hash_in(shape, &*self.checked(place.level, place.index)?, place.offset)?,
+            Some(place) => hash_in(shape, &self.checked(place.level, place.index)?, place.offset)?,
             None => *self.verifier.descriptor().root_hash(),
         };
         let bytes = self.read(level, index)?;

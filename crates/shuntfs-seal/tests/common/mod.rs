@@ -1,4 +1,5 @@
 //! Trees to seal, and somebody who watches.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::fs::{self, Permissions};
 use std::num::NonZeroUsize;
