@@ -1,5 +1,6 @@
 //! The fuzz target for a short while, without libFuzzer: manifests and seals with mistakes put in.
 //! How long, and which seeds: `shuntfs_testkit::seeded`.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 #[path = "../../../fuzz/fuzz_targets/entry/seal.rs"]
 mod seal;

@@ -1,4 +1,5 @@
 //! Trees sealed, changed and verified.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod common;
 
@@ -179,7 +180,7 @@ fn names_that_come_and_go_meanwhile_are_named() {
     ];
     for (index, (change, named)) in changes.iter().enumerate() {
         fs::write(at.join("big"), bytes(2_000_000, index)).unwrap();
-        let watch = Watch { hashed: AtomicU64::new(0), after: 1_000_000, then: Box::new(|| change()) };
+        let watch = Watch { hashed: AtomicU64::new(0), after: 1_000_000, then: Box::new(*change) };
         let error = seal_tree(at, &options(&[]), &watch).map(drop);
         let Err(SealError::Changed { paths, .. }) = error else { panic!("{error:?}") };
         assert!(paths.contains(named), "{paths:?}");
@@ -208,10 +209,10 @@ fn a_flipped_bit_is_refused_where_it_is() {
     let verified = verify(at).unwrap();
     let faults: Vec<&Fault> = verified.findings.iter().map(|finding| &finding.fault).collect();
     let data = faults.iter().find_map(|fault| match fault {
-        Fault::Data { blocks, first, unknown, .. } => Some((blocks.clone(), first.unwrap().block, *unknown)),
+        Fault::Data { blocks, first, unknown, .. } => Some((blocks.len(), first.unwrap().block, *unknown)),
         _ => None,
     });
-    assert_eq!(data, Some((vec![17..18], 17, 0)));
+    assert_eq!(data, Some((1, 17, 0)));
     flip(&at.join("big"), 4096 * 17 + 5);
     reseal();
     // The tree of a file: its data is good all the same.
@@ -385,7 +386,7 @@ fn single_files_have_a_side_file() {
     assert!(matches!(side.check(&[key.public()]), Err(StoreError::Unsigned(_))));
     flip(&big, 4096 * 3);
     let fault = verify_file(&big, &side, NonZeroUsize::MIN, &Watch::quiet()).unwrap();
-    assert!(matches!(fault, Some(Fault::Data { blocks, .. }) if blocks == [3..4]));
+    assert!(matches!(fault, Some(Fault::Data { blocks, .. }) if blocks.len() == 1 && blocks[0] == (3..4)));
     // A side file's tree lies behind its head, as fs-verity has it.
     let bytes = fs::read(Side::path_of(&big)).unwrap();
     let mut tree = Vec::new();

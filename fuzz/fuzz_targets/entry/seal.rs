@@ -7,7 +7,7 @@ use std::sync::Arc;
 use shuntfs_seal::{Blocks, Codec, ManifestError, NodeIndex, NodeKind, Seal};
 
 /// Blocks so small that everything straddles them.
-const BLOCK_SIZE: usize = 100;
+const BLOCK_SIZE: u32 = 100;
 
 struct Bytes<'a>(&'a [u8]);
 
@@ -16,11 +16,11 @@ impl Blocks for Bytes<'_> {
         self.0.len() as u64
     }
     fn block_size(&self) -> u32 {
-        BLOCK_SIZE as u32
+        BLOCK_SIZE
     }
     fn block(&self, index: u64) -> Result<Arc<[u8]>, ManifestError> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let block = self.0.chunks(BLOCK_SIZE).nth(index);
+        let block = self.0.chunks(BLOCK_SIZE as usize).nth(index);
         block.map(Arc::from).ok_or(ManifestError::Malformed("beyond the end"))
     }
 }

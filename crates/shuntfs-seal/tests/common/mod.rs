@@ -1,5 +1,6 @@
 //! Trees to seal, and somebody who watches.
 #![allow(dead_code, reason = "each test program uses some of it")]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::fs::{self, Permissions};
 use std::num::NonZeroUsize;
