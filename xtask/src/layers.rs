@@ -19,7 +19,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
     ("shuntfs-verified", &["shuntfs", "shuntfs-seal", "shuntfs-verity", "shuntfs-sys"]),
-    ("shuntfs-pool", &["shuntfs", "shuntfs-rules", "shuntfs-redact", "shuntfs-verified", "shuntfs-sys"]),
+    (
+        "shuntfs-pool",
+        &[
+            "shuntfs",
+            "shuntfs-rules",
+            "shuntfs-redact",
+            "shuntfs-verified",
+            "shuntfs-seal",
+            "shuntfs-verity",
+            "shuntfs-sys",
+        ],
+    ),
     // The command line asks the kernel what it offers, and carries the bench.
     (
         "shunt",

@@ -31,6 +31,7 @@ mod options;
 mod pool;
 mod redact;
 mod rules;
+mod sealed;
 mod shared;
 mod table;
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub struct CheckedFile {
 
 /// Where the bytes of a file and its tree come from.
 pub(crate) struct Source {
-    pub(crate) lower: LowerFile,
+    pub(crate) lower: Arc<LowerFile>,
     pub(crate) tree: TreeSource,
     pub(crate) path: String,
 }
@@ -64,7 +64,7 @@ impl CheckedFile {
         if is_native {
             checks.counters.native_files.bump();
         }
-        let (tree, lower) = (Arc::new(tree), Arc::new(source.lower));
+        let (tree, lower) = (Arc::new(tree), source.lower);
         Ok(Self {
             tree,
             lower,

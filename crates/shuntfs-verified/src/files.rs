@@ -110,7 +110,7 @@ mod test {
         let checks = Checks::new(&CheckOptions::default());
         let root = Digest::zero(Params::default().algorithm());
         let descriptor = Descriptor::new(&Params::default(), 0, root).unwrap();
-        let lower = LowerFile::new(tempfile::tempfile().unwrap().into());
+        let lower = Arc::new(LowerFile::new(tempfile::tempfile().unwrap().into()));
         let source = Source { lower, tree: Box::new(|| Err(Errno::IO)), path: "x".into() };
         Arc::new(CheckedFile::new(&checks, descriptor, source, &KernelVerity).unwrap())
     }

@@ -33,5 +33,5 @@ pub use counters::VerifyFacts;
 pub use error::VerifiedError;
 pub use native::{KernelVerity, Measure};
 pub use options::{CheckOptions, TreeReadahead};
-pub use sealed::{Sealed, SealedDir, SealedFile};
+pub use sealed::{Sealed, SealedDir, SealedFile, seal_ioctl};
 pub use seals::{CheckedBy, SealNote, Seals, SealsOptions};

@@ -167,7 +167,7 @@ impl Seals {
     ///
     /// # Errors
     /// What the manifest says of it makes no sense, or it is no file.
-    pub fn check_file(&self, node: &Node, lower: LowerFile) -> Result<CheckedFile, VerifiedError> {
+    pub fn check_file(&self, node: &Node, lower: Arc<LowerFile>) -> Result<CheckedFile, VerifiedError> {
         let path = self.shown_path(node.index)?;
         let Some(descriptor) = node.descriptor else { return Err(VerifiedError::NoFile { path }) };
         let source = Source { lower, tree: self.tree_source(descriptor), path };
@@ -198,7 +198,7 @@ impl Seals {
         }
         let file = LowerFile::new(fd);
         let file = if self.can_block { file.that_can_block() } else { file };
-        self.check_file(node, file)
+        self.check_file(node, Arc::new(file))
     }
 
     fn shown_path(&self, index: NodeIndex) -> Result<String, VerifiedError> {

@@ -105,7 +105,7 @@ impl Mounted {
     pub(super) fn seal_of(&self, node: u64) -> Option<SealNote> {
         match &self.pool {
             None => self.verifying.as_ref()?.seals.note_of(NodeIndex::from_inode(node)?),
-            Some(_) => None,
+            Some(pool) => pool.seal_of(NodeId::new(node)?),
         }
     }
 
@@ -178,13 +178,13 @@ fn open_pool(
     verifying: Option<&Verifying>,
 ) -> Result<(Pool, Option<LiveRules>), Failure> {
     let options = pool_options(&target.source, settings);
-    let _ = verifying;
+    let seals = verifying.map(|verifying| Arc::clone(&verifying.seals));
     let Some(file) = &settings.rules else {
-        return Ok((Pool::open(&options).map_err(|error| of_pool(&error))?, None));
+        return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
     };
     let source = RuleSource::new(file, settings.view.clone())?;
     let rules = source.read()?;
-    let pool = Pool::open_with_rules(&options, rules).map_err(|error| of_pool(&error))?;
+    let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control));
     Ok((pool, rules))
 }

@@ -42,6 +42,13 @@ pub(crate) fn answer(digest: Option<&Digest>, command: u32, input: &[u8], room: 
     }
 }
 
+/// What fs-verity itself would answer for a sealed file whose other ioctls are answered below; `None` for those.
+#[must_use]
+pub fn seal_ioctl(digest: &Digest, command: u32, input: &[u8], room: usize) -> Option<Result<Vec<u8>>> {
+    let is_ours = matches!(command, MEASURE | ENABLE) || GET_FLAGS.contains(&command);
+    is_ours.then(|| answer(Some(digest), command, input, room))
+}
+
 /// `struct fsverity_digest`: algorithm, length, digest. Before Linux 6.12 there is room for the head alone.
 fn measure(digest: &Digest, input: &[u8], room: usize) -> Result<Vec<u8>> {
     let wanted = input.get(2..4).and_then(|size| size.try_into().ok()).map_or(0, u16::from_ne_bytes);

@@ -7,3 +7,4 @@ mod ioctl;
 mod xattr;
 
 pub use fs::{Sealed, SealedDir, SealedFile};
+pub use ioctl::seal_ioctl;
