@@ -9,7 +9,11 @@ use clap_complete::Shell;
 
 use crate::failure::Failure;
 use crate::options;
+pub use crate::seal::{
+    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+};
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
+pub use crate::wishes::VerifyWishes;
 
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
 #[derive(Debug, Parser)]
@@ -43,6 +47,22 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Checks and shows files of rules.
     Rules(RulesArgs),
+    /// Seals folders and files, so that every block of them can be checked as it is read.
+    Seal(SealArgs),
+    /// Compares sealed folders and files with what was sealed, and says which block of which file differs.
+    #[command(
+        after_help = "Exit codes: 0 all is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
+        2 the command line is wrong."
+    )]
+    Verify(VerifyArgs),
+    /// Shows what the manifest of a sealed folder holds, and who signed it.
+    Show(ShowArgs),
+    /// Prints the digests of files, as fsverity digest does.
+    Digest(DigestArgs),
+    /// Signs the digest of a file.
+    Sign(SignArgs),
+    /// Makes and shows keys.
+    Key(KeyArgs),
     /// Says what this machine offers, and how to get what it does not.
     Doctor(DoctorArgs),
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
@@ -119,6 +139,9 @@ pub struct Wishes {
     /// Shows the view of this name: rules with `view` are for it.
     #[arg(long, value_name = "NAME")]
     pub view: Option<String>,
+    /// What is asked about sealed files.
+    #[command(flatten)]
+    pub verify: VerifyWishes,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
@@ -152,6 +175,7 @@ impl Wishes {
         if settings.view.is_some() && settings.rules.is_none() {
             return Err(Failure::usage("a view is made by rules").hint("add --rules FILE"));
         }
+        self.verify.settle(&mut settings)?;
         if self.log_file.is_some() {
             settings.log_file.clone_from(&self.log_file);
         }
@@ -187,7 +211,7 @@ impl Wishes {
         let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
         let flags = [("--read-only", self.read_only), ("--allow-other", self.allow_other)];
         let flags = flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.into());
-        Ok(options.chain(valued).chain(flags).collect())
+        Ok(options.chain(valued).chain(flags).chain(self.verify.words()?).collect())
     }
 }
 

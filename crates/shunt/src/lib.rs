@@ -26,9 +26,11 @@ mod notify;
 mod patience;
 mod rules;
 mod run;
+mod seal;
 mod status;
 mod umount;
 mod why;
+mod wishes;
 
 pub use failure::{Failure, Kind};
 pub use run::run;

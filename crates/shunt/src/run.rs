@@ -10,7 +10,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
-use crate::{bench, doctor, explain, list, man, mount, rules, status, umount, why};
+use crate::{bench, doctor, explain, list, man, mount, rules, seal, status, umount, why};
 
 /// Runs the command that these words ask for, the program's own name first.
 #[must_use]
@@ -60,6 +60,12 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Why(args) => why::run(&args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Rules(args) => rules::run(&args, out),
+        Command::Seal(args) => seal::seal(&args, out),
+        Command::Verify(args) => seal::verify(&args, out),
+        Command::Show(args) => seal::show(&args, out),
+        Command::Digest(args) => seal::digest(&args, out),
+        Command::Sign(args) => seal::sign(&args, out),
+        Command::Key(args) => seal::key(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),

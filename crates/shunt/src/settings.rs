@@ -60,6 +60,46 @@ pub enum LocksChoice {
     Lower,
 }
 
+/// What is checked against its seal.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum VerifyChoice {
+    /// Everything: names, attributes and bytes are those of the seal, and what is not sealed is not there.
+    Required,
+    /// What is sealed; other files are as always.
+    IfSealed,
+    /// Nothing.
+    #[default]
+    Off,
+}
+
+/// Whether hash trees are read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum TreeReadaheadChoice {
+    /// Of who reads a file on end.
+    #[default]
+    On,
+    /// Never: each block when it is needed first.
+    Off,
+}
+
+/// What is checked, and by whose word.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct VerifySettings {
+    /// What is checked.
+    pub what: VerifyChoice,
+    /// Files of public keys of which one must have signed; none where anybody may.
+    pub trust: Vec<PathBuf>,
+    /// Where the seal is; in the source folder where not said.
+    pub store: Option<PathBuf>,
+    /// Memory for verified tree blocks, in MiB; the default where not said.
+    pub tree_cache_mib: Option<u32>,
+    /// Whether hash trees are read ahead.
+    pub tree_readahead: TreeReadaheadChoice,
+}
+
 /// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, ValueEnum)]
 #[non_exhaustive]
@@ -99,6 +139,8 @@ pub struct Settings {
     pub rules: Option<PathBuf>,
     /// The view that is shown; the one without a name where not said.
     pub view: Option<String>,
+    /// What is checked against its seal.
+    pub verify: VerifySettings,
     /// How much is logged.
     pub log: LevelChoice,
     /// Where it is logged; to standard error or the system log where not said.

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
     }
     print_head(&status, out)
         .and_then(|()| print_rules(&status, out))
+        .and_then(|()| print_checks(&status, out))
         .and_then(|()| print_flows(&status, out))
         .map_err(|error| output_failure(&error))?;
     print_operations(&status, out)
@@ -80,6 +81,40 @@ fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     for (place, line) in rules.error.iter().flat_map(|error| error.lines()).enumerate() {
         let words = if place == 0 { "the earlier ones hold: " } else { "" };
         writeln!(out, "             {words}{}", shown(line))?;
+    }
+    Ok(())
+}
+
+fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let Some(verify) = &status.verify else { return Ok(()) };
+    let facts = &verify.facts;
+    let signed = if verify.trusted { "signed by a trusted key" } else { "no key asked for" };
+    writeln!(
+        out,
+        "  verify     {}, {} files, manifest {}, {signed}",
+        verify.what, verify.files, verify.manifest
+    )?;
+    let (blocks, reads) = (facts.data_blocks, facts.reads);
+    writeln!(
+        out,
+        "             {blocks} blocks checked in {reads} reads, {} files verified below",
+        facts.native_files
+    )?;
+    writeln!(
+        out,
+        "             trees: {} reads, {} of them ahead, {} blocks; {} of {} KiB kept",
+        facts.tree_reads,
+        facts.tree_reads_ahead,
+        facts.tree_blocks,
+        facts.tree_cached >> 10,
+        facts.tree_cache_max >> 10
+    )?;
+    if facts.bad_blocks + facts.short_files + facts.refused_opens > 0 {
+        writeln!(
+            out,
+            "  CORRUPTED  {} blocks, {} files too short, {} opens without a file; {} reads refused",
+            facts.bad_blocks, facts.short_files, facts.refused_opens, facts.refused_reads
+        )?;
     }
     Ok(())
 }

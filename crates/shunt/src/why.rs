@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use shuntfs_sys::{FileHandle, handle, open, stat};
+use shuntfs_verified::CheckedBy;
 
 use crate::cli::WhyArgs;
 use crate::control::{Known, Verdict, Why};
@@ -108,7 +109,24 @@ fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{} {verb} {}", shown(path), why.flow)?;
     writeln!(out, "  {}", why.meaning)?;
     writeln!(out, "  reason: {} ({})", why.reason_meaning, why.reason)?;
+    print_seal(why, out)?;
     why.verdict.as_ref().map_or(Ok(()), |verdict| print_verdict(verdict, out))
+}
+
+/// The file's seal, and who checks it.
+fn print_seal(why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
+    let Some(seal) = &why.seal else { return Ok(()) };
+    writeln!(out, "  sealed: {}", seal.digest)?;
+    let by = match seal.checked_by {
+        CheckedBy::LowerFileSystem => "by the lower file system, whose fs-verity has this digest",
+        CheckedBy::Server => "by the server, block by block, as it is read",
+        _ => "by nobody: it cannot be opened below",
+    };
+    writeln!(out, "  checked {by}")?;
+    if seal.suspect {
+        writeln!(out, "  something was wrong with it when it was read; see the log")?;
+    }
+    Ok(())
 }
 
 /// What the rules say, use by use.

@@ -14,6 +14,7 @@ use crate::error::errno;
 use crate::file::PoolFile;
 use crate::pool::Pool;
 use crate::redact;
+use crate::sealed;
 use crate::shared::Shared;
 use crate::who::{Who, keeping_set_ids};
 
@@ -33,6 +34,9 @@ pub(crate) async fn read<'q>(
 ) -> Result<Filled<'q>> {
     if let Some(shown) = &file.shown {
         return redact::read(pool, cx, file, shown, at, reply).await;
+    }
+    if let Some(checked) = &file.checked {
+        return sealed::read(checked, cx, at, reply).await;
     }
     let lower = file.mover(&pool.shared)?;
     reply.read_from(cx, &lower, at.offset).await

@@ -25,6 +25,7 @@ use crate::name_buf::NameBuf;
 use crate::node::Node;
 use crate::parked::Rest;
 use crate::rules::{self, Listed};
+use crate::sealed;
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -310,14 +311,17 @@ impl Place<'_> {
             out.push(shown(ino), next, kind, name);
             return;
         }
-        match find::find(self.shared, self.dir, &self.descriptor, name) {
-            Ok(found) => {
+        let sealed = sealed::look(self.shared, self.dir.id, name.to_bytes());
+        match find::find(self.shared, self.dir, &self.descriptor, name).and_then(|found| Ok((found, sealed?)))
+        {
+            Ok((found, sealed)) => {
                 let (shared, folder) = (self.shared, self.dir.id);
                 let seen = rules::see(shared, self.who, folder, &self.descriptor, &buf, &found);
                 // What is hidden, or cannot be told, is not there.
                 let Ok(seen) = seen else { return };
                 let (node, stat) = find::obtain(shared, found, seen);
                 rules::note(shared, folder, &buf, &node);
+                sealed::note(shared, Some(node.id), sealed);
                 if !out.push_entry(&self.shared.entry(&node, &stat), next, name) {
                     self.shared.forget(node.id, LookupCount(1));
                 }

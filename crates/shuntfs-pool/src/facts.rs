@@ -49,6 +49,12 @@ impl Observer {
         Self { shared }
     }
 
+    /// The seal of a node, where it has one that is checked.
+    #[must_use]
+    pub fn seal_of(&self, node: shuntfs::NodeId) -> Option<shuntfs_verified::SealNote> {
+        self.shared.sealed.as_ref()?.note_of(node)
+    }
+
     /// The state of the moment. Walks the caches; not for a busy loop.
     #[must_use]
     pub fn facts(&self) -> Facts {

@@ -25,6 +25,7 @@ use crate::options::FlowWish;
 use crate::redact::{self, Shown};
 use crate::reread::is_reread;
 use crate::rules::{self, Course};
+use crate::sealed::{self, Checked};
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::who::{Who, keeping_set_ids};
 
@@ -34,6 +35,8 @@ pub struct PoolFile {
     pub(crate) node: Arc<Node>,
     /// What a partial view shows; `None` is everything.
     pub(crate) shown: Option<Shown>,
+    /// What checks it, where it is sealed and does not check itself.
+    pub(crate) checked: Option<Checked>,
     /// What rules made of the open.
     pub(crate) course: Course,
     flags: u32,
@@ -81,6 +84,7 @@ impl PoolFile {
         Self {
             node,
             shown: None,
+            checked: None,
             course,
             appender: OnceLock::new(),
             flags: flags.0,
@@ -187,6 +191,9 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
         redact::check_flags(flags)?;
     }
     let course = rules::course_of_open(shared, who, &node, flags)?;
+    if let Some(opened) = sealed::open(shared, &node, flags, &course)? {
+        return Ok(opened);
+    }
     check_change(shared, &node, flags.0)?;
     let rereads = is_reread(shared, &node, flags.0, &course);
     let mut file = PoolFile::new(shared, node, flags, course);

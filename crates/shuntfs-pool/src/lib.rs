@@ -33,6 +33,7 @@ mod pool;
 mod redact;
 mod reread;
 mod rules;
+mod sealed;
 mod shared;
 mod table;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use shuntfs::{
     WriteData, Written,
 };
 use shuntfs_rules::Rules;
+use shuntfs_verified::{Seals, seal_ioctl};
 
 use crate::create::Made;
 use crate::dir::{Collected, PoolDir};
@@ -24,7 +25,7 @@ use crate::options::PoolOptions;
 use crate::rules::{self, RuleControl};
 use crate::shared::Shared;
 use crate::who::Who;
-use crate::{attr, create, data, dir, facts, file, find, init, ioctl, locks, names, xattr};
+use crate::{attr, create, data, dir, facts, file, find, init, ioctl, locks, names, sealed, xattr};
 
 /// A folder shown through shuntfs, with everything that its file system can do.
 ///
@@ -49,8 +50,23 @@ impl Pool {
     /// # Errors
     /// As [`Pool::open`].
     pub fn open_with_rules(options: &PoolOptions, rules: Rules) -> std::result::Result<Self, PoolError> {
-        let shared = Arc::new(Shared::open_with_rules(options, Some(rules))?);
-        rules::settle_in(&shared);
+        Self::open_with(options, Some(rules), None)
+    }
+
+    /// The same under rules, where there are any, and with sealed files checked, where there are seals of the source.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_with(
+        options: &PoolOptions,
+        rules: Option<Rules>,
+        seals: Option<Arc<Seals>>,
+    ) -> std::result::Result<Self, PoolError> {
+        let has_rules = rules.is_some();
+        let shared = Arc::new(Shared::open_with(options, rules, seals)?);
+        if has_rules {
+            rules::settle_in(&shared);
+        }
         Ok(Self { shared })
     }
 
@@ -129,7 +145,13 @@ impl Filesystem for Pool {
 
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| find::lookup(shared, who, parent, &name)).await
+        self.run(cx, move |shared| {
+            let sealed = sealed::look(shared, parent, name.as_c_str().to_bytes())?;
+            let entry = find::lookup(shared, who, parent, &name)?;
+            sealed::note_entry(shared, &entry, sealed);
+            Ok(entry)
+        })
+        .await
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _file: Option<&PoolFile>) -> Result<AttrReply> {
@@ -146,6 +168,7 @@ impl Filesystem for Pool {
         let (who, writable) = (Who::of(cx), file.and_then(PoolFile::open_writer));
         let course = file.map(|file| file.course.clone());
         self.run(cx, move |shared| {
+            sealed::check_setattr(shared, node, &set)?;
             rules::check_setattr(shared, who, node, &set, course.as_ref())?;
             attr::setattr(shared, who, node, writable, set)
         })
@@ -164,42 +187,68 @@ impl Filesystem for Pool {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let (parent, rdev) = (op.parent, op.rdev);
-        self.run(cx, move |shared| create::mknod(shared, who, parent, &name, made, rdev)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            create::mknod(shared, who, parent, &name, made, rdev)
+        })
+        .await
     }
 
     async fn mkdir(&self, cx: &Cx<'_>, op: Mkdir<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let parent = op.parent;
-        self.run(cx, move |shared| create::mkdir(shared, who, parent, &name, made)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            create::mkdir(shared, who, parent, &name, made)
+        })
+        .await
     }
 
     async fn symlink(&self, cx: &Cx<'_>, op: Symlink<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let (parent, target) = (op.parent, op.target.to_owned());
-        self.run(cx, move |shared| create::symlink(shared, who, parent, &name, &target)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            create::symlink(shared, who, parent, &name, &target)
+        })
+        .await
     }
 
     async fn link(&self, cx: &Cx<'_>, op: Link<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let (node, parent) = (op.node, op.parent);
-        self.run(cx, move |shared| create::link(shared, who, node, parent, &name)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            create::link(shared, who, node, parent, &name)
+        })
+        .await
     }
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| names::unlink(shared, who, parent, &name)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            names::unlink(shared, who, parent, &name)
+        })
+        .await
     }
 
     async fn rmdir(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| names::rmdir(shared, who, parent, &name)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            names::rmdir(shared, who, parent, &name)
+        })
+        .await
     }
 
     async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
         let (who, from, to) = (Who::of(cx), NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
         let (parent, new_parent, flags) = (op.parent, op.new_parent, op.flags);
         self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &from)?;
+            sealed::check_name(shared, new_parent, &to)?;
             let from = names::Place { parent, name: &from };
             names::rename(shared, who, from, names::Place { parent: new_parent, name: &to }, flags)
         })
@@ -221,7 +270,11 @@ impl Filesystem for Pool {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let (parent, flags) = (op.parent, op.flags);
-        self.run(cx, move |shared| create::create(shared, who, parent, &name, made, flags)).await
+        self.run(cx, move |shared| {
+            sealed::check_name(shared, parent, &name)?;
+            create::create(shared, who, parent, &name, made, flags)
+        })
+        .await
     }
 
     async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<PoolFile>)> {
@@ -284,6 +337,11 @@ impl Filesystem for Pool {
         op: Ioctl<'_>,
         reply: IoctlReply<'q>,
     ) -> Result<Filled<'q>> {
+        if let Some(digest) = sealed::digest(&self.shared, op.node)
+            && let Some(outcome) = seal_ioctl(&digest, op.command, op.input, op.output_max as usize)
+        {
+            return reply.answer(0, &outcome?);
+        }
         if !ioctl::only_asks(op.command) {
             self.shared.check_writable()?;
             let (who, node) = (Who::of(cx), op.node);
@@ -408,6 +466,7 @@ impl Filesystem for Pool {
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let (who, name) = (Who::of(cx), name.to_owned());
         self.run(cx, move |shared| {
+            sealed::check_xattr(shared, node, &name)?;
             rules::check_attributes(shared, who, node)?;
             xattr::remove(shared, node, &name)
         })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Result, Timestamp};
 use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
+use shuntfs_verified::Seals;
 
 use crate::dir;
 use crate::error::{PoolError, errno};
@@ -20,6 +21,7 @@ use crate::options::{Cache, Calls, Locks, PoolOptions};
 use crate::parked::Parked;
 use crate::redact::Copies;
 use crate::rules::Engine;
+use crate::sealed::SealedNodes;
 use crate::table::Table;
 use crate::view::{View, Views};
 
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     /// What open files of partial views show.
     pub(crate) copies: Copies,
     pub(crate) root: Arc<Node>,
+    /// What is sealed, where anything is.
+    pub(crate) sealed: Option<SealedNodes>,
     /// What is decided by rules, where there are any.
     pub(crate) rules: Option<Engine>,
     /// The branch's own device.
@@ -60,13 +64,14 @@ pub(crate) struct Shared {
 impl Shared {
     /// Takes hold of the source.
     pub(crate) fn open(options: &PoolOptions) -> std::result::Result<Self, PoolError> {
-        Self::open_with_rules(options, None)
+        Self::open_with(options, None, None)
     }
 
-    /// The same, under rules where there are any.
-    pub(crate) fn open_with_rules(
+    /// The same, under rules and checked where there are any.
+    pub(crate) fn open_with(
         options: &PoolOptions,
         rules: Option<Rules>,
+        seals: Option<Arc<Seals>>,
     ) -> std::result::Result<Self, PoolError> {
         let failed = |error| PoolError::of_source(&options.source, error);
         let fd = open_folder(&options.source).map_err(failed)?;
@@ -90,6 +95,7 @@ impl Shared {
             views: Views::default(),
             copies: Copies::default(),
             root,
+            sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
             device: device_number(stat.dev),
             read_only: options.read_only || below.is_read_only(),
@@ -281,6 +287,9 @@ impl Shared {
         let Some(node) = forgotten else { return };
         if let Some(engine) = &self.rules {
             engine.paths.forget(id);
+        }
+        if let Some(sealed) = &self.sealed {
+            sealed.forget(id);
         }
         if !node.view.is_whole() {
             self.copies.forget(id);

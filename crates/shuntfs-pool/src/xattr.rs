@@ -10,6 +10,7 @@ use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 use crate::error::errno;
 use crate::mode;
 use crate::node::Marks;
+use crate::sealed;
 use crate::shared::Shared;
 use crate::who::keeping_set_ids;
 
@@ -22,6 +23,11 @@ const LIST_MAX: usize = 65_536;
 
 /// GETXATTR into `value`; an empty one asks for the length.
 pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) -> Result<usize> {
+    if name == sealed::DIGEST
+        && let Some(digest) = sealed::digest(shared, id)
+    {
+        return copy(digest.to_string().as_bytes(), value);
+    }
     let node = shared.node(id)?;
     // optimisation: the kernel asks for this before writes, for each file again and again.
     if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) && !node.has(Marks::CAPABILITY_SET) {
@@ -34,6 +40,14 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
         node.mark(Marks::NO_CAPABILITY);
     }
     found
+}
+
+/// Copies a value, or only tells its length.
+fn copy(bytes: &[u8], value: &mut [u8]) -> Result<usize> {
+    if !value.is_empty() {
+        value.get_mut(..bytes.len()).ok_or(Errno::RANGE)?.copy_from_slice(bytes);
+    }
+    Ok(bytes.len())
 }
 
 /// LISTXATTR into `list`; an empty one asks for the length. Names in `trusted.` are for the superuser.
@@ -76,6 +90,7 @@ pub(crate) struct Set<'s> {
 /// SETXATTR.
 pub(crate) fn set(shared: &Shared, id: NodeId, set: Set<'_>) -> Result<()> {
     shared.check_writable()?;
+    sealed::check_xattr(shared, id, set.name)?;
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     if set.name == CAPABILITY {

@@ -109,6 +109,24 @@ impl Queue {
         RingOp { queue: self, index: Some(index) }
     }
 
+    /// Reads a file at `offset` through the ring, into memory that the future owns; gives it back, and how many bytes
+    /// were read. The memory's length is how many are asked for.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn read_owned(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut into: Vec<u8>,
+        offset: u64,
+    ) -> shuntfs_sys::Result<(Vec<u8>, usize)> {
+        let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        // SAFETY: the bytes lie on the heap and belong to this future, which touches them only after the operation. Where the
+        // future is dropped the operation goes first, because it came after; where it is leaked, so are they.
+        let count = unsafe { self.read(fd, (into.as_mut_ptr(), len), offset) }.await?;
+        Ok((into, count))
+    }
+
     /// Writes `len` bytes to a file at `offset` through the ring.
     ///
     /// # Safety

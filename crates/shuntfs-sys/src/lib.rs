@@ -28,6 +28,7 @@ pub mod spawn;
 pub mod stat;
 pub mod threads;
 pub mod uring;
+pub mod verity;
 pub mod xattr;
 
 mod fusermount;

@@ -1,11 +1,11 @@
 //! Opening lower files, always relative to a descriptor, never through a symlink.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 pub use rustix::fs::CWD;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
 use crate::proc_fd::{self, FdName};
@@ -36,6 +36,38 @@ pub fn open_path_at(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
 pub fn open_at(dir: impl AsFd, name: &CStr, flags: u32, mode: u32) -> Result<OwnedFd> {
     let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
     retry_on_intr(|| rustix::fs::openat(&dir, name, flags, permissions(mode)))
+}
+
+/// Opens what a path leads to below a folder: through no symlink, not even at its end, and never out of the folder.
+///
+/// # Errors
+/// What openat2(2) gives: ELOOP for a symlink, ENOENT, ENOTDIR, EACCES; EXDEV where it would leave the folder; EINVAL for
+/// an empty component, `.` or `..` where the kernel has no openat2 or the path is longer than it takes.
+pub fn open_beneath(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> {
+    let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let found = retry_on_intr(|| rustix::fs::openat2(&dir, path, flags, Mode::empty(), resolve));
+    match found {
+        // Sandboxes that filter system calls answer EPERM for those that they do not know.
+        Err(OsError::NOSYS | OsError::PERM | OsError::NAMETOOLONG) => open_by_steps(dir.as_fd(), path, flags),
+        found => found,
+    }
+}
+
+/// Opens one component after the other.
+fn open_by_steps(dir: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    let mut folder: Option<OwnedFd> = None;
+    let mut components = path.to_bytes().split(|byte| *byte == b'/').peekable();
+    while let Some(name) = components.next() {
+        if name.is_empty() || name == b"." || name == b".." {
+            return Err(OsError::INVAL);
+        }
+        let at = folder.as_ref().map_or(dir, AsFd::as_fd);
+        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how = if components.peek().is_some() { step } else { flags };
+        folder = Some(retry_on_intr(|| rustix::fs::openat(at, name, how, Mode::empty()))?);
+    }
+    folder.ok_or(OsError::INVAL)
 }
 
 /// Opens the file behind any descriptor anew, with flags of its own; creation flags are left out.
@@ -106,4 +138,53 @@ pub(crate) fn permissions(mode: u32) -> Mode {
 /// Rejects the number that means "leave it" where an id is asked for.
 pub(crate) fn check_id(id: u32) -> Result<u32> {
     if id == u32::MAX { Err(OsError::INVAL) } else { Ok(id) }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::ffi::CString;
+
+    #[test]
+    fn what_is_beneath_is_opened_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), "x").unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("a/b/link")).unwrap();
+        let top = open_folder(dir.path()).unwrap();
+        let by_steps = |path: &CStr| open_by_steps(top.as_fd(), path, OFlags::CLOEXEC | OFlags::NOFOLLOW);
+        for path in [c"a/b/file", c"a/b", c"a"] {
+            open_beneath(&top, path, 0).unwrap();
+            by_steps(path).unwrap();
+        }
+        for path in [
+            c"link/b/file",
+            c"a/b/link",
+            c"../x",
+            c"a/../../x",
+            c"/etc/passwd",
+            c"a/none",
+            c"a/b/file/x",
+            c"",
+        ] {
+            open_beneath(&top, path, 0).unwrap_err();
+            by_steps(path).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_the_kernel_takes_is_walked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut at, name) = (open_folder(dir.path()).unwrap(), CString::new("n".repeat(200)).unwrap());
+        let mut path = Vec::new();
+        for _ in 0..30 {
+            crate::mkdir_at(&at, &name, 0o755).unwrap();
+            at = open_path_at(&at, &name).unwrap();
+            path.push(name.to_str().unwrap());
+        }
+        let path = CString::new(path.join("/")).unwrap();
+        let found = open_beneath(open_folder(dir.path()).unwrap(), &path, 0).unwrap();
+        assert_eq!(crate::stat_of(&found).unwrap().ino, crate::stat_of(&at).unwrap().ino);
+    }
 }

@@ -16,6 +16,7 @@ use shuntfs_sys::OsError;
 use shuntfs_wire::{ByteRange, Errno, InHeader, ParseError, Request, Result, WriteOut};
 use zerocopy::IntoBytes;
 
+use crate::lend::{self, Judge};
 use crate::port::Port;
 use crate::slot::{PAGE, Parts, Slot};
 use crate::splice::{SpliceRead, Spliced};
@@ -130,6 +131,23 @@ impl Exchange {
     pub fn payload_mut(&mut self) -> &mut [u8] {
         // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
         unsafe { self.slot.bytes_mut(PAGE..PAGE + self.slot.payload_len()) }
+    }
+
+    /// The same area, to be looked at.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.bytes(PAGE..PAGE + self.slot.payload_len())
+    }
+
+    /// Has `judge` look at parts of the payload, each `start` bytes further on than it is called: at the first one here, at
+    /// the others meanwhile on the offload pool. The outcomes come in the order of the parts.
+    pub async fn examine<T: Send + 'static>(
+        &self,
+        start: usize,
+        parts: &[Range<usize>],
+        judge: &Judge<T>,
+    ) -> Vec<T> {
+        lend::examine(self.queue(), &self.payload()[start..], parts, judge).await
     }
 
     /// Answers with the first `len` bytes of the payload.

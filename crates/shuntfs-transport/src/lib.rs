@@ -9,6 +9,7 @@ mod device;
 mod exchange;
 mod governor;
 mod interrupts;
+mod lend;
 mod pace;
 mod port;
 mod prepared;
@@ -19,6 +20,7 @@ mod settings;
 mod slot;
 mod splice;
 
+pub use lend::Judge;
 pub use exchange::{Done, Exchange, Lower, Signal};
 pub use prepared::{PrepareError, Prepared, Running, StartError};
 pub use settings::{Settings, TransportKind};

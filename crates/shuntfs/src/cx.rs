@@ -2,10 +2,15 @@
 
 use std::fmt;
 use std::future::Future;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
+use shuntfs_sys::OsError;
+use shuntfs_sys::data::{read_at, read_at_cached};
 use shuntfs_transport::Signal;
-use shuntfs_wire::{InHeader, NodeId, Unique};
+use shuntfs_wire::{Errno, InHeader, NodeId, Result, Unique};
 
+use crate::delegation::LowerFile;
 use crate::server::Local;
 
 /// The context of one request; it never leaves its queue.
@@ -67,6 +72,65 @@ impl<'r> Cx<'r> {
         self.local.queue.offload(work)
     }
 
+    /// Reads a lower file into memory of the caller's, as much as that is long; gives it back, cut to what was read: less than
+    /// asked for only at the file's end. What is not cached is waited for on the ring, or else on the offload pool, so that the
+    /// request can wait for something else, too.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn read_lower(&self, lower: &Arc<LowerFile>, into: Vec<u8>, offset: u64) -> Result<Vec<u8>> {
+        let outcome = if self.local.queue.has_ring() {
+            self.read_by_ring(lower, into, offset).await
+        } else {
+            self.read_by_pool(lower, into, offset).await
+        };
+        outcome.map_err(|error| Errno::from_lower(error.raw_os_error()))
+    }
+
+    async fn read_by_ring(
+        &self,
+        lower: &LowerFile,
+        mut into: Vec<u8>,
+        offset: u64,
+    ) -> shuntfs_sys::Result<Vec<u8>> {
+        let wanted = into.len();
+        let (bytes, mut done) = self.local.queue.read_owned(lower.as_fd(), into, offset).await?;
+        into = bytes;
+        // The kernel seldom stops before the end; what is missing then is read at its own place.
+        while done > 0 && done < wanted {
+            let rest = vec![0; wanted - done];
+            let (rest, more) = self.local.queue.read_owned(lower.as_fd(), rest, offset + done as u64).await?;
+            if more == 0 {
+                break;
+            }
+            into[done..done + more].copy_from_slice(&rest[..more]);
+            done += more;
+        }
+        into.truncate(done);
+        Ok(into)
+    }
+
+    async fn read_by_pool(
+        &self,
+        lower: &Arc<LowerFile>,
+        mut into: Vec<u8>,
+        offset: u64,
+    ) -> shuntfs_sys::Result<Vec<u8>> {
+        // optimisation: what is cached costs no other thread.
+        match read_at_cached(&**lower, &mut into, offset) {
+            Ok(count) if count == into.len() => return Ok(into),
+            Ok(_) | Err(OsError::AGAIN | OsError::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+        let lower = Arc::clone(lower);
+        self.offload(move || {
+            let count = read_whole(&lower, &mut into, offset)?;
+            into.truncate(count);
+            Ok(into)
+        })
+        .await
+    }
+
     /// Resolves when the caller was interrupted by a signal; an operation that ignores it is correct. EINTR is
     /// only to be answered where nothing was done.
     pub async fn interrupted(&self) {
@@ -78,6 +142,18 @@ impl<'r> Cx<'r> {
     pub fn drop_backing(&self, node: NodeId) {
         self.local.core.nodes.drop_backing(node);
     }
+}
+
+/// Reads until the room is full or the file ends.
+fn read_whole(lower: &LowerFile, into: &mut [u8], offset: u64) -> shuntfs_sys::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match read_at(lower, &mut into[done..], offset + done as u64)? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    Ok(done)
 }
 
 impl fmt::Debug for Cx<'_> {

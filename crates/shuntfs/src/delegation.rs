@@ -81,6 +81,9 @@ pub enum Delegation {
     Splice(Backing),
     /// The kernel moves the bytes; no request reaches us.
     Passthrough(Backing),
+    /// READ and WRITE call the trait, as for [`Delegation::Served`], and its `read` answers with the bytes of a lower file
+    /// only after it has checked them: see [`crate::ReadReply::draft_from`].
+    Verified,
     /// Asked for each request: lower bytes, zeroes, or the trait. A map of one extent that is a whole lower file for
     /// ever is lifted to [`Delegation::Passthrough`] at open: see [`RangeMap`].
     PerRange(Arc<dyn RangeMap>),
@@ -127,7 +130,7 @@ impl Delegation {
 
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Served, Self::Served) => true,
+            (Self::Served, Self::Served) | (Self::Verified, Self::Verified) => true,
             (Self::Splice(one), Self::Splice(other)) => one.is_same(other),
             (Self::Passthrough(one), Self::Passthrough(other)) => one.is_same(other),
             (Self::PerRange(one), Self::PerRange(other)) => Arc::ptr_eq(one, other),
@@ -198,6 +201,8 @@ pub enum Flow {
     Relay,
     /// By extent.
     Ranges,
+    /// As [`Flow::Relay`], but each block is checked before the answer leaves.
+    Verified,
     /// By the file system.
     Served,
 }
@@ -270,7 +275,8 @@ pub enum Reason {
 
 impl Flow {
     /// Every flow, each at the place of its number.
-    pub const ALL: [Self; 5] = [Self::Passthrough, Self::Splice, Self::Relay, Self::Ranges, Self::Served];
+    pub const ALL: [Self; 6] =
+        [Self::Passthrough, Self::Splice, Self::Relay, Self::Ranges, Self::Verified, Self::Served];
 
     /// The flow's name, as it is shown.
     #[must_use]
@@ -280,6 +286,7 @@ impl Flow {
             Self::Splice => "splice",
             Self::Relay => "relay",
             Self::Ranges => "ranges",
+            Self::Verified => "verified",
             Self::Served => "served",
         }
     }
@@ -365,6 +372,9 @@ mod test {
             "the reads of one and the writes of the other: {again:?}"
         );
         assert!(matches!(Delegation::split(splice(), splice()), Delegation::Splice(_)));
+        let checked = Delegation::split(Delegation::Verified, Delegation::Verified);
+        assert!(matches!(checked, Delegation::Verified));
+        assert!(matches!(Delegation::split(checked, Delegation::Served), Delegation::Split(_)));
         let file = || {
             let file = std::fs::File::open("/proc/self/exe").unwrap();
             Backing::File(Arc::new(LowerFile::new(file.into())))

@@ -21,6 +21,7 @@ use crate::range_map::FileKey;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Served,
+    Verified,
     Splice,
     Passthrough,
     Ranges,
@@ -53,6 +54,7 @@ impl Wish {
 fn way(delegation: &Delegation) -> Way {
     match delegation {
         Delegation::Served => Way::Served,
+        Delegation::Verified => Way::Verified,
         Delegation::Splice(_) => Way::Splice,
         Delegation::Passthrough(_) => Way::Passthrough,
         Delegation::PerRange(_) => Way::Ranges,
@@ -123,6 +125,7 @@ pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -
 fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
     let ours = match way {
         Way::Served => Flow::Served,
+        Way::Verified => Flow::Verified,
         Way::Ranges => Flow::Ranges,
         Way::Splice | Way::Passthrough if offer.ring => Flow::Relay,
         Way::Splice | Way::Passthrough => Flow::Splice,
@@ -165,7 +168,7 @@ fn unbacked(flow: Flow, cache: CacheHint, reason: Reason) -> Settlement {
 mod test {
     use super::*;
 
-    const WAYS: [Way; 4] = [Way::Served, Way::Splice, Way::Passthrough, Way::Ranges];
+    const WAYS: [Way; 5] = [Way::Served, Way::Verified, Way::Splice, Way::Passthrough, Way::Ranges];
     const HINTS: [CacheHint; 3] = [CacheHint::Drop, CacheHint::Keep, CacheHint::Direct];
     const MODES: [IoMode; 4] = [IoMode::Free, IoMode::Direct, IoMode::Cached, IoMode::Backed];
     const REFUSALS: [Reason; 7] = [
@@ -186,11 +189,14 @@ mod test {
     /// The table, written out: way, mode, whether passthrough is offered -> flow on a device, reason, and
     /// whether the open carries the backing id. `None` as reason stands for the refusal itself.
     type Row = (Way, IoMode, bool, Flow, Option<Reason>, bool);
-    const TABLE: [Row; 32] = {
-        use Flow::{Passthrough as FPass, Ranges as FRanges, Served as FServed, Splice as FSplice};
+    const TABLE: [Row; 40] = {
+        use Flow::{
+            Passthrough as FPass, Ranges as FRanges, Served as FServed, Splice as FSplice,
+            Verified as FVerified,
+        };
         use IoMode::{Backed, Cached, Direct, Free};
         use Reason::{CachedOpens, DirectOpens, PassthroughOpens, Wished};
-        use Way::{Passthrough, Ranges, Served, Splice};
+        use Way::{Passthrough, Ranges, Served, Splice, Verified};
         [
             (Served, Free, true, FServed, Some(Wished), false),
             (Served, Free, false, FServed, Some(Wished), false),
@@ -200,6 +206,14 @@ mod test {
             (Served, Cached, false, FServed, Some(Wished), false),
             (Served, Backed, true, FServed, Some(PassthroughOpens), true),
             (Served, Backed, false, FServed, Some(PassthroughOpens), true),
+            (Verified, Free, true, FVerified, Some(Wished), false),
+            (Verified, Free, false, FVerified, Some(Wished), false),
+            (Verified, Direct, true, FVerified, Some(Wished), false),
+            (Verified, Direct, false, FVerified, Some(Wished), false),
+            (Verified, Cached, true, FVerified, Some(Wished), false),
+            (Verified, Cached, false, FVerified, Some(Wished), false),
+            (Verified, Backed, true, FVerified, Some(PassthroughOpens), true),
+            (Verified, Backed, false, FVerified, Some(PassthroughOpens), true),
             (Splice, Free, true, FSplice, Some(Wished), false),
             (Splice, Free, false, FSplice, Some(Wished), false),
             (Splice, Direct, true, FSplice, Some(Wished), false),
@@ -260,7 +274,7 @@ mod test {
                 count += 1;
             }
         }
-        assert_eq!(count, 4 * 3 * 4 * 16);
+        assert_eq!(count, 5 * 3 * 4 * 16);
     }
 
     #[test]
@@ -296,7 +310,7 @@ mod test {
                 count += 1;
             }
         }
-        assert_eq!(count, 16 * 3 * 4 * 16);
+        assert_eq!(count, 25 * 3 * 4 * 16);
     }
 
     /// `fs/fuse/iomode.c`: what the kernel would answer with EIO is never settled.

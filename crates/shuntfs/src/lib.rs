@@ -18,6 +18,7 @@ mod counters;
 mod cx;
 mod delegation;
 mod dispatch;
+mod draft;
 mod encode;
 mod extents;
 mod filesystem;
@@ -46,6 +47,7 @@ pub use cx::Cx;
 pub use delegation::{
     Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled, Split,
 };
+pub use draft::Draft;
 pub use extents::{Extent, Extents, ExtentsError};
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
@@ -57,7 +59,7 @@ pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 pub use run::Signals;
 pub use session::{AbortError, Session};
-pub use shuntfs_transport::TransportKind;
+pub use shuntfs_transport::{Judge, TransportKind};
 pub use shuntfs_wire::{
     ByteRange, Errno, Fh, Generation, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
 };

@@ -14,10 +14,10 @@ use crate::encode;
 /// The right to answer one request with bytes, once.
 #[derive(Debug)]
 pub struct ReadReply<'q> {
-    exchange: &'q mut Exchange,
+    pub(crate) exchange: &'q mut Exchange,
     /// Where in the payload it starts; zero but for a part of a composed file.
-    start: usize,
-    len: usize,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
 }
 
 /// Proof that the reply holds bytes of this request and no stale ones.
@@ -31,7 +31,7 @@ pub struct Filled<'q> {
 }
 
 impl Filled<'_> {
-    fn bytes(len: usize) -> Self {
+    pub(crate) fn bytes(len: usize) -> Self {
         Self { len, bare: false, _brand: PhantomData }
     }
 

@@ -68,6 +68,24 @@ pub struct Status {
     /// The rules, where there are any.
     #[serde(default)]
     pub rules: Option<RuleStatus>,
+    /// What is checked against a seal, where anything is.
+    #[serde(default)]
+    pub verify: Option<VerifyStatus>,
+}
+
+/// The state of a mount's checks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VerifyStatus {
+    /// `required` or `if-sealed`.
+    pub what: String,
+    /// The manifest's digest, which stands for the whole tree.
+    pub manifest: String,
+    /// How many files are sealed.
+    pub files: u64,
+    /// Whether a trusted key has signed it.
+    pub trusted: bool,
+    /// What was done.
+    pub facts: shuntfs_verified::VerifyFacts,
 }
 
 /// The state of a mount's rules.
@@ -103,6 +121,9 @@ pub struct Why {
     /// What the rules say, where there are any and somebody was named.
     #[serde(default)]
     pub verdict: Option<Verdict>,
+    /// The file's seal, where it has one that the mount checks.
+    #[serde(default)]
+    pub seal: Option<shuntfs_verified::SealNote>,
 }
 
 /// Somebody who is asked about.

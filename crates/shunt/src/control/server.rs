@@ -140,6 +140,7 @@ mod test {
                 reason: "turned-off".into(),
                 reason_meaning: String::new(),
                 verdict: None,
+                seal: None,
             }
         }
     }

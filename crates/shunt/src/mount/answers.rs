@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::serve::mount_point_of;
 use super::session::Mounted;
 use super::verdict;
+use super::verify::{self, Verifying};
 use crate::control::{Answers, Asker, Known, RuleStatus, Status, Verdict, Why};
 use crate::meaning;
 
@@ -42,6 +43,7 @@ impl Answers for SessionAnswers {
                     (facts.rules, facts.reloads, facts.error, facts.failures);
                 RuleStatus { file: rules.file(), rules: count, reloads, error, failures }
             }),
+            verify: self.mounted.verifying().map(Verifying::status),
         }
     }
 
@@ -50,9 +52,11 @@ impl Answers for SessionAnswers {
     }
 
     fn why(&self, node: u64, asker: Option<&Asker>) -> Why {
-        let (known, (flow, reason)) = match self.mounted.settled(node) {
-            Some(settled) => (Known::Settled, settled),
-            None => (Known::Expected, self.mounted.expected()),
+        let seal = self.mounted.seal_of(node);
+        let (known, (flow, reason)) = match (self.mounted.settled(node), &seal) {
+            (Some(settled), _) => (Known::Settled, settled),
+            (None, Some(seal)) => (Known::Expected, verify::expected(seal, self.mounted.expected())),
+            (None, None) => (Known::Expected, self.mounted.expected()),
         };
         Why {
             node,
@@ -62,6 +66,7 @@ impl Answers for SessionAnswers {
             reason: reason.name().into(),
             reason_meaning: meaning::of_reason(reason),
             verdict: asker.and_then(|asker| verdict::of_node(&self.mounted, node, asker)),
+            seal,
         }
     }
 }

@@ -12,5 +12,6 @@ mod launch;
 mod serve;
 mod session;
 mod verdict;
+mod verify;
 
 pub(crate) use command::{run, run_helper};

@@ -4,27 +4,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shuntfs::{
-    Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport, TransportKind,
+    Filesystem, Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport,
+    TransportKind,
 };
 use shuntfs_pool::{Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
 use shuntfs_rules::FlowWord;
+use shuntfs_seal::NodeIndex;
 use shuntfs_sys::{Cap, caps};
+use shuntfs_verified::{SealNote, Sealed};
 
 use super::check::{At, Target};
+use super::verify::Verifying;
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
-use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice};
+use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice, VerifyChoice};
 
 /// A mount that answers.
 #[derive(Debug)]
 pub(super) struct Mounted {
     session: Session,
-    pool: Observer,
+    /// What shows the folder, where it is not its manifest.
+    pool: Option<Observer>,
     folder: PathBuf,
     flow: FlowChoice,
     passthrough_off: Option<Reason>,
     rules: Option<LiveRules>,
+    verifying: Option<Verifying>,
 }
 
 impl Mounted {
@@ -33,30 +39,32 @@ impl Mounted {
     /// # Errors
     /// Where the folder cannot be shown, or the mount cannot be.
     pub(super) fn start(target: &Target, settings: &Settings) -> Result<Self, Failure> {
-        let (pool, rules) = open_pool(target, settings)?;
-        let observer = pool.observer();
-        let device;
-        let path = match &target.at {
-            At::Folder(path) => path,
-            At::Device(number) => {
-                device = PathBuf::from(format!("/dev/fd/{number}"));
-                &device
-            }
+        let verifying = Verifying::open(&target.source, settings)?;
+        let required = verifying.as_ref().filter(|verifying| verifying.what == VerifyChoice::Required);
+        let (session, pool, rules) = if let Some(verifying) = required {
+            let passthrough = matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough);
+            let sealed = Sealed::new(Arc::clone(&verifying.seals), passthrough);
+            (mount(sealed, target, settings)?, None, None)
+        } else {
+            let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
+            let observer = pool.observer();
+            (mount(pool, target, settings)?, Some(observer), rules)
         };
-        let (mount, options) = (mount_options(&target.source, settings), session_options(settings));
-        let session =
-            Session::mount(Arc::new(pool), path, &mount, &options).map_err(|error| of_mount(&error))?;
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let folder = target.source.clone();
         if let Some(rules) = &rules {
             rules.mounted(session.notifier());
         }
-        Ok(Self { session, pool: observer, folder, flow: settings.flow, passthrough_off, rules })
+        Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying })
     }
 
     /// What the user should know of how it turned out.
     pub(super) fn notes(&self) -> Vec<String> {
         let (ring, mut notes) = (self.is_ring(), Vec::new());
+        notes.extend(self.verifying.as_ref().and_then(Verifying::note));
+        if self.pool.is_none() {
+            return notes;
+        }
         let wanted = matches!(self.flow, FlowChoice::Auto | FlowChoice::Passthrough);
         if let Some(reason) = self.passthrough_off.filter(|_| wanted) {
             let reason = crate::meaning::of_reason(reason);
@@ -83,8 +91,22 @@ impl Mounted {
         &self.folder
     }
 
-    pub(super) fn facts(&self) -> Facts {
-        self.pool.facts()
+    /// What the pool says of itself, where there is one.
+    pub(super) fn facts(&self) -> Option<Facts> {
+        self.pool.as_ref().map(Observer::facts)
+    }
+
+    /// What is checked, where anything is.
+    pub(super) fn verifying(&self) -> Option<&Verifying> {
+        self.verifying.as_ref()
+    }
+
+    /// The seal of a node, where it has one that is checked.
+    pub(super) fn seal_of(&self, node: u64) -> Option<SealNote> {
+        match &self.pool {
+            None => self.verifying.as_ref()?.seals.note_of(NodeIndex::from_inode(node)?),
+            Some(pool) => pool.seal_of(NodeId::new(node)?),
+        }
     }
 
     pub(super) fn connection(&self) -> Option<u64> {
@@ -129,6 +151,19 @@ impl Mounted {
     }
 }
 
+fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<Session, Failure> {
+    let device;
+    let path = match &target.at {
+        At::Folder(path) => path,
+        At::Device(number) => {
+            device = PathBuf::from(format!("/dev/fd/{number}"));
+            &device
+        }
+    };
+    let (mount, options) = (mount_options(&target.source, settings), session_options(settings));
+    Session::mount(Arc::new(fs), path, &mount, &options).map_err(|error| of_mount(&error))
+}
+
 /// The kernel registers backing files only for who has this capability over the whole machine; it says so at
 /// the first open, and users should hear it before.
 fn not_privileged() -> Option<Reason> {
@@ -137,14 +172,19 @@ fn not_privileged() -> Option<Reason> {
 }
 
 /// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount.
-fn open_pool(target: &Target, settings: &Settings) -> Result<(Pool, Option<LiveRules>), Failure> {
+fn open_pool(
+    target: &Target,
+    settings: &Settings,
+    verifying: Option<&Verifying>,
+) -> Result<(Pool, Option<LiveRules>), Failure> {
     let options = pool_options(&target.source, settings);
+    let seals = verifying.map(|verifying| Arc::clone(&verifying.seals));
     let Some(file) = &settings.rules else {
-        return Ok((Pool::open(&options).map_err(|error| of_pool(&error))?, None));
+        return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
     };
     let source = RuleSource::new(file, settings.view.clone())?;
     let rules = source.read()?;
-    let pool = Pool::open_with_rules(&options, rules).map_err(|error| of_pool(&error))?;
+    let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control));
     Ok((pool, rules))
 }

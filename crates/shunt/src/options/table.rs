@@ -92,6 +92,21 @@ pub const OPTIONS: &[Row] = &[
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
     value("rules", "FILE", set_rules, "decides by the rules of this file"),
     value("view", "NAME", set_view, "shows the view of this name"),
+    value(
+        "verify",
+        "required|if-sealed|off",
+        |s, v| choose(&mut s.verify.what, v),
+        "what is checked against its seal",
+    ),
+    value("trust", "KEY.pub", add_trust, "trusts seals that this key has signed; may be given again"),
+    value("seal_store", "DIR", set_seal_store, "where the seal of SRC is"),
+    value("tree_cache", "MIB", set_tree_cache, "memory for verified blocks of hash trees"),
+    value(
+        "tree_readahead",
+        "on|off",
+        |s, v| choose(&mut s.verify.tree_readahead, v),
+        "whether hash trees are read ahead",
+    ),
     value("entry_timeout", "0", set_no_timeout, "as cache=none"),
     value("attr_timeout", "0", set_no_timeout, "as cache=none"),
     value("negative_timeout", "0", set_no_timeout, "as cache=none"),
@@ -187,6 +202,22 @@ fn set_rules(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
 
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.view = Some(value.to_str().filter(|name| !name.is_empty()).ok_or("a name")?.to_owned());
+    Ok(())
+}
+
+fn add_trust(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.verify.trust.push(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_seal_store(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.verify.store = Some(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_tree_cache(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let mib = value.to_str().and_then(|text| text.parse().ok());
+    settings.verify.tree_cache_mib = Some(mib.ok_or("a number of MiB")?);
     Ok(())
 }
 

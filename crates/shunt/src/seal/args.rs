@@ -1,0 +1,180 @@
+//! What the commands of sealed files are told.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use shuntfs_verity::{Algorithm, BlockSize, Params, Salt};
+
+use crate::failure::Failure;
+
+/// How files are hashed.
+#[derive(Debug, Args)]
+pub struct HashArgs {
+    /// The hash: sha256 or sha512.
+    #[arg(long, value_name = "HASH", default_value = "sha256")]
+    pub hash: Algorithm,
+    /// Bytes in a block, of data and tree alike: a power of two.
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    pub block_size: u32,
+    /// Up to 32 bytes that every block is hashed with, in hexadecimal digits.
+    #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
+    pub salt: Salt,
+}
+
+impl HashArgs {
+    /// What files can be sealed with.
+    ///
+    /// # Errors
+    /// A block size that is not offered.
+    pub fn for_sealing(&self) -> Result<Params, Failure> {
+        let block_size = BlockSize::new(self.block_size);
+        let params = block_size.and_then(|size| Params::new(self.hash, size, self.salt));
+        params.map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// What digests can be computed with, as `fsverity digest` takes it.
+    ///
+    /// # Errors
+    /// A block size that nobody has.
+    pub fn for_digest(&self) -> Result<Params, Failure> {
+        let block_size = BlockSize::any(self.block_size, self.hash);
+        let params = block_size.and_then(|size| Params::new(self.hash, size, self.salt));
+        params.map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// Arguments of `shunt seal`.
+#[derive(Debug, Args)]
+pub struct SealArgs {
+    /// Folders, each sealed with all that is in it; or files, each sealed by itself with a file FILE.fsv_meta.
+    #[arg(value_name = "PATH", required = true, value_hint = clap::ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Signs with this key, which `shunt key new` made.
+    #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+    /// Keeps trees and manifest in this folder, of this tree alone, in place of `.shunt` in the sealed folder.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+    /// How files are hashed.
+    #[command(flatten)]
+    pub hash: HashArgs,
+    /// Turns the kernel's own fs-verity on where it can be; the files can never be written again.
+    #[arg(long)]
+    pub enable: bool,
+    /// Threads that hash [default: one a CPU].
+    #[arg(long, short, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Sealed folders, or what is in them; or files with a FILE.fsv_meta or a FILE.sig beside them.
+    #[arg(value_name = "PATH", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Asks for a signature by this key; of several, by one of them. For FILE.sig, an X.509 certificate will do.
+    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
+    pub trust: Vec<PathBuf>,
+    /// The store of the tree, where it is not `.shunt` in the folder; PATH is then the sealed folder, and the rest is in it.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+    /// How files were hashed that only a FILE.sig speaks for.
+    #[command(flatten)]
+    pub hash: HashArgs,
+    /// Threads that hash [default: one a CPU].
+    #[arg(long, short, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Prints JSON, an object a line for each sealed folder or file.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// A sealed folder.
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// Asks for a signature by this key; of several, by one of them.
+    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
+    pub trust: Vec<PathBuf>,
+    /// The store of the tree, where it is not `.shunt` in the folder.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+    /// Lists every name with its digest.
+    #[arg(long)]
+    pub list: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt digest`.
+#[derive(Debug, Args)]
+pub struct DigestArgs {
+    /// The files.
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// How they are hashed.
+    #[command(flatten)]
+    pub hash: HashArgs,
+    /// Prints the hexadecimal digits alone.
+    #[arg(long)]
+    pub compact: bool,
+    /// Prints what signatures are made over, in hexadecimal digits.
+    #[arg(long)]
+    pub for_builtin_sig: bool,
+    /// Writes the tree to this file; takes one FILE.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub out_merkle_tree: Option<PathBuf>,
+    /// Writes the descriptor to this file; takes one FILE.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub out_descriptor: Option<PathBuf>,
+}
+
+/// Arguments of `shunt sign`.
+#[derive(Debug, Args)]
+pub struct SignArgs {
+    /// The file.
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The key, which `shunt key new` made.
+    #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
+    pub key: PathBuf,
+    /// Where the signature goes [default: FILE.sig].
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+    /// How it is hashed.
+    #[command(flatten)]
+    pub hash: HashArgs,
+}
+
+/// Arguments of `shunt key`.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub what: KeyWhat,
+}
+
+/// What to do with a key.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum KeyWhat {
+    /// Makes a key: writes KEY, to be kept secret, and KEY.pub, to be given away.
+    New(KeyFileArgs),
+    /// Prints the id of a key, private or public.
+    Show(KeyFileArgs),
+}
+
+/// A file with a key.
+#[derive(Debug, Args)]
+pub struct KeyFileArgs {
+    /// The file.
+    #[arg(value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+}

@@ -1,0 +1,49 @@
+//! `shunt key new` and `shunt key show`.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use shuntfs_verity::sign::{KeyPair, PublicKey};
+
+use super::args::{KeyArgs, KeyWhat};
+use super::files::{cannot, read_text, with_suffix};
+use crate::failure::Failure;
+use crate::run::output_failure;
+
+/// Makes or shows a key.
+///
+/// # Errors
+/// A file that is there already, cannot be written or read, or is no key.
+pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    match &args.what {
+        KeyWhat::New(args) => {
+            let key = KeyPair::generate().map_err(|error| Failure::new(error.to_string()))?;
+            let public = with_suffix(&args.file, ".pub");
+            // Never over a key that may be the only one to what was signed.
+            write_new(&args.file, 0o600, key.to_pem().as_bytes())?;
+            if let Err(failure) = write_new(&public, 0o644, key.public().to_pem().as_bytes()) {
+                drop(fs::remove_file(&args.file));
+                return Err(failure);
+            }
+            say(out, &key.public())
+        }
+        KeyWhat::Show(args) => {
+            let text = read_text(&args.file)?;
+            let public =
+                PublicKey::from_pem(&text).or_else(|_| KeyPair::from_pem(&text).map(|key| key.public()));
+            say(out, &public.map_err(|_| Failure::new(format!("{} is no ed25519 key", args.file.display())))?)
+        }
+    }
+}
+
+fn say(out: &mut dyn Write, key: &PublicKey) -> Result<(), Failure> {
+    writeln!(out, "ed25519 {}", key.id()).map_err(|error| output_failure(&error))
+}
+
+fn write_new(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| cannot("write", path, error);
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)
+}

@@ -1,0 +1,22 @@
+//! The commands of sealed files: seal, verify, show, digest, sign, key.
+
+mod args;
+mod bar;
+mod digest;
+mod files;
+mod key;
+mod seal;
+mod show;
+mod sign;
+mod verify;
+
+pub use args::{
+    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+};
+pub(crate) use digest::run as digest;
+pub(crate) use files::Trust;
+pub(crate) use key::run as key;
+pub(crate) use seal::run as seal;
+pub(crate) use show::run as show;
+pub(crate) use sign::run as sign;
+pub(crate) use verify::run as verify;

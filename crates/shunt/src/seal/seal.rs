@@ -1,0 +1,157 @@
+//! `shunt seal`.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::json;
+use shuntfs_seal::{Enabled, Report, SealError, SealOptions, Side, seal_file, seal_tree};
+use shuntfs_verity::sign::KeyPair;
+
+use super::args::SealArgs;
+use super::bar::Bar;
+use super::files::{cannot, counted, jobs, private_key};
+use crate::failure::Failure;
+use crate::run::{complain, output_failure};
+
+/// Seals folders and files.
+///
+/// # Errors
+/// The first that cannot be sealed.
+pub(crate) fn run(args: &SealArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let key = args.key.as_deref().map(private_key).transpose()?;
+    if args.store.is_some() && args.paths.len() > 1 {
+        return Err(Failure::usage("a store is of one folder alone").hint("seal the folders one by one"));
+    }
+    for path in &args.paths {
+        let found = std::fs::metadata(path).map_err(|error| cannot("seal", path, error))?;
+        if found.is_dir() {
+            folder(args, key.as_ref(), path, out)?;
+        } else {
+            file(args, key.as_ref(), path, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn folder(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = SealOptions {
+        params: args.hash.for_sealing()?,
+        store: args.store.clone(),
+        keys: key.into_iter().collect(),
+        jobs: jobs(args.jobs),
+        enable: args.enable,
+    };
+    let bar = Bar::start("sealing");
+    let report = seal_tree(path, &options, &bar).map_err(|error| not_sealed(path, &error))?;
+    drop(bar);
+    for note in &report.notes {
+        complain(&format!("shunt: {note}"));
+    }
+    if let Some(enabled) = &report.enabled {
+        said_of_enabling(enabled).iter().for_each(|line| complain(&format!("shunt: {line}")));
+    }
+    let said = if args.json { in_json(path, &report, key) } else { in_words(path, &report, key) };
+    writeln!(out, "{said}").map_err(|error| output_failure(&error))
+}
+
+fn file(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    if args.store.is_some() || args.enable {
+        return Err(Failure::usage("--store and --enable are for folders")
+            .hint("a single file gets a FILE.fsv_meta; the tool fsverity turns fs-verity on for one"));
+    }
+    let bar = Bar::start("sealing");
+    let sealed = seal_file(path, &args.hash.for_sealing()?, key, jobs(args.jobs), &bar);
+    drop(bar);
+    let digest = sealed.map_err(|error| not_sealed(path, &error))?.digest();
+    let (side, signer) = (Side::path_of(path), signer(key));
+    let said = if args.json {
+        json!({"path": path.to_string_lossy(), "digest": digest.to_string(), "side": side.to_string_lossy(),
+            "signed_by": key.map(|key| key.public().id().to_string())})
+        .to_string()
+    } else {
+        format!("{}: {digest}, {signer}", side.display())
+    };
+    writeln!(out, "{said}").map_err(|error| output_failure(&error))
+}
+
+fn not_sealed(path: &Path, error: &SealError) -> Failure {
+    let failure = Failure::new(format!("{} is not sealed: {error}", path.display()));
+    match error {
+        SealError::Changed { paths, count } => {
+            let more = count.saturating_sub(paths.len());
+            let named = paths.iter().map(|path| format!("changed: {}", path.display()));
+            let failure =
+                failure.hint("what was hashed is kept: try again when it is at rest").details(named);
+            if more > 0 { failure.details([format!("and {more} more")]) } else { failure }
+        }
+        _ => failure,
+    }
+}
+
+fn signer(key: Option<&KeyPair>) -> String {
+    key.map_or_else(|| "not signed".into(), |key| format!("signed by {}", key.public().id()))
+}
+
+fn in_words(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
+    let Report { counts, digest, .. } = report;
+    let mut hashed = format!("{} hashed, {} unchanged", report.hashed, report.unchanged);
+    if report.resumed > 0 {
+        hashed.push_str(&format!(", {} hashed by a run before that did not end", report.resumed));
+    }
+    format!(
+        "{}: {digest}, {}\n{} of {} bytes, {}, {}: {hashed}",
+        path.display(),
+        signer(key),
+        counted(counts.files, "file"),
+        counts.bytes,
+        counted(counts.folders, "folder"),
+        counted(counts.symlinks, "symlink"),
+    )
+}
+
+fn in_json(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
+    let enabled = report.enabled.as_ref().map(|enabled| {
+        let refused: u64 = enabled.refused.iter().map(|(_, count, _)| count).sum();
+        json!({"now": enabled.now, "before": enabled.before, "other": enabled.other.len(), "refused": refused})
+    });
+    json!({
+        "path": path.to_string_lossy(),
+        "store": report.store.to_string_lossy(),
+        "digest": report.digest.to_string(),
+        "signed_by": key.map(|key| key.public().id().to_string()),
+        "files": report.counts.files,
+        "folders": report.counts.folders,
+        "symlinks": report.counts.symlinks,
+        "others": report.counts.others,
+        "bytes": report.counts.bytes,
+        "hashed": report.hashed,
+        "hashed_bytes": report.hashed_bytes,
+        "unchanged": report.unchanged,
+        "resumed": report.resumed,
+        "pruned": report.pruned,
+        "enabled": enabled,
+    })
+    .to_string()
+}
+
+/// What came of turning fs-verity on, a line for each that needs saying.
+fn said_of_enabling(enabled: &Enabled) -> Vec<String> {
+    let mut lines = vec![format!(
+        "fs-verity is on for {} ({} now)",
+        counted(enabled.now + enabled.before, "file"),
+        enabled.now
+    )];
+    if let Some(first) = enabled.other.first() {
+        let count = enabled.other.len() as u64;
+        lines.push(format!(
+            "{} have it with other parameters, {} first",
+            counted(count, "file"),
+            first.display()
+        ));
+    }
+    for (error, count, first) in &enabled.refused {
+        let why = std::io::Error::from(*error);
+        lines.push(format!("not for {}, {} first: {why}", counted(*count, "file"), first.display()));
+    }
+    lines
+}

@@ -1,0 +1,94 @@
+//! `shunt show`: what a manifest holds, and who signed it.
+
+use std::io::Write;
+
+use serde_json::json;
+use shuntfs_seal::{Manifest, ManifestError, NodeIndex, NodeKind, Store};
+
+use super::args::ShowArgs;
+use super::files::{Trust, counted};
+use crate::failure::Failure;
+use crate::run::output_failure;
+
+/// Shows a manifest.
+///
+/// # Errors
+/// There is none, it is damaged, or signed by nobody who is trusted.
+pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let trust = Trust::read(&args.trust)?.map(|trust| trust.keys);
+    let path = args.store.clone().unwrap_or_else(|| Store::beside(&args.folder));
+    let manifest = Store::open(&path).and_then(|store| Manifest::open(&store, trust.as_deref()));
+    let manifest = manifest.map_err(|error| Failure::new(error.to_string()))?;
+    let signers: Vec<String> = manifest.seal().signatures().iter().map(|one| one.key.to_string()).collect();
+    if args.json {
+        let list = if args.list { Some(list(&manifest)?) } else { None };
+        let list = list.map(|list| {
+            let entry = |(path, kind, digest): (String, NodeKind, Option<String>)| json!({"path": path, "kind": kind.name(), "digest": digest});
+            list.into_iter().map(entry).collect::<Vec<_>>()
+        });
+        let said = json!({
+            "digest": manifest.digest().to_string(),
+            "signed_by": signers,
+            "is_trusted": trust.is_some(),
+            "hash": manifest.params().algorithm().name(),
+            "block_size": manifest.params().block_size().bytes(),
+            "salt": manifest.params().salt().to_string(),
+            "files": manifest.counts().files,
+            "folders": manifest.counts().folders,
+            "symlinks": manifest.counts().symlinks,
+            "others": manifest.counts().others,
+            "bytes": manifest.counts().bytes,
+            "list": list,
+        });
+        return writeln!(out, "{said}").map_err(|error| output_failure(&error));
+    }
+    let who = match (signers.as_slice(), &trust) {
+        ([], _) => "not signed".to_owned(),
+        (signers, Some(_)) => format!("signed by {}: a key that is trusted", signers.join(", ")),
+        (signers, None) => format!("signed, it says, by {}; --trust KEY.pub checks", signers.join(", ")),
+    };
+    let counts = manifest.counts();
+    let mut said = format!(
+        "{}\n{who}\n{} of {} bytes, {}, {}, {}\nhashed with {} in blocks of {} bytes{}\n",
+        manifest.digest(),
+        counted(counts.files, "file"),
+        counts.bytes,
+        counted(counts.folders, "folder"),
+        counted(counts.symlinks, "symlink"),
+        counted(counts.others, "other"),
+        manifest.params().algorithm(),
+        manifest.params().block_size(),
+        if manifest.params().salt().is_empty() { "" } else { ", salted" },
+    );
+    if args.list {
+        for (path, kind, digest) in list(&manifest)? {
+            said.push_str(&format!("{} {path}\n", digest.as_deref().unwrap_or(kind.name())));
+        }
+    }
+    out.write_all(said.as_bytes()).map_err(|error| output_failure(&error))
+}
+
+type Listed = Vec<(String, NodeKind, Option<String>)>;
+
+fn list(manifest: &Manifest) -> Result<Listed, Failure> {
+    let mut all = Vec::new();
+    let mut walk = || -> Result<(), ManifestError> {
+        let mut waiting = vec![(NodeIndex::ROOT, String::new())];
+        while let Some((folder, path)) = waiting.pop() {
+            for entry in manifest.entries(folder, 0)? {
+                let entry = entry?;
+                let node = manifest.node(entry.node)?;
+                let name = String::from_utf8_lossy(&entry.name);
+                let path = if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") };
+                if node.kind == NodeKind::Folder {
+                    waiting.push((entry.node, path.clone()));
+                }
+                all.push((path, node.kind, node.digest().map(|digest| digest.to_string())));
+            }
+        }
+        Ok(())
+    };
+    walk().map_err(|error| Failure::new(error.to_string()))?;
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(all)
+}

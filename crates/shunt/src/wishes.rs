@@ -1,0 +1,130 @@
+//! What is asked of a mount about sealed files.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
+
+/// The options of a mount of sealed files.
+#[derive(Debug, Default, Args)]
+pub struct VerifyWishes {
+    /// What of SRC is checked against its seal as it is read [default: off].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub verify: Option<VerifyChoice>,
+    /// Trusts seals that this public key has signed; may be given again.
+    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
+    pub trust: Vec<PathBuf>,
+    /// Where the seal of SRC is [default: SRC/.shunt].
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub seal_store: Option<PathBuf>,
+    /// Memory for verified blocks of hash trees, in MiB [default: 64].
+    #[arg(long, value_name = "MIB")]
+    pub tree_cache: Option<u32>,
+    /// Whether hash trees are read ahead of who reads a file on end [default: on].
+    #[arg(long, value_enum, value_name = "WHETHER")]
+    pub tree_readahead: Option<TreeReadaheadChoice>,
+}
+
+impl VerifyWishes {
+    /// Settles the flags over what `-o` said.
+    ///
+    /// # Errors
+    /// Wishes that exclude each other.
+    pub(crate) fn settle(&self, settings: &mut Settings) -> Result<(), Failure> {
+        let verify = &mut settings.verify;
+        verify.what = self.verify.unwrap_or(verify.what);
+        if !self.trust.is_empty() {
+            verify.trust.clone_from(&self.trust);
+        }
+        if self.seal_store.is_some() {
+            verify.store.clone_from(&self.seal_store);
+        }
+        verify.tree_cache_mib = self.tree_cache.or(verify.tree_cache_mib);
+        verify.tree_readahead = self.tree_readahead.unwrap_or(verify.tree_readahead);
+        check(settings)
+    }
+
+    /// The same wishes as words of a command line, with absolute paths.
+    pub(crate) fn words(&self) -> std::io::Result<Vec<OsString>> {
+        fn name(choice: impl ValueEnum) -> OsString {
+            choice.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
+        }
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: OsString| words.extend([flag.into(), value]);
+        if let Some(what) = self.verify {
+            add("--verify", name(what));
+        }
+        for key in &self.trust {
+            add("--trust", std::path::absolute(key)?.into());
+        }
+        if let Some(store) = &self.seal_store {
+            add("--seal-store", std::path::absolute(store)?.into());
+        }
+        if let Some(mib) = self.tree_cache {
+            add("--tree-cache", mib.to_string().into());
+        }
+        if let Some(whether) = self.tree_readahead {
+            add("--tree-readahead", name(whether));
+        }
+        Ok(words)
+    }
+}
+
+fn check(settings: &Settings) -> Result<(), Failure> {
+    let verify = &settings.verify;
+    let asks = !verify.trust.is_empty() || verify.store.is_some();
+    match verify.what {
+        // A key that is named and not asked for would make a mount look safer than it is.
+        VerifyChoice::Off if asks => Err(Failure::usage("trust and seal_store are for verified mounts")
+            .hint("add --verify=required or --verify=if-sealed")),
+        VerifyChoice::Required if settings.rules.is_some() => {
+            Err(Failure::usage("with --verify=required the manifest alone decides what is shown, not rules")
+                .hint("use --verify=if-sealed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_would_be_ignored_is_refused() {
+        let settle = |wishes: VerifyWishes, rules: bool| {
+            let mut settings = Settings::default();
+            settings.rules = rules.then(|| "rules".into());
+            wishes.settle(&mut settings).map(|()| settings.verify).map_err(|failure| failure.to_string())
+        };
+        let required = || VerifyWishes { verify: Some(VerifyChoice::Required), ..VerifyWishes::default() };
+        let keys = || vec![PathBuf::from("a.pub"), PathBuf::from("b.pub")];
+        let settled = settle(VerifyWishes { trust: keys(), ..required() }, false).expect("fits together");
+        assert_eq!((settled.what, settled.trust), (VerifyChoice::Required, keys()));
+        let error = settle(VerifyWishes { trust: keys(), ..VerifyWishes::default() }, false).unwrap_err();
+        assert!(error.contains("--verify=required"), "{error}");
+        let error = settle(required(), true).unwrap_err();
+        assert!(error.contains("if-sealed"), "{error}");
+        let sealed = VerifyWishes { verify: Some(VerifyChoice::IfSealed), ..VerifyWishes::default() };
+        assert!(settle(sealed, true).is_ok());
+    }
+
+    #[test]
+    fn the_server_gets_the_same_words_with_whole_paths() {
+        let wishes = VerifyWishes {
+            verify: Some(VerifyChoice::IfSealed),
+            trust: vec!["/k.pub".into(), "/l.pub".into()],
+            seal_store: Some("/s".into()),
+            tree_cache: Some(8),
+            tree_readahead: Some(TreeReadaheadChoice::Off),
+        };
+        let words = wishes.words().expect("a working folder");
+        let line = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            line,
+            "--verify if-sealed --trust /k.pub --trust /l.pub --seal-store /s --tree-cache 8 --tree-readahead off"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! Files of the pool that are sealed: checked as they are read, and never written.
+//!
+//! Which node is sealed follows from names, as the manifest has them: the root is the manifest's root, and whoever finds a name
+//! in a folder that is in the manifest looks there for the same name. What was found so stays, so that a file with several
+//! names is sealed by whichever of them, once it was found by one that the manifest has. Names of the manifest cannot be
+//! given to anything else: they are not removed, moved, replaced or made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use shuntfs::{
+    ByteRange, CacheHint, Cx, Delegation, Entry, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result,
+    SetAttr,
+};
+use shuntfs_seal::{ManifestError, NodeIndex};
+use shuntfs_verified::{CheckedFile, SealNote, Seals, Stream};
+
+use crate::file::PoolFile;
+use crate::mode;
+use crate::name_buf::NameBuf;
+use crate::node::Node;
+use crate::rules::Course;
+use crate::shared::Shared;
+
+/// The attribute that shows a file's digest.
+pub(crate) const DIGEST: &std::ffi::CStr = c"user.shuntfs.verity";
+
+/// What of a pool is sealed, and which of it the kernel knows.
+#[derive(Debug)]
+pub(crate) struct SealedNodes {
+    seals: Arc<Seals>,
+    known: RwLock<HashMap<NodeId, NodeIndex>>,
+}
+
+/// The checks of one open file.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    file: CheckedFile,
+    stream: Stream,
+}
+
+impl SealedNodes {
+    pub(crate) fn new(seals: Arc<Seals>) -> Self {
+        Self { seals, known: RwLock::default() }
+    }
+
+    /// What of the manifest a node is.
+    pub(crate) fn of(&self, node: NodeId) -> Option<NodeIndex> {
+        if node == NodeId::ROOT { Some(NodeIndex::ROOT) } else { self.known.read().get(&node).copied() }
+    }
+
+    /// The kernel has forgotten a node.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.known.write().remove(&node);
+    }
+
+    pub(crate) fn note_of(&self, node: NodeId) -> Option<SealNote> {
+        self.seals.note_of(self.of(node)?)
+    }
+}
+
+/// What the manifest has at a name. A manifest that does not tell is an error: nobody knows then what is sealed.
+pub(crate) fn look(shared: &Shared, parent: NodeId, name: &[u8]) -> Result<Option<NodeIndex>> {
+    let Some(sealed) = &shared.sealed else { return Ok(None) };
+    let Some(folder) = sealed.of(parent) else { return Ok(None) };
+    match sealed.seals.manifest().lookup(folder, name) {
+        // A folder below in the place of what was sealed as something else.
+        Err(ManifestError::NotAFolder) => Ok(None),
+        outcome => outcome.map_err(|error| told(&error)),
+    }
+}
+
+/// Notes what of the manifest a node is.
+pub(crate) fn note(shared: &Shared, node: Option<NodeId>, index: Option<NodeIndex>) {
+    if let (Some(sealed), Some(node), Some(index)) = (&shared.sealed, node, index) {
+        sealed.known.write().entry(node).or_insert(index);
+    }
+}
+
+/// The same for a name's answer.
+pub(crate) fn note_entry(shared: &Shared, entry: &Entry, index: Option<NodeIndex>) {
+    note(shared, entry.node, index);
+}
+
+/// Refuses a change of a name that is sealed.
+pub(crate) fn check_name(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<()> {
+    match look(shared, parent, name.as_c_str().to_bytes())? {
+        Some(_) => Err(Errno::PERM),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a change of what a sealed file holds. Its attributes are not covered, as with fs-verity.
+pub(crate) fn check_setattr(shared: &Shared, node: NodeId, set: &SetAttr) -> Result<()> {
+    let cuts = set.size.is_some();
+    if cuts && index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// Refuses to set what shows the digest.
+pub(crate) fn check_xattr(shared: &Shared, node: NodeId, name: &std::ffi::CStr) -> Result<()> {
+    if name == DIGEST && index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// The digest of a sealed file.
+pub(crate) fn digest(shared: &Shared, node: NodeId) -> Option<shuntfs_verity::Digest> {
+    let index = index_of_file(shared, node)?;
+    shared.sealed.as_ref()?.seals.manifest().node(index).ok()?.digest()
+}
+
+/// Opens a sealed file; `None` where it is none.
+pub(crate) fn open(
+    shared: &Shared,
+    node: &Arc<Node>,
+    flags: OpenFlags,
+    course: &Course,
+) -> Result<Option<Opened<PoolFile>>> {
+    let Some(index) = index_of_file(shared, node.id) else { return Ok(None) };
+    let Some(sealed) = &shared.sealed else { return Ok(None) };
+    if flags.may_write() || flags.0 & mode::O_TRUNC != 0 {
+        return Err(Errno::PERM);
+    }
+    if !node.view.is_whole() {
+        // A partial view is made of bytes that nobody checks.
+        return Err(Errno::ACCES);
+    }
+    let record = sealed.seals.manifest().node(index).map_err(|error| told(&error))?;
+    let lower = shared.open_node(node, mode::O_RDONLY | mode::O_NONBLOCK)?;
+    let file = sealed.seals.check_file(&record, lower).map_err(|error| {
+        tracing::error!(%error, "a sealed file cannot be opened");
+        error.errno()
+    })?;
+    let mut opened = PoolFile::new(shared, Arc::clone(node), flags, course.clone());
+    let delegation = file.delegation();
+    if matches!(delegation, Delegation::Verified) {
+        opened.checked = Some(Checked { file, stream: Stream::default() });
+    }
+    Ok(Some(Opened { file: opened, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }))
+}
+
+/// READ.
+pub(crate) async fn read<'q>(
+    checked: &Checked,
+    cx: &Cx<'_>,
+    at: ByteRange,
+    reply: ReadReply<'q>,
+) -> Result<Filled<'q>> {
+    checked.file.read(cx, &checked.stream, at, reply).await
+}
+
+/// What of the manifest a node is, where that is no folder.
+fn index_of_file(shared: &Shared, node: NodeId) -> Option<NodeIndex> {
+    let index = shared.sealed.as_ref()?.of(node)?;
+    let known = shared.node(node).ok()?;
+    (!known.is_dir()).then_some(index)
+}
+
+fn told(error: &ManifestError) -> Errno {
+    tracing::error!(%error, "the manifest does not tell");
+    Errno::from_lower(error.errno().raw_os_error())
+}

@@ -1,0 +1,178 @@
+//! A pool with sealed files in it (`--verify=if-sealed`): what is sealed is checked and cannot be written, the rest is as
+//! always. Needs root and /dev/fuse.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+
+use std::fs::{self, File, OpenOptions};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
+use shuntfs_pool::{Observer, Pool, PoolOptions};
+use shuntfs_seal::{Progress, SealOptions, seal_tree};
+use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::{mounted, skipped};
+use shuntfs_verified::{Seals, SealsOptions};
+use shuntfs_verity::Params;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const EPERM: Option<i32> = Some(1);
+const EIO: Option<i32> = Some(5);
+
+struct Silent;
+
+impl Progress for Silent {
+    fn found(&self, _: u64) {}
+    fn to_hash(&self, _: u64, _: u64) {}
+    fn hashed(&self, _: u64) {}
+    fn file_done(&self) {}
+}
+
+struct Mount {
+    /// Before the folder, so that it is gone first.
+    session: Option<Session>,
+    seals: Arc<Seals>,
+    observer: Observer,
+    dir: tempfile::TempDir,
+    _watched: std::sync::mpsc::Sender<()>,
+}
+
+impl Mount {
+    fn new(root: &Path, kind: TransportKind) -> Self {
+        let seals = Seals::open(&SealsOptions::new(root)).unwrap();
+        let pool = Pool::open_with(&PoolOptions::new(root), None, Some(Arc::clone(&seals))).unwrap();
+        let observer = pool.observer();
+        let dir = tempfile::tempdir().unwrap();
+        let options = SessionOptions {
+            transport: Transport::Only(kind),
+            queues: Some(2),
+            depth: 4,
+            ..SessionOptions::default()
+        };
+        let session = Session::mount(Arc::new(pool), dir.path(), &MountOptions::default(), &options).unwrap();
+        let (watched, over) = channel::<()>();
+        let path = dir.path().to_owned();
+        std::thread::spawn(move || {
+            if over.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let _best_effort = Command::new("umount").arg("-f").arg(&path).status();
+                let _best_effort = Command::new("umount").arg("-l").arg(&path).status();
+            }
+        });
+        Self { session: Some(session), seals, observer, dir, _watched: watched }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(self.session.take());
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index * 7 % 251 + index / 4096) as u8).collect()
+}
+
+fn flip(path: &Path, offset: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+}
+
+fn each(test: impl Fn(&Lower, &Path, TransportKind)) {
+    if fs::metadata("/dev/fuse").is_err() {
+        skipped("there is no /dev/fuse");
+        return;
+    }
+    for kind in [TransportKind::Device, TransportKind::Cloned, TransportKind::Uring] {
+        if kind == TransportKind::Uring && !mounted::enable_uring() {
+            skipped("FUSE over io_uring cannot be turned on");
+            continue;
+        }
+        let Some(lower) = Lower::make(LowerKind::Xfs).unwrap() else { return };
+        let root = lower.folder("tree").unwrap();
+        fs::create_dir(root.join("sub")).unwrap();
+        fs::write(root.join("sealed"), content(400_000)).unwrap();
+        fs::write(root.join("sub/also"), content(50_000)).unwrap();
+        fs::hard_link(root.join("sealed"), root.join("sub/hard")).unwrap();
+        let jobs = NonZeroUsize::new(1).unwrap();
+        let options =
+            SealOptions { params: Params::default(), store: None, keys: Vec::new(), jobs, enable: false };
+        seal_tree(&root, &options, &Silent).unwrap();
+        fs::write(root.join("plain"), content(100_000)).unwrap();
+        println!("on {kind}");
+        test(&lower, &root, kind);
+    }
+}
+
+#[test]
+fn sealed_files_are_checked_and_others_are_as_always() {
+    each(|_, root, kind| {
+        flip(&root.join("sealed"), 200_000);
+        flip(&root.join("plain"), 5000);
+        let mount = Mount::new(root, kind);
+        let mnt = mount.dir.path();
+        assert!(fs::read(mnt.join("sub/also")).unwrap() == content(50_000));
+        let file = File::open(mnt.join("sealed")).unwrap();
+        let mut room = [0; 4096];
+        file.read_exact_at(&mut room, 47 * 4096).unwrap();
+        assert_eq!(room[..], content(400_000)[47 * 4096..48 * 4096]);
+        assert_eq!(file.read_at(&mut room, 200_000).unwrap_err().raw_os_error(), EIO);
+        let hard = File::open(mnt.join("sub/hard")).unwrap();
+        assert_eq!(hard.read_at(&mut room, 200_001).unwrap_err().raw_os_error(), EIO, "by another name");
+        assert_eq!(mount.seals.facts().bad_blocks, 1);
+        assert_eq!(fs::read(mnt.join("plain")).unwrap().len(), 100_000);
+        fs::write(mnt.join("plain"), "new").unwrap();
+        fs::write(mnt.join("sub/new"), "new").unwrap();
+        fs::rename(mnt.join("sub/new"), mnt.join("newer")).unwrap();
+        fs::remove_file(mnt.join("newer")).unwrap();
+        assert_eq!(fs::read(root.join("plain")).unwrap(), b"new");
+        assert!(mount.observer.facts().nodes > 0);
+    });
+}
+
+#[test]
+fn sealed_files_and_their_names_cannot_be_changed() {
+    each(|_, root, kind| {
+        let mount = Mount::new(root, kind);
+        let mnt = mount.dir.path();
+        let sealed = mnt.join("sealed");
+        let truncate = |path: &Path| OpenOptions::new().read(true).custom_flags(0o1000).open(path).map(drop);
+        for outcome in [
+            OpenOptions::new().write(true).open(&sealed).map(drop),
+            OpenOptions::new().write(true).open(mnt.join("sub/hard")).map(drop),
+            truncate(&sealed),
+            fs::write(&sealed, "x"),
+            fs::remove_file(&sealed),
+            fs::rename(&sealed, mnt.join("elsewhere")),
+            fs::rename(mnt.join("plain"), &sealed),
+            fs::rename(mnt.join("sub"), mnt.join("bus")),
+        ]
+        .map(|outcome| outcome.map_err(|error| error.raw_os_error()))
+        {
+            assert_eq!(outcome, Err(EPERM));
+        }
+        assert!(!Command::new("truncate").args(["-s", "5"]).arg(&sealed).status().unwrap().success());
+        // Only what it holds is covered, as with fs-verity.
+        let mode: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(&sealed, mode).unwrap();
+        let mut value = [0; 128];
+        let file = File::open(&sealed).unwrap();
+        let len = shuntfs_sys::get_xattr(&file, c"user.shuntfs.verity", &mut value).unwrap();
+        let mut digest = [0; 64];
+        let (_, digest_len) = shuntfs_sys::verity::measure(&file, &mut digest).unwrap();
+        let hex: String = digest[..digest_len].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(String::from_utf8_lossy(&value[..len]), format!("sha256:{hex}"));
+        assert!(fs::read(&sealed).unwrap() == content(400_000));
+        // One that is gone below is not made anew by another hand.
+        fs::remove_file(root.join("sub/also")).unwrap();
+        drop(mount);
+        let mount = Mount::new(root, kind);
+        let made = File::create(mount.dir.path().join("sub/also")).map(drop);
+        assert_eq!(made.map_err(|error| error.raw_os_error()), Err(EPERM));
+    });
+}

@@ -1,0 +1,107 @@
+//! What goes wrong with manifests, stores and seals.
+
+use std::io;
+use std::path::PathBuf;
+
+use shuntfs_sys::OsError;
+use shuntfs_verity::Mismatch;
+use thiserror::Error;
+
+/// Why a manifest does not tell.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// It cannot be read.
+    #[error("the manifest cannot be read: {0}")]
+    Io(OsError),
+    /// A block of it, or of its tree, is not what was sealed.
+    #[error("a block of the manifest is not what was sealed: {0}")]
+    Damaged(Box<Mismatch>),
+    /// It is whole and makes no sense.
+    #[error("the manifest does not hold together: {0}")]
+    Malformed(&'static str),
+    /// It was made by another version of the format.
+    #[error("the manifest has version {0} of the format, and only version 1 is known")]
+    Version(u32),
+    /// Names were asked for of what is no folder.
+    #[error("not a folder")]
+    NotAFolder,
+    /// A target was asked for of what is no symlink.
+    #[error("not a symlink")]
+    NotASymlink,
+}
+
+impl ManifestError {
+    /// What a caller of a mount is told.
+    #[must_use]
+    pub fn errno(&self) -> OsError {
+        match self {
+            Self::NotAFolder => OsError::NOTDIR,
+            Self::NotASymlink => OsError::INVAL,
+            Self::Io(error) => *error,
+            Self::Damaged(_) | Self::Malformed(_) | Self::Version(_) => OsError::IO,
+        }
+    }
+}
+
+/// Why a store, or a seal in it, is not taken.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no seal here.
+    #[error("{0} is not sealed")]
+    NotSealed(PathBuf),
+    /// A file of the store cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file of the store is not what it must be.
+    #[error("{path}: {why}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Keys were asked for and there is no signature.
+    #[error("{0} is not signed")]
+    Unsigned(PathBuf),
+    /// None of the keys asked for has signed.
+    #[error("{path} is signed by {signers}, and by no key that is trusted")]
+    Untrusted {
+        /// The seal.
+        path: PathBuf,
+        /// The ids of the keys that signed.
+        signers: String,
+    },
+    /// A trusted key's signature is not over this.
+    #[error("{path}: the signature of key {key} is not over this manifest")]
+    WrongSignature {
+        /// The seal.
+        path: PathBuf,
+        /// The key's id.
+        key: String,
+    },
+    /// The manifest does not hold together.
+    #[error("{path}: {source}")]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Why not.
+        source: ManifestError,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        Self::Io { path: path.into(), source: source.into() }
+    }
+
+    pub(crate) fn broken(path: impl Into<PathBuf>, why: impl Into<String>) -> Self {
+        Self::Broken { path: path.into(), why: why.into() }
+    }
+}

@@ -1,0 +1,30 @@
+//! Sealed trees: what `shunt seal` makes, `shunt verify` checks and a verified mount shows.
+//!
+//! - [`Manifest`] says what is in a tree: names, attributes and digests. It is a sealed file itself, so every block of it is
+//!   checked as it is read, and opening it takes the same time for a file and for a million.
+//! - [`seal_tree`] seals a folder.
+//! - [`verify_tree`] compares a folder with its manifest, and says what differs.
+//! - [`seal_file`] and [`Side`] do the same for single files, without a store.
+//! - [`Store`] keeps the manifest, the seal over it and the files' hash trees.
+#![forbid(unsafe_code)]
+
+mod check;
+mod error;
+mod manifest;
+mod seal_file;
+mod sealing;
+mod side;
+mod spread;
+mod store;
+mod walk;
+
+pub use check::{Checking, Fault, Finding, Verified, verify_file, verify_tree};
+pub use error::{ManifestError, StoreError};
+pub use manifest::{
+    Blocks, Child, Codec, Counts, Draft, DraftNode, Entries, Entry, Manifest, ManifestEntries, Node,
+    NodeIndex, NodeKind, Placed, Xattr,
+};
+pub use seal_file::{Seal, SealSignature};
+pub use sealing::{Enabled, Progress, Report, SealError, SealOptions, seal_tree};
+pub use side::{Side, seal_file};
+pub use store::{SealedFile, Store};

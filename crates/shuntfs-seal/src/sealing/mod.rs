@@ -1,0 +1,17 @@
+//! Sealing: walk the tree ([`scan`]), hash what is new ([`hash`], [`known`]), write trees and manifest ([`stage`]), make
+//! them durable, and only then put the new seal in the place of the old one ([`run`]).
+
+mod enable;
+mod error;
+mod hash;
+mod known;
+mod prune;
+mod run;
+mod scan;
+mod stage;
+
+pub use enable::Enabled;
+pub use error::SealError;
+pub(crate) use hash::settle;
+pub use run::{Report, SealOptions, seal_tree};
+pub use scan::Progress;

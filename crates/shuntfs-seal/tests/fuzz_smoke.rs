@@ -1,0 +1,78 @@
+//! The fuzz target for a short while, without libFuzzer: manifests and seals with mistakes put in.
+//! How long, and which seeds: `shuntfs_testkit::seeded`.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+#[path = "../../../fuzz/fuzz_targets/entry/seal.rs"]
+mod seal;
+
+use shuntfs_seal::{Child, Draft, DraftNode, NodeIndex, Seal, Xattr};
+use shuntfs_testkit::seeded::{Random, fuzz};
+use shuntfs_verity::sign::KeyPair;
+use shuntfs_verity::{Descriptor, Digest, Params};
+
+/// A manifest of a few folders, files, links and symlinks.
+fn manifest(random: &mut Random) -> Vec<u8> {
+    let params = Params::default();
+    let folder = DraftNode { mode: 0o040_755, ..DraftNode::default() };
+    let mut draft = Draft::new(params, folder.clone()).unwrap();
+    let mut folders = vec![NodeIndex::ROOT];
+    while let Some(at) = folders.pop() {
+        let count = random.below(6);
+        let mut children = Vec::new();
+        for index in 0..count {
+            let mut node = folder.clone();
+            let mut link = None;
+            match random.below(4) {
+                0 if folders.len() < 8 => {}
+                1 => (node.mode, node.target) = (0o120_777, b"../x".to_vec()),
+                kind => {
+                    (node.mode, node.size) = (0o100_644, random.number() >> 20);
+                    link = (kind == 2).then(|| (shuntfs_sys::Device::default(), random.number() % 3));
+                }
+            }
+            if random.below(3) == 0 {
+                node.xattrs.push(Xattr { name: b"user.a".to_vec(), value: random.bytes(9) });
+            }
+            children.push(Child { name: vec![b'a' + u8::try_from(index).unwrap()], node, link });
+        }
+        let is_folder: Vec<bool> = children.iter().map(|child| child.node.mode == folder.mode).collect();
+        let placed = draft.fill(at, children).unwrap();
+        folders.extend(placed.iter().zip(is_folder).filter(|(_, is)| *is).map(|(placed, _)| placed.node));
+    }
+    let mut bytes = Vec::new();
+    draft.write(&mut bytes).unwrap();
+    bytes
+}
+
+fn make(random: &mut Random, key: &KeyPair) -> Vec<u8> {
+    let mut bytes = if random.below(8) == 0 {
+        let descriptor =
+            Descriptor::new(&Params::default(), 999, Digest::zero(Params::default().algorithm()));
+        Seal::new(descriptor.unwrap(), &[key]).to_bytes()
+    } else {
+        manifest(random)
+    };
+    for _ in 0..random.below(4) {
+        // Numbers are at multiples of 4 bytes, and small ones mean something.
+        let at = random.below(bytes.len()) & !3;
+        let number = [0, 1, 2, 3, 0xff, 0x100, 0x4000, u32::MAX][random.below(8)];
+        match random.below(4) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes.truncate(at),
+            _ => {
+                let room = bytes.iter_mut().skip(at);
+                room.zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
+            }
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn manifests_and_seals_with_mistakes_put_in() {
+    let key = KeyPair::generate().unwrap();
+    fuzz(seal::run, |random| make(random, &key));
+}

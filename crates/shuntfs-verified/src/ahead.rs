@@ -1,0 +1,145 @@
+//! Who reads on, and how far the tree is fetched ahead for it.
+//!
+//! The lowest level of the tree is cut in *strips* of 8 MiB of data each: 16 blocks, 64 KiB, where blocks are the usual 4 KiB.
+//! A sequential reader gets whole strips, each in one read, and the next one before it gets there. Any other reader gets the
+//! block that it needs and the one beside it, which costs no more than the one alone.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shuntfs_verity::{Level, Shape};
+
+/// How much data a strip of the tree covers, at least.
+const STRIP_DATA: u64 = 8 << 20;
+/// A reader that read on for so long, from the start of the file or from where it came to, is sequential.
+const SEQUENTIAL_MIN: u64 = 64 << 10;
+/// The kernel reads ahead with several requests at once, which may overtake each other by so much.
+const OVERTAKEN_MAX: u64 = 4 << 20;
+
+/// How one open file is read.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// Where a sequential reader goes on.
+    next: AtomicU64,
+    /// How much was read on end.
+    run: AtomicU64,
+    /// One more than the last strip that was asked for ahead.
+    ahead: AtomicU64,
+}
+
+/// How a reader goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    Sequential,
+    Random,
+}
+
+impl Stream {
+    /// Notes a READ of these bytes. Races between queues only make a guess worse.
+    pub(crate) fn note(&self, bytes: &Range<u64>) -> Pace {
+        let next = self.next.load(Ordering::Relaxed);
+        let near = next.saturating_sub(OVERTAKEN_MAX)..=next.saturating_add(OVERTAKEN_MAX);
+        let len = bytes.end - bytes.start;
+        let goes_on = bytes.start == next || (near.contains(&bytes.start) && self.is_sequential());
+        // A single read tells nothing, however long: a page fault somewhere reads around itself.
+        let run = if goes_on { self.run.load(Ordering::Relaxed).saturating_add(len) } else { 0 };
+        self.run.store(run, Ordering::Relaxed);
+        self.next.store(if goes_on { next.max(bytes.end) } else { bytes.end }, Ordering::Relaxed);
+        if self.is_sequential() { Pace::Sequential } else { Pace::Random }
+    }
+
+    /// Whether a strip is to be asked for ahead: it was not, as far as this stream knows.
+    pub(crate) fn asks_ahead(&self, strip: u64) -> bool {
+        self.ahead.swap(strip + 1, Ordering::Relaxed) != strip + 1
+    }
+
+    fn is_sequential(&self) -> bool {
+        self.run.load(Ordering::Relaxed) >= SEQUENTIAL_MIN
+    }
+}
+
+/// How many blocks of the lowest level a strip has.
+pub(crate) fn strip_len(shape: &Shape) -> u64 {
+    let params = shape.params();
+    let covered = u64::from(params.block_size().bytes()) * params.arity() as u64;
+    STRIP_DATA.div_ceil(covered)
+}
+
+/// What to read of the lowest level, where `wanted` is needed of it.
+pub(crate) fn about(shape: &Shape, wanted: &Range<u64>, pace: Pace) -> Range<u64> {
+    let unit = match pace {
+        Pace::Sequential => strip_len(shape),
+        Pace::Random => 2,
+    };
+    let end = wanted.end.next_multiple_of(unit).min(shape.blocks(Level::Tree(0)));
+    wanted.start - wanted.start % unit..end
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use shuntfs_verity::{Algorithm, BlockSize, Params, Salt};
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+
+    fn paces(reads: &[(u64, u64)]) -> Vec<Pace> {
+        let stream = Stream::default();
+        reads.iter().map(|(start, len)| stream.note(&(*start..start + len))).collect()
+    }
+
+    #[test]
+    fn readers_are_told_apart() {
+        use Pace::{Random, Sequential};
+        let page = 4 * KIB;
+        assert_eq!(paces(&[(0, 128 * KIB)]), [Sequential], "a large read from the start");
+        assert_eq!(paces(&[(0, 16 * KIB), (16 * KIB, 112 * KIB)]), [Random, Sequential]);
+        let faults = [(7 * MIB, 128 * KIB), (90 * MIB, 128 * KIB), (20 * MIB, 128 * KIB)];
+        assert_eq!(paces(&faults), [Random; 3], "page faults read around themselves");
+        assert_eq!(paces(&[(7 * MIB, 128 * KIB), (7 * MIB + 128 * KIB, 128 * KIB)]), [Random, Sequential]);
+        assert_eq!(paces(&[(0, page), (900 * KIB, page), (30 * MIB, page), (0, page)]), [Random; 4]);
+        // Neighbours that somebody reads at random now and then are no stream.
+        assert_eq!(paces(&[(0, page), (page, page), (9 * MIB, page), (9 * MIB + page, page)]), [Random; 4]);
+        let overtaken =
+            [(0, 128 * KIB), (256 * KIB, 128 * KIB), (128 * KIB, 128 * KIB), (384 * KIB, 128 * KIB)];
+        assert_eq!(paces(&overtaken), [Sequential; 4]);
+        let jump = [(0, MIB), (100 * MIB, page), (100 * MIB + page, page)];
+        assert_eq!(paces(&jump), [Sequential, Random, Random]);
+    }
+
+    #[test]
+    fn a_strip_is_asked_for_once() {
+        let stream = Stream::default();
+        assert!(
+            stream.asks_ahead(0) && !stream.asks_ahead(0) && stream.asks_ahead(1) && !stream.asks_ahead(1)
+        );
+    }
+
+    #[test]
+    fn a_strip_covers_eight_mebibytes_whatever_the_blocks() {
+        for (algorithm, block, strip) in [
+            (Algorithm::Sha256, 4096, 16),
+            (Algorithm::Sha512, 4096, 32),
+            (Algorithm::Sha256, 1024, 256),
+            (Algorithm::Sha256, 65536, 1),
+        ] {
+            let params = Params::new(algorithm, BlockSize::new(block).unwrap(), Salt::NONE).unwrap();
+            let shape = Shape::new(&params, 1 << 40).unwrap();
+            assert_eq!(strip_len(&shape), strip, "{algorithm} {block}");
+            assert!(strip * u64::from(block) * params.arity() as u64 >= 4 * MIB);
+        }
+    }
+
+    #[test]
+    fn what_is_read_stays_inside_the_level() {
+        // 64000 data blocks: 500 blocks in the lowest level.
+        let shape = Shape::new(&Params::default(), 64000 * 4096).unwrap();
+        let about = |wanted: Range<u64>, pace| about(&shape, &wanted, pace);
+        assert_eq!(about(3..4, Pace::Random), 2..4);
+        assert_eq!(about(3..5, Pace::Random), 2..6);
+        assert_eq!(about(3..4, Pace::Sequential), 0..16);
+        assert_eq!(about(15..17, Pace::Sequential), 0..32);
+        assert_eq!(about(499..500, Pace::Sequential), 496..500);
+        assert_eq!(about(499..500, Pace::Random), 498..500);
+    }
+}

@@ -1,0 +1,266 @@
+//! The file system itself.
+//!
+//! What is sealed cannot be changed and says EPERM, as fs-verity does, root's wish or not; what is not there cannot be made and
+//! says EROFS.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use shuntfs::{
+    Access, AttrReply, ByteRange, Create, Cx, DirSink, Entry, Errno, Filesystem, Filled, InitError, Ioctl,
+    IoctlReply, IoctlTarget, Link, Listed, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered,
+    OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink,
+    Tmpfile, Wanted,
+};
+use shuntfs_seal::NodeKind;
+use shuntfs_sys::{FsMagic, filesystem_of};
+
+use super::{attr, dir, ioctl, xattr};
+use crate::ahead::Stream;
+use crate::checked::CheckedFile;
+use crate::seals::Seals;
+
+/// `O_TRUNC`
+const TRUNC: u32 = 0o1000;
+
+/// A sealed tree, and nothing else.
+#[derive(Debug)]
+pub struct Sealed {
+    seals: Arc<Seals>,
+    passthrough: bool,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct SealedFile {
+    checked: Arc<CheckedFile>,
+    stream: Stream,
+}
+
+/// An open folder.
+#[derive(Debug)]
+pub struct SealedDir;
+
+impl Sealed {
+    /// Shows a sealed tree. With `passthrough`, the kernel moves the bytes of files that the lower file system verifies.
+    #[must_use]
+    pub fn new(seals: Arc<Seals>, passthrough: bool) -> Self {
+        Self { seals, passthrough }
+    }
+
+    /// Runs what reads manifest or tree where that may wait: here, or on the offload pool.
+    async fn run<T: Send + 'static>(
+        &self,
+        cx: &Cx<'_>,
+        operation: impl FnOnce(&Seals) -> T + Send + 'static,
+    ) -> T {
+        if !self.seals.can_block() {
+            return operation(&self.seals);
+        }
+        let seals = Arc::clone(&self.seals);
+        cx.offload(move || operation(&seals)).await
+    }
+}
+
+fn open(seals: &Seals, id: NodeId, flags: OpenFlags) -> Result<Arc<CheckedFile>> {
+    let node = attr::node(seals.manifest(), id)?;
+    if node.kind == NodeKind::Folder {
+        return Err(Errno::ISDIR);
+    }
+    if flags.may_write() || flags.0 & TRUNC != 0 {
+        return Err(Errno::PERM);
+    }
+    seals.file(&node).map_err(|error| {
+        tracing::error!(%error, "a sealed file cannot be opened");
+        error.errno()
+    })
+}
+
+/// Answers with bytes that are in memory.
+fn answer<'q>(reply: ReadReply<'q>, bytes: &[u8]) -> Result<Filled<'q>> {
+    // An empty value is bytes, too: a bare length would be answered to who asks for the length only.
+    if bytes.is_empty() && reply.capacity() > 0 {
+        reply.fill_with(|_| Ok(0))
+    } else {
+        reply.copy_from_slice(bytes)
+    }
+}
+
+impl Filesystem for Sealed {
+    type File = SealedFile;
+    type Dir = SealedDir;
+
+    // Without OPENDIR, folders are opened for nothing and their listings are kept for ever. FSYNC, FLUSH and locks are the
+    // kernel's own, and cost nothing.
+    const OPS: OpSet = OpSet::OPEN
+        .union(OpSet::XATTR)
+        .union(OpSet::IOCTL)
+        .union(OpSet::CREATE)
+        .union(OpSet::TMPFILE)
+        .union(OpSet::LINK)
+        .union(OpSet::RENAME2);
+
+    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+        let mut wanted = Wanted::default();
+        wanted.ops = Self::OPS;
+        wanted.passthrough = self.passthrough;
+        let stacked = filesystem_of(self.seals.root()).is_ok_and(|found| found.magic == FsMagic::OVERLAY);
+        wanted.stack_depth = if stacked { 2 } else { 1 };
+        // A list that was sealed must hold: with the mode alone, groups would get what only its mask allows.
+        wanted.posix_acl = true;
+        wanted.auto_inval_data = false;
+        Ok(wanted)
+    }
+
+    fn forget(&self, node: NodeId, lookups: LookupCount) {
+        dir::forget(node, lookups);
+    }
+
+    fn lower_file(&self, _: NodeId, file: &SealedFile, access: Access) -> Result<Arc<LowerFile>> {
+        file.checked.lower_file(access)
+    }
+
+    async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
+        if !self.seals.can_block() {
+            return attr::lookup(self.seals.manifest(), parent, name.as_bytes());
+        }
+        let name = name.as_bytes().to_vec();
+        self.run(cx, move |seals| attr::lookup(seals.manifest(), parent, &name)).await
+    }
+
+    async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _: Option<&SealedFile>) -> Result<AttrReply> {
+        self.run(cx, move |seals| attr::node(seals.manifest(), node).map(|node| attr::reply(&node))).await
+    }
+
+    async fn setattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&SealedFile>, _: SetAttr) -> Result<AttrReply> {
+        Err(Errno::PERM)
+    }
+
+    async fn readlink<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let target = self.run(cx, move |seals| {
+            let index = attr::index(node)?;
+            seals.manifest().link_target(index).map_err(|error| attr::told(&error))
+        });
+        answer(reply, &target.await?)
+    }
+
+    async fn mknod(&self, _: &Cx<'_>, _: Mknod<'_>) -> Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    async fn mkdir(&self, _: &Cx<'_>, _: Mkdir<'_>) -> Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    async fn symlink(&self, _: &Cx<'_>, _: Symlink<'_>) -> Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    async fn link(&self, _: &Cx<'_>, _: Link<'_>) -> Result<Entry> {
+        Err(Errno::ROFS)
+    }
+
+    async fn unlink(&self, _: &Cx<'_>, _: NodeId, _: Name<'_>) -> Result<()> {
+        Err(Errno::PERM)
+    }
+
+    async fn rmdir(&self, _: &Cx<'_>, _: NodeId, _: Name<'_>) -> Result<()> {
+        Err(Errno::PERM)
+    }
+
+    async fn rename(&self, _: &Cx<'_>, _: Rename<'_>) -> Result<()> {
+        Err(Errno::PERM)
+    }
+
+    async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<SealedFile>> {
+        let checked = self.run(cx, move |seals| open(seals, node, flags)).await?;
+        Ok(checked.opened(SealedFile { checked: Arc::clone(&checked), stream: Stream::default() }))
+    }
+
+    async fn create(&self, _: &Cx<'_>, _: Create<'_>) -> Result<(Entry, Opened<SealedFile>)> {
+        Err(Errno::ROFS)
+    }
+
+    async fn tmpfile(&self, _: &Cx<'_>, _: Tmpfile) -> Result<(Entry, Opened<SealedFile>)> {
+        Err(Errno::ROFS)
+    }
+
+    async fn read<'q>(
+        &self,
+        cx: &Cx<'_>,
+        file: &SealedFile,
+        at: ByteRange,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
+        file.checked.read(cx, &file.stream, at, reply).await
+    }
+
+    async fn ioctl<'q>(
+        &self,
+        _: &Cx<'_>,
+        file: IoctlTarget<'_, Self>,
+        op: Ioctl<'_>,
+        reply: IoctlReply<'q>,
+    ) -> Result<Filled<'q>> {
+        let digest = match file {
+            IoctlTarget::File(file) => Some(file.checked.digest()),
+            IoctlTarget::Dir(_) => None,
+        };
+        let room = usize::try_from(op.output_max).unwrap_or(0);
+        let data = ioctl::answer(digest.as_ref(), op.command, op.input, room)?;
+        reply.answer(0, &data)
+    }
+
+    async fn opendir(&self, cx: &Cx<'_>, node: NodeId, _: OpenFlags) -> Result<OpenedDir<SealedDir>> {
+        let kind =
+            self.run(cx, move |seals| attr::node(seals.manifest(), node).map(|node| node.kind)).await?;
+        if kind != NodeKind::Folder {
+            return Err(Errno::NOTDIR);
+        }
+        Ok(OpenedDir { dir: SealedDir, cache: true })
+    }
+
+    async fn readdir<'q>(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        _: &SealedDir,
+        cookie: u64,
+        mut out: DirSink<'q>,
+    ) -> Result<Listed<'q>> {
+        let how = (out.wants_entries(), dir::count_max(&out));
+        let records = self.run(cx, move |seals| dir::records(seals.manifest(), node, cookie, how)).await?;
+        dir::hand(&records, &mut out);
+        Ok(out.finish())
+    }
+
+    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
+        Ok(attr::statfs(self.seals.manifest()))
+    }
+
+    async fn getxattr<'q>(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        name: &CStr,
+        reply: ReadReply<'q>,
+    ) -> Result<Filled<'q>> {
+        let name = name.to_bytes().to_vec();
+        let value = self.run(cx, move |seals| xattr::get(seals.manifest(), node, &name)).await?;
+        answer(reply, &value)
+    }
+
+    async fn listxattr<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        let is_superuser = cx.uid() == 0;
+        let names = self.run(cx, move |seals| xattr::list(seals.manifest(), node, is_superuser)).await?;
+        answer(reply, &names)
+    }
+
+    async fn setxattr(&self, _: &Cx<'_>, _: SetXattr<'_>) -> Result<()> {
+        Err(Errno::PERM)
+    }
+
+    async fn removexattr(&self, _: &Cx<'_>, _: NodeId, _: &CStr) -> Result<()> {
+        Err(Errno::PERM)
+    }
+}
