@@ -9,7 +9,9 @@ pub(crate) fn of_flow(flow: Flow) -> &'static str {
         Flow::Splice => "the kernel moves the bytes through a pipe; the server sees requests, and no bytes",
         Flow::Relay => "a queue of the server moves the bytes by io_uring, without looking at them",
         Flow::Ranges => "the server decides for each range of the file",
-        Flow::Verified => "the server reads the lower file and checks each block against its seal before it answers",
+        Flow::Verified => {
+            "the server reads the lower file and checks each block against its seal before it answers"
+        }
         Flow::Served => "the server reads and writes the bytes",
         _ => "a flow that this version does not know",
     }

@@ -95,8 +95,7 @@ mod test {
     #[test]
     fn what_would_be_ignored_is_refused() {
         let settle = |wishes: VerifyWishes, rules: bool| {
-            let mut settings = Settings::default();
-            settings.rules = rules.then(|| "rules".into());
+            let mut settings = Settings { rules: rules.then(|| "rules".into()), ..Settings::default() };
             wishes.settle(&mut settings).map(|()| settings.verify).map_err(|failure| failure.to_string())
         };
         let required = || VerifyWishes { verify: Some(VerifyChoice::Required), ..VerifyWishes::default() };

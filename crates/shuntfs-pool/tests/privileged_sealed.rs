@@ -73,7 +73,7 @@ impl Drop for Mount {
 }
 
 fn content(len: usize) -> Vec<u8> {
-    (0..len).map(|index| (index * 7 % 251 + index / 4096) as u8).collect()
+    (0..len).map(|index| (index * 7 % 251 + index / 4096).to_le_bytes()[0]).collect()
 }
 
 fn flip(path: &Path, offset: u64) {

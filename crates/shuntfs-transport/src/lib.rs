@@ -20,7 +20,7 @@ mod settings;
 mod slot;
 mod splice;
 
-pub use lend::Judge;
 pub use exchange::{Done, Exchange, Lower, Signal};
+pub use lend::Judge;
 pub use prepared::{PrepareError, Prepared, Running, StartError};
 pub use settings::{Settings, TransportKind};

@@ -279,7 +279,7 @@ impl HashTree {
     ) -> Result<(), Fault> {
         match self.verifier.check(level, first, bytes, expected) {
             Ok(_checked) => Ok(()),
-            Err(CheckError::Mismatch(mismatch)) => Err(Fault::Bad(mismatch.into())),
+            Err(CheckError::Mismatch(mismatch)) => Err(Fault::Bad(mismatch)),
             Err(_) => Err(Fault::Short),
         }
     }

@@ -2,6 +2,9 @@
 //!
 //! Each thread takes the next chunk of the file, hashes it while it is still in the processor's cache, and hands the hashes in. They
 //! go into the tree in the order of the file; a thread that is too far ahead of the slowest waits, so memory is bounded.
+//!
+//! With 512 MiB in the page cache, `examples/tree_speed.rs` on the machine of the hashing figures: 3685 MB/s by one thread, 7192
+//! by two. What is missing to the speed of hashing alone (5386 a thread) is the copy out of the page cache.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -134,11 +137,37 @@ impl Cut {
     }
 }
 
+/// Room for a chunk. It starts with a page, which is what the kernel copies to fastest.
+#[derive(Debug, Default)]
+struct Chunk {
+    room: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Chunk {
+    const ALIGN: usize = 4096;
+
+    /// Room for `len` bytes; what is in it is old.
+    fn of(&mut self, len: usize) -> &mut [u8] {
+        if self.room.len() < len + Self::ALIGN {
+            self.room = vec![0; len + Self::ALIGN];
+            self.start = self.room.as_ptr().align_offset(Self::ALIGN).min(Self::ALIGN);
+        }
+        self.len = len;
+        &mut self.room[self.start..self.start + len]
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.room[self.start..self.start + self.len]
+    }
+}
+
 /// Where chunks come from.
 trait Chunks: Sync {
     fn cut(&self) -> &Cut;
     /// Fills the buffer with the next chunk and returns its index; `None` after the last.
-    fn take(&self, buffer: &mut Vec<u8>) -> Result<Option<u64>, BuildError>;
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError>;
     /// Whether the file has bytes after its size.
     fn goes_on(&self) -> Result<bool, BuildError>;
 }
@@ -185,14 +214,13 @@ impl<R: ReadAt + ?Sized> Chunks for At<'_, R> {
         &self.cut
     }
 
-    fn take(&self, buffer: &mut Vec<u8>) -> Result<Option<u64>, BuildError> {
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         if index >= self.cut.chunks() {
             return Ok(None);
         }
         let (offset, len) = self.cut.chunk(index);
-        buffer.resize(len, 0);
-        fill(offset, buffer, self.cut.file_size, |buffer, at| self.source.read_at(buffer, at))?;
+        fill(offset, chunk.of(len), self.cut.file_size, |buffer, at| self.source.read_at(buffer, at))?;
         Ok(Some(index))
     }
 
@@ -216,15 +244,14 @@ impl<R: Read + Send> Chunks for Stream<R> {
         &self.cut
     }
 
-    fn take(&self, buffer: &mut Vec<u8>) -> Result<Option<u64>, BuildError> {
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError> {
         let mut state = lock(&self.state);
         let index = state.chunk;
         if index >= self.cut.chunks() {
             return Ok(None);
         }
         let (offset, len) = self.cut.chunk(index);
-        buffer.resize(len, 0);
-        fill(offset, buffer, self.cut.file_size, |buffer, _| state.reader.read(buffer))?;
+        fill(offset, chunk.of(len), self.cut.file_size, |buffer, _| state.reader.read(buffer))?;
         state.chunk += 1;
         Ok(Some(index))
     }
@@ -289,10 +316,10 @@ impl<C: Chunks + ?Sized, S: TreeSink + Send> Pass<'_, C, S> {
     }
 
     fn try_work(&self) -> Result<(), BuildError> {
-        let mut buffer = Vec::new();
-        while let Some(index) = self.chunks.take(&mut buffer)? {
+        let mut chunk = Chunk::default();
+        while let Some(index) = self.chunks.take(&mut chunk)? {
             let mut hashes = Vec::new();
-            self.hasher.hash_blocks(&buffer, &mut hashes);
+            self.hasher.hash_blocks(chunk.bytes(), &mut hashes);
             if !self.deliver(index, hashes)? {
                 break;
             }

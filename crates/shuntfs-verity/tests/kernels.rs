@@ -1,4 +1,5 @@
 //! Every kernel that this processor has, compared with the crate `sha2` on seeded data.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use sha2::Digest as _;
 use shuntfs_testkit::seeded::Random;

@@ -1,4 +1,5 @@
 //! Keys, their texts, and what they sign.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use shuntfs_verity::sign::{KeyError, KeyId, KeyPair, Message, PublicKey, Signature, SignatureError};
 use shuntfs_verity::{Algorithm, Digest};

@@ -1,4 +1,5 @@
 //! What `openssl` makes is accepted here, and what is made here by `openssl`; and `fsverity` agrees, where it is installed.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::fs;
 use std::num::NonZeroUsize;

@@ -12,5 +12,7 @@ mod server;
 
 pub use client::{AskError, Client};
 pub use place::{SocketFile, folder_of, sockets, sweep};
-pub use protocol::{Asker, Known, Reply, Request, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why};
+pub use protocol::{
+    Asker, Known, Reply, Request, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why,
+};
 pub use server::{Answers, Server};

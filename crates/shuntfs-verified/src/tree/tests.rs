@@ -126,7 +126,7 @@ fn a_sequential_reader_costs_a_read_for_eight_mebibytes() {
     }
     let facts = tree.checks.facts();
     assert_eq!(facts.tree_reads, 500_u64.div_ceil(16), "strips, the first one with the top");
-    assert!(facts.tree_reads * 4 <= USUAL * 4096 >> 20, "at most one for 4 MiB");
+    assert!(facts.tree_reads * 4 <= (USUAL * 4096) >> 20, "at most one for 4 MiB");
     assert_eq!((facts.tree_blocks, facts.tree_bytes), (505, 505 * 4096), "each once");
     let strips = io.reads.borrow().iter().filter(|(_, len)| *len == 64 << 10).count();
     assert_eq!(strips, 30, "all but the first and the last");

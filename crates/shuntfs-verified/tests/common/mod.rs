@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// Bytes of which no two blocks are equal.
 pub(crate) fn content(len: usize) -> Vec<u8> {
-    (0..len).map(|index| ((index * 7 + 13) % 251 + index / BLOCK) as u8).collect()
+    (0..len).map(|index| ((index * 7 + 13) % 251 + index / BLOCK).to_le_bytes()[0]).collect()
 }
 
 /// Flips a bit.

@@ -52,19 +52,21 @@ fn hash(start: &[u32; 8], lanes: &[&[[u8; 64]]; LANES], last: &[u8; 64]) -> [[u3
     let mut state = start.map(|word| _mm512_set1_epi32(word.cast_signed()));
     let count = lanes.iter().map(|lane| lane.len()).min().unwrap_or(0);
     let lanes = lanes.map(|lane| &lane[..count]);
-    for index in 0..count {
-        let mut words = [_mm512_setzero_si512(); 16];
-        for (word, lane) in words.iter_mut().zip(&lanes) {
-            *word = load(&lane[index]);
-        }
-        state = compress(state, transposed(words));
-    }
     let (last, _) = last.as_chunks::<4>();
-    let mut words = [_mm512_setzero_si512(); 16];
-    for (word, bytes) in words.iter_mut().zip(last) {
-        *word = _mm512_set1_epi32(i32::from_be_bytes(*bytes));
+    for index in 0..=count {
+        let mut words = [_mm512_setzero_si512(); 16];
+        if index < count {
+            for (word, lane) in words.iter_mut().zip(&lanes) {
+                *word = load(&lane[index]);
+            }
+            words = transposed(words);
+        } else {
+            for (word, bytes) in words.iter_mut().zip(last) {
+                *word = _mm512_set1_epi32(i32::from_be_bytes(*bytes));
+            }
+        }
+        state = compress(state, words);
     }
-    state = compress(state, words);
     let stored = state.map(|word| store(word));
     std::array::from_fn(|lane| stored.map(|words| words[lane]))
 }
@@ -123,9 +125,12 @@ fn transposed(rows: [__m512i; 16]) -> [__m512i; 16] {
 #[inline]
 fn compress(before: State, mut words: [__m512i; 16]) -> State {
     let (keys, _) = ROUNDS_256.as_chunks::<16>();
-    let mut state = sixteen_rounds(before, &words, &keys[0]);
-    for keys in &keys[1..] {
-        words = expanded(words);
+    let mut state = before;
+    // One place that calls each of the two, so that the compiler puts them in here and all stays in registers.
+    for (group, keys) in keys.iter().enumerate() {
+        if group > 0 {
+            words = expanded(words);
+        }
         state = sixteen_rounds(state, &words, keys);
     }
     let mut after = before;

@@ -11,8 +11,8 @@ use crate::Params;
 /// Bytes that the function takes in at a time.
 const PIECE: usize = 128;
 
-/// From so many blocks on, 8 lanes of AVX-512 are faster than one after the other, even if some lanes hash for nothing. See the
-/// figures in `examples/hash_speed.rs`.
+/// From so many blocks on, 8 lanes of AVX-512 are faster than one after the other, even if some lanes hash for nothing: 8
+/// blocks of 4 KiB took 7.4 us, a single one 4.7 us, on the machine of the module's figures.
 #[cfg(target_arch = "x86_64")]
 const AVX512_MIN: usize = 2;
 

@@ -1,0 +1,8 @@
+//! Signatures, certificates and keys of any bytes.
+#![no_main]
+#![expect(dead_code, reason = "the other targets take the rest")]
+
+#[path = "entry.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry::signature(bytes));
