@@ -5,7 +5,7 @@ mod bar;
 mod digest;
 mod files;
 mod key;
-mod seal;
+mod make;
 mod show;
 mod sign;
 mod verify;
@@ -16,7 +16,7 @@ pub use args::{
 pub(crate) use digest::run as digest;
 pub(crate) use files::Trust;
 pub(crate) use key::run as key;
-pub(crate) use seal::run as seal;
+pub(crate) use make::run as seal;
 pub(crate) use show::run as show;
 pub(crate) use sign::run as sign;
 pub(crate) use verify::run as verify;
