@@ -11,6 +11,8 @@ use crate::failure::Failure;
 use crate::options;
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 
+pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
+
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, propagate_version = true, max_term_width = 110)]
@@ -29,6 +31,9 @@ pub enum Command {
     /// Shows the folder SRC at the folder MNT; returns when the mount answers.
     #[command(visible_alias = "m", after_long_help = options::help())]
     Mount(MountArgs),
+    /// Shows the disk in IMAGE as the file FILE; returns when it answers.
+    #[command(after_long_help = crate::export::HELP)]
+    Export(Box<ExportArgs>),
     /// Takes a mount away; a busy one is said to be busy, and by whom.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),

@@ -23,6 +23,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
         return print_json(&status, out);
     }
     print_head(&status, out)
+        .and_then(|()| print_image(&status, out))
         .and_then(|()| print_rules(&status, out))
         .and_then(|()| print_flows(&status, out))
         .map_err(|error| output_failure(&error))?;
@@ -66,6 +67,20 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
     writeln!(out, "             because {}", transport.why)
+}
+
+fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let Some(image) = &status.image else { return Ok(()) };
+    let mut words = vec![image.format.name().to_owned(), format!("{} bytes", image.size)];
+    words.push(if image.writable { "writable" } else { "read-only" }.to_owned());
+    words.extend(image.growable.then(|| "growable".to_owned()));
+    words.extend(image.snapshot.iter().map(|name| format!("snapshot {}", shown(name))));
+    words.extend((!image.locked).then(|| "not locked".to_owned()));
+    writeln!(out, "  image      {}", words.join(", "))?;
+    for layer in image.layers.iter().skip(1) {
+        writeln!(out, "             on {} ({})", shown(&layer.path), layer.format.name())?;
+    }
+    Ok(())
 }
 
 fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
