@@ -131,11 +131,28 @@ fn print_operations(status: &Status, out: &mut dyn Write) -> Result<(), Failure>
         ops.map(|(op, counts)| [format!("  {op}"), counts.requests.to_string(), counts.errors.to_string()]),
     );
     print_table(&lines, out)?;
+    if !status.session.latency.is_empty() {
+        let mut lines = vec![["  LATENCY", "MEDIAN", "99 OF 100", "LONGEST", "TIMED"].map(str::to_owned)];
+        lines.extend(status.session.latency.iter().map(|(op, latency)| {
+            let [median, p99, max] = [latency.median_ns, latency.p99_ns, latency.max_ns].map(time);
+            [format!("  {op}"), median, p99, max, latency.timed.to_string()]
+        }));
+        print_table(&lines, out)?;
+    }
     let mut lines = vec![["  QUEUE", "REQUESTS"].map(str::to_owned)];
     lines.extend(
         status.session.queues.iter().map(|(queue, requests)| [format!("  {queue}"), requests.to_string()]),
     );
     print_table(&lines, out)
+}
+
+/// A short time for people.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{}.{} µs", ns / 1000, ns % 1000 / 100),
+        10_000..10_000_000 => format!("{} µs", ns / 1000),
+        _ => format!("{} ms", ns / 1_000_000),
+    }
 }
 
 fn duration(seconds: u64) -> String {
@@ -157,6 +174,9 @@ mod test {
         let cases = [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90000, "1 d 1 h")];
         for (seconds, text) in cases {
             assert_eq!(duration(seconds), text);
+        }
+        for (ns, text) in [(4321, "4.3 µs"), (43_210, "43 µs"), (43_210_000, "43 ms")] {
+            assert_eq!(time(ns), text);
         }
     }
 }

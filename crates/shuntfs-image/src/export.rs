@@ -141,12 +141,11 @@ impl Export {
         Ok(len)
     }
 
-    async fn flush_image(&self, cx: &Cx<'_>, data_only: Option<bool>) -> Result<()> {
-        match (&self.image.disk, data_only) {
-            (Disk::Raw(raw), Some(data_only)) => raw.sync(cx, data_only).await,
-            (Disk::Qcow2(qcow2), Some(_)) => qcow2.sync().await.map_err(|error| errno(&error)),
-            (Disk::Qcow2(qcow2), None) => qcow2.flush().await.map_err(|error| errno(&error)),
-            (Disk::Raw(_) | Disk::Null(_), _) => Ok(()),
+    async fn make_durable(&self, cx: &Cx<'_>, data_only: bool) -> Result<()> {
+        match &self.image.disk {
+            Disk::Raw(raw) => raw.sync(cx, data_only).await,
+            Disk::Qcow2(qcow2) => qcow2.sync().await.map_err(|error| errno(&error)),
+            Disk::Null(_) => Ok(()),
         }
     }
 
@@ -273,8 +272,7 @@ impl Filesystem for Export {
             return Err(Errno::ACCES);
         }
         let delegation = self.delegation(may_write);
-        let flush = may_write && matches!(self.image.disk, Disk::Qcow2(_));
-        Ok(Opened { file: ExportFile { may_write }, delegation, cache: CacheHint::Direct, flush })
+        Ok(Opened { file: ExportFile { may_write }, delegation, cache: CacheHint::Direct, flush: false })
     }
 
     async fn read<'q>(
@@ -313,12 +311,19 @@ impl Filesystem for Export {
         }
     }
 
-    async fn flush(&self, cx: &Cx<'_>, file: &ExportFile, _: shuntfs::LockOwner) -> Result<()> {
-        if file.may_write { self.flush_image(cx, None).await } else { Ok(()) }
+    /// Hands to the image file what is kept in memory. Not at FLUSH: a program that is replaced by another (execve) closes
+    /// files while nobody can look at it, and would wait for us meanwhile.
+    async fn release(&self, _: &Cx<'_>, _: NodeId, file: Arc<ExportFile>, _: Option<shuntfs::LockOwner>) {
+        if let (true, Disk::Qcow2(qcow2)) = (file.may_write, &self.image.disk)
+            && let Err(error) = qcow2.flush().await
+        {
+            // Tried again at the next fsync and at the end, which tell it.
+            tracing::warn!("the tables of the image cannot be written: {error}");
+        }
     }
 
     async fn fsync(&self, cx: &Cx<'_>, _: &ExportFile, data_only: bool) -> Result<()> {
-        if self.image.writable { self.flush_image(cx, Some(data_only)).await } else { Ok(()) }
+        if self.image.writable { self.make_durable(cx, data_only).await } else { Ok(()) }
     }
 
     async fn fallocate(&self, cx: &Cx<'_>, file: &ExportFile, op: Fallocate) -> Result<()> {

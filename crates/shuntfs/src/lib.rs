@@ -25,6 +25,7 @@ mod flow;
 mod handles;
 mod handshake;
 mod init;
+mod latency;
 mod mount;
 mod negotiate;
 mod nodes;
@@ -49,6 +50,7 @@ pub use delegation::{
 pub use extents::{Extent, Extents, ExtentsError};
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
+pub use latency::LatencyStatus;
 pub use mount::{MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use notify::{Notifier, NotifyError};
