@@ -53,9 +53,6 @@ pub enum Command {
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
     #[command(after_help = crate::bench::HELP)]
     Bench(Box<shuntfs_bench::Options>),
-    /// Serves a file without contents.
-    #[command(hide = true)]
-    Null(NullArgs),
     /// Prints the completions for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
@@ -316,20 +313,6 @@ pub struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `shunt null`.
-#[derive(Debug, Args)]
-pub struct NullArgs {
-    /// The folder to show the file in.
-    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
-    /// How requests arrive.
-    #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
-    pub transport: TransportChoice,
-    /// Number of queues, each with a thread [default: by the machine].
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
 }
 
 /// Arguments of `shunt completions`.

@@ -13,6 +13,7 @@ use crate::lanes::Lanes;
 use crate::open::{OpenFile, layer, probe};
 use crate::options::{Format, HostCache, ImageOptions};
 use crate::qcow2::Qcow2;
+use crate::refcounts;
 use crate::snapshots;
 use crate::status::Layer;
 use crate::storage::Stored;
@@ -34,6 +35,9 @@ pub(crate) async fn open(
 ) -> Result<(Qcow2, Vec<Layer>, bool), ImageError> {
     let lanes = Lanes::default();
     let mut chain = read_chain(file, options.cache)?;
+    if options.writable {
+        check_counts(&chain[0])?;
+    }
     let layers = chain.iter().map(|read| {
         let format = if read.header.is_some() { Format::Qcow2 } else { Format::Raw };
         layer(&read.file.path, format)
@@ -103,6 +107,16 @@ fn read_header(file: &OpenFile) -> Result<Header, ImageError> {
     let start = read_start(file, 512)?;
     let cluster = header::cluster_size(&start).map_err(refused)?;
     Header::parse(&read_start(file, cluster)?).map_err(refused)
+}
+
+/// An image whose own tables are not counted is not written.
+fn check_counts(read: &Read) -> Result<(), ImageError> {
+    let Some(header) = &read.header else { return Ok(()) };
+    let len = data::end_of(&*read.file.lower)
+        .map_err(|error| ImageError::Open { path: read.file.path.clone(), error: error.into() })?;
+    let part = |offset, len| read_part(&read.file, offset, len).map_err(std::io::Error::other);
+    refcounts::check(header, len, &part)
+        .map_err(|error| ImageError::Header { path: read.file.path.clone(), error })
 }
 
 fn read_start(file: &OpenFile, len: u64) -> Result<Vec<u8>, ImageError> {

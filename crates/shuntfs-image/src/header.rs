@@ -38,6 +38,16 @@ pub struct Header {
     pub snapshots: u32,
     /// Where their table is, in bytes.
     pub snapshots_offset: u64,
+    /// Where the first table is, in bytes.
+    pub l1_offset: u64,
+    /// How many entries it has.
+    pub l1_entries: u32,
+    /// Where the table of reference counts is, in bytes.
+    pub refcount_offset: u64,
+    /// How many clusters it has.
+    pub refcount_clusters: u32,
+    /// A reference count has two to the power of this many bits.
+    pub refcount_order: u32,
 }
 
 /// Why an image is not opened.
@@ -110,6 +120,11 @@ impl Header {
             backing_format: backing_format(cluster, end)?,
             snapshots: u32_at(cluster, 60)?,
             snapshots_offset: u64_at(cluster, 64)?,
+            l1_offset: u64_at(cluster, 40)?,
+            l1_entries: u32_at(cluster, 36)?,
+            refcount_offset: u64_at(cluster, 48)?,
+            refcount_clusters: u32_at(cluster, 56)?,
+            refcount_order: if version == 2 { 4 } else { u32_at(cluster, 96)? },
         })
     }
 }

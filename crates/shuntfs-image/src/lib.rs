@@ -21,6 +21,7 @@ mod open;
 mod options;
 mod qcow2;
 mod raw;
+mod refcounts;
 mod snapshots;
 mod status;
 mod storage;

@@ -8,7 +8,7 @@ use super::source;
 use crate::workspace::{Package, Workspace};
 
 const FORBIDDEN_IN: &[&str] =
-    &["shuntfs-wire", "shuntfs-verity", "shuntfs-image", "shuntfs-pool", "shunt", "shuntfs-bench", "xtask"];
+    &["shuntfs-wire", "shuntfs-verity", "shuntfs-pool", "shunt", "shuntfs-bench", "xtask"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 

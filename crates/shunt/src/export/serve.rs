@@ -111,9 +111,11 @@ impl Serving for Exporting {
 }
 
 fn settings_of(args: &ExportArgs) -> Settings {
-    let mut settings = Settings::default();
-    settings.log = args.log.unwrap_or_default();
-    settings.log_file.clone_from(&args.log_file);
+    let mut settings = Settings {
+        log: args.log.unwrap_or_default(),
+        log_file: args.log_file.clone(),
+        ..Settings::default()
+    };
     settings.mount.allow_other = args.allow_other == AllowOther::On;
     settings
 }

@@ -110,7 +110,7 @@ pub(crate) fn serve<S: Serving>(
 fn close<S: Serving>(started: &Started<S>) -> Result<(), Failure> {
     let Some(outcome) = started.served.close() else { return Ok(()) };
     let source = shown(&started.source);
-    started.farewell.say(outcome.as_ref().map(|()| ()).map_err(ToString::to_string));
+    started.farewell.say(outcome.as_ref().copied().map_err(ToString::to_string));
     match outcome {
         Ok(()) => {
             tracing::info!("all that was written to {source} is on its disk");
