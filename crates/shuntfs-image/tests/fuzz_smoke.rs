@@ -30,10 +30,10 @@ fn image() -> Vec<u8> {
     for cluster in 0..9 {
         put(2 * CLUSTER + cluster * 2, &1_u16.to_be_bytes());
     }
-    put(3 * CLUSTER, &(4 * 512 | COPIED).to_be_bytes());
-    put(4 * CLUSTER, &(5 * 512 | COPIED).to_be_bytes());
+    put(3 * CLUSTER, &(2048 | COPIED).to_be_bytes());
+    put(4 * CLUSTER, &(2560 | COPIED).to_be_bytes());
     put(4 * CLUSTER + 8, &1_u64.to_be_bytes());
-    put(4 * CLUSTER + 16, &(6 * 512_u64 | 1 << 62).to_be_bytes());
+    put(4 * CLUSTER + 16, &(3072_u64 | (1 << 62)).to_be_bytes());
     put(5 * CLUSTER, &[7; CLUSTER]);
     // Deflate: one stored block of a whole cluster does not fit one, so a fixed one of repeated bytes.
     put(6 * CLUSTER, &[0x63, 0x60, 0x18, 0x05, 0xa3, 0x60, 0x14, 0x0c, 0x1d, 0x00, 0x00]);
@@ -50,9 +50,11 @@ fn image() -> Vec<u8> {
 fn a_sound_image_is_read() {
     let file = tempfile::NamedTempFile::new().expect("makes");
     std::fs::write(file.path(), image()).expect("writes");
-    let mut options = shuntfs_image::ImageOptions::default();
-    options.path = file.path().to_owned();
-    options.writable = true;
+    let options = shuntfs_image::ImageOptions {
+        path: file.path().to_owned(),
+        writable: true,
+        ..shuntfs_image::ImageOptions::default()
+    };
     let opened = shuntfs_image::Image::open(&options).expect("is one");
     assert_eq!((opened.size(), opened.status().format), (32 << 10, shuntfs_image::Format::Qcow2));
     let mut read = [1; 1024];

@@ -12,18 +12,14 @@ pub(crate) fn run(image: &[u8]) {
         return;
     }
     for writable in [false, true] {
-        let mut options = ImageOptions::default();
-        options.path = file.path().to_owned();
-        options.format = Format::Qcow2;
-        options.writable = writable;
+        let path = file.path().to_owned();
+        let options = ImageOptions { path, format: Format::Qcow2, writable, ..ImageOptions::default() };
         let Ok(image) = Image::open(&options) else { continue };
         touch(&image, writable);
         let _said = image.close();
     }
-    let mut options = ImageOptions::default();
-    options.path = file.path().to_owned();
-    options.format = Format::Qcow2;
-    options.snapshot = Some("1".to_owned());
+    let (path, snapshot) = (file.path().to_owned(), Some("1".to_owned()));
+    let options = ImageOptions { path, format: Format::Qcow2, snapshot, ..ImageOptions::default() };
     if let Ok(image) = Image::open(&options) {
         touch(&image, false);
     }
