@@ -108,7 +108,8 @@ fn step(time: Duration) -> usize {
 /// The first nanosecond beyond a step.
 fn end_of(step: usize) -> u64 {
     let (octave, quarter) = (step / 4, step as u64 % 4 + 1);
-    (1_u64 << octave) + ((quarter << octave) >> 2)
+    // The first two octaves are too short for quarters.
+    if octave < 2 { 2 << octave } else { (1_u64 << octave) + ((quarter << octave) >> 2) }
 }
 
 #[cfg(test)]
