@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-runtime", &["shuntfs-sys"]),
     ("shuntfs-transport", &["shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs", &["shuntfs-transport", "shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
-    ("shuntfs-image", &["shuntfs"]),
+    ("shuntfs-image", &["shuntfs", "shuntfs-sys"]),
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
     ("shuntfs-verified", &["shuntfs", "shuntfs-seal", "shuntfs-verity", "shuntfs-sys"]),

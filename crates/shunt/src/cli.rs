@@ -15,6 +15,8 @@ pub use crate::seal::{
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 pub use crate::wishes::VerifyWishes;
 
+pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
+
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, propagate_version = true, max_term_width = 110)]
@@ -33,6 +35,9 @@ pub enum Command {
     /// Shows the folder SRC at the folder MNT; returns when the mount answers.
     #[command(visible_alias = "m", after_long_help = options::help())]
     Mount(MountArgs),
+    /// Shows the disk in IMAGE as the file FILE; returns when it answers.
+    #[command(after_long_help = crate::export::HELP)]
+    Export(Box<ExportArgs>),
     /// Takes a mount away; a busy one is said to be busy, and by whom.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
@@ -68,9 +73,6 @@ pub enum Command {
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
     #[command(after_help = crate::bench::HELP)]
     Bench(Box<shuntfs_bench::Options>),
-    /// Serves a file without contents.
-    #[command(hide = true)]
-    Null(NullArgs),
     /// Prints the completions for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
@@ -335,20 +337,6 @@ pub struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `shunt null`.
-#[derive(Debug, Args)]
-pub struct NullArgs {
-    /// The folder to show the file in.
-    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
-    /// How requests arrive.
-    #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
-    pub transport: TransportChoice,
-    /// Number of queues, each with a thread [default: by the machine].
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
 }
 
 /// Arguments of `shunt completions`.

@@ -10,7 +10,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
-use crate::{bench, doctor, explain, list, man, mount, rules, seal, status, umount, why};
+use crate::{bench, doctor, explain, export, list, man, mount, rules, seal, status, umount, why};
 
 /// Runs the command that these words ask for, the program's own name first.
 #[must_use]
@@ -54,7 +54,8 @@ pub(crate) fn complain(text: &str) {
 fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
     match command {
         Command::Mount(args) => mount::run(&args),
-        Command::Umount(args) => umount::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Umount(args) => umount::run(&args, out),
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Why(args) => why::run(&args, out),
@@ -69,7 +70,6 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),
-        Command::Null(args) => bench::run_null(&args),
         Command::Completions(args) => man::completions(args.shell, out),
         Command::Man(args) => man::pages(args.out.as_deref(), out),
     }

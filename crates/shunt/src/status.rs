@@ -25,6 +25,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
         return print_json(&status, out);
     }
     print_head(&status, out)
+        .and_then(|()| print_image(&status, out))
         .and_then(|()| print_rules(&status, out))
         .and_then(|()| print_checks(&status, out))
         .and_then(|()| print_flows(&status, out))
@@ -69,6 +70,20 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
     writeln!(out, "             because {}", transport.why)
+}
+
+fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let Some(image) = &status.image else { return Ok(()) };
+    let mut words = vec![image.format.name().to_owned(), format!("{} bytes", image.size)];
+    words.push(if image.writable { "writable" } else { "read-only" }.to_owned());
+    words.extend(image.growable.then(|| "growable".to_owned()));
+    words.extend(image.snapshot.iter().map(|name| format!("snapshot {}", shown(name))));
+    words.extend((!image.locked).then(|| "not locked".to_owned()));
+    writeln!(out, "  image      {}", words.join(", "))?;
+    for layer in image.layers.iter().skip(1) {
+        writeln!(out, "             on {} ({})", shown(&layer.path), layer.format.name())?;
+    }
+    Ok(())
 }
 
 fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
@@ -154,11 +169,28 @@ fn print_operations(status: &Status, out: &mut dyn Write) -> Result<(), Failure>
         ops.map(|(op, counts)| [format!("  {op}"), counts.requests.to_string(), counts.errors.to_string()]),
     );
     print_table(&lines, out)?;
+    if !status.session.latency.is_empty() {
+        let mut lines = vec![["  LATENCY", "MEDIAN", "99 OF 100", "LONGEST", "TIMED"].map(str::to_owned)];
+        lines.extend(status.session.latency.iter().map(|(op, latency)| {
+            let [median, p99, max] = [latency.median_ns, latency.p99_ns, latency.max_ns].map(time);
+            [format!("  {op}"), median, p99, max, latency.timed.to_string()]
+        }));
+        print_table(&lines, out)?;
+    }
     let mut lines = vec![["  QUEUE", "REQUESTS"].map(str::to_owned)];
     lines.extend(
         status.session.queues.iter().map(|(queue, requests)| [format!("  {queue}"), requests.to_string()]),
     );
     print_table(&lines, out)
+}
+
+/// A short time for people.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{}.{} µs", ns / 1000, ns % 1000 / 100),
+        10_000..10_000_000 => format!("{} µs", ns / 1000),
+        _ => format!("{} ms", ns / 1_000_000),
+    }
 }
 
 fn duration(seconds: u64) -> String {
@@ -180,6 +212,9 @@ mod test {
         let cases = [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90000, "1 d 1 h")];
         for (seconds, text) in cases {
             assert_eq!(duration(seconds), text);
+        }
+        for (ns, text) in [(4321, "4.3 µs"), (43_210, "43 µs"), (43_210_000, "43 ms")] {
+            assert_eq!(time(ns), text);
         }
     }
 }

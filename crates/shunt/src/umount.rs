@@ -1,6 +1,6 @@
 //! `shunt umount`.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,27 +11,35 @@ use thiserror::Error;
 
 use crate::busy;
 use crate::cli::UmountArgs;
-use crate::control::{self, Client, SocketFile};
+use crate::control::{self, AskError, Awaited, Client, SocketFile};
 use crate::elsewhere;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
+use crate::run::output_failure;
 
 /// How long the end of the server is waited for, once its mount is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take to make everything durable.
+const FLUSH_LIMIT: Duration = Duration::from_secs(600);
 
 /// Takes a mount away.
 ///
 /// # Errors
 /// Where there is no such mount, where it is busy, and without permission.
-pub(crate) fn run(args: &UmountArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let list = Mounts::read()?;
     let mount = find(&list, &args.mountpoint)?;
     let server = Server::of(mount);
     if let Some(server) = &server {
         server.wake_for(mount, args)?;
     }
+    // A forced end does not wait for anything, and who detaches does not wait for those who go on.
+    let end = server.as_ref().filter(|_| !args.lazy && !args.force).and_then(Server::end);
     if !(args.force && abort(mount)?) {
         take_away(&list, mount, args)?;
+    }
+    if let Some(end) = end {
+        say_end(mount, end, out)?;
     }
     if let Some(server) = server.filter(|_| !args.lazy)
         && !server.wait_for_end(args.force)
@@ -48,6 +56,26 @@ pub(crate) fn run(args: &UmountArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until the server has made everything durable, and says so.
+fn say_end(mount: &MountInfo, end: Awaited, out: &mut dyn Write) -> Result<(), Failure> {
+    let place = shown(&mount.mount_point);
+    let unknown = |why: &str| {
+        Failure::new(format!(
+            "{place} is unmounted, and whether all that was written is on the disk is not known: {why}"
+        ))
+        .hint("its server's log says more")
+    };
+    match end.wait(FLUSH_LIMIT) {
+        Ok(Ok(())) => writeln!(out, "{place} is unmounted; all that was written is on the disk")
+            .map_err(|error| output_failure(&error)),
+        Ok(Err(error)) => {
+            Err(Failure::new(format!("{place} is unmounted, and what was written last is lost: {error}")))
+        }
+        Err(AskError::Silent { .. }) => Err(unknown("its server is still at it")),
+        Err(error) => Err(unknown(&error.to_string())),
+    }
+}
+
 /// The process that serves a mount.
 #[derive(Debug)]
 struct Server {
@@ -62,6 +90,11 @@ impl Server {
         let socket = SocketFile::of(&folder.join(mounts::connection(mount)?.to_string())).ok()?;
         let pid = Client::connect(socket.path()).ok()?.pid();
         Some(Self { socket, pid })
+    }
+
+    /// The promise to be told of the end, where there is something to be told.
+    fn end(&self) -> Option<Awaited> {
+        Client::connect(self.socket.path()).ok()?.farewell().ok()
     }
 
     /// On io_uring, the kernel ends neither a mount nor a waiting caller before the server's threads have taken

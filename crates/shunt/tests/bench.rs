@@ -13,8 +13,8 @@ use serde_json::Value;
 const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 
 /// Our columns of every table; peers are measured by whoever has them.
-const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,null q1,\
-    null q2,shunt,shunt-uring";
+const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
+    file passthrough,null q1,null q2,shunt,shunt-uring";
 
 fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

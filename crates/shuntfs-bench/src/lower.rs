@@ -84,7 +84,7 @@ impl Lower {
 
     /// Returns what the places of a target's command stand for.
     pub(crate) fn places(&self, mounting: &Mounting) -> Places {
-        let on_file = matches!(mounting, Mounting::FileServer(_) | Mounting::NullFileServer(_));
+        let on_file = matches!(mounting, Mounting::FileServer(_) | Mounting::OwnFileServer(_));
         Places {
             source: self.source(),
             mount_point: self.path(if on_file { "mount.file" } else { "mount" }),
@@ -183,6 +183,8 @@ impl Drop for Lower {
 pub(crate) struct Need {
     /// Bytes of the large files.
     pub(crate) large: u64,
+    /// Bytes of a copy of the first of them.
+    pub(crate) copy: u64,
     /// Small files at one time.
     pub(crate) files: u64,
     /// Bytes of the tree, once as tar and once unpacked.
@@ -197,7 +199,7 @@ impl Need {
         const BESIDES: u64 = 160 << 20;
         /// A block of data, and its part of inodes and folders.
         const SMALL_FILE: u64 = 8192;
-        let len = self.large + self.files * SMALL_FILE + self.tree + self.build + BESIDES;
+        let len = self.large + self.copy + self.files * SMALL_FILE + self.tree + self.build + BESIDES;
         // Full file systems look for room, which is not what is measured.
         len + len / 8
     }

@@ -24,9 +24,6 @@ const STEP_LIMIT: Duration = Duration::from_secs(10);
 /// How often a mount is looked for: a fraction of the fastest mount.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a file system without contents calls its file.
-const NULL_FILE: &str = "null";
-
 /// A mounted target.
 #[derive(Debug)]
 pub(crate) struct Mounted {
@@ -45,8 +42,7 @@ impl Mounted {
     pub(crate) fn start(target: &Target, places: &Places, stop: &Stop) -> Result<Self> {
         let Some(words) = target.mounting.words() else { return Self::without_server(target, places, stop) };
         let file = match target.mounting {
-            Mounting::NullServer(_) => Some(NULL_FILE),
-            Mounting::FileServer(_) | Mounting::NullFileServer(_) => Some(""),
+            Mounting::FileServer(_) | Mounting::OwnFileServer(_) => Some(""),
             _ => None,
         };
         let mut log = tempfile::tempfile().context("cannot make a temporary file")?;

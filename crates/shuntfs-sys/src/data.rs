@@ -74,6 +74,14 @@ pub fn seek_hole(fd: impl AsFd, offset: u64) -> Result<u64> {
     rustix::fs::seek(fd, SeekFrom::Hole(signed(offset)?))
 }
 
+/// Where a file or a block device ends, in bytes; the position of the descriptor goes there.
+///
+/// # Errors
+/// What lseek(2) gives.
+pub fn end_of(fd: impl AsFd) -> Result<u64> {
+    rustix::fs::seek(fd, SeekFrom::End(0))
+}
+
 /// An offset as lseek(2) takes it; nothing can lie beyond the largest.
 fn signed(offset: u64) -> Result<u64> {
     if i64::try_from(offset).is_ok() { Ok(offset) } else { Err(OsError::NXIO) }

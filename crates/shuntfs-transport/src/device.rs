@@ -26,7 +26,7 @@ use zerocopy::FromBytes;
 use crate::exchange::{Done, Exchange, Outcome};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
-use crate::readers::Reader;
+use crate::readers::{Reader, Sort};
 use crate::serving::Serving;
 use crate::slot::{Parts, Slots};
 
@@ -233,9 +233,10 @@ where
             }
             return Some(Outcome::Silent);
         }
-        if let Way::Device(way) = self.serving.port.way() {
-            let moves_data = matches!(opcode, Some(Opcode::Read | Opcode::Write));
-            way.reader.serves(header.pid, moves_data);
+        if let Way::Device(way) = self.serving.port.way()
+            && let Some(look) = way.reader.serves(header.pid, sort_of(opcode))
+        {
+            drop(self.serving.port.queue().offload(move || look.look()));
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),
@@ -380,5 +381,36 @@ impl Blocking {
         {
             tracing::error!(%error, "the device's mode cannot be changed");
         }
+    }
+}
+
+/// What a request is, for its reader. Names are those that the kernel sends in the middle of a system call of a caller who lives.
+fn sort_of(opcode: Option<Opcode>) -> Sort {
+    match opcode {
+        Some(Opcode::Read | Opcode::Write) => Sort::Data,
+        Some(
+            Opcode::Lookup
+            | Opcode::Getattr
+            | Opcode::Setattr
+            | Opcode::Readlink
+            | Opcode::Mknod
+            | Opcode::Mkdir
+            | Opcode::Symlink
+            | Opcode::Unlink
+            | Opcode::Rmdir
+            | Opcode::Rename
+            | Opcode::Rename2
+            | Opcode::Link
+            | Opcode::Open
+            | Opcode::Create
+            | Opcode::Opendir
+            | Opcode::Readdir
+            | Opcode::Readdirplus
+            | Opcode::Getxattr
+            | Opcode::Listxattr
+            | Opcode::Access
+            | Opcode::Statfs,
+        ) => Sort::Names,
+        _ => Sort::Other,
     }
 }

@@ -8,9 +8,15 @@
 //! A lone reader also follows its callers from CPU to CPU: where it sleeps on another CPU than the caller, each
 //! request costs two wakeups across CPUs, which on a virtual machine are many times the cost of all the rest.
 //! The kernel's scheduler leaves it where it slept last, so the reader looks now and then where its caller runs.
+//!
+//! A look at a thread's `/proc` entry holds that process's memory for a moment, and whoever lets go of it last unmaps it: waits
+//! for its asynchronous I/O and for its dirty mapped pages to be written, which may be requests to this very reader. So a reader
+//! itself looks only at a caller who asks for a name or an attribute: who waits for that answer lives and keeps its memory. Others are
+//! looked at from another thread, and who may be about to end (FLUSH, RELEASE) not at all.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -31,6 +37,34 @@ const IDLE_STREAK: u32 = 4;
 const LOOK_EVERY: u32 = 64;
 /// The first look comes sooner.
 const LOOK_FIRST: u32 = 4;
+
+/// What a request is, for its reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sort {
+    /// For a name or an attribute, by a caller who waits for the answer and is not about to end.
+    Names,
+    /// READ or WRITE, perhaps read ahead, written behind, or of a caller who is gone.
+    Data,
+    /// Any other.
+    Other,
+}
+
+/// Where a caller runs, to be looked for on another thread than a reader's.
+#[derive(Debug)]
+pub(crate) struct Look {
+    caller: u32,
+    /// The CPU and one; 0 while nobody has looked.
+    found: Arc<AtomicUsize>,
+}
+
+impl Look {
+    /// Looks.
+    pub(crate) fn look(&self) {
+        if let Some(cpu) = threads::last_cpu_of(self.caller) {
+            self.found.store(cpu + 1, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The readers of one connection.
 #[derive(Debug)]
@@ -63,6 +97,8 @@ pub(crate) struct Reader {
     idle: Cell<u32>,
     /// Requests until the next look at where the caller runs.
     look: Cell<u32>,
+    /// What a look from another thread found: the CPU and one.
+    found: Arc<AtomicUsize>,
     /// The CPU this thread is bound to, to be where its caller is.
     bound: Cell<Option<usize>>,
     /// Where it may run otherwise; read by the thread itself.
@@ -85,6 +121,7 @@ impl Readers {
             busy: Cell::new(0),
             idle: Cell::new(0),
             look: Cell::new(LOOK_FIRST),
+            found: Arc::default(),
             bound: Cell::new(None),
             home: OnceCell::new(),
         }
@@ -131,19 +168,34 @@ impl Reader {
         self.readers.end();
     }
 
-    /// Told of each request with its caller's thread, 0 where there is none, and whether it moves file data: calls
-    /// another reader under load, and now and then moves this thread to the caller's CPU.
-    pub(crate) fn serves(&self, caller: u32, moves_data: bool) {
+    /// Told of each request with its caller's thread, 0 where there is none, and its sort: calls another reader under load, and
+    /// now and then moves this thread to the caller's CPU. What it gives is to be looked for on another thread.
+    pub(crate) fn serves(&self, caller: u32, sort: Sort) -> Option<Look> {
         self.pacer.serves();
         if caller == 0 {
-            return;
+            return None;
         }
-        self.judge_load(caller, moves_data);
+        self.judge_load(caller, sort == Sort::Data);
+        let found = self.found.load(Ordering::Relaxed);
+        if found > 0 {
+            self.found.store(0, Ordering::Relaxed);
+            self.follow(found - 1);
+        }
         let left = self.look.get() - 1;
         self.look.set(if left == 0 { LOOK_EVERY } else { left });
-        if left == 0 {
-            self.look_after(caller);
+        if left > 0 {
+            return None;
         }
+        if self.loaded.take() || self.readers.state.lock().reading > 1 {
+            self.spread();
+            return None;
+        }
+        match sort {
+            Sort::Names => threads::last_cpu_of(caller).map(|cpu| self.follow(cpu))?,
+            Sort::Data => return Some(Look { caller, found: Arc::clone(&self.found) }),
+            Sort::Other => {}
+        }
+        None
     }
 
     /// Calls another reader where requests wait again and again.
@@ -175,12 +227,8 @@ impl Reader {
         }
     }
 
-    fn look_after(&self, caller: u32) {
-        if self.loaded.take() || self.readers.state.lock().reading > 1 {
-            self.spread();
-            return;
-        }
-        let Some(cpu) = threads::last_cpu_of(caller) else { return };
+    /// Goes to the caller's CPU.
+    fn follow(&self, cpu: usize) {
         if self.bound.get() == Some(cpu) {
             return;
         }
@@ -267,7 +315,7 @@ mod test {
         for _ in 0..BUSY_STREAK {
             assert_eq!(readers.state.lock().called, 0, "one request that waited is no load");
             assert!(!first.timed(|| ()).1);
-            first.serves(7, true);
+            first.serves(7, Sort::Data);
         }
         assert_eq!(readers.state.lock().called, 1, "a reader is called");
         assert!(second.stand_by());
@@ -290,11 +338,32 @@ mod test {
         assert!(reader.stand_by());
         for _ in 0..BUSY_STREAK * 2 {
             reader.timed(|| ());
-            reader.serves(7, true);
+            reader.serves(7, Sort::Data);
             reader.timed(|| std::thread::sleep(AT_ONCE * 10));
-            reader.serves(7, true);
+            reader.serves(7, Sort::Data);
         }
         assert_eq!(readers.state.lock().called, 0);
+    }
+
+    /// A reader that looks at a caller of data, or one that is about to end, may wait for itself.
+    #[test]
+    fn only_who_waits_for_a_name_is_looked_at_here() {
+        let readers = Readers::new(1);
+        let reader = readers.reader(Pacer::new(None, 0));
+        let caller = std::process::id();
+        let looks =
+            |sort| (0..LOOK_EVERY * 2).filter_map(|_| reader.serves(caller, sort)).collect::<Vec<_>>();
+        assert!(looks(Sort::Other).is_empty());
+        assert_eq!(reader.bound.get(), None, "a caller that may be about to end was looked at");
+        let asked = looks(Sort::Data);
+        assert!(!asked.is_empty());
+        assert_eq!(reader.bound.get(), None);
+        asked[0].look();
+        assert!(reader.serves(caller, Sort::Data).is_none());
+        assert!(reader.bound.take().is_some(), "what was found elsewhere is not followed");
+        assert!(looks(Sort::Names).is_empty());
+        assert!(reader.bound.get().is_some());
+        reader.spread();
     }
 
     #[test]
@@ -304,12 +373,12 @@ mod test {
         assert!(reader.stand_by());
         for _ in 0..BUSY_STREAK * 2 {
             reader.timed(|| ());
-            reader.serves(7, false);
+            reader.serves(7, Sort::Names);
         }
         assert_eq!(readers.state.lock().called, 0);
         for caller in 0..BUSY_STREAK {
             reader.timed(|| ());
-            reader.serves(7 + caller % 2, false);
+            reader.serves(7 + caller % 2, Sort::Names);
         }
         assert_eq!(readers.state.lock().called, 1);
     }

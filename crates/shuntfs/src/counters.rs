@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::delegation::{Flow, Flows, Reason};
+use crate::latency::Latencies;
 
 /// Opcodes counted apart; what lies beyond is counted at zero, with the unknown ones.
 pub(crate) const OPCODES: usize = 64;
@@ -35,6 +36,8 @@ pub(crate) struct QueueCounters {
     pub(crate) spliced_reads: Count,
     /// Bytes taken from WRITE by us.
     pub(crate) written_bytes: Count,
+    /// How long requests took.
+    pub(crate) latencies: Latencies,
     /// Requests that did not parse.
     pub(crate) malformed: Count,
     /// Operations of the file system that panicked.
@@ -46,7 +49,7 @@ pub(crate) struct QueueCounters {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
@@ -77,6 +80,7 @@ impl QueueCounters {
             read_bytes: Count::new(),
             spliced_reads: Count::new(),
             written_bytes: Count::new(),
+            latencies: Latencies::new(),
             malformed: Count::new(),
             panics: Count::new(),
         }

@@ -89,6 +89,11 @@ impl Nodes {
         }
     }
 
+    /// Whether requests arrive on rings.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.load(Ordering::Relaxed)
+    }
+
     /// The rings were refused: requests arrive through the device.
     pub(crate) fn without_ring(&self) {
         self.ring.store(false, Ordering::Relaxed);

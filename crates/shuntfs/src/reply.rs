@@ -123,8 +123,12 @@ impl<'q> WriteData<'q> {
         Self { exchange, data, start: 0, kill_priv }
     }
 
-    /// A part of the data.
-    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+    /// A part of the data, which is at other places below than the rest.
+    ///
+    /// # Panics
+    /// Where the part is not inside of the data.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Self {
         Self { data: &self.data[start..][..len], start: self.start + start, ..*self }
     }
 

@@ -12,6 +12,7 @@ use shuntfs_wire::Opcode;
 use crate::choose::Chosen;
 use crate::counters::{Count, OPCODES, QueueCounters};
 use crate::delegation::{Flow, Reason};
+use crate::latency::{Latencies, LatencyStatus};
 use crate::negotiate::Negotiated;
 use crate::server::Core;
 
@@ -39,6 +40,9 @@ pub struct Status {
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.
     pub ops: BTreeMap<String, OpStatus>,
+    /// How long requests of an operation took, of those that were timed; one of eight is.
+    #[serde(default)]
+    pub latency: BTreeMap<String, LatencyStatus>,
     /// Requests by queue.
     pub queues: BTreeMap<usize, u64>,
     /// Bytes that READs which reached us asked for.
@@ -134,6 +138,9 @@ impl Status {
             write_flows: write_flows.filter(|(_, count)| *count > 0).collect(),
             downgrades: downgrades.filter(|(_, count)| *count > 0).collect(),
             ops: ops(&queues),
+            latency: Latencies::sum(queues.iter().map(|queue| &queue.latencies))
+                .map(|(opcode, status)| (opcode.name().into(), status))
+                .collect(),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
             read_bytes: sum(&|queue| &queue.read_bytes),
             spliced_reads: sum(&|queue| &queue.spliced_reads),

@@ -1,7 +1,5 @@
-//! `shunt bench`, and the file system without contents that it measures transports with.
+//! `shunt bench`.
 
 mod command;
-mod null;
 
 pub(crate) use command::{HELP, run};
-pub(crate) use null::run as run_null;

@@ -42,7 +42,7 @@ pub enum AskError {
 /// A connection to a server's control socket.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    stream: BufReader<UnixStream>,
     pid: u32,
 }
 
@@ -80,7 +80,7 @@ impl Client {
         if peer.uid != 0 && peer.uid != effective_uid() && effective_uid() != 0 {
             return Err(AskError::NotAllowed);
         }
-        Ok(Self { stream, pid: peer.pid })
+        Ok(Self { stream: BufReader::new(stream), pid: peer.pid })
     }
 
     /// The server's process.
@@ -122,13 +122,28 @@ impl Client {
         }
     }
 
+    /// Asks to be told of the end.
+    ///
+    /// # Errors
+    /// Where the server's end is worth no words.
+    pub fn farewell(mut self) -> Result<Awaited, AskError> {
+        match self.ask(&Request::Farewell)? {
+            Reply::Waiting => Ok(Awaited(self)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     fn ask(&mut self, request: &Request) -> Result<Reply, AskError> {
         let mut line = serde_json::to_string(request).map_err(io::Error::from)?;
         line.push('\n');
-        self.stream.write_all(line.as_bytes()).map_err(|error| self.silent(error))?;
+        self.stream.get_mut().write_all(line.as_bytes()).map_err(|error| self.silent(error))?;
+        self.hear()
+    }
+
+    fn hear(&mut self) -> Result<Reply, AskError> {
         let mut answer = String::new();
-        let mut reader = BufReader::new((&self.stream).take(LINE_MAX));
-        let len = reader.read_line(&mut answer).map_err(|error| self.silent(error))?;
+        let read = (&mut self.stream).take(LINE_MAX).read_line(&mut answer);
+        let len = read.map_err(|error| self.silent(error))?;
         if len == 0 {
             return Err(AskError::NoServer);
         }
@@ -141,6 +156,25 @@ impl Client {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AskError::Silent { pid: self.pid },
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => AskError::NoServer,
             _ => AskError::Socket(error),
+        }
+    }
+}
+
+/// The end of a server, to come.
+#[derive(Debug)]
+pub struct Awaited(Client);
+
+impl Awaited {
+    /// Waits for the end, and says how it went.
+    ///
+    /// # Errors
+    /// Where it does not come within `limit`, or without a word.
+    pub fn wait(mut self, limit: Duration) -> Result<Result<(), String>, AskError> {
+        self.0.stream.get_mut().set_read_timeout(Some(limit))?;
+        match self.0.hear()? {
+            Reply::Ended(None) => Ok(Ok(())),
+            Reply::Ended(Some(error)) => Ok(Err(error)),
+            other => Err(unexpected(other)),
         }
     }
 }

@@ -6,11 +6,13 @@
 //! has mode 0600, and the server answers only its own user and root.
 
 mod client;
+mod farewell;
 mod place;
 mod protocol;
 mod server;
 
-pub use client::{AskError, Client};
+pub use client::{AskError, Awaited, Client};
+pub use farewell::{Farewell, Listener};
 pub use place::{SocketFile, folder_of, sockets, sweep};
 pub use protocol::{
     Asker, Known, Reply, Request, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why,

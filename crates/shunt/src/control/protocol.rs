@@ -22,6 +22,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asker: Option<Asker>,
     },
+    /// How does it end? Answered twice: at once that it will be told, and when it has ended.
+    Farewell,
     /// What would become of a file that somebody makes?
     Create {
         /// Its path below the mount point.
@@ -42,6 +44,10 @@ pub enum Reply {
     Why(Box<Why>),
     /// To [`Request::Create`].
     Verdict(Box<Verdict>),
+    /// To [`Request::Farewell`], at once.
+    Waiting,
+    /// To [`Request::Farewell`], at the end: what went wrong, if anything.
+    Ended(Option<String>),
     /// The question made no sense, or not to this asker.
     Error(String),
 }
@@ -65,6 +71,9 @@ pub struct Status {
     pub session: shuntfs::Status,
     /// What the pool holds.
     pub pool: serde_json::Value,
+    /// The image, where one is exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<shuntfs_image::ImageStatus>,
     /// The rules, where there are any.
     #[serde(default)]
     pub rules: Option<RuleStatus>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
+use super::farewell::Farewell;
 use super::place::{self, SocketFile};
 use super::protocol::{Asker, LINE_MAX, Reply, Request, Status, Verdict, Why};
 
@@ -23,6 +24,10 @@ pub trait Answers: Send + Sync + 'static {
     fn why(&self, node: u64, asker: Option<&Asker>) -> Why;
     /// What would become of a file that somebody makes; `None` where there are no rules.
     fn create(&self, path: &Path, asker: &Asker) -> Option<Verdict>;
+    /// Where its last words are to be heard, if its end is worth any.
+    fn farewell(&self) -> Option<Arc<Farewell>> {
+        None
+    }
 }
 
 /// A control socket; it is removed when this is dropped.
@@ -101,6 +106,10 @@ fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
         let reply = match serde_json::from_str(&line) {
             _ if !allowed => Reply::Error("only the user of the mount and root may ask".into()),
             Ok(Request::Status) => Reply::Status(Box::new(answers.status())),
+            Ok(Request::Farewell) => match answers.farewell() {
+                Some(farewell) => return wait_for_the_end(stream, farewell),
+                None => Reply::Error("there is nothing to wait for".into()),
+            },
             Ok(Request::Why { node, asker }) => Reply::Why(Box::new(answers.why(node, asker.as_ref()))),
             Ok(Request::Create { path, asker }) => match answers.create(&path, &asker) {
                 Some(verdict) => Reply::Verdict(Box::new(verdict)),
@@ -108,11 +117,37 @@ fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
             },
             Err(error) => Reply::Error(format!("not a question: {error}")),
         };
-        let mut text = serde_json::to_string(&reply)?;
-        text.push('\n');
-        (&mut &*stream).write_all(text.as_bytes())?;
+        send(stream, &reply)?;
         line.clear();
     }
+    Ok(())
+}
+
+fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut text = serde_json::to_string(reply)?;
+    text.push('\n');
+    stream.write_all(text.as_bytes())
+}
+
+/// Tells an asker of the end, in a thread of its own, until that comes or the asker goes.
+fn wait_for_the_end(stream: &UnixStream, farewell: Arc<Farewell>) -> io::Result<()> {
+    const LOOK: Duration = Duration::from_millis(500);
+    let own = stream.try_clone()?;
+    let wait = move || -> io::Result<()> {
+        let listener = farewell.listen();
+        // Said only now: whoever hears it may take the mount away at once.
+        send(&own, &Reply::Waiting)?;
+        own.set_read_timeout(Some(Duration::from_millis(1)))?;
+        loop {
+            if let Some(outcome) = listener.hear(LOOK) {
+                return send(&own, &Reply::Ended(outcome.err()));
+            }
+            if matches!((&own).read(&mut [0; 1]), Ok(0)) {
+                return Ok(());
+            }
+        }
+    };
+    std::thread::Builder::new().name("shunt-farewell".into()).spawn(wait)?;
     Ok(())
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::serve::mount_point_of;
 use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
 use crate::control::{Answers, Asker, Known, RuleStatus, Status, Verdict, Why};
 use crate::meaning;
+use crate::serving::mount_point_of;
 
 /// Answers for one mount.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl SessionAnswers {
 impl Answers for SessionAnswers {
     fn status(&self) -> Status {
         let session = self.mounted.session().status();
-        let mount_point = mount_point_of(&self.mounted).unwrap_or_default();
+        let mount_point = mount_point_of(&*self.mounted).unwrap_or_default();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -37,6 +37,7 @@ impl Answers for SessionAnswers {
             protocol: format!("7.{}", session.negotiated.minor),
             session,
             pool: serde_json::to_value(self.mounted.facts()).unwrap_or_default(),
+            image: None,
             rules: self.mounted.rules().map(|rules| {
                 let facts = rules.control().facts();
                 let (count, reloads, error, failures) =

@@ -37,7 +37,7 @@ pub(super) enum At {
 /// Why a mount cannot be.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     #[error("SRC {path} cannot be used: {error}")]
     Source { path: String, error: io::Error },
     #[error("SRC {path} is not a folder")]
@@ -151,7 +151,7 @@ fn check_source(source: &Path) -> Result<PathBuf, Refusal> {
     Ok(located)
 }
 
-fn check_unused(mounts: &Mounts, mountpoint: &Path) -> Result<(), Refusal> {
+pub(crate) fn check_unused(mounts: &Mounts, mountpoint: &Path) -> Result<(), Refusal> {
     let Some(mount) = mounts.at(mountpoint) else { return Ok(()) };
     let path = shown(mountpoint);
     let source_folder = shown(&mount.source);
@@ -189,7 +189,7 @@ fn check_apart(mounts: &Mounts, source: &Path, mountpoint: &Path) -> Result<(), 
     Ok(())
 }
 
-fn check_rights(settings: &Settings) -> Result<(), Refusal> {
+pub(crate) fn check_rights(settings: &Settings) -> Result<(), Refusal> {
     if !Path::new("/dev/fuse").exists() {
         return Err(Refusal::NoDevice);
     }

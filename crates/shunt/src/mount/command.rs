@@ -1,13 +1,14 @@
 //! The two ways to ask for a mount: the command, and the helper of mount(8).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::announce::Announce;
-use super::{check, launch, serve};
+use super::{check, serve};
 use crate::cli::{HelperArgs, MountArgs, Wishes};
 use crate::failure::Failure;
 use crate::options::Unknown;
 use crate::run::complain;
+use crate::serving::{Announce, launch};
 use crate::settings::Settings;
 
 /// A mount, asked for.
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
             notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
         }
         if !args.foreground {
-            return launch::launch(args);
+            return in_background(args);
         }
         let asked = Asked { source: args.source.clone(), mountpoint: args.mountpoint.clone(), settings };
         serve::serve(&asked, announce)
@@ -39,6 +40,26 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
         announce.failed(failure);
     }
     outcome
+}
+
+fn in_background(args: &MountArgs) -> Result<(), Failure> {
+    let words = words(args).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+    // A device that was mounted by someone else has no place to ask at.
+    let has_place = check::inherited_device(&args.mountpoint).is_none();
+    launch(&words, has_place.then_some(&args.mountpoint))
+}
+
+/// The command line of the server, as `ps` shows it: the same words with absolute paths.
+fn words(args: &MountArgs) -> std::io::Result<Vec<OsString>> {
+    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-on-stdout"].map(OsString::from).into();
+    if args.sloppy {
+        words.push("--sloppy".into());
+    }
+    words.extend(args.wishes.words()?);
+    words.push("--".into());
+    words.push(std::path::absolute(&args.source)?.into());
+    words.push(std::path::absolute(&args.mountpoint)?.into());
+    Ok(words)
 }
 
 /// Mounts for mount(8).

@@ -1,29 +1,15 @@
-//! The server: mounts, answers until the mount is gone, and leaves nothing behind.
+//! The server of a mount of folders.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use shuntfs_sys::event::wait_readable;
-use shuntfs_sys::stat::filesystem_of;
-use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, open_folder, spawn};
-
-use super::announce::Announce;
 use super::answers::SessionAnswers;
-use super::check::{self, At};
+use super::check::{self, At, Target};
 use super::command::Asked;
 use super::session::Mounted;
-use crate::control::Server;
+use crate::control::Farewell;
 use crate::failure::Failure;
-use crate::mounts::{self, Mounts, shown};
-use crate::patience::within;
-use crate::umount::{DetachError, detach};
-use crate::{busy, log, notify};
-
-/// How long a mount of our number may take to say whether it is alive.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+use crate::mounts::shown;
+use crate::serving::{self, Announce, Serving, Started};
 
 /// Mounts, and returns when the mount is gone.
 ///
@@ -31,161 +17,38 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Where the mount cannot be, and where the connection ended by an error.
 pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
     let target = check::check(&asked.source, &asked.mountpoint, &asked.settings)?;
-    log::start(&asked.settings, !announce.has_parent())?;
-    if announce.has_parent()
-        && let Err(error) = spawn::detach_session()
-    {
-        tracing::warn!("still in the caller's session: {}", io::Error::from(error));
-    }
-    // Before any thread is started, so that every thread leaves signals to this one.
-    let signals = SignalFd::new(&[Signal::Hup, Signal::Int, Signal::Term])
-        .map_err(|error| cannot("take signals", error))?;
-    tracing::debug!("at most {} open files", limits::raise_nofile());
-
-    let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
-    target.notes.iter().chain(&mounted.notes()).for_each(|note| announce.note(note));
-    let _control = control_of(&mounted, announce);
-    let story = story(&mounted, &target);
-    tracing::info!("mounted {story}");
-    notify::ready(&story);
-    let ended = watch(&mounted)?;
-    if announce.ready().is_err() {
-        // Whoever asked was ended meanwhile, and will not know that there is something to take away.
-        tracing::warn!("nobody waits for the mount any more");
-        take_away(&mounted);
-    }
-    let told = attend(&mounted, &signals, &ended)?;
-    let dead = leave_nothing(&mounted);
-    tracing::info!("ended");
-    if dead && !told {
-        return Err(Failure::new(format!(
-            "the connection of the mount of {} was aborted",
-            shown(&target.source)
-        )));
-    }
-    Ok(())
+    serving::serve(&asked.settings, announce, || {
+        let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
+        let notes = target.notes.iter().cloned().chain(mounted.notes()).collect();
+        let answers = Arc::new(SessionAnswers::new(Arc::clone(&mounted)));
+        let (source, place) = (target.source.to_string_lossy().into_owned(), place(&target));
+        Ok(Started {
+            served: mounted,
+            answers,
+            notes,
+            source,
+            place,
+            farewell: Arc::new(Farewell::default()),
+        })
+    })
 }
 
-/// The mount in one line.
-fn story(mounted: &Mounted, target: &check::Target) -> String {
-    let place = match &target.at {
+fn place(target: &Target) -> String {
+    match &target.at {
         At::Folder(path) => shown(path),
         At::Device(number) => format!("the device /dev/fd/{number}"),
-    };
-    let transport = mounted.session().status().transport;
-    let (kind, queues, why) = (transport.kind, transport.queues, transport.why);
-    format!("{} at {place}: transport {kind} with {queues} queues, because {why}", shown(&target.source))
-}
-
-fn cannot(what: &str, error: impl Into<io::Error>) -> Failure {
-    Failure::new(format!("cannot {what}: {}", error.into()))
-}
-
-fn control_of(mounted: &Arc<Mounted>, announce: Announce) -> Option<Server> {
-    let connection = mounted.connection()?;
-    let answers = SessionAnswers::new(Arc::clone(mounted));
-    match Server::start(connection, Arc::new(answers)) {
-        Ok(server) => Some(server),
-        Err(error) => {
-            announce.note(&format!("`shunt status` and `shunt why` will not work for this mount: {error}"));
-            None
-        }
     }
 }
 
-/// Rings when the connection has ended.
-fn watch(mounted: &Arc<Mounted>) -> Result<Arc<EventFd>, Failure> {
-    let ended = Arc::new(EventFd::new().map_err(|error| cannot("watch the mount", error))?);
-    let (mounted, bell) = (Arc::clone(mounted), Arc::clone(&ended));
-    let wait = move || {
-        mounted.session().wait();
-        bell.signal();
-    };
-    std::thread::Builder::new()
-        .name("shunt-wait".into())
-        .spawn(wait)
-        .map_err(|error| cannot("watch the mount", error))?;
-    Ok(ended)
-}
+impl Serving for Mounted {
+    fn session(&self) -> &shuntfs::Session {
+        Self::session(self)
+    }
 
-/// Obeys signals until the connection ends; `true` where one told the server to end.
-fn attend(mounted: &Mounted, signals: &SignalFd, ended: &EventFd) -> Result<bool, Failure> {
-    let mut told = false;
-    loop {
-        match wait_readable(&[signals.as_fd(), ended.as_fd()], None) {
-            Ok(_) | Err(OsError::INTR) => {}
-            Err(error) => return Err(cannot("wait for signals", error)),
-        }
-        while let Ok(Some(signal)) = signals.take() {
-            match signal {
-                Signal::Hup => match mounted.rules() {
-                    Some(rules) => rules.read_again(),
-                    None => tracing::info!("SIGHUP: there is nothing to read again"),
-                },
-                _ if told => {
-                    tracing::warn!("told to end once more: callers get errors from now on");
-                    // Closing the device at the end of the process aborts the connection.
-                    return Ok(true);
-                }
-                _ => {
-                    told = true;
-                    if !take_away(mounted) {
-                        return Ok(true);
-                    }
-                }
-            }
-        }
-        if wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
-            return Ok(told);
+    fn read_again(&self) {
+        match self.rules() {
+            Some(rules) => rules.read_again(),
+            None => tracing::info!("SIGHUP: there is nothing to read again"),
         }
     }
-}
-
-/// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.
-/// `false` where the mount cannot be taken away.
-fn take_away(mounted: &Mounted) -> bool {
-    notify::stopping("unmounting");
-    let Some(mount_point) = mount_point_of(mounted) else { return true };
-    let outcome = match detach(&mount_point, false) {
-        Err(DetachError::Busy) => {
-            let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(&mount_point)?)));
-            let text = format!("busy: {}; detached, and served until they are done", by.unwrap_or_default());
-            tracing::warn!("{} is {text}", shown(&mount_point));
-            notify::status(&text);
-            detach(&mount_point, true)
-        }
-        other => other,
-    };
-    if let Err(error) = &outcome {
-        tracing::error!("cannot unmount {}: {error}; callers get errors from now on", shown(&mount_point));
-    }
-    outcome.is_ok()
-}
-
-/// Takes a dead mount away, and says whether there was one: after an abort, the kernel leaves it in the tree.
-/// Its number may belong to a new mount by now, even at the same place; that one is alive.
-fn leave_nothing(mounted: &Mounted) -> bool {
-    let mut dead = false;
-    while let Some(mount_point) = mount_point_of(mounted) {
-        let asked = mount_point.clone();
-        let answer = within(ANSWER_LIMIT, move || filesystem_of(open_folder(&asked)?).map(drop));
-        if answer != Some(Err(OsError::NOTCONN)) {
-            break;
-        }
-        dead = true;
-        if let Err(error) = detach(&mount_point, true) {
-            tracing::warn!("cannot unmount {}: {error}", shown(&mount_point));
-            break;
-        }
-    }
-    dead
-}
-
-/// Where the connection is mounted, as far as this process sees; a place that was mounted over is none.
-pub(super) fn mount_point_of(mounted: &Mounted) -> Option<PathBuf> {
-    let connection = mounted.connection()?;
-    let list = Mounts::read().ok()?;
-    let own = list.iter().find(|mount| mounts::connection(mount) == Some(connection))?;
-    let top = list.at(&own.mount_point).is_some_and(|mount| mount.id == own.id);
-    top.then(|| own.mount_point.clone())
 }

@@ -109,10 +109,6 @@ impl Mounted {
         }
     }
 
-    pub(super) fn connection(&self) -> Option<u64> {
-        self.session.connection().map(u64::from)
-    }
-
     /// The flow of a node that is settled, and why.
     pub(super) fn settled(&self, node: u64) -> Option<(Flow, Reason)> {
         let flows = self.session.flow_of(NodeId::new(node)?)?;
@@ -166,7 +162,7 @@ fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<S
 
 /// The kernel registers backing files only for who has this capability over the whole machine; it says so at
 /// the first open, and users should hear it before.
-fn not_privileged() -> Option<Reason> {
+pub(crate) fn not_privileged() -> Option<Reason> {
     let privileged = caps::has_effective(Cap::SysAdmin) && doctor::in_first_user_namespace();
     (!privileged).then_some(Reason::NotPrivileged)
 }
@@ -264,7 +260,7 @@ fn of_pool(error: &PoolError) -> Failure {
     Failure::new(format!("SRC cannot be shown: {error}"))
 }
 
-fn of_mount(error: &MountError) -> Failure {
+pub(crate) fn of_mount(error: &MountError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         MountError::NoDevice => Failure::new("there is no /dev/fuse").hint(access::MISSING_DEVICE),

@@ -27,6 +27,12 @@ impl Ran {
         self
     }
 
+    /// The command line was wrong.
+    #[track_caller]
+    pub(crate) fn fails_with_usage(self) {
+        assert!(self.code == Some(2) && !self.err.is_empty(), "{self:?}");
+    }
+
     /// It failed with this code and one line that has all of these words in it.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, words: &[&str]) -> Self {
@@ -213,7 +219,7 @@ impl Drop for Room {
 }
 
 /// Servers in the background whose command line names something in this folder.
-fn servers_of(folder: &Path) -> Vec<u32> {
+pub(crate) fn servers_of(folder: &Path) -> Vec<u32> {
     use std::os::unix::ffi::OsStrExt;
     let words_of = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let prefix = [folder.as_os_str().as_bytes(), b"/"].concat();
@@ -234,6 +240,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    pub(crate) fn new(child: Child, log: PathBuf) -> Self {
+        Self { child, log }
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -181,6 +181,9 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
     /// The small project.
     const BUILD: u64 = 64 << 20;
     let mut need = Need::default();
+    if tables.iter().flat_map(|table| &table.targets).any(Target::copies_the_large_file) {
+        need.copy = amount.file_len;
+    }
     for Case { work, .. } in tables.iter().flat_map(|table| &table.cases) {
         match work {
             Work::Fio(fio) => {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Mounting, Target};
+use crate::process;
 use crate::report::Kind;
 
 /// Makes targets of one `shunt`.
@@ -28,10 +29,29 @@ impl Ours {
         self.target(name, words, options, Mounting::Server)
     }
 
-    /// Makes a target of the file system without contents.
+    /// Makes a target of `shunt export` of the large file.
+    pub(crate) fn export(&self, name: &str, options: &str) -> Target {
+        let words = [&self.shunt, "export", "-f", "-w", "{SRC}/large.0", "{MNT}"].into_iter();
+        self.target(name, words, options, Mounting::FileServer)
+    }
+
+    /// Makes a target of `shunt export` of a disk without contents.
     pub(crate) fn null(&self, name: &str, options: &str) -> Target {
-        let words = [&self.shunt, "null", "{MNT}"].into_iter();
-        Target { kind: Kind::Floor, ..self.target(name, words, options, Mounting::NullServer) }
+        let words = [&self.shunt, "export", "-f", "-w", "--format=null", "{MNT}"].into_iter();
+        Target { kind: Kind::Floor, ..self.target(name, words, options, Mounting::OwnFileServer) }
+    }
+
+    /// Makes a target of `shunt export` of a qcow2 image, a copy of the large file.
+    pub(crate) fn qcow2(&self, name: &str, options: &str) -> Target {
+        const MAKE_AND_SERVE: &str = "qemu-img convert -f raw -O qcow2 \"$1/large.0\" \"$2/large.qcow2\" && \
+            program=$3 && mount_point=$4 && image=$2/large.qcow2 && shift 4 && \
+            exec \"$program\" export -f -w \"$image\" \"$mount_point\" \"$@\"";
+        let words = ["sh", "-c", MAKE_AND_SERVE, "sh", "{SRC}", "{WORK}", &self.shunt, "{MNT}"].into_iter();
+        let mut target = self.target(name, words, options, Mounting::OwnFileServer);
+        if !process::on_path("qemu-img") {
+            target.missing = Some("there is no qemu-img to make the image (Debian: qemu-utils)".to_owned());
+        }
+        target
     }
 
     /// Returns why io_uring is not to be had, and how to have it.
@@ -79,6 +99,7 @@ mod tests {
         let device = ours.mount("device", "--transport device");
         assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));
         assert_eq!(device.about(), "shunt mount -f {SRC} {MNT} --transport device");
-        assert!(matches!(ours.null("null", "").mounting, Mounting::NullServer(_)));
+        assert!(matches!(ours.null("null", "").mounting, Mounting::OwnFileServer(_)));
+        assert!(matches!(ours.export("file", "").mounting, Mounting::FileServer(_)));
     }
 }

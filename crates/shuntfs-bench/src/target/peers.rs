@@ -53,8 +53,7 @@ pub(crate) fn storage_daemons() -> Vec<Target> {
     let file = "file,node-name=disk,filename={SRC}/large.0,cache.direct=on,aio=io_uring";
     let null = "null-co,node-name=disk,size=1099511627776,read-zeroes=on";
     // The peer is compared with ours on the file; without contents both show what the transport costs.
-    let without_contents =
-        Target { kind: Kind::Floor, ..target("qemu-null", null, Mounting::NullFileServer) };
+    let without_contents = Target { kind: Kind::Floor, ..target("qemu-null", null, Mounting::OwnFileServer) };
     vec![target("qemu", file, Mounting::FileServer), without_contents]
 }
 

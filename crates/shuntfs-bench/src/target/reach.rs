@@ -30,10 +30,8 @@ pub(crate) enum Mounting {
     Server(Vec<String>),
     /// By a program that shows the large file alone, on a file.
     FileServer(Vec<String>),
-    /// By a program that shows a file `null` without contents, in a folder.
-    NullServer(Vec<String>),
-    /// By a program that shows a file without contents, on a file.
-    NullFileServer(Vec<String>),
+    /// By a program that shows a file whose contents are none of ours, on a file.
+    OwnFileServer(Vec<String>),
 }
 
 impl Mounting {
@@ -41,10 +39,7 @@ impl Mounting {
     pub(crate) fn words(&self) -> Option<&[String]> {
         match self {
             Self::Bare | Self::Bind | Self::Pipe => None,
-            Self::Server(words)
-            | Self::FileServer(words)
-            | Self::NullServer(words)
-            | Self::NullFileServer(words) => Some(words),
+            Self::Server(words) | Self::FileServer(words) | Self::OwnFileServer(words) => Some(words),
         }
     }
 }
@@ -84,6 +79,11 @@ impl Target {
             }
             server => command_line(server.words().unwrap_or_default()),
         }
+    }
+
+    /// Returns whether the target makes a copy of the large file, which must find room.
+    pub(crate) fn copies_the_large_file(&self) -> bool {
+        matches!(&self.mounting, Mounting::OwnFileServer(words) if words.iter().any(|word| word.contains("{SRC}")))
     }
 
     /// Returns whether the target shows the bytes of the lower folder, so that they can be compared.

@@ -41,6 +41,10 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    pub(super) fn is_relayed_read(&self) -> bool {
+        matches!(self, Self::RelayRead(..))
+    }
+
     /// An operation's error. ENOSYS from a file system is never meant for the connection.
     pub(super) fn error(errno: Errno) -> Self {
         Self::Error(if errno == Errno::NOSYS { Errno::OPNOTSUPP } else { errno })

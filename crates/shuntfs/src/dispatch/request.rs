@@ -15,12 +15,15 @@ use crate::args::OpSet;
 use crate::counters;
 use crate::cx::Cx;
 use crate::filesystem::Filesystem;
+use crate::latency::Latencies;
 use crate::server::{Local, Server};
 
 /// Serves one request. An operation that panics is answered EIO, and the queue goes on.
 pub(crate) async fn dispatch<F: Filesystem>(server: &Server<F>, local: &Local, mut x: Exchange) -> Done {
     let header = x.header();
-    local.counters.requests[counters::place(header.opcode)].bump();
+    let count = &local.counters.requests[counters::place(header.opcode)];
+    count.bump();
+    let timed = Latencies::start(header.operation(), count.read());
     let answer = {
         let mut serving = pin!(serve(server, local, &mut x));
         // The file system's own state is its own to keep whole; ours is behind locks that do not poison and
@@ -32,7 +35,13 @@ pub(crate) async fn dispatch<F: Filesystem>(server: &Server<F>, local: &Local, m
         .await
     };
     let answer = if header.operation().is_none_or(Opcode::wants_reply) { answer } else { Answer::Silent };
-    finish(local, x, answer).await
+    // A linked answer leaves without us: what we could time is not how long it took.
+    let timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
+    let done = finish(local, x, answer).await;
+    if let Some(timed) = timed {
+        local.counters.latencies.end(timed);
+    }
+    done
 }
 
 async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchange) -> Answer {

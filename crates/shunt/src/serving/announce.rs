@@ -10,7 +10,7 @@ use crate::run::complain;
 
 /// Where the news go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Announce {
+pub(crate) enum Announce {
     /// To the terminal: this process stays in the foreground.
     Terminal,
     /// To the parent, which waits for them.
@@ -22,7 +22,7 @@ const LINE_BREAK: char = '\u{1e}';
 
 /// How a start went.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// The mount answers.
     Ready,
     /// There is none.
@@ -32,21 +32,21 @@ pub(super) enum Outcome {
 }
 
 impl Announce {
-    pub(super) fn to_terminal() -> Self {
+    pub(crate) fn to_terminal() -> Self {
         Self::Terminal
     }
 
-    pub(super) fn to_parent() -> Self {
+    pub(crate) fn to_parent() -> Self {
         Self::Parent
     }
 
     /// Whether a parent waits.
-    pub(super) fn has_parent(self) -> bool {
+    pub(crate) fn has_parent(self) -> bool {
         self == Self::Parent
     }
 
     /// Something that the user should know.
-    pub(super) fn note(self, text: &str) {
+    pub(crate) fn note(self, text: &str) {
         match self {
             Self::Terminal => complain(&format!("shunt: note: {text}")),
             Self::Parent => {
@@ -59,12 +59,12 @@ impl Announce {
     ///
     /// # Errors
     /// Where the parent is gone: then nobody knows of this mount.
-    pub(super) fn ready(self) -> io::Result<()> {
+    pub(crate) fn ready(self) -> io::Result<()> {
         if self == Self::Parent { say("ready") } else { Ok(()) }
     }
 
     /// There is no mount. In the foreground, the caller prints it.
-    pub(super) fn failed(self, failure: &Failure) {
+    pub(crate) fn failed(self, failure: &Failure) {
         if self == Self::Parent {
             let word = match failure.kind() {
                 Kind::Usage => "usage",
@@ -82,7 +82,7 @@ fn say(line: &str) -> io::Result<()> {
 }
 
 /// Listens to a server until it is known how its start went; notes are passed on.
-pub(super) fn listen(news: impl BufRead, mut note: impl FnMut(&str)) -> Outcome {
+pub(crate) fn listen(news: impl BufRead, mut note: impl FnMut(&str)) -> Outcome {
     for line in news.lines() {
         let Ok(line) = line else { return Outcome::Silence };
         match line.split_once(' ') {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use shuntfs_sys::spawn::{self, Push};
 use shuntfs_sys::{open, stat};
 
 use super::announce::{Outcome, listen};
-use crate::cli::MountArgs;
 use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::patience::within;
@@ -24,12 +23,14 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// How long a server that failed may take to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts the server and returns when its mount answers.
+/// Starts the server, which is this program with these words, and returns when its mount answers at `place`. A device that
+/// was mounted by someone else has no place to ask at.
 ///
 /// # Errors
 /// The server's own failure; and where it ends, or the mount does not answer, without a word.
-pub(super) fn launch(args: &MountArgs) -> Result<(), Failure> {
-    let mut child = start(args).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+pub(crate) fn launch(words: &[OsString], place: Option<&Path>) -> Result<(), Failure> {
+    let mut child =
+        start(words).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
     let Some(news) = child.stdout.take() else { return Err(Failure::new("cannot listen to the server")) };
     let hear = move || {
         let mut notes = Vec::new();
@@ -46,7 +47,7 @@ pub(super) fn launch(args: &MountArgs) -> Result<(), Failure> {
     };
     notes.iter().for_each(|note| complain(&format!("shunt: note: {note}")));
     match outcome {
-        Outcome::Ready => answered(args, &mut child),
+        Outcome::Ready => place.map_or(Ok(()), |place| answered(place, &mut child)),
         Outcome::Failed(failure) => {
             let _ended = wait(&mut child);
             Err(failure)
@@ -58,15 +59,12 @@ pub(super) fn launch(args: &MountArgs) -> Result<(), Failure> {
     }
 }
 
-/// Checks that the mount answers. A device that was mounted by someone else has no place to ask at.
-fn answered(args: &MountArgs, child: &mut Child) -> Result<(), Failure> {
-    if super::check::inherited_device(&args.mountpoint).is_some() {
-        return Ok(());
-    }
-    let place = args.mountpoint.clone();
+/// Checks that the mount answers.
+fn answered(place: &Path, child: &mut Child) -> Result<(), Failure> {
+    let target = place.to_owned();
     let asked = within(ANSWER_LIMIT, move || {
-        let folder = open::open_folder(&place)?;
-        stat::filesystem_of(&folder).map(drop)
+        let root = open::open_target(&target)?;
+        stat::filesystem_of(&root).map(drop)
     });
     let text = match asked {
         Some(Ok(())) => return Ok(()),
@@ -74,13 +72,13 @@ fn answered(args: &MountArgs, child: &mut Child) -> Result<(), Failure> {
         None => format!("does not answer within {} seconds", ANSWER_LIMIT.as_secs()),
     };
     stop(child);
-    Err(Failure::new(format!("the mount at {} {text}", shown(&args.mountpoint))))
+    Err(Failure::new(format!("the mount at {} {text}", shown(place))))
 }
 
-fn start(args: &MountArgs) -> io::Result<Child> {
+fn start(words: &[OsString]) -> io::Result<Child> {
     Command::new(program()?)
         .arg0("shunt")
-        .args(words(args)?)
+        .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -92,19 +90,6 @@ fn start(args: &MountArgs) -> io::Result<Child> {
 fn program() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
-}
-
-/// The command line of the server, as `ps` shows it: the same words with absolute paths.
-fn words(args: &MountArgs) -> io::Result<Vec<OsString>> {
-    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-on-stdout"].map(OsString::from).into();
-    if args.sloppy {
-        words.push("--sloppy".into());
-    }
-    words.extend(args.wishes.words()?);
-    words.push("--".into());
-    words.push(std::path::absolute(&args.source)?.into());
-    words.push(std::path::absolute(&args.mountpoint)?.into());
-    Ok(words)
 }
 
 /// Asks the server to end, which unmounts, and makes it end where it does not.

@@ -1,0 +1,93 @@
+//! What the server of an export says of itself at its control socket.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use shuntfs::{Flow, NodeId, Reason};
+use shuntfs_image::Format;
+
+use super::serve::Exporting;
+use crate::control::{Answers, Asker, Farewell, Known, Status, Verdict, Why};
+use crate::meaning;
+use crate::serving::{Serving, mount_point_of};
+
+/// Answers for one export.
+#[derive(Debug)]
+pub(super) struct ExportAnswers {
+    exporting: Arc<Exporting>,
+    farewell: Arc<Farewell>,
+    since: Instant,
+}
+
+impl ExportAnswers {
+    pub(super) fn new(exporting: Arc<Exporting>, farewell: Arc<Farewell>) -> Self {
+        Self { exporting, farewell, since: Instant::now() }
+    }
+
+    /// The flow that an open for reading would get while nobody has the export open, and why.
+    fn expected(&self) -> (Flow, Reason) {
+        let flows = self.exporting.expected_flow();
+        match (flows, self.exporting.passthrough_off) {
+            (Flow::Passthrough, Some(reason)) => (self.moved_by_us(), reason),
+            (Flow::Relay | Flow::Splice, _) => (self.moved_by_us(), Reason::Wished),
+            (flow, _) => (flow, Reason::Wished),
+        }
+    }
+
+    fn moved_by_us(&self) -> Flow {
+        let kind = self.exporting.session().status().transport.kind;
+        if kind == shuntfs::TransportKind::Uring.to_string() { Flow::Relay } else { Flow::Splice }
+    }
+}
+
+impl Answers for ExportAnswers {
+    fn status(&self) -> Status {
+        let session = self.exporting.session().status();
+        let mount_point = mount_point_of(&*self.exporting).unwrap_or_default();
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            mountpoint: mount_point.to_string_lossy().into_owned(),
+            folder: self.exporting.source.clone(),
+            uptime_s: self.since.elapsed().as_secs(),
+            protocol: format!("7.{}", session.negotiated.minor),
+            session,
+            pool: serde_json::Value::Null,
+            image: Some(self.exporting.export.status()),
+            verify: None,
+            rules: None,
+        }
+    }
+
+    fn why(&self, node: u64, _: Option<&Asker>) -> Why {
+        let settled = NodeId::new(node).and_then(|node| self.exporting.session().flow_of(node));
+        let (known, (flow, reason)) = match settled {
+            Some(flows) => (Known::Settled, (flows.reads.flow, flows.reads.reason)),
+            None => (Known::Expected, self.expected()),
+        };
+        let format = self.exporting.export.status().format;
+        let meaning = match flow {
+            Flow::Served if format == Format::Qcow2 => "the server finds the clusters, and moves their bytes",
+            flow => meaning::of_flow(flow),
+        };
+        Why {
+            node,
+            known,
+            flow: flow.name().into(),
+            meaning: meaning.into(),
+            reason: reason.name().into(),
+            reason_meaning: meaning::of_reason(reason),
+            seal: None,
+            verdict: None,
+        }
+    }
+
+    fn create(&self, _: &Path, _: &Asker) -> Option<Verdict> {
+        None
+    }
+
+    fn farewell(&self) -> Option<Arc<Farewell>> {
+        self.exporting.export.status().writable.then(|| Arc::clone(&self.farewell))
+    }
+}

@@ -1,0 +1,229 @@
+//! Every argument and flag of `shunt export`.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::settings::{FlowChoice, LevelChoice, TransportChoice};
+
+/// What stands below the flags.
+pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Take it away: shunt umount FILE\n\n\
+    A disk with partitions: losetup --partscan --find --show FILE\n\
+    A disk with one file system: mount -o loop FILE /mnt";
+
+/// Arguments of `shunt export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// The image: a file or a block device. Left out with `--format null`.
+    #[arg(value_name = "IMAGE", value_hint = clap::ValueHint::FilePath, required = true, num_args = 1..=2)]
+    pub paths: Vec<PathBuf>,
+    /// The image's format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "auto")]
+    pub format: FormatChoice,
+    /// The size of `--format null`, in bytes or with K, M, G, T [default: 1T].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub size: Option<u64>,
+    /// Lets the disk be written.
+    #[arg(long, short = 'w')]
+    pub writable: bool,
+    /// Makes the disk larger where a write goes beyond its end.
+    #[arg(long, requires = "writable")]
+    pub growable: bool,
+    /// Shows this internal snapshot, by name or number, read-only.
+    #[arg(long, value_name = "NAME", conflicts_with = "writable")]
+    pub snapshot: Option<String>,
+    /// Number of queues, each with a thread [default: by the machine].
+    #[arg(long, alias = "threads", value_name = "N")]
+    pub queues: Option<NonZeroUsize>,
+    /// Requests that one queue may hold at once [default: 32].
+    #[arg(long, value_name = "N")]
+    pub queue_depth: Option<NonZeroUsize>,
+    /// How requests arrive.
+    #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
+    pub transport: TransportChoice,
+    /// Which flow opens of a raw image wish for.
+    #[arg(long, value_enum, value_name = "FLOW", default_value = "auto")]
+    pub flow: FlowChoice,
+    /// Lets other users in, as far as the file's mode does.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", default_missing_value = "on", num_args = 0..=1, require_equals = true)]
+    pub allow_other: AllowOther,
+    /// The host's page cache of the image: used, or bypassed.
+    #[arg(long, value_enum, value_name = "CACHE", default_value = "writeback")]
+    pub cache: HostCacheChoice,
+    /// Stays in the foreground and logs to standard error; Ctrl-C unmounts.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// How much is logged [default: info].
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log: Option<LevelChoice>,
+    /// Logs to this file, instead of standard error (foreground) or the system log.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub log_file: Option<PathBuf>,
+    /// Tells the waiting parent over standard output how the mount went.
+    #[arg(long, hide = true)]
+    pub ready_on_stdout: bool,
+}
+
+/// The format of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum FormatChoice {
+    /// As the first bytes say: `qcow2` or `raw`.
+    #[default]
+    Auto,
+    /// The bytes of the disk, one after the other.
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+    /// No image: zeroes, and what is written is dropped.
+    Null,
+}
+
+/// Whether other users get in.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum AllowOther {
+    /// Only who exports it.
+    Off,
+    /// Others, too.
+    On,
+    /// Others, too, where that is allowed.
+    #[default]
+    Auto,
+}
+
+/// What becomes of the host's page cache of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum HostCacheChoice {
+    /// It is used; `fsync` makes durable what it holds.
+    #[default]
+    Writeback,
+    /// It is bypassed; then nothing of a raw image is in passthrough.
+    None,
+}
+
+impl ExportArgs {
+    /// The image and the file; one path is the file of a null image.
+    #[must_use]
+    pub fn image_and_file(&self) -> Option<(PathBuf, PathBuf)> {
+        match self.paths.as_slice() {
+            [file] if self.format == FormatChoice::Null => Some((PathBuf::from("null"), file.clone())),
+            [image, file] => Some((image.clone(), file.clone())),
+            _ => None,
+        }
+    }
+
+    /// The same as words of a command line, with absolute paths.
+    ///
+    /// # Errors
+    /// Where the working folder is gone and a path was relative to it.
+    pub fn words(&self) -> std::io::Result<Vec<OsString>> {
+        fn name(choice: impl ValueEnum) -> Option<OsString> {
+            choice.to_possible_value().map(|value| value.get_name().into())
+        }
+        let number = |number: NonZeroUsize| OsString::from(number.to_string());
+        let log_file = self.log_file.as_ref().map(std::path::absolute).transpose()?;
+        let valued = [
+            ("--format", name(self.format)),
+            ("--size", self.size.map(|size| size.to_string().into())),
+            ("--snapshot", self.snapshot.as_ref().map(OsString::from)),
+            ("--queues", self.queues.map(number)),
+            ("--queue-depth", self.queue_depth.map(number)),
+            ("--transport", name(self.transport)),
+            ("--flow", name(self.flow)),
+            ("--allow-other", name(self.allow_other)),
+            ("--cache", name(self.cache)),
+            ("--log", self.log.and_then(name)),
+            ("--log-file", log_file.map(OsString::from)),
+        ];
+        let joined = |flag: &str, value: OsString| {
+            let mut word = OsString::from(flag);
+            word.push("=");
+            word.push(value);
+            word
+        };
+        let mut words: Vec<OsString> =
+            valued.into_iter().filter_map(|(flag, value)| Some(joined(flag, value?))).collect();
+        for (flag, given) in [("--writable", self.writable), ("--growable", self.growable)] {
+            words.extend(given.then(|| flag.into()));
+        }
+        words.push("--".into());
+        for path in &self.paths {
+            words.push(std::path::absolute(path)?.into());
+        }
+        Ok(words)
+    }
+}
+
+/// A size in bytes: a number, maybe with a letter for a power of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (number, shift) = match text.char_indices().last() {
+        Some((place, letter)) if letter.is_ascii_alphabetic() => {
+            let shift = match letter.to_ascii_uppercase() {
+                'B' => 0,
+                'K' => 10,
+                'M' => 20,
+                'G' => 30,
+                'T' => 40,
+                'P' => 50,
+                other => return Err(format!("`{other}` is none of K, M, G, T, P")),
+            };
+            (&text[..place], shift)
+        }
+        _ => (text, 0),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no size"))?;
+    let size = number.checked_mul(1 << shift).filter(|size| i64::try_from(*size).is_ok());
+    size.ok_or_else(|| format!("`{text}` is larger than any file"))
+}
+
+#[cfg(test)]
+mod test {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [("0", 0), ("512", 512), ("4k", 4096), ("1T", 1 << 40), ("7B", 7)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "x", "1X", "-1", "1.5G", "9P9", "99999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn arguments_survive_being_written_as_words() {
+        let parse = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
+            Command::Export(args) => args,
+            other => panic!("no export: {other:?}"),
+        };
+        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --transport uring --flow served \
+            --allow-other --cache none --log debug --log-file /tmp/log /a /b";
+        let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
+        assert_eq!(first.allow_other, AllowOther::On);
+        let mut words = vec!["shunt".into(), "export".into()];
+        words.extend(first.words().expect("absolute"));
+        let second = parse(words);
+        assert_eq!(format!("{first:?}"), format!("{second:?}"));
+        assert!(Cli::try_parse_from(["shunt", "export", "--growable", "/a", "/b"]).is_err());
+        assert!(Cli::try_parse_from(["shunt", "export", "-w", "--snapshot", "s", "/a", "/b"]).is_err());
+    }
+
+    #[test]
+    fn one_path_is_enough_for_nothing() {
+        let args = |line: &str| match Cli::try_parse_from(line.split(' ')).expect("parses").command {
+            Command::Export(args) => args.image_and_file(),
+            other => panic!("no export: {other:?}"),
+        };
+        assert_eq!(args("shunt export /a"), None);
+        assert_eq!(args("shunt export --format null /a"), Some(("null".into(), "/a".into())));
+        assert_eq!(args("shunt export /a /a"), Some(("/a".into(), "/a".into())));
+    }
+}

@@ -1,0 +1,87 @@
+//! Everything that can be wrong with the place of an export, looked for before anything happens.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::mount::check::check_unused;
+use crate::mounts::{Mounts, shown};
+
+/// The file that an image is shown as.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Absolute, without symlinks.
+    pub(super) path: PathBuf,
+    /// The file that was made for it, and goes again.
+    made: Option<(u64, u64)>,
+}
+
+impl Place {
+    /// Looks at the file, and makes it where there is none.
+    ///
+    /// # Errors
+    /// Where it is no file, cannot be made, or is a mount already.
+    pub(super) fn find(file: &Path) -> Result<Self, Failure> {
+        let mounts = Mounts::read()?;
+        let refused =
+            |error: &io::Error| Failure::new(format!("FILE {} cannot be used: {error}", shown(file)));
+        match mounts.locate(file) {
+            Ok(path) => {
+                check_unused(&mounts, &path)?;
+                let kind = fs::metadata(&path).map_err(|error| refused(&error))?;
+                if !kind.is_file() {
+                    return Err(Failure::new(format!("FILE {} is not a regular file", shown(&path)))
+                        .hint("name a file, or one that is not there yet"));
+                }
+                Ok(Self { path, made: None })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::make(file).map_err(|error| refused(&error))
+            }
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    fn make(file: &Path) -> io::Result<Self> {
+        let made = fs::File::create_new(file)?;
+        let metadata = made.metadata()?;
+        let path = file.canonicalize()?;
+        Ok(Self { path, made: Some((metadata.dev(), metadata.ino())) })
+    }
+}
+
+impl Drop for Place {
+    /// Removes the file that was made for this, unless somebody has put something in its place.
+    fn drop(&mut self) {
+        let Some(made) = self.made else { return };
+        let own = fs::symlink_metadata(&self.path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == made && there.len() == 0);
+        if own {
+            let _gone_already = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_where_there_is_none_and_goes_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        let place = Place::find(&path).expect("is made");
+        assert!(path.is_file());
+        drop(place);
+        assert!(!path.exists());
+        fs::write(&path, "mine").expect("writes");
+        drop(Place::find(&path).expect("is there"));
+        assert_eq!(fs::read(&path).expect("stays"), b"mine");
+        let said = Place::find(folder.path()).expect_err("a folder").to_string();
+        assert!(said.contains("not a regular file"), "{said}");
+        let said = Place::find(&folder.path().join("no/such")).expect_err("no folder").to_string();
+        assert!(said.contains("cannot be used"), "{said}");
+    }
+}

@@ -1,0 +1,11 @@
+//! `shunt export`: a disk image as a file.
+
+mod answers;
+mod args;
+mod check;
+mod command;
+mod serve;
+
+pub(crate) use args::HELP;
+pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
+pub(crate) use command::run;

@@ -1,0 +1,10 @@
+//! Images shown as files. Needs root and /dev/fuse; what QEMU's tools make or say needs them, too.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_days;
+mod desk;
+mod model;
+mod qcow2;
+mod raw;

@@ -1,0 +1,200 @@
+//! A qcow2 image and the files that it stands on.
+
+use std::path::{Path, PathBuf};
+
+use imago::FormatAccess;
+use imago::qcow2::Qcow2 as Driver;
+use imago::raw::Raw as RawDriver;
+use shuntfs_sys::data;
+
+use crate::error::ImageError;
+use crate::header::{self, Header, HeaderError};
+use crate::lanes::Lanes;
+use crate::open::{OpenFile, layer, probe};
+use crate::options::{Format, HostCache, ImageOptions};
+use crate::qcow2::Qcow2;
+use crate::refcounts;
+use crate::snapshots;
+use crate::status::Layer;
+use crate::storage::Stored;
+
+/// More layers than anybody has: each open file and each table of a layer costs memory.
+const LAYERS_MAX: usize = 64;
+
+/// One layer, read but not opened by imago yet.
+struct Read {
+    file: OpenFile,
+    /// `None` for a raw one.
+    header: Option<Header>,
+}
+
+/// Opens an image and its backing chain, whose layers are locked as the image is.
+pub(crate) async fn open(
+    file: OpenFile,
+    options: &ImageOptions,
+) -> Result<(Qcow2, Vec<Layer>, bool), ImageError> {
+    let lanes = Lanes::default();
+    let mut chain = read_chain(file, options.cache)?;
+    if options.writable {
+        check_counts(&chain[0])?;
+    }
+    let layers = chain.iter().map(|read| {
+        let format = if read.header.is_some() { Format::Qcow2 } else { Format::Raw };
+        layer(&read.file.path, format)
+    });
+    let layers = layers.collect();
+    let locked = chain.iter().all(|read| read.file.is_locked);
+    let head = match &options.snapshot {
+        Some(wanted) => Some(head_of_snapshot(&chain[0], wanted)?),
+        None => None,
+    };
+    let mut below: Option<FormatAccess<Stored>> = None;
+    while let Some(read) = chain.pop() {
+        let is_top = chain.is_empty();
+        let path = read.file.path.clone();
+        let broken = |error| ImageError::Broken { path: path.clone(), error };
+        let head = if is_top { head.clone() } else { None };
+        let stored =
+            Stored::new(read.file.lower, &path, &lanes).with_head(head).with_direct(read.file.direct);
+        below = Some(if read.header.is_some() {
+            let writable = is_top && options.writable;
+            let mut driver = Driver::<Stored>::open_image(stored, writable).await.map_err(broken)?;
+            driver.set_data_file(None);
+            driver.set_backing(below.take());
+            FormatAccess::new(driver)
+        } else {
+            FormatAccess::new(RawDriver::open_image(stored, false).await.map_err(broken)?)
+        });
+    }
+    let access = below.ok_or(ImageError::Options("there is no image"))?;
+    Ok((Qcow2::new(access), layers, locked))
+}
+
+/// Opens the files of a chain, from the image down.
+fn read_chain(file: OpenFile, cache: HostCache) -> Result<Vec<Read>, ImageError> {
+    let top = file.path.clone();
+    let header = read_header(&file)?;
+    let mut chain = vec![Read { file, header: Some(header) }];
+    while let Some((path, format)) = chain.last().map(backing_of).transpose()?.flatten() {
+        if chain.len() >= LAYERS_MAX {
+            return Err(ImageError::TooDeep { path: top, most: LAYERS_MAX });
+        }
+        let file = OpenFile::open(&path, false, cache)
+            .map_err(|error| if is_own_lock(&error, &chain, &path) { looped(&top, &path) } else { error })?;
+        if chain.iter().any(|read| read.file.identity == file.identity) {
+            return Err(looped(&top, &path));
+        }
+        let format = if format == Format::Auto { probe(&file)? } else { format };
+        let header = if format == Format::Qcow2 { Some(read_header(&file)?) } else { None };
+        chain.push(Read { file, header });
+    }
+    Ok(chain)
+}
+
+fn looped(top: &Path, again: &Path) -> ImageError {
+    ImageError::Loop { path: top.to_owned(), again: again.to_owned() }
+}
+
+/// Whether a layer is in use because it is the image itself, which we have open for writing.
+fn is_own_lock(error: &ImageError, chain: &[Read], path: &Path) -> bool {
+    let Ok(file) = shuntfs_sys::open_target(path).and_then(shuntfs_sys::stat_of) else { return false };
+    matches!(error, ImageError::InUse { .. })
+        && chain.iter().any(|read| read.file.identity == (file.dev, file.ino))
+}
+
+fn read_header(file: &OpenFile) -> Result<Header, ImageError> {
+    let refused = |error| ImageError::Header { path: file.path.clone(), error };
+    let start = read_start(file, 512)?;
+    let cluster = header::cluster_size(&start).map_err(refused)?;
+    Header::parse(&read_start(file, cluster)?).map_err(refused)
+}
+
+/// An image whose own tables are not counted is not written.
+fn check_counts(read: &Read) -> Result<(), ImageError> {
+    let Some(header) = &read.header else { return Ok(()) };
+    let len = data::end_of(&*read.file.lower)
+        .map_err(|error| ImageError::Open { path: read.file.path.clone(), error: error.into() })?;
+    let part = |offset, len| read_part(&read.file, offset, len).map_err(std::io::Error::other);
+    refcounts::check(header, len, &part)
+        .map_err(|error| ImageError::Header { path: read.file.path.clone(), error })
+}
+
+fn read_start(file: &OpenFile, len: u64) -> Result<Vec<u8>, ImageError> {
+    read_part(file, 0, len)
+}
+
+/// A part of a file, fewer bytes where that ends.
+fn read_part(file: &OpenFile, offset: u64, len: u64) -> Result<Vec<u8>, ImageError> {
+    let failed =
+        |error: shuntfs_sys::OsError| ImageError::Open { path: file.path.clone(), error: error.into() };
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match data::read_at(&*file.lower, &mut bytes[filled..], offset + filled as u64).map_err(failed)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Where the backing file of a layer is, and its format.
+fn backing_of(read: &Read) -> Result<Option<(PathBuf, Format)>, ImageError> {
+    let Some(header) = &read.header else { return Ok(None) };
+    let Some(name) = &header.backing else { return Ok(None) };
+    let refused = |name: &str| ImageError::Backing { path: read.file.path.clone(), name: name.to_owned() };
+    let path = local_path(name).ok_or_else(|| refused(name))?;
+    let format = match header.backing_format.as_deref() {
+        None | Some("") => Format::Auto,
+        Some("qcow2") => Format::Qcow2,
+        Some("raw" | "file" | "host_device") => Format::Raw,
+        Some(other) => return Err(refused(&format!("{name}, of format {other}"))),
+    };
+    // A relative name starts at the folder of the image that has it, as that was named.
+    let folder = read.file.path.parent().unwrap_or(Path::new(""));
+    Ok(Some((folder.join(path), format)))
+}
+
+/// The path in a backing file's name; `None` where it is of another kind (`nbd:`, `json:`), which QEMU tells by a colon
+/// before the first slash.
+fn local_path(name: &str) -> Option<&str> {
+    match name.split_once(':') {
+        Some(("file", path)) => Some(path),
+        Some((scheme, _)) if !scheme.contains('/') => None,
+        _ => Some(name),
+    }
+}
+
+/// The header of the image, changed so that it shows a snapshot.
+fn head_of_snapshot(read: &Read, wanted: &str) -> Result<Box<[u8]>, ImageError> {
+    let path = &read.file.path;
+    let refused = |error| ImageError::Snapshot { path: path.clone(), error };
+    let header = read.header.as_ref().ok_or(ImageError::Options("raw images have no snapshots"))?;
+    let table = read_part(&read.file, header.snapshots_offset, snapshots::table_max(header.snapshots))?;
+    let all = snapshots::parse(&table, header.snapshots).map_err(|error| refused(error.into()))?;
+    let snapshot = snapshots::find(all, wanted).map_err(refused)?;
+    let start = read_start(&read.file, 512)?;
+    let head = snapshots::header_of(&start, &snapshot);
+    head.ok_or_else(|| ImageError::Header { path: path.clone(), error: HeaderError::Short })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn only_paths_are_followed() {
+        for (name, path) in [
+            ("base.img", Some("base.img")),
+            ("/a/b:c", Some("/a/b:c")),
+            ("./b:c", Some("./b:c")),
+            ("file:base.img", Some("base.img")),
+            ("nbd:localhost:10809", None),
+            ("json:{\"driver\":\"file\"}", None),
+            ("https://example.org/disk", None),
+        ] {
+            assert_eq!(local_path(name), path, "{name}");
+        }
+    }
+}

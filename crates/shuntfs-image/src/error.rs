@@ -1,0 +1,143 @@
+//! Why an image cannot be opened, and what its errors are called in replies.
+
+use std::io;
+use std::path::PathBuf;
+
+use shuntfs::Errno;
+use thiserror::Error;
+
+use crate::header::HeaderError;
+use crate::snapshots::SnapshotError;
+
+/// Why an image cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The file, or a layer below it, is not to be had.
+    #[error("{} cannot be opened: {error}", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// It is a folder, a FIFO, a socket or a terminal.
+    #[error("{} is neither a file nor a block device", path.display())]
+    NoImage {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Somebody else has it open in a way that excludes ours.
+    #[error("{} is in use: {how}", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+        /// By what.
+        how: &'static str,
+    },
+    /// It is no qcow2 image, or a broken one, or one with what is not supported.
+    #[error("{}: {error}", path.display())]
+    Header {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: HeaderError,
+    },
+    /// Its tables cannot be read.
+    #[error("{} is not a sound qcow2 image: {error}", path.display())]
+    Broken {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// What it says of its backing file leads nowhere that we go.
+    #[error("the backing file of {} is not supported: {name}", path.display())]
+    Backing {
+        /// The image that names it.
+        path: PathBuf,
+        /// What it says.
+        name: String,
+    },
+    /// An image is its own backing file, over some corners.
+    #[error("the backing chain of {} loops at {}", path.display(), again.display())]
+    Loop {
+        /// The image.
+        path: PathBuf,
+        /// The layer that came a second time.
+        again: PathBuf,
+    },
+    /// More layers than anybody makes.
+    #[error("the backing chain of {} has more than {most} layers", path.display())]
+    TooDeep {
+        /// The image.
+        path: PathBuf,
+        /// The bound.
+        most: usize,
+    },
+    /// The snapshot is not to be had.
+    #[error("{}: {error}", path.display())]
+    Snapshot {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: SnapshotError,
+    },
+    /// Options that contradict each other.
+    #[error("{0}")]
+    Options(&'static str),
+}
+
+impl ImageError {
+    /// The error number that this comes down to.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Open { error, .. } | Self::Broken { error, .. } => errno(error),
+            Self::InUse { .. } => Errno::BUSY,
+            Self::Loop { .. } | Self::TooDeep { .. } => Errno::LOOP,
+            Self::Snapshot { .. } => Errno::NOENT,
+            Self::Header { .. } | Self::Backing { .. } => Errno::OPNOTSUPP,
+            Self::NoImage { .. } | Self::Options(_) => Errno::INVAL,
+        }
+    }
+}
+
+/// The error number of an operation on an image. What has no number is a mistake in the image: EIO.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    if let Some(number) = error.raw_os_error() {
+        return Errno::from_lower(number);
+    }
+    match error.kind() {
+        io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        io::ErrorKind::OutOfMemory => Errno::NOMEM,
+        io::ErrorKind::StorageFull | io::ErrorKind::WriteZero => Errno::NOSPC,
+        io::ErrorKind::NotFound => Errno::NOENT,
+        io::ErrorKind::PermissionDenied => Errno::ACCES,
+        _ => Errno::IO,
+    }
+}
+
+/// The same for a system call.
+pub(crate) fn os(error: shuntfs_sys::OsError) -> Errno {
+    Errno::from_lower(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_and_the_rest_is_an_error_of_the_image() {
+        assert_eq!(errno(&io::Error::from_raw_os_error(28)), Errno::NOSPC);
+        assert_eq!(errno(&io::Error::from_raw_os_error(38)), Errno::OPNOTSUPP);
+        assert_eq!(errno(&io::ErrorKind::Unsupported.into()), Errno::OPNOTSUPP);
+        assert_eq!(errno(&io::ErrorKind::StorageFull.into()), Errno::NOSPC);
+        assert_eq!(errno(&io::Error::other("a table is broken")), Errno::IO);
+        assert_eq!(errno(&io::ErrorKind::InvalidData.into()), Errno::IO);
+    }
+}

@@ -1,0 +1,36 @@
+//! Disk images as one file: what `shunt export` serves.
+//!
+//! An [`Image`] is opened and locked first ([`Image::open`]); an [`Export`] of it is a file system whose root is a regular
+//! file with the contents of the disk. Formats:
+//!
+//! - `raw`, a file or a block device: its bytes are delegated, in passthrough where nothing has to be watched;
+//! - `qcow2`: what an image says of its clusters is read and kept by the crate imago; the bytes of the clusters themselves
+//!   go between the lower file and the request's own payload, on the queue's ring where there is one;
+//! - `null`: zeroes, and what is written is dropped.
+//!
+//! Images are opened under the locks of QEMU, so that neither of the two opens for writing what the other has open.
+
+mod chain;
+mod error;
+mod export;
+mod header;
+mod lanes;
+mod lock;
+mod null;
+mod open;
+mod options;
+mod qcow2;
+mod raw;
+mod refcounts;
+mod snapshots;
+mod status;
+mod storage;
+mod wait;
+
+pub use error::ImageError;
+pub use export::{Export, ExportFile};
+pub use header::{Header, HeaderError};
+pub use open::Image;
+pub use options::{Exported, FlowWish, Format, HostCache, ImageOptions};
+pub use snapshots::{Snapshot, SnapshotError};
+pub use status::{ImageStatus, Layer};

@@ -1,0 +1,235 @@
+//! Opening an image: by path, under locks, with everything that it stands on.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shuntfs::LowerFile;
+use shuntfs_sys::{Device, data, open, stat_of};
+
+use crate::chain;
+use crate::error::ImageError;
+use crate::header;
+use crate::lock::{self, Refused, Use};
+use crate::null::{DEFAULT_SIZE, Null};
+use crate::options::{Format, HostCache, ImageOptions};
+use crate::qcow2::Qcow2;
+use crate::raw::Raw;
+use crate::status::{ImageStatus, Layer};
+use crate::wait::wait_for;
+
+/// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait for ever.
+const NONBLOCK: i32 = 0o4000;
+/// What direct I/O asks for where the file system does not say.
+const ALIGN: u32 = 4096;
+
+/// An image, open and locked.
+#[derive(Debug)]
+pub struct Image {
+    pub(crate) disk: Disk,
+    pub(crate) writable: bool,
+    /// The image file itself, whose times and space are shown.
+    pub(crate) file: Option<Arc<LowerFile>>,
+    status: ImageStatus,
+}
+
+/// The disk that an image holds.
+#[derive(Debug)]
+pub(crate) enum Disk {
+    Raw(Raw),
+    Qcow2(Box<Qcow2>),
+    Null(Null),
+}
+
+/// A file of an image, open and locked.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) path: PathBuf,
+    pub(crate) lower: Arc<LowerFile>,
+    /// The same file past the page cache, where that was asked for, and the alignment that it wants.
+    pub(crate) direct: Option<(Arc<LowerFile>, u64)>,
+    pub(crate) is_device: bool,
+    /// What it is, whatever it is called.
+    pub(crate) identity: (Device, u64),
+    pub(crate) is_locked: bool,
+}
+
+impl Image {
+    /// Opens an image and takes the locks on its files; they are held as long as it lives.
+    ///
+    /// # Errors
+    /// Where the image, or what it stands on, cannot be opened, is in use or is not supported.
+    pub fn open(options: &ImageOptions) -> Result<Self, ImageError> {
+        check(options)?;
+        if options.format == Format::Null {
+            return Ok(Self::null(options));
+        }
+        let file = OpenFile::open(&options.path, options.writable, options.cache)?;
+        let own = Some(Arc::clone(&file.lower));
+        let format = match options.format {
+            Format::Auto => probe(&file)?,
+            said => said,
+        };
+        if format == Format::Raw {
+            if options.snapshot.is_some() {
+                return Err(ImageError::Options("raw images have no snapshots"));
+            }
+            let status = status(options, format, vec![layer(&file.path, format)], file.is_locked);
+            let raw = Raw::new(file);
+            let raw = raw.map_err(|error| ImageError::Open { path: options.path.clone(), error })?;
+            return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, status });
+        }
+        let (qcow2, layers, locked) = wait_for(chain::open(file, options))?;
+        let status = status(options, format, layers, locked);
+        Ok(Self { disk: Disk::Qcow2(Box::new(qcow2)), writable: options.writable, file: own, status })
+    }
+
+    fn null(options: &ImageOptions) -> Self {
+        let null = Null::new(options.size.unwrap_or(DEFAULT_SIZE));
+        let status = status(options, Format::Null, Vec::new(), true);
+        Self { disk: Disk::Null(null), writable: options.writable, file: None, status }
+    }
+
+    /// The size of the disk in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match &self.disk {
+            Disk::Raw(raw) => raw.size(),
+            Disk::Qcow2(qcow2) => qcow2.size(),
+            Disk::Null(null) => null.size(),
+        }
+    }
+
+    /// What is open.
+    #[must_use]
+    pub fn status(&self) -> ImageStatus {
+        ImageStatus { size: self.size(), ..self.status.clone() }
+    }
+
+    /// Reads outside of any request, to the end of the disk at most; returns how many bytes.
+    ///
+    /// # Errors
+    /// Those of the image.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let room = self.size().saturating_sub(offset).min(bytes.len() as u64);
+        let bytes = &mut bytes[..usize::try_from(room).unwrap_or_default()];
+        match &self.disk {
+            Disk::Raw(raw) => Ok(data::read_at(&*raw.lower, bytes, offset)?),
+            Disk::Null(_) => {
+                bytes.fill(0);
+                Ok(bytes.len())
+            }
+            Disk::Qcow2(qcow2) => wait_for(qcow2.read_into(bytes, offset)).map(|()| bytes.len()),
+        }
+    }
+
+    /// Writes outside of any request, inside of the disk.
+    ///
+    /// # Errors
+    /// Those of the image, and where the end of the disk is in the way.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.size()) || !self.writable {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match &self.disk {
+            Disk::Raw(raw) => Ok(data::write_at(&*raw.lower, bytes, offset).map(drop)?),
+            Disk::Null(_) => Ok(()),
+            Disk::Qcow2(qcow2) => wait_for(qcow2.write_from(bytes, offset)),
+        }
+    }
+
+    /// Writes what is kept in memory, and makes everything durable. To be called when nobody uses the image any more.
+    ///
+    /// # Errors
+    /// What the disk says; the image may then lack what was written last.
+    pub fn close(&self) -> io::Result<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        match &self.disk {
+            Disk::Raw(raw) => Ok(data::sync_all(&*raw.lower)?),
+            Disk::Qcow2(qcow2) => wait_for(qcow2.sync()),
+            Disk::Null(_) => Ok(()),
+        }
+    }
+}
+
+fn check(options: &ImageOptions) -> Result<(), ImageError> {
+    if options.size.is_some() && options.format != Format::Null {
+        return Err(ImageError::Options("a size is only said of null images"));
+    }
+    if options.snapshot.is_some() && options.writable {
+        return Err(ImageError::Options("snapshots are shown read-only"));
+    }
+    if options.snapshot.is_some() && options.format == Format::Null {
+        return Err(ImageError::Options("null images have no snapshots"));
+    }
+    Ok(())
+}
+
+fn status(options: &ImageOptions, format: Format, layers: Vec<Layer>, locked: bool) -> ImageStatus {
+    ImageStatus {
+        format,
+        size: 0,
+        writable: options.writable,
+        growable: false,
+        cache: options.cache,
+        snapshot: options.snapshot.clone(),
+        layers,
+        locked,
+    }
+}
+
+pub(crate) fn layer(path: &Path, format: Format) -> Layer {
+    Layer { path: path.to_string_lossy().into_owned(), format }
+}
+
+/// What the first bytes say.
+pub(crate) fn probe(file: &OpenFile) -> Result<Format, ImageError> {
+    let mut start = [0; 8];
+    let read = data::read_at(&*file.lower, &mut start, 0)
+        .map_err(|error| ImageError::Open { path: file.path.clone(), error: error.into() })?;
+    Ok(if header::is_qcow2(&start[..read]) { Format::Qcow2 } else { Format::Raw })
+}
+
+impl OpenFile {
+    /// Opens a file and takes the locks on it.
+    pub(crate) fn open(path: &Path, writable: bool, cache: HostCache) -> Result<Self, ImageError> {
+        let failed = |error: io::Error| ImageError::Open { path: path.to_owned(), error };
+        let file = File::options().read(true).write(writable).custom_flags(NONBLOCK).open(path);
+        let file = file.map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(ImageError::NoImage { path: path.to_owned() });
+        }
+        let is_locked = match lock::lock(&file, if writable { Use::Write } else { Use::Read }) {
+            Ok(()) => true,
+            Err(Refused::InUse(how)) => return Err(ImageError::InUse { path: path.to_owned(), how }),
+            Err(Refused::NoLocks(error)) => {
+                tracing::warn!("{} cannot be locked: {}", path.display(), io::Error::from(error));
+                false
+            }
+        };
+        let stat = stat_of(&file).map_err(|error| failed(error.into()))?;
+        let direct = match cache {
+            HostCache::Writeback => None,
+            HostCache::None => {
+                let flags = if writable { 2 } else { 0 } | open::O_DIRECT;
+                let fd = open::reopen(&file, flags).map_err(|error| failed(error.into()))?;
+                let align = stat.dio_align.map_or(ALIGN, |align| align.offset.max(align.memory)).max(512);
+                Some((Arc::new(LowerFile::new(fd)), u64::from(align)))
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            lower: Arc::new(LowerFile::new(OwnedFd::from(file))),
+            direct,
+            is_device: kind.is_block_device(),
+            identity: if kind.is_block_device() { (stat.rdev, 0) } else { (stat.dev, stat.ino) },
+            is_locked,
+        })
+    }
+}
