@@ -311,8 +311,7 @@ impl Filesystem for Export {
         }
     }
 
-    /// Hands to the image file what is kept in memory. Not at FLUSH: a program that is replaced by another (execve) closes
-    /// files while nobody can look at it, and would wait for us meanwhile.
+    /// Hands to the image file what is kept in memory. Not at FLUSH, for which a close would wait.
     async fn release(&self, _: &Cx<'_>, _: NodeId, file: Arc<ExportFile>, _: Option<shuntfs::LockOwner>) {
         if let (true, Disk::Qcow2(qcow2)) = (file.may_write, &self.image.disk)
             && let Err(error) = qcow2.flush().await
