@@ -132,18 +132,20 @@ impl Reader {
     }
 
     /// Told of each request with its caller's thread, 0 where there is none, and whether it moves file data: calls
-    /// another reader under load, and now and then moves this thread to the caller's CPU.
-    pub(crate) fn serves(&self, caller: u32, moves_data: bool) {
+    /// another reader under load, and now and then moves this thread to the caller's CPU. True where file data was
+    /// found waiting so often in a row that there may be more.
+    pub(crate) fn serves(&self, caller: u32, moves_data: bool) -> bool {
         self.pacer.serves();
         if caller == 0 {
-            return;
+            return false;
         }
-        self.judge_load(caller, moves_data);
+        let loaded = self.judge_load(caller, moves_data);
         let left = self.look.get() - 1;
         self.look.set(if left == 0 { LOOK_EVERY } else { left });
         if left == 0 {
             self.look_after(caller);
         }
+        loaded && moves_data
     }
 
     /// Calls another reader where requests wait again and again.
@@ -151,7 +153,7 @@ impl Reader {
     /// One caller waits for its answer before it asks again, so that its requests are no load however soon they come:
     /// a second reader would only take every other one of them to another CPU. File data is read ahead and written
     /// behind, many requests at once, and each takes long.
-    fn judge_load(&self, caller: u32, moves_data: bool) {
+    fn judge_load(&self, caller: u32, moves_data: bool) -> bool {
         let another = self.caller.replace(caller) != caller;
         if !self.at_once.get() {
             self.busy.set(0);
@@ -163,8 +165,10 @@ impl Reader {
                 if moves_data {
                     self.is_loaded();
                 }
+                return true;
             }
         }
+        false
     }
 
     /// File data comes while other file data is served, so its callers do not wait for each answer: this thread serves
