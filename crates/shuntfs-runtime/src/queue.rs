@@ -89,8 +89,16 @@ impl Queue {
     /// # Errors
     /// ETIME where nothing came within `limit`; others mean that the ring is broken.
     pub fn turn(&self, wait: bool, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
-        let wait = wait && self.inner.reaped.borrow().is_empty();
-        let entered = self.with_ring(|ring| ring.enter(u32::from(wait), limit.filter(|_| wait)));
+        self.turn_for(u32::from(wait), limit)
+    }
+
+    /// The same, waiting for so many completions.
+    ///
+    /// # Errors
+    /// As of [`Queue::turn`].
+    pub fn turn_for(&self, want: u32, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
+        let want = if self.inner.reaped.borrow().is_empty() { want } else { 0 };
+        let entered = self.with_ring(|ring| ring.enter(want, limit.filter(|_| want > 0)));
         // The thread is awake: what completed wakes futures without ringing its own bell.
         self.inner.ready.woke();
         self.reap();

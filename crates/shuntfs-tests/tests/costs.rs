@@ -412,6 +412,7 @@ fn direct_reads_share_calls_in_company_alone() -> Result<()> {
         } else {
             ensure!(of("pread64") <= ROUNDS / 4, "the thread waits below: {calls:?}");
             ensure!((1..ROUNDS).contains(&of("io_uring_enter")), "calls are not shared: {calls:?}");
+            ensure!(of("writev") + of("write") <= ROUNDS / 4, "answers do not leave together: {calls:?}");
         }
         drop(file);
         stage.end()?;

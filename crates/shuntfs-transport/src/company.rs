@@ -6,6 +6,9 @@
 //! request is there already; each look that finds nobody makes the pause until the next one longer. Where somebody is
 //! there the thread changes over to its ring, which waits for requests and for completions at once, and stays there
 //! until it was alone many times in a row. Where lower calls turn out to be slow it does not take the risk of waiting.
+//!
+//! Requests that need nothing from below gain by company, too, but only where they are many: their answers leave together.
+//! A few callers that each wait for their answer are served sooner one by one.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,6 +19,13 @@ const PAUSE_MAX: u32 = 63;
 const ALONE_MAX: u32 = 32;
 /// ...or once for so long with none.
 const LONELY: Duration = Duration::from_micros(300);
+/// It is no company worth a ring either when so many waits in a row came after fewer than so many requests that needed
+/// nothing from below...
+const FEW_MAX: u32 = 16;
+const FEW: usize = 4;
+/// ...and then so many finds of waiting requests mean nothing, at most: the first time few, each time twice as many.
+const SHUN: u32 = 64;
+const SHUN_MAX: u32 = 4096;
 /// A plain call below that takes longer than this is slow...
 const SLOW: Duration = Duration::from_millis(5);
 /// ...and after two of them in a row (one may be a thread that lost its CPU) the next so many do not hold the thread.
@@ -29,6 +39,10 @@ pub(crate) struct Company {
     /// Requests until the next look, and how many it was last time.
     until_look: Cell<u32>,
     pause: Cell<u32>,
+    few: Cell<u32>,
+    /// Finds of waiting requests that are to be passed over, and how many it was last time.
+    shunned: Cell<u32>,
+    shun: Cell<u32>,
     slow: Cell<u32>,
     was_slow: Cell<bool>,
 }
@@ -58,6 +72,14 @@ impl Company {
         false
     }
 
+    /// Requests were found waiting several times in a row; `waits` as in [`Company::look`].
+    pub(crate) fn found(&self, waits: impl FnOnce() -> bool) {
+        match self.shunned.get().checked_sub(1) {
+            Some(left) => self.shunned.set(left),
+            None => drop(self.look(waits)),
+        }
+    }
+
     /// A request came while another's operation was under way.
     pub(crate) fn met(&self) {
         self.together.set(true);
@@ -66,8 +88,22 @@ impl Company {
         self.pause.set(0);
     }
 
-    /// The thread waited on its ring for so long; so many requests it had under way, or had read since it waited last.
-    pub(crate) fn waited(&self, requests: usize, took: Duration) {
+    /// The thread waited on its ring for so long; so many operations it had under way, and so many requests it had read
+    /// since it waited last.
+    pub(crate) fn waited(&self, operations: usize, read: usize, took: Duration) {
+        if operations > 0 || read >= FEW {
+            self.few.set(0);
+            if read >= 2 * FEW {
+                self.shun.set(0);
+            }
+        } else if self.few.replace(self.few.get() + 1) + 1 == FEW_MAX {
+            self.few.set(0);
+            self.together.set(false);
+            let shun = (self.shun.get() * 2).clamp(SHUN, SHUN_MAX);
+            self.shun.set(shun);
+            self.shunned.set(shun);
+        }
+        let requests = operations.max(read);
         if requests > 1 {
             self.alone.set(0);
             return;
@@ -124,14 +160,14 @@ mod test {
         let found = (0..).position(|_| company.look(|| true)).expect("it looks again");
         assert!(found <= PAUSE_MAX as usize, "after {found}");
         for _ in 0..ALONE_MAX - 1 {
-            company.waited(1, SHORT);
+            company.waited(1, 0, SHORT);
         }
-        company.waited(2, SHORT);
+        company.waited(2, 0, SHORT);
         for _ in 0..ALONE_MAX - 1 {
-            company.waited(1, SHORT);
+            company.waited(1, 0, SHORT);
         }
         assert!(company.look(|| panic!("it knows")));
-        company.waited(1, SHORT);
+        company.waited(1, 0, SHORT);
         assert!(!company.is_there(), "alone for long enough");
     }
 
@@ -139,12 +175,45 @@ mod test {
     fn a_long_wait_for_nothing_ends_company() {
         let company = Company::default();
         company.met();
-        company.waited(1, LONELY);
+        company.waited(1, 0, LONELY);
         assert!(company.is_there(), "it waited for an operation");
-        company.waited(0, SHORT);
+        company.waited(0, 0, SHORT);
         assert!(company.is_there());
-        company.waited(0, LONELY);
+        company.waited(0, 0, LONELY);
         assert!(!company.is_there());
+    }
+
+    #[test]
+    fn small_company_that_needs_nothing_from_below_is_shunned_ever_longer() {
+        let company = Company::default();
+        let mut met = Vec::new();
+        for find in 0..10_000 {
+            company.found(|| true);
+            if company.is_there() {
+                met.push(find);
+                for _ in 0..FEW_MAX {
+                    assert!(company.is_there());
+                    company.waited(0, FEW - 1, SHORT);
+                }
+                assert!(!company.is_there());
+            }
+        }
+        assert!((6..=9).contains(&met.len()), "{met:?}");
+        company.met();
+        company.waited(0, 2 * FEW, SHORT);
+        for _ in 0..FEW_MAX {
+            company.waited(0, FEW, SHORT);
+            company.waited(3, 1, SHORT);
+        }
+        assert!(company.is_there(), "these are many");
+        for _ in 0..FEW_MAX {
+            company.waited(0, 2, SHORT);
+        }
+        let found = (0..).position(|_| {
+            company.found(|| true);
+            company.is_there()
+        });
+        assert_eq!(found, Some(SHUN as usize), "large company made it forget");
     }
 
     #[test]

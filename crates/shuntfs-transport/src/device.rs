@@ -6,6 +6,10 @@
 //! call submits it and waits for whatever comes first: a request, a completion, or the bell. Without a ring the thread
 //! waits for a request or its bell.
 //!
+//! In company the answers to small READs and WRITEs are gathered and leave in the call that the thread makes anyway. It is
+//! not the calls that this saves most: each answer wakes its caller, who often takes this CPU at once, and two switches
+//! between threads a request cost more than all the rest. So the caller finds several answers when it runs.
+//!
 //! # Safety
 //! See `slot.rs`: a slot is read into only while it is free.
 #![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
@@ -23,7 +27,7 @@ use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{InHeader, InterruptIn, Opcode};
 use zerocopy::FromBytes;
 
-use crate::exchange::{Done, Exchange, Outcome};
+use crate::exchange::{Done, Exchange, Outcome, has_direct};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::{Reader, Sort};
@@ -56,6 +60,8 @@ const GATHER: Duration = Duration::from_millis(3);
 
 /// So many requests are read at most before what they need from below is submitted.
 const BATCH: u32 = 8;
+/// Answers with at most so many bytes are gathered: longer ones take long enough to copy.
+const GATHER_MAX: usize = 16 << 10;
 
 enum Next {
     Request { slot: u32, len: usize, leave: bool },
@@ -82,6 +88,8 @@ struct Listening {
     read: u32,
     /// Requests read since the thread last waited.
     since_wait: usize,
+    /// Answers that the ring has not sent.
+    answers: u32,
 }
 
 /// Serves requests until the connection is gone.
@@ -100,6 +108,9 @@ where
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(way) {}
+    while this.listening.answers > 0 {
+        this.enter_ring(1, None);
+    }
     way.reader.end_all();
     port.connection_ended();
     this.block_again();
@@ -119,7 +130,7 @@ where
                 self.finish(u32::try_from(slot).expect("slots are counted in u32"), outcome);
             }
             if leaving {
-                if self.serving.pending() == 0 {
+                if self.serving.pending() == 0 && self.listening.answers == 0 {
                     return true;
                 }
                 self.wait_for_answers(way);
@@ -149,6 +160,12 @@ where
             }
             self.wait_for_either();
         } else {
+            if self.listening.answers > 0 {
+                // They are sent by calls that do not wait, which needs the descriptor as it is.
+                self.free.push(slot);
+                self.enter_ring(0, None);
+                return Next::Again;
+            }
             self.block_again();
             if self.serving.holds_memory() {
                 self.give_back_when_idle();
@@ -178,7 +195,7 @@ where
                     // What is to be expected is no other request: the ring tells of one cheaper than a read.
                     self.listen_to_device();
                 } else if self.listening.read.is_multiple_of(BATCH) {
-                    self.enter_ring(false, None);
+                    self.enter_ring(0, None);
                 }
             }
             Next::Again => self.listen_to_device(),
@@ -233,10 +250,14 @@ where
             }
             return Some(Outcome::Silent);
         }
-        if let Way::Device(way) = self.serving.port.way()
-            && let Some(look) = way.reader.serves(header.pid, sort_of(opcode))
-        {
-            drop(self.serving.port.queue().offload(move || look.look()));
+        if let Way::Device(way) = self.serving.port.way() {
+            let sort = sort_of(opcode);
+            if way.reader.serves(header.pid, sort) && has_direct(rest) {
+                self.serving.port.may_have_company();
+            }
+            if let Some(look) = way.reader.follows(header.pid, sort) {
+                drop(self.serving.port.queue().offload(move || look.look()));
+            }
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),
@@ -255,8 +276,34 @@ where
     fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else { return };
         let memory = self.serving.slots.slot(slot as usize);
+        if let Outcome::Reply(len) = outcome
+            && len <= GATHER_MAX
+            && self.gathers(slot)
+        {
+            self.serving.port.queue_answer(memory, slot, self.serving.unique(slot), len);
+            self.listening.answers += 1;
+            return;
+        }
         // A connection that is gone shows itself at the next read.
         let _sent = self.serving.port.send(memory, slot, self.serving.unique(slot), outcome);
+        self.free.push(slot);
+    }
+
+    /// Whether the answer in `slot` may wait for others.
+    fn gathers(&self, slot: u32) -> bool {
+        let port = &self.serving.port;
+        let Way::Device(way) = port.way() else { return false };
+        self.nonblocking && port.queue().has_ring() && way.company.is_there() && self.serving.moves_data(slot)
+    }
+
+    /// The ring has sent an answer, or could not.
+    fn answered(&mut self, slot: u32, result: i32) {
+        self.listening.answers -= 1;
+        if result < 0 {
+            let error = OsError::from_raw_os_error(result.saturating_neg());
+            // A connection that is gone shows itself at the next read.
+            let _sent = self.serving.port.was_refused(self.serving.unique(slot), error);
+        }
         self.free.push(slot);
     }
 
@@ -286,40 +333,48 @@ where
         let idle = self.serving.pending() == 0;
         let (operations, start) = (queue.ops_count(), Instant::now());
         let sleeps = queue.ready().may_sleep();
-        self.enter_ring(sleeps, (idle && self.serving.holds_memory()).then_some(IDLE));
+        // What is waited for comes after the answers, which complete as they are sent. Where nothing else is bound to
+        // come, they are all that there is to wait for.
+        let want = if self.listening.to_device { self.listening.answers + 1 } else { 1 };
+        let limit = (idle && self.serving.holds_memory()).then_some(IDLE);
+        self.enter_ring(if sleeps { want } else { 0 }, limit);
         queue.ready().woke();
         if sleeps {
             let read = std::mem::take(&mut self.listening.since_wait);
-            way.company.waited(operations.max(read), start.elapsed());
+            way.company.waited(operations, read, start.elapsed());
         }
     }
 
-    fn enter_ring(&mut self, wait: bool, limit: Option<Duration>) {
+    fn enter_ring(&mut self, want: u32, limit: Option<Duration>) {
         let queue = self.serving.port.queue().clone();
-        match queue.turn(wait, limit) {
-            Ok(()) => {}
-            // SAFETY: the limit was given because nothing is pending, so no exchange lives, and the kernel fills slots
-            // of this thread only inside this thread's reads or for operations, which exchanges own.
-            Err(OsError::TIME) => unsafe {
-                self.serving.slots.give_back();
-                self.serving.gave_back();
-            },
-            Err(error) => {
-                // The kernel may still fill memory: callers are better served by the end of the connection, which the
-                // end of the process brings.
-                tracing::error!(%error, "the ring broke");
-                std::process::abort();
-            }
-        }
+        let turned = queue.turn_for(want, limit);
         self.listening.read = 0;
         while let Some((token, result)) = queue.next() {
             match token {
+                Token::Entry(slot) => self.answered(slot, result),
                 Token::Device => self.listening.to_device = false,
                 Token::Bell => {
                     self.listening.to_bell = false;
                     queue.ready().still_bell();
                 }
                 other => tracing::error!(?other, result, "a completion of nobody"),
+            }
+        }
+        match turned {
+            Ok(()) => {}
+            // SAFETY: the limit was given because nothing is pending, so no exchange lives; no answer is under way; and
+            // the kernel fills slots of this thread only inside this thread's reads or for operations, which exchanges
+            // own.
+            Err(OsError::TIME) if self.listening.answers == 0 => unsafe {
+                self.serving.slots.give_back();
+                self.serving.gave_back();
+            },
+            Err(OsError::TIME) => {}
+            Err(error) => {
+                // The kernel may still fill memory: callers are better served by the end of the connection, which the
+                // end of the process brings.
+                tracing::error!(%error, "the ring broke");
+                std::process::abort();
             }
         }
     }

@@ -262,15 +262,19 @@ impl Exchange {
     }
 
     fn is_direct(&self) -> bool {
-        let fixed = self.bytes(self.parts.fixed.clone());
-        let flags = fixed.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
-        flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
+        has_direct(self.bytes(self.parts.fixed.clone()))
     }
 
     fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {
         // SAFETY: the slot is this exchange's; a mutable borrow would need `&mut self`.
         unsafe { self.slot.bytes(range) }
     }
+}
+
+/// Whether the arguments of a READ or a WRITE say that the file is open for direct I/O.
+pub(crate) fn has_direct(args: &[u8]) -> bool {
+    let flags = args.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
+    flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
 }
 
 fn clip(room: usize) -> u32 {

@@ -137,6 +137,13 @@ impl Port {
         if direct { way.company.look(|| self.request_waits()) } else { way.company.is_there() }
     }
 
+    /// Requests were found waiting: looks whether they come in company, where the thread has a ring for that.
+    pub(crate) fn may_have_company(&self) {
+        if let (Way::Device(way), true) = (&self.way, self.queue.has_ring()) {
+            way.company.found(|| self.request_waits());
+        }
+    }
+
     /// Whether another request waits to be read.
     fn request_waits(&self) -> bool {
         let now = Some(Duration::ZERO);
@@ -263,15 +270,35 @@ impl Port {
         let payload = unsafe { slot.bytes(PAGE..PAGE + len) };
         match self.device.write(&[IoSlice::new(header.as_bytes()), IoSlice::new(payload)]) {
             Ok(_) => true,
+            Err(error) => self.was_refused(unique, error),
+        }
+    }
+
+    /// The kernel did not take an answer. False where the connection is gone.
+    pub(crate) fn was_refused(&self, unique: u64, error: OsError) -> bool {
+        match error {
             // The caller is gone: nobody waits for the answer.
-            Err(OsError::NOENT | OsError::CONNABORTED) => true,
-            Err(OsError::NODEV | OsError::NOTCONN) => false,
-            Err(error) => {
-                tracing::error!(%error, unique, len, "the kernel refuses an answer");
+            OsError::NOENT | OsError::CONNABORTED => true,
+            OsError::NODEV | OsError::NOTCONN => false,
+            error => {
+                tracing::error!(%error, unique, "the kernel refuses an answer");
                 let header = out_header(unique, Err(Errno::IO));
                 self.device.write(&[IoSlice::new(header.as_bytes())]).is_ok()
             }
         }
+    }
+
+    /// Queues an answer of `len` bytes on the ring of a device's thread, as a write of the device. The slot is free when
+    /// that has completed, and not before.
+    pub(crate) fn queue_answer(&self, slot: Slot, index: u32, unique: u64, len: usize) {
+        // The header goes where the request's arguments lay, right before the payload: one piece to write.
+        // SAFETY: the exchange that owned the slot is gone: its answer is being sent.
+        let answer = unsafe { slot.bytes_mut(PAGE - OUT_HEADER_LEN..PAGE + len) };
+        answer[..OUT_HEADER_LEN].copy_from_slice(out_header(unique, Ok(len)).as_bytes());
+        let from = (answer.as_ptr(), u32::try_from(answer.len()).expect("payloads are below 4 GiB"));
+        let token = Token::Entry(index).encode();
+        // SAFETY: the slots outlive the ring, and the loop touches this one only after its completion.
+        self.queue.with_ring(|ring| unsafe { ring.push_write(self.device.as_fd(), from, 0, token) });
     }
 
     /// Writes an answer's header into a ring slot.

@@ -168,14 +168,18 @@ impl Reader {
         self.readers.end();
     }
 
-    /// Told of each request with its caller's thread, 0 where there is none, and its sort: calls another reader under load, and
-    /// now and then moves this thread to the caller's CPU. What it gives is to be looked for on another thread.
-    pub(crate) fn serves(&self, caller: u32, sort: Sort) -> Option<Look> {
+    /// Told of each request with its caller's thread, 0 where there is none, and its sort: calls another reader under load.
+    /// True where file data was found waiting so often in a row that there may be more.
+    pub(crate) fn serves(&self, caller: u32, sort: Sort) -> bool {
         self.pacer.serves();
+        caller != 0 && self.judge_load(caller, sort == Sort::Data) && sort == Sort::Data
+    }
+
+    /// Now and then moves this thread to the caller's CPU. What it gives is to be looked for on another thread.
+    pub(crate) fn follows(&self, caller: u32, sort: Sort) -> Option<Look> {
         if caller == 0 {
             return None;
         }
-        self.judge_load(caller, sort == Sort::Data);
         let found = self.found.load(Ordering::Relaxed);
         if found > 0 {
             self.found.store(0, Ordering::Relaxed);
@@ -203,7 +207,7 @@ impl Reader {
     /// One caller waits for its answer before it asks again, so that its requests are no load however soon they come:
     /// a second reader would only take every other one of them to another CPU. File data is read ahead and written
     /// behind, many requests at once, and each takes long.
-    fn judge_load(&self, caller: u32, moves_data: bool) {
+    fn judge_load(&self, caller: u32, moves_data: bool) -> bool {
         let another = self.caller.replace(caller) != caller;
         if !self.at_once.get() {
             self.busy.set(0);
@@ -215,8 +219,10 @@ impl Reader {
                 if moves_data {
                     self.is_loaded();
                 }
+                return true;
             }
         }
+        false
     }
 
     /// File data comes while other file data is served, so its callers do not wait for each answer: this thread serves
@@ -352,14 +358,14 @@ mod test {
         let reader = readers.reader(Pacer::new(None, 0));
         let caller = std::process::id();
         let looks =
-            |sort| (0..LOOK_EVERY * 2).filter_map(|_| reader.serves(caller, sort)).collect::<Vec<_>>();
+            |sort| (0..LOOK_EVERY * 2).filter_map(|_| reader.follows(caller, sort)).collect::<Vec<_>>();
         assert!(looks(Sort::Other).is_empty());
         assert_eq!(reader.bound.get(), None, "a caller that may be about to end was looked at");
         let asked = looks(Sort::Data);
         assert!(!asked.is_empty());
         assert_eq!(reader.bound.get(), None);
         asked[0].look();
-        assert!(reader.serves(caller, Sort::Data).is_none());
+        assert!(reader.follows(caller, Sort::Data).is_none());
         assert!(reader.bound.take().is_some(), "what was found elsewhere is not followed");
         assert!(looks(Sort::Names).is_empty());
         assert!(reader.bound.get().is_some());

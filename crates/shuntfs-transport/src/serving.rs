@@ -62,6 +62,12 @@ where
         self.served[slot as usize].unique
     }
 
+    /// Whether the request in `slot` is a READ or a WRITE.
+    pub(crate) fn moves_data(&self, slot: u32) -> bool {
+        let opcode = Opcode::new(self.served[slot as usize].opcode);
+        matches!(opcode, Some(Opcode::Read | Opcode::Write))
+    }
+
     /// Serves a request; its outcome where it ended at once.
     pub(crate) fn start(&mut self, slot: u32, header: InHeader, parts: Parts) -> Option<Outcome> {
         let at = slot as usize;
