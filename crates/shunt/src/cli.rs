@@ -71,6 +71,9 @@ pub enum Command {
     /// Serves a file without contents.
     #[command(hide = true)]
     Null(NullArgs),
+    /// Shows a folder that takes its time for each READ.
+    #[command(hide = true)]
+    Slow(SlowArgs),
     /// Prints the completions for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
@@ -349,6 +352,20 @@ pub struct NullArgs {
     /// Number of queues, each with a thread [default: by the machine].
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+}
+
+/// Arguments of `shunt slow`.
+#[derive(Debug, Args)]
+pub struct SlowArgs {
+    /// How many milliseconds each READ takes more.
+    #[arg(long, value_name = "MS", default_value_t = 1)]
+    pub delay_ms: u64,
+    /// The folder to show.
+    #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// Where to show it.
+    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
 }
 
 /// Arguments of `shunt completions`.
