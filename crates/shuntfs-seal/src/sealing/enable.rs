@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use shuntfs_sys::attrs::{TimeSet, set_times};
-use shuntfs_sys::{OsError, stat_of};
 use shuntfs_sys::verity::{self, DIGEST_LEN_MAX};
+use shuntfs_sys::{OsError, stat_of};
 use shuntfs_verity::{Algorithm, Digest, Params};
 
 /// What came of it.
