@@ -73,6 +73,9 @@ pub enum Command {
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
     #[command(after_help = crate::bench::HELP)]
     Bench(Box<shuntfs_bench::Options>),
+    /// Shows a folder that takes its time for each READ.
+    #[command(hide = true)]
+    Slow(SlowArgs),
     /// Prints the completions for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
@@ -337,6 +340,20 @@ pub struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `shunt slow`.
+#[derive(Debug, Args)]
+pub struct SlowArgs {
+    /// How many milliseconds each READ takes more.
+    #[arg(long, value_name = "MS", default_value_t = 1)]
+    pub delay_ms: u64,
+    /// The folder to show.
+    #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// Where to show it.
+    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
 }
 
 /// Arguments of `shunt completions`.

@@ -70,6 +70,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),
+        Command::Slow(args) => bench::run_slow(&args),
         Command::Completions(args) => man::completions(args.shell, out),
         Command::Man(args) => man::pages(args.out.as_deref(), out),
     }

@@ -29,6 +29,8 @@ pub(crate) struct Output {
     pub(crate) unit: Unit,
     /// What is aimed at.
     pub(crate) goal: Option<Goal>,
+    /// The column that ratios are to, where that is not the table's baseline.
+    pub(crate) beside: Option<&'static str>,
     /// The best ratio that a peer is on record with.
     pub(crate) peer_on_record: Option<f64>,
     /// What keeps it from being better, in a sentence.
@@ -69,6 +71,14 @@ impl Case {
         self
     }
 
+    /// Sets the ratio to another column that one of the columns shall reach.
+    pub(crate) fn reach_beside(mut self, beside: &'static str, columns: &[&str], ratio: f64) -> Self {
+        if let Some(output) = self.outputs.last_mut() {
+            output.beside = Some(beside);
+        }
+        self.goal(columns, Measure::Ratio, ratio)
+    }
+
     /// Sets the ratio that one of the columns shall reach.
     pub(crate) fn reach(self, columns: &[&str], ratio: f64) -> Self {
         self.goal(columns, Measure::Ratio, ratio)
@@ -93,7 +103,7 @@ impl Case {
 
 impl Output {
     fn new(suffix: &'static str, unit: Unit) -> Self {
-        Self { suffix, unit, goal: None, peer_on_record: None, limit: None }
+        Self { suffix, unit, goal: None, beside: None, peer_on_record: None, limit: None }
     }
 }
 
@@ -110,6 +120,29 @@ pub(crate) enum Work {
     Build,
     /// One request and its answer, with nothing remembered.
     RoundTrip,
+    /// Data through fio, on a file that was sealed.
+    Sealed(Sealed),
+}
+
+/// A read of a sealed file.
+#[derive(Debug, Clone)]
+pub(crate) struct Sealed {
+    /// How it is read, where no program of the column's own reads it.
+    pub(crate) fio: Fio,
+    /// What seals it, and says how its tree was read.
+    pub(crate) shunt: String,
+    /// How long the lower file system takes for each READ more than it does, in milliseconds.
+    pub(crate) delay_ms: u32,
+}
+
+impl Sealed {
+    /// The length of the file, where that is not less: what verified reads are measured with elsewhere.
+    const LEN_MAX: u64 = 250 << 20;
+
+    /// Returns the amounts for the sealed file.
+    pub(crate) fn amount(amount: &Amount) -> Amount {
+        Amount { file_len: amount.file_len.min(Self::LEN_MAX), ..*amount }
+    }
 }
 
 /// How fio moves data.

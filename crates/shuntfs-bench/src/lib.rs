@@ -40,6 +40,7 @@ pub mod report;
 mod runner;
 #[cfg(test)]
 mod sample;
+mod sealed;
 mod stop;
 mod tables;
 mod target;

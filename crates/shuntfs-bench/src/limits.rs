@@ -12,6 +12,9 @@ pub(crate) const fn of_served(work: &Work) -> &'static str {
             "an OPEN that the caller waits for, and a RELEASE, each time that a file is read: 95 of 100 requests of a \
              kernel's tinyconfig"
         }
+        Work::Sealed(_) => {
+            "each byte is read as where it is served, and hashed by the same processors besides"
+        }
         Work::RoundTrip => "two switches between threads, as the pipe has, and the protocol on top",
     }
 }

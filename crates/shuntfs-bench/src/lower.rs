@@ -62,7 +62,7 @@ impl Lower {
         let work = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent)?;
         let mut lower =
             Self { work, mounted: false, large_files: Vec::new(), about: String::new(), can_drop: root };
-        for name in ["mount", "lower", "empty"] {
+        for name in ["mount", "slow", "lower", "empty"] {
             fs::create_dir(lower.path(name))?;
         }
         fs::File::create(lower.path("mount.file"))?;
@@ -74,6 +74,7 @@ impl Lower {
         }
         fs::create_dir(lower.source())?;
         fs::create_dir(lower.path("lower").join("work"))?;
+        fs::create_dir(lower.sealed())?;
         Ok(lower)
     }
 
@@ -93,6 +94,29 @@ impl Lower {
         }
     }
 
+    /// Returns the folder with the sealed file, on the same file system.
+    pub(crate) fn sealed(&self) -> PathBuf {
+        self.path("lower").join("sealed")
+    }
+
+    /// Returns where the sealed file is shown more slowly, for the targets to show that.
+    pub(crate) fn slow(&self) -> PathBuf {
+        self.path("slow")
+    }
+
+    /// Makes sure that there is a sealed file.
+    pub(crate) fn ensure_sealed(&self, shunt: &str, amount: &Amount, stop: &Stop) -> Result<()> {
+        let path = self.sealed().join(fio::large_file(0));
+        if path.exists() {
+            return Ok(());
+        }
+        write_noise(&path, amount.file_len, 0x5ea1)?;
+        let mut command = Command::new(shunt);
+        command.arg("seal").arg(self.sealed());
+        process::run_ok(&mut command, LIMIT, stop).context("cannot seal a file")?;
+        Ok(())
+    }
+
     /// Returns a folder for files of ours, beside the lower file system.
     pub(crate) fn work(&self) -> &Path {
         self.work.path()
@@ -106,12 +130,7 @@ impl Lower {
             if self.large_files.get(at).is_some_and(|&there| there >= len) {
                 continue;
             }
-            let mut file = fs::File::create(self.source().join(fio::large_file(job)))?;
-            let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(job + 1);
-            for _ in 0..len >> 20 {
-                file.write_all(&noise(&mut state)).context("cannot write the large file")?;
-            }
-            file.sync_all()?;
+            write_noise(&self.source().join(fio::large_file(job)), len, u64::from(job + 1))?;
             self.large_files.resize(self.large_files.len().max(at + 1), 0);
             self.large_files[at] = len;
         }
@@ -191,6 +210,8 @@ pub(crate) struct Need {
     pub(crate) tree: u64,
     /// Bytes of what is built.
     pub(crate) build: u64,
+    /// Bytes of the sealed file and its tree.
+    pub(crate) sealed: u64,
 }
 
 impl Need {
@@ -199,7 +220,8 @@ impl Need {
         const BESIDES: u64 = 160 << 20;
         /// A block of data, and its part of inodes and folders.
         const SMALL_FILE: u64 = 8192;
-        let len = self.large + self.copy + self.files * SMALL_FILE + self.tree + self.build + BESIDES;
+        let len =
+            self.large + self.copy + self.files * SMALL_FILE + self.tree + self.build + self.sealed + BESIDES;
         // Full file systems look for room, which is not what is measured.
         len + len / 8
     }
@@ -217,6 +239,17 @@ fn available(parent: &Path, on_ram: bool) -> Result<u64> {
         line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
     });
     Ok(memory.map_or(free, |kib| free.min(kib * 1024 / 4 * 3)))
+}
+
+/// Writes a large file of bytes that do not compress; other seeds make other bytes.
+fn write_noise(path: &Path, len: u64, seed: u64) -> Result<()> {
+    let mut file = fs::File::create(path)?;
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
+    for _ in 0..len >> 20 {
+        file.write_all(&noise(&mut state)).context("cannot write the large file")?;
+    }
+    file.sync_all()?;
+    Ok(())
 }
 
 /// Returns a MiB of xorshift.

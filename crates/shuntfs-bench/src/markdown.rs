@@ -156,14 +156,15 @@ fn verdict(row: &Row) -> String {
     };
     let peer_ratio = here.map(|&(_, ratio)| ratio).or(row.peer_on_record);
     let reached = row.best_of_ours.as_ref().zip(peer_ratio).map(|((_, ours), peer)| *ours >= peer);
-    let goal = row.goal.as_ref().map_or(String::new(), goal);
+    let goal = row.goal.as_ref().map_or(String::new(), |aim| goal(aim, row));
     format!("{goal} | {} | {peer} | {}", word(row.met), word(reached))
 }
 
-fn goal(goal: &Goal) -> String {
+fn goal(goal: &Goal, row: &Row) -> String {
     let columns = goal.columns.join(" or ");
-    match goal.measure {
-        Measure::Figure => format!("at most {} by {columns}", goal.value),
+    match (goal.measure, &row.beside) {
+        (Measure::Figure, _) => format!("at most {} by {columns}", goal.value),
+        (_, Some(beside)) => format!("{:.2} of {beside} by {columns}", goal.value),
         _ => format!("{:.2} by {columns}", goal.value),
     }
 }

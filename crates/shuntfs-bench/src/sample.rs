@@ -68,6 +68,7 @@ fn row(name: &str) -> Row {
             cell("served", &[70.0, 70.0, 70.0]),
             cell("passthrough", &[99.6, 99.6, 99.6]),
         ]),
+        beside: None,
         goal: Some(goal),
         met: None,
         peer_on_record: None,

@@ -43,6 +43,9 @@ fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
     stat_at(dir, name.as_c_str()).is_ok()
 }
 
+/// How often a name may vanish just when it was found to be there, before the kernel is to look again.
+const RACES_MAX: usize = 16;
+
 /// CREATE.
 pub(crate) fn create(
     shared: &Shared,
@@ -53,6 +56,23 @@ pub(crate) fn create(
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
     shared.check_writable()?;
+    // The kernel looks again once when it hears ESTALE, and then the caller gets it.
+    for _ in 0..RACES_MAX {
+        if let Some(outcome) = create_once(shared, who, parent, name, (made, flags))? {
+            return Ok(outcome);
+        }
+    }
+    Err(Errno::STALE)
+}
+
+/// Makes the file, or opens the one that is there; `None` where that one has gone meanwhile.
+fn create_once(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    (made, flags): (Made, OpenFlags),
+) -> Result<Option<(Entry, Opened<PoolFile>)>> {
     let (folder, dir) = shared.folder(parent)?;
     let new = made.asked(mode::FILE, flags.0);
     let decision = match rules::check_make(shared, who, parent, Some(name), new) {
@@ -91,7 +111,7 @@ pub(crate) fn create(
     if let Some(mover) = mover {
         file.is_moved_by(shared.lower_file(&node, mover));
     }
-    Ok((shared.entry(&node, &stat), file::answer(shared, file)))
+    Ok(Some((shared.entry(&node, &stat), file::answer(shared, file))))
 }
 
 /// Whether the creation is the one chance to open the file as the caller asks: its mode forbids its own owner to, and the
@@ -101,7 +121,7 @@ fn opens_only_now(made: Made, flags: OpenFlags) -> bool {
     allowed != 0o600 && flags.may_write() && !has_effective(Cap::DacOverride)
 }
 
-/// CREATE of a name that is there already, because the kernel did not know.
+/// CREATE of a name that is there already, because the kernel did not know; `None` where it has gone since.
 fn open_existing(
     shared: &Shared,
     who: Who,
@@ -109,9 +129,12 @@ fn open_existing(
     dir: &LowerFile,
     name: &NameBuf,
     flags: OpenFlags,
-) -> Result<(Entry, Opened<PoolFile>)> {
+) -> Result<Option<(Entry, Opened<PoolFile>)>> {
     rules::refuse_hidden(shared, who, folder.id, dir, name)?;
-    let found = find::find(shared, folder, dir, name.as_c_str())?;
+    let found = match find::find(shared, folder, dir, name.as_c_str()) {
+        Err(Errno::NOENT) => return Ok(None),
+        found => found?,
+    };
     if !found.stat.is_file() {
         // CREATE can only answer with a regular file; told so, the kernel looks the name up and does what it is for.
         return Err(Errno::STALE);
@@ -127,7 +150,10 @@ fn open_existing(
     if opened.is_err() {
         shared.forget(node.id, LookupCount(1));
     }
-    opened
+    match opened {
+        Err(Errno::STALE) => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// TMPFILE.

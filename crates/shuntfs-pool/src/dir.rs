@@ -303,6 +303,9 @@ impl Place<'_> {
             out.push(shown(ino), next, kind, name);
             return;
         };
+        if sealed::is_store(self.shared, self.dir.id, name.to_bytes()) {
+            return;
+        }
         // A name that not everybody sees alike is looked up at each walk anyway.
         if !out.wants_entries() || rules::varies(self.shared, self.dir.id, &buf) {
             if self.listed.as_ref().is_some_and(|listed| !listed.has(&self.descriptor, &buf)) {

@@ -146,6 +146,9 @@ impl Filesystem for Pool {
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
         self.run(cx, move |shared| {
+            if sealed::is_store(shared, parent, name.as_c_str().to_bytes()) {
+                return Err(Errno::NOENT);
+            }
             let sealed = sealed::look(shared, parent, name.as_c_str().to_bytes())?;
             let entry = find::lookup(shared, who, parent, &name)?;
             sealed::note_entry(shared, &entry, sealed);

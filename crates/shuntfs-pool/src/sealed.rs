@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shuntfs::{
-    ByteRange, CacheHint, Cx, Delegation, Entry, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result,
-    SetAttr,
+    ByteRange, CacheHint, Cx, Entry, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result, SetAttr,
 };
 use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_verified::{CheckedFile, SealNote, Seals, Stream};
@@ -25,6 +24,9 @@ use crate::shared::Shared;
 
 /// The attribute that shows a file's digest.
 pub(crate) const DIGEST: &std::ffi::CStr = c"user.shuntfs.verity";
+
+/// Where trees and manifest are, unless they are in another place altogether.
+const STORE: &[u8] = b".shunt";
 
 /// What of a pool is sealed, and which of it the kernel knows.
 #[derive(Debug)]
@@ -83,8 +85,17 @@ pub(crate) fn note_entry(shared: &Shared, entry: &Entry, index: Option<NodeIndex
     note(shared, entry.node, index);
 }
 
-/// Refuses a change of a name that is sealed.
+/// Whether a name is that of the folder that holds trees and manifest: who could write there through the mount could take the
+/// seal away, so it is not shown.
+pub(crate) fn is_store(shared: &Shared, parent: NodeId, name: &[u8]) -> bool {
+    parent == NodeId::ROOT && name == STORE && shared.sealed.is_some()
+}
+
+/// Refuses a change of a name that is sealed, and of the store's.
 pub(crate) fn check_name(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<()> {
+    if is_store(shared, parent, name.as_c_str().to_bytes()) {
+        return Err(Errno::PERM);
+    }
     match look(shared, parent, name.as_c_str().to_bytes())? {
         Some(_) => Err(Errno::PERM),
         None => Ok(()),
@@ -115,10 +126,16 @@ pub(crate) fn open(
     flags: OpenFlags,
     course: &Course,
 ) -> Result<Option<Opened<PoolFile>>> {
-    let Some(index) = index_of_file(shared, node.id) else { return Ok(None) };
-    let Some(sealed) = &shared.sealed else { return Ok(None) };
+    let sealed = shared.sealed.as_ref().zip(index_of_file(shared, node.id));
+    let Some((sealed, index)) = sealed else {
+        let refused = course.needs_seal && node.is_file();
+        return if refused { Err(Errno::ACCES) } else { Ok(None) };
+    };
     if flags.may_write() || flags.0 & mode::O_TRUNC != 0 {
         return Err(Errno::PERM);
+    }
+    if course.unchecked {
+        return Ok(None);
     }
     if !node.view.is_whole() {
         // A partial view is made of bytes that nobody checks.
@@ -132,9 +149,7 @@ pub(crate) fn open(
     })?;
     let mut opened = PoolFile::new(shared, Arc::clone(node), flags, course.clone());
     let delegation = file.delegation();
-    if matches!(delegation, Delegation::Verified) {
-        opened.checked = Some(Checked { file, stream: Stream::default() });
-    }
+    opened.checked = Some(Checked { file, stream: Stream::default() });
     Ok(Some(Opened { file: opened, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }))
 }
 

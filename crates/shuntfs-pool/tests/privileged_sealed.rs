@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{Observer, Pool, PoolOptions};
+use shuntfs_rules::{Known, Rules};
 use shuntfs_seal::{Progress, SealOptions, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::{mounted, skipped};
@@ -22,6 +23,8 @@ use shuntfs_verity::Params;
 const LIMIT: Duration = Duration::from_secs(60);
 const EPERM: Option<i32> = Some(1);
 const EIO: Option<i32> = Some(5);
+const EACCES: Option<i32> = Some(13);
+const ENOENT: Option<i32> = Some(2);
 
 struct Silent;
 
@@ -41,10 +44,29 @@ struct Mount {
     _watched: std::sync::mpsc::Sender<()>,
 }
 
+struct Nobody;
+
+impl Known for Nobody {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn policies(&self) -> &[&str] {
+        &[]
+    }
+}
+
 impl Mount {
     fn new(root: &Path, kind: TransportKind) -> Self {
+        Self::under(root, kind, None)
+    }
+
+    fn under(root: &Path, kind: TransportKind, rules: Option<&str>) -> Self {
+        let rules = rules.map(|text| Rules::parse(text, "rules", None, &Nobody).unwrap());
         let seals = Seals::open(&SealsOptions::new(root)).unwrap();
-        let pool = Pool::open_with(&PoolOptions::new(root), None, Some(Arc::clone(&seals))).unwrap();
+        let pool = Pool::open_with(&PoolOptions::new(root), rules, Some(Arc::clone(&seals))).unwrap();
         let observer = pool.observer();
         let dir = tempfile::tempdir().unwrap();
         let options = SessionOptions {
@@ -174,5 +196,61 @@ fn sealed_files_and_their_names_cannot_be_changed() {
         let mount = Mount::new(root, kind);
         let made = File::create(mount.dir.path().join("sub/also")).map(drop);
         assert_eq!(made.map_err(|error| error.raw_os_error()), Err(EPERM));
+    });
+}
+
+#[test]
+fn rules_require_a_seal_or_leave_it_unchecked() {
+    const RULES: &str = r#"
+[[rule]]
+path = ["sealed", "sub/hard", "unchecked"]
+verify = "off"
+
+[[rule]]
+path = ["sub", "sub/**", "required/**"]
+verify = "required"
+"#;
+    each(|_, root, kind| {
+        flip(&root.join("sealed"), 200_000);
+        flip(&root.join("sub/also"), 5000);
+        fs::write(root.join("sub/new"), "not sealed").unwrap();
+        let mount = Mount::under(root, kind, Some(RULES));
+        let mnt = mount.dir.path();
+        let of = |outcome: std::io::Result<Vec<u8>>| outcome.map_err(|error| error.raw_os_error());
+        // Not checked under any of its names, and not written all the same.
+        let below = fs::read(root.join("sealed")).unwrap();
+        assert!(fs::read(mnt.join("sub/hard")).unwrap() == below);
+        assert!(fs::read(mnt.join("sealed")).unwrap() == below);
+        let write = OpenOptions::new().write(true).open(mnt.join("sealed")).map(drop);
+        assert_eq!(write.map_err(|error| error.raw_os_error()), Err(EPERM));
+        assert_eq!(mount.seals.facts().bad_blocks, 0);
+        // What must be sealed is checked where it is, and not opened or made where it is not.
+        assert_eq!(of(fs::read(mnt.join("sub/also"))), Err(EIO));
+        assert_eq!(of(fs::read(mnt.join("sub/new"))), Err(EACCES));
+        let made = fs::write(mnt.join("sub/newer"), "x").map_err(|error| error.raw_os_error());
+        assert_eq!(made, Err(EACCES));
+        assert!(!root.join("sub/newer").exists());
+        assert_eq!(fs::read(mnt.join("plain")).unwrap().len(), 100_000);
+        assert_eq!(fs::read_dir(mnt.join("sub")).unwrap().count(), 3);
+    });
+}
+
+#[test]
+fn the_store_is_not_reached_through_the_mount() {
+    each(|_, root, kind| {
+        let mount = Mount::new(root, kind);
+        let mnt = mount.dir.path();
+        let store = mnt.join(".shunt");
+        let errno = |error: std::io::Error| error.raw_os_error();
+        assert_eq!(fs::metadata(&store).map(drop).map_err(errno), Err(ENOENT));
+        assert_eq!(fs::metadata(store.join("seal")).map(drop).map_err(errno), Err(ENOENT));
+        let names = fs::read_dir(mnt).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.into_iter().all(|name| name != ".shunt"));
+        assert_eq!(fs::create_dir(&store).map_err(errno), Err(EPERM));
+        assert_eq!(fs::write(&store, "x").map_err(errno), Err(EPERM));
+        assert_eq!(fs::rename(mnt.join("plain"), &store).map_err(errno), Err(EPERM));
+        // It is one name of one folder.
+        fs::write(mnt.join("sub/.shunt"), "x").unwrap();
+        assert!(root.join(".shunt/seal").exists());
     });
 }

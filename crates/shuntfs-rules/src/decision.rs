@@ -21,6 +21,8 @@ pub struct Decision {
     pub redact: Vec<Redact>,
     /// The policy that places a new file.
     pub place: Option<String>,
+    /// Whether it must be sealed; `None` leaves it to the mount.
+    pub verify: Option<VerifyWord>,
     /// Which rules decided, in the order of the file: indices into [`crate::Rules::rules`].
     pub rules: Vec<usize>,
 }
@@ -93,6 +95,17 @@ pub enum CacheWord {
     Direct,
 }
 
+/// Whether a file is checked against its seal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum VerifyWord {
+    /// It is not checked.
+    Off,
+    /// It is where it is sealed.
+    IfSealed,
+    /// It is, and what is not sealed cannot be opened.
+    Required,
+}
+
 /// Bytes that somebody must not see: they read as zeroes, and the length stays.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Redact {
@@ -148,7 +161,17 @@ impl Decision {
     /// Whether nothing is taken from the caller.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.access == Access::Allow && !self.read_only && !self.append_only && self.redact.is_empty()
+        self.access == Access::Allow
+            && !self.read_only
+            && !self.append_only
+            && self.redact.is_empty()
+            && !self.needs_seal()
+    }
+
+    /// Whether what is not sealed cannot be opened.
+    #[must_use]
+    pub fn needs_seal(&self) -> bool {
+        self.verify == Some(VerifyWord::Required)
     }
 
     /// Whether what is taken from the caller is the same here and there.
@@ -156,6 +179,7 @@ impl Decision {
     pub fn restricts_like(&self, other: &Self) -> bool {
         (self.access, self.read_only, self.append_only) == (other.access, other.read_only, other.append_only)
             && self.redact == other.redact
+            && self.needs_seal() == other.needs_seal()
     }
 
     /// The stricter of both in each respect: a file with two names may do what both allow.
@@ -173,6 +197,11 @@ impl Decision {
             }
         }
         self.place = self.place.or(other.place);
+        // A mount with a seal checks what is sealed.
+        let strict = |verify: Option<VerifyWord>| verify.unwrap_or(VerifyWord::IfSealed);
+        if strict(other.verify) > strict(self.verify) {
+            self.verify = other.verify;
+        }
         self.rules.extend(other.rules);
         self.rules.sort_unstable();
         self.rules.dedup();
@@ -191,6 +220,21 @@ impl FlowWord {
             Self::Passthrough => "passthrough",
             Self::Splice => "splice",
             Self::Served => "served",
+        }
+    }
+}
+
+impl VerifyWord {
+    /// Every one that a rule may name.
+    pub const ALL: [Self; 3] = [Self::Off, Self::IfSealed, Self::Required];
+
+    /// Its word in a file of rules.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::IfSealed => "if-sealed",
+            Self::Required => "required",
         }
     }
 }

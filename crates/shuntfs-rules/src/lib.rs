@@ -20,7 +20,7 @@ mod show;
 
 pub use decision::{
     Access, ByteSpan, CacheWord, Decision, ErrorNumber, FlowWord, Possible, REGEX_WITHIN_MAX, Redact,
-    RegexRedaction,
+    RegexRedaction, VerifyWord,
 };
 pub use facts::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown, Use};
 pub use known::Known;

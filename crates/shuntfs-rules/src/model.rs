@@ -1,6 +1,6 @@
 //! A rule, as it was written and checked.
 
-use crate::decision::{CacheWord, ErrorNumber, FlowWord, Redact};
+use crate::decision::{CacheWord, ErrorNumber, FlowWord, Redact, VerifyWord};
 
 /// Which rules count where several match.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -148,6 +148,8 @@ pub struct Effects {
     pub redact: Option<Option<Redact>>,
     /// The policy that places new files.
     pub place: Option<Option<String>>,
+    /// Whether the file must be sealed.
+    pub verify: Option<Option<VerifyWord>>,
 }
 
 /// What a rule says of access.

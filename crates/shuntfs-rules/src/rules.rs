@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::asked::Asked;
 use crate::condition::Condition;
-use crate::decision::{Access, Decision, Possible};
+use crate::decision::{Access, Decision, Possible, VerifyWord};
 use crate::facts::{CallerFacts, FileFacts, Unknown, Use};
 use crate::known::Known;
 use crate::mistake::{Mistake, Mistakes};
@@ -170,6 +170,31 @@ impl Rules {
     #[must_use]
     pub fn redacts(&self) -> bool {
         self.has_redactions
+    }
+
+    /// The first rule that speaks of seals, which a mount without one cannot follow.
+    #[must_use]
+    pub fn speaks_of_seals(&self) -> Option<&Rule> {
+        let mut active = self.rules.iter().zip(&self.compiled).filter(|(_, compiled)| compiled.in_view);
+        active.find(|(rule, _)| matches!(rule.effects.verify, Some(Some(_)))).map(|(rule, _)| rule)
+    }
+
+    /// Whether a file with this path is not checked, whoever opens it: a rule says so by the path alone, and no other that may
+    /// hold says anything else.
+    #[must_use]
+    pub fn unchecked(&self, path: &[u8]) -> bool {
+        const OFF: Option<Option<VerifyWord>> = Some(Some(VerifyWord::Off));
+        let mut is_said = false;
+        for index in self.candidates(path) {
+            let (said, is_definite) = (self.rules[index].effects.verify, self.compiled[index].is_definite);
+            match self.mode {
+                MatchMode::First if said != OFF => return false,
+                MatchMode::First if is_definite => return true,
+                MatchMode::All if said.is_some_and(|said| Some(said) != OFF) => return false,
+                _ => is_said |= said == OFF && is_definite,
+            }
+        }
+        is_said
     }
 
     /// Whether anything may be taken from anybody.
@@ -392,6 +417,7 @@ impl Effects {
             || self.read_only == Some(true)
             || self.append_only == Some(true)
             || matches!(self.redact, Some(Some(_)))
+            || self.verify == Some(Some(VerifyWord::Required))
     }
 
     /// Puts what it speaks of in the place of what was said before.
@@ -413,5 +439,6 @@ impl Effects {
         if let Some(place) = &self.place {
             decision.place.clone_from(place);
         }
+        decision.verify = self.verify.unwrap_or(decision.verify);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use toml::Value;
 
-use crate::decision::{CacheWord, FlowWord, Redact};
+use crate::decision::{CacheWord, FlowWord, Redact, VerifyWord};
 use crate::model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
 use crate::read::{MOUNT, NOTHING};
 
@@ -126,6 +126,9 @@ fn effects(text: &mut String, mode: MatchMode, effects: &Effects) {
     }
     if let Some(place) = effects.place.as_ref().or(is_first.then_some(&None)) {
         line(text, "place", &Value::from(place.as_deref().unwrap_or(MOUNT)));
+    }
+    if let Some(verify) = effects.verify.or(is_first.then_some(None)) {
+        line(text, "verify", &Value::from(verify.map_or(MOUNT, VerifyWord::word)));
     }
 }
 

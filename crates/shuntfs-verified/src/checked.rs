@@ -103,10 +103,11 @@ impl CheckedFile {
         self.is_suspect.store(true, Ordering::Relaxed);
     }
 
-    /// How its bytes are to flow: by the kernel where the lower file system verifies them, else checked.
+    /// How its bytes are to flow: by the kernel where the lower file system verifies them and passthrough is to be had, else
+    /// checked here.
     #[must_use]
     pub fn delegation(&self) -> Delegation {
-        if self.is_native { Delegation::Passthrough(Backing::OfNode) } else { Delegation::Verified }
+        if self.is_native { Delegation::VerifiedBelow(Backing::OfNode) } else { Delegation::Verified }
     }
 
     /// The answer to an open of it: the pages that the kernel has were checked when they came.

@@ -84,6 +84,10 @@ pub enum Delegation {
     /// READ and WRITE call the trait, as for [`Delegation::Served`], and its `read` answers with the bytes of a lower file
     /// only after it has checked them: see [`crate::ReadReply::draft_from`].
     Verified,
+    /// As [`Delegation::Passthrough`], for a file whose lower file system checks its bytes. A READ that reaches us all the same
+    /// (no passthrough here, `readahead(2)`) is answered as for [`Delegation::Verified`]: moved without a look, the bytes
+    /// before a bad block would be a short answer, which the kernel takes for the end of the file.
+    VerifiedBelow(Backing),
     /// Asked for each request: lower bytes, zeroes, or the trait. A map of one extent that is a whole lower file for
     /// ever is lifted to [`Delegation::Passthrough`] at open: see [`RangeMap`].
     PerRange(Arc<dyn RangeMap>),
@@ -132,7 +136,8 @@ impl Delegation {
         match (self, other) {
             (Self::Served, Self::Served) | (Self::Verified, Self::Verified) => true,
             (Self::Splice(one), Self::Splice(other)) => one.is_same(other),
-            (Self::Passthrough(one), Self::Passthrough(other)) => one.is_same(other),
+            (Self::Passthrough(one), Self::Passthrough(other))
+            | (Self::VerifiedBelow(one), Self::VerifiedBelow(other)) => one.is_same(other),
             (Self::PerRange(one), Self::PerRange(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }

@@ -24,6 +24,7 @@ pub(crate) enum Way {
     Verified,
     Splice,
     Passthrough,
+    VerifiedBelow,
     Ranges,
 }
 
@@ -57,6 +58,7 @@ fn way(delegation: &Delegation) -> Way {
         Delegation::Verified => Way::Verified,
         Delegation::Splice(_) => Way::Splice,
         Delegation::Passthrough(_) => Way::Passthrough,
+        Delegation::VerifiedBelow(_) => Way::VerifiedBelow,
         Delegation::PerRange(_) => Way::Ranges,
         Delegation::Split(_) => unreachable!("a direction of a split is none"),
     }
@@ -111,8 +113,9 @@ pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -
     };
     // The kernel passes both directions of a node through, or none.
     let one = |way| match way {
-        Way::Passthrough => {
-            let moved = whole(Way::Splice, cache, mode, offer).flows.reads;
+        Way::Passthrough | Way::VerifiedBelow => {
+            let ours = if way == Way::Passthrough { Way::Splice } else { Way::Verified };
+            let moved = whole(ours, cache, mode, offer).flows.reads;
             Settled { reason: Reason::OneDirection, ..moved }
         }
         way => whole(way, cache, mode, offer).flows.reads,
@@ -125,11 +128,13 @@ pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -
 fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
     let ours = match way {
         Way::Served => Flow::Served,
-        Way::Verified => Flow::Verified,
+        Way::Verified | Way::VerifiedBelow => Flow::Verified,
         Way::Ranges => Flow::Ranges,
         Way::Splice | Way::Passthrough if offer.ring => Flow::Relay,
         Way::Splice | Way::Passthrough => Flow::Splice,
     };
+    // What passthrough asks of a node is the same whoever answers where there is none.
+    let way = if way == Way::VerifiedBelow { Way::Passthrough } else { way };
     match (way, mode, offer.passthrough) {
         (Way::Passthrough, IoMode::Free | IoMode::Direct | IoMode::Cached, Ok(()))
             if cache == CacheHint::Again =>
@@ -168,7 +173,8 @@ fn unbacked(flow: Flow, cache: CacheHint, reason: Reason) -> Settlement {
 mod test {
     use super::*;
 
-    const WAYS: [Way; 5] = [Way::Served, Way::Verified, Way::Splice, Way::Passthrough, Way::Ranges];
+    const WAYS: [Way; 6] =
+        [Way::Served, Way::Verified, Way::Splice, Way::Passthrough, Way::VerifiedBelow, Way::Ranges];
     const HINTS: [CacheHint; 3] = [CacheHint::Drop, CacheHint::Keep, CacheHint::Direct];
     const MODES: [IoMode; 4] = [IoMode::Free, IoMode::Direct, IoMode::Cached, IoMode::Backed];
     const REFUSALS: [Reason; 7] = [
@@ -189,14 +195,14 @@ mod test {
     /// The table, written out: way, mode, whether passthrough is offered -> flow on a device, reason, and
     /// whether the open carries the backing id. `None` as reason stands for the refusal itself.
     type Row = (Way, IoMode, bool, Flow, Option<Reason>, bool);
-    const TABLE: [Row; 40] = {
+    const TABLE: [Row; 48] = {
         use Flow::{
             Passthrough as FPass, Ranges as FRanges, Served as FServed, Splice as FSplice,
             Verified as FVerified,
         };
         use IoMode::{Backed, Cached, Direct, Free};
         use Reason::{CachedOpens, DirectOpens, PassthroughOpens, Wished};
-        use Way::{Passthrough, Ranges, Served, Splice, Verified};
+        use Way::{Passthrough, Ranges, Served, Splice, Verified, VerifiedBelow};
         [
             (Served, Free, true, FServed, Some(Wished), false),
             (Served, Free, false, FServed, Some(Wished), false),
@@ -230,6 +236,14 @@ mod test {
             (Passthrough, Cached, false, FSplice, None, false),
             (Passthrough, Backed, true, FPass, Some(Wished), true),
             (Passthrough, Backed, false, FPass, Some(Wished), true),
+            (VerifiedBelow, Free, true, FPass, Some(Wished), true),
+            (VerifiedBelow, Free, false, FVerified, None, false),
+            (VerifiedBelow, Direct, true, FVerified, Some(DirectOpens), false),
+            (VerifiedBelow, Direct, false, FVerified, None, false),
+            (VerifiedBelow, Cached, true, FVerified, Some(CachedOpens), false),
+            (VerifiedBelow, Cached, false, FVerified, None, false),
+            (VerifiedBelow, Backed, true, FPass, Some(Wished), true),
+            (VerifiedBelow, Backed, false, FPass, Some(Wished), true),
             (Ranges, Free, true, FRanges, Some(Wished), false),
             (Ranges, Free, false, FRanges, Some(Wished), false),
             (Ranges, Direct, true, FRanges, Some(Wished), false),
@@ -274,7 +288,7 @@ mod test {
                 count += 1;
             }
         }
-        assert_eq!(count, 5 * 3 * 4 * 16);
+        assert_eq!(count, 6 * 3 * 4 * 16);
     }
 
     #[test]
@@ -295,13 +309,14 @@ mod test {
                 let settled = settle(Wish::Split { reads, writes }, cache, mode, offer);
                 let what = format!("{reads:?}/{writes:?} {cache:?} {mode:?} {offer:?}");
                 for (way, got) in [(reads, settled.flows.reads), (writes, settled.flows.writes)] {
-                    let alone = if way == Way::Passthrough { Way::Splice } else { way };
-                    let (one, backed) = expected(alone, mode, offer);
-                    let one = if way == Way::Passthrough {
-                        Settled { reason: Reason::OneDirection, ..one }
-                    } else {
-                        one
+                    let alone = match way {
+                        Way::Passthrough => Way::Splice,
+                        Way::VerifiedBelow => Way::Verified,
+                        way => way,
                     };
+                    let (one, backed) = expected(alone, mode, offer);
+                    let one =
+                        if alone != way { Settled { reason: Reason::OneDirection, ..one } } else { one };
                     assert_eq!(got, one, "{what}");
                     assert_eq!(settled.kind == OpenKind::Backed, backed, "{what}");
                 }
@@ -310,7 +325,7 @@ mod test {
                 count += 1;
             }
         }
-        assert_eq!(count, 25 * 3 * 4 * 16);
+        assert_eq!(count, 36 * 3 * 4 * 16);
     }
 
     /// `fs/fuse/iomode.c`: what the kernel would answer with EIO is never settled.
@@ -348,12 +363,17 @@ mod test {
             for (_, mode, offer) in cells() {
                 let again = settle(wish, CacheHint::Again, mode, offer);
                 let kept = settle(wish, CacheHint::Keep, mode, offer);
-                let passes = wish == Wish::Whole(Way::Passthrough) && offer.passthrough.is_ok();
+                let asks = [Way::Passthrough, Way::VerifiedBelow].map(Wish::Whole).contains(&wish);
+                let passes = asks && offer.passthrough.is_ok();
                 if !passes || mode == IoMode::Backed {
                     assert_eq!(again, kept, "{wish:?} {mode:?} {offer:?}");
                     continue;
                 }
-                let flow = if offer.ring { Flow::Relay } else { Flow::Splice };
+                let flow = match wish {
+                    Wish::Whole(Way::VerifiedBelow) => Flow::Verified,
+                    _ if offer.ring => Flow::Relay,
+                    _ => Flow::Splice,
+                };
                 assert_eq!(again.flows, Flows::both(flow, Reason::ReadAgain), "{mode:?} {offer:?}");
                 assert_eq!((again.flags, again.kind), (FopenFlags::KEEP_CACHE, OpenKind::Cached));
             }

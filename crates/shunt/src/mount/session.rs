@@ -178,7 +178,7 @@ fn open_pool(
     let Some(file) = &settings.rules else {
         return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
     };
-    let source = RuleSource::new(file, settings.view.clone())?;
+    let source = RuleSource::new(file, settings.view.clone())?.with_seal(seals.is_some());
     let rules = source.read()?;
     let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use shuntfs::NodeId;
 use shuntfs_pool::{Caller, RuleReport};
-use shuntfs_rules::{Access, Decision, OpenWord, Use};
+use shuntfs_rules::{Access, Decision, OpenWord, Use, VerifyWord};
 
 use super::session::Mounted;
 use crate::control::{Asker, UseVerdict, Verdict};
@@ -21,7 +21,9 @@ pub(super) fn of_node(mounted: &Mounted, node: u64, asker: &Asker) -> Option<Ver
     let read = ask(Use::of(OpenWord::Read))?;
     let write = ask(Use::of(OpenWord::Write))?;
     let paths = read.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-    let uses = vec![verdict(mounted, OpenWord::Read, &read), verdict(mounted, OpenWord::Write, &write)];
+    let is_sealed = mounted.seal_of(node.get()).is_some();
+    let asked = [(OpenWord::Read, read), (OpenWord::Write, write)];
+    let uses = asked.iter().map(|(what, report)| verdict(mounted, *what, report, is_sealed)).collect();
     Some(Verdict { uid: asker.uid, file: rules.file(), paths, uses })
 }
 
@@ -30,7 +32,7 @@ pub(super) fn of_new(mounted: &Mounted, path: &Path, asker: &Asker) -> Option<Ve
     let rules = mounted.rules()?;
     let how = Use::of(OpenWord::Create).and(Use::of(OpenWord::Write));
     let report = rules.control().of_new(path, NEW_MODE, &caller_of(asker), how);
-    let uses = vec![verdict(mounted, OpenWord::Create, &report)];
+    let uses = vec![verdict(mounted, OpenWord::Create, &report, false)];
     let paths = vec![path.to_string_lossy().into_owned()];
     Some(Verdict { uid: asker.uid, file: rules.file(), paths, uses })
 }
@@ -40,7 +42,7 @@ fn caller_of(asker: &Asker) -> Caller {
     Caller { uid: asker.uid, gid: asker.gid, groups: asker.groups.clone(), exe }
 }
 
-fn verdict(mounted: &Mounted, what: OpenWord, report: &RuleReport) -> UseVerdict {
+fn verdict(mounted: &Mounted, what: OpenWord, report: &RuleReport, is_sealed: bool) -> UseVerdict {
     let mut said = UseVerdict {
         what: what.word().to_owned(),
         answer: "allowed".to_owned(),
@@ -61,7 +63,10 @@ fn verdict(mounted: &Mounted, what: OpenWord, report: &RuleReport) -> UseVerdict
         [] => "no rule matches".to_owned(),
         rules => format!("decided by {}", rules.join(", ")),
     });
-    let (answer, reason) = answer(decision, what);
+    let (answer, reason) = answer(decision, what, is_sealed);
+    if decision.verify == Some(VerifyWord::Off) && is_sealed {
+        said.reasons.push("a rule says that its seal is not checked, where all its names say so".to_owned());
+    }
     said.reasons.extend(reason);
     match answer {
         Some(error) => said.answer = error.to_owned(),
@@ -76,7 +81,7 @@ fn verdict(mounted: &Mounted, what: OpenWord, report: &RuleReport) -> UseVerdict
 }
 
 /// The error that somebody gets, `None` where there is none, and why.
-fn answer(decision: &Decision, what: OpenWord) -> (Option<&'static str>, Option<String>) {
+fn answer(decision: &Decision, what: OpenWord, is_sealed: bool) -> (Option<&'static str>, Option<String>) {
     let (writes, is_new) = (what != OpenWord::Read, what == OpenWord::Create);
     let partial = !decision.redact.is_empty();
     let because = |error, text: &str| (Some(error), Some(text.to_owned()));
@@ -87,6 +92,10 @@ fn answer(decision: &Decision, what: OpenWord) -> (Option<&'static str>, Option<
         }
         Access::Hide => because("ENOENT", "a rule hides the name"),
         Access::Allow if writes && decision.read_only => because("EROFS", "a rule makes it read-only"),
+        Access::Allow if decision.needs_seal() && !is_sealed => {
+            because("EACCES", "a rule requires a seal, and there is none")
+        }
+        Access::Allow if writes && is_sealed => because("EPERM", "what is sealed is never written"),
         Access::Allow if writes && partial => {
             because("EACCES", "a rule hides some of it, and a partial view is never written")
         }

@@ -89,7 +89,8 @@ fn keys(paths: &[PathBuf]) -> Result<Option<Vec<PublicKey>>, Failure> {
 /// The flow that an open of a sealed file would get; `passed` is that of one whose bytes the kernel may move.
 pub(super) fn expected(note: &SealNote, passed: (Flow, Reason)) -> (Flow, Reason) {
     match note.checked_by {
-        CheckedBy::LowerFileSystem => passed,
+        CheckedBy::LowerFileSystem if passed.0 == Flow::Passthrough => passed,
+        CheckedBy::LowerFileSystem => (Flow::Verified, passed.1),
         _ => (Flow::Verified, Reason::Wished),
     }
 }

@@ -41,7 +41,7 @@ impl<'a> State<'a> {
 
 /// Returns the baseline's cell of a row.
 pub(super) fn base<'a>(report: &Report, row: &'a Row) -> Option<&'a Cell> {
-    row.cells.get(&report.baseline)
+    row.cells.get(row.base(&report.baseline))
 }
 
 /// Returns how far the baseline's rounds lie apart in a row, as a part of its median, where that is much.

@@ -30,6 +30,7 @@ fn row(name: &str, unit: Unit, cells: &[(&str, &[f64])]) -> Row {
         unit,
         better: unit.better(),
         cells: cells.iter().map(|(name, samples)| ((*name).to_owned(), cell(samples))).collect(),
+        beside: None,
         goal: None,
         met: None,
         peer_on_record: None,

@@ -59,6 +59,7 @@ pub(super) fn figure(figure: f64, unit: Unit) -> String {
 
 /// Says what a goal asks for, and of whom.
 pub(super) fn goal(goal: &Goal, row: &Row, baseline: &str) -> String {
+    let baseline = row.base(baseline);
     let whose = goal.columns.join(" or ");
     let least = match (goal.measure, row.better) {
         (Measure::Figure, Better::Lower) => "at most",

@@ -24,6 +24,9 @@ pub struct Row {
     pub better: Better,
     /// The cells, by the column's name.
     pub cells: BTreeMap<String, Cell>,
+    /// The column that this row's ratios are to, where that is not the table's baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// What is aimed at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
@@ -67,10 +70,15 @@ pub enum Measure {
 }
 
 impl Row {
+    /// Returns the column that ratios are to.
+    pub(crate) fn base<'a>(&'a self, baseline: &'a str) -> &'a str {
+        self.beside.as_deref().unwrap_or(baseline)
+    }
+
     pub(super) fn settle(&mut self, columns: &[Column], baseline: &str, against: Option<&str>) {
         self.cells.values_mut().for_each(Cell::settle);
         let median = |name: &str| self.cells.get(name).and_then(|cell| cell.median);
-        let (base, rival) = (median(baseline), against.and_then(median));
+        let (base, rival) = (median(self.base(baseline)), against.and_then(median));
         let better = self.better;
         for cell in self.cells.values_mut() {
             // Beside nothing (no processor time that a tick could count) there is no ratio; JSON has no infinity either.
@@ -89,7 +97,7 @@ impl Row {
     pub(super) fn is_noisy(&self, baseline: &str) -> bool {
         /// A quarter: what the field's own tables differ by.
         const SPREAD_MAX: f64 = 0.25;
-        self.cells.get(baseline).and_then(Cell::spread).is_some_and(|spread| spread > SPREAD_MAX)
+        self.cells.get(self.base(baseline)).and_then(Cell::spread).is_some_and(|spread| spread > SPREAD_MAX)
     }
 
     /// Returns the same of a row that is not settled yet.
@@ -137,6 +145,7 @@ mod tests {
             unit,
             better: unit.better(),
             cells: cells.collect(),
+            beside: None,
             goal: Some(goal),
             met: None,
             peer_on_record: None,
@@ -161,6 +170,16 @@ mod tests {
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["a"], Measure::Ratio, 1.0))), Some(true));
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["b"], Measure::Ratio, 1.0))), Some(false));
         assert_eq!(met(row(Unit::OpsPerSec, &figures, goal(&["absent"], Measure::Ratio, 1.0))), None);
+    }
+
+    #[test]
+    fn a_row_may_be_beside_another_column() {
+        let figures = [("bare", 100.0), ("served", 50.0), ("a", 45.0)];
+        let mut row = row(Unit::MibPerSec, &figures, goal(&["a"], Measure::Ratio, 0.9));
+        row.beside = Some("served".to_owned());
+        assert_eq!(met(row.clone()), Some(true));
+        row.beside = None;
+        assert_eq!(met(row), Some(false));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum Unit {
     Times,
     /// Seconds of processor time (client and server) for each GiB that was moved.
     CpuSecPerGib,
+    /// Reads of a hash tree for each 4 MiB of data that was read.
+    TreeReads,
 }
 
 /// Which way is better.
@@ -42,6 +44,7 @@ impl Unit {
             Self::Micros => "us",
             Self::Times => "x",
             Self::CpuSecPerGib => "CPU s/GiB",
+            Self::TreeReads => "reads/4 MiB",
         }
     }
 
@@ -50,7 +53,9 @@ impl Unit {
     pub const fn better(self) -> Better {
         match self {
             Self::OpsPerSec | Self::MibPerSec => Better::Higher,
-            Self::Seconds | Self::Micros | Self::Times | Self::CpuSecPerGib => Better::Lower,
+            Self::Seconds | Self::Micros | Self::Times | Self::CpuSecPerGib | Self::TreeReads => {
+                Better::Lower
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::figures::Measured;
 use crate::build::Project;
-use crate::case::{Amount, Case, Fio, TreeStep, Work};
+use crate::case::{Amount, Case, Fio, Sealed, TreeStep, Work};
 use crate::fio;
 use crate::lower::{Lower, Need};
 use crate::meta;
@@ -15,8 +15,10 @@ use crate::mounted::Mounted;
 use crate::probe;
 use crate::process;
 use crate::progress::Progress;
+use crate::report::Kind;
+use crate::sealed;
 use crate::stop::Stop;
-use crate::target::{Mounting, Target};
+use crate::target::{Mounting, Ours, Places, Target};
 use crate::tree::Tree;
 
 /// What is there while the rounds run.
@@ -58,13 +60,19 @@ impl Bench {
 
     /// Compares the start of a large file, read through a fresh mount with cold caches, with the lower file. Speed at the
     /// price of wrong bytes is none.
-    pub(super) fn check_bytes(&mut self, target: &Target) -> Result<()> {
+    pub(super) fn check_bytes(&mut self, target: &Target, sealed: Option<&Sealed>) -> Result<()> {
         const LEN: u64 = 64 << 20;
-        self.lower.ensure_large_files(1, &self.amount)?;
+        match sealed {
+            Some(sealed) => self.prepare_sealed(sealed)?,
+            None => self.lower.ensure_large_files(1, &self.amount)?,
+        }
         if self.amount.cold_each {
             self.lower.drop_caches(&self.stop)?;
         }
-        let places = self.lower.places(&target.mounting);
+        let mut places = self.lower.places(&target.mounting);
+        if sealed.is_some() {
+            places.source = self.lower.sealed();
+        }
         let mounted = Mounted::start(target, &places, &self.stop)?;
         let mut compare = Command::new("cmp");
         compare.arg("-n").arg(LEN.to_string());
@@ -83,14 +91,35 @@ impl Bench {
             self.lower.drop_caches(&self.stop)?;
             self.dropped_for = Some(case.name.clone());
         }
-        let places = self.lower.places(&target.mounting);
+        let mut places = self.lower.places(&target.mounting);
+        let below = self.below(case, &mut places)?;
         let mounted = Mounted::start(target, &places, &self.stop)?;
         let measured = self.run(case, target, &mounted);
         let down = mounted.end();
+        let below_down = below.map_or(Ok(()), Mounted::end);
         let measured = measured?;
         down?;
+        below_down?;
         self.verify(case, target, &places.source)?;
         Ok(measured)
+    }
+
+    /// Shows the sealed file to the targets that are measured with it, with a slower file system between where the case has one.
+    fn below(&self, case: &Case, places: &mut Places) -> Result<Option<Mounted>> {
+        let Work::Sealed(sealed) = &case.work else { return Ok(None) };
+        places.source = self.lower.sealed();
+        if sealed.delay_ms == 0 {
+            return Ok(None);
+        }
+        let slow = Ours::slow(&sealed.shunt, sealed.delay_ms);
+        let below =
+            Mounted::start(&slow, &Places { mount_point: self.lower.slow(), ..places.clone() }, &self.stop)?;
+        places.source = self.lower.slow();
+        Ok(Some(below))
+    }
+
+    fn prepare_sealed(&self, sealed: &Sealed) -> Result<()> {
+        self.lower.ensure_sealed(&sealed.shunt, &Sealed::amount(&self.amount), &self.stop)
     }
 
     fn prepare(&mut self, case: &Case) -> Result<()> {
@@ -102,6 +131,7 @@ impl Bench {
             Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
             Work::Tree(step) => self.prepare_tree(*step, &source),
             Work::Build => self.prepare_build(&source),
+            Work::Sealed(sealed) => self.prepare_sealed(sealed),
             Work::RoundTrip => Ok(std::fs::write(source.join(probe::FILE), "probe\n")?),
         }
     }
@@ -127,7 +157,8 @@ impl Bench {
         let (root, amount, stop) = (mounted.root(), &self.amount, &self.stop);
         let mut measured = Measured::default();
         match &case.work {
-            Work::Fio(fio) => return self.run_fio(fio, target, mounted),
+            Work::Fio(fio) => return self.run_fio(fio, &self.amount.clone(), target, mounted),
+            Work::Sealed(sealed) => return self.run_sealed(sealed, target, mounted),
             Work::Meta(meta) => {
                 measured.counted = Some(meta::run(meta, root, amount, self.lower.can_drop, stop)?);
             }
@@ -149,11 +180,17 @@ impl Bench {
     }
 
     /// Notes a read of the bare folder that did not reach the device: something was cached that should not have been.
-    fn run_fio(&mut self, fio: &Fio, target: &Target, mounted: &Mounted) -> Result<Measured> {
+    fn run_fio(
+        &mut self,
+        fio: &Fio,
+        amount: &Amount,
+        target: &Target,
+        mounted: &Mounted,
+    ) -> Result<Measured> {
         let device_before = self.lower.device_read_len();
         let cpu_before = mounted.server_cpu_s();
-        let mut command = fio::command(fio, mounted.root(), &mounted.shared_file(), &self.amount);
-        let counted = fio::run(&mut command, &self.amount, &self.stop)?;
+        let mut command = fio::command(fio, mounted.root(), &mounted.shared_file(), amount);
+        let counted = fio::run(&mut command, amount, &self.stop)?;
         let server_cpu_s = mounted.server_cpu_s().zip(cpu_before).map(|(after, before)| after - before);
         let read = self.lower.device_read_len().zip(device_before).map(|(after, before)| after - before);
         let bare = matches!(target.mounting, Mounting::Bare);
@@ -163,6 +200,21 @@ impl Bench {
             && self.lower.can_drop
             && read.is_some_and(|len| len < counted.read_len / 2);
         Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
+    }
+
+    /// Reads the sealed file, and asks how often its tree was read for that.
+    fn run_sealed(&mut self, sealed: &Sealed, target: &Target, mounted: &Mounted) -> Result<Measured> {
+        let amount = Sealed::amount(&self.amount);
+        if let Mounting::Program(words) = &target.mounting {
+            let file = mounted.shared_file();
+            let counted = sealed::read_by(words, &file, &amount, &self.stop)?;
+            return Ok(Measured { counted: Some(counted), ..Measured::default() });
+        }
+        let mut measured = self.run_fio(&sealed.fio, &amount, target, mounted)?;
+        if target.kind == Kind::Ours {
+            measured.tree_reads = sealed::tree_reads(&sealed.shunt, mounted.root(), &self.stop)?;
+        }
+        Ok(measured)
     }
 
     fn verify(&self, case: &Case, target: &Target, source: &Path) -> Result<()> {
@@ -176,7 +228,7 @@ impl Bench {
                 tree.verify(*step, source, &self.amount, &self.stop)
             }
             Work::Build => self.project.as_ref().context("no project")?.verify(source),
-            Work::Fio(_) | Work::RoundTrip => Ok(()),
+            Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip => Ok(()),
         }
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Measured {
     pub(super) server_cpu_s: Option<f64>,
     pub(super) elapsed: Option<Duration>,
     pub(super) latency: Option<Latency>,
+    /// How often a hash tree was read; only where there is one.
+    pub(super) tree_reads: Option<u64>,
 }
 
 impl Measured {
@@ -35,8 +37,20 @@ impl Measured {
             Unit::Micros => self.latency.map(|latency| latency.micros),
             Unit::Times => self.latency.map(|latency| latency.micros / latency.pipe_micros),
             Unit::CpuSecPerGib => self.cpu_s_per_gib(),
+            Unit::TreeReads => self.tree_reads_per_strip(),
         };
         figure.with_context(|| format!("nothing was counted in {}", unit.label()))
+    }
+
+    /// Says why a column that did its work has no figure in a unit.
+    pub(super) fn lacks(&self, unit: Unit) -> Option<&'static str> {
+        (unit == Unit::TreeReads && self.tree_reads.is_none()).then_some("reads no hash tree")
+    }
+
+    fn tree_reads_per_strip(&self) -> Option<f64> {
+        let counted = self.counted.filter(|counted| counted.len > 0)?;
+        let kib = f64::from(u32::try_from(counted.len >> 10).ok()?);
+        Some(f64::from(u32::try_from(self.tree_reads?).ok()?) / (kib / 4096.0))
     }
 
     fn cpu_s_per_gib(&self) -> Option<f64> {
@@ -57,6 +71,16 @@ mod tests {
         let measured = Measured { counted: Some(counted), server_cpu_s: Some(1.0), ..Measured::default() };
         assert!((measured.figure(Unit::CpuSecPerGib).unwrap() - 3.0).abs() < 1e-9);
         assert!(measured.figure(Unit::Micros).is_err());
+    }
+
+    #[test]
+    fn tree_reads_are_counted_for_each_four_mebibytes() {
+        let counted = Some(Counted { len: 8 << 20, ..Counted::default() });
+        let plain = Measured { counted, ..Measured::default() };
+        assert!(plain.lacks(Unit::TreeReads).is_some() && plain.lacks(Unit::MibPerSec).is_none());
+        let verified = Measured { tree_reads: Some(1), ..plain };
+        assert!(verified.lacks(Unit::TreeReads).is_none());
+        assert!((verified.figure(Unit::TreeReads).unwrap() - 0.5).abs() < 1e-9);
     }
 
     #[test]

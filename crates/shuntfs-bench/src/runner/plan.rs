@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::build;
-use crate::case::{Amount, Case, Work};
+use crate::case::{Amount, Case, Sealed, Work};
 use crate::lower::Need;
 use crate::nearest::nearest;
 use crate::options::{Options, Scale, Size};
@@ -155,7 +155,7 @@ fn asks_for(options: &Options, table: &Table) -> bool {
 
 fn require_programs(tables: &[Table]) -> Result<()> {
     let works: Vec<&Work> = tables.iter().flat_map(|table| &table.cases).map(|case| &case.work).collect();
-    let fio = works.iter().any(|work| matches!(work, Work::Fio(_) | Work::Meta(_)));
+    let fio = works.iter().any(|work| matches!(work, Work::Fio(_) | Work::Meta(_) | Work::Sealed(_)));
     let tree = works.iter().any(|work| matches!(work, Work::Tree(_)));
     let root = rustix::process::geteuid().is_root();
     let wanted = [
@@ -199,6 +199,11 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
             }
             Work::Build if build::is_large(amount) => need.build = build::Project::LEN_MAX,
             Work::Build => need.build = need.build.max(BUILD),
+            // Its tree takes a part in 128 more.
+            Work::Sealed(_) => {
+                let len = Sealed::amount(amount).file_len;
+                need.sealed = len + len / 64;
+            }
             Work::RoundTrip => {}
         }
     }

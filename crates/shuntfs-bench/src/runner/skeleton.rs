@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::case::{Case, Output, Work};
+use crate::case::{Case, Output, Sealed, Work};
 use crate::fio;
 use crate::machine::{Machine, version};
 use crate::options::{Options, Scale};
@@ -52,6 +52,9 @@ fn report(table: &Table, scale: &Scale) -> Report {
             scale.amount.runtime.as_secs()
         ));
     }
+    if table.cases.iter().any(|case| matches!(case.work, Work::Sealed(_))) {
+        notes.push(format!("A sealed file of {} MiB.", Sealed::amount(&scale.amount).file_len >> 20));
+    }
     if table.cases.iter().any(|case| matches!(case.work, Work::Meta(_))) {
         notes.push(format!("{} small files a job.", scale.amount.files));
     }
@@ -88,6 +91,7 @@ fn row(table: &Table, case: &Case, output: &Output) -> Row {
         unit: output.unit,
         better: output.unit.better(),
         cells: table.targets.iter().map(|target| (target.name.clone(), cell(target))).collect(),
+        beside: output.beside.map(str::to_owned),
         goal: output.goal.clone(),
         met: None,
         peer_on_record: output.peer_on_record,
@@ -100,8 +104,12 @@ fn row(table: &Table, case: &Case, output: &Output) -> Row {
 fn commands(table: &Table, scale: &Scale) -> BTreeMap<String, String> {
     let folder = Path::new("{MNT}");
     let of = |case: &Case| {
-        let Work::Fio(work) = &case.work else { return None };
-        let command = fio::command(work, folder, &folder.join(fio::large_file(0)), &scale.amount);
+        let (work, amount) = match &case.work {
+            Work::Fio(work) => (work, scale.amount),
+            Work::Sealed(sealed) => (&sealed.fio, Sealed::amount(&scale.amount)),
+            _ => return None,
+        };
+        let command = fio::command(work, folder, &folder.join(fio::large_file(0)), &amount);
         let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
         Some((case.name.clone(), format!("fio {}", words.collect::<Vec<_>>().join(" "))))
     };

@@ -48,7 +48,7 @@ pub(crate) fn tables(setting: &Setting) -> Vec<Table> {
         smallfiles::table(setting),
         roundtrip::table(setting),
         peers::table(setting),
-        verity::table(),
+        verity::table(setting),
     ];
     for table in &mut tables {
         // What the command line adds is a column of every table that has folders to show.

@@ -54,6 +54,22 @@ impl Ours {
         target
     }
 
+    /// Returns the program.
+    pub(crate) fn program(&self) -> &str {
+        &self.shunt
+    }
+
+    /// Makes what shows a folder with each READ delayed.
+    pub(crate) fn slow(shunt: &str, delay_ms: u32) -> Target {
+        let words = [shunt, "slow", "--delay-ms", &delay_ms.to_string(), "{SRC}", "{MNT}"].map(str::to_owned);
+        Target {
+            name: "slow".to_owned(),
+            kind: Kind::Floor,
+            mounting: Mounting::Server(words.to_vec()),
+            missing: None,
+        }
+    }
+
     /// Returns why io_uring is not to be had, and how to have it.
     pub(crate) fn uring_off(&self) -> Option<&str> {
         self.uring_off.as_deref()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::process;
 use crate::report::Kind;
 
 /// One way to reach the lower folder.
@@ -24,6 +25,8 @@ pub(crate) enum Mounting {
     Bare,
     /// By the kernel alone.
     Bind,
+    /// Not at all: a program reads the file in the lower folder, at `{FILE}`.
+    Program(Vec<String>),
     /// No file system at all: what a round trip costs between two threads.
     Pipe,
     /// By a program that stays in the foreground: its words, with places such as `{SRC}` and `{MNT}` to be replaced.
@@ -38,7 +41,7 @@ impl Mounting {
     /// Returns the words of the server, if there is one.
     pub(crate) fn words(&self) -> Option<&[String]> {
         match self {
-            Self::Bare | Self::Bind | Self::Pipe => None,
+            Self::Bare | Self::Bind | Self::Pipe | Self::Program(_) => None,
             Self::Server(words) | Self::FileServer(words) | Self::OwnFileServer(words) => Some(words),
         }
     }
@@ -60,6 +63,13 @@ impl Target {
         Self::floor("pipe", Mounting::Pipe)
     }
 
+    /// A program that hashes the file in the lower folder, where it is on the PATH.
+    pub(crate) fn hashing() -> Option<Self> {
+        let words = ["openssl", "dgst", "-sha256", "{FILE}"].map(str::to_owned);
+        let mounting = Mounting::Program(words.to_vec());
+        process::on_path(&words[0]).then(|| Self { kind: Kind::Peer, ..Self::floor("openssl", mounting) })
+    }
+
     fn floor(name: &str, mounting: Mounting) -> Self {
         Self { name: name.to_owned(), kind: Kind::Floor, mounting, missing: None }
     }
@@ -73,6 +83,7 @@ impl Target {
     pub(crate) fn about(&self) -> String {
         match &self.mounting {
             Mounting::Bare => "the lower folder itself".to_owned(),
+            Mounting::Program(words) => words.join(" "),
             Mounting::Bind => "mount --bind {SRC} {MNT}".to_owned(),
             Mounting::Pipe => {
                 "a byte there and back between two threads on one CPU, through two pipes".to_owned()

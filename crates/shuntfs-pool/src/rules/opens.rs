@@ -27,6 +27,10 @@ pub(crate) struct Course {
     pub(crate) read_only: bool,
     /// What is written through it goes to the end.
     pub(crate) append_only: bool,
+    /// What is not sealed must not be opened.
+    pub(crate) needs_seal: bool,
+    /// It is not checked, for nobody.
+    pub(crate) unchecked: bool,
 }
 
 impl Course {
@@ -79,12 +83,19 @@ pub(crate) fn course_of_open(
             return Err(Errno::STALE);
         }
     }
-    course(engine.decide_paths(shared, node, &paths, &who, use_of(flags.0))?, flags.0)
+    let course = course(engine.decide_paths(shared, node, &paths, &who, use_of(flags.0))?, flags.0)?;
+    Ok(Course { unchecked: !paths.is_empty() && paths.iter().all(|path| rules.unchecked(path)), ..course })
 }
 
 /// The course of the open that a creation ends with; the decision was made before there was a file.
 pub(crate) fn course_of_new(decision: Option<Decision>, flags: OpenFlags) -> Result<Course> {
-    decision.map_or_else(|| Ok(Course::default()), |decision| course(decision, flags.0))
+    let Some(decision) = decision else { return Ok(Course::default()) };
+    if decision.needs_seal() {
+        // What is new is not sealed.
+        refused(&decision)?;
+        return Err(Errno::ACCES);
+    }
+    course(decision, flags.0)
 }
 
 fn course(decision: Decision, flags: u32) -> Result<Course> {
@@ -111,6 +122,8 @@ fn course(decision: Decision, flags: u32) -> Result<Course> {
         cache: if append_only { Some(CacheHint::Direct) } else { cache },
         read_only: decision.read_only,
         append_only,
+        needs_seal: decision.needs_seal(),
+        unchecked: false,
     })
 }
 

@@ -102,6 +102,7 @@ const KEYS: &[&str] = &[
     "cache",
     "redact",
     "place",
+    "verify",
 ];
 
 fn rule(value: &Value<'_>, known: &dyn Known, findings: &mut Findings<'_>) -> Option<Rule> {

@@ -3,7 +3,9 @@
 use toml::de::DeValue;
 
 use super::fields::{Fields, Value, number, string, wrong};
-use crate::decision::{ByteSpan, CacheWord, ErrorNumber, FlowWord, REGEX_WITHIN_MAX, Redact, RegexRedaction};
+use crate::decision::{
+    ByteSpan, CacheWord, ErrorNumber, FlowWord, REGEX_WITHIN_MAX, Redact, RegexRedaction, VerifyWord,
+};
 use crate::errno;
 use crate::known::Known;
 use crate::mistake::Findings;
@@ -11,7 +13,7 @@ use crate::model::{AccessWord, Effects, Matchers};
 
 /// The keys of effects.
 pub(super) const KEYS: &[&str] =
-    &["allow", "deny", "hide", "read_only", "append_only", "flow", "cache", "redact", "place"];
+    &["allow", "deny", "hide", "read_only", "append_only", "flow", "cache", "redact", "place", "verify"];
 
 /// The word by which an effect is left to the mount.
 pub(crate) const MOUNT: &str = "mount";
@@ -54,7 +56,28 @@ pub(super) fn read(
             None
         })
     });
-    Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place }
+    let verify = verify(fields, findings);
+    Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place, verify }
+}
+
+/// The keys that `verify = "off"` goes with: what says which file it is, whoever asks.
+const NAMING: [&str; 5] = ["name", "path", "basename", "view", "verify"];
+
+fn verify(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Option<Option<VerifyWord>> {
+    let (word, at) = fields.text("verify", findings)?;
+    let words = VerifyWord::ALL.map(VerifyWord::word);
+    let said = choice(word, &words, |index| VerifyWord::ALL.get(index).copied());
+    if said.is_none() {
+        findings.add_unknown(&at, "way to verify", word, words.into_iter().chain([MOUNT]));
+    }
+    let matchers = |key: &str| NAMING.contains(&key) || KEYS.contains(&key);
+    if said == Some(Some(VerifyWord::Off)) && !fields.all(matchers) {
+        findings.add(
+            &at,
+            "what one reads unchecked, others find in the page cache: `verify = \"off\"` goes with `path`, `basename` and `view` only",
+        );
+    }
+    said
 }
 
 /// One of the words, or the mount's own choice.

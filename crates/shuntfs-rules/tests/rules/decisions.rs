@@ -2,7 +2,7 @@
 
 use crate::machine::{Caller, File, Machine, reads, rules};
 use shuntfs_rules::{
-    Access, Attributes, Decision, ErrorNumber, FlowWord, Listing, OpenWord, Redact, Rules, Use,
+    Access, Attributes, Decision, ErrorNumber, FlowWord, Listing, OpenWord, Redact, Rules, Use, VerifyWord,
 };
 
 const THREE: &str = r#"
@@ -52,6 +52,61 @@ fn three_users_see_one_photo_in_three_ways() {
     assert_eq!(reads(&rules, &File::at("other/a.jpg"), 1002).unwrap(), Decision::default());
     let log = reads(&rules, &File::at("log/a.txt"), 0).unwrap();
     assert!(log.append_only && log.flow_write == Some(FlowWord::Served) && log.flow_read.is_none());
+}
+
+const SEALS: &str = r#"
+[[rule]]
+name = "caches are nobody's business"
+path = ["cache/**", "*.tmp"]
+verify = "off"
+
+[[rule]]
+name = "programs are sealed"
+path = "bin/**"
+uid = "alice"
+verify = "required"
+
+[[rule]]
+path = "bin/**"
+verify = "if-sealed"
+"#;
+
+#[test]
+fn rules_say_what_must_be_sealed() {
+    let first = rules(SEALS);
+    let of = |path, uid| reads(&first, &File::at(path), uid).unwrap().verify;
+    assert_eq!(of("cache/a", 0), Some(VerifyWord::Off));
+    assert_eq!(of("bin/a", 1000), Some(VerifyWord::Required));
+    assert_eq!(of("bin/a", 1001), Some(VerifyWord::IfSealed));
+    assert_eq!(of("etc/a", 1000), None);
+    assert!(first.restricts());
+    assert_eq!(first.speaks_of_seals().unwrap().name, "caches are nobody's business");
+    assert!(rules(THREE).speaks_of_seals().is_none());
+    // Of two names, the stricter; a mount with a seal checks what no rule speaks of.
+    let words = [Some(VerifyWord::Off), None, Some(VerifyWord::IfSealed), Some(VerifyWord::Required)];
+    let rank = |word: Option<VerifyWord>| word.unwrap_or(VerifyWord::IfSealed);
+    for (one, other) in words.iter().flat_map(|one| words.map(|other| (*one, other))) {
+        let with = |verify| Decision { verify, ..Decision::default() };
+        let both = with(one).strictest(with(other)).verify;
+        assert_eq!(rank(both), rank(one).max(rank(other)), "{one:?} {other:?}");
+        assert_eq!(with(one).is_open(), one != Some(VerifyWord::Required));
+    }
+}
+
+#[test]
+fn nothing_is_unchecked_for_one_and_checked_for_another() {
+    let first = rules(SEALS);
+    assert!(first.unchecked(b"cache/a") && first.unchecked(b"x.tmp"));
+    assert!(!first.unchecked(b"bin/a") && !first.unchecked(b"bin/x.tmp") && !first.unchecked(b"etc/a"));
+    // A rule before it that holds for some.
+    let some = rules(&SEALS.replacen("[[rule]]", "[[rule]]\nuid = \"bob\"\nallow = true\n[[rule]]", 1));
+    assert!(!some.unchecked(b"cache/a"));
+    let all = rules(&format!("match = \"all\"\n{SEALS}"));
+    assert!(all.unchecked(b"cache/a") && !all.unchecked(b"bin/a"));
+    let later = format!("match = \"all\"\n{SEALS}\n[[rule]]\nuid = \"bob\"\nverify = \"mount\"\n");
+    assert!(!rules(&later).unchecked(b"cache/a"));
+    let silent = format!("match = \"all\"\n{SEALS}\n[[rule]]\nuid = \"bob\"\nread_only = true\n");
+    assert!(rules(&silent).unchecked(b"cache/a"));
 }
 
 #[test]
@@ -223,6 +278,7 @@ append_only = true
 flow = { read = "splice", write = "mount" }
 cache = "direct"
 place = "one"
+verify = "required"
 [[rule]]
 redact = { regex = '\d+\.(\d+)', within = 100, group = 1 }
 [[rule]]

@@ -34,6 +34,11 @@ fn unknown_words_are_answered_with_the_nearest() {
         (rule("flow.raed = \"served\""), "r.toml:3:6: unknown key of `flow` `raed`; did you mean `read`?"),
         (rule("flow.read = \"mmap\""), "r.toml:3:13: unknown flow `mmap`"),
         (rule("place = \"two\""), "r.toml:3:9: unknown policy `two`; there are: one, mount"),
+        (
+            rule("verify = \"requird\""),
+            "r.toml:3:10: unknown way to verify `requird`; did you mean `required`?",
+        ),
+        (rule("uid = 0\nverify = \"off\""), "r.toml:4:10: what one reads unchecked"),
         (rule("cache = \"kep\""), "r.toml:3:9: unknown cache mode `kep`; did you mean `keep`?"),
         (rule("uid = \"alcie\""), "r.toml:3:7: there is no user `alcie` on this machine"),
         (rule("owner = [1, \"carol\"]"), "r.toml:3:13: there is no user `carol` on this machine"),

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use shuntfs_sys::OsError;
+use shuntfs_sys::attrs::{TimeSet, set_times};
 use shuntfs_sys::verity::{self, DIGEST_LEN_MAX};
+use shuntfs_sys::{OsError, stat_of};
 use shuntfs_verity::{Algorithm, Digest, Params};
 
 /// What came of it.
@@ -35,10 +36,17 @@ impl Enabled {
             block_size: params.block_size().bytes(),
             salt: salt.as_bytes(),
         };
-        let enabled = file.and_then(|file| match verity::enable(&file, &how) {
-            Ok(()) => Ok((measured(&file)?, true)),
-            Err(OsError::EXIST) => Ok((measured(&file)?, false)),
-            Err(error) => Err(error),
+        let enabled = file.and_then(|file| {
+            let mtime = stat_of(&file)?.mtime;
+            match verity::enable(&file, &how) {
+                Ok(()) => {
+                    // ext4 takes it for a change of the file, and the file would no longer be as sealed.
+                    set_times(&file, TimeSet::Omit, TimeSet::At(mtime))?;
+                    Ok((measured(&file)?, true))
+                }
+                Err(OsError::EXIST) => Ok((measured(&file)?, false)),
+                Err(error) => Err(error),
+            }
         });
         match enabled {
             Ok((found, _)) if found.as_ref() != Some(digest) => self.other.push(path),

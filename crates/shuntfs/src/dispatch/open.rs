@@ -105,7 +105,9 @@ fn install<F: Filesystem>(
     let (wish, lifted) = lift(&delegation, flags);
     let lower = || -> Result<Arc<LowerFile>> {
         match lifted.as_ref().unwrap_or(&delegation) {
-            Delegation::Passthrough(backing) => server.lower_of(node, &file, backing, Access::Register),
+            Delegation::Passthrough(backing) | Delegation::VerifiedBelow(backing) => {
+                server.lower_of(node, &file, backing, Access::Register)
+            }
             _ => Err(Errno::BADF),
         }
     };

@@ -27,7 +27,7 @@ pub(super) async fn read<F: Filesystem>(
     let at = ByteRange { offset: arg.offset, len: arg.size };
     match open.delegation.of_reads() {
         Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await,
-        Delegation::Served | Delegation::Verified | Delegation::Split(_) => {
+        Delegation::Served | Delegation::Verified | Delegation::VerifiedBelow(_) | Delegation::Split(_) => {
             let reply = ReadReply::new(x, 0, at.len as usize);
             let filled = server.fs.read(&cx, &open.file, at, reply).await?;
             filled.filled().map(Answer::Payload)
