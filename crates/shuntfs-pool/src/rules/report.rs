@@ -133,16 +133,17 @@ impl RuleControl {
             return Err(Errno::STALE);
         }
         let rules = engine.rules();
-        let mut all = Ok(Decision::default());
+        let mut all: Option<Result<Decision, String>> = None;
         for path in &paths {
             let decided = rules.decide(&OfNode { shared, node: &node, path }, caller, how);
-            all = match (all, decided) {
-                (Ok(all), Ok(decision)) => Ok(all.strictest(decision)),
-                (Err(why), _) => Err(why),
-                (Ok(_), Err(failed)) => Err(said(&rules, &failed)),
-            };
+            all = Some(match (all, decided) {
+                (None, Ok(decision)) => Ok(decision),
+                (Some(Ok(all)), Ok(decision)) => Ok(all.strictest(decision)),
+                (Some(Err(why)), _) => Err(why),
+                (None | Some(Ok(_)), Err(failed)) => Err(said(&rules, &failed)),
+            });
         }
-        Ok(report(&rules, paths, all))
+        Ok(report(&rules, paths, all.unwrap_or_else(|| Ok(Decision::default()))))
     }
 
     /// What the rules say of a file that somebody would make; `path` is below the source.
