@@ -42,6 +42,8 @@ fn each_kernel(params: &Params, check: impl Fn(&BlockHasher)) {
     for &kernel in Kernel::ALL {
         match BlockHasher::with_kernel(params, kernel) {
             Some(hasher) => check(&hasher),
+            // Nobody has this one: it is not written.
+            None if kernel == Kernel::ShaNi && params.algorithm() == Algorithm::Sha512 => {}
             None => println!("SKIPPED: this processor has no {kernel} for {}", params.algorithm()),
         }
     }
