@@ -2,7 +2,7 @@
 //! by signals to end; leaving nothing behind.
 //!
 //! The child leaves the caller's session and tells over a pipe when the mount answers, or why there is none ([`announce`],
-//! [`launch`]).
+//! [`launch()`]).
 
 mod announce;
 mod launch;
