@@ -4,7 +4,7 @@
 //!   checked as it is read, and opening it takes the same time for a file and for a million.
 //! - [`seal_tree`] seals a folder.
 //! - [`verify_tree`] compares a folder with its manifest, and says what differs.
-//! - [`seal_file`] and [`Side`] do the same for single files, without a store.
+//! - [`seal_file()`] and [`Side`] do the same for single files, without a store.
 //! - [`Store`] keeps the manifest, the seal over it and the files' hash trees.
 #![forbid(unsafe_code)]
 
