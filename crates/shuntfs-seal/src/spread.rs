@@ -13,9 +13,13 @@ use crate::Progress;
 /// all that the others may have to wait at the end.
 const LARGE_LEN: u64 = 8 << 20;
 
-/// Calls `work` for each number of `todo`, which come with lengths in bytes, and with how many threads it may use itself.
-pub(crate) fn spread(todo: &[(usize, u64)], jobs: NonZeroUsize, work: impl Fn(usize, NonZeroUsize) + Sync) {
-    let (large, small): (Vec<_>, Vec<_>) = todo.iter().partition(|(_, len)| *len >= LARGE_LEN);
+/// Calls `work` for each number of `pending`, which come with lengths in bytes, and with how many threads it may use itself.
+pub(crate) fn spread(
+    pending: &[(usize, u64)],
+    jobs: NonZeroUsize,
+    work: impl Fn(usize, NonZeroUsize) + Sync,
+) {
+    let (large, small): (Vec<_>, Vec<_>) = pending.iter().partition(|(_, len)| *len >= LARGE_LEN);
     let next = AtomicUsize::new(0);
     let share = || {
         while let Some((index, _)) = small.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -52,10 +56,11 @@ mod test {
 
     #[test]
     fn every_file_comes_once_and_large_ones_get_all_threads() {
-        let todo: Vec<(usize, u64)> = (0..100).map(|index| (index, index as u64 % 10 * (1 << 20))).collect();
+        let pending: Vec<(usize, u64)> =
+            (0..100).map(|index| (index, index as u64 % 10 * (1 << 20))).collect();
         let seen = Mutex::new(Vec::new());
         let jobs = NonZeroUsize::new(3).unwrap();
-        spread(&todo, jobs, |index, threads| {
+        spread(&pending, jobs, |index, threads| {
             let len = u64::try_from(index % 10).unwrap() << 20;
             assert_eq!(threads.get(), if len >= LARGE_LEN { 3 } else { 1 });
             seen.lock().unwrap().push(index);

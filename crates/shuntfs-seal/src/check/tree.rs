@@ -78,8 +78,8 @@ pub fn verify_tree(checking: &Checking<'_>, progress: &dyn Progress) -> Result<V
     let bytes = files.iter().map(|file| file.descriptor.file_size()).sum();
     progress.to_hash(files.len() as u64, bytes);
     let findings = Mutex::new(findings);
-    let todo: Vec<_> = files.iter().map(|file| file.descriptor.file_size()).enumerate().collect();
-    spread(&todo, checking.jobs, |index, threads| {
+    let pending: Vec<_> = files.iter().map(|file| file.descriptor.file_size()).enumerate().collect();
+    spread(&pending, checking.jobs, |index, threads| {
         let Some(file) = files.get(index) else { return };
         if let Some(fault) = file.check(&top, &store, threads, progress) {
             findings.lock().push(Finding { path: file.path.clone(), fault });
@@ -88,7 +88,7 @@ pub fn verify_tree(checking: &Checking<'_>, progress: &dyn Progress) -> Result<V
     });
     let mut findings = findings.into_inner();
     findings.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Verified { manifest, files: todo.len() as u64, bytes, findings })
+    Ok(Verified { manifest, files: pending.len() as u64, bytes, findings })
 }
 
 /// Compares a single file with its side file, of which the signature is the caller's to check.

@@ -72,7 +72,7 @@ impl Hashing<'_> {
     pub(crate) fn run(&self, progressing: &mut Progressing) -> Result<Hashed, SealError> {
         let mut done = Hashed::default();
         let mut root_hashes = vec![None; self.scan.files.len()];
-        let mut todo = Vec::new();
+        let mut pending = Vec::new();
         for (index, (job, place)) in self.scan.files.iter().zip(&mut root_hashes).enumerate() {
             match self.find(job) {
                 Some((hash, source)) => {
@@ -82,15 +82,15 @@ impl Hashing<'_> {
                         Source::Resumed => done.resumed += 1,
                     }
                 }
-                None => todo.push((index, job.state.size)),
+                None => pending.push((index, job.state.size)),
             }
         }
-        done.hashed = todo.len() as u64;
-        done.hashed_bytes = todo.iter().map(|(_, size)| *size).sum();
+        done.hashed = pending.len() as u64;
+        done.hashed_bytes = pending.iter().map(|(_, size)| *size).sum();
         self.progress.to_hash(done.hashed, done.hashed_bytes);
         let results = Results { root_hashes, progressing, changed: Vec::new(), failed: None };
         let gathered = Gathered { results: Mutex::new(results), stopped: AtomicBool::new(false) };
-        spread(&todo, self.jobs, |index, threads| self.hash_into(index, threads, &gathered));
+        spread(&pending, self.jobs, |index, threads| self.hash_into(index, threads, &gathered));
         let results = gathered.results.into_inner();
         results.progressing.flush().map_err(|error| StoreError::io(self.stage.path(), error))?;
         if let Some(error) = results.failed {
