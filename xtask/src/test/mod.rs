@@ -5,6 +5,7 @@ mod libtest;
 mod machine;
 mod plan;
 mod run;
+mod shown;
 mod tally;
 
 pub(crate) use run::run;

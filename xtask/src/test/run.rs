@@ -1,7 +1,8 @@
 //! The order of things: set-up, checks, builds, tests, and a look at what is left.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, IsTerminal as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::leftovers::Leftovers;
 use super::libtest::Results;
 use super::machine;
 use super::plan::Plan;
+use super::shown::Shown;
 use super::tally::Tally;
 use crate::workspace::{Workspace, cargo};
 use crate::{layers, tidy};
@@ -99,7 +101,7 @@ impl Runner<'_> {
         self.tally.check(name, ok, started.elapsed());
     }
 
-    /// Runs `cargo test`, shows what it prints, and counts.
+    /// Runs `cargo test`, shows what failed, and counts. Everything that was printed is kept in a file.
     fn cargo_test(
         &mut self,
         name: &str,
@@ -112,15 +114,23 @@ impl Runner<'_> {
         command.args(arguments).current_dir(&self.workspace.root).stdin(Stdio::null()).stdout(Stdio::piped());
         // The output of tests that pass has the reasons of those that were skipped.
         command.arg("--").arg("--show-output").args(threads).args(&plan.filter);
-        command.env("SHUNT_BIN", &self.shunt).env("PATH", path()?);
+        // Some tests let their server panic; a failure names its line without a trace.
+        command.env("SHUNT_BIN", &self.shunt).env("PATH", path()?).env("RUST_BACKTRACE", "0");
+        let log = self.workspace.target.join(format!("{}.log", name.replace(' ', "-")));
+        let mut kept = BufWriter::new(File::create(&log).with_context(|| log.display().to_string())?);
         let mut child = command.spawn().context("cannot start cargo test")?;
-        let mut results = Results::default();
+        let (mut results, mut shown) = (Results::default(), Shown::default());
         for line in BufReader::new(child.stdout.take().context("no output")?).split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            writeln!(kept, "{line}")?;
+            if plan.filter.is_some() || shown.line(&line) {
+                println!("{line}");
+            }
             results.line(&line);
         }
+        kept.flush()?;
+        println!("the whole output: {}", log.display());
         let status = child.wait()?;
         if status.code() == Some(124) {
             println!("{name}: took longer than {} minutes and was ended", TEST_LIMIT.as_secs() / 60);
