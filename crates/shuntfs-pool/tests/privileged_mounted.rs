@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -505,9 +506,15 @@ fn storm(mounted: &Mounted) {
         let number = error.raw_os_error().unwrap();
         assert!([2, 17].contains(&number), "{error}");
     };
+    // A name that is removed between its LOOKUP and its OPEN is looked up again by the kernel, but only once.
+    let stale = AtomicU32::new(0);
+    let missed = |error: std::io::Error| match error.raw_os_error() {
+        Some(116) => _ = stale.fetch_add(1, Ordering::Relaxed),
+        _ => allowed(error),
+    };
     std::thread::scope(|scope| {
         for worker in 0..4_u64 {
-            let dir = &dir;
+            let (dir, missed) = (&dir, &missed);
             scope.spawn(move || {
                 let mut seed = worker + 1;
                 for _ in 0..600 {
@@ -523,7 +530,7 @@ fn storm(mounted: &Mounted) {
                                 .create(true)
                                 .truncate(true)
                                 .open(&a);
-                            let Ok(mut file) = file.map_err(allowed) else { continue };
+                            let Ok(mut file) = file.map_err(missed) else { continue };
                             file.write_all(b"some bytes").unwrap();
                             file.seek(SeekFrom::Start(0)).unwrap();
                             file.read_to_end(&mut Vec::new()).unwrap();
@@ -533,7 +540,7 @@ fn storm(mounted: &Mounted) {
                         3 => fs::hard_link(&a, &b).unwrap_or_else(allowed),
                         4 | 5 => fs::remove_file(&a).unwrap_or_else(allowed),
                         6 => {
-                            let Ok(file) = File::open(&a).map_err(allowed) else { continue };
+                            let Ok(file) = File::open(&a).map_err(missed) else { continue };
                             fs::remove_file(&a).unwrap_or_else(allowed);
                             file.metadata().unwrap();
                             (&file).read_to_end(&mut Vec::new()).unwrap();
@@ -544,6 +551,8 @@ fn storm(mounted: &Mounted) {
             });
         }
     });
+    let stale = stale.into_inner();
+    assert!(stale <= 4, "{stale} of some 900 opens missed their name twice");
     let tell = |at: &Path| {
         let entries = fs::read_dir(at).unwrap().map(Result::unwrap);
         let mut facts: Vec<_> = entries
