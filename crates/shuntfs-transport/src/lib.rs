@@ -10,6 +10,7 @@ mod exchange;
 mod governor;
 mod interrupts;
 mod lend;
+mod load;
 mod pace;
 mod port;
 mod prepared;

@@ -8,6 +8,7 @@ use shuntfs_runtime::Tasks;
 use shuntfs_wire::{Errno, InHeader, Opcode};
 
 use crate::exchange::{Done, Exchange, Outcome};
+use crate::load::Load;
 use crate::port::Port;
 use crate::slot::{Parts, Slots};
 
@@ -22,6 +23,8 @@ pub(crate) struct Serving<S, Fut> {
     pending: usize,
     /// The longest stretch of a payload that was used since memory was last given back.
     touched: usize,
+    /// What each slot has carried since then.
+    loads: Vec<Load>,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +54,7 @@ where
             served: vec![nothing; count],
             pending: 0,
             touched: 0,
+            loads: vec![Load::default(); count],
         }
     }
 
@@ -71,7 +75,7 @@ where
     /// Serves a request; its outcome where it ended at once.
     pub(crate) fn start(&mut self, slot: u32, header: InHeader, parts: Parts) -> Option<Outcome> {
         let at = slot as usize;
-        self.touched = self.touched.max(parts.rest.len());
+        self.carried(at, parts.rest.len());
         self.served[at] = Served { unique: header.unique, opcode: header.opcode, went_on: false };
         let exchange = Exchange::new(header, parts, self.slots.slot(at), slot, Rc::clone(&self.port));
         let polled = self.tasks.start(at, (self.service)(exchange));
@@ -106,12 +110,20 @@ where
             },
             |done| done.0,
         );
-        if let Outcome::Reply(len) = outcome {
-            self.touched = self.touched.max(len);
-        } else if let Outcome::Linked(len) = outcome {
-            self.touched = self.touched.max(len as usize);
+        match outcome {
+            Outcome::Reply(len) => self.carried(slot as usize, len),
+            Outcome::Linked(len) => self.carried(slot as usize, len as usize),
+            _ => {}
         }
         Some(outcome)
+    }
+
+    /// A slot carried so many bytes of payload, or is about to.
+    fn carried(&mut self, slot: usize, len: usize) {
+        self.touched = self.touched.max(len);
+        if self.loads[slot].add(len) {
+            self.slots.gather(slot);
+        }
     }
 
     /// Whether so much memory was used that an idle queue should give it back.
@@ -122,6 +134,7 @@ where
     /// Memory was given back.
     pub(crate) fn gave_back(&mut self) {
         self.touched = 0;
+        self.loads.fill(Load::default());
     }
 }
 

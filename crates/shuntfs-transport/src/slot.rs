@@ -53,6 +53,14 @@ impl Slots {
         Slot { base, payload_len: self.payload_len }
     }
 
+    /// Puts a slot into huge pages, if the system lets us.
+    pub(crate) fn gather(&self, index: usize) {
+        let stride = PAGE + self.payload_len;
+        if let Err(error) = self.region.gather(index * stride..(index + 1) * stride) {
+            tracing::debug!(%error, index, "payload memory stays in small pages");
+        }
+    }
+
     /// Gives the memory back to the system; slots then read as zeroes.
     ///
     /// # Safety
