@@ -478,7 +478,10 @@ fn a_manifest_of_a_million_files_opens_at_once() {
     let fixture = Fixture::of(seals, &options(TransportKind::Device));
     let name = |folder: usize, file: usize| format!("folder {folder:04}/a file of some name {file:04}");
     let names = fs::read_dir(fixture.path().join("folder 0050")).unwrap();
-    assert_eq!(names.map(|name| name.unwrap().file_name()).collect::<std::collections::HashSet<_>>().len(), 1000);
+    assert_eq!(
+        names.map(|name| name.unwrap().file_name()).collect::<std::collections::HashSet<_>>().len(),
+        1000
+    );
     let before = fixture.seals().manifest().reads();
     assert_eq!(fs::metadata(fixture.path().join(name(777, 123))).unwrap().len(), 0);
     assert!(fs::metadata(fixture.path().join(name(777, 1000))).is_err());
@@ -497,7 +500,8 @@ fn files_beyond_8_tib_are_checked_at_any_place() {
     const TIB: u64 = 1 << 40;
     let len = 9 * TIB + 5;
     let blocks = len.div_ceil(BLOCK as u64);
-    let wanted = [0, (4 * TIB) / BLOCK as u64, 8 * TIB / BLOCK as u64 - 1, 8 * TIB / BLOCK as u64, blocks - 1];
+    let wanted =
+        [0, (4 * TIB) / BLOCK as u64, 8 * TIB / BLOCK as u64 - 1, 8 * TIB / BLOCK as u64, blocks - 1];
     each(&[LowerKind::Tmpfs], |kind, lower| {
         let root = lower.folder("tree").unwrap();
         common::made::holes(&root, len, &wanted);

@@ -133,7 +133,8 @@ impl Fixture {
     pub(crate) fn of(seals: Arc<Seals>, options: &SessionOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(Sealed::new(Arc::clone(&seals), true));
-        let session = Session::mount(fs, dir.path(), &MountOptions::default(), options).unwrap();
+        let mount = MountOptions { allow_other: true, ..MountOptions::default() };
+        let session = Session::mount(fs, dir.path(), &mount, options).unwrap();
         let (done, over) = channel::<()>();
         let path = dir.path().to_owned();
         std::thread::spawn(move || {
