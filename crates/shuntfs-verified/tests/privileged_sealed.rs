@@ -11,6 +11,7 @@ use std::process::Command;
 
 use common::{BLOCK, Fixture, content, each, flip, options, seal};
 use shuntfs::TransportKind;
+use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_testkit::lower::LowerKind;
 use shuntfs_verity::sign::KeyPair;
 
@@ -465,6 +466,32 @@ fn every_part_of_a_seal_is_checked() {
         .write_all(&unsigned)
         .unwrap();
     assert!(common::open(&root, None).is_err(), "a torn seal");
+}
+
+/// Whoever holds a trusted key may still have been deceived: a name that leads out of the tree leads nowhere.
+#[test]
+fn a_manifest_that_tries_to_leave_the_tree_is_refused() {
+    let Some(lower) = common::lower(LowerKind::Tmpfs) else { return };
+    fs::write(lower.path().join("outside"), b"").unwrap();
+    let names: [&[u8]; 6] = [b"..", b".", b"../outside", b"x/../../outside", b"/etc/hostname", b"nul\0"];
+    for (number, name) in names.into_iter().enumerate() {
+        let root = lower.folder(&format!("tree{number}")).unwrap();
+        fs::write(root.join("before"), b"").unwrap();
+        common::made::hostile(&root, name);
+        let seals = common::open(&root, None).unwrap();
+        let shown = String::from_utf8_lossy(name);
+        let last = seals.manifest().entries(NodeIndex::ROOT, 0).unwrap().last().unwrap();
+        assert!(matches!(last, Err(ManifestError::Malformed(_))), "{shown}: {last:?}");
+        let fixture = Fixture::of(seals, &options(TransportKind::Device));
+        // The search for the good name meets the other one.
+        let searched = fs::read(fixture.path().join("before")).unwrap_err();
+        assert_eq!(errno(&searched), Some(EIO), "{shown}");
+        let listed = fs::read_dir(fixture.path()).and_then(|names| names.collect::<Result<Vec<_>, _>>());
+        assert_eq!(errno(&listed.unwrap_err()), Some(EIO), "{shown}");
+        // By the number of the node, as who has a handle might ask.
+        let node = fixture.seals().manifest().node(NodeIndex::from_inode(3).unwrap()).unwrap();
+        assert!(fixture.seals().file(&node).is_err(), "{shown}");
+    }
 }
 
 #[test]

@@ -18,15 +18,21 @@ fn child(name: &str, mode: u32, size: u64) -> Child {
 
 /// Makes the store of a folder: this manifest, sealed by nobody.
 fn write_store(root: &Path, draft: &Draft) {
+    let mut bytes = Vec::new();
+    draft.write(&mut bytes).unwrap();
+    write_bytes(root, &bytes);
+}
+
+/// The same with any bytes for a manifest.
+fn write_bytes(root: &Path, bytes: &[u8]) {
     let place = Store::beside(root);
     for name in ["manifests", "trees"] {
         fs::create_dir_all(place.join(name)).unwrap();
     }
-    let (mut bytes, mut tree) = (Vec::new(), Vec::new());
-    draft.write(&mut bytes).unwrap();
+    let mut tree = Vec::new();
     let jobs = NonZeroUsize::new(2).unwrap();
-    let made = build_at(&Params::default(), bytes.len() as u64, bytes.as_slice(), &mut tree, jobs).unwrap();
-    fs::write(place.join("manifests").join(made.digest().to_hex()), &bytes).unwrap();
+    let made = build_at(&Params::default(), bytes.len() as u64, bytes, &mut tree, jobs).unwrap();
+    fs::write(place.join("manifests").join(made.digest().to_hex()), bytes).unwrap();
     let tree_path = Store::open(&place).unwrap().tree_path(&made.digest());
     fs::create_dir_all(tree_path.parent().unwrap()).unwrap();
     fs::write(tree_path, &tree).unwrap();
@@ -47,6 +53,23 @@ pub(crate) fn names(root: &Path, folders: u32, files: u32) {
         }
     }
     write_store(root, &draft);
+}
+
+/// A manifest of an empty file `before` and one with a name that no program of ours would write.
+pub(crate) fn hostile(root: &Path, name: &[u8]) {
+    let mut draft = Draft::new(Params::default(), child("", FOLDER, 0).node).unwrap();
+    let stand_in = "z".repeat(name.len());
+    let children = vec![child("before", FILE, 0), child(&stand_in, FILE, 0)];
+    for file in draft.fill(NodeIndex::ROOT, children).unwrap() {
+        draft.set_root_hash(file.node, &Digest::zero(Params::default().algorithm())).unwrap();
+    }
+    let mut bytes = Vec::new();
+    draft.write(&mut bytes).unwrap();
+    // The names are at the end, this one last.
+    let at = bytes.len() - name.len();
+    assert_eq!(bytes[at..], *stand_in.as_bytes());
+    bytes[at..].copy_from_slice(name);
+    write_bytes(root, &bytes);
 }
 
 /// A sealed file `holes` of so many zeroes, all of them holes, and of its tree only what these blocks need.
