@@ -74,6 +74,13 @@ fn make(random: &mut Random, key: &KeyPair) -> Vec<u8> {
     bytes
 }
 
+/// Found by libFuzzer: two entries of one name, a folder's and that of a file whose home is elsewhere. A search for the name finds
+/// the file, of which nobody can tell the folder; the target took it for the folder.
+#[test]
+fn two_nodes_of_one_name() {
+    seal::run(include_bytes!("data/two_nodes_of_one_name.manifest"));
+}
+
 #[test]
 fn manifests_and_seals_with_mistakes_put_in() {
     let key = KeyPair::generate().unwrap();
