@@ -10,7 +10,8 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::options;
 pub use crate::seal::{
-    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+    Day, DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
+    VerifyArgs,
 };
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 pub use crate::wishes::VerifyWishes;

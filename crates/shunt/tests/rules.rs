@@ -48,6 +48,20 @@ fn every_mistake_is_said_with_file_line_and_column() {
 }
 
 #[test]
+fn a_rule_that_needs_a_seal_is_noted() {
+    let room = Room::new();
+    for (text, notes) in [
+        ("[[rule]]\npath = 'a'\nhide = true\n\n[[rule]]\npath = 'b'\nverify = 'required'\n", true),
+        ("[[rule]]\npath = 'b'\nverify = 'mount'\n", false),
+    ] {
+        let ran = rules("check", &file(&room, text)).ok();
+        assert_eq!(ran.err.contains("line 5: the rule `"), notes, "{ran:?}");
+        assert_eq!(ran.err.contains("--verify=if-sealed"), notes, "{ran:?}");
+        assert!(rules("show", &file(&room, text)).ok().err.is_empty());
+    }
+}
+
+#[test]
 fn every_example_of_the_documentation_is_right_and_shown_as_it_is_meant() {
     let room = Room::new();
     let text = include_str!("../../../docs/rules.md");

@@ -181,10 +181,82 @@ fn signatures_of_fsverity_are_taken_with_a_certificate() {
     room.shunt(&["verify", "file", "--trust", "key.pub"]).fails(1, &["file.sig"]);
     flip(&room.at("file"), 5);
     room.shunt(&["verify", "file", "--trust", "one.pem"]).fails(1, &["file.sig"]);
+    flip(&room.at("file"), 5);
+    // The tool itself, with hash, block size and salt of its own.
+    if has("fsverity", "fsverity") {
+        let how = ["--block-size=1024", "--salt=00ff"];
+        let mut sign = Command::new("fsverity");
+        sign.args(["sign", "file", "file.sig", "--key=one.key", "--cert=one.pem", "--hash-alg=sha512"]);
+        run(sign.args(how).current_dir(room.0.path())).ok();
+        let verify = |more: &[&str], cert: &str| {
+            room.shunt(&[&["verify", "file", "--trust", cert][..], more].concat())
+        };
+        verify(&["--hash=sha512", how[0], how[1]], "one.pem").ok();
+        verify(&["--hash=sha512", how[0], how[1]], "two.pem").fails(1, &["file.sig"]);
+        verify(&["--hash=sha512", how[0]], "one.pem").fails(1, &["file.sig"]);
+        verify(&[], "one.pem").fails(1, &["file.sig"]);
+    }
     // A certificate whose time is over is no trust file.
     let old = ["x509", "-in", "one.pem", "-signkey", "one.key", "-days", "-1", "-out", "old.pem"];
     if room.openssl(&old).is_some_and(|ran| ran.code == Some(0)) {
         room.shunt(&["verify", "file", "--trust", "old.pem"]).fails(1, &["old.pem", "expired"]);
+    }
+}
+
+/// Who trusts a key may do so until some day; after it nothing that the key has signed passes anywhere.
+#[test]
+fn a_trust_file_expires() {
+    let room = Room::new();
+    room.shunt(&["seal", "t", "--key", "key"]).ok();
+    fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
+    fs::copy(room.at("t/a/file"), room.at("alone")).expect("copies");
+    room.shunt(&["sign", "file", "--key", "key"]).ok();
+    room.shunt(&["seal", "alone", "--key", "key"]).ok();
+    fs::create_dir(room.at("mnt")).expect("makes");
+    let key = fs::read_to_string(room.at("key.pub")).expect("reads");
+    let trusting = |lines: &str, behind: &str| {
+        fs::write(room.at("trust"), format!("{lines}{key}{behind}")).expect("writes");
+        [
+            &["verify", "t", "--trust", "trust"][..],
+            &["show", "t", "--trust", "trust"],
+            &["verify", "file", "--trust", "trust"],
+            &["verify", "alone", "--trust", "trust"],
+            &["verify", "t", "--trust", "key.pub", "--trust", "trust"],
+        ]
+        .map(|words| (words, room.shunt(words)))
+    };
+    for (lines, behind) in [
+        ("expires = 2024-02-29\n", ""),
+        ("# of the release\nexpires=\"1999-12-31\"\n", ""),
+        ("", "expires = 2024-02-29\n"),
+    ] {
+        for (words, ran) in trusting(lines, behind) {
+            let ran = ran.fails(1, &["trust", "expired", "last day"]);
+            assert!(ran.out.is_empty(), "{words:?}: {ran:?}");
+        }
+        for what in ["--verify=required", "--verify=if-sealed"] {
+            room.shunt(&["mount", what, "--trust", "trust", "t", "mnt"]).fails(1, &["trust", "expired"]);
+        }
+    }
+    for (words, ran) in trusting("expires = 9998-12-31\n", "") {
+        assert_eq!(ran.code, Some(0), "{words:?}: {ran:?}");
+    }
+    // A line with a mistake must not make a key valid for ever.
+    for wrong in
+        ["expire = 9998-12-31\n", "expires = 31.12.9998\n", "expires = 9998-12-31\nexpires = 9999-12-31\n"]
+    {
+        for (words, ran) in trusting(wrong, "") {
+            assert!(ran.code == Some(1) && ran.err.contains("trust: "), "{words:?}: {ran:?}");
+        }
+    }
+    room.shunt(&["key", "new", "brief", "--expires", "2024-01-01"]).ok();
+    let said = room.shunt(&["key", "show", "brief.pub"]).ok().out;
+    assert!(said.trim_end().ends_with(", expires after 2024-01-01"), "{said}");
+    room.shunt(&["seal", "t", "--key", "brief"]).ok();
+    room.shunt(&["verify", "t", "--trust", "brief.pub"]).fails(1, &["brief.pub", "2024-01-01"]);
+    assert_eq!(room.shunt(&["key", "new", "never", "--expires", "2024-13-01"]).code, Some(2));
+    if let Some(ran) = room.openssl(&["pkey", "-pubin", "-in", "brief.pub", "-noout"]) {
+        ran.ok();
     }
 }
 

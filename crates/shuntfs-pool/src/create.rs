@@ -16,6 +16,7 @@ use crate::name_buf::NameBuf;
 use crate::names;
 use crate::node::{Marks, Node};
 use crate::rules;
+use crate::sealed;
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::view::Seen;
 use crate::who::Who;
@@ -142,6 +143,8 @@ fn open_existing(
     let seen = rules::see(shared, who, folder.id, dir, name, &found)?;
     let (node, stat) = find::obtain(shared, found, seen);
     rules::note(shared, folder.id, name, &node);
+    // The name itself is none of the manifest's, which was looked at before.
+    sealed::note(shared, &node, &stat, None);
     let opened = file::open(shared, who, node.id, flags).and_then(|opened| {
         let cut = flags.0 & mode::O_TRUNC != 0;
         let stat = if cut { stat_of(shared.descriptor(&node)?).map_err(errno)? } else { stat };

@@ -324,7 +324,7 @@ impl Place<'_> {
                 let Ok(seen) = seen else { return };
                 let (node, stat) = find::obtain(shared, found, seen);
                 rules::note(shared, folder, &buf, &node);
-                sealed::note(shared, Some(node.id), sealed);
+                sealed::note(shared, &node, &stat, sealed);
                 if !out.push_entry(&self.shared.entry(&node, &stat), next, name) {
                     self.shared.forget(node.id, LookupCount(1));
                 }

@@ -18,6 +18,7 @@ use crate::mounts::Mount;
 use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node};
 use crate::rules;
+use crate::sealed;
 use crate::shared::Shared;
 use crate::view::Seen;
 use crate::who::Who;
@@ -45,6 +46,7 @@ impl Found {
 
 /// LOOKUP.
 pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    let sealed = sealed::look(shared, parent, name.as_c_str().to_bytes())?;
     let (parent, dir) = shared.folder(parent)?;
     match find(shared, &parent, &dir, name.as_c_str()) {
         Ok(found) => {
@@ -52,6 +54,7 @@ pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) 
             let seen = rules::see(shared, who, parent.id, &dir, name, &found)?;
             let (node, stat) = obtain(shared, found, seen);
             rules::note(shared, parent.id, name, &node);
+            sealed::note(shared, &node, &stat, sealed);
             Ok(shared.entry(&node, &stat))
         }
         Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),

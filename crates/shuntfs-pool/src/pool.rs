@@ -149,10 +149,7 @@ impl Filesystem for Pool {
             if sealed::is_store(shared, parent, name.as_c_str().to_bytes()) {
                 return Err(Errno::NOENT);
             }
-            let sealed = sealed::look(shared, parent, name.as_c_str().to_bytes())?;
-            let entry = find::lookup(shared, who, parent, &name)?;
-            sealed::note_entry(shared, &entry, sealed);
-            Ok(entry)
+            find::lookup(shared, who, parent, &name)
         })
         .await
     }

@@ -1,18 +1,19 @@
 //! Files of the pool that are sealed: checked as they are read, and never written.
 //!
 //! Which node is sealed follows from names, as the manifest has them: the root is the manifest's root, and whoever finds a name
-//! in a folder that is in the manifest looks there for the same name. What was found so stays, so that a file with several
-//! names is sealed by whichever of them, once it was found by one that the manifest has. Names of the manifest cannot be
-//! given to anything else: they are not removed, moved, replaced or made.
+//! in a folder that is in the manifest looks there for the same name. A file with several names that is found by one that
+//! the manifest does not have is known again by its inode, so that it is sealed by whichever of them. Names of the manifest
+//! cannot be given to anything else: they are not removed, moved, replaced or made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shuntfs::{
-    ByteRange, CacheHint, Cx, Entry, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result, SetAttr,
+    ByteRange, CacheHint, Cx, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result, SetAttr,
 };
 use shuntfs_seal::{ManifestError, NodeIndex};
+use shuntfs_sys::Stat;
 use shuntfs_verified::{CheckedFile, SealNote, Seals, Stream};
 
 use crate::file::PoolFile;
@@ -73,16 +74,16 @@ pub(crate) fn look(shared: &Shared, parent: NodeId, name: &[u8]) -> Result<Optio
     }
 }
 
-/// Notes what of the manifest a node is.
-pub(crate) fn note(shared: &Shared, node: Option<NodeId>, index: Option<NodeIndex>) {
-    if let (Some(sealed), Some(node), Some(index)) = (&shared.sealed, node, index) {
-        sealed.known.write().entry(node).or_insert(index);
+/// Notes what of the manifest a node is, by the name that it was found by; else, where it has others, by its inode.
+pub(crate) fn note(shared: &Shared, node: &Node, stat: &Stat, by_name: Option<NodeIndex>) {
+    let Some(sealed) = &shared.sealed else { return };
+    let may_have_others = stat.is_file() && stat.nlink > 1;
+    if by_name.is_none() && (!may_have_others || sealed.of(node.id).is_some()) {
+        return;
     }
-}
-
-/// The same for a name's answer.
-pub(crate) fn note_entry(shared: &Shared, entry: &Entry, index: Option<NodeIndex>) {
-    note(shared, entry.node, index);
+    if let Some(index) = by_name.or_else(|| sealed.seals.by_inode(stat)) {
+        sealed.known.write().entry(node.id).or_insert(index);
+    }
 }
 
 /// Whether a name is that of the folder that holds trees and manifest: who could write there through the mount could take the

@@ -157,6 +157,56 @@ fn sealed_files_are_checked_and_others_are_as_always() {
     });
 }
 
+/// The defect: a hard link that the manifest does not have was a plain file until somebody happened to look at the sealed name.
+#[test]
+fn a_hard_link_from_elsewhere_is_protected_from_the_start() {
+    each(|_, root, kind| {
+        fs::hard_link(root.join("sealed"), root.join("sub/later")).unwrap();
+        fs::hard_link(root.join("plain"), root.join("sub/plain")).unwrap();
+        flip(&root.join("sealed"), 200_000);
+        let read = |path: &Path| fs::read(path).map(drop).map_err(|error| error.raw_os_error());
+        let write = |path: &Path| {
+            OpenOptions::new().write(true).open(path).map(drop).map_err(|error| error.raw_os_error())
+        };
+        // Found by LOOKUP, and by a listing with attributes.
+        for lists in [false, true] {
+            let mount = Mount::new(root, kind);
+            let mnt = mount.dir.path();
+            if lists {
+                let seen = fs::read_dir(mnt.join("sub")).unwrap().map(|entry| entry.unwrap().metadata());
+                assert!(seen.into_iter().all(|metadata| metadata.is_ok()));
+            }
+            assert_eq!(write(&mnt.join("sub/later")), Err(EPERM));
+            assert_eq!(read(&mnt.join("sub/later")), Err(EIO));
+            let cut = Command::new("truncate").args(["-s", "5"]).arg(mnt.join("sub/later")).status();
+            assert!(!cut.unwrap().success());
+            assert_eq!(mount.seals.facts().bad_blocks, 1);
+            // Its name is none of the manifest's, and goes as any other; files that are not sealed are as always.
+            fs::rename(mnt.join("sub/later"), mnt.join("moved")).unwrap();
+            assert_eq!(write(&mnt.join("moved")), Err(EPERM));
+            fs::rename(mnt.join("moved"), mnt.join("sub/later")).unwrap();
+            write(&mnt.join("sub/plain")).unwrap();
+            write(&mnt.join("plain")).unwrap();
+        }
+        // Another file in the place of the sealed one: the old inode is nobody's any more.
+        fs::remove_file(root.join("sub/hard")).unwrap();
+        fs::remove_file(root.join("sealed")).unwrap();
+        fs::write(root.join("sealed"), content(400_000)).unwrap();
+        fs::hard_link(root.join("sub/later"), root.join("third")).unwrap();
+        let mount = Mount::new(root, kind);
+        write(&mount.dir.path().join("sub/later")).unwrap();
+        assert_eq!(write(&mount.dir.path().join("sealed")), Err(EPERM));
+        drop(mount);
+        // Without the list, as a store that an earlier version made: by the sealed name first.
+        fs::remove_file(root.join("third")).unwrap();
+        fs::hard_link(root.join("sub/also"), root.join("third")).unwrap();
+        fs::remove_file(root.join(".shunt/inodes")).unwrap();
+        let mount = Mount::new(root, kind);
+        fs::metadata(mount.dir.path().join("sub/also")).unwrap();
+        assert_eq!(write(&mount.dir.path().join("third")), Err(EPERM));
+    });
+}
+
 #[test]
 fn sealed_files_and_their_names_cannot_be_changed() {
     each(|_, root, kind| {

@@ -10,6 +10,7 @@
 
 mod check;
 mod error;
+mod inodes;
 mod manifest;
 mod seal_file;
 mod sealing;
@@ -20,6 +21,7 @@ mod walk;
 
 pub use check::{Checking, Fault, Finding, Verified, verify_file, verify_tree};
 pub use error::{ManifestError, StoreError};
+pub use inodes::Inodes;
 pub use manifest::{
     Blocks, Child, Codec, Counts, Draft, DraftNode, Entries, Entry, Manifest, ManifestEntries, Node,
     NodeIndex, NodeKind, Placed, Xattr,

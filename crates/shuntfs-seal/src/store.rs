@@ -6,6 +6,7 @@
 //! | `manifests/HEX` | the manifest, by its digest |
 //! | `trees/HE/X..` | hash trees by the digests of their files, the manifest's among them; equal files share one |
 //! | `unchanged` | which files were hashed in which state, so that they need not be hashed again; believed by `shunt seal` alone |
+//! | `inodes` | which inode each file had, to know it by other names |
 //! | `progress` | the same of a run that has not ended |
 //! | `staging/` | files that are being written |
 //! | `lock` | held by the one that writes |
@@ -130,7 +131,7 @@ impl Store {
     }
 
     /// Opens a regular file of the store; no symlink leads out of it, and nothing is waited for.
-    fn file(&self, name: &str) -> Result<File, StoreError> {
+    pub(crate) fn file(&self, name: &str) -> Result<File, StoreError> {
         /// `O_NONBLOCK`: a pipe in the place of a tree must not be waited for.
         const NONBLOCK: u32 = 0o4000;
         let path = || self.path.join(name);

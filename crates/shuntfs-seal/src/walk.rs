@@ -16,8 +16,8 @@ use crate::manifest::{STORE_NAME, XATTRS_LEN_MAX};
 const NONBLOCK: u32 = 0o4000;
 const XATTR_PREFIXES: [&[u8]; 5] =
     [b"user.", b"security.", b"trusted.", b"system.posix_acl_access", b"system.posix_acl_default"];
-/// What a mount shows of a sealed file; it is no part of the file.
-const SHOWN_XATTRS: &[u8] = b"user.shuntfs.";
+/// What is shown and is no part of the file: by our mounts of a sealed file, and by XFS a second time of an access list.
+const SHOWN_XATTRS: [&[u8]; 2] = [b"user.shuntfs.", b"trusted.SGI_ACL_"];
 
 /// What must not change while a file is sealed, and by which it is known again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -112,7 +112,7 @@ pub(crate) fn xattrs(fd: impl AsFd) -> shuntfs_sys::Result<Vec<Xattr>> {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
         let bytes = name.to_bytes();
         let wanted = XATTR_PREFIXES.iter().any(|prefix| bytes.starts_with(prefix));
-        if !wanted || bytes.starts_with(SHOWN_XATTRS) {
+        if !wanted || SHOWN_XATTRS.iter().any(|prefix| bytes.starts_with(prefix)) {
             continue;
         }
         match grown(|room| shuntfs_sys::get_xattr(&fd, name, room)) {

@@ -1,14 +1,17 @@
-//! The fuzz target for a short while, without libFuzzer: manifests and seals with mistakes put in.
+//! The fuzz target for a short while, without libFuzzer: manifests, seals and side files with mistakes put in.
 //! How long, and which seeds: `shuntfs_testkit::seeded`.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 #[path = "../../../fuzz/fuzz_targets/entry/seal.rs"]
 mod seal;
 
-use shuntfs_seal::{Child, Draft, DraftNode, NodeIndex, Seal, Xattr};
+use std::fs;
+use std::num::NonZeroUsize;
+
+use shuntfs_seal::{Child, Draft, DraftNode, NodeIndex, Progress, Seal, Side, Xattr, seal_file, verify_file};
 use shuntfs_testkit::seeded::{Random, fuzz};
 use shuntfs_verity::sign::KeyPair;
-use shuntfs_verity::{Descriptor, Digest, Params};
+use shuntfs_verity::{Descriptor, Digest, Discard, Params, build};
 
 /// A manifest of a few folders, files, links and symlinks.
 fn manifest(random: &mut Random) -> Vec<u8> {
@@ -71,8 +74,77 @@ fn make(random: &mut Random, key: &KeyPair) -> Vec<u8> {
     bytes
 }
 
+/// Found by libFuzzer: two entries of one name, a folder's and that of a file whose home is elsewhere. A search for the name finds
+/// the file, of which nobody can tell the folder; the target took it for the folder.
+#[test]
+fn two_nodes_of_one_name() {
+    seal::run(include_bytes!("data/two_nodes_of_one_name.manifest"));
+}
+
 #[test]
 fn manifests_and_seals_with_mistakes_put_in() {
     let key = KeyPair::generate().unwrap();
     fuzz(seal::run, |random| make(random, &key));
+}
+
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
+
+/// The bytes of the file beside which side files of any bytes are put.
+fn beside() -> Vec<u8> {
+    (0..9000_u32).map(|at| at.to_le_bytes()[0]).collect()
+}
+
+struct Nobody;
+
+impl Progress for Nobody {
+    fn found(&self, _: u64) {}
+    fn to_hash(&self, _: u64, _: u64) {}
+    fn hashed(&self, _: u64) {}
+    fn file_done(&self) {}
+}
+
+/// A side file: refused, or another than the one that was signed, or the file is as it says.
+fn side(bytes: &[u8]) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    let data = beside();
+    fs::write(&file, &data).unwrap();
+    fs::write(Side::path_of(&file), bytes).unwrap();
+    let Ok(side) = Side::open(&file) else { return };
+    let of = |params: &Params| {
+        build(params, data.len() as u64, &data[..], Discard, NonZeroUsize::MIN).unwrap().digest()
+    };
+    if side.check(&[KeyPair::from_pem(KEY).unwrap().public()]).is_ok() {
+        assert_eq!(side.descriptor.digest(), of(&Params::default()), "never signed");
+    }
+    if let Ok(None) = verify_file(&file, &side, NonZeroUsize::MIN, &Nobody) {
+        assert_eq!(side.descriptor.digest(), of(side.descriptor.params()), "other bytes than these");
+    }
+}
+
+#[test]
+fn side_files_with_mistakes_put_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, beside()).unwrap();
+    let key = KeyPair::from_pem(KEY).unwrap();
+    seal_file(&file, &Params::default(), Some(&key), NonZeroUsize::MIN, &Nobody).unwrap();
+    let good = fs::read(Side::path_of(&file)).unwrap();
+    side(&good);
+    fuzz(side, |random| {
+        let mut bytes = good.clone();
+        for _ in 0..random.below(4) {
+            // As a rule in the head, where numbers are.
+            let len = bytes.len().max(1);
+            let most = if random.below(4) == 0 { len } else { len.min(340) };
+            let at = random.below(most);
+            match random.below(6) {
+                0 => bytes.truncate(at),
+                1 => bytes.extend_from_within(at.min(bytes.len())..),
+                2 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = 0xff),
+                _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
+            }
+        }
+        bytes
+    });
 }

@@ -33,6 +33,11 @@ fn privileged_every_file_system_can_be_sealed() {
         shuntfs_sys::set_xattr(&file, c"trusted.a", b"2", 0).unwrap();
         assert_eq!(findings(&at), ["big: attribute trusted.a"], "{kind}");
         assert_eq!(seal(&at).unwrap().hashed, 1, "{kind}: the ctime changed");
+        // An access list that nobody sealed is found, although the mode stays.
+        let listed =
+            std::process::Command::new("setfacl").args(["-m", "u:71001:r,m::r"]).arg(at.join("big")).status();
+        assert!(listed.unwrap().success());
+        assert_eq!(findings(&at), ["big: attribute system.posix_acl_access"], "{kind}");
     }
 }
 

@@ -126,6 +126,10 @@ pub fn access_of(fd: impl AsFd) -> Result<u32> {
 }
 
 fn with_defaults(flags: OFlags) -> OFlags {
+    if flags.contains(OFlags::PATH) {
+        // Nothing is opened by it, and openat2 refuses what goes with opening.
+        return flags | OFlags::CLOEXEC;
+    }
     // `O_NOCTTY`: opening a terminal on a branch must not make it the server's own.
     flags | OFlags::CLOEXEC | OFlags::LARGEFILE | OFlags::NOCTTY
 }

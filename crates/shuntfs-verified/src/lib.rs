@@ -21,6 +21,7 @@ mod io;
 mod join;
 mod native;
 mod options;
+mod other_names;
 mod sealed;
 mod seals;
 mod tree;

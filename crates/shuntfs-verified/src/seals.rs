@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, LowerFile};
-use shuntfs_seal::{Manifest, Node, NodeIndex, Store, StoreError};
+use shuntfs_seal::{Inodes, Manifest, Node, NodeIndex, Store, StoreError};
 use shuntfs_sys::open::open_beneath;
-use shuntfs_sys::{OsError, filesystem_of, open_folder, stat_of};
+use shuntfs_sys::{Device, OsError, filesystem_of, open_folder, stat_of};
 use shuntfs_verity::Descriptor;
 use shuntfs_verity::sign::PublicKey;
 
@@ -52,6 +52,8 @@ pub struct Seals {
     manifest: Manifest,
     store: Arc<Store>,
     root: OwnedFd,
+    pub(crate) top_device: Device,
+    pub(crate) inodes: Option<Inodes>,
     checks: Arc<Checks>,
     files: Files,
     measure: Box<dyn Measure>,
@@ -101,12 +103,15 @@ impl Seals {
         let place = options.store.clone().unwrap_or_else(|| Store::beside(&options.source));
         let store = Store::open(&place)?;
         let manifest = Manifest::open(&store, options.trust.as_deref())?;
+        let inodes = Inodes::open(&store, &manifest.digest())?;
         let store_folder = open_folder(&place).map_err(failed)?;
         let blocks = |folder: &OwnedFd| filesystem_of(folder).map(|found| found.magic.can_block());
         let can_block = blocks(&root).map_err(failed)? || blocks(&store_folder).map_err(failed)?;
         Ok(Arc::new(Self {
             manifest,
             store: Arc::new(store),
+            top_device: stat_of(&root).map_err(failed)?.dev,
+            inodes,
             root,
             checks: Checks::new(&options.checks),
             files: Files::new(options.checks.files_kept),

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use common::{BLOCK, Fixture, content, each, flip, options, seal};
 use shuntfs::TransportKind;
+use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_testkit::lower::LowerKind;
 use shuntfs_verity::sign::KeyPair;
 
@@ -467,27 +468,93 @@ fn every_part_of_a_seal_is_checked() {
     assert!(common::open(&root, None).is_err(), "a torn seal");
 }
 
+/// Whoever holds a trusted key may still have been deceived: a name that leads out of the tree leads nowhere.
 #[test]
-fn a_large_manifest_opens_at_once() {
+fn a_manifest_that_tries_to_leave_the_tree_is_refused() {
+    let Some(lower) = common::lower(LowerKind::Tmpfs) else { return };
+    fs::write(lower.path().join("outside"), b"").unwrap();
+    let names: [&[u8]; 6] = [b"..", b".", b"../outside", b"x/../../outside", b"/etc/hostname", b"nul\0"];
+    for (number, name) in names.into_iter().enumerate() {
+        let root = lower.folder(&format!("tree{number}")).unwrap();
+        fs::write(root.join("before"), b"").unwrap();
+        common::made::hostile(&root, name);
+        let seals = common::open(&root, None).unwrap();
+        let shown = String::from_utf8_lossy(name);
+        let last = seals.manifest().entries(NodeIndex::ROOT, 0).unwrap().last().unwrap();
+        assert!(matches!(last, Err(ManifestError::Malformed(_))), "{shown}: {last:?}");
+        let fixture = Fixture::of(seals, &options(TransportKind::Device));
+        // The search for the good name meets the other one.
+        let searched = fs::read(fixture.path().join("before")).unwrap_err();
+        assert_eq!(errno(&searched), Some(EIO), "{shown}");
+        let listed = fs::read_dir(fixture.path()).and_then(|names| names.collect::<Result<Vec<_>, _>>());
+        assert_eq!(errno(&listed.unwrap_err()), Some(EIO), "{shown}");
+        // By the number of the node, as who has a handle might ask.
+        let node = fixture.seals().manifest().node(NodeIndex::from_inode(3).unwrap()).unwrap();
+        assert!(fixture.seals().file(&node).is_err(), "{shown}");
+    }
+}
+
+#[test]
+fn a_manifest_of_a_million_files_opens_at_once() {
     let Some(lower) = common::lower(LowerKind::Tmpfs) else { return };
     let root = lower.folder("tree").unwrap();
-    for folder in 0..100 {
-        let at = root.join(format!("folder{folder}"));
-        fs::create_dir(&at).unwrap();
-        for file in 0..300 {
-            fs::write(at.join(format!("a file of some name {file}")), b"").unwrap();
-        }
-    }
-    seal(&root, &[]);
+    common::made::names(&root, 1000, 1000);
     let seals = common::open(&root, None).unwrap();
-    assert!(seals.manifest().node_count() > 30_000);
-    assert!(seals.manifest().reads() <= 6, "{} blocks were read to open it", seals.manifest().reads());
-    let fixture = Fixture::new(&root, &options(TransportKind::Device));
-    let names = fs::read_dir(fixture.path().join("folder50")).unwrap().count();
-    assert_eq!(names, 300);
+    assert_eq!(seals.manifest().node_count(), 1_001_001);
+    assert!(seals.manifest().reads() <= 5, "{} blocks were read to open it", seals.manifest().reads());
+    let fixture = Fixture::of(seals, &options(TransportKind::Device));
+    let name = |folder: usize, file: usize| format!("folder {folder:04}/a file of some name {file:04}");
+    let names = fs::read_dir(fixture.path().join("folder 0050")).unwrap();
+    assert_eq!(
+        names.map(|name| name.unwrap().file_name()).collect::<std::collections::HashSet<_>>().len(),
+        1000
+    );
     let before = fixture.seals().manifest().reads();
-    assert!(fs::metadata(fixture.path().join("folder77/a file of some name 123")).is_ok());
-    assert!(fs::metadata(fixture.path().join("folder77/none")).is_err());
+    assert_eq!(fs::metadata(fixture.path().join(name(777, 123))).unwrap().len(), 0);
+    assert!(fs::metadata(fixture.path().join(name(777, 1000))).is_err());
     let reads = fixture.seals().manifest().reads() - before;
-    assert!(reads <= 40, "{reads} blocks for two names");
+    assert!(reads <= 80, "{reads} blocks for two names");
+    let mut random = shuntfs_testkit::seeded::Random::new(23);
+    for _ in 0..2000 {
+        let path = fixture.path().join(name(random.below(1000), random.below(1000)));
+        assert!(fs::metadata(path).unwrap().is_file());
+    }
+}
+
+/// Arithmetic that wraps at 2^32 blocks, or at 2^43 bytes, would read or check something else.
+#[test]
+fn files_beyond_8_tib_are_checked_at_any_place() {
+    const TIB: u64 = 1 << 40;
+    let len = 9 * TIB + 5;
+    let blocks = len.div_ceil(BLOCK as u64);
+    let wanted =
+        [0, (4 * TIB) / BLOCK as u64, 8 * TIB / BLOCK as u64 - 1, 8 * TIB / BLOCK as u64, blocks - 1];
+    each(&[LowerKind::Tmpfs], |kind, lower| {
+        let root = lower.folder("tree").unwrap();
+        common::made::holes(&root, len, &wanted);
+        let fixture = Fixture::new(&root, &options(kind));
+        let file = File::open(fixture.path().join("holes")).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), len);
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        for block in wanted {
+            let offset = block * BLOCK as u64;
+            let mut room = vec![1; BLOCK];
+            let read = file.read_at(&mut room, offset).unwrap();
+            assert_eq!(read as u64, (len - offset).min(BLOCK as u64), "block {block}");
+            assert!(room[..read].iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(file.read_at(&mut [0], len).unwrap(), 0);
+        // A byte that is none of the holes', beyond 2^43, is found there and only there.
+        let below = OpenOptions::new().write(true).open(root.join("holes")).unwrap();
+        below.write_all_at(b"x", 8 * TIB + 7).unwrap();
+        shuntfs_sys::data::forget_cached(&file).unwrap();
+        let refused = file.read_at(&mut [0], 8 * TIB).unwrap_err();
+        assert_eq!(errno(&refused), Some(EIO));
+        file.read_exact_at(&mut [0; 7], 8 * TIB - 7).unwrap();
+        file.read_exact_at(&mut [0; 5], 9 * TIB).unwrap();
+        assert_eq!(fixture.facts().bad_blocks, 1);
+        // No tree is there for the others: an error, and never bytes that nobody checked.
+        let refused = file.read_at(&mut [0], TIB).unwrap_err();
+        assert_eq!(errno(&refused), Some(EIO));
+    });
 }

@@ -50,9 +50,10 @@ pub(crate) fn run(bytes: &[u8]) {
                 folders.push(entry.node);
             }
             visit(&manifest, entry.node);
-            // Names may be out of order elsewhere, so that a search misses it; but it never finds another folder.
+            // Names may be out of order, so that a search misses it or finds another of the same name; but a folder that it
+            // finds is in this one.
             if let Ok(Some(found)) = manifest.lookup(folder, &entry.name)
-                && node.kind == NodeKind::Folder
+                && manifest.node(found).is_ok_and(|node| node.kind == NodeKind::Folder)
             {
                 assert_eq!(manifest.parent(found).ok(), Some(folder));
             }

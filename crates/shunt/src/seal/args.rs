@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use shuntfs_verity::{Algorithm, BlockSize, Params, Salt};
 
+use super::expiry::Day;
 use crate::failure::Failure;
 
 /// How files are hashed.
@@ -166,9 +167,20 @@ pub struct KeyArgs {
 #[non_exhaustive]
 pub enum KeyWhat {
     /// Makes a key: writes KEY, to be kept secret, and KEY.pub, to be given away.
-    New(KeyFileArgs),
+    New(NewKeyArgs),
     /// Prints the id of a key, private or public.
     Show(KeyFileArgs),
+}
+
+/// Arguments of `shunt key new`.
+#[derive(Debug, Args)]
+pub struct NewKeyArgs {
+    /// The file.
+    #[arg(value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The last day on which KEY.pub is trusted, by UTC; it stands in KEY.pub, where whoever trusts it may change it.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    pub expires: Option<Day>,
 }
 
 /// A file with a key.

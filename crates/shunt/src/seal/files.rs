@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use shuntfs_verity::sign::pkcs7::{Certificate, Pkcs7Error};
 use shuntfs_verity::sign::{KeyPair, PublicKey, Zeroizing};
 
+use super::expiry;
 use crate::failure::Failure;
 
 /// The longest file that can be a key or a certificate.
@@ -55,7 +56,7 @@ impl Trust {
     /// Reads public keys and certificates; each file must be one. `None` where none is asked for.
     ///
     /// # Errors
-    /// A file that cannot be read, is neither, or is a certificate whose time is over or has not come.
+    /// A file that cannot be read, is neither, or one whose time is over; a certificate whose time has not come.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Option<Self>, Failure> {
         let mut trust = Self::default();
         for path in paths {
@@ -70,9 +71,17 @@ impl Trust {
         let file = fs::File::open(path).map_err(|error| cannot("read", path, error))?;
         file.take(KEY_LEN_MAX).read_to_end(&mut bytes).map_err(|error| cannot("read", path, error))?;
         let text = String::from_utf8_lossy(&bytes);
-        if text.contains("-----BEGIN ") && !text.contains("-----BEGIN CERTIFICATE-----") {
-            self.keys.push(PublicKey::from_pem(&text).map_err(|error| refused(&error))?);
-            return Ok(());
+        if text.contains("-----BEGIN ") {
+            let (block, expires) = expiry::split(&text).map_err(|why| refused(&why))?;
+            if let Some(day) = expires.filter(|day| day.is_over(SystemTime::now())) {
+                return Err(refused(&format!("it expired, {day} was its last day"))
+                    .hint("trust another key, or write a later day on its line `expires = ..`"));
+            }
+            if !block.starts_with("-----BEGIN CERTIFICATE-----") {
+                self.keys.push(PublicKey::from_pem(&block).map_err(|error| refused(&error))?);
+                return Ok(());
+            }
+            bytes = block.into_bytes();
         }
         let neither = "neither an ed25519 public key in PEM nor an X.509 certificate";
         let certificate = Certificate::parse(&bytes).map_err(|error| match error {

@@ -8,6 +8,7 @@ use std::path::Path;
 use shuntfs_verity::sign::{KeyPair, PublicKey};
 
 use super::args::{KeyArgs, KeyWhat};
+use super::expiry::{self, Day};
 use super::files::{cannot, read_text, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
@@ -21,25 +22,35 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
         KeyWhat::New(args) => {
             let key = KeyPair::generate().map_err(|error| Failure::new(error.to_string()))?;
             let public = with_suffix(&args.file, ".pub");
+            let until = args.expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
+            let text = until + &key.public().to_pem();
             // Never over a key that may be the only one to what was signed.
             write_new(&args.file, 0o600, key.to_pem().as_bytes())?;
-            if let Err(failure) = write_new(&public, 0o644, key.public().to_pem().as_bytes()) {
+            if let Err(failure) = write_new(&public, 0o644, text.as_bytes()) {
                 drop(fs::remove_file(&args.file));
                 return Err(failure);
             }
-            say(out, &key.public())
+            say(out, &key.public(), args.expires)
         }
         KeyWhat::Show(args) => {
             let text = read_text(&args.file)?;
-            let public =
-                PublicKey::from_pem(&text).or_else(|_| KeyPair::from_pem(&text).map(|key| key.public()));
-            say(out, &public.map_err(|_| Failure::new(format!("{} is no ed25519 key", args.file.display())))?)
+            let none = || Failure::new(format!("{} is no ed25519 key", args.file.display()));
+            if let Ok(key) = KeyPair::from_pem(&text) {
+                return say(out, &key.public(), None);
+            }
+            if !text.contains("-----BEGIN ") {
+                return Err(none());
+            }
+            let failed = |why| Failure::new(format!("{}: {why}", args.file.display()));
+            let (block, expires) = expiry::split(&text).map_err(failed)?;
+            say(out, &PublicKey::from_pem(&block).map_err(|_| none())?, expires)
         }
     }
 }
 
-fn say(out: &mut dyn Write, key: &PublicKey) -> Result<(), Failure> {
-    writeln!(out, "ed25519 {}", key.id()).map_err(|error| output_failure(&error))
+fn say(out: &mut dyn Write, key: &PublicKey, expires: Option<Day>) -> Result<(), Failure> {
+    let until = expires.map(|day| format!(", expires after {day}")).unwrap_or_default();
+    writeln!(out, "ed25519 {}{until}", key.id()).map_err(|error| output_failure(&error))
 }
 
 fn write_new(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {

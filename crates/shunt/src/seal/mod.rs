@@ -3,6 +3,7 @@
 mod args;
 mod bar;
 mod digest;
+mod expiry;
 mod files;
 mod key;
 mod make;
@@ -11,9 +12,10 @@ mod sign;
 mod verify;
 
 pub use args::{
-    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs, VerifyArgs,
 };
 pub(crate) use digest::run as digest;
+pub use expiry::Day;
 pub(crate) use files::Trust;
 pub(crate) use key::run as key;
 pub(crate) use make::run as seal;

@@ -255,11 +255,14 @@ fn hard_links_share_a_node() {
     assert_eq!(draft.counts().files, 1);
 }
 
-/// A sealed manifest of a root with so many files in it, and how many blocks it took to open it, to find one, to see it.
-fn reads(files: usize) -> (u64, u64) {
+/// A sealed manifest of so many folders of so many files each, without any file below.
+fn large(folders: u32, files: u32) -> Codec<SealedBlocks> {
     let mut draft = Draft::new(Params::default(), node(0o040_755)).unwrap();
-    let children = (0..files).map(|index| child(&format!("{index:09}"), node(0o100_644))).collect();
-    draft.fill(NodeIndex::ROOT, children).unwrap();
+    let children = |count: u32, mode| (0..count).map(|at| child(&format!("{at:09}"), node(mode))).collect();
+    let placed = draft.fill(NodeIndex::ROOT, children(folders, 0o040_755)).unwrap();
+    for folder in placed {
+        draft.fill(folder.node, children(files, 0o100_644)).unwrap();
+    }
     let mut bytes = Vec::new();
     draft.write(&mut bytes).unwrap();
     let (manifest, mut tree) = (tempfile::tempfile().unwrap(), Vec::new());
@@ -271,20 +274,31 @@ fn reads(files: usize) -> (u64, u64) {
     std::io::Write::write_all(&mut &tree_file, &tree).unwrap();
     let verifier = Verifier::new(descriptor, &descriptor.digest()).unwrap();
     let sealed = SealedBlocks::new(manifest, Some(TreeFile { file: tree_file, start: 0 }), verifier);
-    let manifest = Codec::new(sealed).unwrap();
-    let opened = manifest.blocks().reads();
-    let name = format!("{:09}", files / 3);
-    let found = manifest.lookup(NodeIndex::ROOT, name.as_bytes()).unwrap().unwrap();
-    assert_eq!(manifest.path_of(found).unwrap(), [name.as_bytes()]);
-    assert_eq!(manifest.lookup(NodeIndex::ROOT, b"none").unwrap(), None);
-    (opened, manifest.blocks().reads() - opened)
+    Codec::new(sealed).unwrap()
 }
 
 #[test]
-fn a_large_manifest_opens_with_as_many_reads_as_levels() {
-    // Blocks of the manifest: 4 and 3760. One block of it, and one of each level of the tree above it.
-    let ((small, _), (large, found)) = (reads(100), reads(100_000));
-    assert_eq!((small, large), (2, 3));
-    // Two searches: each looks at 17 entries and their names, most of them in blocks of their own.
-    assert!(found <= 2 * 17 * 2 + 40, "{found} reads to find a name");
+fn a_manifest_of_a_million_entries_opens_with_as_many_reads_as_levels() {
+    // Blocks of the manifest: 4, 3760 and 37600. One block of it, and one of each level of the tree above it.
+    let (small, middle, million) = (large(1, 100), large(100, 1000), large(1000, 1000));
+    assert_eq!(million.node_count(), 1_001_001);
+    let reads = [&small, &middle, &million].map(|manifest| manifest.blocks().reads());
+    assert_eq!(reads, [2, 3, 4]);
+    let mut random = shuntfs_testkit::seeded::Random::new(7);
+    let (mut before, mut most) = (reads[2], 0);
+    for _ in 0..500 {
+        let (folder, file) = (random.below(1000), random.below(1000));
+        let names = [folder, file].map(|at| format!("{at:09}").into_bytes());
+        let found = million.find(&names.join(&b'/')).unwrap().unwrap();
+        assert_eq!(million.path_of(found).unwrap(), names);
+        assert_eq!(found.get(), u64::try_from(1001 + 1000 * folder + file).unwrap());
+        assert_eq!(million.find(&[&names[0][..], b"/none"].concat()).unwrap(), None);
+        let now = million.blocks().reads();
+        (before, most) = (now, most.max(now - before));
+    }
+    // Three searches of 10 steps, each of which looks at an entry and its name, most of them in blocks of their own, and what
+    // of the tree is above them.
+    assert!(most <= 3 * 10 * 2 + 40, "{most} reads to find a path and to miss another");
+    let names = million.entries(NodeIndex(777), 0).unwrap().map(|entry| entry.unwrap().name);
+    assert!(names.eq((0..1000).map(|at| format!("{at:09}").into_bytes())));
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use shuntfs_sys::{open, stat_of};
+use shuntfs_sys::{Device, open, stat_of};
 use shuntfs_verity::sign::KeyPair;
 use shuntfs_verity::{Descriptor, Digest, Params, Shape, build_at};
 
@@ -15,7 +15,7 @@ use super::known::Known;
 use super::scan::{Progress, Scan};
 use super::stage::Stage;
 use crate::walk::{State, Top};
-use crate::{Counts, Seal, Store, StoreError};
+use crate::{Counts, Seal, Store, StoreError, inodes};
 
 /// How a tree is to be sealed.
 #[derive(Debug)]
@@ -121,6 +121,9 @@ pub fn seal_tree(
     if let Err(error) = remembered {
         report.notes.push(format!("the next run hashes everything again: {error}"));
     }
+    if let Err(error) = sealed.note_inodes(&stage, &store, &report.digest, top_stat.dev) {
+        report.notes.push(format!("other names of sealed files are not known: {error}"));
+    }
     match super::prune::prune(&store, &sealed.trees(manifest), &report.digest) {
         Ok(pruned) => report.pruned = pruned,
         Err(error) => report.notes.push(format!("old trees are left in the store: {error}")),
@@ -186,6 +189,18 @@ impl Sealed<'_> {
             enabled.file(self.top.file(&below), self.top.name(&below), (self.params, &digest));
         }
         enabled
+    }
+
+    /// Writes down which inodes they are.
+    fn note_inodes(
+        &self,
+        stage: &Stage,
+        store: &Store,
+        manifest: &Digest,
+        top: Device,
+    ) -> Result<(), StoreError> {
+        let files = self.scan.files.iter().map(|job| (job.state.dev, job.state.ino, job.node));
+        stage.replace(&store.path().join(inodes::NAME), &inodes::to_bytes(manifest, top, files))
     }
 
     /// Writes down which files are hashed. Turning fs-verity on may have changed their `ctime`.

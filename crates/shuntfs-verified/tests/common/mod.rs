@@ -1,6 +1,8 @@
 //! Sealed trees and their mounts, each under a time limit and gone with its test.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod made;
+
 use std::fs::{self, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
@@ -131,7 +133,8 @@ impl Fixture {
     pub(crate) fn of(seals: Arc<Seals>, options: &SessionOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(Sealed::new(Arc::clone(&seals), true));
-        let session = Session::mount(fs, dir.path(), &MountOptions::default(), options).unwrap();
+        let mount = MountOptions { allow_other: true, ..MountOptions::default() };
+        let session = Session::mount(fs, dir.path(), &mount, options).unwrap();
         let (done, over) = channel::<()>();
         let path = dir.path().to_owned();
         std::thread::spawn(move || {
