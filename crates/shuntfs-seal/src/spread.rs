@@ -5,17 +5,13 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, thread};
 
-use shuntfs_sys::window::Window;
-use shuntfs_verity::{ReadAt, View};
+use shuntfs_verity::ReadAt;
 
 use crate::Progress;
 
 /// Files from here on are read by all threads together. What is below keeps one busy for a few milliseconds, which is
 /// all that the others may have to wait at the end.
 const LARGE_LEN: u64 = 8 << 20;
-
-/// Mapping and unmapping less than this costs as much as copying it.
-const VIEW_MIN: usize = 256 << 10;
 
 /// Calls `work` for each number of `pending`, which come with lengths in bytes, and with how many threads it may use itself.
 pub(crate) fn spread(
@@ -50,34 +46,6 @@ impl ReadAt for Counted<'_> {
         let len = shuntfs_sys::data::read_at(self.file, buffer, offset)?;
         self.progress.hashed(len as u64);
         Ok(len)
-    }
-
-    fn view(&self, offset: u64, len: usize) -> Option<Box<dyn View + '_>> {
-        if len < VIEW_MIN {
-            return None;
-        }
-        let window = Window::of_cached(self.file, offset, len)?;
-        Some(Box::new(CountedWindow { window, progress: self.progress }))
-    }
-}
-
-/// A part of a file that lies in the page cache.
-struct CountedWindow<'a> {
-    window: Window,
-    progress: &'a dyn Progress,
-}
-
-impl View for CountedWindow<'_> {
-    fn bytes(&self) -> &[u8] {
-        self.window.bytes()
-    }
-
-    fn is_whole(&self) -> bool {
-        let is_whole = self.window.is_whole();
-        if is_whole {
-            self.progress.hashed(self.window.bytes().len() as u64);
-        }
-        is_whole
     }
 }
 

@@ -29,7 +29,6 @@ pub mod stat;
 pub mod threads;
 pub mod uring;
 pub mod verity;
-pub mod window;
 pub mod xattr;
 
 mod fusermount;

@@ -19,14 +19,12 @@ use thiserror::Error;
 
 use crate::{BlockHasher, Descriptor, Params, Shape, TreeBuilder, TreeError, TreeSink};
 
-/// Bytes that a thread takes at a time: large enough for the locks, and for mapping and unmapping them, not to matter.
-const CHUNK_LEN: usize = 1 << 20;
-
-/// Bytes of it that a thread reads and hashes at a time, where it has to read: they fit its second-level cache.
-const PIECE_LEN: usize = 256 << 10;
+/// Bytes that a thread reads and hashes at a time: large enough for the locks not to matter, small enough for its
+/// second-level cache.
+const CHUNK_LEN: usize = 256 << 10;
 
 /// Chunks whose hashes wait for those of an earlier one; 8 KiB of hashes each by default.
-const AHEAD_MAX: u64 = 64;
+const AHEAD_MAX: u64 = 256;
 
 /// A file that is read at offsets, by several threads at once.
 pub trait ReadAt: Sync {
@@ -35,21 +33,6 @@ pub trait ReadAt: Sync {
     /// # Errors
     /// What reading says.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-
-    /// The bytes where they lie, if they lie in memory and can be looked at without a copy; else they are read.
-    fn view(&self, offset: u64, len: usize) -> Option<Box<dyn View + '_>> {
-        let _ = (offset, len);
-        None
-    }
-}
-
-/// Bytes of a file where they lie.
-pub trait View {
-    /// The bytes.
-    fn bytes(&self) -> &[u8];
-
-    /// Whether all that was seen of them so far was the file's. Asked after they were hashed; where it was not, they are read.
-    fn is_whole(&self) -> bool;
 }
 
 impl ReadAt for File {
@@ -135,13 +118,11 @@ pub fn build_at(
 struct Cut {
     file_size: u64,
     chunk_len: usize,
-    piece_len: usize,
 }
 
 impl Cut {
     fn new(params: &Params, file_size: u64) -> Self {
-        let block_len = params.block_size().len();
-        Self { file_size, chunk_len: CHUNK_LEN.max(block_len), piece_len: PIECE_LEN.max(block_len) }
+        Self { file_size, chunk_len: CHUNK_LEN.max(params.block_size().len()) }
     }
 
     fn chunks(&self) -> u64 {
@@ -156,27 +137,15 @@ impl Cut {
     }
 }
 
-/// The hashes of a chunk.
-struct Hashes<'a> {
-    hasher: &'a BlockHasher,
-    bytes: Vec<u8>,
-}
-
-impl Hashes<'_> {
-    fn add(&mut self, blocks: &[u8]) {
-        self.hasher.hash_blocks(blocks, &mut self.bytes);
-    }
-}
-
-/// Room for a piece of a chunk. It starts with a page, which is what the kernel copies to fastest.
+/// Room for a chunk. It starts with a page, which is what the kernel copies to fastest.
 #[derive(Debug, Default)]
-struct Room {
+struct Chunk {
     room: Vec<u8>,
     start: usize,
     len: usize,
 }
 
-impl Room {
+impl Chunk {
     const ALIGN: usize = 4096;
 
     /// Room for `len` bytes; what is in it is old.
@@ -197,8 +166,8 @@ impl Room {
 /// Where chunks come from.
 trait Chunks: Sync {
     fn cut(&self) -> &Cut;
-    /// Hashes the next chunk and returns its index; `None` after the last. There is room to read into.
-    fn take(&self, room: &mut Room, hashes: &mut Hashes<'_>) -> Result<Option<u64>, BuildError>;
+    /// Fills the buffer with the next chunk and returns its index; `None` after the last.
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError>;
     /// Whether the file has bytes after its size.
     fn goes_on(&self) -> Result<bool, BuildError>;
 }
@@ -245,25 +214,13 @@ impl<R: ReadAt + ?Sized> Chunks for At<'_, R> {
         &self.cut
     }
 
-    fn take(&self, room: &mut Room, hashes: &mut Hashes<'_>) -> Result<Option<u64>, BuildError> {
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         if index >= self.cut.chunks() {
             return Ok(None);
         }
         let (offset, len) = self.cut.chunk(index);
-        if let Some(view) = self.source.view(offset, len) {
-            hashes.add(view.bytes());
-            if view.is_whole() {
-                return Ok(Some(index));
-            }
-            hashes.bytes.clear();
-        }
-        for start in (0..len).step_by(self.cut.piece_len) {
-            let piece = room.of(self.cut.piece_len.min(len - start));
-            let read = |buffer: &mut [u8], at| self.source.read_at(buffer, at);
-            fill(offset + start as u64, piece, self.cut.file_size, read)?;
-            hashes.add(room.bytes());
-        }
+        fill(offset, chunk.of(len), self.cut.file_size, |buffer, at| self.source.read_at(buffer, at))?;
         Ok(Some(index))
     }
 
@@ -287,17 +244,15 @@ impl<R: Read + Send> Chunks for Stream<R> {
         &self.cut
     }
 
-    fn take(&self, room: &mut Room, hashes: &mut Hashes<'_>) -> Result<Option<u64>, BuildError> {
+    fn take(&self, chunk: &mut Chunk) -> Result<Option<u64>, BuildError> {
         let mut state = lock(&self.state);
         let index = state.chunk;
         if index >= self.cut.chunks() {
             return Ok(None);
         }
         let (offset, len) = self.cut.chunk(index);
-        fill(offset, room.of(len), self.cut.file_size, |buffer, _| state.reader.read(buffer))?;
+        fill(offset, chunk.of(len), self.cut.file_size, |buffer, _| state.reader.read(buffer))?;
         state.chunk += 1;
-        drop(state);
-        hashes.add(room.bytes());
         Ok(Some(index))
     }
 
@@ -361,10 +316,11 @@ impl<C: Chunks + ?Sized, S: TreeSink + Send> Pass<'_, C, S> {
     }
 
     fn try_work(&self) -> Result<(), BuildError> {
-        let mut room = Room::default();
-        let mut hashes = Hashes { hasher: &self.hasher, bytes: Vec::new() };
-        while let Some(index) = self.chunks.take(&mut room, &mut hashes)? {
-            if !self.deliver(index, std::mem::take(&mut hashes.bytes))? {
+        let mut chunk = Chunk::default();
+        while let Some(index) = self.chunks.take(&mut chunk)? {
+            let mut hashes = Vec::new();
+            self.hasher.hash_blocks(chunk.bytes(), &mut hashes);
+            if !self.deliver(index, hashes)? {
                 break;
             }
         }

@@ -27,7 +27,7 @@ mod tree;
 mod verify;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
-pub use build::{BuildError, ReadAt, View, build, build_at};
+pub use build::{BuildError, ReadAt, build, build_at};
 pub use descriptor::{DESCRIPTOR_LEN, Descriptor, DescriptorError};
 pub use digest::{Digest, DigestError};
 pub use hasher::{BlockHasher, Kernel, UnknownKernel};

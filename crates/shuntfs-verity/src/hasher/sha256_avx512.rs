@@ -6,10 +6,10 @@
 #![expect(unsafe_code, reason = "loads of whole registers, and calls of functions that need AVX-512")]
 
 use std::arch::x86_64::{
-    __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_loadu_si512, _mm512_ror_epi32,
-    _mm512_set1_epi32, _mm512_set4_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
-    _mm512_srli_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
-    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m512i, _mm512_add_epi32, _mm512_loadu_si512, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32,
+    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4, _mm512_srli_epi32, _mm512_storeu_si512,
+    _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+    _mm512_unpacklo_epi64,
 };
 
 use super::constants::ROUNDS_256;
@@ -58,9 +58,6 @@ fn hash(start: &[u32; 8], lanes: &[&[[u8; 64]]; LANES], last: &[u8; 64]) -> [[u3
         if index < count {
             for (word, lane) in words.iter_mut().zip(&lanes) {
                 *word = load(&lane[index]);
-                // What comes next may lie in memory and not in a cache, and 16 places at once are more than the
-                // processor looks after by itself. Beyond the end this does nothing.
-                _mm_prefetch::<_MM_HINT_T0>(lane.as_ptr().wrapping_add(index + count * LANES).cast());
             }
             words = transposed(words);
         } else {
