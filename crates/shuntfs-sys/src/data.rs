@@ -34,6 +34,15 @@ pub fn forget_cached(fd: impl AsFd) -> Result<()> {
     rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed)
 }
 
+/// Has the kernel read a part of a file into its cache, and does not wait for it. It takes no more at once than the file
+/// system's readahead, which is 128 KiB where nobody said otherwise.
+///
+/// # Errors
+/// What posix_fadvise(2) gives.
+pub fn read_ahead(fd: impl AsFd, offset: u64, len: u64) -> Result<()> {
+    rustix::fs::fadvise(fd, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed)
+}
+
 /// Writes at an offset; the descriptor must not be open with `O_APPEND`, which would ignore the offset.
 ///
 /// # Errors

@@ -8,14 +8,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use shuntfs::{
     Access, Backing, ByteRange, CacheHint, Cx, Delegation, Draft, Errno, Filled, Judge, LowerFile, Opened,
     ReadReply, Result,
 };
-use shuntfs_verity::{Descriptor, Digest, Level, Mismatch};
+use shuntfs_sys::data::read_ahead;
+use shuntfs_verity::{Descriptor, Digest, Kernel, Level, Mismatch};
 
-use crate::ahead::{Pace, Stream};
+use crate::ahead::{LEAD_PIECE, Pace, Stream};
 use crate::block_on::block_on;
 use crate::checks::Checks;
 use crate::error::VerifiedError;
@@ -25,9 +27,16 @@ use crate::native::{self, Measure};
 use crate::tree::{Fault, HashTree, Hashes, TreeSource};
 use crate::verdicts::Place;
 
-/// How much one thread hashes of a READ before it is worth waking another one. At 2 GB/s this takes 60 microseconds, about
-/// what it takes to wake a thread on another CPU of a virtual machine.
-const HASHED_ALONE: usize = 128 << 10;
+/// How much one thread hashes of a READ before it is worth waking another one: what takes it about 100 microseconds. Waking a
+/// thread on another CPU of a virtual machine takes half of that, and where the queues keep all CPUs busy it gains nothing: with
+/// READs of 256 KiB in two parts each, a cold read of 250 MiB on two CPUs had 1,100 jobs for other threads.
+fn hashed_alone(kernel: Kernel) -> usize {
+    match kernel {
+        Kernel::Avx512 => 512 << 10,
+        Kernel::ShaNi => 256 << 10,
+        _ => 128 << 10,
+    }
+}
 
 /// One sealed file, open below.
 #[derive(Debug)]
@@ -146,7 +155,9 @@ impl CheckedFile {
         let pace = self.look_ahead(cx, stream, &job);
         let outcome = match self.recall(&job) {
             Some(bad) => Err(Fault::Bad(Box::new(bad))),
-            None if job.len() <= reply.draft_max() => self.read_in_place(cx, pace, &job, reply).await,
+            None if job.len() <= reply.draft_max() => {
+                self.read_in_place(cx, (stream, pace), &job, reply).await
+            }
             None => Box::pin(self.read_apart(cx, pace, &job, reply)).await,
         };
         outcome.map_err(|fault| self.refuse(fault, &job))
@@ -156,18 +167,27 @@ impl CheckedFile {
     async fn read_in_place<'q>(
         &self,
         cx: &Cx<'_>,
-        pace: Pace,
+        (stream, pace): (&Stream, Pace),
         job: &Job,
         reply: ReadReply<'q>,
     ) -> std::result::Result<Filled<'q>, Fault> {
         let len = u32::try_from(job.len()).map_err(|_| Fault::Lower(Errno::INVAL))?;
         let range = ByteRange { offset: job.span.start, len };
+        let io = QueueIo(cx);
         let (hashes, draft) = match self.tree.cached_hashes(&job.blocks) {
-            Some(hashes) => (Ok(hashes), reply.draft_from(cx, &self.lower, range).await),
-            None => {
-                let io = QueueIo(cx);
+            Some(hashes) => {
+                let start = Instant::now();
+                let draft = reply.draft_from(cx, &self.lower, range).await;
+                stream.took(start.elapsed());
+                (Ok(hashes), draft)
+            }
+            None if self.checks.reads_ahead => {
                 let missing = Box::pin(self.tree.hashes(&io, job.blocks.clone(), pace));
                 join(missing, reply.draft_from(cx, &self.lower, range)).await
+            }
+            None => {
+                let draft = reply.draft_from(cx, &self.lower, range).await;
+                (Box::pin(self.tree.hashes(&io, job.blocks.clone(), pace)).await, draft)
             }
         };
         let draft = draft.map_err(Fault::Lower)?;
@@ -223,7 +243,8 @@ impl CheckedFile {
     ) -> std::result::Result<(), Fault> {
         self.count(job);
         let block_size = self.tree.shape().params().block_size().len();
-        let parts = parts(job.len(), block_size, self.checks.hands);
+        let alone = hashed_alone(self.tree.kernel());
+        let parts = parts(job.len(), block_size, (alone, self.checks.hands));
         if parts.len() <= 1 {
             return compare(&self.tree, hashes, job.blocks.clone(), draft.as_slice());
         }
@@ -242,6 +263,11 @@ impl CheckedFile {
     /// Notes how the file is read, and has the next strip of the tree fetched where that is sequential.
     fn look_ahead(&self, cx: &Cx<'_>, stream: &Stream, job: &Job) -> Pace {
         let pace = stream.note(&job.span);
+        if pace == Pace::Sequential
+            && let Some(lead) = stream.leads(job.span.end, self.size())
+        {
+            self.read_ahead(cx, lead);
+        }
         if pace == Pace::Random || !self.checks.reads_ahead || self.tree.shape().levels() == 0 {
             return Pace::Random;
         }
@@ -252,6 +278,19 @@ impl CheckedFile {
             drop(cx.offload(move || drop(block_on(tree.strip(&ThreadIo, next)))));
         }
         pace
+    }
+
+    /// Has the lower file system read ahead. It takes what it does as a hint, and so does whoever cannot give it.
+    fn read_ahead(&self, cx: &Cx<'_>, lead: Range<u64>) {
+        let lower = Arc::clone(&self.lower);
+        let can_block = lower.can_block();
+        let ask = move || {
+            let mut start = lead.start;
+            while start < lead.end && read_ahead(&*lower, start, LEAD_PIECE.min(lead.end - start)).is_ok() {
+                start += LEAD_PIECE;
+            }
+        };
+        if can_block { drop(cx.offload(ask)) } else { ask() }
     }
 
     /// A block of the job that was just found bad.
@@ -343,9 +382,9 @@ fn compare(
     if next == blocks.end && rest.is_empty() { Ok(()) } else { Err(Fault::Short) }
 }
 
-/// Cuts `len` bytes into parts of whole blocks for at most so many hands.
-fn parts(len: usize, block_size: usize, hands: usize) -> Vec<Range<usize>> {
-    let count = len.div_ceil(HASHED_ALONE).clamp(1, hands.max(1));
+/// Cuts `len` bytes into parts of whole blocks for at most so many hands, where there is more than one does alone.
+fn parts(len: usize, block_size: usize, (alone, hands): (usize, usize)) -> Vec<Range<usize>> {
+    let count = len.div_ceil(alone).clamp(1, hands.max(1));
     let part = len.div_ceil(count).next_multiple_of(block_size);
     (0..count)
         .map(|number| (number * part).min(len)..((number + 1) * part).min(len))
@@ -359,6 +398,7 @@ mod test {
 
     #[test]
     fn parts_are_whole_blocks_and_cover_everything() {
+        const HASHED_ALONE: usize = 128 << 10;
         for (len, block, hands) in [
             (1, 4096, 2),
             (HASHED_ALONE, 4096, 8),
@@ -368,7 +408,7 @@ mod test {
             ((1 << 20) - 5, 1024, 3),
             (300_000, 65536, 0),
         ] {
-            let parts = parts(len, block, hands);
+            let parts = parts(len, block, (HASHED_ALONE, hands));
             let what = format!("{len} {block} {hands}: {parts:?}");
             assert!(parts.len() <= hands.max(1) && !parts.is_empty(), "{what}");
             assert_eq!(parts.first().map(|part| part.start), Some(0), "{what}");

@@ -20,7 +20,8 @@ pub enum TreeReadahead {
     /// In reads that cover 8 MiB of data, the next one before it is needed.
     #[default]
     On,
-    /// Never: each tree block is read when it is needed first. For comparison.
+    /// Never: the data is read, then each tree block that is missing to check it, by itself, as fs-verity did before it had
+    /// readahead. For comparison.
     Off,
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use shuntfs::{Errno, LowerFile};
-use shuntfs_verity::{CheckError, Descriptor, Digest, Level, Mismatch, Shape, Verifier};
+use shuntfs_verity::{CheckError, Descriptor, Digest, Kernel, Level, Mismatch, Shape, Verifier};
 
 use crate::ahead::{self, Pace};
 use crate::cache::{Flight, Next};
@@ -98,6 +98,11 @@ impl HashTree {
         self.digest
     }
 
+    /// The way that blocks are hashed.
+    pub(crate) fn kernel(&self) -> Kernel {
+        self.verifier.kernel()
+    }
+
     pub(crate) fn shape(&self) -> &Shape {
         self.verifier.shape()
     }
@@ -112,9 +117,18 @@ impl HashTree {
         let params = self.shape().params();
         let (arity, hash_len) = (params.arity() as u64, params.algorithm().digest_len());
         let wanted = blocks.start / arity..blocks.end.div_ceil(arity);
-        let about = ahead::about(self.shape(), &wanted, pace);
         let first = wanted.start * arity;
-        let blocks = self.level(io, 0, wanted, about).await?;
+        let blocks = if self.checks.reads_ahead {
+            let about = ahead::about(self.shape(), &wanted, pace);
+            self.level(io, 0, wanted, about).await?
+        } else {
+            // As fs-verity did it: each block by itself, when it is needed.
+            let mut blocks = Vec::new();
+            for block in wanted {
+                blocks.extend(self.level(io, 0, block..block + 1, block..block + 1).await?);
+            }
+            blocks
+        };
         Ok(Hashes { blocks, first, arity, hash_len })
     }
 
@@ -172,9 +186,10 @@ impl HashTree {
     ) -> Result<Vec<Arc<[u8]>>, Fault> {
         let wanted = self.stored_blocks(level, &wanted);
         let top = self.top();
-        let about =
-            if wanted.start < top { 0..top.max(wanted.end) } else { self.stored_blocks(level, &about) };
-        let mut about = about;
+        let mut about = self.stored_blocks(level, &about);
+        if wanted.start < top && self.checks.reads_ahead {
+            about = 0..top.max(wanted.end);
+        }
         loop {
             match self.checks.cache.next(self.digest, wanted.clone(), &about) {
                 Next::Ready(blocks) => return Ok(blocks),

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use crate::{BlockHasher, Descriptor, Digest, Level, Shape, ShapeError};
+use crate::{BlockHasher, Descriptor, Digest, Kernel, Level, Shape, ShapeError};
 
 /// Compares blocks of one file, and of its tree, with hashes.
 #[derive(Clone, Debug)]
@@ -115,6 +115,12 @@ impl Verifier {
     #[must_use]
     pub const fn descriptor(&self) -> &Descriptor {
         &self.descriptor
+    }
+
+    /// The way that blocks are hashed.
+    #[must_use]
+    pub fn kernel(&self) -> Kernel {
+        self.hasher.kernel()
     }
 
     /// The tree's shape.

@@ -29,6 +29,12 @@ impl LowerFile {
         Self { can_block: true, ..self }
     }
 
+    /// Whether even a write into the page cache may wait for long.
+    #[must_use]
+    pub fn can_block(&self) -> bool {
+        self.can_block
+    }
+
     /// As the transport takes it.
     pub(crate) fn lower(&self) -> Lower<'_> {
         Lower { fd: self.fd.as_fd(), can_block: self.can_block }

@@ -2,33 +2,66 @@
 //! does. For `shunt bench`.
 
 use std::fs::{self, File, Metadata};
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirEntryExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use shuntfs::{
     Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled,
-    InitError, Listed, LookupCount, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
-    ReadReply, Result, Session, SessionOptions, SetAttr, Signals, Statfs, Timestamp, Wanted,
+    InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
+    OpenedDir, ReadReply, Result, Session, SessionOptions, SetAttr, Signals, Statfs, Timestamp, Wanted,
 };
 
 use crate::cli::SlowArgs;
 use crate::failure::Failure;
-
-/// As many READs wait at the same time as the kernel sends.
-const READS_AT_ONCE: usize = 64;
 
 /// A folder that is read slowly.
 struct Slow {
     /// The paths of the nodes that were looked up, the root's first: node 1. They stay for as long as the mount.
     paths: Mutex<Vec<PathBuf>>,
     delay: Duration,
+    /// To the thread that waits, for all READs at once: a thread for each would take more processor time than what is measured.
+    alarms: Sender<(Instant, Arc<Mutex<Alarm>>)>,
+}
+
+/// What one READ waits for.
+#[derive(Default)]
+struct Alarm {
+    has_rung: bool,
+    waker: Option<Waker>,
+}
+
+/// Rings the alarms, which come in the order of their times.
+fn ring(alarms: &Receiver<(Instant, Arc<Mutex<Alarm>>)>) {
+    for (at, alarm) in alarms {
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        let mut alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
+        alarm.has_rung = true;
+        if let Some(waker) = alarm.waker.take() {
+            waker.wake();
+        }
+    }
 }
 
 impl Slow {
+    async fn wait(&self) -> Result<()> {
+        let alarm = Arc::new(Mutex::new(Alarm::default()));
+        let at = Instant::now() + self.delay;
+        self.alarms.send((at, Arc::clone(&alarm))).map_err(|_| Errno::IO)?;
+        poll_fn(|cx| {
+            let mut alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
+            alarm.waker = Some(cx.waker().clone());
+            if alarm.has_rung { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await
+    }
+
     fn path(&self, node: NodeId) -> Result<PathBuf> {
         let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let at = usize::try_from(node.get() - 1).map_err(|_| Errno::STALE)?;
@@ -68,7 +101,7 @@ fn attr(node: NodeId, found: &Metadata) -> AttrReply {
 }
 
 impl Filesystem for Slow {
-    type File = Arc<File>;
+    type File = Arc<LowerFile>;
     type Dir = ();
 
     const OPS: OpSet = OpSet::OPEN;
@@ -93,40 +126,45 @@ impl Filesystem for Slow {
         }
     }
 
-    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Arc<File>>) -> Result<AttrReply> {
+    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Arc<LowerFile>>) -> Result<AttrReply> {
         let found = fs::symlink_metadata(self.path(node)?).map_err(|error| errno(&error))?;
         Ok(attr(node, &found))
     }
 
-    async fn setattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&Arc<File>>, _: SetAttr) -> Result<AttrReply> {
+    async fn setattr(
+        &self,
+        _: &Cx<'_>,
+        _: NodeId,
+        _: Option<&Arc<LowerFile>>,
+        _: SetAttr,
+    ) -> Result<AttrReply> {
         Err(Errno::ROFS)
     }
 
-    async fn open(&self, _: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<Arc<File>>> {
+    async fn open(&self, _: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<Arc<LowerFile>>> {
         if flags.may_write() {
             return Err(Errno::ROFS);
         }
-        let file = Arc::new(File::open(self.path(node)?).map_err(|error| errno(&error))?);
-        Ok(Opened { file, delegation: Delegation::Served, cache: CacheHint::Keep, flush: false })
+        let file = File::open(self.path(node)?).map_err(|error| errno(&error))?;
+        Ok(Opened {
+            file: Arc::new(LowerFile::new(file.into())),
+            delegation: Delegation::Served,
+            cache: CacheHint::Keep,
+            flush: false,
+        })
     }
 
     async fn read<'q>(
         &self,
         cx: &Cx<'_>,
-        file: &Arc<File>,
+        file: &Arc<LowerFile>,
         at: ByteRange,
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
-        let (file, delay) = (Arc::clone(file), self.delay);
-        let mut bytes = vec![0; (at.len as usize).min(reply.capacity())];
-        let bytes = cx.offload(move || {
-            std::thread::sleep(delay);
-            let len = read_whole(&file, &mut bytes, at.offset)?;
-            bytes.truncate(len);
-            Ok(bytes)
-        });
-        let bytes = bytes.await.map_err(|error: io::Error| errno(&error))?;
-        reply.copy_from_slice(&bytes)
+        self.wait().await?;
+        let len = u32::try_from(reply.capacity()).map_or(at.len, |room| at.len.min(room));
+        let draft = reply.draft_from(cx, file, ByteRange { offset: at.offset, len }).await?;
+        Ok(draft.keep(0..len as usize))
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
@@ -158,18 +196,6 @@ impl Filesystem for Slow {
     }
 }
 
-/// Reads until the buffer is full or the file ends.
-fn read_whole(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], offset + done as u64)? {
-            0 => break,
-            more => done += more,
-        }
-    }
-    Ok(done)
-}
-
 /// Mounts and serves until told to end.
 ///
 /// # Errors
@@ -179,9 +205,10 @@ pub(crate) fn run(args: &SlowArgs) -> std::result::Result<(), Failure> {
     let root = fs::canonicalize(&args.folder).map_err(|error| failed("find the folder", &error))?;
     let signals = Signals::block().map_err(|error| failed("take signals", &error))?;
     let mount = MountOptions { source: "slow".into(), ..MountOptions::default() };
-    let options = SessionOptions { offload_threads: READS_AT_ONCE, ..SessionOptions::default() };
-    let slow = Slow { paths: Mutex::new(vec![root]), delay: Duration::from_millis(args.delay_ms) };
-    let session = Session::mount(Arc::new(slow), &args.mountpoint, &mount, &options)
+    let (alarms, waiting) = mpsc::channel();
+    std::thread::spawn(move || ring(&waiting));
+    let slow = Slow { paths: Mutex::new(vec![root]), delay: Duration::from_millis(args.delay_ms), alarms };
+    let session = Session::mount(Arc::new(slow), &args.mountpoint, &mount, &SessionOptions::default())
         .map_err(|error| failed("mount", &error))?;
     session.run(&signals).map_err(|error| failed("serve", &error))
 }

@@ -9,7 +9,7 @@ use shuntfs_verity::{Algorithm, BlockSize, Discard, Params, Salt, TreeBuilder, T
 
 use super::*;
 use crate::block_on::block_on;
-use crate::options::CheckOptions;
+use crate::options::{CheckOptions, TreeReadahead};
 
 /// A stored tree in memory.
 struct Stored {
@@ -134,6 +134,21 @@ fn a_sequential_reader_costs_a_read_for_eight_mebibytes() {
         hashes_of(&tree, &io, start..start + 256, Pace::Sequential).unwrap();
     }
     assert_eq!(tree.checks.facts().tree_reads, facts.tree_reads, "all of it is kept");
+}
+
+#[test]
+fn without_readahead_each_block_is_read_by_itself() {
+    let params = Params::default();
+    let options = CheckOptions { tree_readahead: TreeReadahead::Off, ..CheckOptions::default() };
+    let (tree, io) = made(&params, USUAL, &options);
+    for start in (0..USUAL).step_by(64) {
+        let end = (start + 300).min(USUAL);
+        let found = hashes_of(&tree, &io, start..end, Pace::Sequential).unwrap();
+        assert!(found == expected(&params, start..end), "{start}");
+    }
+    assert!(io.reads.borrow().iter().all(|(_, len)| *len == 4096));
+    let facts = tree.checks.facts();
+    assert_eq!((facts.tree_reads, facts.tree_reads_ahead, facts.tree_blocks), (505, 0, 505));
 }
 
 #[test]
