@@ -30,9 +30,7 @@ impl Desk {
         }
         for program in programs {
             if !on_path(program) {
-                eprintln!(
-                    "SKIPPED: there is no {program} (Debian: qemu-utils, qemu-system-common, e2fsprogs)"
-                );
+                eprintln!("SKIPPED: there is no {program} (Debian: qemu-utils, qemu-system-x86, e2fsprogs)");
                 return None;
             }
         }

@@ -26,7 +26,7 @@ fn qemu_io(desk: &Desk, image: &str, commands: &[&str]) {
 }
 
 /// The disk in an image, as QEMU reads it.
-fn disk_of(desk: &Desk, image: &str) -> Vec<u8> {
+pub(crate) fn disk_of(desk: &Desk, image: &str) -> Vec<u8> {
     let _another = fs::remove_file(desk.at("whole.raw"));
     desk.qemu_img(&format!("convert -f qcow2 -O raw {image} whole.raw")).ok();
     fs::read(desk.at("whole.raw")).expect("reads")
