@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
 use crate::common::{Ran, run, signal};
-use crate::desk::{Desk, on_path, tool};
+use crate::desk::{Desk, LoopDevice, on_path, tool};
 
 const MIB: u64 = 1 << 20;
 const TOOLS: &[&str] = &["qemu-img"];
@@ -152,34 +151,15 @@ impl<'d> Small<'d> {
     }
 }
 
-/// A loop device over a file that its file system has no room for: writes end in the page cache, and fail on their way down.
-struct Lying(String);
-
-impl Lying {
-    fn new(file: &Path) -> Option<Self> {
-        let ran = run(tool("losetup").args(["--find", "--show"]).arg(file));
-        if ran.code != Some(0) {
-            eprintln!("SKIPPED: no loop device: {}", ran.err);
-            return None;
-        }
-        Some(Self(ran.out.trim().to_owned()))
-    }
-}
-
-impl Drop for Lying {
-    fn drop(&mut self) {
-        let _ = tool("losetup").arg("--detach").arg(&self.0).status();
-    }
-}
-
-/// What was written is in the page cache, and the disk below cannot take it: whoever takes the export away hears of it.
+/// A device whose file has no room: what was written is in the page cache, and the disk below cannot take it. Whoever takes the
+/// export away hears of it.
 #[test]
 fn privileged_an_error_of_the_disk_at_the_end_is_said() {
     let Some(desk) = Desk::new(&["losetup"]) else { return };
     let _small = Small::new(&desk, "size=4m");
     let sparse = desk.at("small/disk.raw");
     fs::File::create_new(&sparse).and_then(|file| file.set_len(64 * MIB)).expect("sparse");
-    let Some(device) = Lying::new(&sparse) else { return };
+    let Some(device) = LoopDevice::over(&sparse) else { return };
     let fill = || {
         let file = fs::File::options().write(true).open(desk.at("disk")).expect("opens");
         for at in (0..16 * MIB).step_by(1 << 20) {

@@ -160,6 +160,27 @@ pub(crate) fn tool(program: &str) -> Command {
     command
 }
 
+/// A loop device, given back.
+pub(crate) struct LoopDevice(pub(crate) String);
+
+impl LoopDevice {
+    /// `None`, and why on standard error, where there is none to be had.
+    pub(crate) fn over(file: &Path) -> Option<Self> {
+        let ran = run(tool("losetup").args(["--find", "--show"]).arg(file));
+        if ran.code != Some(0) {
+            eprintln!("SKIPPED: no loop device: {}", ran.err);
+            return None;
+        }
+        Some(Self(ran.out.trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = tool("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
 /// An image that is shown.
 pub(crate) struct Export<'d> {
     desk: &'d Desk,
