@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use shuntfs::Reason;
+use shuntfs_image::HostCache;
 
 use crate::cli::StatusArgs;
 use crate::control::{AskError, Client, Status};
@@ -78,6 +79,7 @@ fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     words.push(if image.writable { "writable" } else { "read-only" }.to_owned());
     words.extend(image.growable.then(|| "growable".to_owned()));
     words.extend(image.snapshot.iter().map(|name| format!("snapshot {}", shown(name))));
+    words.extend((image.cache == HostCache::None).then(|| "past the page cache".to_owned()));
     words.extend((!image.locked).then(|| "not locked".to_owned()));
     writeln!(out, "  image      {}", words.join(", "))?;
     for layer in image.layers.iter().skip(1) {

@@ -1,10 +1,12 @@
 //! A qcow2 image and the files that it stands on.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use imago::FormatAccess;
 use imago::qcow2::Qcow2 as Driver;
 use imago::raw::Raw as RawDriver;
+use shuntfs::LowerFile;
 use shuntfs_sys::data;
 
 use crate::error::ImageError;
@@ -28,11 +30,17 @@ struct Read {
     header: Option<Header>,
 }
 
+/// An image and all that it stands on.
+pub(crate) struct Chain {
+    pub(crate) qcow2: Qcow2,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) is_locked: bool,
+    /// The files that are locked.
+    pub(crate) files: Vec<Arc<LowerFile>>,
+}
+
 /// Opens an image and its backing chain, whose layers are locked as the image is.
-pub(crate) async fn open(
-    file: OpenFile,
-    options: &ImageOptions,
-) -> Result<(Qcow2, Vec<Layer>, bool), ImageError> {
+pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain, ImageError> {
     let lanes = Lanes::default();
     let mut chain = read_chain(file, options.cache)?;
     if options.writable {
@@ -43,7 +51,8 @@ pub(crate) async fn open(
         layer(&read.file.path, format)
     });
     let layers = layers.collect();
-    let locked = chain.iter().all(|read| read.file.is_locked);
+    let is_locked = chain.iter().all(|read| read.file.is_locked);
+    let files = chain.iter().map(|read| Arc::clone(&read.file.lower)).collect();
     let head = match &options.snapshot {
         Some(wanted) => Some(head_of_snapshot(&chain[0], wanted)?),
         None => None,
@@ -67,7 +76,7 @@ pub(crate) async fn open(
         });
     }
     let access = below.ok_or(ImageError::Options("there is no image"))?;
-    Ok((Qcow2::new(access), layers, locked))
+    Ok(Chain { qcow2: Qcow2::new(access), layers, is_locked, files })
 }
 
 /// Opens the files of a chain, from the image down.

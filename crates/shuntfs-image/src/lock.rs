@@ -52,11 +52,17 @@ pub(crate) fn lock(file: impl AsFd, how: Use) -> Result<(), Refused> {
     let file = file.as_fd();
     let taken = take(file, how).and_then(|()| look(file, how));
     if taken.is_err() {
-        for byte in how.uses().iter().map(|bit| USES + bit).chain(UNSHARED.map(|bit| FORBIDS + bit)) {
-            let _not_held = ofd_lock(file, LockSpec { kind: LockKind::Unlock, start: byte, len: 1 }, false);
-        }
+        unlock(file);
     }
     taken
+}
+
+/// Gives the locks back, without waiting for the last descriptor: threads of a process that ends, and operations of its rings,
+/// have the file open for a moment longer than anybody can wait for.
+pub(crate) fn unlock(file: impl AsFd) {
+    for byte in Use::Write.uses().iter().map(|bit| USES + bit).chain(UNSHARED.map(|bit| FORBIDS + bit)) {
+        let _not_held = ofd_lock(&file, LockSpec { kind: LockKind::Unlock, start: byte, len: 1 }, false);
+    }
 }
 
 fn take(file: impl AsFd, how: Use) -> Result<(), Refused> {
@@ -119,6 +125,21 @@ mod test {
         assert!(matches!(lock(&late, Use::Read), Err(Refused::InUse(how)) if how.contains("for writing")));
         drop(third);
         lock(&late, Use::Read).expect("the writer is gone");
+    }
+
+    /// A regression: QEMU found an image in use whose server had ended, while the kernel still closed the server's files.
+    #[test]
+    fn locks_are_given_back_before_the_file_is_closed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("image");
+        let (first, second) = (opened(&path), opened(&path));
+        for how in [Use::Write, Use::Read] {
+            lock(&first, how).expect("nobody there");
+            assert!(lock(&second, Use::Write).is_err());
+            unlock(&first);
+            lock(&second, Use::Write).expect("given back");
+            unlock(&second);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use shuntfs::LowerFile;
 use shuntfs_sys::{Device, data, open, stat_of};
 
-use crate::chain;
+use crate::chain::{self, Chain};
 use crate::error::ImageError;
 use crate::header;
 use crate::lock::{self, Refused, Use};
@@ -33,6 +33,8 @@ pub struct Image {
     pub(crate) writable: bool,
     /// The image file itself, whose times and space are shown.
     pub(crate) file: Option<Arc<LowerFile>>,
+    /// All files that are locked for as long as the image is in use.
+    locked: Vec<Arc<LowerFile>>,
     status: ImageStatus,
 }
 
@@ -80,17 +82,20 @@ impl Image {
             let status = status(options, format, vec![layer(&file.path, format)], file.is_locked);
             let raw = Raw::new(file);
             let raw = raw.map_err(|error| ImageError::Open { path: options.path.clone(), error })?;
-            return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, status });
+            let locked = own.iter().cloned().collect();
+            return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, locked, status });
         }
-        let (qcow2, layers, locked) = wait_for(chain::open(file, options))?;
-        let status = status(options, format, layers, locked);
-        Ok(Self { disk: Disk::Qcow2(Box::new(qcow2)), writable: options.writable, file: own, status })
+        let Chain { qcow2, layers, is_locked, files } = wait_for(chain::open(file, options))?;
+        let status = status(options, format, layers, is_locked);
+        let disk = Disk::Qcow2(Box::new(qcow2));
+        Ok(Self { disk, writable: options.writable, file: own, locked: files, status })
     }
 
     fn null(options: &ImageOptions) -> Self {
         let null = Null::new(options.size.unwrap_or(DEFAULT_SIZE));
         let status = status(options, Format::Null, Vec::new(), true);
-        Self { disk: Disk::Null(null), writable: options.writable, file: None, status }
+        let disk = Disk::Null(null);
+        Self { disk, writable: options.writable, file: None, locked: Vec::new(), status }
     }
 
     /// The size of the disk in bytes.
@@ -141,19 +146,20 @@ impl Image {
         }
     }
 
-    /// Writes what is kept in memory, and makes everything durable. To be called when nobody uses the image any more.
+    /// Writes what is kept in memory, makes everything durable, and gives the locks back, so that who is told of the end can open
+    /// the image. To be called when nobody uses it any more.
     ///
     /// # Errors
     /// What the disk says; the image may then lack what was written last.
     pub fn close(&self) -> io::Result<()> {
-        if !self.writable {
-            return Ok(());
-        }
-        match &self.disk {
-            Disk::Raw(raw) => Ok(data::sync_all(&*raw.lower)?),
+        let outcome = match &self.disk {
+            _ if !self.writable => Ok(()),
+            Disk::Raw(raw) => data::sync_all(&*raw.lower).map_err(io::Error::from),
             Disk::Qcow2(qcow2) => wait_for(qcow2.sync()),
             Disk::Null(_) => Ok(()),
-        }
+        };
+        self.locked.iter().for_each(|file| lock::unlock(&**file));
+        outcome
     }
 }
 

@@ -155,7 +155,8 @@ impl Stored {
     fn zero_by_call(&self, mode: u32, offset: u64, len: u64) -> io::Result<bool> {
         match data::fallocate(&*self.lower, mode, offset, len) {
             Ok(()) => Ok(true),
-            Err(OsError::OPNOTSUPP | OsError::NODEV | OsError::INTR) => Ok(false),
+            // INVAL: a block device has no parts of blocks.
+            Err(OsError::OPNOTSUPP | OsError::NODEV | OsError::INTR | OsError::INVAL) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

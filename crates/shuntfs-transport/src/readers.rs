@@ -15,8 +15,10 @@
 //! looked at from another thread, and who may be about to end (FLUSH, RELEASE) not at all.
 
 use std::cell::{Cell, OnceCell};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -26,6 +28,12 @@ use crate::pace::Pacer;
 
 /// How many requests in a row must have waited for the reader before it calls another.
 const BUSY_STREAK: u32 = 8;
+/// How mixed the callers are: a request of another caller than the last one's adds so much, one of the same takes one off, to
+/// this much at most...
+const MIX_CHANGE: u32 = 128;
+const MIX_MAX: u32 = 1024;
+/// ...and from here on they are several that call at once, not one after the other.
+const MIXED: u32 = 512;
 /// A read of the device that returns sooner than this found its request waiting.
 const AT_ONCE: Duration = Duration::from_nanos(1_500);
 /// A reader that waited longer than this for a request has nothing to do...
@@ -75,6 +83,8 @@ pub(crate) struct Readers {
     state: Mutex<State>,
     call: Condvar,
     threads: usize,
+    /// How many threads can run at once.
+    cpus: usize,
 }
 
 #[derive(Debug)]
@@ -94,6 +104,8 @@ pub(crate) struct Reader {
     at_once: Cell<bool>,
     /// Whose request was served last.
     caller: Cell<u32>,
+    /// How mixed the callers are.
+    mix: Cell<u32>,
     /// Whether file data came faster than it was served, or in company, since the last look at the caller.
     loaded: Cell<bool>,
     busy: Cell<u32>,
@@ -112,8 +124,12 @@ pub(crate) struct Reader {
 
 impl Readers {
     pub(crate) fn new(threads: usize) -> Arc<Self> {
+        Self::on_cpus(threads, thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    fn on_cpus(threads: usize, cpus: usize) -> Arc<Self> {
         let state = State { reading: 0, called: 1, ended: false };
-        Arc::new(Self { state: Mutex::new(state), call: Condvar::new(), threads })
+        Arc::new(Self { state: Mutex::new(state), call: Condvar::new(), threads, cpus })
     }
 
     pub(crate) fn reader(self: &Arc<Self>, pacer: Pacer) -> Reader {
@@ -122,6 +138,7 @@ impl Readers {
             pacer,
             at_once: Cell::new(false),
             caller: Cell::new(0),
+            mix: Cell::new(0),
             loaded: Cell::new(false),
             busy: Cell::new(0),
             idle: Cell::new(0),
@@ -137,6 +154,12 @@ impl Readers {
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.call.notify_all();
+    }
+
+    /// Whether another reader would find a CPU that neither a reader nor the only caller has.
+    fn has_room_beside_one_caller(&self) -> bool {
+        let state = self.state.lock();
+        state.reading + state.called + 1 < self.cpus
     }
 
     /// Calls a reader that stands by; false where there is none.
@@ -222,16 +245,22 @@ impl Reader {
     ///
     /// One caller waits for its answer before it asks again, so that its requests are no load however soon they come:
     /// a second reader would only take every other one of them to another CPU. File data is read ahead and written
-    /// behind, many requests at once, and each takes long.
+    /// behind, many requests at once, and each takes long. But where one caller sends all of them and there is a CPU for
+    /// it and one for us, a second reader would take that of the caller. (Where there are many callers, a second reader
+    /// gives us a fairer share of the CPUs.)
     fn judge_load(&self, caller: u32, moves_data: bool) -> bool {
         let another = self.caller.replace(caller) != caller;
+        let mix = self.mix.get();
+        self.mix.set(if another { (mix + MIX_CHANGE).min(MIX_MAX) } else { mix.saturating_sub(1) });
         if !self.at_once.get() {
             self.busy.set(0);
         } else if another || moves_data {
             self.busy.set(self.busy.get() + 1);
             if self.busy.get() >= BUSY_STREAK {
                 self.busy.set(0);
-                self.call_another();
+                if self.mix.get() >= MIXED || self.readers.has_room_beside_one_caller() {
+                    self.call_another();
+                }
                 if moves_data {
                     self.is_loaded();
                 }
@@ -331,7 +360,7 @@ mod test {
 
     #[test]
     fn load_calls_a_second_reader_and_idleness_sends_it_away() {
-        let readers = Readers::new(2);
+        let readers = Readers::on_cpus(2, 4);
         let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
         assert!(first.stand_by());
         for _ in 0..BUSY_STREAK {
@@ -351,6 +380,26 @@ mod test {
         }
         readers.end();
         assert!(!second.stand_by());
+    }
+
+    /// With one CPU for the only caller and one for the reader, a second reader took the caller's: a disk without contents
+    /// lost a quarter of its operations by a second queue.
+    #[test]
+    fn one_caller_keeps_its_cpu() {
+        for (cpus, callers, expected) in [(1, 1, 0), (2, 1, 0), (3, 1, 1), (2, 2, 1), (1, 4, 1)] {
+            let readers = Readers::on_cpus(2, cpus);
+            let reader = readers.reader(Pacer::new(None, 0));
+            assert!(reader.stand_by());
+            // Who looks at the file first is somebody else.
+            for caller in [5, 6, 5] {
+                reader.serves(caller, Sort::Names);
+            }
+            for request in 0..512 {
+                reader.timed(|| ());
+                reader.serves(7 + request / 32 % callers, Sort::Data);
+            }
+            assert_eq!(readers.state.lock().called, expected, "{cpus} CPUs, {callers} callers");
+        }
     }
 
     #[test]

@@ -106,7 +106,8 @@ impl Serving for Exporting {
     }
 
     fn close(&self) -> Option<io::Result<()>> {
-        self.export.status().writable.then(|| self.image.close())
+        let outcome = self.image.close();
+        self.export.status().writable.then_some(outcome)
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
-use crate::common::{Ran, run};
-use crate::desk::{Desk, tool};
+use crate::common::{Ran, run, signal};
+use crate::desk::{Desk, LoopDevice, on_path, tool};
 
 const MIB: u64 = 1 << 20;
 const TOOLS: &[&str] = &["qemu-img"];
@@ -118,9 +118,7 @@ impl Drop for Small<'_> {
 #[test]
 fn privileged_a_full_disk_is_an_error_and_the_image_stays_sound() {
     let Some(desk) = Desk::new(TOOLS) else { return };
-    fs::create_dir(desk.at("small")).expect("makes");
-    run(tool("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(desk.at("small"))).ok();
-    let small = Small { desk: &desk };
+    let small = Small::new(&desk, "size=4m");
     desk.qemu_img("create -q -f qcow2 small/disk.qcow2 64M").ok();
     let export = desk.export("--writable", "small/disk.qcow2", "disk");
     let file = export.open();
@@ -143,6 +141,82 @@ fn privileged_a_full_disk_is_an_error_and_the_image_stays_sound() {
     // 3: leaked clusters, which are no corruption.
     assert!(matches!(check.code, Some(0 | 3)), "{check:?} after {ended:?}");
     drop(small);
+}
+
+impl<'d> Small<'d> {
+    fn new(desk: &'d Desk, size: &str) -> Self {
+        fs::create_dir(desk.at("small")).expect("makes");
+        run(tool("mount").args(["-t", "tmpfs", "-o", size, "none"]).arg(desk.at("small"))).ok();
+        Self { desk }
+    }
+}
+
+/// A device whose file has no room: what was written is in the page cache, and the disk below cannot take it. Whoever takes the
+/// export away hears of it.
+#[test]
+fn privileged_an_error_of_the_disk_at_the_end_is_said() {
+    let Some(desk) = Desk::new(&["losetup"]) else { return };
+    let _small = Small::new(&desk, "size=4m");
+    let sparse = desk.at("small/disk.raw");
+    fs::File::create_new(&sparse).and_then(|file| file.set_len(64 * MIB)).expect("sparse");
+    let Some(device) = LoopDevice::over(&sparse) else { return };
+    let fill = || {
+        let file = fs::File::options().write(true).open(desk.at("disk")).expect("opens");
+        for at in (0..16 * MIB).step_by(1 << 20) {
+            file.write_all_at(&[7; 1 << 20], at).expect("the page cache takes it");
+        }
+    };
+    let is_told = |text: &str| text.contains("No space left") || text.contains("Input/output error");
+    let lost = "disk is unmounted, and what was written last is lost";
+    // A qcow2 image first: its tables are read again, which a disk that lost some would not like.
+    if on_path("qemu-img") {
+        desk.qemu_img(&format!("create -q -f qcow2 {} 48M", device.0)).ok();
+        let export = desk.export("--writable --format qcow2", &device.0, "disk");
+        fill();
+        let said = export.umount().fails(1, &[lost]);
+        assert!(is_told(&said.err), "{said:?}");
+    }
+    let export = desk.export("--writable --format raw", &device.0, "disk");
+    fill();
+    let said = export.umount().fails(1, &[lost]);
+    assert!(is_told(&said.err), "{said:?}");
+    // And without anybody who asks: the server's own last words, and its exit code.
+    let mut server = desk.export_in_foreground("--writable --format raw", &device.0, "disk");
+    fill();
+    signal(server.id(), "TERM");
+    assert_eq!(server.ends(), Some(1), "{}", server.log());
+    assert!(is_told(&server.log()), "{}", server.log());
+}
+
+/// The tables of a qcow2 image are written last: into room that they got when they were made, or a disk that is full by then
+/// would lose what it had taken.
+#[test]
+fn privileged_a_disk_that_is_full_at_the_end_loses_nothing() {
+    let Some(desk) = Desk::new(TOOLS) else { return };
+    let _small = Small::new(&desk, "size=8m");
+    desk.qemu_img("create -q -f qcow2 small/disk.qcow2 8G").ok();
+    let export = desk.export("--writable", "small/disk.qcow2", "disk");
+    let file = export.open();
+    // Far from each other, so that each needs a table of its own.
+    for at in (0..8 << 30).step_by(1 << 30) {
+        file.write_all_at(&[7; 65536], at).expect("there is room");
+    }
+    let filler = fs::File::create_new(desk.at("small/filler")).expect("makes");
+    let full = (0..8 * MIB).step_by(4096).find_map(|at| filler.write_all_at(&[0; 4096], at).err());
+    assert_eq!(full.and_then(|error| error.raw_os_error()), Some(Errno::NOSPC.raw_os_error()));
+    drop(file);
+    let said = export.umount().ok().out;
+    assert!(said.contains("all that was written is on the disk"), "{said}");
+    desk.is_sound("small/disk.qcow2");
+    let export = desk.export("", "small/disk.qcow2", "disk");
+    let file = fs::File::open(export.file()).expect("opens");
+    let mut read = [0; 65536];
+    for at in (0..8 << 30).step_by(1 << 30) {
+        file.read_exact_at(&mut read, at).expect("reads");
+        assert_eq!(read, [7; 65536], "at {at}");
+    }
+    drop(file);
+    export.umount().ok();
 }
 
 /// A server that is killed loses what was not made durable, and nothing else; clusters may leak.

@@ -30,9 +30,7 @@ impl Desk {
         }
         for program in programs {
             if !on_path(program) {
-                eprintln!(
-                    "SKIPPED: there is no {program} (Debian: qemu-utils, qemu-system-common, e2fsprogs)"
-                );
+                eprintln!("SKIPPED: there is no {program} (Debian: qemu-utils, qemu-system-x86, e2fsprogs)");
                 return None;
             }
         }
@@ -160,6 +158,27 @@ pub(crate) fn tool(program: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command
+}
+
+/// A loop device, given back.
+pub(crate) struct LoopDevice(pub(crate) String);
+
+impl LoopDevice {
+    /// `None`, and why on standard error, where there is none to be had.
+    pub(crate) fn over(file: &Path) -> Option<Self> {
+        let ran = run(tool("losetup").args(["--find", "--show"]).arg(file));
+        if ran.code != Some(0) {
+            eprintln!("SKIPPED: no loop device: {}", ran.err);
+            return None;
+        }
+        Some(Self(ran.out.trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = tool("losetup").arg("--detach").arg(&self.0).status();
+    }
 }
 
 /// An image that is shown.

@@ -5,6 +5,8 @@ mod common;
 
 mod bad_days;
 mod desk;
+mod direct;
+mod guest;
 mod model;
 mod qcow2;
 mod raw;

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::common::{eventually, is_alive, run, shunt, signal};
-use crate::desk::{Desk, is_mounted, tool};
+use crate::desk::{Desk, LoopDevice, is_mounted};
 
 const MIB: u64 = 1 << 20;
 
@@ -240,12 +240,7 @@ fn privileged_a_busy_export_is_said_to_be_busy_and_a_detached_one_is_served_to_t
 fn privileged_a_block_device_is_a_raw_image() {
     let Some(desk) = Desk::new(&["losetup"]) else { return };
     let image = desk.raw("disk.raw", 4 * MIB);
-    let ran = run(tool("losetup").args(["--find", "--show"]).arg(&image));
-    if ran.code != Some(0) {
-        eprintln!("SKIPPED: no loop device: {}", ran.err);
-        return;
-    }
-    let device = Loop(ran.out.trim().to_owned());
+    let Some(device) = LoopDevice::over(&image) else { return };
     let words = ["export", "--writable", device.0.as_str()];
     for cache in ["writeback", "none"] {
         let file = desk.at("disk");
@@ -263,15 +258,6 @@ fn privileged_a_block_device_is_a_raw_image() {
         shunt(["umount".as_ref(), file.as_os_str()]).ok();
     }
     drop(device);
-}
-
-/// A loop device, given back.
-struct Loop(String);
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = tool("losetup").arg("--detach").arg(&self.0).status();
-    }
 }
 
 #[test]
