@@ -425,7 +425,7 @@ fn privileged_the_forms_of_mount_fuse3_work() {
         .into_iter()
         .find(|path| fs::exists(path).unwrap_or(false))
     else {
-        eprintln!("skipped: there is no mount.fuse3");
+        eprintln!("SKIPPED: there is no mount.fuse3");
         return;
     };
     let room = Room::new();
@@ -450,7 +450,7 @@ fn privileged_ordinary_users_mount_through_fusermount3() {
     let open = fs::metadata("/dev/fuse").is_ok_and(|it| it.permissions().mode() & 0o6 == 0o6);
     let program = Command::new("fusermount3").arg("--version").output().is_ok();
     if !program {
-        eprintln!("skipped: there is no fusermount3");
+        eprintln!("SKIPPED: there is no fusermount3");
         return;
     }
     let room = Room::new();

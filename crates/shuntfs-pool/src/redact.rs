@@ -451,7 +451,7 @@ mod test {
     #[test]
     fn without_a_right_to_leases_the_file_is_hidden_whole() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: there is no right to give up");
+            eprintln!("SKIPPED: there is no right to give up");
             return;
         }
         let (folder, shared) = pool();

@@ -687,7 +687,7 @@ fn flags_of_inodes_are_heeded_at_open() {
         fs::write(folder.path().join(name), b"x").unwrap();
     }
     if !chattr("+i", "i") || !chattr("+a", "a") {
-        eprintln!("skipped: chattr does not work on {}", folder.path().display());
+        eprintln!("SKIPPED: chattr does not work on {}", folder.path().display());
         chattr("-i", "i");
         return;
     }
@@ -730,7 +730,7 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
     let covered = fs::metadata(&below).unwrap().ino();
     let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&below).status();
     if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: not allowed to mount");
+        eprintln!("SKIPPED: not allowed to mount");
         return;
     }
     let mounted = Mounted(below.clone());

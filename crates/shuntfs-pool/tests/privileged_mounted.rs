@@ -45,7 +45,7 @@ fn mount_with(change: impl FnOnce(&mut PoolOptions), session: SessionOptions) ->
     let session = match Session::mount(Arc::new(pool), &top, &how, &session) {
         Ok(session) => session,
         Err(error) => {
-            eprintln!("skipped: cannot mount here: {error}");
+            eprintln!("SKIPPED: cannot mount here: {error}");
             return None;
         }
     };
@@ -317,7 +317,7 @@ impl Lower {
         let mut command = Command::new("mount");
         command.args(["-t", kind, "none", "-o", &options(folder.path())]).arg(folder.path().join("m"));
         if !command.status().unwrap().success() {
-            eprintln!("skipped: cannot mount {kind} here");
+            eprintln!("SKIPPED: cannot mount {kind} here");
             return None;
         }
         Some(Self(folder))
@@ -451,7 +451,9 @@ fn privileged_what_forbids_writing_below_is_told_at_the_open() {
         let session = SessionOptions { passthrough: false, ..SessionOptions::default() };
         let Some(mounted) = mount_with(|options| options.flow = flow, session) else { return };
         let (above, below) = mounted.sides();
-        fs::copy("/bin/sleep", below("run")).unwrap();
+        // By another process: one that a parallel test starts meanwhile would inherit our descriptor for writing, and the
+        // copy could not be run.
+        assert!(Command::new("cp").arg("/bin/sleep").arg(below("run")).status().unwrap().success());
         let mut running = Command::new(below("run")).arg("60").spawn().unwrap();
         let refused = OpenOptions::new().write(true).open(above("run")).map(drop);
         let left = mounted.session.as_ref().unwrap().status().nodes_open;
@@ -476,7 +478,7 @@ fn privileged_the_mount_point_inside_the_source_is_no_trap() {
         match Session::mount(Arc::new(pool), &top, &MountOptions::default(), &SessionOptions::default()) {
             Ok(session) => session,
             Err(error) => {
-                eprintln!("skipped: cannot mount here: {error}");
+                eprintln!("SKIPPED: cannot mount here: {error}");
                 return;
             }
         };

@@ -107,7 +107,7 @@ pub(crate) fn can_mount() -> bool {
     let root = std::fs::read_to_string("/proc/self/status").expect("readable").contains("\nUid:\t0\t0");
     let can = root && Path::new("/dev/fuse").exists();
     if !can {
-        eprintln!("skipped: mounting needs root and /dev/fuse");
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
     }
     can
 }
