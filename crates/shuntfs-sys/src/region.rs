@@ -61,7 +61,7 @@ impl Region {
     }
 
     /// Puts the bytes of `range` into huge pages, as far as such pages lie inside the region whole; what they hold stays.
-    /// What the kernel pins for each transfer is then one page where it was hundreds. It takes a millisecond and may use
+    /// What the kernel pins for each transfer is then one page where it was hundreds. It copies them and may use
     /// more memory than before: up to a huge page on either side of the range.
     ///
     /// # Errors
