@@ -50,15 +50,15 @@ fn each_kernel(params: &Params, check: impl Fn(&BlockHasher)) {
 }
 
 #[test]
-fn every_number_of_blocks_up_to_33_with_and_without_salt() {
+fn every_number_of_blocks_up_to_67_with_and_without_salt() {
     for seed in 1..=3 {
         let mut random = Random::new(seed);
-        let data: Vec<u8> = (0..33 * 4096).map(|_| random.byte()).collect();
+        let data: Vec<u8> = (0..67 * 4096).map(|_| random.byte()).collect();
         for algorithm in Algorithm::ALL {
             for (block_size, salt_len) in [(1024, 0), (1024, 32), (4096, 0), (4096, 1), (128, 31)] {
                 let salt: Vec<u8> = (0..salt_len).map(|_| random.byte()).collect();
                 each_kernel(&params(algorithm, block_size, &salt), |hasher| {
-                    for blocks in 0..=33 {
+                    for blocks in 0..=67 {
                         compare(hasher, &data[..blocks * block_size as usize], seed);
                     }
                 });

@@ -115,9 +115,17 @@ impl Blocks256 {
     /// Hashes what is worth hashing together, and returns the blocks that are left.
     fn hash_wide<'a>(&self, mut blocks: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         if let Some(cpu) = self.wide.avx512 {
+            let group_len = sha256_avx512::LANES * self.block_len;
+            while blocks.len() >= 2 * group_len {
+                let (now, later) = blocks.split_at(2 * group_len);
+                let (one, other) = now.split_at(group_len);
+                let states = cpu.hash(&self.start, &[self.lanes(one), self.lanes(other)], &self.last);
+                states.as_flattened().iter().for_each(|state| push(state, out));
+                blocks = later;
+            }
             while blocks.len() >= AVX512_MIN * self.block_len {
-                let (now, later) = blocks.split_at(blocks.len().min(sha256_avx512::LANES * self.block_len));
-                let states = cpu.hash(&self.start, &self.lanes(now), &self.last);
+                let (now, later) = blocks.split_at(blocks.len().min(group_len));
+                let [states] = cpu.hash(&self.start, &[self.lanes(now)], &self.last);
                 states[..now.len() / self.block_len].iter().for_each(|state| push(state, out));
                 blocks = later;
             }
