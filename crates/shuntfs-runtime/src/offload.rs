@@ -17,7 +17,7 @@ pub struct OffloadPool {
     state: Mutex<State>,
     work: Condvar,
     threads_max: usize,
-    at_start: fn(),
+    at_start: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -43,12 +43,12 @@ impl std::fmt::Debug for OffloadPool {
 impl OffloadPool {
     /// A pool of at most `threads_max` threads, each of which runs `at_start` first.
     #[must_use]
-    pub fn new(threads_max: usize, at_start: fn()) -> Arc<Self> {
+    pub fn new(threads_max: usize, at_start: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State::default()),
             work: Condvar::new(),
             threads_max: threads_max.max(1),
-            at_start,
+            at_start: Box::new(at_start),
         })
     }
 

@@ -56,8 +56,26 @@ pub fn spread_over(from: &Cpus) -> Result<()> {
     rustix::thread::sched_setaffinity(None, &from.0)
 }
 
+/// Moves the calling thread off a CPU, where it may run on another one; it may come back later.
+///
+/// # Errors
+/// What sched_getaffinity(2) and sched_setaffinity(2) give.
+pub fn leave_cpu(cpu: usize) -> Result<()> {
+    if current_cpu() != cpu || cpu >= CpuSet::MAX_CPU {
+        return Ok(());
+    }
+    let home = allowed_cpus()?;
+    let mut others = home.0;
+    others.unset(cpu);
+    if others.count() == 0 {
+        return Ok(());
+    }
+    rustix::thread::sched_setaffinity(None, &others)?;
+    spread_over(&home)
+}
+
 /// A set of CPUs.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cpus(CpuSet);
 
 /// The CPUs that the calling thread may run on.
@@ -130,6 +148,23 @@ pub fn gettid() -> u32 {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn a_thread_leaves_a_cpu_where_there_is_another() {
+        let home = allowed_cpus().expect("affinity");
+        if home.0.count() > 1 {
+            for _ in 0..20 {
+                let cpu = current_cpu();
+                pin_to_cpu(cpu).expect("affinity");
+                assert_eq!(leave_cpu(cpu), Ok(()), "there is no other");
+                assert_eq!(current_cpu(), cpu);
+                spread_over(&home).expect("affinity");
+                leave_cpu(cpu).expect("affinity");
+                assert_eq!(allowed_cpus().expect("affinity"), home);
+            }
+        }
+        assert_eq!(leave_cpu(usize::MAX), Ok(()));
+    }
 
     #[test]
     fn a_pinned_thread_is_where_it_was_pinned_to() {

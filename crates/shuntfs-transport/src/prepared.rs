@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, Ready};
+use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::sched::{self, Class};
+use shuntfs_sys::threads::{self, Cpus};
 use shuntfs_sys::uring::Ring;
-use shuntfs_sys::{OsError, threads};
 use thiserror::Error;
 
 use crate::device::{Blocking, DeviceSeat};
@@ -126,12 +127,12 @@ impl Prepared {
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
         let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let pace = Pace::new(rings + device_threads);
+        let (home, changes_class) = (threads::allowed_cpus().ok(), pace.is_some());
         let shared = Shared {
             device: Arc::clone(device),
-            pool: OffloadPool::new(
-                plan.offload_threads,
-                if pace.is_some() { prepare_offload } else { prepare_thread },
-            ),
+            pool: OffloadPool::new(plan.offload_threads, move || {
+                prepare_offload(home.as_ref(), changes_class);
+            }),
             registry: Arc::default(),
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
@@ -348,10 +349,15 @@ fn prepare_thread() {
     }
 }
 
-/// The same for a thread that a queue's thread started, and whose class it inherited.
-fn prepare_offload() {
+/// The same for a thread that a queue's thread started, and whose CPU and class it inherited: it is there to work beside it.
+fn prepare_offload(home: Option<&Cpus>, changes_class: bool) {
     prepare_thread();
-    if let Err(error) = sched::set_class(threads::gettid(), Class::Normal) {
+    if let Some(home) = home
+        && let Err(error) = threads::spread_over(home)
+    {
+        tracing::debug!(%error, "a thread keeps to the CPU of its queue");
+    }
+    if changes_class && let Err(error) = sched::set_class(threads::gettid(), Class::Normal) {
         tracing::debug!(%error, "a thread keeps the class of its queue");
     }
 }
@@ -359,4 +365,26 @@ fn prepare_offload() {
 fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
     let error = error.raw_os_error().map_or(OsError::IO, OsError::from_raw_os_error);
     PrepareError::Resource { what, error }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn work_beside_a_pinned_queue_may_run_on_every_cpu() {
+        let home = threads::allowed_cpus().unwrap();
+        let theirs = home.clone();
+        let queue = std::thread::spawn(move || {
+            threads::pin_to_cpu(threads::current_cpu()).unwrap();
+            let pinned = threads::allowed_cpus().unwrap();
+            let (told, tells) = mpsc::channel();
+            let pool = OffloadPool::new(1, move || prepare_offload(Some(&theirs), false));
+            drop(pool.run(move || drop(told.send(threads::allowed_cpus().unwrap()))));
+            (pinned, tells.recv_timeout(Duration::from_secs(10)).unwrap())
+        });
+        let (pinned, beside) = queue.join().unwrap();
+        assert_eq!(beside, home);
+        assert!(pinned != home || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
+    }
 }
