@@ -111,11 +111,10 @@ fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         "  verify     {}, {} files, manifest {}, {signed}",
         verify.what, verify.files, verify.manifest
     )?;
-    let (blocks, reads) = (facts.data_blocks, facts.reads);
     writeln!(
         out,
-        "             {blocks} blocks checked in {reads} reads, {} files verified below",
-        facts.native_files
+        "             {} blocks checked for {} reads, {} of them ahead; {} files verified below",
+        facts.data_blocks, facts.reads, facts.reads_ahead, facts.native_files
     )?;
     writeln!(
         out,

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use shuntfs_verity::{Level, Shape};
 
+use crate::pieces::Pieces;
+
 /// How much data a strip of the tree covers, at least.
 const STRIP_DATA: u64 = 8 << 20;
 /// A reader that read on for so long, from the start of the file or from where it came to, is sequential.
@@ -49,6 +51,8 @@ pub struct Stream {
     was_slow: AtomicBool,
     /// READs that are to be helped.
     helped: AtomicU32,
+    /// Data that was checked ahead.
+    pub(crate) pieces: Pieces,
 }
 
 /// How a reader goes on.
@@ -102,6 +106,11 @@ impl Stream {
         // Of several queues that come here at once, one asks.
         self.lead.compare_exchange(asked, until, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         Some(start..until)
+    }
+
+    /// How much was read on end.
+    pub(crate) fn run(&self) -> u64 {
+        self.run.load(Ordering::Relaxed)
     }
 
     fn is_sequential(&self) -> bool {

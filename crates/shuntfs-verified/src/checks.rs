@@ -5,7 +5,11 @@ use std::sync::Arc;
 use crate::cache::TreeCache;
 use crate::counters::{Counters, VerifyFacts};
 use crate::options::{CheckOptions, TreeReadahead};
+use crate::rooms::Rooms;
 use crate::verdicts::Verdicts;
+
+/// Enough for eight who read on end at a time; others have each READ checked when it comes.
+const ROOMS: usize = 16;
 
 /// What all checked files of a mount share: verified tree blocks, verdicts, counters.
 #[derive(Debug)]
@@ -14,6 +18,8 @@ pub struct Checks {
     pub(crate) verdicts: Verdicts,
     pub(crate) counters: Counters,
     pub(crate) reads_ahead: bool,
+    /// Memory for data that is checked ahead.
+    pub(crate) rooms: Arc<Rooms>,
     /// How many threads may hash one READ.
     pub(crate) hands: usize,
 }
@@ -27,6 +33,7 @@ impl Checks {
             verdicts: Verdicts::default(),
             counters: Counters::default(),
             reads_ahead: options.tree_readahead == TreeReadahead::On,
+            rooms: Rooms::new(ROOMS),
             hands: std::thread::available_parallelism().map_or(1, usize::from),
         })
     }

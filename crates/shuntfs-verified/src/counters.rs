@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Counters {
     /// READs answered with checked bytes, or refused.
     pub(crate) reads: Count,
+    /// Of these, those whose blocks were checked before they came.
+    pub(crate) reads_ahead: Count,
     /// Data blocks that were hashed.
     pub(crate) data_blocks: Count,
     /// Reads of trees.
@@ -55,6 +57,9 @@ impl Count {
 pub struct VerifyFacts {
     /// READs that were checked.
     pub reads: u64,
+    /// Of these, those whose blocks were read and checked before they came.
+    #[serde(default)]
+    pub reads_ahead: u64,
     /// Data blocks that were hashed.
     pub data_blocks: u64,
     /// Reads of trees.
@@ -85,6 +90,7 @@ impl Counters {
     pub(crate) fn facts(&self, tree_cached: usize, tree_cache_max: usize) -> VerifyFacts {
         VerifyFacts {
             reads: self.reads.get(),
+            reads_ahead: self.reads_ahead.get(),
             data_blocks: self.data_blocks.get(),
             tree_reads: self.tree_reads.get(),
             tree_reads_ahead: self.tree_reads_ahead.get(),

@@ -60,6 +60,13 @@ impl<'q> ReadReply<'q> {
         self.len
     }
 
+    /// Whether the request came by a ring. The rings' threads keep to the CPU of their callers, each to one, so that work which other
+    /// CPUs could do is best given away.
+    #[must_use]
+    pub fn came_by_ring(&self) -> bool {
+        self.exchange.is_ring()
+    }
+
     /// Answers with bytes in memory. Copies once. Where only the length is asked for, answers with that.
     ///
     /// # Errors
