@@ -180,6 +180,11 @@ impl Fio {
         self
     }
 
+    /// Whether what it reads goes into the page cache.
+    pub(crate) const fn fills_caches(&self) -> bool {
+        !self.direct && matches!(self.pattern, Pattern::Read | Pattern::RandRead)
+    }
+
     /// Lets all processes work on one file.
     pub(crate) const fn shared(mut self) -> Self {
         self.shared = true;

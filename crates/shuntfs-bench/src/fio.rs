@@ -53,6 +53,15 @@ pub(crate) fn base() -> Command {
     command
 }
 
+/// Gives fio a folder for the file that it writes its prerun command's output to.
+pub(crate) fn in_scratch<T>(
+    command: &mut Command,
+    work: impl FnOnce(&mut Command) -> Result<T>,
+) -> Result<T> {
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    work(command.current_dir(scratch.path()))
+}
+
 /// What fio counted, all jobs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Counted {

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -58,7 +57,7 @@ pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &
         }
         MetaStep::Stat | MetaStep::Delete => {}
     }
-    in_scratch(&mut command, |command| fio::run(command, amount, stop))
+    fio::in_scratch(&mut command, |command| fio::run(command, amount, stop))
 }
 
 /// Checks on the lower folder that the step did what it was timed for.
@@ -72,10 +71,4 @@ pub(crate) fn verify(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
         bail!("{there} files are there after the step, not {expected}");
     }
     Ok(())
-}
-
-/// Gives fio a folder for the file that it writes its prerun command's output to.
-fn in_scratch<T>(command: &mut Command, work: impl FnOnce(&mut Command) -> Result<T>) -> Result<T> {
-    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    work(command.current_dir(scratch.path()))
 }

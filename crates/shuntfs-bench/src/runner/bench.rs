@@ -190,7 +190,17 @@ impl Bench {
         let device_before = self.lower.device_read_len();
         let cpu_before = mounted.server_cpu_s();
         let mut command = fio::command(fio, mounted.root(), &mounted.shared_file(), amount);
-        let counted = fio::run(&mut command, amount, &self.stop)?;
+        if fio.fills_caches()
+            && let Some(words) = self.warming()?
+        {
+            if fio.jobs == 1 {
+                command.arg(format!("--exec_prerun=sh -c '{words}'"));
+            } else {
+                // Each job would run it for itself, and take from the others what they read.
+                self.shell(&words)?;
+            }
+        }
+        let counted = fio::in_scratch(&mut command, |command| fio::run(command, amount, &self.stop))?;
         let server_cpu_s = mounted.server_cpu_s().zip(cpu_before).map(|(after, before)| after - before);
         let read = self.lower.device_read_len().zip(device_before).map(|(after, before)| after - before);
         let bare = matches!(target.mounting, Mounting::Bare);
@@ -202,11 +212,24 @@ impl Bench {
         Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
     }
 
+    /// What makes memory ready for a workload that fills the caches, where each figure is a cold one.
+    fn warming(&self) -> Result<Option<String>> {
+        if self.amount.cold_each { self.lower.warming() } else { Ok(None) }
+    }
+
+    fn shell(&self, words: &str) -> Result<()> {
+        process::run_ok(Command::new("sh").args(["-c", words]), self.amount.limit, &self.stop)?;
+        Ok(())
+    }
+
     /// Reads the sealed file, and asks how often its tree was read for that.
     fn run_sealed(&mut self, sealed: &Sealed, target: &Target, mounted: &Mounted) -> Result<Measured> {
         let amount = Sealed::amount(&self.amount);
         if let Mounting::Program(words) = &target.mounting {
             let file = mounted.shared_file();
+            if let Some(words) = self.warming()? {
+                self.shell(&words)?;
+            }
             let counted = sealed::read_by(words, &file, &amount, &self.stop)?;
             return Ok(Measured { counted: Some(counted), ..Measured::default() });
         }
