@@ -37,6 +37,17 @@ const SLOW: Duration = Duration::from_micros(500);
 /// the cost of two that wait.
 const SLOW_FOR: u32 = 512;
 
+/// From the page cache 256 KiB come in 25 to 60 microseconds, and to a queue that shares its CPU with its caller in up to 150. What
+/// does not take longer...
+const QUICK: Duration = Duration::from_micros(150);
+/// (A thread that checks ahead has a CPU to itself.)
+const QUICK_AHEAD: Duration = Duration::from_micros(75);
+/// ...so many times more often than it does comes from there: readahead below makes some READs of any file quick, and a busy
+/// machine some of any file slow. One that is not quick counts for four that are.
+const QUICK_MIN: u32 = 8;
+const QUICK_MAX: u32 = 32;
+const NOT_QUICK: u32 = 4;
+
 /// How one open file is read.
 #[derive(Debug, Default)]
 pub struct Stream {
@@ -49,6 +60,8 @@ pub struct Stream {
     /// Up to where the lower file was asked for ahead.
     lead: AtomicU64,
     was_slow: AtomicBool,
+    /// How much more often than not reading below was quick.
+    quick: AtomicU32,
     /// READs that are to be helped.
     helped: AtomicU32,
     /// Data that was checked ahead.
@@ -83,6 +96,19 @@ impl Stream {
 
     /// Reading below took so long.
     pub(crate) fn took(&self, took: Duration) {
+        self.note_time(took, QUICK);
+    }
+
+    /// Reading below took so long, for as much, by a thread that checks ahead.
+    pub(crate) fn took_ahead(&self, took: Duration) {
+        self.note_time(took, QUICK_AHEAD);
+    }
+
+    fn note_time(&self, took: Duration, quick_max: Duration) {
+        let quick = self.quick.load(Ordering::Relaxed);
+        let quick =
+            if took < quick_max { (quick + 1).min(QUICK_MAX) } else { quick.saturating_sub(NOT_QUICK) };
+        self.quick.store(quick, Ordering::Relaxed);
         let slow = took >= SLOW;
         if self.was_slow.swap(slow, Ordering::Relaxed) && slow {
             self.helped.store(SLOW_FOR, Ordering::Relaxed);
@@ -106,6 +132,11 @@ impl Stream {
         // Of several queues that come here at once, one asks.
         self.lead.compare_exchange(asked, until, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         Some(start..until)
+    }
+
+    /// Whether reading below takes no time to speak of.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick.load(Ordering::Relaxed) >= QUICK_MIN
     }
 
     /// How much was read on end.
@@ -173,6 +204,23 @@ mod test {
         assert!(
             stream.asks_ahead(0) && !stream.asks_ahead(0) && stream.asks_ahead(1) && !stream.asks_ahead(1)
         );
+    }
+
+    #[test]
+    fn a_lower_file_is_quick_while_no_read_of_it_takes_its_time() {
+        let stream = Stream::default();
+        for _ in 0..QUICK_MIN {
+            assert!(!stream.is_quick());
+            stream.took(QUICK / 2);
+        }
+        assert!(stream.is_quick());
+        stream.took(QUICK);
+        assert!(!stream.is_quick());
+        (0..100).for_each(|_| stream.took(QUICK / 2));
+        stream.took(QUICK);
+        assert!(stream.is_quick(), "now and then a thread loses its CPU");
+        (0..10).for_each(|_| stream.took(QUICK));
+        assert!(!stream.is_quick(), "it does not come from the page cache any more");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::TreeCache;
 use crate::counters::{Counters, VerifyFacts};
-use crate::options::{CheckOptions, TreeReadahead};
+use crate::options::{CheckOptions, DataReadahead, TreeReadahead};
 use crate::rooms::Rooms;
 use crate::verdicts::Verdicts;
 
@@ -18,6 +18,7 @@ pub struct Checks {
     pub(crate) verdicts: Verdicts,
     pub(crate) counters: Counters,
     pub(crate) reads_ahead: bool,
+    pub(crate) data_readahead: DataReadahead,
     /// Memory for data that is checked ahead.
     pub(crate) rooms: Arc<Rooms>,
     /// How many threads may hash one READ.
@@ -33,6 +34,7 @@ impl Checks {
             verdicts: Verdicts::default(),
             counters: Counters::default(),
             reads_ahead: options.tree_readahead == TreeReadahead::On,
+            data_readahead: options.data_readahead,
             rooms: Rooms::new(ROOMS),
             hands: std::thread::available_parallelism().map_or(1, usize::from),
         })

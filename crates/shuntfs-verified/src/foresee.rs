@@ -13,6 +13,7 @@ use crate::ahead::{Pace, Stream};
 use crate::block_on::block_on;
 use crate::checked::{CheckedFile, Job, compare};
 use crate::io::ThreadIo;
+use crate::options::DataReadahead;
 use crate::pieces::{Checked, Piece};
 use crate::rooms::Room;
 use crate::tree::{Fault, HashTree};
@@ -30,6 +31,9 @@ impl CheckedFile {
         } else {
             job.span.start.saturating_sub(len)
         });
+        if self.checks.data_readahead == DataReadahead::Auto && !stream.is_quick() {
+            return;
+        }
         let Some(span) = stream.pieces.wanted(job.span.end, len, stream.run(), self.size()) else { return };
         let Some(room) = self.checks.rooms.take() else { return };
         let Some(promise) = stream.pieces.promise(span.clone()) else { return };
@@ -55,7 +59,7 @@ impl CheckedFile {
         for piece in pieces {
             let Some(checked) = piece.settled().await else { return false };
             if job.span.end == piece.end() {
-                stream.took(checked.took);
+                stream.took_ahead(checked.took);
             }
         }
         self.checks.counters.reads_ahead.bump();

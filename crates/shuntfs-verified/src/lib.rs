@@ -36,6 +36,6 @@ pub use checks::Checks;
 pub use counters::VerifyFacts;
 pub use error::VerifiedError;
 pub use native::{KernelVerity, Measure};
-pub use options::{CheckOptions, TreeReadahead};
+pub use options::{CheckOptions, DataReadahead, TreeReadahead};
 pub use sealed::{Sealed, SealedDir, SealedFile, seal_ioctl};
 pub use seals::{CheckedBy, SealNote, Seals, SealsOptions};

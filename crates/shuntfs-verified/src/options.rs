@@ -8,6 +8,8 @@ pub struct CheckOptions {
     pub tree_cache: usize,
     /// Whether tree blocks are fetched ahead of sequential readers. Default: yes.
     pub tree_readahead: TreeReadahead,
+    /// Whether data is read and checked ahead of sequential readers by rings. Default: where that helps.
+    pub data_readahead: DataReadahead,
     /// How many sealed files are kept open below, beyond those that are open above. Default: 512. Each costs up to two
     /// descriptors, and saves opening it anew.
     pub files_kept: usize,
@@ -25,8 +27,25 @@ pub enum TreeReadahead {
     Off,
 }
 
+/// Whether data is read and checked ahead of sequential readers, where requests come by rings and there is a second CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub enum DataReadahead {
+    /// Where the lower file comes as fast as from the page cache, so that the hashing is what a reader waits for. Where reading below
+    /// takes CPUs or time of its own, one that checks ahead is in the way: with a loop device below it cost 6 %, with 1 ms 19 %.
+    #[default]
+    Auto,
+    /// Wherever it can be. For tests.
+    Always,
+}
+
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { tree_cache: 64 << 20, tree_readahead: TreeReadahead::On, files_kept: 512 }
+        Self {
+            tree_cache: 64 << 20,
+            tree_readahead: TreeReadahead::On,
+            data_readahead: DataReadahead::Auto,
+            files_kept: 512,
+        }
     }
 }

@@ -15,9 +15,17 @@ use common::{BLOCK, Fixture, content, each, flip, options, seal};
 use shuntfs::TransportKind;
 use shuntfs_testkit::lower::LowerKind;
 use shuntfs_testkit::skipped;
+use shuntfs_verified::{DataReadahead, Seals, SealsOptions};
 
 /// Ends inside a block, and inside a piece.
 const LEN: usize = (12 << 20) + 70_005;
+
+/// A mount that checks ahead however fast the lower file is: a busy machine must not decide what is tested.
+fn mounted(root: &Path, transport: TransportKind) -> Fixture {
+    let mut sealed = SealsOptions::new(root);
+    sealed.checks.data_readahead = DataReadahead::Always;
+    Fixture::of(Seals::open(&sealed).unwrap(), &options(transport))
+}
 
 /// Reads on end, a block at a time: the blocks that are refused. Every other must be what was sealed.
 fn refused(path: &Path, whole: &[u8]) -> Vec<usize> {
@@ -49,7 +57,7 @@ fn who_reads_on_by_rings_is_answered_from_what_was_checked_ahead() {
         let whole = content(LEN);
         fs::write(root.join("file"), &whole).unwrap();
         seal(&root, &[]);
-        let fixture = Fixture::new(&root, &options(transport));
+        let fixture = mounted(&root, transport);
         for piece in [128 << 10, 40_000] {
             let mut file = File::open(fixture.path().join("file")).unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -77,7 +85,7 @@ fn what_is_wrong_ahead_is_refused_where_it_is_and_nowhere_else() {
         // The last block of one piece, one in the middle, the last of the file.
         let bad = [(4 << 20) / BLOCK - 1, (6 << 20) / BLOCK + 100, LEN / BLOCK];
         bad.iter().for_each(|block| flip(&root.join("file"), (block * BLOCK) as u64 + 7));
-        let fixture = Fixture::new(&root, &options(transport));
+        let fixture = mounted(&root, transport);
         assert_eq!(refused(&fixture.path().join("file"), &whole), bad);
         let facts = fixture.facts();
         assert_eq!(facts.bad_blocks, bad.len() as u64, "each said once: {facts:?}");
@@ -99,7 +107,7 @@ fn a_file_that_ends_early_is_refused_from_there_on() {
             .unwrap()
             .set_len((kept * BLOCK) as u64)
             .unwrap();
-        let fixture = Fixture::new(&root, &options(transport));
+        let fixture = mounted(&root, transport);
         let missing: Vec<usize> = (kept..whole.chunks(BLOCK).len()).collect();
         assert_eq!(refused(&fixture.path().join("file"), &whole), missing);
         assert_eq!(fixture.facts().short_files, 1);
@@ -124,7 +132,7 @@ fn nobody_sees_bytes_that_changed_after_they_were_checked() {
         let whole = content(LEN);
         fs::write(root.join("file"), &whole).unwrap();
         seal(&root, &[]);
-        let fixture = Fixture::new(&root, &options(transport));
+        let fixture = mounted(&root, transport);
         let over = AtomicBool::new(false);
         let mut clean = 0;
         std::thread::scope(|scope| {
