@@ -20,6 +20,13 @@ use crate::target::{Mounting, Places};
 
 const RAM: &str = "/dev/shm";
 
+/// Has the kernel take memory from its host, and drops the caches again.
+///
+/// A virtual machine that reports its free memory (`/sys/module/page_reporting`) has the host take it, and pays a fault for each piece
+/// that it uses again: the same cold read had 250 to 5,000 MiB/s, by luck, also where half a second went by in between. A file
+/// without blocks fills the page cache as another does, and costs the device nothing.
+pub(crate) const WARM: &str = "cat \"$HOLES\" >/dev/null && echo 3 >/proc/sys/vm/drop_caches";
+
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The lower file system and the folders around it.
@@ -148,26 +155,20 @@ impl Lower {
         Ok(())
     }
 
-    /// Returns the words for a shell that have the kernel take memory from its host, and drop the caches again: to be run right
-    /// before a workload fills them. Nothing where caches cannot be dropped.
-    ///
-    /// A virtual machine that reports its free memory (`/sys/module/page_reporting`) has the host take it, and pays a fault for
-    /// each piece that it uses again: the same cold read had 250 to 5,000 MiB/s, by luck, and had it again where half a second
-    /// went by in between. A file without blocks fills the page cache as another does, and costs the device nothing.
+    /// Gives a command what [`WARM`] needs, words for a shell that it is to run right before a workload fills the caches; false
+    /// where they cannot be dropped.
     ///
     /// # Errors
-    /// When that file cannot be made.
-    pub(crate) fn warming(&self) -> Result<Option<String>> {
+    /// When the file without blocks cannot be made.
+    pub(crate) fn lets_warm(&self, command: &mut Command) -> Result<bool> {
         /// Two caches of the largest file that is read through them, and what is read ahead.
         const LEN: u64 = 1 << 30;
-        if !self.can_drop {
-            return Ok(None);
-        }
         let path = self.path("lower").join("holes");
-        if !path.exists() {
+        if self.can_drop && !path.exists() {
             fs::File::create(&path)?.set_len(LEN)?;
         }
-        Ok(Some(format!("cat {} >/dev/null && echo 3 >/proc/sys/vm/drop_caches", path.display())))
+        command.env("HOLES", path);
+        Ok(self.can_drop)
     }
 
     /// Returns how many bytes were read from the device so far, where the device is ours.

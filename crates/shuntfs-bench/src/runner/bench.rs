@@ -9,7 +9,7 @@ use super::figures::Measured;
 use crate::build::Project;
 use crate::case::{Amount, Case, Fio, Sealed, TreeStep, Work};
 use crate::fio;
-use crate::lower::{Lower, Need};
+use crate::lower::{Lower, Need, WARM};
 use crate::meta;
 use crate::mounted::Mounted;
 use crate::probe;
@@ -190,14 +190,12 @@ impl Bench {
         let device_before = self.lower.device_read_len();
         let cpu_before = mounted.server_cpu_s();
         let mut command = fio::command(fio, mounted.root(), &mounted.shared_file(), amount);
-        if fio.fills_caches()
-            && let Some(words) = self.warming()?
-        {
-            if fio.jobs == 1 {
-                command.arg(format!("--exec_prerun=sh -c '{words}'"));
-            } else {
-                // Each job would run it for itself, and take from the others what they read.
-                self.shell(&words)?;
+        if self.amount.cold_each && fio.fills_caches() {
+            if fio.jobs > 1 {
+                // Each job would warm for itself, and take from the others what they read.
+                self.warm()?;
+            } else if self.lower.lets_warm(&mut command)? {
+                command.arg(format!("--exec_prerun=sh -c '{WARM}'"));
             }
         }
         let counted = fio::in_scratch(&mut command, |command| fio::run(command, amount, &self.stop))?;
@@ -212,13 +210,13 @@ impl Bench {
         Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
     }
 
-    /// What makes memory ready for a workload that fills the caches, where each figure is a cold one.
-    fn warming(&self) -> Result<Option<String>> {
-        if self.amount.cold_each { self.lower.warming() } else { Ok(None) }
-    }
-
-    fn shell(&self, words: &str) -> Result<()> {
-        process::run_ok(Command::new("sh").args(["-c", words]), self.amount.limit, &self.stop)?;
+    /// Makes memory ready for a workload that fills the caches.
+    fn warm(&self) -> Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-c", WARM]);
+        if self.lower.lets_warm(&mut command)? {
+            process::run_ok(&mut command, self.amount.limit, &self.stop)?;
+        }
         Ok(())
     }
 
@@ -227,8 +225,8 @@ impl Bench {
         let amount = Sealed::amount(&self.amount);
         if let Mounting::Program(words) = &target.mounting {
             let file = mounted.shared_file();
-            if let Some(words) = self.warming()? {
-                self.shell(&words)?;
+            if self.amount.cold_each {
+                self.warm()?;
             }
             let counted = sealed::read_by(words, &file, &amount, &self.stop)?;
             return Ok(Measured { counted: Some(counted), ..Measured::default() });
