@@ -215,7 +215,7 @@ pub(crate) fn list(
 /// The same without an open folder.
 fn list_from(shared: &Shared, who: Who, node: &Arc<Node>, cookie: u64, out: &mut impl Records) -> Result<()> {
     let waiting = if cookie == 0 {
-        shared.parked.forget(node.id, false);
+        shared.parked.forget(node.id);
         None
     } else {
         shared.parked.take(node.id, cookie)

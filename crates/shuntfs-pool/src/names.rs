@@ -81,7 +81,7 @@ impl<'s> Removal<'s> {
         nodes.iter().for_each(|node| node.removing());
         let removal = Self { shared, nodes };
         for node in removal.nodes.iter().filter(|node| node.opens() > 0 || node.is_dir()) {
-            shared.parked.forget(node.id, true);
+            shared.parked.forget(node.id);
             match file::hold(shared, node) {
                 // It is gone already; the caller will hear so.
                 Err(Errno::STALE) => {}

@@ -51,20 +51,17 @@ impl<T> Parked<T> {
         waiting.remove(place).map(|(_, _, rest)| rest)
     }
 
-    /// Drops everything of a folder: it is gone, or is listed from its start, and then an end that was seen earlier is
-    /// none any more.
-    pub(crate) fn forget(&self, folder: NodeId, gone: bool) {
+    /// Drops everything of a folder: it is gone, or is listed from its start. What an earlier listing left here, its end or records
+    /// that were fetched, may lack names that were made since; a listing beside it is opened anew at its cookie.
+    pub(crate) fn forget(&self, folder: NodeId) {
         let dropped = {
             let mut waiting = self.waiting.lock();
-            let is_stale = |(id, _, rest): &(NodeId, u64, Rest<T>)| {
-                *id == folder && (gone || matches!(rest, Rest::Nothing))
-            };
-            if !waiting.iter().any(is_stale) {
+            if !waiting.iter().any(|(id, _, _)| *id == folder) {
                 return;
             }
-            let (stale, kept) = waiting.drain(..).partition::<Vec<_>, _>(is_stale);
+            let (dropped, kept) = waiting.drain(..).partition::<Vec<_>, _>(|(id, _, _)| *id == folder);
             waiting.extend(kept);
-            stale
+            dropped
         };
         drop(dropped);
     }
@@ -110,18 +107,14 @@ mod test {
     }
 
     #[test]
-    fn a_new_listing_does_not_believe_in_an_earlier_end() {
+    fn a_new_listing_believes_nothing_of_earlier_ones() {
         let parked = Parked::default();
-        for (number, cookie, rest) in
-            [(2, 1, Rest::Nothing), (2, 2, Rest::More('a')), (3, 1, Rest::Nothing), (2, 3, Rest::More('b'))]
+        for (number, cookie, rest) in [(2, 1, Rest::Nothing), (2, 2, Rest::More('a')), (3, 1, Rest::Nothing)]
         {
             assert_eq!(parked.put(folder(number), cookie, rest), None);
         }
-        parked.forget(folder(2), false);
-        assert_eq!(parked.take(folder(2), 1), None);
+        parked.forget(folder(2));
+        assert_eq!((parked.take(folder(2), 1), parked.take(folder(2), 2)), (None, None));
         assert_eq!(parked.take(folder(3), 1), Some(Rest::Nothing), "of another folder");
-        assert_eq!(parked.take(folder(2), 2), Some(Rest::More('a')));
-        parked.forget(folder(2), true);
-        assert_eq!(parked.take(folder(2), 3), None);
     }
 }

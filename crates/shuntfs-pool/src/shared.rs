@@ -295,7 +295,7 @@ impl Shared {
             self.copies.forget(id);
         }
         if node.is_dir() {
-            self.parked.forget(id, true);
+            self.parked.forget(id);
         }
         if node.identity.handle.is_some() && node.opens() == 0 {
             // The clock may still name the node for a while; its descriptor need not wait for that.
