@@ -154,9 +154,10 @@ impl CheckedFile {
         self.checks.counters.reads.bump();
         let pace = self.look_ahead(cx, stream, &job);
         let known_bad = self.recall(&job);
-        if pace == Pace::Random {
+        let may_foresee = self.checks.hands > 1 && reply.came_by_ring();
+        if may_foresee && pace == Pace::Random {
             stream.pieces.passed(u64::MAX);
-        } else if known_bad.is_none() && self.checks.hands > 1 && reply.came_by_ring() {
+        } else if may_foresee && known_bad.is_none() {
             let pieces = stream.pieces.with(&job.span);
             self.check_ahead(cx, stream, &job);
             if let Some(pieces) = pieces

@@ -4,7 +4,7 @@
 //! however many processors have nothing to do. So other threads read and check the *pieces* that come next, and the READs that follow
 //! are copies of what they found good. Nobody sees a piece that was not: who needs its blocks reads them anew, and tells what is
 //! wrong. That is for lower files which come as fast as from the page cache. On a device READs that overlap are served by several threads anyway, and the copy would only cost: 1,390 MiB/s where it was
-//! 1,690, with the lower file in the page cache on two CPUs, and 1,790 where it was 1,330 on rings.
+//! 1,690, with the lower file in the page cache on two CPUs; on rings 1,720 where it was 1,470, and 1,600 where it was 1,140.
 //!
 //! A piece has the length of four READs, as far as that is 1 MiB: waking another thread takes a good part of the time that one
 //! READ does. There is one ahead of the reader besides the one it is in, and none before it has read so much on end.

@@ -7,18 +7,27 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{BLOCK, Fixture, content, each, flip, options, seal};
 use shuntfs::TransportKind;
-use shuntfs_testkit::lower::LowerKind;
+use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::skipped;
 use shuntfs_verified::{DataReadahead, Seals, SealsOptions};
 
 /// Ends inside a block, and inside a piece.
 const LEN: usize = (12 << 20) + 70_005;
+
+/// A sealed folder with one file, and what is in that.
+fn sealed(lower: &Lower) -> (PathBuf, Vec<u8>) {
+    let root = lower.folder("tree").unwrap();
+    let whole = content(LEN);
+    fs::write(root.join("file"), &whole).unwrap();
+    seal(&root, &[]);
+    (root, whole)
+}
 
 /// A mount that checks ahead however fast the lower file is: a busy machine must not decide what is tested.
 fn mounted(root: &Path, transport: TransportKind) -> Fixture {
@@ -53,10 +62,7 @@ fn checks_ahead(transport: TransportKind) -> bool {
 #[test]
 fn who_reads_on_by_rings_is_answered_from_what_was_checked_ahead() {
     each(&[LowerKind::Tmpfs, LowerKind::Ext4], |transport, lower| {
-        let root = lower.folder("tree").unwrap();
-        let whole = content(LEN);
-        fs::write(root.join("file"), &whole).unwrap();
-        seal(&root, &[]);
+        let (root, whole) = sealed(lower);
         let fixture = mounted(&root, transport);
         for piece in [128 << 10, 40_000] {
             let mut file = File::open(fixture.path().join("file")).unwrap();
@@ -78,10 +84,7 @@ fn who_reads_on_by_rings_is_answered_from_what_was_checked_ahead() {
 #[test]
 fn what_is_wrong_ahead_is_refused_where_it_is_and_nowhere_else() {
     each(&[LowerKind::Tmpfs], |transport, lower| {
-        let root = lower.folder("tree").unwrap();
-        let whole = content(LEN);
-        fs::write(root.join("file"), &whole).unwrap();
-        seal(&root, &[]);
+        let (root, whole) = sealed(lower);
         // The last block of one piece, one in the middle, the last of the file.
         let bad = [(4 << 20) / BLOCK - 1, (6 << 20) / BLOCK + 100, LEN / BLOCK];
         bad.iter().for_each(|block| flip(&root.join("file"), (block * BLOCK) as u64 + 7));
@@ -96,10 +99,7 @@ fn what_is_wrong_ahead_is_refused_where_it_is_and_nowhere_else() {
 #[test]
 fn a_file_that_ends_early_is_refused_from_there_on() {
     each(&[LowerKind::Tmpfs], |transport, lower| {
-        let root = lower.folder("tree").unwrap();
-        let whole = content(LEN);
-        fs::write(root.join("file"), &whole).unwrap();
-        seal(&root, &[]);
+        let (root, whole) = sealed(lower);
         let kept = (7 << 20) / BLOCK + 3;
         OpenOptions::new()
             .write(true)
@@ -128,10 +128,7 @@ impl Drop for Over<'_> {
 #[test]
 fn nobody_sees_bytes_that_changed_after_they_were_checked() {
     each(&[LowerKind::Tmpfs], |transport, lower| {
-        let root = lower.folder("tree").unwrap();
-        let whole = content(LEN);
-        fs::write(root.join("file"), &whole).unwrap();
-        seal(&root, &[]);
+        let (root, whole) = sealed(lower);
         let fixture = mounted(&root, transport);
         let over = AtomicBool::new(false);
         let mut clean = 0;
