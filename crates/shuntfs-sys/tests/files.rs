@@ -308,7 +308,7 @@ fn attribute_ioctls_reach_the_lower_file_as_root() {
     assert_eq!(file_ioctl(&file, 0x8008_6601, &mut flags), Ok(0));
     let held = flags.first_chunk().map(|flags| u32::from_ne_bytes(*flags)).expect("four bytes");
     let mut wanted = (held | NODUMP).to_ne_bytes();
-    assert_eq!(file_ioctl(&file, 0x4004_6602, &mut wanted), Ok(0));
+    assert_eq!(file_ioctl(&file, 0x4008_6602, &mut wanted), Ok(0));
     let mut flags = [0; 4];
     assert_eq!(file_ioctl(&file, 0x8004_6601, &mut flags), Ok(0));
     assert_eq!(u32::from_ne_bytes(flags), held | NODUMP);

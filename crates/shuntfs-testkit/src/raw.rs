@@ -98,6 +98,23 @@ fn request(lock: &Lock) -> libc::flock {
     }
 }
 
+/// Sends an ioctl whose argument is one `int`, by its bare number: what the C library's names would not let through.
+///
+/// # Errors
+/// As the file system says.
+///
+/// # Panics
+/// The number names an argument that is longer than eight bytes.
+pub fn ioctl_int(fd: impl AsFd, number: u32, value: &mut i32) -> Result<()> {
+    assert!(number >> 16 & 0x3fff <= 8, "the argument is longer than its buffer");
+    let mut buffer = [*value, 0];
+    // SAFETY: the kernel reads and writes at most as many bytes as the number names, and the buffer has eight.
+    let answer = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number.into(), &raw mut buffer) };
+    let [answered, _] = buffer;
+    *value = answered;
+    checked(answer).map(drop)
+}
+
 /// A mapping of a file, read and written by copying.
 #[derive(Debug)]
 pub struct Mapping {

@@ -1,0 +1,6 @@
+//! Attacks that docs/threat-model.md says are refused: one file for each row, each run on all three transports.
+//!
+//! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
+
+mod file_flags;
+mod stage;
