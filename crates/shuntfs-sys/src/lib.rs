@@ -22,6 +22,7 @@ pub mod mount;
 pub mod names;
 pub mod open;
 pub mod region;
+pub mod regular;
 pub mod sched;
 pub mod signal;
 pub mod spawn;
