@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod asked;
+mod at;
 mod condition;
 mod decision;
 mod errno;
@@ -18,6 +19,7 @@ mod read;
 mod rules;
 mod show;
 
+pub use at::At;
 pub use decision::{
     Access, ByteSpan, CacheWord, Decision, ErrorNumber, FlowWord, Possible, REGEX_WITHIN_MAX, Redact,
     RegexRedaction, VerifyWord,

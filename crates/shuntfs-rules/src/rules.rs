@@ -1,8 +1,10 @@
 //! Rules, compiled: what they say of one use of one file.
 
+use std::sync::Arc;
 use std::thread;
 
 use crate::asked::Asked;
+use crate::at::At;
 use crate::condition::Condition;
 use crate::decision::{Access, Decision, Possible, VerifyWord};
 use crate::facts::{CallerFacts, FileFacts, Unknown, Use};
@@ -183,9 +185,13 @@ impl Rules {
     /// hold says anything else.
     #[must_use]
     pub fn unchecked(&self, path: &[u8]) -> bool {
+        self.unchecked_of(&self.matched(path))
+    }
+
+    pub(crate) fn unchecked_of(&self, matched: &[usize]) -> bool {
         const OFF: Option<Option<VerifyWord>> = Some(Some(VerifyWord::Off));
         let mut is_said = false;
-        for index in self.candidates(path) {
+        for &index in matched {
             let (said, is_definite) = (self.rules[index].effects.verify, self.compiled[index].is_definite);
             match self.mode {
                 MatchMode::First if said != OFF => return false,
@@ -224,9 +230,19 @@ impl Rules {
         caller: &dyn CallerFacts,
         how: Use,
     ) -> Result<Decision, Failed> {
+        self.decide_of(&self.matched(file.path()), file, caller, how)
+    }
+
+    pub(crate) fn decide_of(
+        &self,
+        matched: &[usize],
+        file: &dyn FileFacts,
+        caller: &dyn CallerFacts,
+        how: Use,
+    ) -> Result<Decision, Failed> {
         let asked = Asked::new(file, caller, how, &self.programs);
         let mut decision = Decision::default();
-        for index in self.candidates(file.path()) {
+        for &index in matched {
             let (rule, compiled) = (&self.rules[index], &self.compiled[index]);
             let matches = asked
                 .matches(index, &rule.matchers, compiled.condition.as_ref())
@@ -246,15 +262,25 @@ impl Rules {
     /// Whether a rule's patterns match this path; where none does, no decision says anything.
     #[must_use]
     pub fn touches(&self, path: &[u8]) -> bool {
-        self.candidates(path).next().is_some()
+        !self.matched(path).is_empty()
+    }
+
+    /// Looks up the rules that a path comes under, for a request that asks them more than once.
+    #[must_use]
+    pub fn at(self: &Arc<Self>, path: &[u8]) -> At {
+        At::new(self, path)
     }
 
     /// What could be said of a file with this path to some caller.
     #[must_use]
     pub fn possible(&self, path: &[u8]) -> Possible {
+        self.possible_of(&self.matched(path))
+    }
+
+    pub(crate) fn possible_of(&self, matched: &[usize]) -> Possible {
         let mut possible = Possible::default();
         let mut is_varying = false;
-        for index in self.candidates(path) {
+        for &index in matched {
             let (rule, compiled) = (&self.rules[index], &self.compiled[index]);
             let effects = &rule.effects;
             possible.deny |= matches!(effects.access, Some(AccessWord::Deny(_)));
@@ -345,17 +371,19 @@ impl Rules {
     }
 
     /// The rules of the view whose patterns match a path, in their order.
-    fn candidates(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+    pub(crate) fn matched(&self, path: &[u8]) -> Vec<usize> {
         const PATH: u8 = 1;
         const BASENAME: u8 = 2;
         let mut hits = vec![0_u8; self.rules.len()];
         self.paths.matching(path, |rule| hits[rule] |= PATH);
         self.basenames.matching(last_component(path), |rule| hits[rule] |= BASENAME);
-        self.compiled.iter().zip(&self.rules).enumerate().filter_map(move |(index, (compiled, rule))| {
+        let all = self.compiled.iter().zip(&self.rules).enumerate();
+        let matched = all.filter_map(|(index, (compiled, rule))| {
             let path = rule.matchers.path.is_empty() || hits[index] & PATH != 0;
             let basename = rule.matchers.basename.is_empty() || hits[index] & BASENAME != 0;
             (compiled.in_view && path && basename).then_some(index)
-        })
+        });
+        matched.collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! What rules decide.
 
+use std::sync::Arc;
+
 use crate::machine::{Caller, File, Machine, reads, rules};
 use shuntfs_rules::{
     Access, Attributes, Decision, ErrorNumber, FlowWord, Listing, OpenWord, Redact, Rules, Use, VerifyWord,
@@ -303,4 +305,27 @@ redact = "nothing"
         assert_eq!(reads(&first, &photo, uid), reads(&second, &photo, uid));
     }
     assert!(first.show().contains("cache = \"mount\"\n"), "defaults are written out: {}", first.show());
+}
+
+/// What is looked up once for a request says the same as asking anew, and keeps its rules when others take their place.
+#[test]
+fn what_is_looked_up_once_says_the_same() {
+    let mut here = Arc::new(rules(THREE));
+    for path in ["photos/a/b.jpg", "photos", "log/a.txt", "log/a/b.log", ""] {
+        let at = here.at(path.as_bytes());
+        assert_eq!((at.path(), at.is_touched()), (path.as_bytes(), here.touches(path.as_bytes())), "{path}");
+        assert_eq!(at.possible(), here.possible(path.as_bytes()), "{path}");
+        assert_eq!(at.unchecked(), here.unchecked(path.as_bytes()), "{path}");
+        for uid in [1000, 1001, 1002] {
+            let (caller, how) = (Caller::of(uid), Use::of(OpenWord::Write));
+            let file = File { head: JPEG, ..File::at(path) };
+            assert_eq!(at.decide(&file, &caller, how), here.decide(&file, &caller, how), "{path} {uid}");
+        }
+    }
+    let at = here.at(b"photos/a");
+    here = Arc::new(rules("[[rule]]\nhide = true\n"));
+    assert!(here.at(b"photos/a").possible().hide);
+    let decided = at.decide(&File::at("photos/a"), &Caller::of(1002), Use::of(OpenWord::Read)).unwrap();
+    assert_eq!(decided.access, Access::Deny(ErrorNumber::ACCES));
+    assert_eq!(at.rules().rules().len(), 4);
 }
