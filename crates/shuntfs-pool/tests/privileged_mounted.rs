@@ -1,6 +1,6 @@
 //! A pool, mounted for real, used through the kernel and compared with the folder below. Needs root and /dev/fuse.
 //!
-//! Every mount has a guard that aborts it after a minute, so that nothing hangs for longer.
+//! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::fs::{self, File, OpenOptions};
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{Cache, Calls, FlowWish, Locks, Observer, Pool, PoolOptions};
 use shuntfs_sys::{FlockOp, LockKind, LockSpec, flock, ofd_lock, ofd_test};
+use shuntfs_testkit::supervisor::Supervisor;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Mounted {
     session: Option<Session>,
     observer: Observer,
-    done: Sender<()>,
     lower: PathBuf,
     top: PathBuf,
+    _supervisor: Supervisor,
     _folders: [tempfile::TempDir; 2],
 }
 
@@ -49,16 +49,9 @@ fn mount_with(change: impl FnOnce(&mut PoolOptions), session: SessionOptions) ->
             return None;
         }
     };
-    let (done, finished) = channel::<()>();
-    let target = top.clone();
-    std::thread::spawn(move || {
-        if finished.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("the mount hangs; aborting it");
-            let _ = Command::new("umount").arg("-f").arg(&target).status();
-            let _ = Command::new("umount").arg("-l").arg(&target).status();
-        }
-    });
-    Some(Mounted { session: Some(session), observer, done, lower, top, _folders: folders })
+    let supervisor = Supervisor::of(&top, LIMIT).unwrap();
+    let session = Some(session);
+    Some(Mounted { session, observer, lower, top, _supervisor: supervisor, _folders: folders })
 }
 
 impl Mounted {
@@ -74,7 +67,6 @@ impl Drop for Mounted {
             let _ = session.unmount();
             drop(session);
         }
-        let _ = self.done.send(());
     }
 }
 
@@ -482,21 +474,14 @@ fn privileged_the_mount_point_inside_the_source_is_no_trap() {
                 return;
             }
         };
-    let (done, finished) = channel::<()>();
-    let target = top.clone();
-    let guard = std::thread::spawn(move || {
-        if finished.recv_timeout(LIMIT).is_err() {
-            let _ = Command::new("umount").arg("-f").arg(&target).status();
-        }
-    });
+    let supervisor = Supervisor::of(&top, LIMIT).unwrap();
     assert_eq!(fs::read(top.join("f")).unwrap(), b"x");
     let inner = fs::metadata(top.join("inside")).map(|_| ()).map_err(|error| error.raw_os_error());
     assert_eq!(inner, Err(Some(40)), "ELOOP");
     assert_eq!(fs::read_dir(&top).unwrap().count(), 2);
     session.unmount().unwrap();
     drop(session);
-    done.send(()).unwrap();
-    guard.join().unwrap();
+    drop(supervisor);
 }
 
 /// Several workers make, open, rename, link, list and remove the same few names. Only what the race allows may fail,

@@ -1,6 +1,6 @@
 //! A pool under rules, mounted for real and used by several users. Needs root and /dev/fuse.
 //!
-//! Every mount has a guard that aborts it after a minute, so that nothing hangs for longer.
+//! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use shuntfs::{MountOptions, Session, SessionOptions};
 use shuntfs_pool::{Pool, PoolOptions, RuleControl};
 use shuntfs_rules::{Known, Rules};
+use shuntfs_testkit::supervisor::Supervisor;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -45,9 +45,9 @@ fn rules(text: &str) -> Rules {
 struct Mounted {
     session: Option<Session>,
     control: Option<RuleControl>,
-    done: Sender<()>,
     lower: PathBuf,
     top: PathBuf,
+    _supervisor: Supervisor,
     _folders: [tempfile::TempDir; 2],
 }
 
@@ -74,16 +74,9 @@ fn mount(text: Option<&str>, fill: impl FnOnce(&Path)) -> Option<Mounted> {
     if let Some(control) = &control {
         control.mounted(session.notifier());
     }
-    let (done, finished) = channel::<()>();
-    let target = top.clone();
-    std::thread::spawn(move || {
-        if finished.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("the mount hangs; aborting it");
-            let _ = Command::new("umount").arg("-f").arg(&target).status();
-            let _ = Command::new("umount").arg("-l").arg(&target).status();
-        }
-    });
-    Some(Mounted { session: Some(session), control, done, lower, top, _folders: folders })
+    let supervisor = Supervisor::of(&top, LIMIT).unwrap();
+    let session = Some(session);
+    Some(Mounted { session, control, lower, top, _supervisor: supervisor, _folders: folders })
 }
 
 impl Mounted {
@@ -142,7 +135,6 @@ impl Drop for Mounted {
             let _ = session.unmount();
             drop(session);
         }
-        let _ = self.done.send(());
     }
 }
 

@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
@@ -16,6 +15,7 @@ use shuntfs_pool::{Observer, Pool, PoolOptions};
 use shuntfs_rules::{Known, Rules};
 use shuntfs_seal::{Progress, SealOptions, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{mounted, skipped};
 use shuntfs_verified::{Seals, SealsOptions};
 use shuntfs_verity::Params;
@@ -40,8 +40,8 @@ struct Mount {
     session: Option<Session>,
     seals: Arc<Seals>,
     observer: Observer,
+    _supervisor: Supervisor,
     dir: tempfile::TempDir,
-    _watched: std::sync::mpsc::Sender<()>,
 }
 
 struct Nobody;
@@ -76,15 +76,8 @@ impl Mount {
             ..SessionOptions::default()
         };
         let session = Session::mount(Arc::new(pool), dir.path(), &MountOptions::default(), &options).unwrap();
-        let (watched, over) = channel::<()>();
-        let path = dir.path().to_owned();
-        std::thread::spawn(move || {
-            if over.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let _best_effort = Command::new("umount").arg("-f").arg(&path).status();
-                let _best_effort = Command::new("umount").arg("-l").arg(&path).status();
-            }
-        });
-        Self { session: Some(session), seals, observer, dir, _watched: watched }
+        let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
+        Self { session: Some(session), seals, observer, _supervisor: supervisor, dir }
     }
 }
 

@@ -32,6 +32,7 @@ pub mod uring;
 pub mod verity;
 pub mod xattr;
 
+mod fusectl;
 mod fusermount;
 mod mountinfo;
 mod proc_fd;

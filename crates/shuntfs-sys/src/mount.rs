@@ -15,6 +15,7 @@ use crate::proc_fd::FdName;
 use crate::stat::stat_of;
 use crate::{OsError, Result};
 
+pub use crate::fusectl::{abort_connection, is_connection};
 pub use crate::fusermount::{mount_by_fusermount, unmount_by_fusermount};
 pub use crate::mountinfo::{MountInfo, mounts, mounts_of};
 
@@ -289,15 +290,6 @@ pub fn abort_by_umount(target: &Path) -> Result<()> {
         Err(OsError::BUSY) => Ok(()),
         other => other,
     }
-}
-
-/// Aborts a connection by its number: every waiting caller gets an error, and the server's device too.
-///
-/// # Errors
-/// ENOENT where `/sys/fs/fuse/connections` is not mounted or the connection is gone, EACCES for a foreign one.
-pub fn abort_connection(id: u32) -> Result<()> {
-    let path = format!("/sys/fs/fuse/connections/{id}/abort");
-    std::fs::write(path, "1").map_err(|error| OsError::from_io_error(&error).unwrap_or(OsError::IO))
 }
 
 #[cfg(test)]

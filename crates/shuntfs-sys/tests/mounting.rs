@@ -15,6 +15,7 @@ use shuntfs_sys::mount::{
     mount_with, mounts, unmount, unmount_by_fusermount,
 };
 use shuntfs_sys::{FuseDevice, MountInfo, OsError, open_folder, open_path_at, open_target};
+use shuntfs_testkit::supervisor::Supervisor;
 use support::{TimeLimit, is_privileged};
 use tempfile::TempDir;
 
@@ -23,6 +24,7 @@ struct Server {
     device: Arc<FuseDevice>,
     thread: Option<JoinHandle<OsError>>,
     place: TempDir,
+    _supervisor: Supervisor,
 }
 
 impl Server {
@@ -32,7 +34,8 @@ impl Server {
             let device = Arc::clone(&device);
             move || serve(&device)
         });
-        Self { device, thread: Some(thread), place }
+        let supervisor = Supervisor::of(place.path(), Duration::from_secs(50)).expect("a supervisor");
+        Self { device, thread: Some(thread), place, _supervisor: supervisor }
     }
 
     fn path(&self) -> &Path {

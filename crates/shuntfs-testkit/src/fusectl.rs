@@ -26,6 +26,12 @@ impl Connection {
         Ok(table.lines().rev().find_map(|line| parse(line, target)).map(Self))
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     /// Ends the connection: every waiting caller gets an error.
     ///
     /// # Errors

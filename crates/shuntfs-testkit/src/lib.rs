@@ -1,6 +1,8 @@
 //! What the tests of shuntfs stand on.
 //!
 //! - [`lower`] makes lower file systems (tmpfs; ext4, xfs, btrfs on a loop device over RAM) that vanish with their guard;
+//! - [`supervisor`] ends a mount that the test's own process serves; [`bare`] runs a test where the machine lacks
+//!   what it has;
 //! - [`mounted`] starts `shunt mount`, waits until it answers, and never leaves a mount or a process behind;
 //! - [`conformance`] is one list of small cases, run on a bare folder and on a mount and compared observation by
 //!   observation;
@@ -11,6 +13,7 @@
 //!
 //! A test that cannot run here prints `SKIPPED: reason` (see [`skipped`]) and returns.
 
+pub mod bare;
 pub mod conformance;
 pub mod fusectl;
 pub mod helper;
@@ -24,6 +27,7 @@ pub mod program;
 pub mod raw;
 pub mod seeded;
 pub mod status;
+pub mod supervisor;
 pub mod tree;
 
 mod say;

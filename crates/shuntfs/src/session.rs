@@ -49,8 +49,10 @@ pub enum AbortError {
     /// The kernel does not tell which connection it is.
     #[error("the connection's number is not known")]
     Unnumbered,
-    /// The control files are not there.
-    #[error("/sys/fs/fuse/connections has no entry {0}: mount -t fusectl none /sys/fs/fuse/connections")]
+    /// There is no way to the connection from here.
+    #[error(
+        "/sys/fs/fuse/connections has no entry {0}, and only root can do without: mount -t fusectl none /sys/fs/fuse/connections"
+    )]
     NoControl(u32),
     /// The kernel refused.
     #[error("the connection could not be aborted ({0})")]
@@ -143,16 +145,24 @@ impl Session {
         self.take_down(true)
     }
 
-    /// Ends the connection by force: every waiting caller gets an error, and so does every later one.
+    /// Ends the connection by force: every waiting caller gets an error, and so does every later one. The mount may go
+    /// with it. That the connection has ended already is as good.
     ///
     /// # Errors
     /// [`AbortError`].
     pub fn abort(&self) -> Result<(), AbortError> {
         let connection = self.connection.ok_or(AbortError::Unnumbered)?;
-        match sys_mount::abort_connection(connection) {
-            Ok(()) => Ok(()),
-            Err(OsError::NOENT) => Err(AbortError::NoControl(connection)),
-            Err(error) => Err(AbortError::Refused(error)),
+        let Err(error) = sys_mount::abort_connection(connection) else { return Ok(()) };
+        if sys_mount::is_connection(connection) == Some(false) {
+            return Ok(());
+        }
+        // A sandbox may forbid the control file system and allow umount(2).
+        if self.is_mounted() && sys_mount::abort_by_umount(&self.point.path).is_ok() {
+            return Ok(());
+        }
+        match error {
+            OsError::NOENT => Err(AbortError::NoControl(connection)),
+            error => Err(AbortError::Refused(error)),
         }
     }
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use common::odd::Odd;
 use common::{Mounted, can_mount, is_mounted, on_each_transport, options};
-use shuntfs::{
-    AbortError, MountError, MountOptions, Session, SessionOptions, Transport, TransportKind, UnmountError,
-};
+use shuntfs::{MountError, MountOptions, Session, SessionOptions, Transport, TransportKind, UnmountError};
+use shuntfs_testkit::bare;
+use shuntfs_testkit::supervisor::Supervisor;
 
 fn mount(path: &Path, options: &SessionOptions) -> Result<Session, MountError> {
     Session::mount(Arc::new(Odd::default()), path, &MountOptions::default(), options)
@@ -75,7 +75,7 @@ fn somebody_elses_umount_ends_the_session() {
 }
 
 #[test]
-fn aborting_frees_everybody_or_says_what_it_lacks() {
+fn aborting_frees_everybody() {
     on_each_transport(|options| {
         let mounted = Mounted::new(Odd::default(), options);
         let path = mounted.join("f");
@@ -88,17 +88,44 @@ fn aborting_frees_everybody_or_says_what_it_lacks() {
         while !waits() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        match mounted.session().abort() {
-            Ok(()) => {}
-            Err(AbortError::NoControl(_)) => {
-                println!("fusectl is not mounted: aborting by umount -f");
-                let _busy = Command::new("umount").arg("-f").arg(mounted.path()).output().unwrap();
-            }
-            Err(error) => panic!("{error}"),
-        }
+        // Wherever the control file system is mounted, or is not: see the next test.
+        mounted.session().abort().unwrap();
         assert!(!waiting.join().unwrap().success());
         mounted.session().wait();
         assert!(fs::metadata(path).is_err());
+        mounted.session().abort().expect("what has ended needs no end");
+    });
+}
+
+/// Without the control file system an abort did nothing, and whoever waited for the server waited for ever.
+#[test]
+fn aborting_needs_no_control_file_system() {
+    if !can_mount() {
+        return;
+    }
+    if bare::is_bare() {
+        assert!(!bare::has_control());
+        return aborting_frees_everybody();
+    }
+    let ran = bare::again("aborting_needs_no_control_file_system").unwrap();
+    assert!(ran.status.success() && ran.stdout.contains("on device"), "{ran:?}");
+}
+
+/// A test whose process serves what it waits for can only be freed from outside.
+#[test]
+fn a_supervisor_frees_who_waits_for_this_process() {
+    on_each_transport(|options| {
+        let dir = tempfile::tempdir().unwrap();
+        let session = mount(dir.path(), options).unwrap();
+        let supervisor = Supervisor::of(dir.path(), Duration::from_secs(1)).unwrap();
+        let started = Instant::now();
+        // Waits for a lock that is never given.
+        let freed = Command::new("flock").arg(dir.path().join("f")).arg("true").output().unwrap();
+        assert!(!freed.status.success() && started.elapsed() >= Duration::from_millis(900), "{freed:?}");
+        session.wait();
+        drop(session);
+        assert!(!is_mounted(dir.path()));
+        drop(supervisor);
     });
 }
 

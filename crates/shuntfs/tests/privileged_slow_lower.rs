@@ -8,7 +8,7 @@ mod common;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::fixture::Fixture;
@@ -94,13 +94,6 @@ fn a_slow_lower_file_does_not_outlive_the_connection() {
         let fixture = Fixture::new(&[b'q'; 200_000], &one_queue(options));
         let (out, into) = std::io::pipe().expect("a pipe");
         let file = fixture.open(slow(out), CacheHint::Direct);
-        let (done, over) = mpsc::channel::<()>();
-        let watchdog = std::thread::spawn(move || {
-            if over.recv_timeout(Duration::from_secs(30)) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("the session does not end");
-                std::process::abort();
-            }
-        });
         std::thread::scope(|scope| {
             let waits: Vec<_> =
                 (0..3).map(|_| scope.spawn(|| file.read_at(&mut [0; 4096], 0).is_err())).collect();
@@ -111,7 +104,6 @@ fn a_slow_lower_file_does_not_outlive_the_connection() {
             }
         });
         fixture.mounted.session().wait();
-        drop((done, into));
-        watchdog.join().expect("no panic");
+        drop(into);
     });
 }

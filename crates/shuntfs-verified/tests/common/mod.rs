@@ -7,14 +7,13 @@ use std::fs::{self, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_seal::{Progress, SealOptions, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{mounted, skipped};
 use shuntfs_verified::{Sealed, Seals, SealsOptions, VerifiedError, VerifyFacts};
 use shuntfs_verity::Params;
@@ -117,12 +116,12 @@ pub(crate) fn options(kind: TransportKind) -> SessionOptions {
     }
 }
 
-/// A mount of a sealed tree. A watchdog aborts it where the test does not end in time.
+/// A mount of a sealed tree, ended from outside where the test does not end in time.
 pub(crate) struct Fixture {
     session: Option<Session>,
     seals: Arc<Seals>,
+    _supervisor: Supervisor,
     dir: tempfile::TempDir,
-    done: Sender<()>,
 }
 
 impl Fixture {
@@ -135,17 +134,8 @@ impl Fixture {
         let fs = Arc::new(Sealed::new(Arc::clone(&seals), true));
         let mount = MountOptions { allow_other: true, ..MountOptions::default() };
         let session = Session::mount(fs, dir.path(), &mount, options).unwrap();
-        let (done, over) = channel::<()>();
-        let path = dir.path().to_owned();
-        std::thread::spawn(move || {
-            if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("{} is stuck: aborting its connection", path.display());
-                for how in ["-f", "-l"] {
-                    let _best_effort = Command::new("umount").arg(how).arg(&path).status();
-                }
-            }
-        });
-        Self { session: Some(session), seals, dir, done }
+        let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
+        Self { session: Some(session), seals, _supervisor: supervisor, dir }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -168,6 +158,5 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.session.take());
-        let _watchdog_may_be_gone = self.done.send(());
     }
 }

@@ -8,22 +8,23 @@ pub(crate) mod wishes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{Filesystem, MountOptions, Session, SessionOptions, Transport, TransportKind};
+use shuntfs_testkit::supervisor::Supervisor;
 use tempfile::TempDir;
 
 /// How long a test may keep its mount.
 const LIMIT: Duration = Duration::from_secs(60);
 const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A mount that ends with the test. A watchdog aborts its connection where the test does not end in time: a
-/// caller that waits for a stuck server cannot be killed otherwise.
+/// A mount that ends with the test, or is ended where the test does not end in time.
 pub(crate) struct Mounted {
     session: Option<Session>,
     dir: TempDir,
-    done: mpsc::Sender<()>,
+    /// After the session: a caller that waits for a stuck server can only be freed from outside.
+    _supervisor: Supervisor,
 }
 
 impl Mounted {
@@ -34,15 +35,8 @@ impl Mounted {
     pub(crate) fn with<F: Filesystem>(fs: F, mount: &MountOptions, options: &SessionOptions) -> Self {
         let dir = tempfile::tempdir().expect("a folder to mount on");
         let session = Session::mount(Arc::new(fs), dir.path(), mount, options).expect("mounts");
-        let (done, over) = mpsc::channel::<()>();
-        let path = dir.path().to_owned();
-        std::thread::spawn(move || {
-            if over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{} is stuck: aborting its connection", path.display());
-                force_unmount(&path);
-            }
-        });
-        Self { session: Some(session), dir, done }
+        let supervisor = Supervisor::of(dir.path(), LIMIT).expect("a supervisor");
+        Self { session: Some(session), dir, _supervisor: supervisor }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -73,7 +67,6 @@ impl Drop for Mounted {
         if is_mounted(self.dir.path()) {
             force_unmount(self.dir.path());
         }
-        let _watchdog_may_be_gone = self.done.send(());
     }
 }
 
