@@ -163,6 +163,8 @@ fn take_away(list: &Mounts, mount: &MountInfo, args: &UmountArgs) -> Result<(), 
     // A forced end leaves nothing to save by waiting for the last close.
     match detach(&mount.mount_point, args.lazy || args.force) {
         Ok(()) => Ok(()),
+        // A server whose connection was aborted takes its mount away itself, in this very moment.
+        Err(_gone) if args.force && !is_there(mount)? => Ok(()),
         Err(DetachError::Busy) => {
             let by = busy::by_whom(list, mount);
             Err(Failure::new(format!("{} is busy: {by}", shown(&mount.mount_point)))
@@ -206,16 +208,40 @@ pub(crate) fn detach(mount_point: &Path, lazy: bool) -> Result<(), DetachError> 
 }
 
 /// Ends the connection, so that whoever waits for the server gets an error; `true` where the mount went, too.
-/// The owner of a mount may do so through fusectl; root needs no fusectl.
+/// The owner of a mount may do so where fusectl is mounted; root needs no fusectl. Where neither is to be had, the end of
+/// the server ends the connection.
 fn abort(mount: &MountInfo) -> Result<bool, Failure> {
-    if caps::has_effective(Cap::SysAdmin) {
+    let connection = mounts::connection(mount).and_then(|connection| u32::try_from(connection).ok());
+    let is_aborted = connection.is_some_and(|connection| sys::abort_connection(connection).is_ok());
+    if !is_aborted && caps::has_effective(Cap::SysAdmin) {
         let _detached_below = sys::abort_by_umount(&mount.mount_point);
-        return Ok(!Mounts::read()?.iter().any(|other| other.id == mount.id));
     }
-    if let Some(connection) = mounts::connection(mount).and_then(|connection| u32::try_from(connection).ok())
-    {
-        // Without fusectl mounted, detaching alone must do.
-        let _no_fusectl = sys::abort_connection(connection);
+    Ok(!is_there(mount)?)
+}
+
+fn is_there(mount: &MountInfo) -> Result<bool, Failure> {
+    Ok(Mounts::read()?.iter().any(|other| other.id == mount.id))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// A server whose connection was aborted may unmount between a look at the table and our own unmount, which then
+    /// says EINVAL.
+    #[test]
+    fn what_went_by_itself_needs_no_force() {
+        if !caps::has_effective(Cap::SysAdmin) {
+            println!("SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let list = Mounts::read().expect("a table");
+        let mut mount = list.iter().next().expect("something is mounted").clone();
+        (mount.id, mount.mount_point) = (i32::MAX, folder.path().to_owned());
+        let args = |force| UmountArgs { mountpoint: folder.path().to_owned(), lazy: false, force };
+        assert!(take_away(&list, &mount, &args(true)).is_ok());
+        let refused = take_away(&list, &mount, &args(false)).expect_err("nothing is mounted there");
+        assert!(refused.to_string().contains("cannot unmount"), "{refused}");
     }
-    Ok(false)
 }

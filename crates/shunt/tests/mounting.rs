@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, shunt, signal};
+use shuntfs_testkit::bare;
 
 fn json(ran: common::Ran) -> serde_json::Value {
     serde_json::from_str(&ran.ok().out).expect("JSON")
@@ -316,6 +317,12 @@ fn privileged_a_killed_server_leaves_errors_and_umount_works() {
     room.umount(&[]).ok();
 }
 
+fn all_threads_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("runs").flatten();
+    let mut stats = threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
+    stats.all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
 /// On io_uring a stopped server kept the mount, its callers and whoever unmounted it waiting.
 #[test]
 fn privileged_a_stopped_server_can_be_taken_away_by_force() {
@@ -327,6 +334,8 @@ fn privileged_a_stopped_server_can_be_taken_away_by_force() {
         room.mount(&["--flow", "served", "--cache", "none", "--transport", transport]);
         let pid = room.pid();
         signal(pid, "STOP");
+        // Each thread stops when it looks; one that runs yet would answer.
+        eventually("the server is stopped", || all_threads_stopped(pid));
         let mut stuck = Command::new("cat");
         stuck.arg(room.mnt().join("hello")).stdout(Stdio::null()).stderr(Stdio::null());
         let mut stuck = stuck.spawn().expect("starts");
@@ -341,6 +350,20 @@ fn privileged_a_stopped_server_can_be_taken_away_by_force() {
         common::wait(&mut stuck);
         eventually("the server ends", || !is_alive(pid));
     }
+}
+
+/// A server whose connection is aborted takes its mount away itself, and `umount --force` then said EINVAL.
+#[test]
+fn privileged_a_stopped_server_can_be_taken_away_without_fusectl() {
+    if !can_mount() {
+        return;
+    }
+    if bare::is_bare() {
+        assert!(!bare::has_control());
+        return privileged_a_stopped_server_can_be_taken_away_by_force();
+    }
+    let ran = bare::again("privileged_a_stopped_server_can_be_taken_away_without_fusectl").expect("runs");
+    assert!(ran.status.success() && ran.stdout.contains("1 passed"), "{ran:?}");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn fusectl() -> Finding {
     if mounted {
         return Finding::ok(WHAT, format!("{PLACE}: stuck mounts can be ended there"));
     }
-    Finding::note(WHAT, "not mounted: ordinary users cannot end a stuck mount of theirs")
+    Finding::note(WHAT, "not mounted: ordinary users cannot abort a stuck mount of theirs (root can)")
         .advice(format!("mount -t fusectl none {PLACE}"))
 }
 
