@@ -17,6 +17,11 @@ impl Leftovers {
         Self(found)
     }
 
+    /// What a mount is called here.
+    pub(crate) fn mount_on(folder: &str) -> String {
+        format!("mount on {folder}")
+    }
+
     /// Returns what is there now and was not before.
     pub(crate) fn since(&self, before: &Self) -> Vec<String> {
         self.0.difference(&before.0).cloned().collect()
@@ -31,7 +36,7 @@ fn mounts(table: &str) -> BTreeSet<String> {
         if kind.is_some_and(|kind| kind.starts_with("fuse.shunt"))
             || source.is_some_and(|it| it.starts_with("/dev/loop"))
         {
-            found.insert(format!("mount on {}", folder.unwrap_or_default()));
+            found.insert(Leftovers::mount_on(folder.unwrap_or_default()));
         }
     }
     found

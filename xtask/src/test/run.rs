@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 
 use super::leftovers::Leftovers;
 use super::libtest::Results;
-use super::machine;
 use super::plan::Plan;
 use super::shown::Shown;
 use super::tally::Tally;
+use super::{backstop, fuse, machine};
 use crate::workspace::{Workspace, cargo};
 use crate::{layers, tidy};
 
@@ -32,11 +32,16 @@ const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Runs everything that the arguments ask for.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode> {
     let plan = Plan::parse(arguments)?;
+    if let Some(code) = fuse::again_apart(arguments)? {
+        return Ok(code);
+    }
     let mut runner =
         Runner { workspace, shunt: workspace.target.join("release/shunt"), tally: Tally::default() };
     if !plan.quick {
         machine::set_up();
     }
+    let _put_back_at_the_end = fuse::set_up();
+    backstop::start();
     let uring_before = std::fs::read_to_string(URING).ok();
     let before = Leftovers::look(&runner.shunt);
     if plan.filter.is_none() {
@@ -149,6 +154,9 @@ impl Runner<'_> {
         for thing in &left {
             println!("left behind: {thing}");
         }
+        // Nothing of a failed run may hold the next one up.
+        let is_left = |place: &str| left.contains(&Leftovers::mount_on(place));
+        backstop::now().iter().filter(|mount| is_left(&mount.place)).for_each(backstop::Mount::end);
         self.tally.check("nothing left behind", left.is_empty(), started.elapsed());
     }
 }

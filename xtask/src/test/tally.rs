@@ -35,6 +35,7 @@ impl Tally {
         let (passed, skipped) = (results.passed_for_sure(), results.skipped.len());
         // A program that does not compile, or crashes, has no result line.
         let failed = if ok { results.failed } else { results.failed.max(1) };
+        self.tests += results.passed + results.failed;
         self.passed += passed;
         self.failed += failed;
         self.steps.push(format!(
@@ -114,6 +115,19 @@ mod tests {
         tally.tests("unit tests", results(0, 0, &[]), true, Duration::ZERO);
         tally.expect_tests("typo");
         assert!(tally.text().ends_with("\n1 passed, 1 failed, 0 skipped\n"), "{}", tally.text());
+    }
+
+    /// Every filter was called a mistyped one.
+    #[test]
+    fn a_filter_that_finds_tests_is_none() {
+        for found in [results(2, 0, &[]), results(1, 0, &["not root"]), results(0, 1, &[])] {
+            let mut tally = Tally::default();
+            let failed = found.failed;
+            tally.tests("unit tests", found, failed == 0, Duration::ZERO);
+            tally.tests("end-to-end tests", results(0, 0, &[]), true, Duration::ZERO);
+            tally.expect_tests("name");
+            assert!(!tally.text().contains("`name`") && tally.failed == failed, "{}", tally.text());
+        }
     }
 
     #[test]
