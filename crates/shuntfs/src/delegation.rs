@@ -70,7 +70,11 @@ pub enum Access {
 }
 
 /// How READ and WRITE on one open file shall flow. A wish: the settlement table makes a [`Flow`] of it and
-/// counts every downgrade with its reason. No open fails because two opens of one file wished differently.
+/// counts every downgrade with its reason. No open fails because two opens of one file wished differently, but for one
+/// reason: while a node is open with [`Delegation::Verified`] or [`Delegation::VerifiedBelow`], an open of it with another
+/// delegation gets EBUSY, and the other way round. Its pages in the kernel's cache, and what a mapping of it shows, are the
+/// node's and not the open's. When the last of the one sort is closed the other may come, and finds no page and no backing file
+/// of the former.
 ///
 /// Delegated bytes skip [`crate::Filesystem::read`] and `write`: accounting, quota and checks of content
 /// are then not the file system's.

@@ -10,7 +10,9 @@
 //! - a node with cached opens cannot enter passthrough;
 //! - an open that bypasses the page cache enters the cached mode by itself when it is mapped shared, without
 //!   telling us, so it keeps passthrough away as a cached one does;
-//! - a node passes both directions through, or none.
+//! - a node passes both directions through, or none;
+//! - pages and the backing file are the node's, not the open's: an open whose bytes are checked shares its node
+//!   with none whose bytes are not, and finds nothing that they left behind ([`Worth`]).
 
 use shuntfs_wire::FopenFlags;
 
@@ -49,6 +51,35 @@ impl Wish {
             whole => Self::Whole(way(whole)),
         }
     }
+}
+
+impl Wish {
+    /// What the bytes are worth that are read through such an open.
+    pub(crate) fn worth(self) -> Worth {
+        let reads = match self {
+            Self::Whole(way) | Self::Split { reads: way, .. } => way,
+            Self::Lifted(_) => Way::Ranges,
+        };
+        match reads {
+            Way::Verified | Way::VerifiedBelow => Worth::Checked,
+            Way::Served | Way::Splice | Way::Passthrough | Way::Ranges => Worth::Unchecked,
+        }
+    }
+
+    /// Whether such an open enters passthrough where the node and the mount allow it.
+    pub(crate) fn passes(self) -> bool {
+        matches!(self, Self::Whole(Way::Passthrough | Way::VerifiedBelow) | Self::Lifted(_))
+    }
+}
+
+/// Whether somebody checks bytes before a caller sees them. The kernel answers reads and mappings of all opens of a node
+/// from the same pages, or from the same backing file, so the opens of a node at one time are worth the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Worth {
+    /// Every byte is.
+    Checked,
+    /// Some are not.
+    Unchecked,
 }
 
 /// The way of one direction.

@@ -32,6 +32,7 @@ mod negotiate;
 mod nodes;
 mod notify;
 mod options;
+mod pages;
 mod range_map;
 mod reply;
 mod run;

@@ -9,18 +9,22 @@
 //! the file system says so, or when it was unused the longest. It never goes while an open counts on it: the
 //! kernel looks an OPEN's id up after the reply was written.
 //!
-//! Lock order: shard, node, kept. Whoever holds a node's lock takes no shard's.
+//! A node is open for those who get checked bytes, or for those who get any, never for both: who comes second is told
+//! EBUSY. Who is the first of the one sort after the other finds neither backing id nor page of theirs.
+//!
+//! Lock order: shard, node, then kept or pages. Whoever holds a node's lock takes no shard's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shuntfs_wire::{FopenFlags, NodeId, Result};
+use shuntfs_wire::{Errno, FopenFlags, NodeId, Result};
 
 use crate::backing::{BackingId, Backings};
 use crate::delegation::{CacheHint, Flow, Flows, LowerFile, Reason};
-use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, settle};
+use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, Worth, settle};
+use crate::pages::Pages;
 use crate::range_map::FileKey;
 
 const SHARDS: usize = 64;
@@ -30,9 +34,22 @@ const SHARDS: usize = 64;
 pub(crate) struct SettledOpen {
     pub(crate) flows: Flows,
     pub(crate) flags: FopenFlags,
-    pub(crate) kind: OpenKind,
+    pub(crate) counted: Counted,
     /// The node's backing id where the open carries it.
     pub(crate) backing: Option<BackingId>,
+}
+
+/// What an open is counted as, until its close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counted {
+    pub(crate) kind: OpenKind,
+    /// It is checked, and its answer has the kernel drop the node's pages.
+    pub(crate) drops_pages: bool,
+}
+
+impl Counted {
+    /// What nobody else's open depends on.
+    pub(crate) const ALONE: Self = Self { kind: OpenKind::Cached, drops_pages: false };
 }
 
 /// The nodes of one mount.
@@ -41,6 +58,7 @@ pub(crate) struct Nodes {
     shards: Box<[Shard]>,
     kept: Mutex<Kept>,
     kept_max: usize,
+    pages: Pages,
     ring: AtomicBool,
     backings: Backings,
     open: AtomicUsize,
@@ -67,6 +85,8 @@ struct State {
     kept_at: Option<u64>,
     /// It is in the table no more: look again.
     dead: bool,
+    /// Of the opens, and of the file that the id stands for.
+    worth: Worth,
     last: Flows,
 }
 
@@ -83,6 +103,7 @@ impl Nodes {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             kept: Mutex::default(),
             kept_max,
+            pages: Pages::default(),
             ring: AtomicBool::new(ring),
             backings,
             open: AtomicUsize::new(0),
@@ -100,35 +121,56 @@ impl Nodes {
     }
 
     /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered.
+    ///
+    /// # Errors
+    /// EBUSY for a checked open of a node that is open unchecked, and the other way round.
     pub(crate) fn open(
         &self,
         node: NodeId,
         wish: Wish,
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> SettledOpen {
+    ) -> Result<SettledOpen> {
         loop {
             let entry = self.entry(node);
             let mut state = entry.state.lock();
             if state.dead {
                 continue;
             }
+            self.turn(&mut state, wish.worth())?;
+            let cache = self.cache_for(node, wish.worth(), cache);
             let settled = self.settle(&mut state, wish, cache, lower);
             self.count(&mut state, settled);
             let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
             let Settlement { flows, flags, kind } = settled;
-            return SettledOpen { flows, flags, kind, backing };
+            let drops_pages = state.worth == Worth::Checked && !flags.contains(FopenFlags::KEEP_CACHE);
+            let counted = Counted { kind, drops_pages };
+            return Ok(SettledOpen { flows, flags, counted, backing });
         }
     }
 
-    /// Counts a close, or an open whose answer never left.
-    pub(crate) fn close(&self, node: NodeId, kind: OpenKind) {
+    /// Takes back an open whose answer never left.
+    pub(crate) fn undo(&self, node: NodeId, counted: Counted) {
+        self.close(node, Counted { drops_pages: false, ..counted });
+    }
+
+    /// The kernel has forgotten a node.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.drop_backing(node);
+        self.pages.may_be_unchecked(node);
+    }
+
+    /// Counts a close.
+    pub(crate) fn close(&self, node: NodeId, counted: Counted) {
         let Some(entry) = self.find(node) else {
             unreachable!("an open node is in the table");
         };
         let dropped = {
             let mut state = entry.state.lock();
-            let count = state.count_of(kind);
+            if counted.drops_pages {
+                self.pages.were_dropped(node);
+            }
+            let count = state.count_of(counted.kind);
             assert!(*count > 0, "each open is closed once");
             *count -= 1;
             if state.is_open() {
@@ -188,6 +230,32 @@ impl Nodes {
         self.kept.lock().order.len()
     }
 
+    /// Makes the node one of opens that are worth this much.
+    fn turn(&self, state: &mut State, worth: Worth) -> Result<()> {
+        if state.worth == worth {
+            return Ok(());
+        }
+        if state.is_open() {
+            return Err(Errno::BUSY);
+        }
+        self.leave_passthrough(state);
+        state.worth = worth;
+        Ok(())
+    }
+
+    /// What becomes of the node's pages at an open that is worth this much and wishes for `cache`.
+    fn cache_for(&self, node: NodeId, worth: Worth, cache: CacheHint) -> CacheHint {
+        let keeps = matches!(cache, CacheHint::Keep | CacheHint::Again);
+        match worth {
+            Worth::Checked if keeps && !self.pages.are_checked(node) => CacheHint::Drop,
+            Worth::Checked => cache,
+            Worth::Unchecked => {
+                self.pages.may_be_unchecked(node);
+                cache
+            }
+        }
+    }
+
     fn settle(
         &self,
         state: &mut State,
@@ -207,8 +275,7 @@ impl Nodes {
             Wish::Lifted(key) => (wish, Some(key)),
             _ => (wish, None),
         };
-        let passes = matches!(wish, Wish::Whole(Way::Passthrough) | Wish::Lifted(_));
-        let wants_id = passes && mode == IoMode::Free;
+        let wants_id = wish.passes() && mode == IoMode::Free;
         let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
         let ring = self.ring.load(Ordering::Relaxed);
         let settled = settle(wish, cache, mode, Offer { passthrough, ring });
@@ -325,6 +392,7 @@ impl State {
             retire: false,
             kept_at: None,
             dead: false,
+            worth: Worth::Unchecked,
             last: Flows::both(Flow::Served, Reason::Wished),
         }
     }
@@ -393,20 +461,22 @@ mod test {
     #[test]
     fn one_id_a_node_and_none_more_than_the_limit_is_kept() {
         let (fake, nodes) = nodes(2);
-        let open = |number| nodes.open(node(number), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        let open = |number| {
+            nodes.open(node(number), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower).unwrap()
+        };
         let first = open(5);
         let second = open(5);
         assert_eq!(first, second);
         assert!(first.backing.is_some());
-        nodes.close(node(5), first.kind);
-        nodes.close(node(5), second.kind);
+        nodes.close(node(5), first.counted);
+        nodes.close(node(5), second.counted);
         assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (0, 1, 1));
         assert_eq!(open(5).backing, first.backing, "reopened without another registration");
         assert_eq!((nodes.open_count(), nodes.kept_count()), (1, 0));
-        nodes.close(node(5), OpenKind::Backed);
+        nodes.close(node(5), first.counted);
         for number in 6..10 {
             let settled = open(number);
-            nodes.close(node(number), settled.kind);
+            nodes.close(node(number), settled.counted);
         }
         assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
         assert_eq!(nodes.flow_of(node(5)), None);
@@ -416,55 +486,55 @@ mod test {
     #[test]
     fn wishes_bend_to_the_first_open() {
         let (fake, nodes) = nodes(8);
-        let cached = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
-        let late = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+        let cached = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower).unwrap();
+        let late = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower).unwrap();
         assert_eq!((late.flows, late.backing), (Flows::both(Flow::Splice, Reason::CachedOpens), None));
-        nodes.close(node(2), cached.kind);
-        nodes.close(node(2), late.kind);
-        let backed = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
-        let served = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower);
+        nodes.close(node(2), cached.counted);
+        nodes.close(node(2), late.counted);
+        let backed = nodes.open(node(2), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower).unwrap();
+        let served = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower).unwrap();
         assert_eq!(served.flows, Flows::both(Flow::Served, Reason::PassthroughOpens));
         assert_eq!(served.backing, backed.backing);
         assert!(served.flags.contains(FopenFlags::DIRECT_IO | FopenFlags::PASSTHROUGH));
-        nodes.close(node(2), backed.kind);
-        nodes.close(node(2), served.kind);
+        nodes.close(node(2), backed.counted);
+        nodes.close(node(2), served.counted);
         assert_eq!(live(&fake), 1);
     }
 
     #[test]
     fn what_is_read_again_leaves_passthrough_once_nobody_has_it_open() {
         let (fake, nodes) = nodes(8);
-        let open = |cache| nodes.open(node(4), Wish::Whole(Way::Passthrough), cache, &lower);
+        let open = |cache| nodes.open(node(4), Wish::Whole(Way::Passthrough), cache, &lower).unwrap();
         let first = open(CacheHint::Keep);
         let beside = open(CacheHint::Again);
         assert_eq!(beside, first, "an open binds the next one");
-        nodes.close(node(4), first.kind);
-        nodes.close(node(4), beside.kind);
+        nodes.close(node(4), first.counted);
+        nodes.close(node(4), beside.counted);
         assert_eq!((nodes.kept_count(), live(&fake)), (1, 1));
         let again = open(CacheHint::Again);
         assert_eq!(again.flows.reads.reason, Reason::ReadAgain);
-        assert_eq!((again.kind, again.backing), (OpenKind::Cached, None));
+        assert_eq!((again.counted.kind, again.backing), (OpenKind::Cached, None));
         assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (1, 0, 0));
-        nodes.close(node(4), again.kind);
+        nodes.close(node(4), again.counted);
         let back = open(CacheHint::Keep);
         assert!(back.backing.is_some());
-        nodes.close(node(4), back.kind);
+        nodes.close(node(4), back.counted);
         assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake)), (0, 1, 1));
     }
 
     #[test]
     fn a_forgotten_node_lets_its_id_go_but_not_under_an_open() {
         let (fake, nodes) = nodes(8);
-        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower).unwrap();
         nodes.drop_backing(node(3));
         assert_eq!(live(&fake), 1, "an open counts on it");
-        let again = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
+        let again = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower).unwrap();
         assert_eq!(again.backing, settled.backing);
-        nodes.close(node(3), settled.kind);
-        nodes.close(node(3), again.kind);
+        nodes.close(node(3), settled.counted);
+        nodes.close(node(3), again.counted);
         assert_eq!((live(&fake), nodes.kept_count()), (0, 0));
-        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower);
-        nodes.close(node(3), settled.kind);
+        let settled = nodes.open(node(3), Wish::Whole(Way::Passthrough), CacheHint::Drop, &lower).unwrap();
+        nodes.close(node(3), settled.counted);
         assert_eq!(live(&fake), 1);
         nodes.drop_backing(node(3));
         nodes.drop_backing(node(3));
@@ -477,7 +547,7 @@ mod test {
         use shuntfs_sys::stat::Device;
         let (_, nodes) = nodes(8);
         let key = |ino| (Device { major: 1, minor: 2 }, ino);
-        let open = |wish| nodes.open(node(7), wish, CacheHint::Keep, &lower);
+        let open = |wish| nodes.open(node(7), wish, CacheHint::Keep, &lower).unwrap();
         let first = open(Wish::Lifted(key(5)));
         assert_eq!(first.flows, Flows::both(Flow::Passthrough, Reason::Wished));
         let same = open(Wish::Lifted(key(5)));
@@ -485,14 +555,95 @@ mod test {
         let other = open(Wish::Lifted(key(6)));
         assert_eq!(other.flows, Flows::both(Flow::Ranges, Reason::PassthroughOpens));
         for settled in [first, same, other] {
-            nodes.close(node(7), settled.kind);
+            nodes.close(node(7), settled.counted);
         }
         nodes.drop_backing(node(7));
         let whole = open(Wish::Whole(Way::Passthrough));
         let lifted = open(Wish::Lifted(key(5)));
         assert_eq!(lifted.flows.reads.flow, Flow::Ranges, "nobody said which file the node's own is");
-        nodes.close(node(7), whole.kind);
-        nodes.close(node(7), lifted.kind);
+        nodes.close(node(7), whole.counted);
+        nodes.close(node(7), lifted.counted);
+    }
+
+    /// A kept id stands for a file whose bytes nobody checks: a mapping of a checked open would show them.
+    #[test]
+    fn a_checked_open_gets_no_backing_id_that_an_unchecked_one_left() {
+        let (fake, nodes) = nodes(8);
+        let open = |way| nodes.open(node(7), Wish::Whole(way), CacheHint::Keep, &lower);
+        let unchecked = open(Way::Passthrough).unwrap();
+        assert_eq!(open(Way::Verified), Err(Errno::BUSY), "the backing file is mapped as it is");
+        assert_eq!(open(Way::VerifiedBelow), Err(Errno::BUSY));
+        nodes.close(node(7), unchecked.counted);
+        assert_eq!((nodes.kept_count(), live(&fake)), (1, 1));
+        let checked = open(Way::Verified).unwrap();
+        assert_eq!((checked.counted.kind, checked.backing), (OpenKind::Cached, None));
+        assert!(!checked.flags.contains(FopenFlags::PASSTHROUGH));
+        assert_eq!((nodes.kept_count(), live(&fake)), (0, 0));
+        for way in [Way::Passthrough, Way::Served, Way::Splice, Way::Ranges] {
+            assert_eq!(open(way), Err(Errno::BUSY), "{way:?} brings pages that nobody checks");
+        }
+        nodes.close(node(7), checked.counted);
+        let below = open(Way::VerifiedBelow).unwrap();
+        assert!(below.backing.is_some());
+        let beside = open(Way::Verified).unwrap();
+        assert_eq!(beside.backing, below.backing, "the lower file system checks what is mapped");
+        nodes.close(node(7), below.counted);
+        nodes.close(node(7), beside.counted);
+        assert_eq!(live(&fake), 1);
+        let unchecked = open(Way::Passthrough).unwrap();
+        assert_ne!(unchecked.backing, below.backing);
+        nodes.close(node(7), unchecked.counted);
+        nodes.forget(node(7));
+        assert_eq!((nodes.open_count(), nodes.kept_count(), live(&fake), nodes.pages.len()), (0, 0, 0, 0));
+        assert!(nodes.shards.iter().all(|shard| shard.lock().is_empty()));
+    }
+
+    /// Pages that an unchecked open brought are no checked one's.
+    #[test]
+    fn a_checked_open_finds_no_page_that_nobody_checked() {
+        let (_, nodes) = nodes(8);
+        let open = |way| nodes.open(node(9), Wish::Whole(way), CacheHint::Keep, &lower).unwrap();
+        let keeps = |settled: SettledOpen| settled.flags.contains(FopenFlags::KEEP_CACHE);
+        let unchecked = open(Way::Splice);
+        nodes.close(node(9), unchecked.counted);
+        let (first, second) = (open(Way::Verified), open(Way::Verified));
+        assert!(!keeps(first) && !keeps(second), "the first may not be through with dropping them");
+        nodes.undo(node(9), second.counted);
+        assert!(!keeps(open(Way::Verified)), "an answer that never left drops nothing");
+        nodes.close(node(9), first.counted);
+        let later = open(Way::Verified);
+        assert!(keeps(later));
+        nodes.close(node(9), later.counted);
+        nodes.close(node(9), first.counted);
+        let unchecked = open(Way::Splice);
+        assert!(keeps(unchecked), "checked pages are good for anybody");
+        nodes.close(node(9), unchecked.counted);
+        let checked = open(Way::Verified);
+        assert!(!keeps(checked));
+        nodes.close(node(9), checked.counted);
+        assert_eq!(nodes.pages.len(), 1);
+        nodes.forget(node(9));
+        assert_eq!(nodes.pages.len(), 0);
+        assert!(!keeps(open(Way::Verified)), "a node that was forgotten is a new one");
+    }
+
+    /// What the kernel refuses once is not asked for at each open, whoever else would check the bytes.
+    #[test]
+    fn a_file_that_is_verified_below_is_registered_where_that_is_allowed() {
+        let (fake, nodes) = nodes(8);
+        *fake.error.lock() = Some(shuntfs_sys::OsError::PERM);
+        for _ in 0..10 {
+            let settled =
+                nodes.open(node(4), Wish::Whole(Way::VerifiedBelow), CacheHint::Keep, &lower).unwrap();
+            assert_eq!(settled.flows, Flows::both(Flow::Verified, Reason::NotPrivileged));
+            nodes.close(node(4), settled.counted);
+        }
+        assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
+        let off = Backings::new(Arc::new(FakeRegistrar::default()), Some(Reason::TurnedOff));
+        let nodes = Nodes::new(off, false, 8);
+        let settled = nodes.open(node(4), Wish::Whole(Way::VerifiedBelow), CacheHint::Keep, &lower).unwrap();
+        assert_eq!(settled.flows, Flows::both(Flow::Verified, Reason::TurnedOff));
+        nodes.close(node(4), settled.counted);
     }
 
     #[test]
@@ -500,8 +651,8 @@ mod test {
         let fake = Arc::new(FakeRegistrar::default());
         let nodes = Nodes::new(Backings::new(fake as Arc<dyn Registrar>, None), true, 8);
         let flow = || {
-            let settled = nodes.open(node(4), Wish::Whole(Way::Splice), CacheHint::Keep, &lower);
-            nodes.close(node(4), settled.kind);
+            let settled = nodes.open(node(4), Wish::Whole(Way::Splice), CacheHint::Keep, &lower).unwrap();
+            nodes.close(node(4), settled.counted);
             settled.flows.reads.flow
         };
         assert_eq!(flow(), Flow::Relay);
@@ -514,16 +665,17 @@ mod test {
         let (fake, nodes) = nodes(8);
         *fake.error.lock() = Some(shuntfs_sys::OsError::PERM);
         for _ in 0..10 {
-            let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower);
+            let settled =
+                nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &lower).unwrap();
             assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::NotPrivileged));
             assert_eq!(settled.flags, FopenFlags::KEEP_CACHE);
-            nodes.close(node(4), settled.kind);
+            nodes.close(node(4), settled.counted);
         }
         assert_eq!(fake.asked.load(Ordering::Relaxed), 1, "not tried at each open");
         let failing = || Err(shuntfs_wire::Errno::IO);
         *fake.error.lock() = None;
         let (_, nodes) = self::nodes(8);
-        let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &failing);
+        let settled = nodes.open(node(4), Wish::Whole(Way::Passthrough), CacheHint::Keep, &failing).unwrap();
         assert_eq!(settled.flows, Flows::both(Flow::Splice, Reason::RegisterFailed));
     }
 
@@ -549,8 +701,8 @@ mod test {
                             _ => Wish::Whole(Way::Passthrough),
                         };
                         let id = node(u64::from(number) + 2);
-                        let settled = nodes.open(id, wish, CacheHint::Drop, &lower);
-                        let unit = if settled.kind == OpenKind::Backed { MODE_BACKED } else { 1 };
+                        let settled = nodes.open(id, wish, CacheHint::Drop, &lower).unwrap();
+                        let unit = if settled.counted.kind == OpenKind::Backed { MODE_BACKED } else { 1 };
                         let before = open[number as usize].fetch_add(unit, Ordering::SeqCst);
                         if unit == MODE_BACKED {
                             assert_eq!(before & 0xffff, 0, "passthrough beside cached opens");
@@ -562,7 +714,7 @@ mod test {
                             nodes.drop_backing(id);
                         }
                         open[number as usize].fetch_sub(unit, Ordering::SeqCst);
-                        nodes.close(id, settled.kind);
+                        nodes.close(id, settled.counted);
                     }
                 });
             }

@@ -12,10 +12,9 @@ use crate::counters::{Counters, QueueCounters};
 use crate::cx::Cx;
 use crate::delegation::{Access, Backing, Delegation, LowerFile};
 use crate::filesystem::Filesystem;
-use crate::flow::OpenKind;
 use crate::handles::Handles;
 use crate::negotiate::Negotiated;
-use crate::nodes::Nodes;
+use crate::nodes::{Counted, Nodes};
 
 /// What knows nothing of the file system's type.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ pub(crate) struct Local {
 pub(crate) struct Open<T> {
     pub(crate) node: NodeId,
     pub(crate) file: Arc<T>,
-    pub(crate) kind: OpenKind,
+    pub(crate) counted: Counted,
     pub(crate) delegation: Delegation,
     /// What moves the bytes of READ, and of WRITE.
     lower: [OnceLock<Arc<LowerFile>>; 2],
@@ -82,7 +81,7 @@ impl<F: Filesystem> Server<F> {
             return self.file(fh);
         }
         let opened = self.fs.open(cx, node, flags).await?;
-        Ok(Arc::new(Open::new(node, Arc::new(opened.file), OpenKind::Cached, opened.delegation)))
+        Ok(Arc::new(Open::new(node, Arc::new(opened.file), Counted::ALONE, opened.delegation)))
     }
 
     /// The open folder of a READDIR; as [`Server::data_file`].
@@ -135,8 +134,8 @@ impl<F: Filesystem> Server<F> {
 }
 
 impl<T> Open<T> {
-    pub(crate) fn new(node: NodeId, file: Arc<T>, kind: OpenKind, delegation: Delegation) -> Self {
-        Self { node, file, kind, delegation, lower: [const { OnceLock::new() }; 2] }
+    pub(crate) fn new(node: NodeId, file: Arc<T>, counted: Counted, delegation: Delegation) -> Self {
+        Self { node, file, counted, delegation, lower: [const { OnceLock::new() }; 2] }
     }
 }
 

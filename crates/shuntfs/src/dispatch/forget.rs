@@ -26,6 +26,6 @@ pub(super) fn forget<F: Filesystem>(server: &Server<F>, header: InHeader, op: &O
 /// The kernel sends a node's whole count when it drops the inode, so a FORGET is the end of the backing id;
 /// for the rare one that takes back a single lookup of a race, registering again is all it costs.
 fn one<F: Filesystem>(server: &Server<F>, node: NodeId, lookups: LookupCount) {
-    server.core.nodes.drop_backing(node);
+    server.core.nodes.forget(node);
     server.fs.forget(node, lookups);
 }

@@ -14,8 +14,8 @@ use crate::cx::Cx;
 use crate::delegation::{Access, Delegation, Flow, LowerFile, Opened};
 use crate::encode;
 use crate::filesystem::Filesystem;
-use crate::flow::{OpenKind, Wish};
-use crate::nodes::Nodes;
+use crate::flow::Wish;
+use crate::nodes::{Counted, Nodes};
 use crate::range_map;
 use crate::server::{Direction, Local, Open, Server};
 
@@ -88,7 +88,8 @@ enum Maker {
     Others,
 }
 
-/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone.
+/// Settles an open, counts it and gives it a number. What fails or panics on the way is undone. A checked open of a node that
+/// is open unchecked fails by EBUSY, and the other way round.
 ///
 /// Where we are to move the bytes of an open that may write, the lower file is opened at once. The caller then hears now what
 /// forbids it: a file system that became read-only, a program that runs. Whoever has just made a file may open it whatever
@@ -111,12 +112,12 @@ fn install<F: Filesystem>(
             _ => Err(Errno::BADF),
         }
     };
-    let settled = server.core.nodes.open(node, wish, cache, &lower);
-    let undo = Undo { nodes: &server.core.nodes, node, kind: settled.kind };
+    let settled = server.core.nodes.open(node, wish, cache, &lower)?;
+    let undo = Undo { nodes: &server.core.nodes, node, counted: settled.counted };
     let flows = settled.flows;
     // A map that could not be lifted after all is asked for each request.
     let delegation = lifted.filter(|_| flows.reads.flow != Flow::Ranges).unwrap_or(delegation);
-    let open = Open::new(node, file, settled.kind, delegation);
+    let open = Open::new(node, file, settled.counted, delegation);
     if flags.may_write() && matches!(flows.writes.flow, Flow::Splice | Flow::Relay) {
         match server.lower(&open, Direction::Write) {
             Err(errno) if maker == Maker::ThisOpen => {
@@ -147,7 +148,7 @@ fn lift(delegation: &Delegation, flags: OpenFlags) -> (Wish, Option<Delegation>)
 
 async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn) -> Result<Answer> {
     let open = server.files.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;
-    server.core.nodes.close(open.node, open.kind);
+    server.core.nodes.close(open.node, open.counted);
     let flock = arg.release_flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(LockOwner(arg.lock_owner));
     let (node, file) = (open.node, Arc::clone(&open.file));
     // The lower file that moved its bytes is closed before the file system hears of the end.
@@ -160,11 +161,11 @@ async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn)
 struct Undo<'a> {
     nodes: &'a Nodes,
     node: NodeId,
-    kind: OpenKind,
+    counted: Counted,
 }
 
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        self.nodes.close(self.node, self.kind);
+        self.nodes.undo(self.node, self.counted);
     }
 }
