@@ -54,6 +54,20 @@ pub fn open_beneath(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> 
     }
 }
 
+/// The same where all of the path is on the mount of the folder: no other file system is asked, which might not answer.
+///
+/// # Errors
+/// As [`open_beneath`]; EXDEV where something else is mounted on the way, ENOSYS or EPERM where there is no openat2,
+/// ENAMETOOLONG for a path that is longer than the kernel takes.
+pub fn open_on_mount(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> {
+    let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    retry_on_intr(|| rustix::fs::openat2(&dir, path, flags, Mode::empty(), resolve))
+}
+
 /// Opens one component after the other.
 fn open_by_steps(dir: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd> {
     let mut folder: Option<OwnedFd> = None;
@@ -160,6 +174,7 @@ mod test {
         let by_steps = |path: &CStr| open_by_steps(top.as_fd(), path, OFlags::CLOEXEC | OFlags::NOFOLLOW);
         for path in [c"a/b/file", c"a/b", c"a"] {
             open_beneath(&top, path, 0).unwrap();
+            open_on_mount(&top, path, 0).unwrap();
             by_steps(path).unwrap();
         }
         for path in [
@@ -173,8 +188,12 @@ mod test {
             c"",
         ] {
             open_beneath(&top, path, 0).unwrap_err();
+            open_on_mount(&top, path, 0).unwrap_err();
             by_steps(path).unwrap_err();
         }
+        let root = open_folder(Path::new("/")).unwrap();
+        open_beneath(&root, c"proc/stat", 0).unwrap();
+        assert_eq!(open_on_mount(&root, c"proc/stat", 0).unwrap_err(), OsError::XDEV);
     }
 
     #[test]

@@ -102,6 +102,11 @@ impl CheckedFile {
         self.is_native
     }
 
+    /// Whether a call that asks its file system may wait for another machine, or another server.
+    pub(crate) fn lower_can_block(&self) -> bool {
+        self.lower.can_block()
+    }
+
     /// Whether something was found wrong with it.
     pub(crate) fn is_suspect(&self) -> bool {
         self.is_suspect.load(Ordering::Relaxed)

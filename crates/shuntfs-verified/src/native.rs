@@ -4,6 +4,7 @@ use std::fmt;
 
 use shuntfs::LowerFile;
 use shuntfs_sys::verity::{DIGEST_LEN_MAX, measure};
+use shuntfs_sys::{FsMagic, filesystem_of};
 use shuntfs_verity::{Algorithm, Digest};
 
 /// Tells the digest of a file that its file system verifies.
@@ -12,12 +13,20 @@ pub trait Measure: Send + Sync + fmt::Debug {
     fn measure(&self, lower: &LowerFile) -> Option<Digest>;
 }
 
-/// Asks the kernel (`FS_IOC_MEASURE_VERITY`).
+/// The file systems whose code in the kernel verifies what is read (`fs/verity`, Linux 6.18). The type of a file system is the
+/// kernel's word; what it answers to the ioctl may be anybody's: a FUSE server is asked from Linux 6.12 on, and answers what
+/// it likes.
+const VERIFYING: [FsMagic; 3] = [FsMagic::EXT, FsMagic::F2FS, FsMagic::BTRFS];
+
+/// Asks the kernel (`FS_IOC_MEASURE_VERITY`), where it is the kernel that answers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct KernelVerity;
 
 impl Measure for KernelVerity {
     fn measure(&self, lower: &LowerFile) -> Option<Digest> {
+        if !VERIFYING.contains(&filesystem_of(lower).ok()?.magic) {
+            return None;
+        }
         let mut room = [0; DIGEST_LEN_MAX];
         let (number, len) = measure(lower, &mut room).ok()?;
         let algorithm = Algorithm::from_number(u8::try_from(number).ok()?).ok()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, LowerFile};
 use shuntfs_seal::{Inodes, Manifest, Node, NodeIndex, Store, StoreError};
-use shuntfs_sys::open::open_beneath;
+use shuntfs_sys::open::{open_beneath, open_on_mount};
 use shuntfs_sys::{Device, OsError, filesystem_of, open_folder, stat_of};
 use shuntfs_verity::Descriptor;
 use shuntfs_verity::sign::PublicKey;
@@ -126,7 +126,8 @@ impl Seals {
         &self.manifest
     }
 
-    /// Whether a call below may hang for reasons outside of this machine.
+    /// Whether a call below may hang for reasons outside of this machine. What is mounted in the tree is another question: see
+    /// [`Seals::file_at_once`].
     #[must_use]
     pub fn can_block(&self) -> bool {
         self.can_block
@@ -164,8 +165,33 @@ impl Seals {
             }
             outcome => outcome,
         };
-        let file = file.inspect_err(|_| self.checks.counters.refused_opens.bump())?;
-        Ok(self.files.keep(number, Arc::new(file)))
+        let file = Arc::new(file.inspect_err(|_| self.checks.counters.refused_opens.bump())?);
+        if file.lower.can_block() && !self.can_block {
+            // Whoever makes room for another file closes one, and must not wait for that.
+            return Ok(file);
+        }
+        Ok(self.files.keep(number, file))
+    }
+
+    /// The same where nobody has to be waited for but this machine's disks; `None` where [`Seals::file`] has to be asked, from
+    /// a thread that may wait: something else is mounted on the way to the file, or it cannot be had.
+    #[must_use]
+    pub fn file_at_once(&self, node: &Node) -> Option<Arc<CheckedFile>> {
+        let number = node.index.get();
+        if let Some(file) = self.files.find(number) {
+            return Some(file);
+        }
+        if self.can_block {
+            return None;
+        }
+        let names = self.manifest.path_of(node.index).ok()?;
+        let below = CString::new(names.join(&b'/')).ok()?;
+        let fd = open_on_mount(&self.root, &below, READ).ok()?;
+        if !stat_of(&fd).ok()?.is_file() {
+            return None;
+        }
+        let file = self.check_file(node, Arc::new(LowerFile::new(fd))).ok()?;
+        Some(self.files.keep(number, Arc::new(file)))
     }
 
     /// A sealed file whose lower file somebody else has found and opened for reading.
@@ -201,8 +227,9 @@ impl Seals {
         if !stat_of(&fd).map_err(|error| lower(errno(error)))?.is_file() {
             return Err(VerifiedError::NoFile { path });
         }
+        let can_block = filesystem_of(&fd).map_err(|error| lower(errno(error)))?.magic.can_block();
         let file = LowerFile::new(fd);
-        let file = if self.can_block { file.that_can_block() } else { file };
+        let file = if can_block || self.can_block { file.that_can_block() } else { file };
         self.check_file(node, Arc::new(file))
     }
 

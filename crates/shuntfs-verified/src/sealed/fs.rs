@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use shuntfs::{
     Access, AttrReply, ByteRange, Create, Cx, DirSink, Entry, Errno, Filesystem, Filled, InitError, Ioctl,
-    IoctlReply, IoctlTarget, Link, Listed, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered,
-    OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink,
-    Tmpfile, Wanted,
+    IoctlReply, IoctlTarget, Link, Listed, LockOwner, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId,
+    Offered, OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs,
+    Symlink, Tmpfile, Wanted,
 };
-use shuntfs_seal::NodeKind;
+use shuntfs_seal::{Node, NodeKind};
 use shuntfs_sys::{FsMagic, filesystem_of};
 
 use super::{attr, dir, ioctl, xattr};
@@ -62,7 +62,8 @@ impl Sealed {
     }
 }
 
-fn open(seals: &Seals, id: NodeId, flags: OpenFlags) -> Result<Arc<CheckedFile>> {
+/// What an open asks for, where the manifest has it as a file.
+fn wanted(seals: &Seals, id: NodeId, flags: OpenFlags) -> Result<Node> {
     let node = attr::node(seals.manifest(), id)?;
     if node.kind == NodeKind::Folder {
         return Err(Errno::ISDIR);
@@ -70,7 +71,11 @@ fn open(seals: &Seals, id: NodeId, flags: OpenFlags) -> Result<Arc<CheckedFile>>
     if flags.may_write() || flags.0 & TRUNC != 0 {
         return Err(Errno::PERM);
     }
-    seals.file(&node).map_err(|error| {
+    Ok(node)
+}
+
+fn open(seals: &Seals, node: &Node) -> Result<Arc<CheckedFile>> {
+    seals.file(node).map_err(|error| {
         tracing::error!(%error, "a sealed file cannot be opened");
         error.errno()
     })
@@ -173,7 +178,15 @@ impl Filesystem for Sealed {
     }
 
     async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<SealedFile>> {
-        let checked = self.run(cx, move |seals| open(seals, node, flags)).await?;
+        let wanted = self.run(cx, move |seals| wanted(seals, node, flags)).await?;
+        let checked = match self.seals.file_at_once(&wanted) {
+            Some(checked) => checked,
+            None => {
+                // Another server may be mounted in the tree, and may not answer.
+                let seals = Arc::clone(&self.seals);
+                cx.offload(move || open(&seals, &wanted)).await?
+            }
+        };
         Ok(checked.opened(SealedFile { checked: Arc::clone(&checked), stream: Stream::default() }))
     }
 
@@ -193,6 +206,13 @@ impl Filesystem for Sealed {
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
         file.checked.read(cx, &file.stream, at, reply).await
+    }
+
+    async fn release(&self, cx: &Cx<'_>, _: NodeId, file: Arc<SealedFile>, _: Option<LockOwner>) {
+        if file.checked.lower_can_block() {
+            // A close may be asked about, too.
+            cx.offload(move || drop(file)).await;
+        }
     }
 
     async fn ioctl<'q>(
