@@ -37,7 +37,7 @@ pub enum Command {
     #[command(visible_alias = "m", after_long_help = options::help())]
     Mount(MountArgs),
     /// Shows the disk in IMAGE as the file FILE; returns when it answers.
-    #[command(after_long_help = crate::export::HELP)]
+    #[command(after_long_help = crate::export::HELP, override_usage = crate::export::USAGE)]
     Export(Box<ExportArgs>),
     /// Takes a mount away; a busy one is said to be busy, and by whom.
     #[command(visible_alias = "unmount")]

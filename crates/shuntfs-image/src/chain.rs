@@ -12,13 +12,14 @@ use shuntfs_sys::data;
 use crate::error::ImageError;
 use crate::header::{self, Header, HeaderError};
 use crate::lanes::Lanes;
-use crate::open::{OpenFile, layer, probe};
-use crate::options::{Format, HostCache, ImageOptions};
+use crate::open::{MayBe, OpenFile, layer, probe};
+use crate::options::{Backing, Format, ImageOptions};
 use crate::qcow2::Qcow2;
 use crate::refcounts;
 use crate::snapshots;
 use crate::status::Layer;
 use crate::storage::Stored;
+use crate::trust;
 
 /// More layers than anybody has: each open file and each table of a layer costs memory.
 const LAYERS_MAX: usize = 64;
@@ -42,7 +43,7 @@ pub(crate) struct Chain {
 /// Opens an image and its backing chain, whose layers are locked as the image is.
 pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain, ImageError> {
     let lanes = Lanes::default();
-    let mut chain = read_chain(file, options.cache)?;
+    let mut chain = read_chain(file, options)?;
     if options.writable {
         check_counts(&chain[0])?;
     }
@@ -80,24 +81,65 @@ pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain
 }
 
 /// Opens the files of a chain, from the image down.
-fn read_chain(file: OpenFile, cache: HostCache) -> Result<Vec<Read>, ImageError> {
+fn read_chain(file: OpenFile, options: &ImageOptions) -> Result<Vec<Read>, ImageError> {
     let top = file.path.clone();
     let header = read_header(&file)?;
     let mut chain = vec![Read { file, header: Some(header) }];
-    while let Some((path, format)) = chain.last().map(backing_of).transpose()?.flatten() {
+    while let Some(below) = next_of(&chain, options)? {
+        let within = |error| ImageError::Below { path: below.named_by.clone(), error: Box::new(error) };
         if chain.len() >= LAYERS_MAX {
             return Err(ImageError::TooDeep { path: top, most: LAYERS_MAX });
         }
-        let file = OpenFile::open(&path, false, cache)
-            .map_err(|error| if is_own_lock(&error, &chain, &path) { looped(&top, &path) } else { error })?;
+        let path = &below.path;
+        let file = OpenFile::open(path, false, options.cache, below.may_be);
+        let file =
+            file.map_err(
+                |error| {
+                    if is_own_lock(&error, &chain, path) { looped(&top, path) } else { within(error) }
+                },
+            )?;
         if chain.iter().any(|read| read.file.identity == file.identity) {
-            return Err(looped(&top, &path));
+            return Err(looped(&top, path));
         }
-        let format = if format == Format::Auto { probe(&file)? } else { format };
-        let header = if format == Format::Qcow2 { Some(read_header(&file)?) } else { None };
+        let format = if below.format == Format::Auto { probe(&file).map_err(within)? } else { below.format };
+        let header = if format == Format::Qcow2 { Some(read_header(&file).map_err(within)?) } else { None };
         chain.push(Read { file, header });
     }
     Ok(chain)
+}
+
+/// A layer that is to be opened.
+struct Below {
+    named_by: PathBuf,
+    path: PathBuf,
+    format: Format,
+    may_be: MayBe,
+}
+
+/// What the last layer of a chain stands on, if it may.
+fn next_of(chain: &[Read], options: &ImageOptions) -> Result<Option<Below>, ImageError> {
+    let Some(last) = chain.last() else { return Ok(None) };
+    let is_top = chain.len() == 1;
+    let named_by = last.file.path.clone();
+    let Some((name, format)) = backing_of(last)? else {
+        return match &options.backing {
+            Backing::File(_) if is_top => Err(ImageError::Options("the image names no backing file")),
+            _ => Ok(None),
+        };
+    };
+    if let (Backing::File(path), true) = (&options.backing, is_top) {
+        return Ok(Some(Below { named_by, path: path.clone(), format, may_be: MayBe::Device }));
+    }
+    let refused = |name: &str| ImageError::Backing { path: named_by.clone(), name: name.to_owned() };
+    let local = local_path(name).ok_or_else(|| refused(name))?;
+    // A relative name starts at the folder of the image that has it, as that was named.
+    let path = named_by.parent().unwrap_or(Path::new("")).join(local);
+    trust::follows(&last.file, &path, &options.backing).map_err(|why| ImageError::Forbidden {
+        path: named_by.clone(),
+        name: path.clone(),
+        why,
+    })?;
+    Ok(Some(Below { named_by, path, format, may_be: MayBe::File }))
 }
 
 fn looped(top: &Path, again: &Path) -> ImageError {
@@ -148,21 +190,20 @@ fn read_part(file: &OpenFile, offset: u64, len: u64) -> Result<Vec<u8>, ImageErr
     Ok(bytes)
 }
 
-/// Where the backing file of a layer is, and its format.
-fn backing_of(read: &Read) -> Result<Option<(PathBuf, Format)>, ImageError> {
+/// What a layer calls its backing file, and of which format that is.
+fn backing_of(read: &Read) -> Result<Option<(&str, Format)>, ImageError> {
     let Some(header) = &read.header else { return Ok(None) };
     let Some(name) = &header.backing else { return Ok(None) };
-    let refused = |name: &str| ImageError::Backing { path: read.file.path.clone(), name: name.to_owned() };
-    let path = local_path(name).ok_or_else(|| refused(name))?;
     let format = match header.backing_format.as_deref() {
         None | Some("") => Format::Auto,
         Some("qcow2") => Format::Qcow2,
         Some("raw" | "file" | "host_device") => Format::Raw,
-        Some(other) => return Err(refused(&format!("{name}, of format {other}"))),
+        Some(other) => {
+            let name = format!("{name}, of format {other}");
+            return Err(ImageError::Backing { path: read.file.path.clone(), name });
+        }
     };
-    // A relative name starts at the folder of the image that has it, as that was named.
-    let folder = read.file.path.parent().unwrap_or(Path::new(""));
-    Ok(Some((folder.join(path), format)))
+    Ok(Some((name, format)))
 }
 
 /// The path in a backing file's name; `None` where it is of another kind (`nbd:`, `json:`), which QEMU tells by a colon

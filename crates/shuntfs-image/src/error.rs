@@ -1,7 +1,7 @@
 //! Why an image cannot be opened, and what its errors are called in replies.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use shuntfs::Errno;
 use thiserror::Error;
@@ -14,7 +14,7 @@ use crate::snapshots::SnapshotError;
 #[non_exhaustive]
 pub enum ImageError {
     /// The file, or a layer below it, is not to be had.
-    #[error("{} cannot be opened: {error}", path.display())]
+    #[error("{} cannot be opened: {error}", shown(path))]
     Open {
         /// Which.
         path: PathBuf,
@@ -23,13 +23,19 @@ pub enum ImageError {
         error: io::Error,
     },
     /// It is a folder, a FIFO, a socket or a terminal.
-    #[error("{} is neither a file nor a block device", path.display())]
+    #[error("{} is neither a file nor a block device", shown(path))]
     NoImage {
         /// Which.
         path: PathBuf,
     },
+    /// An image names something that is not a regular file.
+    #[error("{} is not a regular file", shown(path))]
+    NoFile {
+        /// Which.
+        path: PathBuf,
+    },
     /// Somebody else has it open in a way that excludes ours.
-    #[error("{} is in use: {how}", path.display())]
+    #[error("{} is in use: {how}", shown(path))]
     InUse {
         /// Which.
         path: PathBuf,
@@ -37,7 +43,7 @@ pub enum ImageError {
         how: &'static str,
     },
     /// It is no qcow2 image, or a broken one, or one with what is not supported.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", shown(path))]
     Header {
         /// Which.
         path: PathBuf,
@@ -46,7 +52,7 @@ pub enum ImageError {
         error: HeaderError,
     },
     /// Its tables cannot be read.
-    #[error("{} is not a sound qcow2 image: {error}", path.display())]
+    #[error("{} is not a sound qcow2 image: {error}", shown(path))]
     Broken {
         /// Which.
         path: PathBuf,
@@ -54,8 +60,35 @@ pub enum ImageError {
         #[source]
         error: io::Error,
     },
+    /// It is of a format that is not supported.
+    #[error("{} is {what}, which is not supported", shown(path))]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// It names a backing file that is not to be opened.
+    #[error("{} stands on the backing file {}, which is not opened: {why}", shown(path), shown(name))]
+    Forbidden {
+        /// The image that names it.
+        path: PathBuf,
+        /// What it names.
+        name: PathBuf,
+        /// Why not.
+        why: Refusal,
+    },
+    /// The backing file of an image is not to be had.
+    #[error("the backing file that {} stands on is not to be had: {error}", shown(path))]
+    Below {
+        /// The image that names it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: Box<ImageError>,
+    },
     /// What it says of its backing file leads nowhere that we go.
-    #[error("the backing file of {} is not supported: {name}", path.display())]
+    #[error("the backing file of {} is not supported: {}", shown(path), shown(name))]
     Backing {
         /// The image that names it.
         path: PathBuf,
@@ -63,7 +96,7 @@ pub enum ImageError {
         name: String,
     },
     /// An image is its own backing file, over some corners.
-    #[error("the backing chain of {} loops at {}", path.display(), again.display())]
+    #[error("the backing chain of {} loops at {}", shown(path), shown(again))]
     Loop {
         /// The image.
         path: PathBuf,
@@ -71,7 +104,7 @@ pub enum ImageError {
         again: PathBuf,
     },
     /// More layers than anybody makes.
-    #[error("the backing chain of {} has more than {most} layers", path.display())]
+    #[error("the backing chain of {} has more than {most} layers", shown(path))]
     TooDeep {
         /// The image.
         path: PathBuf,
@@ -79,7 +112,7 @@ pub enum ImageError {
         most: usize,
     },
     /// The snapshot is not to be had.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", shown(path))]
     Snapshot {
         /// The image.
         path: PathBuf,
@@ -92,6 +125,30 @@ pub enum ImageError {
     Options(&'static str),
 }
 
+/// Why what an image names is not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nothing is to be opened beside the image.
+    #[error("the image is to be shown by itself")]
+    Wished,
+    /// Another one was named, which took the place of the first.
+    #[error("only one backing file was named")]
+    NotNamed,
+    /// Root would read for others.
+    #[error("others than root can write the image, and have it name any file")]
+    OthersImage,
+    /// The same, by way of a folder.
+    #[error("others than root decide what that name leads to")]
+    OthersFolder,
+}
+
+/// A path as it is shown: names in images hold what their makers like.
+fn shown(path: impl AsRef<Path>) -> String {
+    let text = path.as_ref().to_string_lossy();
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
 impl ImageError {
     /// The error number that this comes down to.
     #[must_use]
@@ -101,8 +158,10 @@ impl ImageError {
             Self::InUse { .. } => Errno::BUSY,
             Self::Loop { .. } | Self::TooDeep { .. } => Errno::LOOP,
             Self::Snapshot { .. } => Errno::NOENT,
-            Self::Header { .. } | Self::Backing { .. } => Errno::OPNOTSUPP,
-            Self::NoImage { .. } | Self::Options(_) => Errno::INVAL,
+            Self::Header { .. } | Self::Backing { .. } | Self::Foreign { .. } => Errno::OPNOTSUPP,
+            Self::Forbidden { .. } => Errno::ACCES,
+            Self::Below { error, .. } => error.errno(),
+            Self::NoImage { .. } | Self::NoFile { .. } | Self::Options(_) => Errno::INVAL,
         }
     }
 }

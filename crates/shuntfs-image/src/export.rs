@@ -14,7 +14,7 @@ use shuntfs_sys::{Time, spawn, stat_of};
 
 use crate::error::errno;
 use crate::open::{Disk, Image};
-use crate::options::Exported;
+use crate::options::{Exported, FlowWish};
 use crate::status::ImageStatus;
 
 const S_IFREG: u32 = 0o100_000;
@@ -70,6 +70,13 @@ impl Export {
             Delegation::Splice(_) => Flow::Splice,
             _ => Flow::Served,
         }
+    }
+
+    /// Whether writes pass by the server only because the image's format was not said.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        matches!(&self.image.disk, Disk::Raw(raw) if raw.is_watched() && self.how.growable)
+            && self.how.flow == FlowWish::Passthrough
     }
 
     fn delegation(&self, may_write: bool) -> Delegation {
@@ -301,11 +308,7 @@ impl Filesystem for Export {
         let room = self.room(at, data.as_slice().len() as u64).await?;
         let data = data.part(0, usize::try_from(room).map_err(|_| Errno::IO)?);
         match &self.image.disk {
-            Disk::Raw(raw) => {
-                let written = data.write_to(cx, raw.lower_for(at, room), at).await?;
-                raw.reaches(at + u64::from(written.0));
-                Ok(written)
-            }
+            Disk::Raw(raw) => raw.write(cx, at, data).await,
             Disk::Qcow2(qcow2) => qcow2.write(cx, at, data).await,
             Disk::Null(_) => u32::try_from(room).map(Written).map_err(|_| Errno::IO),
         }

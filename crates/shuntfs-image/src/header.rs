@@ -74,9 +74,9 @@ pub enum HeaderError {
     Corrupt,
 }
 
-/// Whether these first bytes of a file are of a qcow2 image.
-pub(crate) fn is_qcow2(start: &[u8]) -> bool {
-    start.get(..8).is_some_and(|start| start.starts_with(MAGIC) && matches!(start[4..], [0, 0, 0, 2 | 3]))
+/// Whether these first bytes of a file are of a qcow image, of whichever version.
+pub(crate) fn is_qcow(start: &[u8]) -> bool {
+    start.starts_with(MAGIC)
 }
 
 /// The size of the first cluster, which holds all of the header.
@@ -86,6 +86,11 @@ pub(crate) fn is_qcow2(start: &[u8]) -> bool {
 pub(crate) fn cluster_size(start: &[u8]) -> Result<u64, HeaderError> {
     if !start.starts_with(MAGIC) {
         return Err(HeaderError::NotQcow2);
+    }
+    // What follows is elsewhere in other versions.
+    match u32_at(start, 4)? {
+        2 | 3 => {}
+        other => return Err(HeaderError::Unsupported(format!("version {other}"))),
     }
     match u32_at(start, 20)? {
         bits @ 9..=21 => Ok(1 << bits),
@@ -103,8 +108,7 @@ impl Header {
         let version = u32_at(cluster, 4)?;
         let end = match version {
             2 => LEN_V2,
-            3 => usize::try_from(u32_at(cluster, 100)?).map_err(|_| HeaderError::Short)?,
-            other => return Err(HeaderError::Unsupported(format!("version {other}"))),
+            _ => usize::try_from(u32_at(cluster, 100)?).map_err(|_| HeaderError::Short)?,
         };
         if version == 3 && (end < LEN_V3 || end as u64 > cluster_size || !end.is_multiple_of(8)) {
             return Err(HeaderError::Broken("its length"));

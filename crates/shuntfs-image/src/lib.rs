@@ -13,6 +13,7 @@
 mod chain;
 mod error;
 mod export;
+mod foreign;
 mod header;
 mod lanes;
 mod lock;
@@ -25,12 +26,13 @@ mod refcounts;
 mod snapshots;
 mod status;
 mod storage;
+mod trust;
 mod wait;
 
-pub use error::ImageError;
+pub use error::{ImageError, Refusal};
 pub use export::{Export, ExportFile};
 pub use header::{Header, HeaderError};
 pub use open::Image;
-pub use options::{Exported, FlowWish, Format, HostCache, ImageOptions};
+pub use options::{Backing, Exported, FlowWish, Format, HostCache, ImageOptions};
 pub use snapshots::{Snapshot, SnapshotError};
 pub use status::{ImageStatus, Layer};

@@ -1,17 +1,15 @@
 //! Opening an image: by path, under locks, with everything that it stands on.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shuntfs::LowerFile;
-use shuntfs_sys::{Device, data, open, stat_of};
+use shuntfs_sys::{Device, FsMagic, OsError, data, filesystem_of, open, open_target, stat_of};
 
 use crate::chain::{self, Chain};
 use crate::error::ImageError;
+use crate::foreign;
 use crate::header;
 use crate::lock::{self, Refused, Use};
 use crate::null::{DEFAULT_SIZE, Null};
@@ -22,7 +20,10 @@ use crate::status::{ImageStatus, Layer};
 use crate::wait::wait_for;
 
 /// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait for ever.
-const NONBLOCK: i32 = 0o4000;
+const NONBLOCK: u32 = 0o4000;
+const O_RDWR: u32 = 2;
+const S_IFMT: u32 = 0o170_000;
+const S_IFBLK: u32 = 0o060_000;
 /// What direct I/O asks for where the file system does not say.
 const ALIGN: u32 = 4096;
 
@@ -69,7 +70,7 @@ impl Image {
         if options.format == Format::Null {
             return Ok(Self::null(options));
         }
-        let file = OpenFile::open(&options.path, options.writable, options.cache)?;
+        let file = OpenFile::open(&options.path, options.writable, options.cache, MayBe::Device)?;
         let own = Some(Arc::clone(&file.lower));
         let format = match options.format {
             Format::Auto => probe(&file)?,
@@ -80,7 +81,7 @@ impl Image {
                 return Err(ImageError::Options("raw images have no snapshots"));
             }
             let status = status(options, format, vec![layer(&file.path, format)], file.is_locked);
-            let raw = Raw::new(file);
+            let raw = Raw::new(file, options.writable && options.format == Format::Auto);
             let raw = raw.map_err(|error| ImageError::Open { path: options.path.clone(), error })?;
             let locked = own.iter().cloned().collect();
             return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, locked, status });
@@ -193,24 +194,66 @@ pub(crate) fn layer(path: &Path, format: Format) -> Layer {
     Layer { path: path.to_string_lossy().into_owned(), format }
 }
 
-/// What the first bytes say.
+/// What the first bytes say, and the last.
 pub(crate) fn probe(file: &OpenFile) -> Result<Format, ImageError> {
-    let mut start = [0; 8];
-    let read = data::read_at(&*file.lower, &mut start, 0)
-        .map_err(|error| ImageError::Open { path: file.path.clone(), error: error.into() })?;
-    Ok(if header::is_qcow2(&start[..read]) { Format::Qcow2 } else { Format::Raw })
+    let failed = |error: OsError| ImageError::Open { path: file.path.clone(), error: error.into() };
+    let lower = &*file.lower;
+    let (mut start, mut end) = ([0; foreign::START_LEN], [0; 8]);
+    let read = data::read_at(lower, &mut start, 0).map_err(failed)?;
+    // Of any version, so that one which is not supported is not taken for a raw image.
+    if header::is_qcow(&start[..read]) {
+        return Ok(Format::Qcow2);
+    }
+    let last = data::end_of(lower).map_err(failed)?.checked_sub(foreign::END_LEN);
+    let ends = last.map_or(Ok(0), |last| data::read_at(lower, &mut end, last)).map_err(failed)?;
+    match foreign::format(&start[..read], &end[..ends]) {
+        Some(what) => Err(ImageError::Foreign { path: file.path.clone(), what }),
+        None => Ok(Format::Raw),
+    }
 }
+
+/// What a file may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MayBe {
+    /// A regular file only, and none that the kernel makes up: an image names it.
+    File,
+    /// A block device, too: the user names it.
+    Device,
+}
+
+/// File systems whose files are questions to the kernel, which may wait for their answer.
+const MADE_UP: [FsMagic; 5] =
+    [FsMagic(0x9fa0), FsMagic(0x6265_6572), FsMagic(0x6462_6720), FsMagic(0x7472_6163), FsMagic(0x6367_7270)];
 
 impl OpenFile {
     /// Opens a file and takes the locks on it.
-    pub(crate) fn open(path: &Path, writable: bool, cache: HostCache) -> Result<Self, ImageError> {
+    ///
+    /// The file is taken hold of first and opened then: nothing that could hang is opened, nor anything that was put in the
+    /// place of what was looked at.
+    pub(crate) fn open(
+        path: &Path,
+        writable: bool,
+        cache: HostCache,
+        may_be: MayBe,
+    ) -> Result<Self, ImageError> {
         let failed = |error: io::Error| ImageError::Open { path: path.to_owned(), error };
-        let file = File::options().read(true).write(writable).custom_flags(NONBLOCK).open(path);
-        let file = file.map_err(failed)?;
-        let kind = file.metadata().map_err(failed)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(ImageError::NoImage { path: path.to_owned() });
+        let os = |error: OsError| failed(error.into());
+        let held = open_target(path).map_err(os)?;
+        let kind = stat_of(&held).map_err(os)?;
+        let is_device = kind.mode & S_IFMT == S_IFBLK;
+        let made_up = filesystem_of(&held).is_ok_and(|found| MADE_UP.contains(&found.magic));
+        let is_image = match may_be {
+            MayBe::File => kind.is_file() && !made_up,
+            MayBe::Device => kind.is_file() || is_device,
+        };
+        if !is_image {
+            let path = path.to_owned();
+            return Err(match may_be {
+                MayBe::File => ImageError::NoFile { path },
+                MayBe::Device => ImageError::NoImage { path },
+            });
         }
+        let file = open::reopen(&held, if writable { O_RDWR } else { 0 } | NONBLOCK).map_err(os)?;
         let is_locked = match lock::lock(&file, if writable { Use::Write } else { Use::Read }) {
             Ok(()) => true,
             Err(Refused::InUse(how)) => return Err(ImageError::InUse { path: path.to_owned(), how }),
@@ -223,7 +266,7 @@ impl OpenFile {
         let direct = match cache {
             HostCache::Writeback => None,
             HostCache::None => {
-                let flags = if writable { 2 } else { 0 } | open::O_DIRECT;
+                let flags = if writable { O_RDWR } else { 0 } | open::O_DIRECT;
                 let fd = open::reopen(&file, flags).map_err(|error| failed(error.into()))?;
                 let align = stat.dio_align.map_or(ALIGN, |align| align.offset.max(align.memory)).max(512);
                 Some((Arc::new(LowerFile::new(fd)), u64::from(align)))
@@ -231,10 +274,10 @@ impl OpenFile {
         };
         Ok(Self {
             path: path.to_owned(),
-            lower: Arc::new(LowerFile::new(OwnedFd::from(file))),
+            lower: Arc::new(LowerFile::new(file)),
             direct,
-            is_device: kind.is_block_device(),
-            identity: if kind.is_block_device() { (stat.rdev, 0) } else { (stat.dev, stat.ino) },
+            is_device,
+            identity: if is_device { (stat.rdev, 0) } else { (stat.dev, stat.ino) },
             is_locked,
         })
     }

@@ -45,6 +45,21 @@ pub enum HostCache {
     None,
 }
 
+/// Which other files an image may have opened: those that it stands on.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub enum Backing {
+    /// As [`Backing::Follow`], but where root opens an image that others can have made, as [`Backing::None`].
+    #[default]
+    Auto,
+    /// Whatever the image names, and what that names.
+    Follow,
+    /// None: an image that needs one is refused.
+    None,
+    /// This one, in the place of what the image names; it may itself stand on nothing.
+    File(PathBuf),
+}
+
 /// How opens of a raw image wish their bytes to flow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -73,6 +88,8 @@ pub struct ImageOptions {
     pub cache: HostCache,
     /// The internal snapshot that is shown, by name or number; the image as it is now where not said.
     pub snapshot: Option<String>,
+    /// Which other files it may have opened.
+    pub backing: Backing,
 }
 
 /// How an image is shown.

@@ -4,12 +4,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shuntfs::{Backing, Cx, Delegation, Errno, Fallocate, LowerFile, Result, Whence};
+use shuntfs::{Backing, Cx, Delegation, Errno, Fallocate, LowerFile, Result, Whence, WriteData, Written};
 use shuntfs_sys::{data, stat_of, truncate};
+use tokio::sync::Mutex;
 
 use crate::error::os;
+use crate::header;
 use crate::open::OpenFile;
 use crate::options::FlowWish;
+
+/// How many bytes make a qcow2 image of a file.
+const MAGIC_LEN: usize = 4;
 
 /// A raw image, open.
 #[derive(Debug)]
@@ -18,15 +23,20 @@ pub(crate) struct Raw {
     direct: Option<(Arc<LowerFile>, u64)>,
     is_device: bool,
     size: AtomicU64,
+    /// Taken by writes of the first bytes, where these are not to become those of a qcow2 image.
+    start: Option<Mutex<()>>,
 }
 
 impl Raw {
-    pub(crate) fn new(file: OpenFile) -> io::Result<Self> {
+    /// `was_probed`: the first bytes say that the image is raw, and must go on saying so. Whoever writes the disk (a guest) would
+    /// otherwise make of it an image that names a file of the host, to be read at the next export.
+    pub(crate) fn new(file: OpenFile, was_probed: bool) -> io::Result<Self> {
         let raw = Self {
             lower: file.lower,
             direct: file.direct,
             is_device: file.is_device,
             size: AtomicU64::new(0),
+            start: was_probed.then(Mutex::default),
         };
         raw.look()?;
         Ok(raw)
@@ -60,20 +70,51 @@ impl Raw {
     /// How the bytes of an open shall flow.
     ///
     /// The kernel does not know where a disk ends: a write in passthrough beyond the end makes the file longer. So opens
-    /// that may write are in passthrough only where the disk may grow; else WRITE comes to us. A device cannot be in
+    /// that may write are in passthrough only where the disk may grow and begin with any bytes; else WRITE comes to us. A device cannot be in
     /// passthrough, and what is to bypass the page cache below is not left to the flags of whoever opens the export.
     pub(crate) fn delegation(&self, may_write: bool, growable: bool, flow: FlowWish) -> Delegation {
         let backing = || Backing::File(Arc::clone(&self.lower));
         if flow == FlowWish::Served || self.direct.is_some() {
             return Delegation::Served;
         }
-        if may_write && !growable {
+        if may_write && (!growable || self.start.is_some()) {
             return Delegation::split(Delegation::Splice(backing()), Delegation::Served);
         }
         if flow == FlowWish::Passthrough && !self.is_device {
             return Delegation::Passthrough(backing());
         }
         Delegation::Splice(backing())
+    }
+
+    /// Whether writes in passthrough are not to be had because the first bytes are watched.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.start.is_some()
+    }
+
+    pub(crate) async fn write(&self, cx: &Cx<'_>, offset: u64, data: WriteData<'_>) -> Result<Written> {
+        let bytes = data.as_slice();
+        let _alone = match &self.start {
+            Some(start) if offset < MAGIC_LEN as u64 => {
+                let alone = start.lock().await;
+                self.check_start(offset, bytes)?;
+                Some(alone)
+            }
+            _ => None,
+        };
+        let written = data.write_to(cx, self.lower_for(offset, bytes.len() as u64), offset).await?;
+        self.reaches(offset + u64::from(written.0));
+        Ok(written)
+    }
+
+    fn check_start(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (mut start, place) = ([0; MAGIC_LEN], usize::try_from(offset).map_err(|_| Errno::INVAL)?);
+        data::read_at(&*self.lower, &mut start, 0).map_err(os)?;
+        start[place..].iter_mut().zip(bytes).for_each(|(byte, new)| *byte = *new);
+        if header::is_qcow(&start) {
+            tracing::warn!("a write that makes the image look like qcow2 is refused; --format raw allows it");
+            return Err(Errno::PERM);
+        }
+        Ok(())
     }
 
     pub(crate) async fn resize(&self, cx: &Cx<'_>, size: u64) -> Result<()> {

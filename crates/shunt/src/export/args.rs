@@ -5,7 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use shuntfs_image::Backing;
 
+use crate::failure::Failure;
+use crate::mounts::shown;
 use crate::settings::{FlowChoice, LevelChoice, TransportChoice};
 
 /// What stands below the flags.
@@ -13,27 +16,38 @@ pub(crate) const HELP: &str = "An image may be exported over itself: name it twi
     A disk with partitions: losetup --partscan --find --show FILE\n\
     A disk with one file system: mount -o loop FILE /mnt";
 
+/// How it is called.
+pub(crate) const USAGE: &str =
+    "shunt export [OPTIONS] <IMAGE> <FILE>\n       shunt export [OPTIONS] --format null <FILE>";
+
 /// Arguments of `shunt export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportArgs {
-    /// The image: a file or a block device. Left out with `--format null`.
-    #[arg(value_name = "IMAGE", value_hint = clap::ValueHint::FilePath, required = true, num_args = 1..=2)]
+    /// The image, a file or a block device, left out with `--format null`; and the file to show it as.
+    #[arg(value_names = ["IMAGE", "FILE"], value_hint = clap::ValueHint::FilePath, required = true, num_args = 1..=2)]
     pub paths: Vec<PathBuf>,
     /// The image's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "auto")]
     pub format: FormatChoice,
-    /// The size of `--format null`, in bytes or with K, M, G, T [default: 1T].
+    /// The size of `--format null`, in bytes or with K, M, G, T, P [default: 1T].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
     /// Lets the disk be written.
     #[arg(long, short = 'w')]
     pub writable: bool,
+    /// Keeps the disk from being written, which is the default.
+    #[arg(long, conflicts_with = "writable")]
+    pub read_only: bool,
     /// Makes the disk larger where a write goes beyond its end.
     #[arg(long, requires = "writable")]
     pub growable: bool,
     /// Shows this internal snapshot, by name or number, read-only.
     #[arg(long, value_name = "NAME", conflicts_with = "writable")]
     pub snapshot: Option<String>,
+    /// Which backing files may be opened: `follow` those that the image names, `none`, or FILE in the place of the one that
+    /// it names [default: none where root exports what others can have made, else follow].
+    #[arg(long, value_name = "WHICH|FILE")]
+    pub backing: Option<OsString>,
     /// Number of queues, each with a thread [default: by the machine].
     #[arg(long, alias = "threads", value_name = "N")]
     pub queues: Option<NonZeroUsize>,
@@ -107,12 +121,31 @@ pub enum HostCacheChoice {
 
 impl ExportArgs {
     /// The image and the file; one path is the file of a null image.
+    ///
+    /// # Errors
+    /// Where there is one too few, or one too many.
+    pub fn image_and_file(&self) -> Result<(PathBuf, PathBuf), Failure> {
+        match (self.format == FormatChoice::Null, self.paths.as_slice()) {
+            (true, [file]) => Ok((PathBuf::from("null"), file.clone())),
+            (true, [image, _]) => {
+                Err(Failure::usage(format!("--format null shows no IMAGE: {}", shown(image)))
+                    .hint("name the FILE alone, or leave out --format null"))
+            }
+            (false, [image, file]) => Ok((image.clone(), file.clone())),
+            _ => Err(Failure::usage("an image and the file to show it as are needed")
+                .hint("to show it over itself, name it twice")),
+        }
+    }
+
+    /// Which backing files may be opened.
     #[must_use]
-    pub fn image_and_file(&self) -> Option<(PathBuf, PathBuf)> {
-        match self.paths.as_slice() {
-            [file] if self.format == FormatChoice::Null => Some((PathBuf::from("null"), file.clone())),
-            [image, file] => Some((image.clone(), file.clone())),
-            _ => None,
+    pub fn backing(&self) -> Backing {
+        match &self.backing {
+            None => Backing::Auto,
+            Some(word) if word == "auto" => Backing::Auto,
+            Some(word) if word == "follow" => Backing::Follow,
+            Some(word) if word == "none" => Backing::None,
+            Some(file) => Backing::File(std::path::absolute(file).unwrap_or_else(|_| file.into())),
         }
     }
 
@@ -125,11 +158,16 @@ impl ExportArgs {
             choice.to_possible_value().map(|value| value.get_name().into())
         }
         let number = |number: NonZeroUsize| OsString::from(number.to_string());
+        let backing = match self.backing() {
+            Backing::File(path) => Some(path.into()),
+            _ => self.backing.clone(),
+        };
         let log_file = self.log_file.as_ref().map(std::path::absolute).transpose()?;
         let valued = [
             ("--format", name(self.format)),
             ("--size", self.size.map(|size| size.to_string().into())),
             ("--snapshot", self.snapshot.as_ref().map(OsString::from)),
+            ("--backing", backing),
             ("--queues", self.queues.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
             ("--transport", name(self.transport)),
@@ -205,7 +243,7 @@ mod test {
             other => panic!("no export: {other:?}"),
         };
         let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --transport uring --flow served \
-            --allow-other --cache none --log debug --log-file /tmp/log /a /b";
+            --allow-other --cache none --backing follow --log debug --log-file /tmp/log /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);
         let mut words = vec!["shunt".into(), "export".into()];
@@ -217,13 +255,30 @@ mod test {
     }
 
     #[test]
+    fn what_an_image_stands_on_is_a_word_or_a_file() {
+        let backing = |line: &str| match Cli::try_parse_from(line.split(' ')).expect("parses").command {
+            Command::Export(args) => (args.backing(), args.words().expect("absolute")),
+            other => panic!("no export: {other:?}"),
+        };
+        assert_eq!(backing("shunt export /a /b").0, Backing::Auto);
+        assert_eq!(backing("shunt export --backing none /a /b").0, Backing::None);
+        assert_eq!(backing("shunt export --backing follow /a /b").0, Backing::Follow);
+        let (file, words) = backing("shunt export --backing ./none /a /b");
+        let here = std::path::absolute("./none").expect("is somewhere");
+        assert_eq!(file, Backing::File(here.clone()));
+        assert!(words.contains(&format!("--backing={}", here.display()).into()), "{words:?}");
+    }
+
+    #[test]
     fn one_path_is_enough_for_nothing() {
         let args = |line: &str| match Cli::try_parse_from(line.split(' ')).expect("parses").command {
             Command::Export(args) => args.image_and_file(),
             other => panic!("no export: {other:?}"),
         };
-        assert_eq!(args("shunt export /a"), None);
-        assert_eq!(args("shunt export --format null /a"), Some(("null".into(), "/a".into())));
-        assert_eq!(args("shunt export /a /a"), Some(("/a".into(), "/a".into())));
+        assert!(args("shunt export /a").is_err());
+        assert_eq!(args("shunt export --format null /a"), Ok(("null".into(), "/a".into())));
+        assert_eq!(args("shunt export /a /a"), Ok(("/a".into(), "/a".into())));
+        let said = args("shunt export --format null /image /a").expect_err("is not ignored").to_string();
+        assert!(said.contains("/image"), "{said}");
     }
 }

@@ -14,10 +14,9 @@ use crate::serving::{Announce, launch};
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
     let announce = if args.ready_on_stdout { Announce::to_parent() } else { Announce::to_terminal() };
     let outcome = match args.image_and_file() {
-        None => Err(Failure::usage("an image and the file to show it as are needed")
-            .hint("to show it over itself, name it twice")),
-        Some((_, file)) if !args.foreground => in_background(args, &file),
-        Some((image, file)) => serve::serve(args, &image, &file, announce),
+        Err(failure) => Err(failure),
+        Ok((_, file)) if !args.foreground => in_background(args, &file),
+        Ok((image, file)) => serve::serve(args, &image, &file, announce),
     };
     if let Err(failure) = &outcome {
         announce.failed(failure);

@@ -6,6 +6,6 @@ mod check;
 mod command;
 mod serve;
 
-pub(crate) use args::HELP;
 pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
+pub(crate) use args::{HELP, USAGE};
 pub(crate) use command::run;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shuntfs::{Flow, MountOptions, Reason, Session, SessionOptions, Transport, TransportKind};
-use shuntfs_image::{Export, Exported, FlowWish, Format, HostCache, Image, ImageError, ImageOptions};
+use shuntfs_image::{
+    Export, Exported, FlowWish, Format, HeaderError, HostCache, Image, ImageError, ImageOptions,
+};
 
 use super::answers::ExportAnswers;
 use super::args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
@@ -31,6 +33,8 @@ pub(super) struct Exporting {
     image: Arc<Image>,
     pub(super) passthrough_off: Option<Reason>,
     pub(super) source: String,
+    /// Whether another flow than `served` was asked for by name.
+    flow_is_wished: bool,
 }
 
 /// Exports an image, and returns when it is gone.
@@ -80,7 +84,8 @@ impl Exporting {
             .map_err(|error| of_mount(&error))?;
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let image = Arc::clone(image);
-        Ok(Self { session, export, image, passthrough_off, source: source.to_owned() })
+        let flow_is_wished = !matches!(args.flow, FlowChoice::Auto | FlowChoice::Served);
+        Ok(Self { session, export, image, passthrough_off, source: source.to_owned(), flow_is_wished })
     }
 
     /// The flow that an open for reading wishes for.
@@ -95,6 +100,20 @@ impl Exporting {
                 "the image's file system keeps no locks, so other programs are not kept from writing it"
                     .to_owned(),
             );
+        }
+        if self.export.is_watched() {
+            notes.push(
+                "the image's format was not said, so writes pass by the server, which looks that no guest makes a qcow2 image of \
+                 it: --format raw lets them take the short way"
+                    .to_owned(),
+            );
+        }
+        if self.flow_is_wished && self.expected_flow() == Flow::Served {
+            let status = self.export.status();
+            notes.push(format!(
+                "--flow is of raw images whose bytes go through the page cache: those of this {} image are moved by the server",
+                status.format.name()
+            ));
         }
         notes
     }
@@ -137,6 +156,7 @@ fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
             HostCacheChoice::None => HostCache::None,
         },
         snapshot: args.snapshot.clone(),
+        backing: args.backing(),
     }
 }
 
@@ -203,17 +223,38 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
 
 fn of_image(error: &ImageError) -> Failure {
     let failure = Failure::new(format!("IMAGE cannot be shown: {error}"));
-    match error {
-        ImageError::InUse { .. } => failure.hint("end the program that has it open, or show a copy"),
+    match hint_of(error) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn hint_of(error: &ImageError) -> Option<&'static str> {
+    Some(match error {
+        ImageError::InUse { .. } => "end the program that has it open, or show a copy",
         ImageError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-            failure.hint("is it spelled right, and its disk mounted?")
+            "is it spelled right, and its disk mounted?"
         }
         ImageError::Open { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
-            failure.hint("its owner or root may")
+            "its owner or root may"
         }
-        ImageError::Backing { .. } | ImageError::Header { .. } => {
-            failure.hint("qemu-img convert makes an image without what is not supported")
+        ImageError::Forbidden { .. } => {
+            "where you trust the image: --backing follow; to name the one file yourself: --backing FILE"
         }
-        _ => failure,
-    }
+        ImageError::Below { error, .. } => match **error {
+            ImageError::Open { .. } | ImageError::NoFile { .. } => {
+                "where it is elsewhere, or is a block device: --backing FILE"
+            }
+            ref error => return hint_of(error),
+        },
+        ImageError::Foreign { .. } => {
+            "qemu-img convert makes a qcow2 or raw image of it; its bytes as they are: --format raw"
+        }
+        ImageError::Backing { .. } => "qemu-img convert makes an image that stands on no other",
+        ImageError::Header { error: HeaderError::Unsupported(_), .. } => {
+            "qemu-img convert makes an image without what is not supported"
+        }
+        ImageError::Header { error: HeaderError::NotQcow2, .. } => "its bytes as they are: --format raw",
+        _ => return None,
+    })
 }

@@ -200,6 +200,10 @@ impl Export<'_> {
         std::fs::File::options().read(true).write(true).open(&self.file).expect("opens")
     }
 
+    pub(crate) fn open_read(&self) -> std::fs::File {
+        std::fs::File::open(&self.file).expect("opens")
+    }
+
     pub(crate) fn status(&self) -> serde_json::Value {
         let ran = shunt(["status".as_ref(), "--json".as_ref(), self.file.as_os_str()]).ok();
         serde_json::from_str(&ran.out).expect("JSON")

@@ -10,3 +10,4 @@ mod guest;
 mod model;
 mod qcow2;
 mod raw;
+mod trust;
