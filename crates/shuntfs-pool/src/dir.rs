@@ -19,13 +19,12 @@ use shuntfs_sys::stat::{Device, stat_of};
 
 use crate::error::errno;
 use crate::find;
+use crate::guard::{Arrival, FolderOpens, Guard, Names, Spot};
 use crate::mode;
 use crate::mounts::shown_ino;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
 use crate::parked::Rest;
-use crate::rules::{self, Listed};
-use crate::sealed;
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -33,12 +32,12 @@ use crate::who::Who;
 /// has cached costs nothing.
 #[derive(Debug)]
 pub struct PoolDir {
-    pub(crate) listing: Arc<Listing>,
+    pub(crate) walk: Arc<Walk>,
 }
 
 /// A folder and, where the kernel tells us what it opens, how far its listing is.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct Walk {
     node: Arc<Node>,
     state: Mutex<Option<State>>,
 }
@@ -58,8 +57,8 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
     if !node.is_dir() {
         return Err(Errno::NOTDIR);
     }
-    rules::check_folder(shared, who, &node)?;
-    Ok(PoolDir { listing: Arc::new(Listing { node, state: Mutex::new(None) }) })
+    let node = Guard::new(shared, who).judge(FolderOpens { node })?.open();
+    Ok(PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None) }) })
 }
 
 impl State {
@@ -77,7 +76,7 @@ impl State {
 
 /// A descriptor that syncs and answers ioctls.
 pub(crate) fn readable(shared: &Shared, dir: &PoolDir) -> Result<Arc<LowerFile>> {
-    shared.open_node(&dir.listing.node, mode::O_RDONLY | mode::O_DIRECTORY)
+    shared.open_node(&dir.walk.node, mode::O_RDONLY | mode::O_DIRECTORY)
 }
 
 /// Where records go: into the reply itself, or into memory where the reply cannot leave its queue.
@@ -191,13 +190,7 @@ impl Records for Collected {
 }
 
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
-pub(crate) fn list(
-    shared: &Shared,
-    who: Who,
-    dir: &Listing,
-    cookie: u64,
-    out: &mut impl Records,
-) -> Result<()> {
+pub(crate) fn list(shared: &Shared, who: Who, dir: &Walk, cookie: u64, out: &mut impl Records) -> Result<()> {
     if !shared.hears_of_open_folders() {
         return list_from(shared, who, &dir.node, cookie, out);
     }
@@ -246,21 +239,22 @@ fn go_on(
     out: &mut impl Records,
 ) -> Result<bool> {
     let State { reader, device, ino } = state;
-    let place = Place {
+    let guard = Guard::new(shared, who);
+    let lister = Lister {
         shared,
         dir: node,
         descriptor: shared.descriptor(node)?,
         device: *device,
         ino: *ino,
-        who,
-        listed: rules::listed(shared, who, node.id),
+        guard: &guard,
+        names: guard.names_in(node.id),
     };
     let mut count = 0_usize;
     loop {
         let step = match reader.peek() {
             Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(false),
             Ok(Some(record)) => {
-                place.add(&record, out);
+                lister.add(&record, out);
                 count += 1;
                 reader.advance()
             }
@@ -279,18 +273,18 @@ fn go_on(
     }
 }
 
-struct Place<'l> {
+/// Lists one folder to one caller.
+struct Lister<'l> {
     shared: &'l Shared,
     dir: &'l Arc<Node>,
     descriptor: Arc<LowerFile>,
     device: Device,
     ino: u64,
-    who: Who,
-    /// Where not everybody sees every name.
-    listed: Option<Listed<'l>>,
+    guard: &'l Guard<'l>,
+    names: Names<'l>,
 }
 
-impl Place<'_> {
+impl Lister<'_> {
     fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
         let &DirRecord { ino, next, kind, name } = record;
         let shown = |ino| shown_ino(ino, self.device, self.shared.device());
@@ -303,32 +297,31 @@ impl Place<'_> {
             out.push(shown(ino), next, kind, name);
             return;
         };
-        if sealed::is_store(self.shared, self.dir.id, name.to_bytes()) {
+        let spot = Spot { folder: self.dir, dir: &self.descriptor, name: &buf };
+        if self.guard.check_sight(spot).is_err() {
             return;
         }
         // A name that not everybody sees alike is looked up at each walk anyway.
-        if !out.wants_entries() || rules::varies(self.shared, self.dir.id, &buf) {
-            if self.listed.as_ref().is_some_and(|listed| !listed.has(&self.descriptor, &buf)) {
-                return;
+        if !out.wants_entries() || self.guard.varies(spot) {
+            if self.names.has(spot) {
+                out.push(shown(ino), next, kind, name);
             }
-            out.push(shown(ino), next, kind, name);
             return;
         }
-        let sealed = sealed::look(self.shared, self.dir.id, name.to_bytes());
-        match find::find(self.shared, self.dir, &self.descriptor, name).and_then(|found| Ok((found, sealed?)))
-        {
-            Ok((found, sealed)) => {
-                let (shared, folder) = (self.shared, self.dir.id);
-                let seen = rules::see(shared, self.who, folder, &self.descriptor, &buf, &found);
-                // What is hidden, or cannot be told, is not there.
-                let Ok(seen) = seen else { return };
-                let (node, stat) = find::obtain(shared, found, seen);
-                rules::note(shared, folder, &buf, &node);
-                sealed::note(shared, &node, &stat, sealed);
-                if !out.push_entry(&self.shared.entry(&node, &stat), next, name) {
-                    self.shared.forget(node.id, LookupCount(1));
+        match find::find(self.shared, self.dir, &self.descriptor, name) {
+            Ok(found) => match self.guard.arrive(spot, found, Arrival::Met) {
+                Ok(arrived) => {
+                    if !out.push_entry(&arrived.entry(self.shared), next, name) {
+                        self.shared.forget(arrived.node.id, LookupCount(1));
+                    }
                 }
-            }
+                // What is hidden, or cannot be told, is not there.
+                Err(Errno::NOENT | Errno::ACCES | Errno::STALE) => {}
+                // The manifest does not tell: whoever asks for it gets the error.
+                Err(_) => {
+                    out.push(shown(ino), next, kind, name);
+                }
+            },
             // The name went away since the batch was read.
             Err(Errno::NOENT) => {}
             // It is there, but cannot be told about: whoever asks for it gets the error.

@@ -11,23 +11,19 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use shuntfs::{
-    Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, NodeId, OpenFlags, Opened, Result,
+    Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, OpenFlags, Opened, Result,
 };
 use shuntfs_rules::FlowWord;
-use shuntfs_sys::stat::stat_of;
 
 use crate::error::errno;
 use crate::gate::Gates;
+use crate::guard::Terms;
 use crate::mode;
-use crate::names;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
-use crate::redact::{self, Shown};
-use crate::reread::is_reread;
-use crate::rules::{self, Course};
-use crate::sealed::{self, Checked};
+use crate::redact::Shown;
+use crate::sealed::Checked;
 use crate::shared::{KEPT_FLAGS, Shared};
-use crate::who::{Who, keeping_set_ids};
 
 /// The pool's side of one open file.
 #[derive(Debug)]
@@ -38,12 +34,12 @@ pub struct PoolFile {
     /// What checks it, where it is sealed and does not check itself.
     pub(crate) checked: Option<Checked>,
     /// What rules made of the open.
-    pub(crate) course: Course,
+    pub(crate) terms: Terms,
     flags: u32,
     /// Whether a shared mapping of it may store without our noticing.
     is_mappable: bool,
     /// Whether the kernel shall rather keep its pages ([`crate::reread`]).
-    rereads: bool,
+    pub(crate) rereads: bool,
     /// What it passed because others, who see less, may want to look at the file.
     gates: Option<Arc<Gates>>,
     /// Open as the caller's open asks, or wider.
@@ -60,17 +56,17 @@ pub struct PoolFile {
 
 impl PoolFile {
     /// How its bytes are to flow when they are read, and when they are written.
-    fn flows(&self, shared: &Shared) -> (FlowWord, FlowWord) {
+    pub(crate) fn flows(&self, shared: &Shared) -> (FlowWord, FlowWord) {
         let of_mount = match shared.options.flow {
             FlowWish::Passthrough => FlowWord::Passthrough,
             FlowWish::Relay => FlowWord::Splice,
             FlowWish::Served => FlowWord::Served,
         };
-        self.course.flows(self.flags, of_mount)
+        self.terms.flows(self.flags, of_mount)
     }
 
     /// Counts the open.
-    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags, course: Course) -> Self {
+    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags, terms: Terms) -> Self {
         // In other flows a mapping's pages come back to us as WRITEs, and the kernel knows what they change.
         // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
@@ -85,7 +81,7 @@ impl PoolFile {
             node,
             shown: None,
             checked: None,
-            course,
+            terms,
             appender: OnceLock::new(),
             flags: flags.0,
             is_mappable,
@@ -181,71 +177,6 @@ fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<Low
     Err(refused)
 }
 
-/// OPEN.
-pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
-    let node = shared.node(id)?;
-    if node.is_dir() {
-        return Err(Errno::ISDIR);
-    }
-    if !node.view.is_whole() {
-        redact::check_flags(flags)?;
-    }
-    let course = rules::course_of_open(shared, who, &node, flags)?;
-    if let Some(opened) = sealed::open(shared, &node, flags, &course)? {
-        return Ok(opened);
-    }
-    check_change(shared, &node, flags.0)?;
-    let rereads = is_reread(shared, &node, flags.0, &course);
-    let mut file = PoolFile::new(shared, node, flags, course);
-    file.rereads = rereads;
-    if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
-        hold(shared, &file.node)?;
-        names::settle(shared, &file.node);
-    }
-    if flags.0 & mode::O_TRUNC != 0 {
-        cut(shared, who, &file.node)?;
-    }
-    if !file.node.view.is_whole() {
-        let (shown, cache) = redact::show(shared, &file.node)?;
-        file.shown = Some(shown);
-        return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
-    }
-    if file.flows(shared) != (FlowWord::Passthrough, FlowWord::Passthrough) && flags.may_write() {
-        // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
-        file.mover(shared)?;
-    }
-    Ok(answer(shared, file))
-}
-
-/// Refuses what the flags of an inode forbid. For a passthrough open nobody else does: the kernel opens the lower
-/// file without asking it, and knows nothing of such flags above.
-fn check_change(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<()> {
-    let cuts = flags & mode::O_TRUNC != 0;
-    if flags & mode::O_ACCMODE == mode::O_RDONLY && !cuts {
-        return Ok(());
-    }
-    shared.check_writable()?;
-    if !shared.is_ours_alone() {
-        let descriptor = shared.descriptor(node)?;
-        node.saw(&stat_of(&descriptor).map_err(errno)?);
-    }
-    let appends = flags & mode::O_APPEND != 0 && !cuts;
-    if node.has(Marks::IMMUTABLE) || node.has(Marks::APPEND_ONLY) && !appends {
-        Err(Errno::PERM)
-    } else {
-        Ok(())
-    }
-}
-
-/// Cuts a file at its open. The descriptor goes at once: held, it would keep the file from being executed.
-fn cut(shared: &Shared, who: Who, node: &Arc<Node>) -> Result<()> {
-    let descriptor = shared.descriptor(node)?;
-    let keep = who.keeps_set_ids() && node.has_privileges();
-    let flags = mode::O_WRONLY | mode::O_TRUNC | mode::O_NONBLOCK;
-    let cut = || keeping_set_ids(keep, || shuntfs_sys::reopen(&descriptor, flags));
-    shared.opening(cut).map(drop)
-}
-
 /// The answer to an open.
 pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
     let (reads, writes) = file.flows(shared);
@@ -256,7 +187,7 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
     };
     let delegation = Delegation::split(to(reads), to(writes));
     let of_mount = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
-    let cache = if file.rereads { CacheHint::Again } else { file.course.cache.unwrap_or(of_mount) };
+    let cache = if file.rereads { CacheHint::Again } else { file.terms.cache.unwrap_or(of_mount) };
     Opened { file, delegation, cache, flush: shared.locks_below() }
 }
 

@@ -10,18 +10,14 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use shuntfs::{Entry, Errno, LowerFile, NodeId, Result};
+use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
 
 use crate::error::errno;
 use crate::mounts::Mount;
-use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node};
-use crate::rules;
-use crate::sealed;
 use crate::shared::Shared;
 use crate::view::Seen;
-use crate::who::Who;
 
 /// What a name means now.
 #[derive(Debug)]
@@ -41,24 +37,6 @@ impl Found {
     /// The same, without holding what was found.
     pub(crate) fn without_descriptor(self) -> Self {
         Self { fd: None, ..self }
-    }
-}
-
-/// LOOKUP.
-pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -> Result<Entry> {
-    let sealed = sealed::look(shared, parent, name.as_c_str().to_bytes())?;
-    let (parent, dir) = shared.folder(parent)?;
-    match find(shared, &parent, &dir, name.as_c_str()) {
-        Ok(found) => {
-            // A hidden name gets a bare ENOENT, which the kernel does not keep for others.
-            let seen = rules::see(shared, who, parent.id, &dir, name, &found)?;
-            let (node, stat) = obtain(shared, found, seen);
-            rules::note(shared, parent.id, name, &node);
-            sealed::note(shared, &node, &stat, sealed);
-            Ok(shared.entry(&node, &stat))
-        }
-        Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),
-        Err(error) => Err(error),
     }
 }
 

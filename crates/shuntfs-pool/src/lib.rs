@@ -9,9 +9,6 @@
 //! attributes of a cached node one, a repeated open none.
 #![forbid(unsafe_code)]
 
-mod attr;
-mod create;
-mod data;
 mod dir;
 mod error;
 mod facts;
@@ -19,18 +16,19 @@ mod fds;
 mod file;
 mod find;
 mod gate;
+mod guard;
 mod init;
-mod ioctl;
 mod locks;
 mod mode;
 mod mounts;
 mod name_buf;
-mod names;
 mod node;
+mod op;
 mod options;
 mod parked;
 mod pool;
 mod redact;
+mod removal;
 mod reread;
 mod rules;
 mod sealed;
@@ -40,7 +38,6 @@ mod table;
 mod tests;
 mod view;
 mod who;
-mod xattr;
 
 pub use dir::PoolDir;
 pub use error::PoolError;

@@ -7,8 +7,6 @@
 pub(crate) const TYPE: u32 = 0o170_000;
 /// A folder.
 pub(crate) const DIR: u32 = 0o040_000;
-/// A symlink.
-pub(crate) const LINK: u32 = 0o120_000;
 /// A regular file.
 pub(crate) const FILE: u32 = 0o100_000;
 /// Set-user-id.

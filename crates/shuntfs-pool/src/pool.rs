@@ -7,25 +7,27 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use shuntfs::{
-    Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Errno, Fallocate,
-    Filesystem, Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange,
-    LockRequest, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence,
-    WriteData, Written,
+    Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
+    Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange, LockRequest,
+    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
+    ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence, WriteData,
+    Written,
 };
 use shuntfs_rules::Rules;
 use shuntfs_verified::{Seals, seal_ioctl};
 
-use crate::create::Made;
 use crate::dir::{Collected, PoolDir};
 use crate::error::PoolError;
 use crate::file::PoolFile;
+use crate::guard::{Guard, Made, ReadBelow, Reading, is_listing_common};
 use crate::name_buf::NameBuf;
+use crate::op::rename::Named;
+use crate::op::{attr, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
 use crate::options::PoolOptions;
 use crate::rules::{self, RuleControl};
 use crate::shared::Shared;
 use crate::who::Who;
-use crate::{attr, create, data, dir, facts, file, find, init, ioctl, locks, names, sealed, xattr};
+use crate::{dir, facts, file, init, locks, sealed};
 
 /// A folder shown through shuntfs, with everything that its file system can do.
 ///
@@ -145,13 +147,7 @@ impl Filesystem for Pool {
 
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| {
-            if sealed::is_store(shared, parent, name.as_c_str().to_bytes()) {
-                return Err(Errno::NOENT);
-            }
-            find::lookup(shared, who, parent, &name)
-        })
-        .await
+        self.run(cx, move |shared| lookup::lookup(shared, who, parent, &name)).await
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _file: Option<&PoolFile>) -> Result<AttrReply> {
@@ -165,14 +161,9 @@ impl Filesystem for Pool {
         file: Option<&PoolFile>,
         set: SetAttr,
     ) -> Result<AttrReply> {
-        let (who, writable) = (Who::of(cx), file.and_then(PoolFile::open_writer));
-        let course = file.map(|file| file.course.clone());
-        self.run(cx, move |shared| {
-            sealed::check_setattr(shared, node, &set)?;
-            rules::check_setattr(shared, who, node, &set, course.as_ref())?;
-            attr::setattr(shared, who, node, writable, set)
-        })
-        .await
+        let who = Who::of(cx);
+        let by = (file.map(|file| file.terms.limits), file.and_then(PoolFile::open_writer));
+        self.run(cx, move |shared| attr::setattr(shared, who, node, by, set)).await
     }
 
     async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {
@@ -180,77 +171,51 @@ impl Filesystem for Pool {
     }
 
     async fn readlink<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
-        self.fill(cx, reply, move |shared, target| names::readlink(shared, node, target)).await
+        self.fill(cx, reply, move |shared, target| readlink::readlink(shared, node, target)).await
     }
 
     async fn mknod(&self, cx: &Cx<'_>, op: Mknod<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let (parent, rdev) = (op.parent, op.rdev);
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            create::mknod(shared, who, parent, &name, made, rdev)
-        })
-        .await
+        self.run(cx, move |shared| make::mknod(shared, who, parent, &name, made, rdev)).await
     }
 
     async fn mkdir(&self, cx: &Cx<'_>, op: Mkdir<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let parent = op.parent;
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            create::mkdir(shared, who, parent, &name, made)
-        })
-        .await
+        self.run(cx, move |shared| make::mkdir(shared, who, parent, &name, made)).await
     }
 
     async fn symlink(&self, cx: &Cx<'_>, op: Symlink<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let (parent, target) = (op.parent, op.target.to_owned());
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            create::symlink(shared, who, parent, &name, &target)
-        })
-        .await
+        self.run(cx, move |shared| make::symlink(shared, who, parent, &name, &target)).await
     }
 
     async fn link(&self, cx: &Cx<'_>, op: Link<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let (node, parent) = (op.node, op.parent);
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            create::link(shared, who, node, parent, &name)
-        })
-        .await
+        self.run(cx, move |shared| make::link(shared, who, node, parent, &name)).await
     }
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            names::unlink(shared, who, parent, &name)
-        })
-        .await
+        self.run(cx, move |shared| remove::unlink(shared, who, parent, &name)).await
     }
 
     async fn rmdir(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            names::rmdir(shared, who, parent, &name)
-        })
-        .await
+        self.run(cx, move |shared| remove::rmdir(shared, who, parent, &name)).await
     }
 
     async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
         let (who, from, to) = (Who::of(cx), NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
         let (parent, new_parent, flags) = (op.parent, op.new_parent, op.flags);
         self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &from)?;
-            sealed::check_name(shared, new_parent, &to)?;
-            let from = names::Place { parent, name: &from };
-            names::rename(shared, who, from, names::Place { parent: new_parent, name: &to }, flags)
+            let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
+            rename::rename(shared, who, from, to, flags)
         })
         .await
     }
@@ -261,20 +226,16 @@ impl Filesystem for Pool {
         if waits || self.shared.node(node).is_ok_and(|node| !node.view.is_whole()) {
             // It is read whole, or waits for others that do.
             let shared = Arc::clone(&self.shared);
-            return cx.offload(move || file::open(&shared, who, node, flags)).await;
+            return cx.offload(move || open::open(&shared, who, node, flags)).await;
         }
-        self.run(cx, move |shared| file::open(shared, who, node, flags)).await
+        self.run(cx, move |shared| open::open(shared, who, node, flags)).await
     }
 
     async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<PoolFile>)> {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let (parent, flags) = (op.parent, op.flags);
-        self.run(cx, move |shared| {
-            sealed::check_name(shared, parent, &name)?;
-            create::create(shared, who, parent, &name, made, flags)
-        })
-        .await
+        self.run(cx, move |shared| create::create(shared, who, parent, &name, made, flags)).await
     }
 
     async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<PoolFile>)> {
@@ -342,20 +303,17 @@ impl Filesystem for Pool {
         {
             return reply.answer(0, &outcome?);
         }
-        if !ioctl::only_asks(op.command) {
-            self.shared.check_writable()?;
-            let (who, node) = (Who::of(cx), op.node);
-            self.run(cx, move |shared| rules::check_attributes(shared, who, node)).await?;
-        }
+        let (who, node) = (Who::of(cx), op.node);
         let lower = match file {
-            // Some tell of what a partial view hides.
-            IoctlTarget::File(file) if file.shown.is_some() => return Err(Errno::NOTTY),
-            IoctlTarget::File(file) => file.reader(&self.shared)?,
+            IoctlTarget::File(file) => {
+                let change = ReadBelow { file, how: Reading::Ask };
+                Guard::new(&self.shared, who).judge(change)?.source(&self.shared)?.into_lower()
+            }
             IoctlTarget::Dir(dir) => dir::readable(&self.shared, dir)?,
         };
         let command = ioctl::Command { number: op.command, output_max: op.output_max };
-        let (input, node) = (op.input.to_vec(), op.node);
-        let ioctl = move |shared: &Shared| ioctl::ioctl(shared, node, &lower, command, &input);
+        let input = op.input.to_vec();
+        let ioctl = move |shared: &Shared| ioctl::ioctl(shared, who, node, &lower, command, &input);
         let answer = self.run(cx, ioctl).await?;
         reply.answer(answer.result, &answer.data)
     }
@@ -381,7 +339,7 @@ impl Filesystem for Pool {
         } else {
             dir::open(&self.shared, who, node)?
         };
-        let cache = self.shared.is_ours_alone() && rules::is_listing_common(&self.shared, node);
+        let cache = self.shared.is_ours_alone() && is_listing_common(&self.shared, who, node);
         Ok(OpenedDir { dir, cache })
     }
 
@@ -395,13 +353,13 @@ impl Filesystem for Pool {
     ) -> Result<Listed<'q>> {
         let who = Who::of(cx);
         if self.shared.runs_inline() {
-            dir::list(&self.shared, who, &dir.listing, cookie, &mut out)?;
+            dir::list(&self.shared, who, &dir.walk, cookie, &mut out)?;
             return Ok(out.finish());
         }
-        let (shared, listing) = (Arc::clone(&self.shared), Arc::clone(&dir.listing));
+        let (shared, walk) = (Arc::clone(&self.shared), Arc::clone(&dir.walk));
         let mut records = Collected::for_sink(&out);
         let records = cx
-            .offload(move || dir::list(&shared, who, &listing, cookie, &mut records).map(|()| records))
+            .offload(move || dir::list(&shared, who, &walk, cookie, &mut records).map(|()| records))
             .await?;
         records.hand_to(&self.shared, &mut out);
         Ok(out.finish())
@@ -448,28 +406,19 @@ impl Filesystem for Pool {
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
         if self.shared.runs_inline() {
-            rules::check_attributes(&self.shared, who, node)?;
-            return xattr::set(
-                &self.shared,
-                node,
-                xattr::Set { name: op.name, value: op.value, flags, kill_sgid },
-            );
+            // What is set need not be copied to stay here.
+            let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
+            return xattr::set(&self.shared, who, node, set);
         }
         let (name, value) = (op.name.to_owned(), op.value.to_vec());
         self.run(cx, move |shared| {
-            rules::check_attributes(shared, who, node)?;
-            xattr::set(shared, node, xattr::Set { name: &name, value: &value, flags, kill_sgid })
+            xattr::set(shared, who, node, xattr::Set { name: &name, value: &value, flags, kill_sgid })
         })
         .await
     }
 
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let (who, name) = (Who::of(cx), name.to_owned());
-        self.run(cx, move |shared| {
-            sealed::check_xattr(shared, node, &name)?;
-            rules::check_attributes(shared, who, node)?;
-            xattr::remove(shared, node, &name)
-        })
-        .await
+        self.run(cx, move |shared| xattr::remove(shared, who, node, &name)).await
     }
 }

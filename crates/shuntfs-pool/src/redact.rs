@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, OpenFlags, ReadReply, Result};
+use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, ReadReply, Result};
 use shuntfs_redact::{LOOK_MAX, Look, Ranges, Redaction};
 use shuntfs_sys::data::read_at;
 use shuntfs_sys::{OsError, Stat, Time, give_back_lease, is_undisturbed, stat_of, take_read_lease};
@@ -94,12 +94,6 @@ impl Drop for Room {
     fn drop(&mut self) {
         self.taken.fetch_sub(self.len, Ordering::Relaxed);
     }
-}
-
-/// Whether this open may be at all: a partial view is read-only, because a write of what was read would put zeroes in
-/// the place of what is hidden.
-pub(crate) fn check_flags(flags: OpenFlags) -> Result<()> {
-    if flags.may_write() || flags.0 & mode::O_TRUNC != 0 { Err(Errno::ACCES) } else { Ok(()) }
 }
 
 /// What an open of a node of a partial view shows, and what becomes of the pages that the kernel has.
@@ -325,12 +319,13 @@ mod test {
     use std::path::Path;
 
     use super::*;
+    use crate::find;
     use crate::name_buf::NameBuf;
+    use crate::op::{attr, make, open, remove};
     use crate::options::PoolOptions;
     use crate::view::Seen;
     use crate::who::Who;
-    use crate::{attr, create, file, find, names};
-    use shuntfs::{Delegation, Name, SetAttr};
+    use shuntfs::{Delegation, Name, OpenFlags, SetAttr};
     use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
     use shuntfs_testkit::identity::Identity;
 
@@ -443,9 +438,10 @@ mod test {
         let (long, other) = (node(&shared, "f", &[Redact::ExifGps]), node(&shared, "g", &[Redact::ExifGps]));
         assert!(matches!(show(&shared, &long).unwrap().0, Shown::Live(ranges) if ranges.is_whole()));
         assert_eq!(bytes(&shared, &other).unwrap(), [0; 8]);
-        assert_eq!(check_flags(OpenFlags(mode::O_RDWR)), Err(Errno::ACCES));
-        assert_eq!(check_flags(OpenFlags(mode::O_TRUNC)), Err(Errno::ACCES));
-        assert_eq!(check_flags(OpenFlags(mode::O_RDONLY)), Ok(()));
+        let open = |flags| open::open(&shared, Who::root(), other.id, OpenFlags(flags)).map(drop);
+        assert_eq!(open(mode::O_RDWR), Err(Errno::ACCES));
+        assert_eq!(open(mode::O_TRUNC), Err(Errno::ACCES));
+        assert_eq!(open(mode::O_RDONLY), Ok(()));
     }
 
     #[test]
@@ -490,7 +486,7 @@ mod test {
         let (folder, shared) = pool();
         write(&folder.path().join("f"), b"key=1");
         let (whole, partial) = (node(&shared, "f", &[]), node(&shared, "f", &[regex("key=[0-9]", 12)]));
-        let open = |flags| file::open(&shared, Who::root(), whole.id, OpenFlags(flags)).unwrap();
+        let open = |flags| open::open(&shared, Who::root(), whole.id, OpenFlags(flags)).unwrap();
         let (reader, writer) = (open(mode::O_RDONLY), open(mode::O_RDWR));
         assert_eq!(bytes(&shared, &partial).err(), Some(Errno::BUSY));
         drop(writer);
@@ -504,11 +500,11 @@ mod test {
         write(&folder.path().join("f"), b"0123456789");
         let node = node(&shared, "f", &[Redact::Whole]);
         let cut = SetAttr { size: Some(1), ..SetAttr::default() };
-        assert_eq!(attr::setattr(&shared, Who::root(), node.id, None, cut).err(), Some(Errno::ACCES));
+        assert_eq!(attr::setattr(&shared, Who::root(), node.id, (None, None), cut).err(), Some(Errno::ACCES));
         let name = NameBuf::new(Name::new(c"g").unwrap()).unwrap();
-        let linked = create::link(&shared, Who::root(), node.id, NodeId::ROOT, &name);
+        let linked = make::link(&shared, Who::root(), node.id, NodeId::ROOT, &name);
         assert_eq!(linked.err(), Some(Errno::ACCES));
-        let opened = file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+        let opened = open::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
         assert!(opened.file.shown.is_some() && matches!(opened.delegation, Delegation::Served));
     }
 
@@ -519,10 +515,10 @@ mod test {
         let (whole, partial) = (node(&shared, "f", &[]), node(&shared, "f", &[Redact::Whole]));
         assert_ne!(whole.id, partial.id);
         let open =
-            |node: &Node| file::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
+            |node: &Node| open::open(&shared, Who::root(), node.id, OpenFlags(mode::O_RDONLY)).unwrap();
         let opened = [open(&whole), open(&partial)];
         let name = NameBuf::new(Name::new(c"f").unwrap()).unwrap();
-        names::unlink(&shared, Who::root(), NodeId::ROOT, &name).unwrap();
+        remove::unlink(&shared, Who::root(), NodeId::ROOT, &name).unwrap();
         for node in [&whole, &partial] {
             let stat = attr::getattr(&shared, node.id).unwrap();
             assert_eq!((stat.attr.nlink, stat.attr.size, stat.ttl), (0, 10, std::time::Duration::ZERO));

@@ -9,18 +9,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shuntfs::{
-    ByteRange, CacheHint, Cx, Errno, Filled, NodeId, OpenFlags, Opened, ReadReply, Result, SetAttr,
-};
+use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, NodeId, Opened, ReadReply, Result};
 use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_sys::Stat;
 use shuntfs_verified::{CheckedFile, SealNote, Seals, Stream};
 
 use crate::file::PoolFile;
+use crate::guard::Terms;
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
-use crate::rules::Course;
 use crate::shared::Shared;
 
 /// The attribute that shows a file's digest.
@@ -104,12 +102,11 @@ pub(crate) fn check_name(shared: &Shared, parent: NodeId, name: &NameBuf) -> Res
 }
 
 /// Refuses a change of what a sealed file holds. Its attributes are not covered, as with fs-verity.
-pub(crate) fn check_setattr(shared: &Shared, node: NodeId, set: &SetAttr) -> Result<()> {
-    let cuts = set.size.is_some();
-    if cuts && index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+pub(crate) fn check_content(shared: &Shared, node: NodeId) -> Result<()> {
+    if index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Refuses to set what shows the digest.
+/// Refuses to set or remove what shows the digest.
 pub(crate) fn check_xattr(shared: &Shared, node: NodeId, name: &std::ffi::CStr) -> Result<()> {
     if name == DIGEST && index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }
@@ -120,38 +117,36 @@ pub(crate) fn digest(shared: &Shared, node: NodeId) -> Option<shuntfs_verity::Di
     shared.sealed.as_ref()?.seals.manifest().node(index).ok()?.digest()
 }
 
-/// Opens a sealed file; `None` where it is none.
-pub(crate) fn open(
-    shared: &Shared,
-    node: &Arc<Node>,
-    flags: OpenFlags,
-    course: &Course,
-) -> Result<Option<Opened<PoolFile>>> {
-    let sealed = shared.sealed.as_ref().zip(index_of_file(shared, node.id));
-    let Some((sealed, index)) = sealed else {
-        let refused = course.needs_seal && node.is_file();
-        return if refused { Err(Errno::ACCES) } else { Ok(None) };
-    };
-    if flags.may_write() || flags.0 & mode::O_TRUNC != 0 {
+/// Refuses to open what is sealed for writing, or in part, and what is not sealed where a rule wants it to be.
+pub(crate) fn check_open(shared: &Shared, node: &Node, writes: bool, terms: &Terms) -> Result<()> {
+    if index_of_file(shared, node.id).is_none() {
+        return if terms.needs_seal && node.is_file() { Err(Errno::ACCES) } else { Ok(()) };
+    }
+    if writes {
         return Err(Errno::PERM);
     }
-    if course.unchecked {
-        return Ok(None);
-    }
-    if !node.view.is_whole() {
-        // A partial view is made of bytes that nobody checks.
-        return Err(Errno::ACCES);
-    }
+    // A partial view is made of bytes that nobody checks.
+    if terms.unchecked || node.view.is_whole() { Ok(()) } else { Err(Errno::ACCES) }
+}
+
+/// What checks a sealed file that may be opened; `None` where nobody does.
+pub(crate) fn check(shared: &Shared, node: &Arc<Node>, terms: &Terms) -> Result<Option<CheckedFile>> {
+    let sealed = shared.sealed.as_ref().zip(index_of_file(shared, node.id));
+    let Some((sealed, index)) = sealed.filter(|_| !terms.unchecked) else { return Ok(None) };
     let record = sealed.seals.manifest().node(index).map_err(|error| told(&error))?;
     let lower = shared.open_node(node, mode::O_RDONLY | mode::O_NONBLOCK)?;
     let file = sealed.seals.check_file(&record, lower).map_err(|error| {
         tracing::error!(%error, "a sealed file cannot be opened");
         error.errno()
     })?;
-    let mut opened = PoolFile::new(shared, Arc::clone(node), flags, course.clone());
-    let delegation = file.delegation();
-    opened.checked = Some(Checked { file, stream: Stream::default() });
-    Ok(Some(Opened { file: opened, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }))
+    Ok(Some(file))
+}
+
+/// An open file that is checked.
+pub(crate) fn opened(shared: &Shared, mut file: PoolFile, checked: CheckedFile) -> Opened<PoolFile> {
+    let delegation = checked.delegation();
+    file.checked = Some(Checked { file: checked, stream: Stream::default() });
+    Opened { file, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }
 }
 
 /// READ.

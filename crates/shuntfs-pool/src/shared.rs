@@ -13,9 +13,11 @@ use shuntfs_verified::Seals;
 use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
+use crate::guard::Spot;
 use crate::locks::LockTable;
 use crate::mode;
 use crate::mounts::{Mount, Mounts, shown_ino};
+use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node, device_number};
 use crate::options::{Cache, Calls, Locks, PoolOptions};
 use crate::parked::Parked;
@@ -34,6 +36,20 @@ const MAPPED_TTL: Duration = Duration::from_secs(1);
 /// How often and how long an open waits that met a lease: as long as a long photo is looked at, and then some.
 const LEASE_WAITS: u32 = 1000;
 const LEASE_WAIT: Duration = Duration::from_millis(1);
+
+/// A folder, and its descriptor.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) node: Arc<Node>,
+    pub(crate) descriptor: Arc<LowerFile>,
+}
+
+impl Folder {
+    /// A name in it.
+    pub(crate) fn spot<'n>(&'n self, name: &'n NameBuf) -> Spot<'n> {
+        Spot { folder: &self.node, dir: &self.descriptor, name }
+    }
+}
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -162,10 +178,10 @@ impl Shared {
     }
 
     /// A folder by id, and its descriptor.
-    pub(crate) fn folder(&self, id: NodeId) -> Result<(Arc<Node>, Arc<LowerFile>)> {
+    pub(crate) fn folder(&self, id: NodeId) -> Result<Folder> {
         let node = self.node(id)?;
         let descriptor = self.descriptor(&node)?;
-        Ok((node, descriptor))
+        Ok(Folder { node, descriptor })
     }
 
     /// Opens a node's lower file with flags of its own.

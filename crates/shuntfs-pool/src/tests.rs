@@ -1,4 +1,5 @@
 //! The operations without a kernel above: on a folder of the machine's, asked as the kernel would.
+#![expect(clippy::disallowed_methods, reason = "tests write below by themselves")]
 
 use std::ffi::CString;
 use std::fs;
@@ -11,15 +12,16 @@ use shuntfs::{Access, Entry, Errno, LookupCount, Name, NodeId, OpenFlags, SetAtt
 use shuntfs_sys::data::{read_at, write_at};
 use tempfile::TempDir;
 
-use crate::create::Made;
 use crate::dir::{self, Records};
+use crate::guard::Made;
 use crate::name_buf::NameBuf;
-use crate::names::Place;
+use crate::op::rename::Named;
+use crate::op::{attr, create, lookup, make, open, readlink, remove, rename, xattr};
 use crate::options::{Cache, FlowWish, PoolOptions};
 use crate::shared::Shared;
 use crate::view::View;
 use crate::who::Who;
-use crate::{attr, create, file, find, mode, names, xattr};
+use crate::{file, mode};
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 
@@ -37,7 +39,7 @@ fn name(name: &str) -> NameBuf {
 }
 
 fn lookup(shared: &Shared, parent: NodeId, of: &str) -> Entry {
-    find::lookup(shared, Who::root(), parent, &name(of)).unwrap()
+    lookup::lookup(shared, Who::root(), parent, &name(of)).unwrap()
 }
 
 fn id(entry: &Entry) -> NodeId {
@@ -74,7 +76,7 @@ fn nothing_is_to_be_kept_where_others_change_the_folder() {
     fs::write(folder.path().join("a"), b"").unwrap();
     let a = lookup(&shared, NodeId::ROOT, "a");
     assert_eq!((a.ttl, a.attr.ttl), (Duration::ZERO, Duration::ZERO));
-    assert_eq!(find::lookup(&shared, Who::root(), NodeId::ROOT, &name("c")).err(), Some(Errno::NOENT));
+    assert_eq!(lookup::lookup(&shared, Who::root(), NodeId::ROOT, &name("c")).err(), Some(Errno::NOENT));
 }
 
 #[test]
@@ -84,9 +86,9 @@ fn a_symlink_is_shown_and_never_followed() {
     let out = lookup(&shared, NodeId::ROOT, "out");
     assert_eq!(out.attr.attr.mode & mode::TYPE, 0o120_000);
     let mut target = [0; 64];
-    let len = names::readlink(&shared, id(&out), &mut target).unwrap();
+    let len = readlink::readlink(&shared, id(&out), &mut target).unwrap();
     assert_eq!(&target[..len], b"/etc/passwd");
-    assert!(find::lookup(&shared, Who::root(), id(&out), &name("x")).is_err());
+    assert!(lookup::lookup(&shared, Who::root(), id(&out), &name("x")).is_err());
 }
 
 #[test]
@@ -97,16 +99,16 @@ fn what_is_open_outlives_its_name() {
     write_at(&lower, b"kept", 0).unwrap();
     drop((made, lower));
     // A second open is lazy: nothing below holds the file but what unlink takes hold of.
-    let opened = file::open(&shared, Who::root(), node, OpenFlags(mode::O_RDONLY)).unwrap();
+    let opened = open::open(&shared, Who::root(), node, OpenFlags(mode::O_RDONLY)).unwrap();
     shared.descriptors.shed();
-    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
+    remove::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert!(!folder.path().join("f").exists());
     shared.descriptors.shed();
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.nlink, 0);
     let mut bytes = [0; 8];
     let lower = file::lower_file(&shared, &opened.file, Access::Move).unwrap();
     assert_eq!(read_at(&lower, &mut bytes, 0), Ok(4));
-    let again = file::open(&shared, Who::root(), node, OpenFlags(mode::O_RDONLY)).unwrap();
+    let again = open::open(&shared, Who::root(), node, OpenFlags(mode::O_RDONLY)).unwrap();
     drop((opened, lower));
     let lower = file::lower_file(&shared, &again.file, Access::Move).unwrap();
     assert_eq!(read_at(&lower, &mut bytes, 0), Ok(4));
@@ -122,7 +124,7 @@ fn a_file_that_nobody_has_open_is_gone_with_its_last_name() {
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     attr::getattr(&shared, node).unwrap();
     assert_eq!(shared.descriptors.len(), 1);
-    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
+    remove::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert_eq!(shared.descriptors.len(), 0, "no descriptor keeps its space");
     assert_eq!(attr::getattr(&shared, node).err(), Some(Errno::STALE));
 }
@@ -132,7 +134,7 @@ fn a_hard_link_that_stays_gives_the_descriptor_back() {
     let (folder, shared) = pool(|_| ());
     let (node, made) = create(&shared, "f", mode::O_RDWR);
     fs::hard_link(folder.path().join("f"), folder.path().join("g")).unwrap();
-    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
+    remove::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).unwrap();
     assert!(shared.descriptors.shed() > 0, "it is not pinned");
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.nlink, 1);
     drop(made);
@@ -144,11 +146,11 @@ fn renaming_over_an_open_file_keeps_it() {
     fs::write(folder.path().join("new"), b"new").unwrap();
     fs::write(folder.path().join("old"), b"older").unwrap();
     let old = id(&lookup(&shared, NodeId::ROOT, "old"));
-    let opened = file::open(&shared, Who::root(), old, OpenFlags(mode::O_RDONLY)).unwrap();
+    let opened = open::open(&shared, Who::root(), old, OpenFlags(mode::O_RDONLY)).unwrap();
     let (new_name, old_name) = (name("new"), name("old"));
-    let from = Place { parent: NodeId::ROOT, name: &new_name };
-    let to = Place { parent: NodeId::ROOT, name: &old_name };
-    names::rename(&shared, Who::root(), from, to, 0).unwrap();
+    let from = Named { parent: NodeId::ROOT, name: &new_name };
+    let to = Named { parent: NodeId::ROOT, name: &old_name };
+    rename::rename(&shared, Who::root(), from, to, 0).unwrap();
     shared.descriptors.shed();
     assert_eq!(attr::getattr(&shared, old).unwrap().attr.size, 5);
     assert_eq!(fs::read(folder.path().join("old")).unwrap(), b"new");
@@ -163,7 +165,7 @@ fn a_file_without_a_name_can_be_given_one() {
     shared.descriptors.shed();
     let lower = opened.file.mover(&shared).unwrap();
     write_at(&lower, b"named", 0).unwrap();
-    let linked = create::link(&shared, Who::root(), id(&entry), NodeId::ROOT, &name("n")).unwrap();
+    let linked = make::link(&shared, Who::root(), id(&entry), NodeId::ROOT, &name("n")).unwrap();
     assert_eq!(linked.node, entry.node);
     assert_eq!(fs::read(folder.path().join("n")).unwrap(), b"named");
     assert!(shared.descriptors.shed() > 0, "with a name it needs no descriptor of its own");
@@ -178,15 +180,15 @@ fn what_is_made_belongs_to_the_caller() {
     let made = Made { mode: mode::FILE | 0o666, umask: 0o027 };
     let flags = OpenFlags(mode::O_WRONLY);
     create::create(&shared, caller, NodeId::ROOT, &name("f"), made, flags).unwrap();
-    create::mkdir(&shared, caller, NodeId::ROOT, &name("d"), Made { mode: 0o777, umask: 0o077 }).unwrap();
-    create::symlink(&shared, caller, NodeId::ROOT, &name("s"), c"t").unwrap();
+    make::mkdir(&shared, caller, NodeId::ROOT, &name("d"), Made { mode: 0o777, umask: 0o077 }).unwrap();
+    make::symlink(&shared, caller, NodeId::ROOT, &name("s"), c"t").unwrap();
     for (name, mode) in [("f", 0o640), ("d", 0o700), ("s", 0o777)] {
         let below = fs::symlink_metadata(folder.path().join(name)).unwrap();
         assert_eq!((below.uid(), below.gid(), below.mode() & 0o777), (1234, 2345, mode), "{name}");
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o2777)).unwrap();
     std::os::unix::fs::chown(folder.path(), None, Some(77)).unwrap();
-    create::mkdir(&shared, caller, NodeId::ROOT, &name("e"), Made { mode: 0o755, umask: 0 }).unwrap();
+    make::mkdir(&shared, caller, NodeId::ROOT, &name("e"), Made { mode: 0o755, umask: 0 }).unwrap();
     let below = fs::metadata(folder.path().join("e")).unwrap();
     assert_eq!((below.gid(), below.mode() & 0o7777), (77, 0o2755), "setgid folders hand on their group");
 }
@@ -209,7 +211,7 @@ fn a_setattr_that_names_nothing_strips() {
     ] {
         fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
         let node = id(&lookup(&shared, NodeId::ROOT, "f"));
-        let reply = attr::setattr(&shared, who, node, None, SetAttr::default()).unwrap();
+        let reply = attr::setattr(&shared, who, node, (None, None), SetAttr::default()).unwrap();
         assert_eq!(reply.attr.mode & 0o7777, after);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after, "{before:o}");
     }
@@ -229,7 +231,7 @@ fn cutting_strips_for_users_and_keeps_for_the_superuser() {
                 .spawn(|| {
                     // As the queue's threads are: without the capability that keeps set-ids.
                     shuntfs_sys::prepare_thread().unwrap();
-                    attr::setattr(&shared, who, node, None, set).unwrap()
+                    attr::setattr(&shared, who, node, (None, None), set).unwrap()
                 })
                 .join()
                 .unwrap()
@@ -247,7 +249,7 @@ fn the_superuser_sets_sgid_for_any_group() {
     std::os::unix::fs::chown(&path, Some(5), Some(6)).unwrap();
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     let set = SetAttr { mode: Some(0o2755), ..SetAttr::default() };
-    let reply = attr::setattr(&shared, Who::new(5, 6, None), node, None, set).unwrap();
+    let reply = attr::setattr(&shared, Who::new(5, 6, None), node, (None, None), set).unwrap();
     assert_eq!(reply.attr.mode & 0o7777, 0o2755);
 }
 
@@ -271,7 +273,7 @@ fn a_new_owner_gets_sgid_as_the_giver_may_leave_it() {
         let given = std::thread::scope(|scope| {
             let as_a_queue = || {
                 shuntfs_sys::prepare_thread().unwrap();
-                attr::setattr(&shared, who, node, None, set).unwrap()
+                attr::setattr(&shared, who, node, (None, None), set).unwrap()
             };
             scope.spawn(as_a_queue).join().unwrap()
         });
@@ -287,7 +289,7 @@ fn what_forbids_writing_is_told_at_the_open() {
         fs::copy("/bin/sleep", &path).unwrap();
         let node = id(&lookup(&shared, NodeId::ROOT, "f"));
         let mut running = std::process::Command::new(&path).arg("60").spawn().unwrap();
-        let open = |flags| file::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop);
+        let open = |flags| open::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop);
         let answers = [mode::O_RDONLY, mode::O_WRONLY, mode::O_RDWR].map(open);
         running.kill().unwrap();
         running.wait().unwrap();
@@ -332,7 +334,7 @@ fn listings_go_on_where_they_stopped_and_agree_with_attributes() {
         let (mut cookie, mut all) = (0, Vec::new());
         loop {
             let mut list = List { plus, room: 7, ..List::default() };
-            dir::list(&shared, Who::root(), &opened.listing, cookie, &mut list).unwrap();
+            dir::list(&shared, Who::root(), &opened.walk, cookie, &mut list).unwrap();
             let Some(last) = list.names.last() else { break };
             cookie = last.2;
             all.extend(list.names);
@@ -349,10 +351,9 @@ fn listings_go_on_where_they_stopped_and_agree_with_attributes() {
         }
         // From somewhere in the middle, as after seekdir.
         let mut list = List { plus: false, room: 1, ..List::default() };
-        dir::list(&shared, Who::root(), &opened.listing, all[50].2, &mut list).unwrap();
+        dir::list(&shared, Who::root(), &opened.walk, all[50].2, &mut list).unwrap();
         assert_eq!(list.names[0].0, all[51].0);
-        dir::list(&shared, Who::root(), &opened.listing, 0, &mut List { room: 1, ..List::default() })
-            .unwrap();
+        dir::list(&shared, Who::root(), &opened.walk, 0, &mut List { room: 1, ..List::default() }).unwrap();
     }
     assert_eq!(shared.table.len(), 100, "only READDIRPLUS counts lookups");
 }
@@ -362,12 +363,11 @@ fn a_folder_that_was_removed_stays_reachable() {
     let (folder, shared) = pool(|_| ());
     fs::create_dir(folder.path().join("d")).unwrap();
     let node = id(&lookup(&shared, NodeId::ROOT, "d"));
-    names::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).unwrap();
+    remove::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).unwrap();
     shared.descriptors.shed();
     assert_eq!(attr::getattr(&shared, node).unwrap().attr.mode & mode::TYPE, mode::DIR);
     let opened = dir::open(&shared, Who::root(), node).unwrap();
-    let listed =
-        dir::list(&shared, Who::root(), &opened.listing, 0, &mut List { room: 9, ..List::default() });
+    let listed = dir::list(&shared, Who::root(), &opened.walk, 0, &mut List { room: 9, ..List::default() });
     assert!(matches!(listed, Ok(()) | Err(Errno::NOENT)));
 }
 
@@ -377,7 +377,7 @@ fn a_write_only_open_can_read_and_appends_in_place() {
     fs::write(folder.path().join("f"), b"0123456789").unwrap();
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     let flags = OpenFlags(mode::O_WRONLY | mode::O_APPEND);
-    let opened = file::open(&shared, Who::root(), node, flags).unwrap();
+    let opened = open::open(&shared, Who::root(), node, flags).unwrap();
     let lower = file::lower_file(&shared, &opened.file, Access::Move).unwrap();
     write_at(&lower, b"x", 3).unwrap();
     let mut bytes = [0; 16];
@@ -392,7 +392,7 @@ fn an_open_that_cuts_holds_no_right_to_write() {
     fs::copy("/bin/true", &path).unwrap();
     let node = id(&lookup(&shared, NodeId::ROOT, "run"));
     let flags = OpenFlags(mode::O_WRONLY | mode::O_TRUNC);
-    let opened = file::open(&shared, Who::root(), node, flags).unwrap();
+    let opened = open::open(&shared, Who::root(), node, flags).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
     fs::write(&path, fs::read("/bin/true").unwrap()).unwrap();
     let registered = file::lower_file(&shared, &opened.file, Access::Register).unwrap();
@@ -416,7 +416,7 @@ fn capabilities_of_new_files_are_known_without_asking() {
     let (node, _file) = create(&shared, "g", mode::O_RDWR);
     let value = [1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let set = xattr::Set { name, value: &value, flags: 0, kill_sgid: false };
-    if xattr::set(&shared, node, set).is_ok() {
+    if xattr::set(&shared, Who::root(), node, set).is_ok() {
         assert_eq!(xattr::get(&shared, node, name, &mut []), Ok(20));
     }
 }
@@ -428,11 +428,11 @@ fn a_read_only_pool_refuses_every_change() {
     let node = id(&lookup(&shared, NodeId::ROOT, "f"));
     let root = Who::root();
     let refused = Some(Errno::ROFS);
-    assert_eq!(names::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).err(), refused);
-    assert_eq!(create::mkdir(&shared, root, NodeId::ROOT, &name("d"), FILE).err(), refused);
-    assert_eq!(attr::setattr(&shared, root, node, None, SetAttr::default()).err(), refused);
-    assert_eq!(file::open(&shared, root, node, OpenFlags(mode::O_WRONLY)).err(), refused);
-    assert!(file::open(&shared, root, node, OpenFlags(mode::O_RDONLY)).is_ok());
+    assert_eq!(remove::unlink(&shared, Who::root(), NodeId::ROOT, &name("f")).err(), refused);
+    assert_eq!(make::mkdir(&shared, root, NodeId::ROOT, &name("d"), FILE).err(), refused);
+    assert_eq!(attr::setattr(&shared, root, node, (None, None), SetAttr::default()).err(), refused);
+    assert_eq!(open::open(&shared, root, node, OpenFlags(mode::O_WRONLY)).err(), refused);
+    assert!(open::open(&shared, root, node, OpenFlags(mode::O_RDONLY)).is_ok());
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn a_mapping_that_may_store_keeps_attributes_from_being_believed() {
     let ttl = |node| attr::getattr(&shared, node).unwrap().ttl;
     let lengthen = |node| {
         let set = SetAttr { size: Some(1), ..SetAttr::default() };
-        attr::setattr(&shared, Who::root(), node, None, set).unwrap().ttl
+        attr::setattr(&shared, Who::root(), node, (None, None), set).unwrap().ttl
     };
     let (node, file) = create(&shared, "f", mode::O_RDWR);
     assert_eq!(ttl(node), Duration::MAX, "it has no page to store to");
@@ -464,7 +464,7 @@ fn a_folder_is_listed_without_being_opened() {
     let names = |cookie, room| {
         let dir = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
         let mut records = Few::new(room);
-        dir::list(&shared, Who::root(), &dir.listing, cookie, &mut records).unwrap();
+        dir::list(&shared, Who::root(), &dir.walk, cookie, &mut records).unwrap();
         records.listed
     };
     let whole = |room| {
@@ -541,8 +541,8 @@ fn what_is_read_again_is_told_by_its_opens() {
     let (node, made) = create(&shared, "header", mode::O_WRONLY);
     drop(made);
     let set = SetAttr { size: Some(5000), ..SetAttr::default() };
-    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
-    let hint = |flags| file::open(&shared, Who::root(), node, OpenFlags(flags)).unwrap().cache;
+    attr::setattr(&shared, Who::root(), node, (None, None), set).unwrap();
+    let hint = |flags| open::open(&shared, Who::root(), node, OpenFlags(flags)).unwrap().cache;
     let reads = |count: usize| (0..count).map(|_| hint(mode::O_RDONLY)).collect::<Vec<_>>();
     let (keep, again) = (shuntfs::CacheHint::Keep, shuntfs::CacheHint::Again);
     assert_eq!(reads(4), [keep, keep, again, again]);
@@ -553,10 +553,10 @@ fn what_is_read_again_is_told_by_its_opens() {
     assert_eq!(reads(2), [keep, keep]);
     // A large file is never worth it, and neither is one that a mapping may store to.
     let set = SetAttr { size: Some(1 << 20), ..set };
-    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
+    attr::setattr(&shared, Who::root(), node, (None, None), set).unwrap();
     assert_eq!(reads(5), [keep; 5]);
     let set = SetAttr { size: Some(1), ..set };
-    attr::setattr(&shared, Who::root(), node, None, set).unwrap();
+    attr::setattr(&shared, Who::root(), node, (None, None), set).unwrap();
     assert_eq!(reads(1), [again]);
     assert_eq!(hint(mode::O_RDWR), keep);
     assert_eq!(reads(5), [keep; 5]);
@@ -643,7 +643,7 @@ fn without_handles_each_node_keeps_its_descriptor() {
     assert_eq!(attr::getattr(&shared, f).unwrap().attr.size, 2);
     let (made, file) = create(&shared, "g", mode::O_RDWR);
     drop(file);
-    names::unlink(&shared, Who::root(), NodeId::ROOT, &name("g")).unwrap();
+    remove::unlink(&shared, Who::root(), NodeId::ROOT, &name("g")).unwrap();
     assert_eq!(attr::getattr(&shared, made).unwrap().attr.nlink, 0);
     shared.forget(f, LookupCount(2));
     assert_eq!(attr::getattr(&shared, f).err(), Some(Errno::STALE));
@@ -671,7 +671,7 @@ fn a_removal_that_fails_leaves_nothing_pinned() {
     fs::create_dir(folder.path().join("d")).unwrap();
     fs::write(folder.path().join("d/f"), b"").unwrap();
     let d = id(&lookup(&shared, NodeId::ROOT, "d"));
-    assert_eq!(names::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).err(), Some(Errno::NOTEMPTY));
+    assert_eq!(remove::rmdir(&shared, Who::root(), NodeId::ROOT, &name("d")).err(), Some(Errno::NOTEMPTY));
     assert!(shared.descriptors.shed() > 0);
     assert!(!shared.node(d).unwrap().has(crate::node::Marks::PINNED));
 }
@@ -693,7 +693,7 @@ fn flags_of_inodes_are_heeded_at_open() {
     }
     let open = |of: &str, flags| {
         let node = id(&lookup(&shared, NodeId::ROOT, of));
-        file::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop)
+        open::open(&shared, Who::root(), node, OpenFlags(flags)).map(drop)
     };
     let outcomes = [
         open("i", mode::O_RDONLY),
@@ -707,7 +707,7 @@ fn flags_of_inodes_are_heeded_at_open() {
     let appender = {
         let node = id(&lookup(&shared, NodeId::ROOT, "a"));
         let opened =
-            file::open(&shared, Who::root(), node, OpenFlags(mode::O_WRONLY | mode::O_APPEND)).unwrap();
+            open::open(&shared, Who::root(), node, OpenFlags(mode::O_WRONLY | mode::O_APPEND)).unwrap();
         file::lower_file(&shared, &opened.file, Access::Move).map(drop)
     };
     assert!(chattr("-i", "i") && chattr("-a", "a"));
@@ -746,10 +746,10 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
         "it does not meet the branch's own"
     );
     assert_eq!(shared.mounts.len(), 2);
-    assert_eq!(create::link(&shared, Who::root(), id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
+    assert_eq!(make::link(&shared, Who::root(), id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
     let mut list = List { plus: true, room: 9, ..List::default() };
     let opened = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
-    dir::list(&shared, Who::root(), &opened.listing, 0, &mut list).unwrap();
+    dir::list(&shared, Who::root(), &opened.walk, 0, &mut list).unwrap();
     let listed = list.names.iter().find(|(name, ..)| name == "m").unwrap();
     assert_eq!(listed.1, top.attr.attr.ino);
     drop((opened, shared));

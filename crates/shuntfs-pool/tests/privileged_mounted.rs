@@ -2,6 +2,7 @@
 //!
 //! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+#![expect(clippy::disallowed_methods, reason = "tests make such calls on the mount")]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

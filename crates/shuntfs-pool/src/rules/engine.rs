@@ -6,12 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use shuntfs::{Errno, Name, Notifier, NotifyError, Result};
-use shuntfs_rules::{Access, CallerFacts, Decision, Failed, FileFacts, Possible, Rules, Use};
+use shuntfs_rules::{Failed, Rules};
 
-use super::facts::OfNode;
 use super::index::Index;
 use super::paths::{Link, Paths};
-use crate::node::Node;
+use crate::node::{Identity, Node};
 use crate::shared::Shared;
 
 /// The kernel is to forget names.
@@ -26,7 +25,7 @@ const BUSY: u8 = 1 << 2;
 pub(crate) struct Engine {
     rules: RwLock<Arc<Rules>>,
     pub(crate) paths: Arc<Paths>,
-    pub(super) index: Index,
+    pub(crate) index: Index,
     /// How often the rules were read again with success.
     pub(super) reloads: AtomicU64,
     /// Evaluations that failed, and were refused.
@@ -66,7 +65,7 @@ impl Engine {
 
     /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
     /// comes to it. Where a folder came under rules of a place, names in it may protect from now on.
-    pub(super) fn expire_names(&self, moved_folder: bool) {
+    pub(crate) fn expire_names(&self, moved_folder: bool) {
         if let Some(notifier) = self.notifier.get() {
             heed(notifier.new_epoch());
         }
@@ -132,17 +131,6 @@ impl Engine {
         Ok(())
     }
 
-    /// What the rules say of a file under one path. What cannot be evaluated is refused.
-    pub(super) fn decide(
-        &self,
-        file: &dyn FileFacts,
-        caller: &dyn CallerFacts,
-        how: Use,
-    ) -> Result<Decision> {
-        let rules = self.rules();
-        rules.decide(file, caller, how).map_err(|failed| self.refuse(&rules, file.path(), &failed))
-    }
-
     /// A rule could not be evaluated: whoever asked gets EACCES.
     pub(super) fn refuse(&self, rules: &Rules, path: &[u8], failed: &Failed) -> Errno {
         self.failures.fetch_add(1, Ordering::Relaxed);
@@ -152,60 +140,22 @@ impl Engine {
         Errno::ACCES
     }
 
-    /// What the rules say of a node: under all its paths, and the strictest of it.
-    ///
-    /// # Errors
-    /// EACCES where a rule cannot be evaluated, and where no path leads to the node.
-    pub(crate) fn decide_node(
-        &self,
-        shared: &Shared,
-        node: &Arc<Node>,
-        caller: &dyn CallerFacts,
-        how: Use,
-    ) -> Result<Decision> {
-        self.decide_paths(shared, node, &self.paths_of(shared, node), caller, how)
-    }
-
-    /// The same under these paths.
-    pub(super) fn decide_paths(
-        &self,
-        shared: &Shared,
-        node: &Arc<Node>,
-        paths: &[Vec<u8>],
-        caller: &dyn CallerFacts,
-        how: Use,
-    ) -> Result<Decision> {
-        let mut strictest: Option<Decision> = None;
-        for path in paths {
-            let decision = self.decide(&OfNode { shared, node, path }, caller, how)?;
-            strictest = Some(match strictest {
-                Some(earlier) => earlier.strictest(decision),
-                None => decision,
-            });
-        }
-        strictest.ok_or_else(|| {
-            tracing::warn!(node = node.id.get(), "no path is known of a file, so it is refused");
-            Errno::ACCES
-        })
-    }
-
-    /// What could be said of a node to some caller.
-    pub(crate) fn possible(&self, shared: &Shared, node: &Arc<Node>) -> Possible {
-        let rules = self.rules();
-        let paths = self.paths_of(shared, node);
-        paths.iter().fold(Possible::default(), |all, path| all.or(rules.possible(path)))
-    }
-
     /// The paths of a node: those by which anybody reached its inode, in whatever view.
     pub(super) fn paths_of(&self, shared: &Shared, node: &Arc<Node>) -> Vec<Vec<u8>> {
         let mut paths = self.paths.of(node.id);
         if !node.is_dir() {
-            let others = shared.table.peek(&node.identity);
-            paths.extend(others.iter().flat_map(|other| self.paths.of(other.id)));
-            paths.extend(self.index.of(&node.identity));
+            paths.extend(self.paths_of_inode(shared, &node.identity));
             paths.sort_unstable();
             paths.dedup();
         }
+        paths
+    }
+
+    /// The paths of an inode that is no folder: those by which anybody reached it, and those that protect it.
+    pub(crate) fn paths_of_inode(&self, shared: &Shared, identity: &Identity) -> Vec<Vec<u8>> {
+        let nodes = shared.table.peek(identity);
+        let mut paths: Vec<Vec<u8>> = nodes.iter().flat_map(|node| self.paths.of(node.id)).collect();
+        paths.extend(self.index.of(identity));
         paths
     }
 }
@@ -237,14 +187,5 @@ fn heed(outcome: std::result::Result<(), NotifyError>) {
         Err(error) => {
             tracing::warn!(%error, "the kernel may believe names that it was told before the change")
         }
-    }
-}
-
-/// The error that a decision means for whoever wants to use the file's content.
-pub(super) fn refused(decision: &Decision) -> Result<()> {
-    match decision.access {
-        Access::Allow => Ok(()),
-        Access::Deny(number) => Err(Errno::from_lower(number.get())),
-        Access::Hide => Err(Errno::NOENT),
     }
 }

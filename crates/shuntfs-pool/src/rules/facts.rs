@@ -27,10 +27,10 @@ fn unknown(what: &str) -> impl Fn(Errno) -> Unknown {
 }
 
 /// A node under one of its paths.
-pub(super) struct OfNode<'s> {
-    pub(super) shared: &'s Shared,
-    pub(super) node: &'s Arc<Node>,
-    pub(super) path: &'s [u8],
+pub(crate) struct OfNode<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) node: &'s Arc<Node>,
+    pub(crate) path: &'s [u8],
 }
 
 impl FileFacts for OfNode<'_> {
@@ -53,11 +53,11 @@ impl FileFacts for OfNode<'_> {
 }
 
 /// A name in a folder, before anybody made a node of it.
-pub(super) struct OfName<'s> {
-    pub(super) shared: &'s Shared,
-    pub(super) dir: &'s LowerFile,
-    pub(super) name: &'s NameBuf,
-    pub(super) path: &'s [u8],
+pub(crate) struct OfName<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) dir: &'s LowerFile,
+    pub(crate) name: &'s NameBuf,
+    pub(crate) path: &'s [u8],
 }
 
 impl OfName<'_> {
@@ -90,9 +90,9 @@ impl FileFacts for OfName<'_> {
 }
 
 /// A file that is about to be made.
-pub(super) struct OfNew<'p> {
-    pub(super) path: &'p [u8],
-    pub(super) attributes: Attributes,
+pub(crate) struct OfNew<'p> {
+    pub(crate) path: &'p [u8],
+    pub(crate) attributes: Attributes,
 }
 
 impl FileFacts for OfNew<'_> {

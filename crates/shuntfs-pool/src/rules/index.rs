@@ -66,7 +66,7 @@ impl Index {
     }
 
     /// A file has one more name.
-    pub(super) fn add(&self, rules: &Rules, identity: &Identity, path: Vec<u8>) {
+    pub(crate) fn add(&self, rules: &Rules, identity: &Identity, path: Vec<u8>) {
         if protects(rules.possible(&path)) {
             let mut names = self.names.lock();
             let list = names.entry(identity.ino).or_default();
@@ -77,7 +77,7 @@ impl Index {
     }
 
     /// A name is gone.
-    pub(super) fn remove(&self, identity: &Identity, path: &[u8]) {
+    pub(crate) fn remove(&self, identity: &Identity, path: &[u8]) {
         let mut names = self.names.lock();
         if let Some(list) = names.get_mut(&identity.ino) {
             list.retain(|(other, known)| other != identity || known != path);
@@ -88,7 +88,7 @@ impl Index {
     }
 
     /// A folder was moved, and all that is in it; or two were exchanged.
-    pub(super) fn moved(&self, from: &[u8], to: &[u8], exchanges: bool) {
+    pub(crate) fn moved(&self, from: &[u8], to: &[u8], exchanges: bool) {
         self.moves.fetch_add(1, Ordering::SeqCst);
         for (_, path) in self.names.lock().values_mut().flatten() {
             if let Some(rest) = below(path, from) {

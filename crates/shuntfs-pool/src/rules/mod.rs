@@ -7,20 +7,14 @@
 //! Names and nodes are shared by all callers and cached by the kernel. A name that not everybody sees is therefore
 //! given to the kernel for no time, so that each walk asks again; every other name is cached as without rules.
 
+mod asking;
 mod engine;
 mod facts;
 mod index;
-mod names;
-mod opens;
 mod paths;
 mod report;
 
+pub(crate) use asking::Asking;
 pub(crate) use engine::{Engine, settle_in};
-pub(crate) use names::{
-    End, Listed, Moving, New, check_make, check_remove, check_rename, check_second_name, is_listing_common,
-    listed, note, note_nameless, note_removed, note_second, refuse_hidden, see, see_new, varies,
-};
-pub(crate) use opens::{
-    Course, check_attributes, check_folder, check_setattr, course_of_new, course_of_open, use_of,
-};
+pub(crate) use facts::{OfNew, OfNode};
 pub use report::{Caller, RuleControl, RuleFacts, RuleReport};

@@ -1,11 +1,12 @@
 //! The few ioctls that make sense below; the list is the system layer's.
 
-use shuntfs::{Errno, LowerFile, NodeId, Result};
-use shuntfs_sys::ioctl::file_ioctl;
-use shuntfs_sys::stat::stat_of;
+use std::sync::Arc;
 
-use crate::error::errno;
+use shuntfs::{Errno, LowerFile, NodeId, Result};
+
+use crate::guard::{self, FlagsChange, Guard};
 use crate::shared::Shared;
+use crate::who::Who;
 
 /// What an ioctl gave.
 #[derive(Debug)]
@@ -19,11 +20,6 @@ const READS: u32 = 2 << 30;
 /// Ioctls that change something.
 const WRITES: u32 = 1 << 30;
 
-/// Whether an ioctl is one that only asks.
-pub(crate) fn only_asks(command: u32) -> bool {
-    command & WRITES == 0
-}
-
 /// An ioctl's number and how much the caller can take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
@@ -31,22 +27,31 @@ pub(crate) struct Command {
     pub(crate) output_max: u32,
 }
 
-/// IOCTL.
+impl Command {
+    /// Whether it is one that only asks.
+    pub(crate) fn only_asks(self) -> bool {
+        self.number & WRITES == 0
+    }
+}
+
+/// IOCTL of an open file or folder whose lower file may be asked.
 pub(crate) fn ioctl(
     shared: &Shared,
+    who: Who,
     id: NodeId,
-    lower: &LowerFile,
+    lower: &Arc<LowerFile>,
     command: Command,
     input: &[u8],
 ) -> Result<Answer> {
     let output_max = usize::try_from(command.output_max).map_err(|_| Errno::INVAL)?;
     let mut data = input.to_vec();
     data.resize(data.len().max(output_max), 0);
-    let result = file_ioctl(lower, command.number, &mut data).map_err(errno)?;
-    if !only_asks(command.number) {
-        // It may have become immutable, which opens must know.
-        shared.node(id)?.saw(&stat_of(lower).map_err(errno)?);
-    }
+    let result = if command.only_asks() {
+        guard::ask(lower, command, &mut data)?
+    } else {
+        let node = &shared.node(id)?;
+        Guard::new(shared, who).judge(FlagsChange { node })?.set(lower, command, &mut data)?
+    };
     data.truncate(if command.number & READS != 0 { output_max } else { 0 });
     Ok(Answer { result, data })
 }

@@ -3,19 +3,16 @@
 use std::ffi::CStr;
 
 use shuntfs::{Errno, NodeId, Result};
-use shuntfs_sys::attrs::chmod;
-use shuntfs_sys::stat::stat_of;
-use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
+use shuntfs_sys::xattr::{get_xattr, list_xattr};
 
 use crate::error::errno;
-use crate::mode;
+use crate::guard::{Guard, XattrChanges};
 use crate::node::Marks;
 use crate::sealed;
 use crate::shared::Shared;
-use crate::who::keeping_set_ids;
+use crate::who::Who;
 
 const CAPABILITY: &CStr = c"security.capability";
-const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 /// Names that only a superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
 /// The longest list that the kernel takes.
@@ -88,32 +85,16 @@ pub(crate) struct Set<'s> {
 }
 
 /// SETXATTR.
-pub(crate) fn set(shared: &Shared, id: NodeId, set: Set<'_>) -> Result<()> {
-    shared.check_writable()?;
-    sealed::check_xattr(shared, id, set.name)?;
-    let node = shared.node(id)?;
-    let descriptor = shared.descriptor(&node)?;
-    if set.name == CAPABILITY {
-        shared.table.peek(&node.identity).iter().for_each(|node| node.mark(Marks::CAPABILITY_SET));
-    }
-    // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
-    let keep = set.name == ACCESS_ACL && !set.kill_sgid;
-    keeping_set_ids(keep, || set_xattr(&descriptor, set.name, set.value, set.flags)).map_err(errno)?;
-    if set.kill_sgid {
-        let stat = stat_of(&descriptor).map_err(errno)?;
-        if stat.mode & mode::SGID != 0 {
-            chmod(&descriptor, stat.mode & 0o7777 & !mode::SGID).map_err(errno)?;
-        }
-    }
-    Ok(())
+pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result<()> {
+    let node = &shared.node(id)?;
+    let judged = Guard::new(shared, who).judge(XattrChanges { node, name: set.name })?;
+    judged.set(shared, set.value, set.flags, set.kill_sgid)
 }
 
 /// REMOVEXATTR.
-pub(crate) fn remove(shared: &Shared, id: NodeId, name: &CStr) -> Result<()> {
-    shared.check_writable()?;
-    let node = shared.node(id)?;
-    let descriptor = shared.descriptor(&node)?;
-    remove_xattr(&descriptor, name).map_err(errno)
+pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Result<()> {
+    let node = &shared.node(id)?;
+    Guard::new(shared, who).judge(XattrChanges { node, name })?.remove(shared)
 }
 
 #[cfg(test)]

@@ -7,22 +7,20 @@ use shuntfs::{
     ByteRange, CopyFileRange, Cx, Errno, Fallocate, Filled, LowerFile, ReadReply, Result, Whence, WriteData,
     Written,
 };
-use shuntfs_sys::data::{copy_range, fallocate, seek_data, seek_hole, sync_all, sync_data, write_at};
+use shuntfs_sys::data::{sync_all, sync_data};
 use shuntfs_sys::stat_of;
 
 use crate::error::errno;
 use crate::file::PoolFile;
+use crate::guard::{Changing, ContentChanges, Guard, ReadBelow, Reading};
 use crate::pool::Pool;
 use crate::redact;
 use crate::sealed;
 use crate::shared::Shared;
-use crate::who::{Who, keeping_set_ids};
+use crate::who::Who;
 
 /// Copies below run in pieces, so that a stop or an error in between is told with what was done.
 const COPY_MAX: u64 = 1 << 30;
-
-/// `FALLOC_FL_KEEP_SIZE`
-const FALLOC_KEEP_SIZE: u32 = 1;
 
 /// READ.
 pub(crate) async fn read<'q>(
@@ -50,40 +48,27 @@ pub(crate) async fn write(
     offset: u64,
     data: WriteData<'_>,
 ) -> Result<Written> {
-    pool.shared.check_writable()?;
-    if file.course.append_only {
-        return append(pool, cx, file, offset, data).await;
+    let who = Who::of(cx);
+    let judged = Guard::new(&pool.shared, who).judge(ContentChanges { file, how: Changing::Write })?;
+    if judged.only_grows() {
+        // The caller may have taken `O_APPEND` from its descriptor since, so the offset is looked at each time.
+        let growing = judged.growing(&pool.shared)?;
+        return elsewhere(pool, cx, data, move |bytes| growing.append(bytes, offset)).await;
     }
-    let lower = file.mover(&pool.shared)?;
-    let keeps = !data.kill_priv() && Who::of(cx).keeps_set_ids() && file.node.has_privileges();
-    if !keeps {
-        // The thread lacks CAP_FSETID, so the lower file system strips what is to go.
-        return data.write_to(cx, &lower, offset).await;
+    let target = judged.target(&pool.shared)?;
+    if target.keeps_set_ids(who.keeps_set_ids(), &data) {
+        return elsewhere(pool, cx, data, move |bytes| target.write_keeping(bytes, offset)).await;
     }
-    let written = if pool.shared.runs_inline() {
-        keeping_set_ids(true, || write_at(&lower, data.as_slice(), offset))
-    } else {
-        let bytes = data.as_slice().to_vec();
-        cx.offload(move || keeping_set_ids(true, || write_at(&lower, &bytes, offset))).await
-    };
-    let written = written.map_err(errno)?;
-    u32::try_from(written).map(Written).map_err(|_| Errno::IO)
+    target.write(cx, data, offset).await
 }
 
-/// WRITE to a file that may only grow. The caller may have taken `O_APPEND` from its descriptor since, so the offset is
-/// looked at each time; and whatever happens in between, the lower file appends.
-async fn append(
+/// Writes by a plain call: here, or on the offload pool from a copy.
+async fn elsewhere(
     pool: &Pool,
     cx: &Cx<'_>,
-    file: &PoolFile,
-    offset: u64,
     data: WriteData<'_>,
+    write: impl FnOnce(&[u8]) -> Result<usize> + Send + 'static,
 ) -> Result<Written> {
-    let lower = file.appender(&pool.shared)?;
-    let write = move |bytes: &[u8]| -> Result<usize> {
-        let end = stat_of(&lower).map_err(errno)?.size;
-        if offset == end { write_at(&lower, bytes, offset).map_err(errno) } else { Err(Errno::PERM) }
-    };
     let written = if pool.shared.runs_inline() {
         write(data.as_slice())?
     } else {
@@ -105,16 +90,11 @@ pub(crate) async fn sync(cx: &Cx<'_>, lower: Arc<LowerFile>, data_only: bool) ->
     synced.await.map_err(errno)
 }
 
-/// FALLOCATE. The kernel has stripped what a change of the data strips.
+/// FALLOCATE.
 pub(crate) async fn allocate(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, op: Fallocate) -> Result<()> {
-    pool.shared.check_writable()?;
-    if file.course.append_only && op.mode & !FALLOC_KEEP_SIZE != 0 {
-        return Err(Errno::PERM);
-    }
-    let lower = file.mover(&pool.shared)?;
-    let keep = file.node.has_privileges();
-    let allocate = move || keeping_set_ids(keep, || fallocate(&lower, op.mode, op.offset, op.len));
-    pool.run(cx, move |_| allocate()).await.map_err(errno)
+    let change = ContentChanges { file, how: Changing::Allocate { mode: op.mode } };
+    let target = Guard::new(&pool.shared, Who::of(cx)).judge(change)?.target(&pool.shared)?;
+    pool.run(cx, move |_| target.allocate(op.mode, op.offset, op.len)).await
 }
 
 /// LSEEK.
@@ -128,13 +108,9 @@ pub(crate) async fn seek(
     if file.shown.is_some() {
         return seek_shown(pool, cx, file, offset, whence).await;
     }
-    let lower = file.reader(&pool.shared)?;
-    let seek = move || match whence {
-        Whence::Data => seek_data(&lower, offset),
-        Whence::Hole => seek_hole(&lower, offset),
-        _ => Err(shuntfs_sys::OsError::INVAL),
-    };
-    pool.run(cx, move |_| seek()).await.map_err(errno)
+    let change = ReadBelow { file, how: Reading::Seek };
+    let source = Guard::new(&pool.shared, Who::of(cx)).judge(change)?.source(&pool.shared)?;
+    pool.run(cx, move |_| source.seek(offset, whence)).await
 }
 
 /// LSEEK in a partial view: where holes are is not told; there is data up to the end.
@@ -152,24 +128,16 @@ async fn seek_shown(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, offset: u64, when
 
 /// COPY_FILE_RANGE, below, so that file systems that share extents do. Always off the queue: it may be long.
 pub(crate) async fn copy(pool: &Pool, cx: &Cx<'_>, op: CopyFileRange<'_, PoolFile>) -> Result<u64> {
-    pool.shared.check_writable()?;
     if op.flags != 0 {
         return Err(Errno::INVAL);
     }
-    if op.from.shown.is_some() {
-        // The lower file holds more than is shown: the kernel then copies what it reads.
-        return Err(Errno::XDEV);
-    }
-    if op.to.course.append_only {
-        return Err(Errno::PERM);
-    }
-    let from = op.from.reader(&pool.shared)?;
-    let to = op.to.mover(&pool.shared)?;
-    let keep = op.to.node.has_privileges();
-    let (from_offset, to_offset) = (op.from_offset, op.to_offset);
+    let (shared, guard) = (&pool.shared, Guard::new(&pool.shared, Who::of(cx)));
+    let from = guard.judge(ReadBelow { file: op.from, how: Reading::Copy })?;
+    let to = guard.judge(ContentChanges { file: op.to, how: Changing::Copy })?;
+    drop(guard);
+    let (from, to) = (from.source(shared)?, to.target(shared)?);
+    let offsets = (op.from_offset, op.to_offset);
     let len = usize::try_from(op.len.min(COPY_MAX)).map_err(|_| Errno::INVAL)?;
-    let copied =
-        cx.offload(move || keeping_set_ids(keep, || copy_range(&from, from_offset, &to, to_offset, len)));
-    let copied = copied.await.map_err(errno)?;
+    let copied = cx.offload(move || to.copy(&from, offsets, len)).await?;
     u64::try_from(copied).map_err(|_| Errno::IO)
 }

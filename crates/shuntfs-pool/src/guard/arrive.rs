@@ -1,0 +1,129 @@
+//! Names that are met or made, and the nodes that they lead to: for lookups, listings and creations alike.
+
+use std::sync::Arc;
+
+use shuntfs::{Entry, Errno, NodeId, Result};
+use shuntfs_rules::{Decision, Use};
+use shuntfs_sys::Stat;
+
+use super::after;
+use super::change::Spot;
+use super::judge::Guard;
+use crate::find::{self, Found};
+use crate::node::Node;
+use crate::rules::Asking;
+use crate::sealed;
+use crate::shared::Shared;
+use crate::view::Seen;
+
+/// How somebody came to a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// It was there.
+    Met,
+    /// It was just made by who asks.
+    Made,
+}
+
+/// The node of a name, its lookup count raised.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) node: Arc<Node>,
+    pub(crate) stat: Stat,
+}
+
+impl Arrived {
+    /// What the kernel is told.
+    pub(crate) fn entry(&self, shared: &Shared) -> Entry {
+        shared.entry(&self.node, &self.stat)
+    }
+}
+
+impl Guard<'_> {
+    /// Refuses a name that is there for nobody, before anybody looks below.
+    ///
+    /// # Errors
+    /// ENOENT for the store of a sealed source.
+    pub(crate) fn check_sight(&self, spot: Spot<'_>) -> Result<()> {
+        if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) { Err(Errno::NOENT) } else { Ok(()) }
+    }
+
+    /// Refuses a name that is there and hidden from whoever opens it by making it.
+    ///
+    /// # Errors
+    /// EACCES, as for making it where it is not there; EPERM for the store of a sealed source.
+    pub(crate) fn check_overwritten(&self, spot: Spot<'_>) -> Result<()> {
+        if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) {
+            return Err(Errno::PERM);
+        }
+        self.asking.as_ref().map_or(Ok(()), |asking| asking.refuse_hidden(spot))
+    }
+
+    /// The node of what a name was found to mean, as the caller sees it; the name and the seal are noted.
+    ///
+    /// # Errors
+    /// ENOENT where the name is hidden from the caller, EACCES where a rule cannot be evaluated, and those of the manifest:
+    /// where it does not tell, nobody knows what is sealed.
+    pub(crate) fn arrive(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Arrived> {
+        let shared = self.shared;
+        let (seen, seal) = match arrival {
+            Arrival::Met => {
+                let seal = sealed::look(shared, spot.folder.id, spot.bytes())?;
+                let seen = self.asking.as_ref().map_or(Ok(Seen::ALL), |asking| see(asking, spot, &found))?;
+                (seen, seal)
+            }
+            // It is seen whole by its maker, who else could not have made it; and no name of the manifest is made.
+            Arrival::Made => (Seen { varies: self.varies(spot), ..Seen::ALL }, None),
+        };
+        let (node, stat) = find::obtain(shared, found, seen);
+        if arrival == Arrival::Made {
+            find::is_new(shared, &node);
+        }
+        after::note(shared, spot, &node);
+        sealed::note(shared, &node, &stat, seal);
+        Ok(Arrived { node, stat })
+    }
+
+    /// The same for a file that was made in a folder and has no name.
+    pub(crate) fn arrive_nameless(&self, folder: NodeId, found: Found) -> Arrived {
+        let (node, stat) = find::obtain(self.shared, found, Seen::ALL);
+        find::is_new(self.shared, &node);
+        after::note_nameless(self.shared, folder, &node);
+        Arrived { node, stat }
+    }
+}
+
+/// What the caller sees by a name that was found.
+fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
+    let (rules, engine, shared) = (asking.rules(), asking.engine, asking.shared);
+    if !rules.hides() && !rules.redacts() {
+        return Ok(Seen::ALL);
+    }
+    let path = asking.path_of(spot)?;
+    if found.stat.nlink <= 1 && !asking.at(&path).is_touched() {
+        return Ok(Seen::ALL);
+    }
+    if asking.is_hidden(&asking.of_name(spot, &path))? {
+        return Err(Errno::NOENT);
+    }
+    let mut seen = Seen { varies: asking.at(&path).possible().varies, ..Seen::ALL };
+    if !found.stat.is_file() {
+        return Ok(seen);
+    }
+    let mut paths = vec![path];
+    if found.stat.nlink > 1 {
+        paths.extend(engine.paths_of_inode(shared, &found.identity()));
+        paths.sort_unstable();
+        paths.dedup();
+    }
+    let mut strictest = Decision::default();
+    for path in paths {
+        let possible = asking.at(&path).possible();
+        if possible.redact {
+            seen.varies |= possible.varies;
+            strictest = strictest.strictest(asking.decide(&asking.of_name(spot, &path), Use::LOOK)?);
+        }
+    }
+    seen.view = shared.views.of(&strictest.redact);
+    Ok(seen)
+}

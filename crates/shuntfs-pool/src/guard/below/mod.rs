@@ -1,0 +1,10 @@
+//! Every call of the pool that changes something below, cuts a file at its open, or asks below for what a READ would show:
+//! methods of what was judged, with what was judged, and nowhere else.
+#![expect(clippy::disallowed_methods, reason = "this is where they are allowed")]
+
+mod attributes;
+mod content;
+mod names;
+mod opens;
+
+pub(crate) use attributes::ask;

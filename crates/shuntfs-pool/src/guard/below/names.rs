@@ -1,0 +1,100 @@
+//! Making, removing and moving names, and noting it.
+
+use std::os::fd::OwnedFd;
+
+use shuntfs::{Errno, Result};
+use shuntfs_sys::{
+    link_to, mkdir_at, mknod_at, open_at, rename_at, rmdir_at, symlink_at, tmpfile_at, unlink_at,
+};
+
+use crate::error::errno;
+use crate::guard::after::{self, Moving};
+use crate::guard::{Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms};
+use crate::mode;
+use crate::removal::{self, Removal};
+use crate::shared::Shared;
+
+impl Judged<NameComes<'_>> {
+    /// Makes a folder, a symlink or a node.
+    pub(crate) fn make(self) -> Result<()> {
+        let (who, spot) = (self.who, self.change.spot);
+        let (dir, name) = (spot.dir, spot.c_name());
+        let made = match self.change.what {
+            // Files that are opened are made by `create`.
+            Coming::File { .. } => return Err(Errno::INVAL),
+            Coming::Folder { made } => who.create(made.mode, made.umask, || mkdir_at(dir, name, made.mode)),
+            Coming::Symlink { target } => who.create(0, 0, || symlink_at(target, dir, name)),
+            Coming::Node { made, rdev } => {
+                who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
+            }
+        };
+        made.map_err(errno)
+    }
+
+    /// Makes a file and opens it with `access`, as its maker.
+    pub(crate) fn create(self, shared: &Shared, access: u32) -> Result<(OwnedFd, Terms)> {
+        let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
+        let (who, spot) = (self.who, self.change.spot);
+        let flags = mode::O_CREAT | mode::O_EXCL | access;
+        let open =
+            || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
+        Ok((shared.opening(open)?, self.terms))
+    }
+}
+
+impl Judged<NamelessComes<'_>> {
+    /// Makes a file without a name and opens it.
+    pub(crate) fn create(self, shared: &Shared) -> Result<(OwnedFd, Terms)> {
+        let Coming::File { made: Made { mode, umask }, flags } = self.change.what else {
+            return Err(Errno::INVAL);
+        };
+        let (who, dir) = (self.who, self.change.dir);
+        let flags = mode::O_RDWR | flags.0 & mode::O_EXCL;
+        let open = || who.create(mode, umask, || tmpfile_at(dir, flags, mode));
+        Ok((shared.opening(open)?, self.terms))
+    }
+}
+
+impl Judged<SecondName<'_>> {
+    /// Gives a file one more name.
+    pub(crate) fn link(self, shared: &Shared) -> Result<()> {
+        let SecondName { node, spot } = self.change;
+        let descriptor = shared.descriptor(node)?;
+        link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno)?;
+        // It has a name again, so its handle can be opened.
+        removal::settle(shared, node);
+        after::note_second(shared, spot, node);
+        Ok(())
+    }
+}
+
+impl Judged<NameGoes<'_>> {
+    /// Removes a name.
+    pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
+        let NameGoes { spot, is_folder } = self.change;
+        let removal = Removal::begin(shared, spot)?;
+        if is_folder {
+            return rmdir_at(spot.dir, spot.c_name()).map_err(errno);
+        }
+        unlink_at(spot.dir, spot.c_name()).map_err(errno)?;
+        after::note_removed(shared, spot, removal.nodes());
+        Ok(())
+    }
+}
+
+impl Judged<NameMoves<'_>> {
+    /// Moves a name, or exchanges two.
+    pub(crate) fn rename(self, shared: &Shared) -> Result<()> {
+        let NameMoves { from, to, flags } = self.change;
+        let moving = Moving::begin(shared, from, to, flags);
+        let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
+        let _removal = if replaces { Some(Removal::begin(shared, to)?) } else { None };
+        let rename = || rename_at(from.dir, from.c_name(), to.dir, to.c_name(), flags);
+        // A whiteout is a new inode, and the caller's.
+        let whiteout = flags & mode::RENAME_WHITEOUT != 0;
+        let renamed = if whiteout { self.who.create(0, 0, rename) } else { rename() };
+        renamed.map_err(errno)?;
+        moving.done();
+        Ok(())
+    }
+}

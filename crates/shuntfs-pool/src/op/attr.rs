@@ -1,0 +1,83 @@
+//! Attributes: reading them, changing them, and the file system's own.
+
+use std::sync::Arc;
+
+use shuntfs::{AttrReply, Birth, LowerFile, NodeId, Result, SetAttr, Statfs, Timestamp};
+use shuntfs_sys::{filesystem_of, stat_of};
+
+use crate::error::errno;
+use crate::guard::{AttributesChange, ContentCut, Guard, Limits, PrivilegesGo};
+use crate::node::Node;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// Bits of `STATX_ATTR_*` that tell about a place in a tree of mounts, which is not that of the lower file.
+const MOUNT_ROOT: u64 = 0x2000;
+
+/// GETATTR: one lower call where the descriptor is cached.
+pub(crate) fn getattr(shared: &Shared, id: NodeId) -> Result<AttrReply> {
+    let node = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    let stat = stat_of(&descriptor).map_err(errno)?;
+    Ok(shared.attr_reply(&node, &stat))
+}
+
+/// STATX.
+pub(crate) fn statx(shared: &Shared, id: NodeId) -> Result<(AttrReply, Birth)> {
+    let node = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    let stat = stat_of(&descriptor).map_err(errno)?;
+    let birth = Birth {
+        btime: stat.btime.map(|time| Timestamp { secs: time.secs, nanos: time.nanos }),
+        attributes: stat.attributes & !MOUNT_ROOT,
+        attributes_mask: stat.attributes_mask & !MOUNT_ROOT,
+    };
+    Ok((shared.attr_reply(&node, &stat), birth))
+}
+
+/// SETATTR. `by` is what may change by the open file that it came through, and `writable` its lower file where that may write.
+pub(crate) fn setattr(
+    shared: &Shared,
+    who: Who,
+    id: NodeId,
+    (by, writable): (Option<Limits>, Option<Arc<LowerFile>>),
+    set: SetAttr,
+) -> Result<AttrReply> {
+    let node = &shared.node(id)?;
+    let guard = Guard::new(shared, who);
+    let names_nothing = SetAttr { kill_priv: false, ..set } == SetAttr::default();
+    let attributes = SetAttr { kill_priv: false, size: None, ..set };
+    // Everything is judged before anything is done.
+    let strip = names_nothing.then(|| guard.judge(PrivilegesGo { node })).transpose()?;
+    let cut = set.size.map(|len| guard.judge(ContentCut { node, by, len })).transpose()?;
+    let change = (attributes != SetAttr::default()).then(|| guard.judge(AttributesChange { node, set }));
+    let change = change.transpose()?;
+    if let Some(strip) = strip {
+        strip.strip(shared)?;
+    }
+    if let Some(cut) = cut {
+        cut.cut(shared, writable, &set)?;
+    }
+    if let Some(change) = change {
+        change.set(shared)?;
+    }
+    let stat = stat_of(shared.descriptor(node)?).map_err(errno)?;
+    Ok(shared.attr_reply(node, &stat))
+}
+
+/// STATFS.
+pub(crate) fn statfs(shared: &Shared, id: NodeId) -> Result<Statfs> {
+    let node: Arc<Node> = shared.node(id)?;
+    let descriptor = shared.descriptor(&node)?;
+    let below = filesystem_of(&descriptor).map_err(errno)?;
+    Ok(Statfs {
+        blocks: below.blocks,
+        bfree: below.bfree,
+        bavail: below.bavail,
+        files: below.files,
+        ffree: below.ffree,
+        bsize: below.bsize,
+        namelen: below.namelen,
+        frsize: below.frsize,
+    })
+}

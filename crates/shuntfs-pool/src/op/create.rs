@@ -1,0 +1,148 @@
+//! CREATE and TMPFILE: making a file and opening it, as the caller.
+
+use shuntfs::{Entry, Errno, LookupCount, LowerFile, NodeId, OpenFlags, Opened, Result};
+use shuntfs_sys::caps::{Cap, has_effective};
+use shuntfs_sys::{reopen, stat_at, stat_of};
+
+use super::open;
+use crate::error::errno;
+use crate::file::{self, PoolFile};
+use crate::find;
+use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot};
+use crate::mode;
+use crate::name_buf::NameBuf;
+use crate::shared::{KEPT_FLAGS, Shared};
+use crate::who::Who;
+
+fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
+    stat_at(dir, name.as_c_str()).is_ok()
+}
+
+/// How often a name may vanish just when it was found to be there, before the kernel is to look again.
+const RACES_MAX: usize = 16;
+
+/// CREATE.
+pub(crate) fn create(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    made: Made,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
+    // The kernel looks again once when it hears ESTALE, and then the caller gets it.
+    for _ in 0..RACES_MAX {
+        let folder = shared.folder(parent)?;
+        if let Some(outcome) = create_once(shared, who, folder.spot(name), made, flags)? {
+            return Ok(outcome);
+        }
+    }
+    Err(Errno::STALE)
+}
+
+/// Makes the file, or opens the one that is there; `None` where that one has gone meanwhile.
+fn create_once(
+    shared: &Shared,
+    who: Who,
+    spot: Spot<'_>,
+    made: Made,
+    flags: OpenFlags,
+) -> Result<Option<(Entry, Opened<PoolFile>)>> {
+    let guard = Guard::new(shared, who);
+    let judged = match guard.judge(NameComes { spot, what: Coming::File { made, flags } }) {
+        Ok(judged) => judged,
+        // Where it is there after all, what is said of it counts.
+        Err(_) if flags.0 & mode::O_EXCL == 0 && is_there(spot.dir, spot.name) => {
+            return open_existing(shared, &guard, spot, flags);
+        }
+        Err(error) => return Err(error),
+    };
+    // Else read-only, so that the descriptor can be registered and holds no right to write.
+    let access =
+        if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
+    let (fd, terms) = match judged.create(shared, access) {
+        Ok(created) => created,
+        Err(Errno::EXIST) if flags.0 & mode::O_EXCL == 0 => {
+            return open_existing(shared, &guard, spot, flags);
+        }
+        Err(error) => return Err(error),
+    };
+    let (fd, mover) = if access == mode::O_RDONLY {
+        (fd, None)
+    } else {
+        (shared.opening(|| reopen(&fd, mode::O_PATH))?, Some(fd))
+    };
+    let arrived = guard.arrive(spot, find::made(shared, spot.folder, fd)?, Arrival::Made)?;
+    let entry = arrived.entry(shared);
+    let file = PoolFile::new(shared, arrived.node, flags, terms);
+    if let Some(mover) = mover {
+        file.is_moved_by(shared.lower_file(&file.node, mover));
+    }
+    Ok(Some((entry, file::answer(shared, file))))
+}
+
+/// Whether the creation is the one chance to open the file as the caller asks: its mode forbids its own owner to, and the
+/// server is an ordinary user, who is bound by that, too. (Git makes its objects so.)
+fn opens_only_now(made: Made, flags: OpenFlags) -> bool {
+    let allowed = made.mode & !made.umask & 0o600;
+    allowed != 0o600 && flags.may_write() && !has_effective(Cap::DacOverride)
+}
+
+/// CREATE of a name that is there already, because the kernel did not know; `None` where it has gone since.
+fn open_existing(
+    shared: &Shared,
+    guard: &Guard<'_>,
+    spot: Spot<'_>,
+    flags: OpenFlags,
+) -> Result<Option<(Entry, Opened<PoolFile>)>> {
+    guard.check_overwritten(spot)?;
+    let found = match find::find(shared, spot.folder, spot.dir, spot.c_name()) {
+        Err(Errno::NOENT) => return Ok(None),
+        found => found?,
+    };
+    if !found.stat.is_file() {
+        // CREATE can only answer with a regular file; told so, the kernel looks the name up and does what it is for.
+        return Err(Errno::STALE);
+    }
+    let arrived = guard.arrive(spot, found, Arrival::Met)?;
+    let node = &arrived.node;
+    let opened = open::open_node(shared, guard, node, flags).and_then(|opened| {
+        let cut = flags.0 & mode::O_TRUNC != 0;
+        let stat = if cut { stat_of(shared.descriptor(node)?).map_err(errno)? } else { arrived.stat };
+        Ok((shared.entry(node, &stat), opened))
+    });
+    if opened.is_err() {
+        shared.forget(node.id, LookupCount(1));
+    }
+    match opened {
+        Err(Errno::STALE) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// TMPFILE.
+pub(crate) fn tmpfile(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    made: Made,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
+    let folder = shared.folder(parent)?;
+    let guard = Guard::new(shared, who);
+    let what = Coming::File { made, flags };
+    let judged = guard.judge(NamelessComes { folder: parent, dir: &folder.descriptor, what })?;
+    let (writable, terms) = judged.create(shared)?;
+    let hold = shared.opening(|| reopen(&writable, mode::O_PATH))?;
+    let arrived = guard.arrive_nameless(parent, find::made(shared, &folder.node, hold)?);
+    // It has no name, so nothing but a descriptor keeps it; `writable` does until here.
+    let held = file::hold(shared, &arrived.node);
+    drop(writable);
+    if let Err(error) = held {
+        shared.forget(arrived.node.id, LookupCount(1));
+        return Err(error);
+    }
+    let entry = arrived.entry(shared);
+    let file = PoolFile::new(shared, arrived.node, flags, terms);
+    Ok((entry, file::answer(shared, file)))
+}

@@ -1,0 +1,23 @@
+//! LOOKUP.
+
+use shuntfs::{Entry, Errno, NodeId, Result};
+
+use crate::find;
+use crate::guard::{Arrival, Guard};
+use crate::name_buf::NameBuf;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// LOOKUP: two lower calls.
+pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    let folder = shared.folder(parent)?;
+    let spot = folder.spot(name);
+    let guard = Guard::new(shared, who);
+    guard.check_sight(spot)?;
+    match find::find(shared, &folder.node, &folder.descriptor, name.as_c_str()) {
+        // A hidden name gets a bare ENOENT, which the kernel does not keep for others.
+        Ok(found) => guard.arrive(spot, found, Arrival::Met).map(|arrived| arrived.entry(shared)),
+        Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),
+        Err(error) => Err(error),
+    }
+}

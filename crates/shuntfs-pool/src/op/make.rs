@@ -1,0 +1,69 @@
+//! MKNOD, MKDIR, SYMLINK and LINK: everything that gets a name and is not opened.
+
+use std::ffi::CStr;
+
+use shuntfs::{Entry, Errno, NodeId, Result};
+use shuntfs_sys::stat_of;
+
+use crate::error::errno;
+use crate::find;
+use crate::guard::{Arrival, Coming, Guard, Made, NameComes, SecondName};
+use crate::name_buf::NameBuf;
+use crate::node::{Marks, Node};
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// MKNOD.
+pub(crate) fn mknod(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    made: Made,
+    rdev: u32,
+) -> Result<Entry> {
+    make(shared, who, parent, name, Coming::Node { made, rdev })
+}
+
+/// MKDIR.
+pub(crate) fn mkdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, made: Made) -> Result<Entry> {
+    make(shared, who, parent, name, Coming::Folder { made })
+}
+
+/// SYMLINK.
+pub(crate) fn symlink(
+    shared: &Shared,
+    who: Who,
+    parent: NodeId,
+    name: &NameBuf,
+    target: &CStr,
+) -> Result<Entry> {
+    make(shared, who, parent, name, Coming::Symlink { target })
+}
+
+/// Makes a name and tells what it means.
+fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
+    let folder = shared.folder(parent)?;
+    let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
+    guard.judge(NameComes { spot, what })?.make()?;
+    let found = find::find(shared, &folder.node, &folder.descriptor, name.as_c_str())?;
+    guard.arrive(spot, found, Arrival::Made).map(|arrived| arrived.entry(shared))
+}
+
+/// LINK.
+pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    let (node, folder) = (shared.node(id)?, shared.folder(parent)?);
+    if folder.node.identity.mount != node.identity.mount {
+        return Err(Errno::XDEV);
+    }
+    let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
+    guard.judge(SecondName { node: &node, spot })?.link(shared)?;
+    let stat = stat_of(shared.descriptor(&node)?).map_err(errno)?;
+    // The kernel holds the node while it asks for a link to it, so this finds the same one.
+    let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
+    let (same, _) = shared.table.obtain(node.identity.clone(), node.view, make);
+    if guard.varies(spot) {
+        same.mark(Marks::VARIES);
+    }
+    Ok(shared.entry(&same, &stat))
+}

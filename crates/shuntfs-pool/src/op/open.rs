@@ -1,0 +1,60 @@
+//! OPEN.
+
+use std::sync::Arc;
+
+use shuntfs::{Delegation, Errno, NodeId, OpenFlags, Opened, Result};
+use shuntfs_rules::FlowWord;
+
+use crate::file::{self, PoolFile};
+use crate::guard::{FileOpens, Guard};
+use crate::node::{Marks, Node};
+use crate::redact;
+use crate::removal;
+use crate::reread::is_reread;
+use crate::sealed;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// OPEN: no lower call, where the kernel moves the bytes.
+pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
+    let node = shared.node(id)?;
+    if node.is_dir() {
+        return Err(Errno::ISDIR);
+    }
+    open_node(shared, &Guard::new(shared, who), &node, flags)
+}
+
+/// Opens a file that is there.
+pub(crate) fn open_node(
+    shared: &Shared,
+    guard: &Guard<'_>,
+    node: &Arc<Node>,
+    flags: OpenFlags,
+) -> Result<Opened<PoolFile>> {
+    let judged = guard.judge(FileOpens { node: Arc::clone(node), flags })?;
+    if let Some(checked) = sealed::check(shared, node, judged.terms())? {
+        let (terms, _) = judged.open();
+        let file = PoolFile::new(shared, Arc::clone(node), flags, terms);
+        return Ok(sealed::opened(shared, file, checked));
+    }
+    let rereads = is_reread(shared, node, flags.0, judged.terms());
+    // It counts as open before anybody looks whether a name is being removed.
+    let (terms, cut) = judged.open();
+    let mut file = PoolFile::new(shared, Arc::clone(node), flags, terms);
+    file.rereads = rereads;
+    if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
+        file::hold(shared, &file.node)?;
+        removal::settle(shared, &file.node);
+    }
+    cut.cut(shared)?;
+    if !file.node.view.is_whole() {
+        let (shown, cache) = redact::show(shared, &file.node)?;
+        file.shown = Some(shown);
+        return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
+    }
+    if file.flows(shared) != (FlowWord::Passthrough, FlowWord::Passthrough) && flags.may_write() {
+        // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
+        file.mover(shared)?;
+    }
+    Ok(file::answer(shared, file))
+}

@@ -1,0 +1,137 @@
+//! The rules as one request asks them: looked up once, so that no decision is made half by old rules and half by new ones.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shuntfs::{Errno, NodeId, Result};
+use shuntfs_rules::{Access, At, Decision, FileFacts, Possible, Rules, Use};
+
+use super::engine::Engine;
+use super::facts::{OfName, OfNode};
+use crate::guard::Spot;
+use crate::node::Node;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// A listing asks about many paths, each for itself; what else asks about two or three.
+const KNOWN_MAX: usize = 8;
+
+/// Somebody asks the rules of a moment.
+pub(crate) struct Asking<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) engine: &'s Engine,
+    pub(crate) who: Who,
+    /// Looked up when the first one asks: not every request does.
+    rules: OnceCell<Arc<Rules>>,
+    /// What paths come under, the last ones asked about.
+    known: RefCell<VecDeque<Rc<At>>>,
+}
+
+impl<'s> Asking<'s> {
+    pub(crate) fn new(shared: &'s Shared, engine: &'s Engine, who: Who) -> Self {
+        Self { shared, engine, who, rules: OnceCell::new(), known: RefCell::default() }
+    }
+
+    pub(crate) fn rules(&self) -> &Arc<Rules> {
+        self.rules.get_or_init(|| self.engine.rules())
+    }
+
+    /// The rules that a path comes under: matched once, however often they are asked.
+    pub(crate) fn at(&self, path: &[u8]) -> Rc<At> {
+        let mut known = self.known.borrow_mut();
+        if let Some(at) = known.iter().find(|at| at.path() == path) {
+            return Rc::clone(at);
+        }
+        let at = Rc::new(self.rules().at(path));
+        if known.len() == KNOWN_MAX {
+            known.pop_back();
+        }
+        known.push_front(Rc::clone(&at));
+        at
+    }
+
+    /// A path in a folder that the kernel named, so it knows the names that lead there.
+    pub(crate) fn path_in(&self, folder: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.engine.paths.child(folder, name).ok_or(Errno::STALE)
+    }
+
+    pub(crate) fn path_of(&self, spot: Spot<'_>) -> Result<Vec<u8>> {
+        self.path_in(spot.folder.id, spot.bytes())
+    }
+
+    /// The paths of a node: those by which anybody reached its inode, in whatever view.
+    pub(crate) fn paths_of(&self, node: &Arc<Node>) -> Vec<Vec<u8>> {
+        self.engine.paths_of(self.shared, node)
+    }
+
+    /// What is asked about a name before anybody made a node of it.
+    pub(crate) fn of_name<'a>(&'a self, spot: Spot<'a>, path: &'a [u8]) -> OfName<'a> {
+        OfName { shared: self.shared, dir: spot.dir, name: spot.name, path }
+    }
+
+    /// What is asked about a node under one path.
+    pub(crate) fn of_node<'a>(&'a self, node: &'a Arc<Node>, path: &'a [u8]) -> OfNode<'a> {
+        OfNode { shared: self.shared, node, path }
+    }
+
+    /// What the rules say of a file under one path. What cannot be evaluated is refused.
+    pub(crate) fn decide(&self, file: &dyn FileFacts, how: Use) -> Result<Decision> {
+        let decided = self.at(file.path()).decide(file, &self.who, how);
+        decided.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))
+    }
+
+    /// What the rules say of a node: under all its paths, and the strictest of it.
+    ///
+    /// # Errors
+    /// EACCES where a rule cannot be evaluated, and where no path leads to the node.
+    pub(crate) fn decide_node(&self, node: &Arc<Node>, how: Use) -> Result<Decision> {
+        self.decide_paths(node, &self.paths_of(node), how)
+    }
+
+    /// The same under these paths.
+    pub(crate) fn decide_paths(&self, node: &Arc<Node>, paths: &[Vec<u8>], how: Use) -> Result<Decision> {
+        let mut strictest: Option<Decision> = None;
+        for path in paths {
+            let decision = self.decide(&self.of_node(node, path), how)?;
+            strictest = Some(match strictest {
+                Some(earlier) => earlier.strictest(decision),
+                None => decision,
+            });
+        }
+        strictest.ok_or_else(|| {
+            tracing::warn!(node = node.id.get(), "no path is known of a file, so it is refused");
+            Errno::ACCES
+        })
+    }
+
+    /// What could be said of a node to some caller.
+    pub(crate) fn possible(&self, node: &Arc<Node>) -> Possible {
+        let paths = self.paths_of(node);
+        paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible()))
+    }
+
+    /// Whether a name is not there for the caller.
+    pub(crate) fn is_hidden(&self, file: &dyn FileFacts) -> Result<bool> {
+        if !self.at(file.path()).possible().hide {
+            return Ok(false);
+        }
+        Ok(self.decide(file, Use::LOOK)?.access == Access::Hide)
+    }
+
+    /// Refuses a name that is there and hidden from whoever wants to make it or open it by making it.
+    pub(crate) fn refuse_hidden(&self, spot: Spot<'_>) -> Result<()> {
+        if !self.rules().hides() {
+            return Ok(());
+        }
+        let path = self.path_of(spot)?;
+        if self.is_hidden(&self.of_name(spot, &path))? { Err(Errno::ACCES) } else { Ok(()) }
+    }
+
+    /// Whether a move of a folder from or to its path could change what the rules say to the caller of something in it.
+    pub(crate) fn concerns_below(&self, folder: &dyn FileFacts) -> Result<bool> {
+        let concerns = self.rules().concerns_below(folder, &self.who);
+        concerns.map_err(|failed| self.engine.refuse(self.rules(), folder.path(), &failed))
+    }
+}
