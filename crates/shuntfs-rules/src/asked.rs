@@ -73,6 +73,18 @@ impl<'q> Asked<'q> {
         }
     }
 
+    /// Whether a rule may hold for this caller, whatever the file.
+    pub(crate) fn may_concern(
+        &self,
+        rule: usize,
+        matchers: &Matchers,
+        condition: Option<&Condition>,
+    ) -> Result<bool, Unknown> {
+        let value = |name: &str| self.variable(name).map_err(|error| error.0);
+        Ok(self.caller_matches(rule, matchers)?
+            && condition.map_or(Ok(true), |condition| condition.may_hold_for(&value)).map_err(Unknown)?)
+    }
+
     /// Whether what a rule says of callers holds.
     pub(crate) fn caller_matches(&self, rule: usize, matchers: &Matchers) -> Result<bool, Unknown> {
         if !matchers.uid.is_empty() && !lists(&matchers.uid, self.caller.uid()?) {

@@ -11,13 +11,16 @@ mod condition;
 mod decision;
 mod errno;
 mod facts;
+mod kinds;
 mod known;
+mod lint;
 mod mistake;
 mod model;
 mod pattern;
 mod read;
 mod rules;
 mod show;
+mod units;
 
 pub use at::At;
 pub use decision::{

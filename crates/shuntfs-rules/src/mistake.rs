@@ -45,16 +45,23 @@ impl std::error::Error for Mistakes {}
 #[derive(Debug)]
 pub(crate) struct Findings<'s> {
     source: &'s str,
+    /// Where the lines start.
+    lines: Vec<usize>,
     found: Vec<Mistake>,
 }
 
 impl<'s> Findings<'s> {
     pub(crate) fn new(source: &'s str) -> Self {
-        Self { source, found: Vec::new() }
+        let newlines = source.match_indices('\n').map(|(newline, _)| newline + 1);
+        Self { source, lines: std::iter::once(0).chain(newlines).collect(), found: Vec::new() }
     }
 
     pub(crate) fn source(&self) -> &'s str {
         self.source
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
     }
 
     /// Notes a mistake at a place of the source.
@@ -72,11 +79,7 @@ impl<'s> Findings<'s> {
         known: impl IntoIterator<Item = &'k str>,
     ) {
         let known: Vec<&str> = known.into_iter().collect();
-        let text = match nearest(word, &known) {
-            Some(near) => format!("unknown {what} `{word}`; did you mean `{near}`?"),
-            None => format!("unknown {what} `{word}`; there are: {}", known.join(", ")),
-        };
-        self.add(at, text);
+        self.add(at, unknown_word(what, word, &known));
     }
 
     /// Line and column of a byte.
@@ -85,9 +88,9 @@ impl<'s> Findings<'s> {
         while !self.source.is_char_boundary(end) {
             end -= 1;
         }
-        let before = &self.source[..end];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        let line = self.lines.partition_point(|start| *start <= end);
+        let line_start = self.lines[line - 1];
+        (line, self.source[line_start..end].chars().count() + 1)
     }
 
     /// All of them, in the order of their places.
@@ -98,11 +101,24 @@ impl<'s> Findings<'s> {
     }
 }
 
+/// What is said of a word that is not known: the one that was probably meant, or all that there are.
+pub(crate) fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
+    match nearest(word, known) {
+        Some(near) => format!("unknown {what} `{word}`; did you mean `{near}`?"),
+        None => format!("unknown {what} `{word}`; there are: {}", known.join(", ")),
+    }
+}
+
 /// How alike two words must be, from 0 to 1, for the one to have been meant by the other.
 const ALIKE: f64 = 0.75;
 
+/// The known word that is most alike; short ones with two letters exchanged, too, which the measure thinks little of.
 fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let scored = known.iter().map(|candidate| (strsim::jaro_winkler(word, candidate), *candidate));
+    let score = |candidate: &str| {
+        let is_slip = word.len() > 2 && strsim::damerau_levenshtein(word, candidate) == 1;
+        strsim::jaro_winkler(word, candidate).max(if is_slip { ALIKE } else { 0.0 })
+    };
+    let scored = known.iter().map(|candidate| (score(candidate), *candidate));
     scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 

@@ -33,10 +33,27 @@ pub(crate) fn check(key: &str, text: &str) -> Result<(), String> {
         "basename" if text.contains('/') => {
             return Err("a basename has no slash; patterns of paths belong to `path`".into());
         }
+        "basename" if matches!(text, "." | "..") => {
+            return Err("no file is called so, so this matches nothing".into());
+        }
         "exe" if !text.starts_with('/') && !text.starts_with("**") => {
             return Err("the path of a program starts with a slash, or with `**`".into());
         }
+        "exe" if text[1..].split('/').any(|part| matches!(part, "" | "." | "..")) => {
+            return Err(
+                "the path of a program has no empty part, no `.` and no `..`, so this matches nothing".into(),
+            );
+        }
         _ => {}
+    }
+    if key != "basename"
+        && let Some(part) = text.split('/').find(|part| part.contains("**") && *part != "**")
+    {
+        let meant = part.replace("**", "*");
+        return Err(format!(
+            "`**` stands alone between slashes, so `{part}` would not cross any: `**/{meant}` is at any depth, \
+            `{meant}` at this one"
+        ));
     }
     match glob(text) {
         Ok(_) => Ok(()),
@@ -147,6 +164,39 @@ pub(crate) fn is_floating(text: &str) -> bool {
     matches!(parts(text).as_deref(), Some(["**"] | ["**", _]))
 }
 
+/// Whether the first pattern of a path matches wherever the second does. What is hard to tell is not.
+pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
+    if wide == narrow || wide == "**" {
+        return true;
+    }
+    let (Some(wide), Some(narrow)) = (parts(wide), parts(narrow)) else { return false };
+    let Some((&"**", folder)) = wide.split_last() else { return false };
+    !folder.contains(&"**") && narrow.len() > folder.len() && narrow.starts_with(folder)
+}
+
+/// Whether a file with a path of the one pattern may have a last component of the other. Never `false` where it may.
+pub(crate) fn may_meet(path: &str, basename: &str) -> bool {
+    const SIGNS: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
+    let Some(last) = parts(path).and_then(|parts| parts.last().copied()) else { return true };
+    let is_literal = |text: &str| !text.contains(SIGNS);
+    let matches =
+        |pattern: &str, text: &str| glob(pattern).map_or(true, |glob| glob.compile_matcher().is_match(text));
+    if last == "**" {
+        return true;
+    }
+    match (is_literal(last), is_literal(basename)) {
+        (true, _) => matches(basename, last),
+        (_, true) => matches(last, basename),
+        (false, false) => {
+            let start = |text: &str| text.split(SIGNS).next().unwrap_or_default().to_owned();
+            let end = |text: &str| text.rsplit(SIGNS).next().unwrap_or_default().to_owned();
+            let (starts, ends) = ((start(last), start(basename)), (end(last), end(basename)));
+            (starts.0.starts_with(&starts.1) || starts.1.starts_with(&starts.0))
+                && (ends.0.ends_with(&ends.1) || ends.1.ends_with(&ends.0))
+        }
+    }
+}
+
 /// The components; `None` where slashes may be inside of words or classes.
 fn parts(text: &str) -> Option<Vec<&str>> {
     let mut depth = 0_usize;
@@ -166,6 +216,35 @@ fn parts(text: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn what_covers_and_what_cannot_meet_is_told_on_the_safe_side() {
+        for (wide, narrow, expected) in [
+            ("**", "a", true),
+            ("a/**", "a/b", true),
+            ("a/**", "a/*/c", true),
+            ("a/**", "a/**", true),
+            ("a/**", "a", false),
+            ("a/*", "a/b", false),
+            ("**/a", "b/a", false),
+            ("*/**", "a/b", false),
+        ] {
+            assert_eq!(covers(wide, narrow), expected, "{wide} {narrow}");
+        }
+        for (path, basename, expected) in [
+            ("a/*.jpg", "*.png", false),
+            ("a/*.jpg", "b*", true),
+            ("a/*.jpg", "*g", true),
+            ("a/x.jpg", "*.png", false),
+            ("a/x.jpg", "x*", true),
+            ("a/x*", "y*", false),
+            ("a/*.{jpg,png}", "*.gif", true),
+            ("a/**", "x", true),
+            ("a/{b/c,d}", "x", true),
+        ] {
+            assert_eq!(may_meet(path, basename), expected, "{path} {basename}");
+        }
+    }
 
     fn matches(pattern: &str, path: &str) -> bool {
         let mut builder = PatternsBuilder::default();

@@ -9,7 +9,8 @@ use crate::condition::Condition;
 use crate::decision::{Access, Decision, Possible, VerifyWord};
 use crate::facts::{CallerFacts, FileFacts, Unknown, Use};
 use crate::known::Known;
-use crate::mistake::{Mistake, Mistakes};
+use crate::lint;
+use crate::mistake::{Mistake, Mistakes, unknown_word};
 use crate::model::{AccessWord, Effects, MatchMode, Matchers, Rule};
 use crate::pattern::{Patterns, PatternsBuilder, ancestors_of, folders_of, is_floating};
 use crate::{read, show};
@@ -33,6 +34,7 @@ pub struct Rules {
     has_hides: bool,
     has_redactions: bool,
     has_restrictions: bool,
+    warnings: Vec<Mistake>,
 }
 
 /// What a rule comes down to.
@@ -96,16 +98,27 @@ impl Rules {
 
     fn parse_here(source: &str, view: Option<&str>, known: &dyn Known) -> Result<Self, Vec<Mistake>> {
         let document = read::read(source, known)?;
-        Self::compile(document.mode, document.rules, view).map_err(|error| whole(&error))
+        check_view(&document.rules, view)?;
+        Self::compile(document.mode, document.rules, view, known).map_err(|error| whole(&error))
     }
 
-    fn compile(mode: MatchMode, rules: Vec<Rule>, view: Option<&str>) -> Result<Self, String> {
+    fn compile(
+        mode: MatchMode,
+        rules: Vec<Rule>,
+        view: Option<&str>,
+        known: &dyn Known,
+    ) -> Result<Self, String> {
         let mut sets: [PatternsBuilder; 5] = Default::default();
         let [paths, basenames, programs, folders, ancestors] = &mut sets;
         let mut compiled = Vec::with_capacity(rules.len());
         for (index, rule) in rules.iter().enumerate() {
             let matchers = &rule.matchers;
-            let mut this = Compiled::of(matchers, view)?;
+            let mut this = Compiled::of(matchers, view, known)?;
+            if this.condition.as_ref().is_some_and(Condition::names_path) {
+                // What it says of a place is not taken apart: it may be any, in or below any folder.
+                this.is_anchored = true;
+                this.any_ancestor |= matchers.path.is_empty();
+            }
             matchers.basename.iter().try_for_each(|text| basenames.add(text, index))?;
             matchers.exe.iter().try_for_each(|text| programs.add(text, index))?;
             for text in &matchers.path {
@@ -139,6 +152,7 @@ impl Rules {
             has_hides,
             has_redactions,
             has_restrictions,
+            warnings: lint::warnings(mode, &rules),
             compiled,
             rules,
         })
@@ -150,6 +164,12 @@ impl Rules {
         &self.rules
     }
 
+    /// What is no mistake and probably not meant, in the order of places: rules that never decide.
+    #[must_use]
+    pub fn warnings(&self) -> &[Mistake] {
+        &self.warnings
+    }
+
     /// Which rules count where several match.
     #[must_use]
     pub fn mode(&self) -> MatchMode {
@@ -159,7 +179,8 @@ impl Rules {
     /// The rules as a file that means the same, with every default written out.
     #[must_use]
     pub fn show(&self) -> String {
-        show::show(self.mode, &self.rules)
+        let conditions = self.compiled.iter().map(|compiled| compiled.condition.as_ref());
+        show::show(self.mode, self.rules.iter().zip(conditions))
     }
 
     /// Whether some name may be hidden from somebody.
@@ -360,9 +381,9 @@ impl Rules {
         for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
             let reaches = reaching[index] || compiled.any_ancestor;
             if compiled.in_view && compiled.is_anchored && reaches {
-                let concerned =
-                    asked.caller_matches(index, &rule.matchers).map_err(|why| Failed { rule: index, why })?;
-                if concerned {
+                let condition = compiled.condition.as_ref();
+                let concerned = asked.may_concern(index, &rule.matchers, condition);
+                if concerned.map_err(|why| Failed { rule: index, why })? {
                     return Ok(true);
                 }
             }
@@ -387,6 +408,20 @@ impl Rules {
     }
 }
 
+/// A mount for a view that no rule names has a mistake in its name, and would show what the view leaves out.
+fn check_view(rules: &[Rule], view: Option<&str>) -> Result<(), Vec<Mistake>> {
+    let Some(view) = view else { return Ok(()) };
+    let mut known: Vec<&str> =
+        rules.iter().flat_map(|rule| &rule.matchers.view).map(String::as_str).collect();
+    known.sort_unstable();
+    known.dedup();
+    match known.as_slice() {
+        known if known.contains(&view) => Ok(()),
+        [] => Err(whole(&format!("no rule is for a view, and the mount is for the view `{view}`"))),
+        known => Err(whole(&unknown_word("view", view, known))),
+    }
+}
+
 fn whole(text: &str) -> Vec<Mistake> {
     vec![Mistake { line: 1, column: 1, text: text.to_owned() }]
 }
@@ -396,8 +431,9 @@ pub(crate) fn last_component(path: &[u8]) -> &[u8] {
 }
 
 impl Compiled {
-    fn of(matchers: &Matchers, view: Option<&str>) -> Result<Self, String> {
-        let condition = matchers.when.as_deref().map(Condition::compile).transpose();
+    fn of(matchers: &Matchers, view: Option<&str>, known: &dyn Known) -> Result<Self, String> {
+        let compile = |text: &str| Condition::compile(text, known);
+        let condition = matchers.when.as_deref().map(compile).transpose();
         let condition = condition.map_err(|faults| {
             faults.first().map(|fault| fault.text.clone()).unwrap_or_else(|| "a condition is wrong".into())
         })?;

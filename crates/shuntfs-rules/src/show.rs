@@ -4,22 +4,29 @@ use std::fmt::Write as _;
 
 use toml::Value;
 
+use crate::condition::Condition;
 use crate::decision::{CacheWord, FlowWord, Redact, VerifyWord};
 use crate::model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
 use crate::read::{MOUNT, NOTHING};
 
 /// The text of a file that means the same.
-pub(crate) fn show(mode: MatchMode, rules: &[Rule]) -> String {
+pub(crate) fn show<'r>(
+    mode: MatchMode,
+    rules: impl Iterator<Item = (&'r Rule, Option<&'r Condition>)>,
+) -> String {
     let mut text = String::new();
     let word = match mode {
         MatchMode::First => "first",
         MatchMode::All => "all",
     };
     line(&mut text, "match", &Value::from(word));
-    for rule in rules {
+    for (rule, condition) in rules {
         text.push_str("\n[[rule]]\n");
         line(&mut text, "name", &Value::from(rule.name.as_str()));
         matchers(&mut text, &rule.matchers);
+        for (name, kind) in condition.into_iter().flat_map(Condition::types) {
+            let _infallible = writeln!(text, "#   {name} is {kind}");
+        }
         effects(&mut text, mode, &rule.effects);
     }
     text

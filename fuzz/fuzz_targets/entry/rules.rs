@@ -1,13 +1,16 @@
 //! Takes any bytes for a file of rules. What is refused has places inside of it; what is taken is shown as a file that
-//! means the same, and decides nothing that was said to be impossible. Runs under libFuzzer and in the tests of
+//! means the same, and decides nothing that was said to be impossible. What the checker of conditions takes never fails
+//! for a type when it is evaluated. Runs under libFuzzer and in the tests of
 //! `shuntfs-rules`.
+
+use std::sync::Arc;
 
 use shuntfs_rules::{
     Access, Attributes, CallerFacts, FileFacts, Known, Listing, OpenWord, Rules, Unknown, Use,
 };
 
 /// Every name is somebody.
-struct Anybody;
+pub(crate) struct Anybody;
 
 impl Known for Anybody {
     fn user(&self, name: &str) -> Option<u32> {
@@ -54,8 +57,13 @@ impl CallerFacts for Caller {
 
 pub(crate) fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let rules = match Rules::parse(&text, "f", Some("web"), &Anybody) {
-        Ok(rules) => rules,
+    run_for(&text, None);
+    run_for(&text, Some("web"));
+}
+
+fn run_for(text: &str, view: Option<&str>) {
+    let rules = match Rules::parse(text, "f", view, &Anybody) {
+        Ok(rules) => Arc::new(rules),
         Err(mistakes) => {
             assert!(!mistakes.all.is_empty());
             let lines = text.matches('\n').count() + 1;
@@ -66,8 +74,12 @@ pub(crate) fn run(bytes: &[u8]) {
             return;
         }
     };
+    assert!(!rules.rules().is_empty());
+    for warning in rules.warnings() {
+        assert!(rules.rules().iter().any(|rule| rule.line == warning.line), "{warning}");
+    }
     let shown = rules.show();
-    let again = Rules::parse(&shown, "f", Some("web"), &Anybody);
+    let again = Rules::parse(&shown, "f", view, &Anybody);
     let again = again.unwrap_or_else(|mistakes| panic!("{mistakes}\nof\n{shown}"));
     assert_eq!(again.show(), shown);
     for path in ["", "a", "a.jpg", "photos/a.jpg", "log/x/y.log", "private/sub/.draft.env"] {
@@ -77,10 +89,30 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-fn ask(rules: &Rules, again: &Rules, path: &str, caller: &Caller, how: Use) {
+/// What an interpreter says that met a type where it cannot be.
+const TYPE_ERRORS: [&str; 9] = [
+    "overload",
+    "neither true nor false",
+    "Undeclared",
+    "upported",
+    "Unexpected type",
+    "compared",
+    "Missing argument",
+    "argument count",
+    "gave up",
+];
+
+fn ask(rules: &Arc<Rules>, again: &Rules, path: &str, caller: &Caller, how: Use) {
     let file = File(path);
     let decided = rules.decide(&file, caller, how);
     let other = again.decide(&file, caller, how);
+    assert_eq!(rules.at(file.path()).decide(&file, caller, how), decided);
+    if let Err(failed) = &decided {
+        let why = &failed.why.0;
+        assert!(!TYPE_ERRORS.iter().any(|sign| why.contains(sign)), "{why}\nof\n{}", rules.show());
+    }
+    let moved = rules.concerns_below(&file, caller);
+    assert!(moved != Ok(true) || rules.holds_below(file.path()));
     let (Ok(decision), Ok(other)) = (&decided, &other) else {
         assert_eq!(decided.is_err(), other.is_err());
         return;

@@ -73,6 +73,10 @@ fn of_table(top: &DeTable<'_>, known: &dyn Known, findings: &mut Findings<'_>) -
         }
         Some((value, _)) => wrong(value, "rule", "a list of tables", findings),
     }
+    if rules.is_empty() && findings.is_empty() {
+        let text = "there is no rule, so nothing would be protected; a mount without rules has no --rules";
+        findings.add(&(0..0), text);
+    }
     check_names(&rules, top, findings);
     Document { mode, rules }
 }

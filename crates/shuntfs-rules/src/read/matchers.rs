@@ -5,16 +5,18 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::fields::{Fields, Value, number, string, table, wrong};
-use crate::condition;
+use crate::condition::Condition;
+use crate::kinds;
 use crate::known::Known;
 use crate::mistake::Findings;
 use crate::model::{Account, Matchers, ModeBits, OpenWord, SizeRange};
 use crate::pattern;
+use crate::units;
 
 pub(super) fn read(fields: &Fields<'_, '_>, known: &dyn Known, findings: &mut Findings<'_>) -> Matchers {
     let user = |name: &str| known.user(name);
     let group = |name: &str| known.group(name);
-    Matchers {
+    let matchers = Matchers {
         path: patterns(fields, "path", findings),
         basename: patterns(fields, "basename", findings),
         types: types(fields, findings),
@@ -28,7 +30,34 @@ pub(super) fn read(fields: &Fields<'_, '_>, known: &dyn Known, findings: &mut Fi
         exe: patterns(fields, "exe", findings),
         open: opens(fields, findings),
         view: views(fields, findings),
-        when: when(fields, findings),
+        when: when(fields, known, findings),
+    };
+    check_together(fields, &matchers, findings);
+    matchers
+}
+
+/// Notes what cannot hold together, so that the rule would match nothing.
+fn check_together(fields: &Fields<'_, '_>, matchers: &Matchers, findings: &mut Findings<'_>) {
+    let Matchers { path, basename, types, size, open, .. } = matchers;
+    let mut never = |key: &str, text: &str| {
+        if let Some(at) = fields.place(key) {
+            findings.add(&at, text);
+        }
+    };
+    let meets = |path: &String| basename.iter().any(|basename| pattern::may_meet(path, basename));
+    if !path.is_empty() && !basename.is_empty() && !path.iter().any(meets) {
+        never("basename", "no path that matches `path` ends like this, so the rule matches nothing");
+    }
+    let (is_empty, is_large) =
+        (size.is_some_and(|size| size.max == 0), size.is_some_and(|size| size.min > 0));
+    if !types.is_empty() && is_empty {
+        never("type", "an empty file has no type, so the rule matches nothing");
+    }
+    if *open == [OpenWord::Create] && !types.is_empty() {
+        never("type", "what is being made is empty and has no type, so the rule matches nothing");
+    }
+    if *open == [OpenWord::Create] && is_large {
+        never("size", "what is being made is empty, so the rule matches nothing");
     }
 }
 
@@ -51,7 +80,10 @@ fn types(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Vec<String> {
     for (text, at) in fields.texts("type", findings) {
         match text.split_once('/') {
             Some((first, second)) if word(first) && (second == "*" || word(second)) => {
-                types.push(text.to_owned());
+                match kinds::check(text) {
+                    Ok(()) => types.push(text.to_owned()),
+                    Err(error) => findings.add(&at, error),
+                }
             }
             _ => findings.add(&at, format!("`{text}` is no type: `image/jpeg`, or `image/*`")),
         }
@@ -75,18 +107,9 @@ fn size(value: &Value<'_>, findings: &mut Findings<'_>) -> Option<SizeRange> {
 /// A number of bytes, with or without K, M, G or T, each 1024 times the one before.
 fn bytes(value: &Value<'_>, key: &str, findings: &mut Findings<'_>) -> Option<u64> {
     let DeValue::String(text) = value.get_ref() else { return number(value, key, findings) };
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => Some(0),
-        "K" => Some(10),
-        "M" => Some(20),
-        "G" => Some(30),
-        "T" => Some(40),
-        _ => None,
-    };
-    let parsed = shift.and_then(|shift: u32| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
+    let parsed = units::size(text);
     if parsed.is_none() {
-        findings.add(&value.span(), format!("`{text}` is no size: a number, with K, M, G or T or without"));
+        findings.add(&value.span(), units::no_size(text));
     }
     parsed
 }
@@ -97,10 +120,14 @@ fn mode(value: &Value<'_>, findings: &mut Findings<'_>) -> Option<ModeBits> {
     let mut bits = ModeBits::default();
     for (key, place) in [("all", &mut bits.all), ("any", &mut bits.any), ("none", &mut bits.none)] {
         let Some((text, at)) = fields.text(key, findings) else { continue };
-        match u32::from_str_radix(text, 8) {
-            Ok(parsed) if parsed <= 0o7777 && !text.starts_with('+') => *place = parsed,
-            _ => findings.add(&at, format!("`{text}` is no mode: octal digits up to `7777`")),
+        match units::mode(text) {
+            Some(parsed) => *place = parsed,
+            None => findings.add(&at, units::no_mode(text)),
         }
+    }
+    if bits.all & bits.none != 0 || bits.any != 0 && bits.any & !bits.none == 0 {
+        let text = "`none` has bits that `all` or `any` asks for, so no mode fits";
+        findings.add(&value.span(), text);
     }
     Some(bits)
 }
@@ -155,9 +182,9 @@ fn views(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Vec<String> {
     views
 }
 
-fn when(fields: &Fields<'_, '_>, findings: &mut Findings<'_>) -> Option<String> {
+fn when(fields: &Fields<'_, '_>, known: &dyn Known, findings: &mut Findings<'_>) -> Option<String> {
     let (text, at) = string(fields.get("when")?, "when", findings)?;
-    if let Err(faults) = condition::Condition::compile(text) {
+    if let Err(faults) = Condition::compile(text, known) {
         for fault in faults {
             let place = inside(findings.source(), &at, text, fault.offset);
             findings.add(&place, fault.text);

@@ -1,6 +1,7 @@
 //! Every mistake in a file of rules is found, with its line and column, and the word that was meant.
 
-use crate::machine::parse;
+use crate::machine::{Machine, parse};
+use shuntfs_rules::Rules;
 
 /// What is said of a file.
 fn said(source: &str) -> String {
@@ -132,5 +133,103 @@ fn what_would_exhaust_the_reader_is_refused() {
     assert!(said(&long).contains("at most"));
     let huge = rule("redact = { regex = '(?:a{1000}){1000}', within = 1 }");
     assert!(said(&huge).contains("the regular expression is not one"), "{}", said(&huge));
-    assert!(parse("").unwrap().rules().is_empty());
+}
+
+/// Once such a file mounted, and took all rules away when it was read again.
+#[test]
+fn a_file_without_a_rule_is_a_mistake() {
+    for source in ["", "# nothing\n", "match = \"all\"\n", "rule = []\n"] {
+        assert!(said(source).starts_with("r.toml:1:1: there is no rule"), "{source}: {}", said(source));
+    }
+}
+
+/// Once a mount for a view with a mistake in its name showed what the view leaves out.
+#[test]
+fn a_view_that_no_rule_names_is_a_mistake() {
+    let of = |source: &str, view| Rules::parse(source, "r.toml", Some(view), &Machine);
+    let source = "[[rule]]\nview = [\"web\", \"print\"]\nhide = true\n";
+    assert!(of(source, "web").is_ok() && of(source, "print").is_ok());
+    for (source, view, expected) in [
+        (source, "wbe", "r.toml:1:1: unknown view `wbe`; did you mean `web`?"),
+        (source, "x", "r.toml:1:1: unknown view `x`; there are: print, web"),
+        (
+            "[[rule]]\nhide = true\n",
+            "web",
+            "r.toml:1:1: no rule is for a view, and the mount is for the view `web`",
+        ),
+    ] {
+        assert_eq!(of(source, view).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn what_can_never_match_is_a_mistake() {
+    for (lines, expected) in [
+        ("type = \"text/plain\"", "3:8: no file is `text/plain`, so this never matches"),
+        ("type = [\"image/png\", \"font/*\"]", "3:22: no file is `font/*`"),
+        (
+            "path = \"**.key\"",
+            "3:8: `**` stands alone between slashes, so `**.key` would not cross any: `**/*.key`",
+        ),
+        ("path = \"a/b**/c\"", "3:8: `**` stands alone"),
+        ("exe = \"/usr/bin/\"", "3:7: the path of a program has no empty part"),
+        ("exe = \"/usr/../bin/x\"", "3:7: the path of a program has no empty part"),
+        ("basename = \"..\"", "3:12: no file is called so"),
+        ("path = \"a/*.jpg\"\nbasename = \"*.png\"", "4:1: no path that matches `path` ends like this"),
+        ("mode = { all = \"0600\", none = \"0400\" }", "3:8: `none` has bits that `all` or `any` asks for"),
+        ("mode = { any = \"0022\", none = \"0066\" }", "3:8: `none` has bits"),
+        ("type = \"image/png\"\nopen = \"create\"", "3:1: what is being made is empty"),
+        ("size.min = 1\nopen = \"create\"", "3:1: what is being made is empty"),
+        ("type = \"image/png\"\nsize.max = 0", "3:1: an empty file has no type"),
+        ("when = 'uid == \"carol\"'", "3:16: there is no user `carol` on this machine"),
+        ("when = 'size'", "3:9: a condition is true or false, and `size` is a number of bytes"),
+    ] {
+        let (source, expected) = (rule(lines), format!("r.toml:{expected}"));
+        assert!(said(&source).starts_with(&expected), "{source}: {}", said(&source));
+    }
+    for lines in ["mode = { any = \"0022\", none = \"0020\" }", "path = \"a/*\"\nbasename = \"*.png\""] {
+        assert!(parse(&rule(lines)).is_ok(), "{lines}");
+    }
+}
+
+#[test]
+fn rules_that_never_decide_are_warned_of() {
+    let warned = |source: &str| -> Vec<String> {
+        parse(source).expect(source).warnings().iter().map(ToString::to_string).collect()
+    };
+    let first =
+        |text: &str| format!("{text}[[rule]]\nname = 'last'\npath = 'a/b*'\nuid = [1, 2]\ndeny = 'EPERM'\n");
+    for (text, is_warned) in [
+        ("[[rule]]\npath = '**'\nallow = true\n", true),
+        ("[[rule]]\nallow = true\n", true),
+        ("[[rule]]\npath = ['x', 'a/**']\nuid = [3, 2, 1]\nallow = true\n", true),
+        ("[[rule]]\npath = 'a/b*'\nuid = [1, 2]\nallow = true\n", true),
+        ("[[rule]]\npath = 'a/**'\nuid = 1\nallow = true\n", false),
+        ("[[rule]]\npath = '**'\nopen = 'read'\nallow = true\n", false),
+        ("[[rule]]\npath = '**'\nview = 'web'\nallow = true\n", false),
+        ("[[rule]]\npath = '**'\nwhen = 'uid == 1'\nallow = true\n", false),
+        ("[[rule]]\npath = 'a/*'\nallow = true\n", false),
+    ] {
+        let warned = warned(&first(text));
+        assert_eq!(!warned.is_empty(), is_warned, "{text}: {warned:?}");
+    }
+    assert_eq!(
+        warned(&first("[[rule]]\nname = 'all'\npath = '**'\nallow = true\n")),
+        [
+            "5:1: the rule `last` never decides: the rule `all` (line 1) decides before it on everything that it matches"
+        ]
+    );
+    let all =
+        |text: &str| format!("match = 'all'\n[[rule]]\nname = 'first'\nuid = 1\nread_only = true\n{text}");
+    assert_eq!(warned(&all("[[rule]]\nname = 'all'\nread_only = false\n")).len(), 1);
+    assert!(warned(&all("[[rule]]\nallow = true\n")).is_empty());
+    assert!(warned(&all("[[rule]]\nuid = 2\nread_only = false\n")).is_empty());
+}
+
+/// As many as a file may have, each matching much.
+#[test]
+fn many_rules_are_compared_in_bounded_time() {
+    let rule = |number: usize| format!("[[rule]]\npath = 'f{number}/**'\nuid = {number}\nhide = true\n");
+    let source: String = (0..10_000).map(rule).collect();
+    assert!(parse(&source).expect("is right").warnings().is_empty());
 }
