@@ -3,4 +3,5 @@
 //! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
 
 mod file_flags;
+mod rules_in_conditions;
 mod stage;
