@@ -81,7 +81,15 @@ impl Who {
 
     /// Creates as the caller. `mode` is that of what is made: its sgid bit is subject to the caller's groups,
     /// unless the caller is above that.
-    pub(crate) fn create<R>(self, mode: u32, umask: u32, make: impl FnOnce() -> R) -> R {
+    ///
+    /// # Errors
+    /// Those of `make`, and EPERM, before anything is made, where the server cannot act as the caller.
+    pub(crate) fn create<T>(
+        self,
+        mode: u32,
+        umask: u32,
+        make: impl FnOnce() -> shuntfs_sys::Result<T>,
+    ) -> shuntfs_sys::Result<T> {
         let caller = Caller { uid: self.uid, gid: self.gid, group: self.group, umask };
         let privileged = self.keeps_set_ids() && mode & mode::SGID != 0;
         as_caller(&caller, || if privileged { with_fsetid(make) } else { make() })

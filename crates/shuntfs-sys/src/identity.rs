@@ -8,6 +8,10 @@
 //! kernel has checked the caller's permission on the mount already (`default_permissions`); what the ids decide is who
 //! owns what is made, whose quota pays, and whether sgid survives.
 //!
+//! What cannot be done as the caller is not done: a file that another user makes must not become the server's, set-user-id
+//! bit included. So a thread that cannot be prepared, an id that did not take and a caller who cannot be acted for are
+//! errors, never a reason to go on as the server.
+//!
 //! # Safety
 //! The calls take integers only; what they change is the calling thread's own.
 #![expect(unsafe_code, reason = "per-thread setfsuid, setfsgid and unshare have no safe form")]
@@ -18,9 +22,9 @@ use std::ffi::c_long;
 use rustix::fs::{Gid, Mode};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
 
-use crate::Result;
 use crate::caps::Cap;
 use crate::open::check_id;
+use crate::{OsError, Result};
 
 /// Whom to act for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +46,7 @@ pub struct ThreadIdentity {
     pub uid: u32,
     /// The thread's own file system group.
     pub gid: u32,
-    /// Whether [`as_caller`] changes the ids; else everything is done as the thread itself.
+    /// Whether [`as_caller`] changes the ids; else it works for callers with the thread's own alone.
     pub switches_ids: bool,
     /// Whether capabilities stay while acting as another user.
     pub keeps_capabilities: bool,
@@ -56,6 +60,8 @@ struct State {
     identity: ThreadIdentity,
     now: Caller,
     sets: CapabilitySets,
+    /// The thread could not be made itself again: nothing is done for anybody any more.
+    is_lost: bool,
 }
 
 thread_local! {
@@ -67,30 +73,37 @@ thread_local! {
 const RESTRAINED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 
 /// Makes the calling thread fit for [`as_caller`]: a umask of its own, set to 0, no supplementary groups where it may
-/// change them, and none of the capabilities by which callers could pass limits. What needs a privilege that is
-/// lacking is left out. A second call does nothing.
+/// change them, and none of the capabilities by which callers could pass limits. A privilege that is lacking is no error: an
+/// ordinary user acts for nobody else. A second call does nothing.
 ///
 /// # Errors
-/// What unshare(2) gives, where a sandbox forbids it; the process's umask must then not be touched.
+/// What unshare(2) gives, where a sandbox forbids it; the process's umask must then not be touched. EPERM where the thread has
+/// capabilities that it must drop, and cannot. Such a thread must serve nobody.
 pub fn prepare_thread() -> Result<ThreadIdentity> {
     if let Some(state) = STATE.get() {
         return Ok(state.identity);
     }
+    let mut sets = rustix::thread::capabilities(None)?;
+    let may = |cap: Cap| sets.effective.contains(cap.bit());
+    let (may_switch, may_keep) = (may(Cap::Setuid) && may(Cap::Setgid), may(Cap::Setpcap));
+    // First, so that a thread which cannot have the rest is at least restrained.
+    if sets.effective.intersects(RESTRAINED) {
+        let effective = sets.effective.difference(RESTRAINED);
+        rustix::thread::set_capabilities(None, CapabilitySets { effective, ..sets })?;
+        if rustix::thread::capabilities(None)?.effective.intersects(RESTRAINED) {
+            return Err(OsError::PERM);
+        }
+        sets.effective = effective;
+    }
     // SAFETY: with CLONE_FS alone no descriptor table is shared or split; only cwd, root and umask become ours.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
     rustix::process::umask(Mode::empty());
-    let mut sets = rustix::thread::capabilities(None)?;
-    let may = |cap: Cap| sets.effective.contains(cap.bit());
-    let switches_ids = may(Cap::Setuid) && may(Cap::Setgid) && rustix::thread::set_thread_groups(&[]).is_ok();
-    let keeps_capabilities = may(Cap::Setpcap) && keep_capabilities().is_ok();
-    let effective = sets.effective.difference(RESTRAINED);
-    let is_restrained = apply(CapabilitySets { effective, ..sets });
-    if is_restrained {
-        sets.effective = effective;
-    }
+    let switches_ids = may_switch && rustix::thread::set_thread_groups(&[]).is_ok();
+    let keeps_capabilities = may_keep && keep_capabilities().is_ok();
     let (uid, gid) = (set_fsuid(u32::MAX), set_fsgid(u32::MAX));
-    let identity = ThreadIdentity { uid, gid, switches_ids, keeps_capabilities, is_restrained };
-    STATE.set(Some(State { identity, now: Caller { uid, gid, group: None, umask: 0 }, sets }));
+    let identity = ThreadIdentity { uid, gid, switches_ids, keeps_capabilities, is_restrained: true };
+    let now = Caller { uid, gid, group: None, umask: 0 };
+    STATE.set(Some(State { identity, now, sets, is_lost: false }));
     Ok(identity)
 }
 
@@ -101,66 +114,90 @@ fn keep_capabilities() -> Result<()> {
 
 /// Runs `work` with the caller's ids, group and umask, and puts the thread's own back.
 ///
-/// Where the thread may not change its ids, only the umask is the caller's. A thread that was not prepared is prepared
-/// first, and keeps that. Costs two calls for each of user, group, supplementary group and umask that differ.
-pub fn as_caller<R>(caller: &Caller, work: impl FnOnce() -> R) -> R {
-    let Ok(identity) = prepare_thread() else { return work() };
-    let wanted = if identity.switches_ids && is_valid(caller) {
+/// A thread that was not prepared is prepared first, and keeps that. Costs two calls for each of supplementary group and
+/// umask that differ, and three for each of user and group.
+///
+/// # Errors
+/// Those of `work`, and those of [`prepare_thread`]. EPERM, and `work` is not run, where the thread cannot act as the caller:
+/// it may not change its ids and the caller's are not its own, an id did not take, or the caller has none (EOVERFLOW).
+pub fn as_caller<T>(caller: &Caller, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let identity = prepare_thread()?;
+    check_ids(caller)?;
+    let group = if identity.switches_ids {
         // The group of files is in force as supplementary without being listed.
-        Caller { group: caller.group.filter(|group| *group != caller.gid), ..*caller }
+        caller.group.filter(|group| *group != caller.gid)
+    } else if (caller.uid, caller.gid) == (identity.uid, identity.gid) {
+        None
     } else {
-        Caller { uid: identity.uid, gid: identity.gid, group: None, umask: caller.umask }
+        return Err(OsError::PERM);
     };
-    let _restore = switch_to(wanted).map(Restore);
+    let _restore = switch_to(Caller { group, ..*caller })?.map(Restore);
     work()
 }
 
-fn is_valid(caller: &Caller) -> bool {
-    [Some(caller.uid), Some(caller.gid), caller.group].into_iter().flatten().all(|id| check_id(id).is_ok())
+/// Ids that the kernel could not name: 2^32-1 means "leave it" to the calls that would set them.
+fn check_ids(caller: &Caller) -> Result<()> {
+    let ids = [Some(caller.uid), Some(caller.gid), caller.group];
+    let all_valid = ids.into_iter().flatten().all(|id| check_id(id).is_ok());
+    if all_valid { Ok(()) } else { Err(OsError::OVERFLOW) }
 }
 
 struct Restore(Caller);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        switch_to(self.0);
+        // Where this fails the thread is marked as lost, and `as_caller` says so from then on.
+        let _ = switch_to(self.0);
     }
 }
 
 /// Makes the thread act as `wanted`; gives what it acted as before, `None` where nothing changed.
-fn switch_to(wanted: Caller) -> Option<Caller> {
-    let mut state = STATE.get()?;
+fn switch_to(wanted: Caller) -> Result<Option<Caller>> {
+    let mut state = STATE.get().filter(|state| !state.is_lost).ok_or(OsError::PERM)?;
     let before = state.now;
     if before == wanted {
-        return None;
+        return Ok(None);
     }
-    if before.group != wanted.group {
-        let group = wanted.group.map(Gid::from_raw);
-        // The thread could empty its groups when it was prepared, so it can set them now.
-        let _ = rustix::thread::set_thread_groups(group.as_slice());
+    let outcome = change(&mut state, wanted);
+    if outcome.is_err() {
+        state.is_lost = change(&mut state, before).is_err();
     }
-    if before.gid != wanted.gid {
-        set_fsgid(wanted.gid);
-    }
-    if before.uid != wanted.uid {
-        set_fsuid(wanted.uid);
-        if !state.identity.keeps_capabilities {
-            // The kernel took capabilities on leaving root, or gave all of them back on becoming root again.
-            restrain_again(&mut state, wanted.uid);
-        }
-    }
-    if before.umask != wanted.umask {
-        rustix::process::umask(Mode::from_bits_retain(wanted.umask & 0o777));
-    }
-    state.now = wanted;
     STATE.set(Some(state));
-    Some(before)
+    outcome.map(|()| Some(before))
 }
 
-fn restrain_again(state: &mut State, uid: u32) {
-    if uid == state.identity.uid {
-        apply(state.sets);
+/// Changes what differs; after an error some of it may have changed.
+fn change(state: &mut State, wanted: Caller) -> Result<()> {
+    if state.now.group != wanted.group {
+        let group = wanted.group.map(Gid::from_raw);
+        rustix::thread::set_thread_groups(group.as_slice())?;
+        state.now.group = wanted.group;
     }
+    if state.now.gid != wanted.gid {
+        set_fsgid(wanted.gid);
+        state.now.gid = set_fsgid(u32::MAX);
+    }
+    if state.now.uid != wanted.uid {
+        set_fsuid(wanted.uid);
+        state.now.uid = set_fsuid(u32::MAX);
+        if !state.identity.keeps_capabilities {
+            // The kernel took capabilities on leaving root, or gave all of them back on becoming root again.
+            restrain_again(state, wanted.uid)?;
+        }
+    }
+    // These two calls report no error: what they did shows in what they say next.
+    if (state.now.uid, state.now.gid) != (wanted.uid, wanted.gid) {
+        return Err(OsError::PERM);
+    }
+    if state.now.umask != wanted.umask {
+        rustix::process::umask(Mode::from_bits_retain(wanted.umask & 0o777));
+        state.now.umask = wanted.umask;
+    }
+    Ok(())
+}
+
+fn restrain_again(state: &State, uid: u32) -> Result<()> {
+    if uid == state.identity.uid && !apply(state.sets) { Err(OsError::PERM) } else { Ok(()) }
 }
 
 /// Runs `work` with CAP_FSETID in force, where the thread is permitted to have it: for the one change by which a

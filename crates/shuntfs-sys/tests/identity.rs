@@ -62,19 +62,26 @@ fn what_is_made_is_the_callers_as_root() {
         let inner = Caller { uid: 9, gid: 8, group: Some(7), umask: 0 };
         let (inside, after) = as_caller(&SOMEBODY, || {
             let held = identity();
-            let inside = as_caller(&inner, identity);
+            let inside = as_caller(&inner, || Ok(identity()));
             assert_eq!(identity(), held);
-            (inside, create(&root, c"nested", 0o666))
-        });
+            Ok((inside?, create(&root, c"nested", 0o666)))
+        })
+        .expect("acts");
         assert!(
             inside.contains("\t9\n") && inside.contains("\t8\n") && inside.contains("Groups:\t7"),
             "{inside}"
         );
         assert_eq!(after.map(|stat| (stat.uid, stat.gid)), Ok((1234, 2345)));
-        // An id that means "leave it" to the kernel is nobody's: the thread stays itself.
-        let nobody = Caller { uid: u32::MAX, ..SOMEBODY };
-        let made = as_caller(&nobody, || create(&root, c"nobody", 0o666)).expect("creates");
-        assert_eq!((made.uid, made.gid, made.mode & 0o7777), (0, 0, 0o640));
+        // An id that means "leave it" to the kernel is nobody's, so nothing is done for it.
+        for nobody in [
+            Caller { uid: u32::MAX, ..SOMEBODY },
+            Caller { gid: u32::MAX, ..SOMEBODY },
+            Caller { group: Some(u32::MAX), ..SOMEBODY },
+        ] {
+            let made = as_caller(&nobody, || create(&root, c"nobody", 0o666));
+            assert_eq!(made.err(), Some(OsError::OVERFLOW));
+            assert_eq!(stat_at(&root, c"nobody").err(), Some(OsError::NOENT));
+        }
         assert_eq!(identity(), before);
     });
     assert_eq!(identity(), outside, "another thread changed");
@@ -89,8 +96,9 @@ fn a_panic_gives_the_identity_back_as_root() {
         prepare_thread().expect("prepares");
         let before = identity();
         let caller = Caller { group: Some(77), ..SOMEBODY };
-        let panicked: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(|| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
             as_caller(&caller, || with_fsetid(|| resume_unwind(Box::new("without the hook's message"))))
+                .map(|()| ())
         }));
         assert!(panicked.is_err());
         assert_eq!(identity(), before);
@@ -169,7 +177,7 @@ fn drop_effective(unwanted: CapabilitySet) {
 }
 
 #[test]
-fn without_privileges_everything_is_the_threads_own_as_root() {
+fn without_privileges_a_thread_acts_for_itself_alone_as_root() {
     if !is_privileged("identity without privileges") {
         return;
     }
@@ -179,10 +187,30 @@ fn without_privileges_everything_is_the_threads_own_as_root() {
         let prepared = prepare_thread().expect("prepares");
         assert!(!prepared.switches_ids && !prepared.keeps_capabilities);
         let before = identity();
-        let made = as_caller(&SOMEBODY, || create(&root, c"file", 0o666)).expect("creates");
+        // What somebody else asked for would become the server's: with its set-user-id bit a way to be the server.
+        let made = as_caller(&SOMEBODY, || create(&root, c"file", 0o4777));
+        assert_eq!(made.err(), Some(OsError::PERM));
+        assert_eq!(stat_at(&root, c"file").err(), Some(OsError::NOENT));
+        let itself = Caller { uid: 0, gid: 0, ..SOMEBODY };
+        let made = as_caller(&itself, || create(&root, c"file", 0o666)).expect("creates");
         assert_eq!((made.uid, made.gid, made.mode & 0o7777), (0, 0, 0o640));
         with_fsetid(|| create(&root, c"other", 0o666)).expect("creates");
         assert_eq!(identity(), before);
+    });
+}
+
+/// A user namespace where groups cannot be set is the sandbox at hand that refuses what a superuser seems to have.
+#[test]
+fn where_groups_cannot_be_given_up_a_thread_acts_for_itself_alone_as_root() {
+    if !is_privileged("identity in a user namespace") {
+        return;
+    }
+    on_own_thread(|| {
+        let (_folder, root) = folder();
+        drop_effective(CapabilitySet::SETGID);
+        let prepared = prepare_thread().expect("prepares");
+        assert!(!prepared.switches_ids);
+        assert_eq!(as_caller(&SOMEBODY, || create(&root, c"file", 0o666)).err(), Some(OsError::PERM));
     });
 }
 

@@ -104,6 +104,8 @@ pub struct MountSpec {
     pub limit: Duration,
     /// The limit on open descriptors of the server, where not the one of the test.
     pub descriptors: Option<u64>,
+    /// A command that the server is started by, as `strace` or `setpriv`; empty for none.
+    pub by: Vec<OsString>,
 }
 
 impl MountSpec {
@@ -117,6 +119,7 @@ impl MountSpec {
             args: Vec::new(),
             limit: Duration::from_secs(120),
             descriptors: None,
+            by: Vec::new(),
         }
     }
 
@@ -131,6 +134,13 @@ impl MountSpec {
     #[must_use]
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Has the server started by a command.
+    #[must_use]
+    pub fn by(mut self, command: &[&str]) -> Self {
+        self.by = command.iter().map(OsString::from).collect();
         self
     }
 
@@ -367,9 +377,14 @@ pub(crate) fn beside_tests(name: &str) -> Result<Option<PathBuf>> {
 
 fn server(spec: &MountSpec, target: &Path, log: &Path) -> Result<Child> {
     let binary = shunt_binary()?;
-    let mut command = match spec.descriptors {
-        None => Command::new(&binary),
-        Some(limit) => {
+    let mut command = match (spec.descriptors, spec.by.split_first()) {
+        (None, None) => Command::new(&binary),
+        (None, Some((program, words))) => {
+            let mut command = Command::new(program);
+            command.args(words).arg(&binary);
+            command
+        }
+        (Some(limit), _) => {
             // Without that capability even root cannot raise its limit again, as an ordinary user cannot.
             let mut command = Command::new("setpriv");
             command

@@ -44,6 +44,9 @@ pub enum PrepareError {
     /// The device could not be cloned.
     #[error("the device cannot be cloned ({0})")]
     Clone(#[source] OsError),
+    /// A thread cannot be kept from acting with more rights than its callers have.
+    #[error("a thread cannot act as the server's callers ({0})")]
+    Identity(#[source] OsError),
     /// Memory, a descriptor or a thread was not to be had.
     #[error("{what} could not be had ({error})")]
     Resource {
@@ -262,8 +265,8 @@ impl SeatHandle {
         let (job, jobs) = mpsc::channel::<Job>();
         let (told, tells) = mpsc::channel();
         let body = move || {
-            prepare_thread();
-            match make(&shared) {
+            let prepared = shuntfs_sys::identity::prepare_thread().map_err(PrepareError::Identity);
+            match prepared.and_then(|_| make(&shared)) {
                 Ok(seat) => {
                     let listening = told.send(Ok(())).is_ok();
                     drop((told, shared));
@@ -342,16 +345,13 @@ fn slots(count: usize, payload_len: usize) -> Result<Slots, PrepareError> {
         .map_err(|error| PrepareError::Resource { what: "payload memory", error })
 }
 
-/// What the identity of a thread that makes lower calls needs: see `shuntfs_sys::identity`.
-fn prepare_thread() {
-    if let Err(error) = shuntfs_sys::identity::prepare_thread() {
-        tracing::debug!(%error, "a thread keeps the process's identity");
-    }
-}
-
-/// The same for a thread that a queue's thread started, and whose CPU and class it inherited: it is there to work beside it.
+/// Makes a thread ready that a queue's thread started, and whose CPU and class it inherited: it is there to work beside it.
+/// It inherited the capabilities, too, so that it is restrained in any case; without an identity of its own it makes nothing for
+/// anybody.
 fn prepare_offload(home: Option<&Cpus>, changes_class: bool) {
-    prepare_thread();
+    if let Err(error) = shuntfs_sys::identity::prepare_thread() {
+        tracing::error!(%error, "a thread cannot act as its callers, so nothing is made by it");
+    }
     if let Some(home) = home
         && let Err(error) = threads::spread_over(home)
     {

@@ -60,6 +60,12 @@ pub enum MountError {
     /// The file system, or this library, will not have this kernel.
     #[error(transparent)]
     Disagreed(#[from] InitError),
+    /// A thread cannot be kept from acting with more rights than its callers have.
+    #[error(
+        "the server cannot act as its callers ({0}): a sandbox forbids that its threads have a file mode mask of their own \
+         (unshare(2) with CLONE_FS) or give up CAP_FSETID and CAP_SYS_RESOURCE (capset(2))"
+    )]
+    Identity(#[source] OsError),
     /// The transport that was asked for is not to be had.
     #[error("the transport {kind} is not to be had: {why}")]
     Transport {
@@ -112,6 +118,20 @@ pub(crate) enum MountedBy {
     Fusermount,
     /// By whoever started us, who handed the device over.
     Other,
+}
+
+/// Tries on a thread of its own what every queue's thread needs, because without it nobody must be served, and before
+/// there is a mount that somebody could meet.
+pub(crate) fn check_identity() -> Result<(), MountError> {
+    let tried = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("shunt-identity".into());
+        let thread = thread.spawn_scoped(scope, shuntfs_sys::prepare_thread).ok()?;
+        thread.join().ok()
+    });
+    match tried {
+        Some(outcome) => outcome.map(drop).map_err(MountError::Identity),
+        None => Err(MountError::Identity(OsError::AGAIN)),
+    }
 }
 
 /// Mounts on `path`; `/dev/fd/N` stands for a device that is mounted already, as mount.fuse3 hands one over.

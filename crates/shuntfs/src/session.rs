@@ -73,6 +73,7 @@ impl Session {
         mount: &MountOptions,
         options: &SessionOptions,
     ) -> Result<Self, MountError> {
+        mount::check_identity()?;
         let (device, point) = mount::mount(path, mount)?;
         let guard = Guard(Some(point));
         let device = Arc::new(device);

@@ -46,6 +46,7 @@ impl Mounted {
             let sealed = Sealed::new(Arc::clone(&verifying.seals), passthrough);
             (mount(sealed, target, settings)?, None, None)
         } else {
+            refuse_others(settings)?;
             let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
             let observer = pool.observer();
             (mount(pool, target, settings)?, Some(observer), rules)
@@ -165,6 +166,17 @@ fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<S
 pub(crate) fn not_privileged() -> Option<Reason> {
     let privileged = caps::has_effective(Cap::SysAdmin) && doctor::in_first_user_namespace();
     (!privileged).then_some(Reason::NotPrivileged)
+}
+
+/// Refuses to let others in where they can change something and the server may not act as them: what they make would be the
+/// server's user's.
+fn refuse_others(settings: &Settings) -> Result<(), Failure> {
+    let may_act = caps::has_effective(Cap::Setuid) && caps::has_effective(Cap::Setgid);
+    if may_act || !settings.mount.allow_other || settings.mount.read_only {
+        return Ok(());
+    }
+    let why = "other users cannot be let in (allow_other): the server may not act as them, and what they make would be its own";
+    Err(Failure::new(why).hint("mount as root, which has CAP_SETUID and CAP_SETGID, or read-only (ro)"))
 }
 
 /// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount.

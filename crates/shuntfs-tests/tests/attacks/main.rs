@@ -3,5 +3,6 @@
 //! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
 
 mod file_flags;
+mod identity;
 mod rules_in_conditions;
 mod stage;
