@@ -31,6 +31,8 @@ pub(super) struct Mounted {
     passthrough_off: Option<Reason>,
     rules: Option<LiveRules>,
     verifying: Option<Verifying>,
+    /// What was asked for does not go with the rest, and was changed.
+    changed: Vec<String>,
 }
 
 impl Mounted {
@@ -56,7 +58,8 @@ impl Mounted {
         if let Some(rules) = &rules {
             rules.mounted(session.notifier());
         }
-        Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying })
+        let changed = if pool.is_some() { changed(target, settings) } else { Vec::new() };
+        Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying, changed })
     }
 
     /// What the user should know of how it turned out.
@@ -66,6 +69,7 @@ impl Mounted {
         if self.pool.is_none() {
             return notes;
         }
+        notes.extend(self.changed.iter().cloned());
         let wanted = matches!(self.flow, FlowChoice::Auto | FlowChoice::Passthrough);
         if let Some(reason) = self.passthrough_off.filter(|_| wanted) {
             let reason = crate::meaning::of_reason(reason);
@@ -197,12 +201,50 @@ fn open_pool(
     Ok((pool, rules))
 }
 
+/// Whether the kernel may keep nothing. A view stands beside another mount of the folder, through which it changes: what the
+/// kernel kept of names, and the paths that rules go by, would be wrong from then on.
+fn keeps_nothing(settings: &Settings) -> bool {
+    settings.cache == CacheChoice::None || settings.view.is_some()
+}
+
+/// What was changed of that, and what should be.
+fn changed(target: &Target, settings: &Settings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if settings.view.is_some() && settings.cache != CacheChoice::None {
+        notes.push(
+            "a view is mounted with --cache none, because the folder changes through other mounts, too"
+                .into(),
+        );
+    }
+    if !keeps_nothing(settings)
+        && let Some(other) = shown_elsewhere(&target.source)
+    {
+        let other = other.display();
+        notes.push(format!(
+            "SRC is shown at {other}, too: what changes there shows here late or never, and rules go by names that may be gone; \
+             where both are written, mount both with --cache none"
+        ));
+    }
+    notes
+}
+
+/// Another mount of the folder by this program. It is told by what it calls its source, which somebody may have changed: this
+/// is for a note, and decides nothing.
+fn shown_elsewhere(source: &Path) -> Option<PathBuf> {
+    let all = shuntfs_sys::mounts().unwrap_or_default();
+    let mut of_source = all.into_iter().filter(|mount| {
+        mount.fs_type == "fuse.shunt"
+            && Path::new(&mount.source) == source
+            && !mount.super_options.starts_with("ro")
+    });
+    // The last is the one that was just made.
+    of_source.next_back()?;
+    of_source.next().map(|mount| mount.mount_point)
+}
+
 fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
     let mut options = PoolOptions::new(source);
-    options.cache = match settings.cache {
-        CacheChoice::Default => Cache::Default,
-        CacheChoice::None => Cache::None,
-    };
+    options.cache = if keeps_nothing(settings) { Cache::None } else { Cache::Default };
     options.locks = match settings.locks {
         LocksChoice::Kernel => Locks::Kernel,
         LocksChoice::Lower => Locks::Lower,

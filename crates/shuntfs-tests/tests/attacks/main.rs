@@ -6,3 +6,4 @@ mod file_flags;
 mod identity;
 mod rules_in_conditions;
 mod stage;
+mod views;
