@@ -6,9 +6,11 @@
 //! `fsverity sign` makes.
 
 mod key;
+mod mac;
 mod message;
 pub mod pkcs7;
 
 pub use key::{KeyError, KeyId, KeyPair, PublicKey, Signature, SignatureError, Signed};
+pub use mac::MacKey;
 pub use message::Message;
 pub use zeroize::Zeroizing;
