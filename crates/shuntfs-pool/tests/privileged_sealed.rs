@@ -115,8 +115,7 @@ fn each(test: impl Fn(&Lower, &Path, TransportKind)) {
         fs::write(root.join("sub/also"), content(50_000)).unwrap();
         fs::hard_link(root.join("sealed"), root.join("sub/hard")).unwrap();
         let jobs = NonZeroUsize::new(1).unwrap();
-        let options =
-            SealOptions { params: Params::default(), store: None, keys: Vec::new(), jobs, enable: false };
+        let options = SealOptions::new(jobs);
         seal_tree(&root, &options, &Silent).unwrap();
         fs::write(root.join("plain"), content(100_000)).unwrap();
         println!("on {kind}");

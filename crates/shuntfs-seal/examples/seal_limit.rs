@@ -80,13 +80,7 @@ impl Progress for Times {
 /// Seals the folder anew, and returns how fast it was hashed.
 fn seal(folder: &Path, jobs: NonZeroUsize) -> f64 {
     let store = tempfile::tempdir().expect("room for the store");
-    let options = SealOptions {
-        params: Params::default(),
-        store: Some(store.path().join("store")),
-        keys: Vec::new(),
-        jobs,
-        enable: false,
-    };
+    let options = SealOptions { store: Some(store.path().join("store")), ..SealOptions::new(jobs) };
     let times = Times::default();
     let report = seal_tree(folder, &options, &times).expect("a seal");
     assert_eq!(report.hashed_bytes, LEN as u64);

@@ -7,6 +7,8 @@ use shuntfs_sys::OsError;
 use shuntfs_verity::Mismatch;
 use thiserror::Error;
 
+use crate::shown;
+
 /// Why a manifest does not tell.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -49,10 +51,10 @@ impl ManifestError {
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no seal here.
-    #[error("{0} is not sealed")]
+    #[error("{} is not sealed", shown(.0))]
     NotSealed(PathBuf),
     /// A file of the store cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", shown(.path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -60,7 +62,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A file of the store is not what it must be.
-    #[error("{path}: {why}")]
+    #[error("{}: {why}", shown(.path))]
     Broken {
         /// The file.
         path: PathBuf,
@@ -68,10 +70,10 @@ pub enum StoreError {
         why: String,
     },
     /// Keys were asked for and there is no signature.
-    #[error("{0} is not signed")]
+    #[error("{} is not signed", shown(.0))]
     Unsigned(PathBuf),
     /// None of the keys asked for has signed.
-    #[error("{path} is signed by {signers}, and by no key that is trusted")]
+    #[error("{} is signed by {signers}, and by no key that is trusted", shown(.path))]
     Untrusted {
         /// The seal.
         path: PathBuf,
@@ -79,7 +81,7 @@ pub enum StoreError {
         signers: String,
     },
     /// A trusted key's signature is not over this.
-    #[error("{path}: the signature of key {key} is not over this manifest")]
+    #[error("{}: the signature of key {key} is not over this manifest", shown(.path))]
     WrongSignature {
         /// The seal.
         path: PathBuf,
@@ -87,7 +89,7 @@ pub enum StoreError {
         key: String,
     },
     /// The manifest does not hold together.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", shown(.path))]
     Manifest {
         /// The manifest.
         path: PathBuf,

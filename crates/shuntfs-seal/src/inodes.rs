@@ -15,6 +15,7 @@
 //! manifest's own name leads to.
 
 use std::cmp::Ordering;
+use std::ffi::CStr;
 use std::fs::File;
 
 use shuntfs_sys::{Device, data};
@@ -23,6 +24,7 @@ use shuntfs_verity::Digest;
 use crate::{NodeIndex, Store, StoreError};
 
 pub(crate) const NAME: &str = "inodes";
+pub(crate) const PLACE: &CStr = c"inodes";
 const MAGIC: &[u8; 8] = b"shuntino";
 const VERSION: u32 = 1;
 const HEAD_LEN: usize = 80;

@@ -12,8 +12,10 @@ mod check;
 mod error;
 mod inodes;
 mod manifest;
+mod new_file;
 mod seal_file;
 mod sealing;
+mod shown;
 mod side;
 mod spread;
 mod store;
@@ -26,7 +28,9 @@ pub use manifest::{
     Blocks, Child, Codec, Counts, Draft, DraftNode, Entries, Entry, Manifest, ManifestEntries, Node,
     NodeIndex, NodeKind, Placed, Xattr,
 };
+pub use new_file::Beside;
 pub use seal_file::{Seal, SealSignature};
-pub use sealing::{Enabled, Progress, Report, SealError, SealOptions, seal_tree};
+pub use sealing::{Allowed, Belief, Enabled, Progress, Report, SealError, SealOptions, seal_tree};
+pub use shown::{Shown, shown};
 pub use side::{Side, seal_file};
 pub use store::{SealedFile, Store};

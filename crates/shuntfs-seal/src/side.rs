@@ -12,13 +12,13 @@
 //! Little endian.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use shuntfs_sys::stat_of;
+use shuntfs_sys::{OsError, regular, stat_of};
 use shuntfs_verity::sign::{KeyPair, PublicKey, Signature};
 use shuntfs_verity::{DESCRIPTOR_LEN, Descriptor, Params, Shape, TreeSink, build_at};
 
@@ -26,7 +26,7 @@ use crate::sealing::settle;
 use crate::spread::Counted;
 use crate::store::read_full;
 use crate::walk::State;
-use crate::{Progress, SealError, StoreError};
+use crate::{Beside, Progress, SealError, StoreError};
 
 const VERSION: u32 = 1;
 const HEAD_LEN: usize = 12 + DESCRIPTOR_LEN;
@@ -64,16 +64,13 @@ impl Side {
     /// [`StoreError::NotSealed`] where there is none; it cannot be read, or is not what it must be.
     pub fn open(file: &Path) -> Result<Self, StoreError> {
         let path = Self::path_of(file);
-        let side = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        let side = match regular::open(&path) {
+            Err(error) if error.errno() == OsError::NOENT => {
                 return Err(StoreError::NotSealed(file.to_owned()));
             }
             side => side.map_err(|error| StoreError::io(&path, error))?,
         };
         let found = side.metadata().map_err(|error| StoreError::io(&path, error))?;
-        if !found.is_file() {
-            return Err(StoreError::broken(path, "it is no regular file"));
-        }
         let mut bytes = vec![0; HEAD_LEN + SIGNATURE_LEN_MAX];
         let len = read_full(&side, &mut bytes).map_err(|error| StoreError::io(&path, error))?;
         bytes.truncate(len);
@@ -118,43 +115,26 @@ pub fn seal_file(
     progress: &dyn Progress,
 ) -> Result<Descriptor, SealError> {
     let read = |error: io::Error| SealError::read(file.to_owned(), error);
-    let data = File::open(file).map_err(read)?;
-    let state = || stat_of(&data).map(|stat| (State::of(&stat), stat)).map_err(|error| read(error.into()));
-    let (before, stat) = state()?;
-    if !stat.is_file() {
-        return Err(read(io::Error::other("it is neither a folder nor a regular file")));
-    }
+    let data = regular::open(file).map_err(|error| read(error.into()))?;
+    let state = || stat_of(&data).map(|stat| State::of(&stat)).map_err(|error| read(error.into()));
+    let before = state()?;
     settle(before.ctime);
     progress.to_hash(1, before.size);
     let path = Side::path_of(file);
-    let mut room = OsString::from(&path);
-    room.push(format!(".{}", std::process::id()));
-    let room = Room(room.into());
     let failed = |error| SealError::from(StoreError::io(&path, error));
     let signature_len = if key.is_some() { Signature::LEN } else { 0 };
     let start = ((HEAD_LEN + signature_len) as u64).next_multiple_of(TREE_ALIGN);
-    let side = File::options().write(true).create_new(true).open(&room.0).map_err(failed)?;
+    let side = Beside::start(&path, &data).map_err(failed)?;
     let source = Counted { file: &data, progress };
-    let built = build_at(params, before.size, &source, At { file: &side, start }, jobs);
+    let built = build_at(params, before.size, &source, At { file: side.file(), start }, jobs);
     let descriptor = built.map_err(|error| SealError::build(file.to_owned(), path.clone(), error))?;
-    if state()?.0 != before {
+    if state()? != before {
         return Err(SealError::changed(file.to_owned()));
     }
-    side.write_all_at(&head(&descriptor, key), 0).map_err(failed)?;
-    side.sync_all().map_err(failed)?;
-    fs::rename(&room.0, &path).map_err(failed)?;
+    side.file().write_all_at(&head(&descriptor, key), 0).map_err(failed)?;
+    side.keep().map_err(failed)?;
     progress.file_done();
     Ok(descriptor)
-}
-
-/// The side file while it is written; what is left of it goes.
-struct Room(PathBuf);
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        // Renamed away, as a rule.
-        drop(fs::remove_file(&self.0));
-    }
 }
 
 /// A tree behind a head.

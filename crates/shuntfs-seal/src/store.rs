@@ -8,6 +8,8 @@
 //! | `unchanged` | which files were hashed in which state, so that they need not be hashed again; believed by `shunt seal` alone |
 //! | `inodes` | which inode each file had, to know it by other names |
 //! | `progress` | the same of a run that has not ended |
+//! | `making` | what a run that has not ended made |
+//! | `store` | what makes the folder a store, and whose |
 //! | `staging/` | files that are being written |
 //! | `lock` | held by the one that writes |
 //!
@@ -19,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shuntfs_sys::open;
+use shuntfs_sys::{Stat, identity, open, stat_of};
 use shuntfs_verity::{Descriptor, Digest, Shape};
 
 use crate::seal_file::SEAL_LEN_MAX;
@@ -64,6 +66,17 @@ impl Store {
             }
             Err(error) => Err(StoreError::io(path, error)),
         }
+    }
+
+    /// A store whose folder is held already.
+    pub(crate) fn held(path: PathBuf, folder: Arc<OwnedFd>) -> Self {
+        Self { path, folder }
+    }
+
+    /// Who else could have written it than this user and root, in words.
+    #[must_use]
+    pub fn others_who_write(&self) -> Option<String> {
+        stat_of(&*self.folder).map_or(None, |stat| others_who_write(&stat))
     }
 
     /// Where it is.
@@ -157,14 +170,36 @@ impl Store {
     }
 }
 
-fn tree_name(digest: &Digest) -> String {
-    let hex = digest.to_hex();
-    let (folder, name) = hex.split_at(2);
+/// Who else than this user and root can write a folder, in words. An access list that lets somebody write is seen in the
+/// bits of the group.
+pub(crate) fn others_who_write(stat: &Stat) -> Option<String> {
+    const OTHERS: u32 = 0o022;
+    if stat.uid != 0 && stat.uid != identity::effective_user() {
+        return Some(format!("it belongs to user {}", stat.uid));
+    }
+    (stat.mode & OTHERS != 0)
+        .then(|| format!("it can be written by others: its mode is {:o}", stat.mode & 0o7777))
+}
+
+/// The folder and the name of a tree, below `trees`.
+pub(crate) fn tree_parts(digest: &Digest) -> (String, String) {
+    let mut folder = digest.to_hex();
+    let name = folder.split_off(2);
+    (folder, name)
+}
+
+pub(crate) fn tree_name(digest: &Digest) -> String {
+    let (folder, name) = tree_parts(digest);
     format!("trees/{folder}/{name}")
 }
 
-fn manifest_name(digest: &Digest) -> String {
+pub(crate) fn manifest_name(digest: &Digest) -> String {
     format!("manifests/{}", digest.to_hex())
+}
+
+/// Fills the buffer from an offset on.
+pub(crate) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
 /// Reads until the buffer is full or the file ends.

@@ -40,17 +40,30 @@ impl State {
 pub(crate) struct Top {
     path: PathBuf,
     folder: OwnedFd,
-    /// Folders that are no part of the tree: the store.
-    skipped: Option<(Device, u64)>,
+    identity: (Device, u64),
 }
 
 impl Top {
-    /// Takes hold of a folder; `store` is skipped wherever it is.
-    pub(crate) fn open(path: &Path, store: Option<&Path>) -> io::Result<Self> {
+    /// Takes hold of a folder.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let folder = open::open_folder(path)?;
-        let identity = |path: &Path| stat_of(open::open_folder(path).ok()?).ok();
-        let skipped = store.and_then(identity).map(|stat| (stat.dev, stat.ino));
-        Ok(Self { path: path.to_owned(), folder, skipped })
+        let stat = stat_of(&folder)?;
+        Ok(Self { path: path.to_owned(), folder, identity: (stat.dev, stat.ino) })
+    }
+
+    /// The folder itself, which cannot be read by this.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.folder
+    }
+
+    /// The device that it is on.
+    pub(crate) fn device(&self) -> Device {
+        self.identity.0
+    }
+
+    /// Whether a folder is this one.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        self.identity == (stat.dev, stat.ino)
     }
 
     /// The whole path of what is at a path below, for a person.
@@ -75,29 +88,36 @@ impl Top {
 
     /// Lists a folder, sorted, without what is no part of the tree.
     pub(crate) fn list(&self, folder: &OwnedFd, is_top: bool) -> shuntfs_sys::Result<Vec<CString>> {
-        let mut reader = DirReader::new(open::duplicate(folder)?);
-        let mut names: Vec<CString> = Vec::new();
-        while reader.fill()? {
-            while let Some(record) = reader.peek()? {
-                let name = record.name.to_bytes();
-                if name != b"." && name != b".." && !(is_top && name == STORE_NAME) {
-                    names.push(record.name.to_owned());
-                }
-                reader.advance()?;
-            }
+        let mut names = list(folder)?;
+        if is_top {
+            names.retain(|name| name.to_bytes() != STORE_NAME);
         }
         names.sort();
         names.dedup();
         Ok(names)
     }
+}
 
-    /// Takes hold of a name of a folder; `None` where it is no part of the tree.
-    pub(crate) fn node(&self, folder: &OwnedFd, name: &CStr) -> shuntfs_sys::Result<Option<(OwnedFd, Stat)>> {
-        let fd = open::open_path_at(folder, name)?;
-        let stat = stat_of(&fd)?;
-        let skipped = self.skipped.is_some_and(|skipped| skipped == (stat.dev, stat.ino));
-        Ok((!skipped).then_some((fd, stat)))
+/// The names of a folder, in any order, without `.` and `..`.
+pub(crate) fn list(folder: &OwnedFd) -> shuntfs_sys::Result<Vec<CString>> {
+    let mut reader = DirReader::new(open::duplicate(folder)?);
+    let mut names: Vec<CString> = Vec::new();
+    while reader.fill()? {
+        while let Some(record) = reader.peek()? {
+            if !matches!(record.name.to_bytes(), b"." | b"..") {
+                names.push(record.name.to_owned());
+            }
+            reader.advance()?;
+        }
     }
+    Ok(names)
+}
+
+/// Takes hold of a name of a folder.
+pub(crate) fn node(folder: &OwnedFd, name: &CStr) -> shuntfs_sys::Result<(OwnedFd, Stat)> {
+    let fd = open::open_path_at(folder, name)?;
+    let stat = stat_of(&fd)?;
+    Ok((fd, stat))
 }
 
 /// Every extended attribute that can be read and that says something of the file: those of users, security modules and

@@ -303,21 +303,18 @@ fn data_that_must_not_be_touched_has_its_store_elsewhere() {
     let dir = planted();
     let at = dir.path();
     let elsewhere = tempfile::tempdir().unwrap();
-    for store in [elsewhere.path().join("deep/store"), at.join("a/store")] {
-        let options = SealOptions { store: Some(store.clone()), ..options(&[]) };
-        seal_tree(at, &options, &Watch::quiet()).unwrap();
-        let again = seal_tree(at, &options, &Watch::quiet()).unwrap();
-        assert_eq!((again.hashed, again.counts.files), (0, 5), "a store is no part of the tree");
-        assert!(!Store::beside(at).exists());
-        let checking = Checking {
-            folder: at,
-            store: Some(store),
-            trust: None,
-            only: Vec::new(),
-            jobs: NonZeroUsize::MIN,
-        };
-        assert!(verify_tree(&checking, &Watch::quiet()).unwrap().findings.is_empty());
-    }
+    let store = elsewhere.path().join("deep/store");
+    let elsewhere = SealOptions { store: Some(store.clone()), ..options(&[]) };
+    seal_tree(at, &elsewhere, &Watch::quiet()).unwrap();
+    let again = seal_tree(at, &elsewhere, &Watch::quiet()).unwrap();
+    assert_eq!((again.hashed, again.counts.files), (0, 5));
+    assert!(!Store::beside(at).exists());
+    let checking =
+        Checking { folder: at, store: Some(store), trust: None, only: Vec::new(), jobs: NonZeroUsize::MIN };
+    assert!(verify_tree(&checking, &Watch::quiet()).unwrap().findings.is_empty());
+    let inside = SealOptions { store: Some(at.join("a/store")), ..options(&[]) };
+    let error = seal_tree(at, &inside, &Watch::quiet()).unwrap_err();
+    assert!(matches!(error, SealError::InTree { .. }), "{error}");
 }
 
 #[test]

@@ -57,6 +57,21 @@ pub struct SealArgs {
     /// Keeps trees and manifest in this folder, of this tree alone, in place of `.shunt` in the sealed folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+    /// Puts a seal that nobody has signed in the place of a signed one, which is refused otherwise.
+    #[arg(long, conflicts_with = "key")]
+    pub unsigned: bool,
+    /// Hashes every file again, whatever is known of earlier runs.
+    #[arg(long)]
+    pub rehash: bool,
+    /// Reads and checks the hash trees in the store, too, and makes again what is damaged or missing.
+    #[arg(long, conflicts_with = "rehash")]
+    pub repair: bool,
+    /// Takes over the store of another folder, whose seal goes.
+    #[arg(long)]
+    pub adopt: bool,
+    /// Writes into a store that others than you and root can write, too: they can spoil it.
+    #[arg(long)]
+    pub shared_store: bool,
     /// How files are hashed.
     #[command(flatten)]
     pub hash: HashArgs,

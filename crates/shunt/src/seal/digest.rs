@@ -1,11 +1,13 @@
 //! `shunt digest`: what `fsverity digest` prints.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use shuntfs_seal::Beside;
+use shuntfs_sys::regular;
 use shuntfs_verity::{Descriptor, Discard, Params, TreeSink, build_at};
 
 use super::args::DigestArgs;
@@ -23,34 +25,48 @@ pub(crate) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure>
         return Err(Failure::usage("only of one file can the tree and the descriptor be written"));
     }
     for path in &args.files {
+        let file = open(path)?;
         let descriptor = match &args.out_merkle_tree {
-            None => describe(path, &params, Discard)?,
+            None => describe(path, &file, &params, Discard)?,
             Some(tree) => {
-                let file = File::create(tree).map_err(|error| cannot("write", tree, error))?;
-                describe(path, &params, TreeTo(file))?
+                let failed = |error| cannot("write", tree, error);
+                let mut beside = Beside::start(tree, &file).map_err(failed)?;
+                let descriptor = describe(path, &file, &params, &mut beside)?;
+                beside.keep().map_err(failed)?;
+                descriptor
             }
         };
         if let Some(path) = &args.out_descriptor {
-            fs::write(path, descriptor.to_bytes()).map_err(|error| cannot("write", path, error))?;
+            write(path, &file, &descriptor.to_bytes())?;
         }
         print(out, args, path, &descriptor).map_err(|error| output_failure(&error))?;
     }
     Ok(())
 }
 
+/// Opens a file that is to be hashed.
+pub(super) fn open(path: &Path) -> Result<File, Failure> {
+    regular::open(path).map_err(|error| cannot("read", path, error))
+}
+
 /// Hashes a whole file.
 pub(super) fn describe(
     path: &Path,
+    file: &File,
     params: &Params,
     sink: impl TreeSink + Send,
 ) -> Result<Descriptor, Failure> {
-    let failed = |error: io::Error| cannot("read", path, error);
-    let file = File::open(path).map_err(failed)?;
-    let found = file.metadata().map_err(failed)?;
-    if !found.is_file() {
-        return Err(failed(io::Error::other("it is no regular file")));
-    }
-    build_at(params, found.len(), &file, sink, jobs(None)).map_err(|error| cannot("hash", path, error))
+    let found = file.metadata().map_err(|error| cannot("read", path, error))?;
+    build_at(params, found.len(), file, sink, jobs(None)).map_err(|error| cannot("hash", path, error))
+}
+
+/// Writes a file that tells of some data, whole or not at all.
+pub(super) fn write(path: &Path, data: &File, bytes: &[u8]) -> Result<(), Failure> {
+    let written = Beside::start(path, data).and_then(|beside| {
+        beside.file().write_all_at(bytes, 0)?;
+        beside.keep()
+    });
+    written.map_err(|error| cannot("write", path, error))
 }
 
 fn print(out: &mut dyn Write, args: &DigestArgs, path: &Path, descriptor: &Descriptor) -> io::Result<()> {
@@ -65,13 +81,4 @@ fn print(out: &mut dyn Write, args: &DigestArgs, path: &Path, descriptor: &Descr
         out.write_all(path.as_os_str().as_bytes())?;
     }
     out.write_all(b"\n")
-}
-
-/// A file that a tree goes to.
-struct TreeTo(File);
-
-impl TreeSink for TreeTo {
-    fn put(&mut self, offset: u64, blocks: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(blocks, offset)
-    }
 }

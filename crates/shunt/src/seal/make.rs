@@ -1,10 +1,12 @@
 //! `shunt seal`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use shuntfs_seal::{Enabled, Report, SealError, SealOptions, Side, seal_file, seal_tree};
+use shuntfs_seal::{
+    Allowed, Belief, Enabled, Report, SealError, SealOptions, Side, StoreError, seal_file, seal_tree, shown,
+};
 use shuntfs_verity::sign::KeyPair;
 
 use super::args::SealArgs;
@@ -38,8 +40,14 @@ fn folder(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Wri
         params: args.hash.for_sealing()?,
         store: args.store.clone(),
         keys: key.into_iter().collect(),
-        jobs: jobs(args.jobs),
         enable: args.enable,
+        belief: match (args.rehash, args.repair) {
+            (true, _) => Belief::Nothing,
+            (_, true) => Belief::Checked,
+            _ => Belief::Known,
+        },
+        allowed: Allowed { unsigned: args.unsigned, adopt: args.adopt, shared: args.shared_store },
+        ..SealOptions::new(jobs(args.jobs))
     };
     let bar = Bar::start("sealing");
     let report = seal_tree(path, &options, &bar).map_err(|error| not_sealed(path, &error))?;
@@ -59,6 +67,9 @@ fn file(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write
         return Err(Failure::usage("--store and --enable are for folders")
             .hint("a single file gets a FILE.fsv_meta; the tool fsverity turns fs-verity on for one"));
     }
+    if key.is_none() && !args.unsigned {
+        check_unsigned(path)?;
+    }
     let bar = Bar::start("sealing");
     let sealed = seal_file(path, &args.hash.for_sealing()?, key, jobs(args.jobs), &bar);
     drop(bar);
@@ -74,18 +85,47 @@ fn file(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write
     writeln!(out, "{said}").map_err(|error| output_failure(&error))
 }
 
+/// Refuses to lose the signature of a single file.
+fn check_unsigned(path: &Path) -> Result<(), Failure> {
+    match Side::open(path) {
+        Ok(side) if side.signature.is_some() => {
+            let error = SealError::Signed { path: side.path, signers: "some key".into() };
+            Err(not_sealed(path, &error))
+        }
+        // What cannot be read is not signed, and is replaced where it is a file.
+        Ok(_) | Err(StoreError::NotSealed(_) | StoreError::Io { .. } | StoreError::Broken { .. }) => Ok(()),
+        Err(error) => Err(not_sealed(path, &error.into())),
+    }
+}
+
 fn not_sealed(path: &Path, error: &SealError) -> Failure {
-    let failure = Failure::new(format!("{} is not sealed: {error}", path.display()));
+    let failure = Failure::new(format!("{} is not sealed: {error}", shown(path)));
     match error {
-        SealError::Changed { paths, count } => {
-            let more = count.saturating_sub(paths.len());
-            let named = paths.iter().map(|path| format!("changed: {}", path.display()));
-            let failure =
-                failure.hint("what was hashed is kept: try again when it is at rest").details(named);
-            if more > 0 { failure.details([format!("and {more} more")]) } else { failure }
+        SealError::Changed { paths, count } => name_all(failure, paths, *count, "changed")
+            .hint("what was hashed is kept: try again when it is at rest"),
+        SealError::Damaged { paths, count } => {
+            name_all(failure, paths, *count, "damaged").hint("put it back, or seal it as it is with --rehash")
+        }
+        SealError::NotAStore(_) => failure.hint("name a folder that is new or empty"),
+        SealError::OtherTree { .. } => {
+            failure.hint("name another; or take it over, its seal goes, with --adopt")
+        }
+        SealError::InTree { .. } => failure.hint("what is in it would not be sealed: name a folder outside"),
+        SealError::Shared { .. } => failure.hint(
+            "chown and chmod go-w make it yours, --store DIR names another, --shared-store takes it as it is",
+        ),
+        SealError::Signed { .. } => {
+            failure.hint("sign again with --key KEY, or drop the signature with --unsigned")
         }
         _ => failure,
     }
+}
+
+/// Adds a line for each of some paths.
+fn name_all(failure: Failure, paths: &[PathBuf], count: usize, what: &str) -> Failure {
+    let failure = failure.details(paths.iter().map(|path| format!("{what}: {}", shown(path))));
+    let more = count.saturating_sub(paths.len());
+    if more > 0 { failure.details([format!("and {more} more")]) } else { failure }
 }
 
 fn signer(key: Option<&KeyPair>) -> String {

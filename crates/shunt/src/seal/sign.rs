@@ -1,13 +1,13 @@
 //! `shunt sign`: a raw ed25519 signature over what fs-verity's signatures are over.
 
-use std::fs;
 use std::io::Write;
 
+use shuntfs_seal::shown;
 use shuntfs_verity::Discard;
 
 use super::args::SignArgs;
-use super::digest::describe;
-use super::files::{cannot, private_key, with_suffix};
+use super::digest::{describe, open, write};
+use super::files::{private_key, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
 
@@ -17,9 +17,10 @@ use crate::run::output_failure;
 /// The file or the key cannot be read, the signature cannot be written.
 pub(crate) fn run(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let key = private_key(&args.key)?;
-    let digest = describe(&args.file, &args.hash.for_digest()?, Discard)?.digest();
+    let file = open(&args.file)?;
+    let digest = describe(&args.file, &file, &args.hash.for_digest()?, Discard)?.digest();
     let path = args.out.clone().unwrap_or_else(|| with_suffix(&args.file, ".sig"));
-    fs::write(&path, key.sign_digest(&digest).0).map_err(|error| cannot("write", &path, error))?;
-    writeln!(out, "{}: key {} over {digest}", path.display(), key.public().id())
+    write(&path, &file, &key.sign_digest(&digest).0)?;
+    writeln!(out, "{}: key {} over {digest}", shown(&path), key.public().id())
         .map_err(|error| output_failure(&error))
 }

@@ -12,7 +12,7 @@ use shuntfs_verity::sign::{PublicKey, Signature, pkcs7};
 
 use super::args::VerifyArgs;
 use super::bar::Bar;
-use super::digest::describe;
+use super::digest::{describe, open};
 use super::files::{Trust, cannot, counted, jobs, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
@@ -250,7 +250,7 @@ fn signature(
         return Err(Failure::usage(why).hint("add --trust KEY.pub, or --trust CERT.pem"));
     };
     let bytes = read_signature(&path)?;
-    let digest = describe(file, &args.hash.for_digest()?, Discard)?.digest();
+    let digest = describe(file, &open(file)?, &args.hash.for_digest()?, Discard)?.digest();
     let refused = match <[u8; Signature::LEN]>::try_from(bytes.as_slice()) {
         Ok(raw) => {
             let is_good = |key: &PublicKey| key.verify_digest(&digest, &Signature(raw)).is_ok();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use shuntfs_sys::caps::has_effective;
-use shuntfs_sys::{Cap, Device, OsError, Stat, stat_of};
+use shuntfs_sys::{Cap, Device, OsError, Stat, regular, stat_of};
 use shuntfs_verity::Descriptor;
 use shuntfs_verity::sign::PublicKey;
 
@@ -18,7 +18,9 @@ use super::finding::{Fault, Finding};
 use crate::manifest::TreeFile;
 use crate::spread::spread;
 use crate::walk::{self, Top, join};
-use crate::{Manifest, ManifestError, Node, NodeIndex, NodeKind, Progress, Side, Store, StoreError, Xattr};
+use crate::{
+    Manifest, ManifestError, Node, NodeIndex, NodeKind, Progress, Shown, Side, Store, StoreError, Xattr,
+};
 
 /// What is to be verified, and how.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ pub fn verify_tree(checking: &Checking<'_>, progress: &dyn Progress) -> Result<V
     let path = checking.store.clone().unwrap_or_else(|| Store::beside(checking.folder));
     let store = Store::open(&path)?;
     let manifest = Manifest::open(&store, checking.trust)?;
-    let top = Top::open(checking.folder, Some(&path));
+    let top = Top::open(checking.folder);
     let top = top.map_err(|error| StoreError::io(checking.folder, error))?;
     let mut walk = Walk::new(&top, &manifest);
     let broken = |source| StoreError::Manifest { path: store.path().to_owned(), source };
@@ -101,7 +103,7 @@ pub fn verify_file(
     jobs: NonZeroUsize,
     progress: &dyn Progress,
 ) -> Result<Option<Fault>, StoreError> {
-    let data = File::open(file).map_err(|error| StoreError::io(file, error))?;
+    let data = regular::open(file).map_err(|error| StoreError::io(file, error))?;
     progress.to_hash(1, side.descriptor.file_size());
     let tree = side.tree.0.try_clone().map(|file| Some(TreeFile { file, start: side.tree.1 }));
     let one_block = side.descriptor.file_size() <= side.descriptor.params().block_size().bytes().into();
@@ -171,9 +173,9 @@ impl<'a> Walk<'a> {
         let found = self.top.folder(folder).and_then(|folder| {
             if path.is_empty() {
                 let stat = stat_of(&folder)?;
-                return Ok(Some((folder, stat)));
+                return Ok((folder, stat));
             }
-            self.top.node(&folder, &name)
+            walk::node(&folder, &name)
         });
         self.compare(path, node, found)
     }
@@ -192,41 +194,34 @@ impl<'a> Walk<'a> {
         for entry in self.manifest.entries(node, 0)? {
             let entry = entry?;
             while let Some(extra) = names.next_if(|name| name.to_bytes() < entry.name.as_slice()) {
-                self.extra(path, &fd, &extra);
+                self.find(join(path, extra.to_bytes()), Fault::Extra);
             }
             let child = join(path, &entry.name);
             self.names += 1;
             match names.next_if(|name| name.to_bytes() == entry.name.as_slice()) {
                 Some(name) => {
-                    let found = self.top.node(&fd, &name);
+                    let found = walk::node(&fd, &name);
                     self.compare(child, entry.node, found)?;
                 }
                 None => self.find(child, Fault::Missing),
             }
         }
         for extra in names {
-            self.extra(path, &fd, &extra);
+            self.find(join(path, extra.to_bytes()), Fault::Extra);
         }
         Ok(())
-    }
-
-    fn extra(&mut self, folder: &[u8], fd: &OwnedFd, name: &CString) {
-        // The store may be in the tree by another name.
-        if !matches!(self.top.node(fd, name), Ok(None)) {
-            self.find(join(folder, name.to_bytes()), Fault::Extra);
-        }
     }
 
     fn compare(
         &mut self,
         path: Vec<u8>,
         index: NodeIndex,
-        found: shuntfs_sys::Result<Option<(OwnedFd, Stat)>>,
+        found: shuntfs_sys::Result<(OwnedFd, Stat)>,
     ) -> Result<(), ManifestError> {
         let node = self.manifest.node(index)?;
         let (fd, stat) = match found {
-            Ok(Some(found)) => found,
-            Ok(None) | Err(OsError::NOENT | OsError::NOTDIR) => {
+            Ok(found) => found,
+            Err(OsError::NOENT | OsError::NOTDIR) => {
                 self.find(path, Fault::Missing);
                 return Ok(());
             }
@@ -274,9 +269,8 @@ impl<'a> Walk<'a> {
         if node.kind == NodeKind::Symlink {
             let sealed = self.manifest.link_target(node.index)?;
             let found = walk::target(fd).unwrap_or_default();
-            let text = |target: &[u8]| String::from_utf8_lossy(target).into_owned();
             if found != sealed {
-                all.push(format!("target {} in place of {}", text(&found), text(&sealed)));
+                all.push(format!("target {} in place of {}", Shown::bytes(&found), Shown::bytes(&sealed)));
             }
         }
         all.extend(xattr_differences(fd, &self.manifest.xattrs(node.index)?));
@@ -306,7 +300,7 @@ fn xattr_differences(fd: impl AsFd, sealed: &[Xattr]) -> Vec<String> {
     differ.extend(names(&sealed, &found));
     differ.sort();
     differ.dedup();
-    differ.into_iter().map(|name| format!("attribute {}", String::from_utf8_lossy(&name))).collect()
+    differ.into_iter().map(|name| format!("attribute {}", Shown::bytes(&name))).collect()
 }
 
 fn unreadable(error: OsError) -> Fault {

@@ -35,7 +35,7 @@ impl Manifest {
     }
 
     /// Opens the manifest that a seal names.
-    fn open_sealed(store: &Store, seal: Seal) -> Result<Self, StoreError> {
+    pub(crate) fn open_sealed(store: &Store, seal: Seal) -> Result<Self, StoreError> {
         let descriptor = *seal.descriptor();
         let digest = descriptor.digest();
         let (path, file) = store.open_manifest(&descriptor)?;

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use shuntfs_verity::{BuildError, TreeError};
 use thiserror::Error;
 
-use crate::{ManifestError, StoreError};
+use crate::{ManifestError, StoreError, shown};
 
 /// Why a tree is not sealed. The seal that was there before still is.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SealError {
     /// Something of the tree cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", shown(.path))]
     Read {
         /// What.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum SealError {
         source: io::Error,
     },
     /// Something changed while it was sealed.
-    #[error("{count} of the tree changed while it was sealed, {} first", .paths.first().map(|path| path.display().to_string()).unwrap_or_default())]
+    #[error("{count} of the tree changed while it was sealed, {} first", .paths.first().map(|path| shown(path).to_string()).unwrap_or_default())]
     Changed {
         /// Those that are named: the first few.
         paths: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub enum SealError {
         count: usize,
     },
     /// A file that no tree can be over.
-    #[error("{path}: {why}")]
+    #[error("{}: {why}", shown(.path))]
     Impossible {
         /// The file.
         path: PathBuf,
@@ -37,8 +37,53 @@ pub enum SealError {
         why: String,
     },
     /// Somebody else is sealing into the same store.
-    #[error("{0}: another shunt is sealing into this store")]
+    #[error("{}: another shunt is sealing into this store", shown(.0))]
     Busy(PathBuf),
+    /// A folder with something else in it than a store.
+    #[error("{} is not empty, and no store of a sealed folder: nothing is written there", shown(.0))]
+    NotAStore(PathBuf),
+    /// The store of another tree.
+    #[error("{} is the store of {}, not of {}", shown(.store), shown(.of), shown(.tree))]
+    OtherTree {
+        /// The store.
+        store: PathBuf,
+        /// Its tree.
+        of: PathBuf,
+        /// What was to be sealed.
+        tree: PathBuf,
+    },
+    /// A store that would be part of what it seals.
+    #[error("the store {} is in the tree that is to be sealed", shown(.store))]
+    InTree {
+        /// The store.
+        store: PathBuf,
+        /// The tree.
+        tree: PathBuf,
+    },
+    /// A store that others can write.
+    #[error("the store {}: {why}", shown(.store))]
+    Shared {
+        /// The store.
+        store: PathBuf,
+        /// Who, in words.
+        why: String,
+    },
+    /// A signature would be lost.
+    #[error("{} is signed by {signers}, and would not be any more", shown(.path))]
+    Signed {
+        /// The seal, or the side file.
+        path: PathBuf,
+        /// The ids of the keys.
+        signers: String,
+    },
+    /// Data that is not what it was when it was sealed, although nothing says that it was changed.
+    #[error("{count} of the tree {}: the data is not what was sealed, and nothing says that it was changed", .paths.first().map(|path| format!("({} first)", shown(path))).unwrap_or_default())]
+    Damaged {
+        /// Those that are named: the first few.
+        paths: Vec<PathBuf>,
+        /// How many there were.
+        count: usize,
+    },
     /// The store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -4,6 +4,7 @@
 //! and after. A change within the same tick of the clock would go unseen, so nothing is hashed before the tick of its
 //! last change is over.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -16,9 +17,10 @@ use shuntfs_sys::{Time, stat_of};
 use shuntfs_verity::{Descriptor, Digest, Discard, Params, Shape, build_at};
 
 use super::error::SealError;
-use super::known::{Known, Progressing, Source};
+use super::known::{Belief, Known, Progressing, Source};
+use super::repair;
 use super::scan::{FileJob, Progress, Scan};
-use super::stage::Stage;
+use super::stage::{Place, Stage};
 use crate::spread::{Counted, spread};
 use crate::walk::{State, Top};
 use crate::{Store, StoreError};
@@ -38,6 +40,7 @@ pub(crate) struct Hashing<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) store: &'a Store,
     pub(crate) known: &'a Known,
+    pub(crate) belief: Belief,
     pub(crate) params: Params,
     pub(crate) jobs: NonZeroUsize,
     pub(crate) progress: &'a dyn Progress,
@@ -52,6 +55,8 @@ pub(crate) struct Hashed {
     pub(crate) hashed_bytes: u64,
     pub(crate) unchanged: u64,
     pub(crate) resumed: u64,
+    /// Files whose data is not what was noted of them, although nothing says that they changed.
+    pub(crate) differs: Vec<PathBuf>,
 }
 
 /// What the threads bring together.
@@ -64,6 +69,7 @@ struct Results<'a> {
     root_hashes: Vec<Option<Digest>>,
     progressing: &'a mut Progressing,
     changed: Vec<PathBuf>,
+    differs: Vec<PathBuf>,
     failed: Option<SealError>,
 }
 
@@ -73,8 +79,9 @@ impl Hashing<'_> {
         let mut done = Hashed::default();
         let mut root_hashes = vec![None; self.scan.files.len()];
         let mut pending = Vec::new();
+        let damaged = if self.belief == Belief::Checked { self.damaged() } else { HashSet::new() };
         for (index, (job, place)) in self.scan.files.iter().zip(&mut root_hashes).enumerate() {
-            match self.find(job) {
+            match self.find(job).filter(|_| !damaged.contains(&index)) {
                 Some((hash, source)) => {
                     *place = Some(hash);
                     match source {
@@ -88,7 +95,8 @@ impl Hashing<'_> {
         done.hashed = pending.len() as u64;
         done.hashed_bytes = pending.iter().map(|(_, size)| *size).sum();
         self.progress.to_hash(done.hashed, done.hashed_bytes);
-        let results = Results { root_hashes, progressing, changed: Vec::new(), failed: None };
+        let results =
+            Results { root_hashes, progressing, changed: Vec::new(), differs: Vec::new(), failed: None };
         let gathered = Gathered { results: Mutex::new(results), stopped: AtomicBool::new(false) };
         spread(&pending, self.jobs, |index, threads| self.hash_into(index, threads, &gathered));
         let results = gathered.results.into_inner();
@@ -99,6 +107,11 @@ impl Hashing<'_> {
         if !results.changed.is_empty() {
             return Err(changed(results.changed));
         }
+        if self.belief == Belief::Checked && !results.differs.is_empty() {
+            let (paths, count) = named(results.differs);
+            return Err(SealError::Damaged { paths, count });
+        }
+        done.differs = results.differs;
         done.root_hashes = results.root_hashes.into_iter().flatten().collect();
         assert_eq!(done.root_hashes.len(), self.scan.files.len(), "every file is hashed or named");
         Ok(done)
@@ -106,10 +119,30 @@ impl Hashing<'_> {
 
     /// What is known of a file and has its tree in the store, where it needs one.
     fn find(&self, job: &FileJob) -> Option<(Digest, Source)> {
+        if self.belief == Belief::Nothing {
+            return None;
+        }
         let (root_hash, source) = self.known.find(&job.state)?;
         let descriptor = Descriptor::new(&self.params, job.state.size, root_hash).ok()?;
         self.store.open_tree(&descriptor).ok()?;
         Some((root_hash, source))
+    }
+
+    /// Known files whose stored tree is not what it must be.
+    fn damaged(&self) -> HashSet<usize> {
+        let descriptor = |job: &FileJob| {
+            let (root_hash, _) = self.known.find(&job.state)?;
+            Descriptor::new(&self.params, job.state.size, root_hash).ok()
+        };
+        let known: Vec<(usize, u64)> = self.scan.files.iter().map(|job| job.state.size).enumerate().collect();
+        let found = Mutex::new(HashSet::new());
+        spread(&known, self.jobs, |index, _| {
+            let descriptor = self.scan.files.get(index).and_then(descriptor);
+            if descriptor.is_some_and(|descriptor| !repair::is_whole(self.store, &descriptor)) {
+                found.lock().insert(index);
+            }
+        });
+        found.into_inner()
     }
 
     fn hash_into(&self, index: usize, threads: NonZeroUsize, gathered: &Gathered<'_>) {
@@ -127,6 +160,9 @@ impl Hashing<'_> {
             Ok(hash) => {
                 if let Some(place) = results.root_hashes.get_mut(index) {
                     *place = Some(hash);
+                }
+                if self.known.find(&job.state).is_some_and(|(noted, _)| noted != hash) {
+                    results.differs.push(self.top.name(&self.scan.path_of(job)));
                 }
                 drop(results);
                 self.progress.file_done();
@@ -165,17 +201,23 @@ impl Hashing<'_> {
         if !is_same()? {
             return Err(SealError::changed(name()));
         }
-        tree.keep(&self.store.tree_path(&descriptor.digest()))?;
+        tree.keep(Place::Tree(&descriptor.digest()))?;
         Ok(*descriptor.root_hash())
     }
 }
 
 /// Names what changed, not more than a person reads.
-pub(crate) fn changed(mut paths: Vec<PathBuf>) -> SealError {
+pub(crate) fn changed(paths: Vec<PathBuf>) -> SealError {
+    let (paths, count) = named(paths);
+    SealError::Changed { paths, count }
+}
+
+/// The first of some paths, and how many there are.
+fn named(mut paths: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
     let count = paths.len();
     paths.sort();
     paths.truncate(NAMED_MAX);
-    SealError::Changed { paths, count }
+    (paths, count)
 }
 
 /// Waits until the tick of the clock in which a file changed last is over.

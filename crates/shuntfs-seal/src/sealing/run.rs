@@ -1,24 +1,26 @@
 //! One run of sealing, in the order that keeps the old seal good until the new one is.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use shuntfs_sys::{Device, open, stat_of};
+use shuntfs_sys::{Device, OsError, stat_of};
 use shuntfs_verity::sign::KeyPair;
 use shuntfs_verity::{Descriptor, Digest, Params, Shape, build_at};
 
 use super::enable::Enabled;
 use super::error::SealError;
 use super::hash::{Hashed, Hashing, changed};
-use super::known::Known;
+use super::home::{Allowed, Home};
+use super::known::{Belief, For, Known};
 use super::scan::{Progress, Scan};
-use super::stage::Stage;
+use super::stage::{Place, Stage};
 use crate::walk::{State, Top};
-use crate::{Counts, Seal, Store, StoreError, inodes};
+use crate::{Counts, Seal, StoreError, inodes, shown};
 
 /// How a tree is to be sealed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "whoever seals decides all of it")]
 pub struct SealOptions<'a> {
     /// How files, and the manifest, are hashed.
@@ -31,6 +33,26 @@ pub struct SealOptions<'a> {
     pub jobs: NonZeroUsize,
     /// Whether the kernel's own fs-verity is turned on where it can be.
     pub enable: bool,
+    /// What is believed of earlier runs.
+    pub belief: Belief,
+    /// What is done to a store that would be refused otherwise.
+    pub allowed: Allowed,
+}
+
+impl SealOptions<'_> {
+    /// Beside the tree, by nobody, with the usual parameters, by so many threads.
+    #[must_use]
+    pub fn new(jobs: NonZeroUsize) -> Self {
+        Self {
+            params: Params::default(),
+            store: None,
+            keys: Vec::new(),
+            jobs,
+            enable: false,
+            belief: Belief::Known,
+            allowed: Allowed::default(),
+        }
+    }
 }
 
 /// What a run did.
@@ -69,23 +91,25 @@ pub fn seal_tree(
     options: &SealOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Report, SealError> {
-    let path = options.store.clone().unwrap_or_else(|| Store::beside(folder));
-    // Not to make a store in what is no folder.
-    let top_stat = open::open_folder(folder).and_then(stat_of);
-    let top_stat = top_stat.map_err(|error| SealError::read(folder.to_owned(), error))?;
-    let stage = Stage::open(&path)?;
-    let store = stage.store()?;
-    let top = Top::open(folder, Some(&path)).map_err(|error| SealError::read(folder.to_owned(), error))?;
+    // Before anything is made: not to make a store in what is no folder.
+    let top = Top::open(folder).map_err(|error| SealError::read(folder.to_owned(), error))?;
+    let stage = Stage::open(Home::open(&top, folder, options.store.as_deref(), options.allowed)?)?;
+    let store = stage.store();
+    if options.keys.is_empty() && !options.allowed.unsigned {
+        check_unsigned(&stage)?;
+    }
     let params = options.params;
-    let mut scan = Scan::walk(&top, params, progress)?;
-    let known = Known::load(&path, &params, top_stat.dev);
-    let mut progressing = known.progress(&path).map_err(|error| StoreError::io(&path, error))?;
+    let mut scan = Scan::walk(&top, stage.identity(), params, progress)?;
+    let of = For { params: &params, top: top.device(), tree: folder, keys: &options.keys };
+    let known = Known::load(&store, of, &scan.files.iter().map(|job| job.state).collect());
+    let mut progressing = known.progress(&stage)?;
     let hashing = Hashing {
         top: &top,
         scan: &scan,
         stage: &stage,
         store: &store,
         known: &known,
+        belief: options.belief,
         params,
         jobs: options.jobs,
         progress,
@@ -95,12 +119,13 @@ pub fn seal_tree(
     if !changed_folders.is_empty() {
         return Err(changed(changed_folders));
     }
-    let manifest = write_manifest(&mut scan, &hashed, &stage, &store, options)?;
+    let manifest = write_manifest(&mut scan, &hashed, &stage, options)?;
     // Everything that the seal names is on disk before the seal is.
     stage.sync()?;
-    stage.replace(&store.seal_path(), &Seal::new(manifest, &options.keys).to_bytes())?;
+    stage.replace(c"seal", &Seal::new(manifest, &options.keys).to_bytes())?;
+    stage.check_place()?;
     let mut report = Report {
-        store: path,
+        store: stage.path().to_owned(),
         digest: manifest.digest(),
         counts: scan.draft.counts(),
         hashed: hashed.hashed,
@@ -111,32 +136,61 @@ pub fn seal_tree(
         enabled: None,
         notes: Vec::new(),
     };
+    report.note_differing(&hashed.differs);
     let sealed = Sealed { top: &top, scan: &scan, root_hashes: &hashed.root_hashes, params: &params };
     if options.enable {
         report.enabled = Some(sealed.enable());
     }
-    let remembered = sealed
-        .remember(&stage, &known, options.enable)
-        .and_then(|()| progressing.remove().map_err(|error| StoreError::io(&report.store, error)));
-    if let Err(error) = remembered {
-        report.notes.push(format!("the next run hashes everything again: {error}"));
-    }
-    if let Err(error) = sealed.note_inodes(&stage, &store, &report.digest, top_stat.dev) {
-        report.notes.push(format!("other names of sealed files are not known: {error}"));
-    }
-    match super::prune::prune(&store, &sealed.trees(manifest), &report.digest) {
-        Ok(pruned) => report.pruned = pruned,
-        Err(error) => report.notes.push(format!("old trees are left in the store: {error}")),
-    }
+    let remembered =
+        sealed.remember(&stage, &known, options.enable).and_then(|()| progressing.remove(&stage));
+    report.note(remembered, "the next run hashes everything again");
+    let noted = sealed.note_inodes(&stage, &report.digest, top.device());
+    report.note(noted, "other names of sealed files are not known");
+    let (pruned, failed) = super::prune::prune(&stage, &sealed.trees(manifest), &report.digest);
+    report.pruned = pruned;
+    report.note(failed.map_or(Ok(()), Err), "old trees are left in the store");
+    report.note(stage.forget(), "the store's list of what was made is left");
     Ok(report)
 }
 
+/// Refuses to lose a signature.
+fn check_unsigned(stage: &Stage) -> Result<(), SealError> {
+    // One that cannot be read is no signed one.
+    let Ok(seal) = stage.store().seal() else { return Ok(()) };
+    if seal.signatures().is_empty() {
+        return Ok(());
+    }
+    let signers: Vec<String> = seal.signatures().iter().map(|one| one.key.to_string()).collect();
+    Err(SealError::Signed { path: stage.store().seal_path(), signers: signers.join(", ") })
+}
+
+impl Report {
+    fn note(&mut self, done: Result<(), StoreError>, what: &str) {
+        if let Err(error) = done {
+            self.notes.push(format!("{what}: {error}"));
+        }
+    }
+
+    /// Says of which files data was sealed that is not what was noted of them.
+    fn note_differing(&mut self, differs: &[PathBuf]) {
+        if let Some(first) = differs.iter().min() {
+            self.notes.push(format!(
+                "of {} ({} first) the data is not what was noted, though nothing says that it was changed; it is sealed as it is",
+                if differs.len() == 1 { "1 file".to_owned() } else { format!("{} files", differs.len()) },
+                shown(first)
+            ));
+        }
+    }
+}
+
 /// Writes the manifest and its tree, and puts both into their places: nothing names them yet.
+///
+/// The tree is that of the bytes in memory. Were they read back, whoever can change the file meanwhile could have a manifest
+/// signed that nobody made.
 fn write_manifest(
     scan: &mut Scan,
     hashed: &Hashed,
     stage: &Stage,
-    store: &Store,
     options: &SealOptions<'_>,
 ) -> Result<Descriptor, SealError> {
     for (job, root_hash) in scan.files.iter().zip(&hashed.root_hashes) {
@@ -144,17 +198,19 @@ fn write_manifest(
         set.map_err(|error| SealError::manifest(stage.path().to_owned(), &error))?;
     }
     let failed = |error| StoreError::io(stage.path(), error);
-    let mut staged = stage.start()?;
-    scan.draft.write(&mut staged).map_err(failed)?;
-    let len = staged.file().metadata().map_err(failed)?.len();
+    let mut bytes = Vec::new();
+    scan.draft.write(&mut bytes).map_err(failed)?;
+    let len = bytes.len() as u64;
     let mut tree = stage.start()?;
-    let built = build_at(&options.params, len, staged.file(), &mut tree, options.jobs);
+    let built = build_at(&options.params, len, bytes.as_slice(), &mut tree, options.jobs);
     let built =
         built.map_err(|error| SealError::build(stage.path().to_owned(), stage.path().to_owned(), error))?;
+    let staged = stage.start()?;
+    staged.file().write_all(&bytes).map_err(failed)?;
     let digest = built.digest();
-    staged.keep(&store.manifest_path(&digest))?;
+    staged.keep(Place::Manifest(&digest))?;
     if Shape::new(&options.params, len).is_ok_and(|shape| shape.levels() > 0) {
-        tree.keep(&store.tree_path(&digest))?;
+        tree.keep(Place::Tree(&digest))?;
     }
     Ok(built)
 }
@@ -186,21 +242,22 @@ impl Sealed<'_> {
         let mut enabled = Enabled::default();
         for (job, (_, digest)) in self.scan.files.iter().zip(self.digests()) {
             let below = self.scan.path_of(job);
-            enabled.file(self.top.file(&below), self.top.name(&below), (self.params, &digest));
+            // The very file that was hashed: a link to another may be in its place by now, which could then never be
+            // written again.
+            let file = self.top.file(&below).and_then(|file| {
+                let now = stat_of(&file)?;
+                let is_same = State { ctime: job.state.ctime, ..State::of(&now) } == job.state;
+                if is_same { Ok(file) } else { Err(OsError::STALE) }
+            });
+            enabled.file(file, self.top.name(&below), (self.params, &digest));
         }
         enabled
     }
 
     /// Writes down which inodes they are.
-    fn note_inodes(
-        &self,
-        stage: &Stage,
-        store: &Store,
-        manifest: &Digest,
-        top: Device,
-    ) -> Result<(), StoreError> {
+    fn note_inodes(&self, stage: &Stage, manifest: &Digest, top: Device) -> Result<(), StoreError> {
         let files = self.scan.files.iter().map(|job| (job.state.dev, job.state.ino, job.node));
-        stage.replace(&store.path().join(inodes::NAME), &inodes::to_bytes(manifest, top, files))
+        stage.replace(inodes::PLACE, &inodes::to_bytes(manifest, top, files))
     }
 
     /// Writes down which files are hashed. Turning fs-verity on may have changed their `ctime`.
@@ -213,7 +270,6 @@ impl Sealed<'_> {
         let state =
             |job: &super::scan::FileJob| if was_enabled { now(job) } else { None }.unwrap_or(job.state);
         let states: Vec<State> = self.scan.files.iter().map(state).collect();
-        let path = stage.path().join("unchanged");
-        stage.replace(&path, &known.unchanged(states.iter().zip(self.root_hashes)))
+        known.remember(stage, states.iter().zip(self.root_hashes))
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use shuntfs_sys::{Stat, stat_of};
+use shuntfs_sys::{Device, Stat, stat_of};
 use shuntfs_verity::Params;
 
 use super::error::SealError;
@@ -49,8 +49,13 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Walks the tree.
-    pub(crate) fn walk(top: &Top, params: Params, progress: &dyn Progress) -> Result<Self, SealError> {
+    /// Walks the tree; the store, by device and inode, must not be in it but at its usual place.
+    pub(crate) fn walk(
+        top: &Top,
+        store: (Device, u64),
+        params: Params,
+        progress: &dyn Progress,
+    ) -> Result<Self, SealError> {
         let fd = top.folder(b"").map_err(|error| SealError::read(top.name(b""), error))?;
         let stat = stat_of(&fd).map_err(|error| SealError::read(top.name(b""), error))?;
         let root = drafted(&fd, &stat).map_err(|error| SealError::read(top.name(b""), error))?;
@@ -58,7 +63,7 @@ impl Scan {
         let mut scan = Self { draft, files: Vec::new(), folders: Vec::new(), names: 1 };
         let mut waiting = vec![(NodeIndex::ROOT, Vec::new())];
         while let Some((node, path)) = waiting.pop() {
-            scan.folder(top, node, path, &mut waiting)?;
+            scan.folder((top, store), node, path, &mut waiting)?;
             progress.found(scan.names);
         }
         Ok(scan)
@@ -80,7 +85,7 @@ impl Scan {
 
     fn folder(
         &mut self,
-        top: &Top,
+        (top, store): (&Top, (Device, u64)),
         node: NodeIndex,
         path: Vec<u8>,
         waiting: &mut Vec<(NodeIndex, Vec<u8>)>,
@@ -91,7 +96,11 @@ impl Scan {
         let (mut children, mut stats) = (Vec::new(), Vec::new());
         for name in top.list(&fd, path.is_empty()).map_err(failed)? {
             let failed = |error| SealError::gone_or(top.name(&join(&path, name.to_bytes())), error);
-            let Some((child, stat)) = top.node(&fd, &name).map_err(failed)? else { continue };
+            let (child, stat) = walk::node(&fd, &name).map_err(failed)?;
+            if (stat.dev, stat.ino) == store {
+                let (store, tree) = (top.name(&join(&path, name.to_bytes())), top.name(b""));
+                return Err(SealError::InTree { store, tree });
+            }
             let node = drafted(&child, &stat).map_err(failed)?;
             let link = (stat.nlink > 1 && !stat.is_dir()).then_some((stat.dev, stat.ino));
             children.push(Child { name: name.to_bytes().to_vec(), node, link });

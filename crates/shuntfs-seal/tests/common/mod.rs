@@ -12,7 +12,6 @@ use shuntfs_seal::{
     Checking, Manifest, Progress, Report, SealError, SealOptions, Store, StoreError, Verified, seal_tree,
     verify_tree,
 };
-use shuntfs_verity::Params;
 use shuntfs_verity::sign::{KeyPair, PublicKey};
 
 /// Watches, and does something once when so many bytes were hashed.
@@ -60,7 +59,7 @@ pub(crate) fn plant(at: &Path) {
 
 pub(crate) fn options<'a>(keys: &[&'a KeyPair]) -> SealOptions<'a> {
     let jobs = NonZeroUsize::new(2).unwrap();
-    SealOptions { params: Params::default(), store: None, keys: keys.to_vec(), jobs, enable: false }
+    SealOptions { keys: keys.to_vec(), ..SealOptions::new(jobs) }
 }
 
 pub(crate) fn seal(at: &Path) -> Result<Report, SealError> {

@@ -52,7 +52,7 @@ pub(crate) fn seal(root: &Path, keys: &[&KeyPair]) {
 
 pub(crate) fn seal_with(root: &Path, keys: &[&KeyPair], params: Params) {
     let jobs = NonZeroUsize::new(2).unwrap();
-    let options = SealOptions { params, store: None, keys: keys.to_vec(), jobs, enable: false };
+    let options = SealOptions { params, keys: keys.to_vec(), ..SealOptions::new(jobs) };
     seal_tree(root, &options, &Silent).unwrap();
 }
 

@@ -1,0 +1,426 @@
+//! Attacks on sealing, from the command line.
+//!
+//! Adversary: whoever owns the sealed folder or can write its store, before and while root seals it. They put links,
+//! hard links, pipes and files of others where the store has its own, and want root to overwrite, remove, or sign what
+//! it should not; or to wait for ever.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::{Ran, SHUNT, run};
+use tempfile::TempDir;
+
+const NOBODY: u32 = 65534;
+const SECRET: &str = "what nobody but its owner may change\n";
+
+struct Room(TempDir);
+
+impl Room {
+    /// A folder `t` with some files, the key `key`, and `victim`, a folder that is no business of sealing.
+    fn new() -> Self {
+        let room = Self(tempfile::tempdir().expect("a folder"));
+        fs::create_dir_all(room.at("t/a")).expect("makes");
+        fs::write(room.at("t/a/large"), vec![7; 300_000]).expect("writes");
+        fs::write(room.at("t/small"), "small").expect("writes");
+        fs::create_dir(room.at("victim")).expect("makes");
+        for name in ["file", "0", "f".repeat(62).as_str()] {
+            fs::write(room.at("victim").join(name), SECRET).expect("writes");
+        }
+        room.shunt(&["key", "new", "key"]).ok();
+        room
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn shunt(&self, words: &[&str]) -> Ran {
+        run(Command::new(SHUNT).args(words).current_dir(self.0.path()))
+    }
+
+    /// Nothing of the victim's was touched.
+    #[track_caller]
+    fn assert_untouched(&self, what: &str) {
+        let mut names: Vec<_> = fs::read_dir(self.at("victim"))
+            .expect("reads")
+            .map(|entry| entry.expect("reads").file_name().into_string().expect("is text"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["0".to_owned(), "f".repeat(62), "file".to_owned()], "{what}");
+        for name in names {
+            let path = self.at("victim").join(name);
+            assert_eq!(fs::read_to_string(&path).expect("reads"), SECRET, "{what}: {}", path.display());
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    if path.is_dir() && !path.is_symlink() {
+        fs::remove_dir_all(path).expect("removes");
+    } else if path.symlink_metadata().is_ok() {
+        fs::remove_file(path).expect("removes");
+    }
+}
+
+fn fifo(path: &Path) {
+    run(Command::new("mkfifo").arg(path)).ok();
+}
+
+const FILES: [&str; 8] = ["progress", "unchanged", "seal", "inodes", "lock", "store", "making", "making.new"];
+
+#[test]
+fn links_in_place_of_a_stores_files_are_not_followed() {
+    for name in FILES {
+        for is_hard in [false, true] {
+            let room = Room::new();
+            room.shunt(&["seal", "t"]).ok();
+            fs::write(room.at("t/new"), vec![1; 10_000]).expect("writes");
+            let place = room.at("t/.shunt").join(name);
+            remove(&place);
+            let victim = room.at("victim/file");
+            if is_hard { fs::hard_link(&victim, &place) } else { symlink(&victim, &place) }.expect("links");
+            let ran = room.shunt(&["seal", "t"]);
+            room.assert_untouched(&format!("{name} {is_hard} {ran:?}"));
+            // What is only replaced is no hindrance.
+            if ["progress", "unchanged", "inodes", "making", "making.new"].contains(&name) {
+                ran.ok();
+                room.shunt(&["verify", "t"]).ok();
+            }
+        }
+    }
+}
+
+#[test]
+fn links_in_place_of_a_stores_folders_are_not_followed() {
+    for name in ["trees", "manifests", "staging", "trees/ff", ""] {
+        let room = Room::new();
+        room.shunt(&["seal", "t"]).ok();
+        fs::write(room.at("t/new"), vec![1; 10_000]).expect("writes");
+        let place = if name.is_empty() { room.at("t/.shunt") } else { room.at("t/.shunt").join(name) };
+        remove(&place);
+        symlink(room.at("victim"), &place).expect("links");
+        let ran = room.shunt(&["seal", "t"]);
+        room.assert_untouched(&format!("{name} {ran:?}"));
+    }
+    // All of them at once: whichever the tree of `new` goes to.
+    let room = Room::new();
+    room.shunt(&["seal", "t"]).ok();
+    for number in 0..=255 {
+        let place = room.at(&format!("t/.shunt/trees/{number:02x}"));
+        remove(&place);
+        symlink(room.at("victim"), &place).expect("links");
+    }
+    room.shunt(&["seal", "t"])
+        .fails(1, &["t is not sealed", ".shunt/trees/", "it is a symlink, not a folder"]);
+    room.assert_untouched("all of trees");
+}
+
+#[test]
+fn pipes_in_a_store_are_not_waited_for() {
+    for name in FILES {
+        let room = Room::new();
+        room.shunt(&["seal", "t"]).ok();
+        let place = room.at("t/.shunt").join(name);
+        remove(&place);
+        fifo(&place);
+        // Whether it is replaced or refused: it ends.
+        room.shunt(&["seal", "t"]);
+        room.shunt(&["verify", "t"]);
+        room.shunt(&["show", "t"]);
+    }
+}
+
+#[test]
+fn pipes_in_place_of_files_are_refused() {
+    let room = Room::new();
+    fifo(&room.at("pipe"));
+    for words in [&["digest", "pipe"][..], &["sign", "pipe", "--key", "key"], &["seal", "pipe"]] {
+        room.shunt(words).fails(1, &["pipe", "a FIFO"]);
+    }
+    room.shunt(&["seal", "t/small"]).ok();
+    fs::remove_file(room.at("t/small")).expect("removes");
+    fifo(&room.at("t/small"));
+    room.shunt(&["verify", "t/small"]).fails(1, &["t/small"]);
+}
+
+#[test]
+fn side_files_overwrite_nothing_else() {
+    for (words, name) in [
+        (&["sign", "t/small", "--key", "key"][..], "t/small.sig"),
+        (&["seal", "t/small"], "t/small.fsv_meta"),
+        (&["digest", "t/small", "--out-descriptor", "out"], "out"),
+        (&["digest", "t/a/large", "--out-merkle-tree", "out"], "out"),
+    ] {
+        let room = Room::new();
+        let place = room.at(name);
+        symlink(room.at("victim/file"), &place).expect("links");
+        room.shunt(words).fails(1, &[name, "it is a symlink, not a regular file"]);
+        room.assert_untouched(name);
+        remove(&place);
+        fs::hard_link(room.at("victim/file"), &place).expect("links");
+        room.shunt(words).ok();
+        room.assert_untouched(name);
+        assert_ne!(fs::read(&place).expect("reads"), SECRET.as_bytes());
+        remove(&place);
+        fifo(&place);
+        room.shunt(words).fails(1, &[name, "it is a FIFO, not a regular file"]);
+    }
+}
+
+#[test]
+fn side_files_tell_no_more_than_the_data() {
+    for (mode, wanted) in [(0o600, 0o600), (0o640, 0o640), (0o644, 0o644), (0o755, 0o644), (0o4711, 0o600)] {
+        let room = Room::new();
+        fs::set_permissions(room.at("t/small"), Permissions::from_mode(mode)).expect("is ours");
+        room.shunt(&["sign", "t/small", "--key", "key"]).ok();
+        room.shunt(&["seal", "t/small"]).ok();
+        for name in ["t/small.sig", "t/small.fsv_meta"] {
+            let found = fs::metadata(room.at(name)).expect("is there").mode() & 0o7777;
+            assert_eq!(found, wanted, "{name} of {mode:o}: {found:o}");
+        }
+    }
+}
+
+/// A bit for the group is another group's where root makes the side file.
+#[test]
+fn privileged_side_files_tell_no_other_group() {
+    let room = Room::new();
+    if chown(room.at("t/small"), Some(NOBODY), Some(NOBODY)).is_err() {
+        return println!("SKIPPED: giving files away needs root");
+    }
+    for (mode, wanted) in [(0o640, 0o600), (0o604, 0o600), (0o644, 0o644)] {
+        fs::set_permissions(room.at("t/small"), Permissions::from_mode(mode)).expect("is root");
+        room.shunt(&["seal", "t/small"]).ok();
+        let found = fs::metadata(room.at("t/small.fsv_meta")).expect("is there").mode() & 0o7777;
+        assert_eq!(found, wanted, "{mode:o}: {found:o}");
+    }
+}
+
+#[test]
+fn what_is_not_a_store_is_not_taken_for_one() {
+    for name in ["manifests/pod.yaml", "trees/x/y", "staging/0", "progress", "seal", "readme"] {
+        let room = Room::new();
+        let path = room.at("deploy").join(name);
+        fs::create_dir_all(path.parent().expect("has one")).expect("makes");
+        fs::write(&path, SECRET).expect("writes");
+        room.shunt(&["seal", "t", "--store", "deploy"]).fails(1, &["deploy is not empty", "no store"]);
+        assert_eq!(fs::read_to_string(&path).expect("is there"), SECRET, "{name}");
+        assert_eq!(fs::read_dir(room.at("deploy")).expect("reads").count(), 1, "{name}: nothing was added");
+    }
+}
+
+#[test]
+fn a_store_removes_only_what_it_made() {
+    let room = Room::new();
+    room.shunt(&["seal", "t", "--store", "store"]).ok();
+    let hex = "ab".repeat(32);
+    let foreign: Vec<_> = ["manifests/pod.yaml", "trees/x/y", "staging/0", "notes"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("manifests/{hex}"), format!("trees/ab/{}", &hex[2..])])
+        .map(|name| room.at("store").join(name))
+        .collect();
+    for path in &foreign {
+        fs::create_dir_all(path.parent().expect("has one")).expect("makes");
+        fs::write(path, SECRET).expect("writes");
+    }
+    let before = fs::read_dir(room.at("store/manifests")).expect("reads").count();
+    fs::write(room.at("t/a/large"), vec![8; 300_000]).expect("writes");
+    room.shunt(&["seal", "t", "--store", "store"]).ok();
+    for path in &foreign {
+        assert_eq!(fs::read_to_string(path).expect("is there"), SECRET, "{}", path.display());
+    }
+    let after = fs::read_dir(room.at("store/manifests")).expect("reads").count();
+    assert_eq!(before, after, "its own are removed");
+    room.shunt(&["verify", "t", "--store", "store"]).ok();
+}
+
+#[test]
+fn a_store_is_of_one_tree() {
+    let room = Room::new();
+    fs::create_dir(room.at("other")).expect("makes");
+    room.shunt(&["seal", "t", "--store", "store", "--key", "key"]).ok();
+    let refused = ["store is the store of ", "/t, not of ", "--adopt"];
+    room.shunt(&["seal", "other", "--store", "store", "--key", "key"]).fails(1, &refused);
+    room.shunt(&["verify", "t", "--store", "store", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "t"]).ok();
+    room.shunt(&["seal", "other", "--store", "t/.shunt"]).fails(1, &["t/.shunt is the store of", "not of "]);
+    // A tree that was moved, and one that was made anew in its place, are still the store's.
+    fs::rename(room.at("t"), room.at("moved")).expect("moves");
+    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).ok();
+    room.shunt(&["seal", "moved"]).ok();
+    fs::rename(room.at("moved"), room.at("gone")).expect("moves");
+    fs::create_dir(room.at("moved")).expect("makes");
+    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).ok();
+    // And whoever says so gets it for another.
+    room.shunt(&["seal", "other", "--store", "store", "--key", "key", "--adopt"]).ok();
+    room.shunt(&["verify", "other", "--store", "store", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).fails(1, &["--adopt"]);
+}
+
+#[test]
+fn a_store_in_the_tree_hides_no_folder_of_it() {
+    let room = Room::new();
+    for store in ["t", "t/a", "t/new", "t/a/new/deep", "t/../t/a/x"] {
+        room.shunt(&["seal", "t", "--store", store]).fails(1, &["is in the tree"]);
+    }
+    symlink(room.at("t/a"), room.at("link")).expect("links");
+    room.shunt(&["seal", "t", "--store", "link/store"]).fails(1, &["is in the tree"]);
+    assert!(!room.at("t/new").exists() && !room.at("t/a/new").exists(), "nothing was made");
+    // The usual place by its name is what it always was.
+    room.shunt(&["seal", "t", "--store", "t/.shunt"]).ok();
+    // Nor is one that was put there since.
+    room.shunt(&["seal", "t", "--store", "store"]).ok();
+    fs::rename(room.at("store"), room.at("t/a/store")).expect("moves");
+    room.shunt(&["verify", "t", "--store", "t/a/store"]).fails(1, &["not as sealed"]);
+}
+
+#[test]
+fn privileged_a_store_that_others_can_write_is_refused() {
+    let room = Room::new();
+    room.shunt(&["seal", "t", "--key", "key"]).ok();
+    let store = room.at("t/.shunt");
+    if chown(&store, Some(NOBODY), None).is_err() {
+        return println!("SKIPPED: giving files away needs root");
+    }
+    let refused = ["t is not sealed", "belongs to user 65534", "--shared-store"];
+    room.shunt(&["seal", "t", "--key", "key"]).fails(1, &refused);
+    room.shunt(&["seal", "t", "--key", "key", "--shared-store"]).ok();
+    chown(&store, Some(0), None).expect("is root");
+    for mode in [0o777, 0o720, 0o702] {
+        fs::set_permissions(&store, Permissions::from_mode(mode)).expect("is ours");
+        room.shunt(&["seal", "t", "--key", "key"]).fails(1, &["can be written by others", "chmod go-w"]);
+    }
+    fs::set_permissions(&store, Permissions::from_mode(0o755)).expect("is ours");
+    room.shunt(&["seal", "t", "--key", "key"]).ok();
+}
+
+#[test]
+fn a_signature_covers_what_its_maker_has_hashed() {
+    let room = Room::new();
+    let hashed = |words: &[&str], wanted: &str| {
+        let said = room.shunt(words).ok().out;
+        assert!(said.contains(wanted), "{words:?}: {said}");
+    };
+    room.shunt(&["key", "new", "other"]).ok();
+    hashed(&["seal", "t"], "2 hashed, 0 unchanged");
+    hashed(&["seal", "t"], "0 hashed, 2 unchanged");
+    // Whoever can write the store could have written down any hash.
+    hashed(&["seal", "t", "--key", "key"], "2 hashed, 0 unchanged");
+    hashed(&["seal", "t", "--key", "key"], "0 hashed, 2 unchanged");
+    hashed(&["seal", "t", "--key", "other"], "2 hashed, 0 unchanged");
+    hashed(&["seal", "t", "--key", "other", "--rehash"], "2 hashed, 0 unchanged");
+    hashed(&["seal", "t", "--key", "other"], "0 hashed, 2 unchanged");
+    // By a bit of what is written down a file is not known again.
+    let path = room.at("t/.shunt/unchanged");
+    let whole = fs::read(&path).expect("reads");
+    for at in 51..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).expect("writes");
+        if at % 7 == 0 {
+            hashed(&["seal", "t", "--key", "other"], "1 hashed, 1 unchanged");
+        }
+    }
+}
+
+#[test]
+fn a_signed_seal_is_not_replaced_by_an_unsigned_one_by_mistake() {
+    let room = Room::new();
+    room.shunt(&["seal", "t", "t/small", "--key", "key"]).ok();
+    let refused = ["is signed by ", "--unsigned"];
+    room.shunt(&["seal", "t"]).fails(1, &refused);
+    room.shunt(&["seal", "t/small"]).fails(1, &refused);
+    fs::write(room.at("t/.shunt/unchanged"), "").expect("writes");
+    room.shunt(&["seal", "t"]).fails(1, &refused);
+    room.shunt(&["verify", "t/small", "--trust", "key.pub"]).ok();
+    let shown = room.shunt(&["show", "t", "--trust", "key.pub"]).ok();
+    assert!(shown.out.contains("a key that is trusted"), "{shown:?}");
+    room.shunt(&["seal", "t/small", "--unsigned"]).ok();
+    room.shunt(&["seal", "t", "--unsigned"]).ok();
+    room.shunt(&["show", "t", "--trust", "key.pub"]).fails(1, &["is not signed"]);
+    room.shunt(&["seal", "t", "--unsigned", "--key", "key"]).fails_with_usage();
+}
+
+#[test]
+fn damaged_trees_are_made_again() {
+    let room = Room::new();
+    room.shunt(&["seal", "t"]).ok();
+    let tree = fs::read_dir(room.at("t/.shunt/trees"))
+        .expect("reads")
+        .map(|folder| folder.expect("reads").path())
+        .find_map(|folder| fs::read_dir(folder).expect("reads").next())
+        .expect("there is a tree")
+        .expect("reads")
+        .path();
+    let mut bytes = fs::read(&tree).expect("reads");
+    bytes[500] ^= 1;
+    fs::write(&tree, &bytes).expect("writes");
+    let ran = room.shunt(&["verify", "t"]);
+    assert!(ran.out.contains("its tree is not: it differs at byte 500"), "{ran:?}");
+    let said = room.shunt(&["seal", "t", "--repair"]).ok().out;
+    assert!(said.contains("1 hashed, 1 unchanged"), "{said}");
+    room.shunt(&["verify", "t"]).ok();
+    fs::remove_file(&tree).expect("removes");
+    room.shunt(&["seal", "t", "--repair"]).ok();
+    room.shunt(&["verify", "t"]).ok();
+    // A tree whose data is not what was sealed is not made again: that would seal the damage.
+    fs::remove_file(&tree).expect("removes");
+    let digest = room.shunt(&["show", "t"]).ok().out;
+    let unchanged = room.at("t/.shunt/unchanged");
+    let known = fs::read(&unchanged).expect("reads");
+    fs::write(room.at("t/a/large"), vec![9; 300_000]).expect("writes");
+    fs::write(&unchanged, known).expect("writes");
+    room.shunt(&["seal", "t", "--repair"]).ok();
+    assert_ne!(room.shunt(&["show", "t"]).ok().out, digest, "a file that was changed is sealed anew");
+}
+
+/// Somebody who owns the store changes folders into links while it is written.
+#[test]
+fn privileged_folders_that_become_links_meanwhile_lead_nowhere() {
+    let room = Room::new();
+    for index in 0..100 {
+        fs::write(room.at(&format!("t/file{index}")), vec![index; 9000]).expect("writes");
+    }
+    room.shunt(&["seal", "t"]).ok();
+    if chown(room.at("t/.shunt"), Some(NOBODY), Some(NOBODY)).is_err() {
+        return println!("SKIPPED: giving files away needs root");
+    }
+    let names: Vec<String> = ["trees", "manifests", "staging"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain((0..=255).map(|number| format!("trees/{number:02x}")))
+        .collect();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let aside = room.at("t/.shunt/aside");
+            for name in names.iter().cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let place = room.at("t/.shunt").join(name);
+                if fs::rename(&place, &aside).is_ok() {
+                    drop(symlink(room.at("victim"), &place));
+                    thread::yield_now();
+                    drop(fs::remove_file(&place));
+                    drop(fs::rename(&aside, &place));
+                }
+            }
+        });
+        for round in 0..20 {
+            for index in 0..100 {
+                fs::write(room.at(&format!("t/file{index}")), vec![index + round; 9000]).expect("writes");
+            }
+            room.shunt(&["seal", "t", "--shared-store"]);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    room.assert_untouched("the race");
+}
