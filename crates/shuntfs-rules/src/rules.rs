@@ -367,20 +367,20 @@ impl Rules {
         reaching
     }
 
-    /// Whether a move of the folder with this path, or one to it, could change for this caller what the rules say of
-    /// something in it.
+    /// Whether a move of the folder with this path, or one to it, could change what the rules say of something in it, for
+    /// whomever, where something is taken from this caller. From whom nothing is taken, he could copy it, too.
     ///
     /// # Errors
     /// Where a rule cannot be evaluated.
     pub fn concerns_below(&self, folder: &dyn FileFacts, caller: &dyn CallerFacts) -> Result<bool, Failed> {
-        if !self.has_restrictions {
+        if !self.holds_below(folder.path()) {
             return Ok(false);
         }
         let asked = Asked::new(folder, caller, Use::LOOK, &self.programs);
         let reaching = self.reaching(&self.ancestors, folder.path());
         for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
-            let reaches = reaching[index] || compiled.any_ancestor;
-            if compiled.in_view && compiled.is_anchored && reaches {
+            let reaches = rule.matchers.path.is_empty() || reaching[index] || compiled.any_ancestor;
+            if compiled.in_view && rule.effects.restricts() && reaches {
                 let condition = compiled.condition.as_ref();
                 let concerned = asked.may_concern(index, &rule.matchers, condition);
                 if concerned.map_err(|why| Failed { rule: index, why })? {

@@ -282,6 +282,20 @@ fn a_condition_about_the_path_holds_every_folder() {
     assert!(concerns(allows, "private", 1001));
 }
 
+/// One user is denied keys, wherever they are, and another all that is in one folder. Together they must not get what each
+/// alone does not: the first moves the folder, the second reads it.
+#[test]
+fn nobody_moves_a_folder_for_another() {
+    let rules = rules(
+        "[[rule]]\nbasename = '*.key'\nuid = 'bob'\ndeny = 'EACCES'\n\
+        [[rule]]\npath = 'private/**'\nuid = 'alice'\ndeny = 'EACCES'\n",
+    );
+    let concerns = |path, uid| rules.concerns_below(&File::at(path), &Caller::of(uid)).unwrap();
+    assert!(concerns("private", 1001) && concerns("private", 1000));
+    assert!(!concerns("open", 1001), "nothing there is about a place");
+    assert!(!concerns("private", 1002), "who reads all of it could copy it");
+}
+
 #[test]
 fn a_condition_that_fails_refuses_a_move() {
     let rules = rules("[[rule]]\nwhen = 'groups[5] == 1 && path != \"\"'\nhide = true\n");
