@@ -28,6 +28,7 @@ pub mod signal;
 pub mod spawn;
 pub mod stat;
 pub mod threads;
+pub mod trusted;
 pub mod uring;
 pub mod verity;
 pub mod xattr;
