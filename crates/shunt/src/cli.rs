@@ -322,9 +322,23 @@ pub struct RulesArgs {
 #[non_exhaustive]
 pub enum RulesWhat {
     /// Names every mistake with its line and column; says nothing where there is none.
-    Check(RulesFileArgs),
+    Check(RulesCheckArgs),
     /// Prints the rules as they are understood, with every default written out.
     Show(RulesFileArgs),
+}
+
+/// Files of rules to be checked.
+#[derive(Debug, Args)]
+pub struct RulesCheckArgs {
+    /// The files.
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Takes warnings for mistakes: rules that never decide.
+    #[arg(long)]
+    pub strict: bool,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A file of rules.

@@ -89,7 +89,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// std writes the number behind the words of a system error, which helps no user.
-fn without_numbers(text: &str) -> String {
+pub(crate) fn without_numbers(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(" (os error ") {

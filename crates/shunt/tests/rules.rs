@@ -47,6 +47,173 @@ fn every_mistake_is_said_with_file_line_and_column() {
     rules("check", &room.path().join("bytes")).fails(1, &["cannot read the rules", "UTF-8"]);
 }
 
+/// Once such a command waited for ever: for somebody at the other end of a FIFO, or for the end of `/dev/zero`.
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let room = Room::new();
+    let fifo = room.path().join("fifo");
+    make_fifo(&fifo);
+    std::os::unix::fs::symlink("fifo", room.path().join("link")).expect("links");
+    for (path, what) in [
+        (fifo, "it is a FIFO, not a regular file"),
+        (room.path().join("link"), "it is a FIFO, not a regular file"),
+        ("/dev/zero".into(), "it is a device, not a regular file"),
+        (room.path().to_owned(), "it is a folder, not a regular file"),
+    ] {
+        for what_to_do in ["check", "show"] {
+            rules(what_to_do, &path).fails(1, &["cannot read the rules in", what]);
+        }
+        if can_mount() {
+            room.try_mount(&["--rules", path.to_str().expect("UTF-8")])
+                .fails(1, &["cannot read the rules in", what]);
+        }
+    }
+    let long = file(&room, &"#".repeat(9 << 20));
+    rules("check", &long).fails(1, &["it has more than 8388608 bytes"]);
+}
+
+fn make_fifo(path: &std::path::Path) {
+    common::run(std::process::Command::new("mkfifo").arg(path)).ok();
+}
+
+#[test]
+fn several_files_are_checked_at_once_and_in_json() {
+    let room = Room::new();
+    let good = file(&room, "[[rule]]\nhide = true\n").display().to_string();
+    let write = |name: &str, text: &str| {
+        let path = room.path().join(name);
+        fs::write(&path, text).expect("writes");
+        path.display().to_string()
+    };
+    let bad = write("bad.toml", "[[rule]]\nhide = true\nwhen = 'uid == \"no such user\"'\n");
+    let late = write(
+        "late.toml",
+        "[[rule]]\npath = '**'\nallow = true\n[[rule]]\nname = 'late'\npath = 'a'\nhide = true\n",
+    );
+    let gone = room.path().join("gone.toml").display().to_string();
+    let check = |words: &[&str]| shunt(["rules", "check"].iter().chain(words));
+
+    let ran = check(&[&good, &late]).ok();
+    let warning = format!(
+        "{late}:4:1: the rule `late` never decides: the rule `line 1` (line 1) decides before it on everything that it matches"
+    );
+    assert_eq!(ran.err.trim_end(), format!("shunt: warning: {warning}"));
+    let ran = check(&["--strict", &late]);
+    assert_eq!(
+        (ran.code, ran.err.trim_end()),
+        (Some(1), &*format!("shunt: there is a mistake in the rules\n{warning}"))
+    );
+
+    let ran = check(&[&good, &bad, &gone]);
+    assert_eq!(ran.code, Some(1));
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(lines[0], "shunt: 2 of 3 files of rules cannot be taken");
+    assert_eq!(lines[1], format!("{bad}:3:16: there is no user `no such user` on this machine"));
+    assert_eq!(lines[2], format!("{gone}: No such file or directory"));
+
+    let ran = check(&["--json", &good, &bad, &late, &gone]);
+    assert_eq!(ran.code, Some(1));
+    let said: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let ok: Vec<_> = said.as_array().expect("a list").iter().map(|file| file["ok"].as_bool()).collect();
+    assert_eq!(ok, [Some(true), Some(false), Some(true), Some(false)]);
+    assert_eq!((&said[0]["rules"], &said[1]["rules"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!(said[1]["mistakes"][0]["line"], 3);
+    assert_eq!(said[1]["mistakes"][0]["column"], 16);
+    assert_eq!(said[2]["warnings"][0]["line"], 4);
+    assert_eq!(said[3]["error"], "No such file or directory");
+    check(&[]).fails_with_usage();
+}
+
+/// Whoever can change the file decides who sees what.
+#[test]
+fn privileged_rules_that_others_can_change_are_not_taken() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let path = file(&room, "[[rule]]\nbasename = 'hello'\nhide = true\n");
+    let try_mount = || room.try_mount(&["--rules", path.to_str().expect("UTF-8")]);
+    let mode = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changes");
+    };
+    let owner = |path: &std::path::Path, uid| {
+        std::os::unix::fs::chown(path, Some(uid), None).expect("gives away");
+    };
+    let refused = |words: &str| {
+        try_mount().fails(1, &["are not trusted", words, "only root and the server's user may"]);
+        assert!(!room.is_mounted());
+        // To be looked at they are good enough, and it is said.
+        let ran = rules("check", &path).ok();
+        assert!(ran.err.contains("note: no mount of this user takes these rules") && ran.err.contains(words));
+    };
+    mode(&path, 0o664);
+    refused("(mode 0664)");
+    mode(&path, 0o644);
+    owner(&path, 71001);
+    refused("belongs to user 71001");
+    owner(&path, 0);
+    let before = fs::metadata(room.path()).expect("is there").permissions();
+    mode(&room.path(), 0o777);
+    refused("(mode 0777)");
+    fs::set_permissions(room.path(), before).expect("changes");
+    try_mount().ok();
+    assert!(!room.mnt().join("hello").exists());
+}
+
+/// While it is mounted, somebody puts something else in the place of the file, and it is read again.
+#[test]
+fn privileged_a_file_that_was_swapped_is_not_read_again() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let path = file(&room, "[[rule]]\nbasename = 'hello'\nhide = true\n");
+    room.mount(&["--rules", path.to_str().expect("UTF-8"), "--allow-other"]).ok();
+    let open = "[[rule]]\nallow = true\n";
+    let theirs = room.path().join("theirs.toml");
+    fs::write(&theirs, open).expect("writes");
+    std::os::unix::fs::chown(&theirs, Some(71001), None).expect("gives away");
+    let swaps: [(&dyn Fn(), &str); 5] = [
+        (&|| make_fifo(&path), "it is a FIFO"),
+        (&|| std::os::unix::fs::symlink("/dev/zero", &path).expect("links"), "it is a device"),
+        (&|| std::os::unix::fs::symlink(&theirs, &path).expect("links"), "belongs to user 71001"),
+        (&|| fs::write(&path, "").expect("writes"), "there is no rule"),
+        (
+            &|| fs::write(&path, "[[rule]]\nview = 'web'\nhide = true\nwhen = 'size'\n").expect("writes"),
+            "a condition is true",
+        ),
+    ];
+    for (swap, said) in swaps {
+        fs::remove_file(&path).expect("removes");
+        swap();
+        signal(room.pid(), "HUP");
+        let status = || shunt(["status".as_ref(), room.mnt().as_os_str()]).ok().out;
+        eventually(said, || status().contains(said));
+        assert!(status().contains("the earlier ones hold"), "{}", status());
+        assert!(!room.mnt().join("hello").exists(), "{said}");
+    }
+    fs::remove_file(&path).expect("removes");
+    fs::write(&path, open).expect("writes");
+    signal(room.pid(), "HUP");
+    eventually("what nobody else wrote is taken", || room.mnt().join("hello").exists());
+}
+
+/// A view with a mistake in its name showed what it was to leave out.
+#[test]
+fn privileged_a_view_that_no_rule_names_mounts_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let path = file(&room, "[[rule]]\nview = 'web'\nbasename = 'hello'\nhide = true\n");
+    let path = path.to_str().expect("UTF-8");
+    let ran = room.try_mount(&["--rules", path, "--view", "wbe"]);
+    assert!(ran.code == Some(1) && ran.err.contains("unknown view `wbe`; did you mean `web`?"), "{ran:?}");
+    assert!(!room.is_mounted());
+    room.mount(&["--rules", path, "--view", "web"]).ok();
+    assert!(!room.mnt().join("hello").exists());
+}
+
 #[test]
 fn a_rule_that_needs_a_seal_is_noted() {
     let room = Room::new();

@@ -66,6 +66,7 @@ impl Mounted {
     pub(super) fn notes(&self) -> Vec<String> {
         let (ring, mut notes) = (self.is_ring(), Vec::new());
         notes.extend(self.verifying.as_ref().and_then(Verifying::note));
+        notes.extend(self.rules.iter().flat_map(LiveRules::warnings).cloned());
         if self.pool.is_none() {
             return notes;
         }
@@ -196,8 +197,9 @@ fn open_pool(
     };
     let source = RuleSource::new(file, settings.view.clone())?.with_seal(seals.is_some());
     let rules = source.read()?;
+    let warnings = source.warnings(&rules);
     let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
-    let rules = pool.rule_control().map(|control| LiveRules::new(source, control));
+    let rules = pool.rule_control().map(|control| LiveRules::new(source, control, warnings));
     Ok((pool, rules))
 }
 

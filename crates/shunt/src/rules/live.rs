@@ -12,11 +12,18 @@ use crate::mounts::shown;
 pub(crate) struct LiveRules {
     source: RuleSource,
     control: RuleControl,
+    /// What is to be said of them to whoever mounted.
+    warnings: Vec<String>,
 }
 
 impl LiveRules {
-    pub(crate) fn new(source: RuleSource, control: RuleControl) -> Self {
-        Self { source, control }
+    pub(crate) fn new(source: RuleSource, control: RuleControl, warnings: Vec<String>) -> Self {
+        Self { source, control, warnings }
+    }
+
+    /// What is probably not meant in the rules that were mounted with.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Tells the way to the kernel.
@@ -37,6 +44,7 @@ impl LiveRules {
     pub(crate) fn read_again(&self) {
         let taken = self.source.read().and_then(|rules| {
             let count = rules.rules().len();
+            self.source.warnings(&rules).iter().for_each(|warning| tracing::warn!("{warning}"));
             let failed =
                 |error| Failure::new(format!("the source cannot be searched for hard links: {error}"));
             self.control.replace(rules).map_err(failed).map(|()| count)

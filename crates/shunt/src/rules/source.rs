@@ -1,13 +1,16 @@
 //! A file of rules, where it is and for which view.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use shuntfs_rules::Rules;
+use shuntfs_rules::{Mistakes, Rules};
+use shuntfs_sys::trusted::{self, Untrusted};
+use shuntfs_sys::{regular, stat_of};
 
 use super::accounts::Machine;
-use crate::failure::Failure;
+use crate::failure::{Failure, without_numbers};
 use crate::mounts::shown;
 
 /// More is not read: whatever is named, it is no file of rules.
@@ -42,34 +45,107 @@ impl RuleSource {
         &self.file
     }
 
-    /// Reads it.
+    /// Reads it for a mount: whoever can change it decides who sees what, so nobody else may.
     ///
     /// # Errors
-    /// Every mistake with its place, or why it cannot be read.
+    /// Every mistake with its place, why it cannot be read, or who else could change it.
     pub(crate) fn read(&self) -> Result<Rules, Failure> {
-        let name = shown(&self.file);
-        let text = text_of(&self.file)
-            .map_err(|error| Failure::new(format!("cannot read the rules in {name}: {error}")))?;
-        let parsed = Rules::parse(&text, &name, self.view.as_deref(), &Machine);
-        let rules = parsed.map_err(|mistakes| {
-            let count = mistakes.all.len();
-            let what = if count == 1 { "is a mistake".to_owned() } else { format!("are {count} mistakes") };
-            let lines = mistakes.all.iter().map(|mistake| shown(format!("{name}:{mistake}")));
-            Failure::new(format!("there {what} in the rules")).details(lines)
-        })?;
+        let rules = self.read_trusted().map_err(|refused| refused.failure(&self.file))?;
         match rules.speaks_of_seals() {
             Some(rule) if !self.may_verify => Err(Failure::new(format!(
-                "{name}:{}: the rule `{}` says `verify`, and the mount has no seal",
-                rule.line, rule.name
+                "{}:{}: the rule `{}` says `verify`, and the mount has no seal",
+                shown(&self.file),
+                rule.line,
+                rule.name
             ))
             .hint("mount with --verify=if-sealed --trust KEY.pub, or leave `verify` out")),
             _ => Ok(rules),
         }
     }
+
+    fn read_trusted(&self) -> Result<Rules, Refused> {
+        let held = trusted::hold(&self.file).map_err(|why| match why {
+            Untrusted::Os(_) => unreadable(why),
+            why => Refused::Untrusted(why.to_string()),
+        })?;
+        self.parse(&regular::open_held(&held).map_err(unreadable)?)
+    }
+
+    /// What is probably not meant in it, for whoever mounts by it.
+    pub(crate) fn warnings(&self, rules: &Rules) -> Vec<String> {
+        let name = shown(&self.file);
+        rules.warnings().iter().map(|warning| shown(format!("{name}:{warning}"))).collect()
+    }
+
+    /// Reads it to be looked at, whoever can change it.
+    ///
+    /// # Errors
+    /// Every mistake with its place, or why it cannot be read.
+    pub(super) fn look(&self) -> Result<Rules, Refused> {
+        self.parse(&regular::open(&self.file).map_err(unreadable)?)
+    }
+
+    /// Who else could change it, so that no mount of this user would take it.
+    pub(super) fn untrusted(&self) -> Option<String> {
+        trusted::hold(&self.file).err().map(|why| shown(why.to_string()))
+    }
+
+    fn parse(&self, file: &File) -> Result<Rules, Refused> {
+        let text = text_of(file)?;
+        let parsed = Rules::parse(&text, &shown(&self.file), self.view.as_deref(), &Machine);
+        parsed.map_err(Refused::Mistakes)
+    }
 }
 
-fn text_of(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+/// Why a file of rules is not taken.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Somebody else could change it.
+    Untrusted(String),
+    /// It cannot be read, or is no file of rules.
+    Unreadable(String),
+    /// There are mistakes in it.
+    Mistakes(Mistakes),
+}
+
+impl Refused {
+    /// What is said where one file was asked for.
+    pub(super) fn failure(self, file: &Path) -> Failure {
+        let name = shown(file);
+        match self {
+            Self::Unreadable(why) => Failure::new(format!("cannot read the rules in {name}: {}", shown(why))),
+            Self::Untrusted(why) => {
+                Failure::new(format!("the rules in {name} are not trusted: {}", shown(why)))
+                    .hint("who can change rules decides who sees what: only root and the server's user may")
+            }
+            Self::Mistakes(mistakes) => {
+                let count = counted(mistakes.all.len());
+                let lines = mistakes.all.iter().map(|mistake| shown(format!("{name}:{mistake}")));
+                Failure::new(format!("there {count} in the rules")).details(lines)
+            }
+        }
+    }
+}
+
+/// How many mistakes there are, in words.
+pub(super) fn counted(mistakes: usize) -> String {
+    if mistakes == 1 { "is a mistake".to_owned() } else { format!("are {mistakes} mistakes") }
+}
+
+fn unreadable(error: impl Display) -> Refused {
+    Refused::Unreadable(without_numbers(&error.to_string()))
+}
+
+/// The text, where it stayed the same while it was read: half of a file can be rules that protect less.
+fn text_of(file: &File) -> Result<String, Refused> {
+    let known = || {
+        let stat = stat_of(file).map_err(|error| unreadable(io::Error::from(error)))?;
+        Ok((stat.size, stat.mtime, stat.ctime))
+    };
+    let before = known()?;
+    let bytes = regular::read_all(file, BYTES_MAX).map_err(unreadable)?;
+    if known()? != before {
+        return Err(Refused::Unreadable("somebody is writing to it; try again".into()));
+    }
+    String::from_utf8(bytes).map_err(|_| Refused::Unreadable("it is not UTF-8".into()))
 }
