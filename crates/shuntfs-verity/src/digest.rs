@@ -22,6 +22,9 @@ pub enum DigestError {
     /// The text is not `ALGORITHM:HEX`.
     #[error("a digest is written sha256:HEX or sha512:HEX")]
     Form,
+    /// The text is not as many hexadecimal digits as any algorithm's hash has.
+    #[error("a digest has 64 hexadecimal digits (sha256) or 128 (sha512)")]
+    Digits,
     /// The number of bytes is not the algorithm's.
     #[error("a digest of {algorithm} has {} bytes, not {len}", .algorithm.digest_len())]
     Len {
@@ -78,6 +81,29 @@ impl Digest {
         out.extend_from_slice(&len.to_le_bytes());
         out.extend_from_slice(self.as_bytes());
         out
+    }
+
+    /// Reads what [`formatted`](Self::formatted) writes; `None` where the bytes are something else.
+    #[must_use]
+    pub fn from_formatted(bytes: &[u8]) -> Option<Self> {
+        let hash = bytes.get(12..)?;
+        Algorithm::ALL
+            .into_iter()
+            .filter_map(|algorithm| Self::new(algorithm, hash).ok())
+            .find(|digest| digest.formatted() == bytes)
+    }
+
+    /// Reads a digest as people copy it: `sha256:HEX`, or the digits alone, whose number tells the algorithm.
+    ///
+    /// # Errors
+    /// Where it is neither, or has too many digits or too few.
+    pub fn from_text(text: &str) -> Result<Self, DigestError> {
+        if text.contains(':') {
+            return text.parse();
+        }
+        let algorithm = Algorithm::ALL.into_iter().find(|algorithm| 2 * algorithm.digest_len() == text.len());
+        let mut digest = Self::zero(algorithm.ok_or(DigestError::Digits)?);
+        hex::read(text, &mut digest.bytes).map(|_| digest).ok_or(DigestError::Digits)
     }
 
     /// The hash as hexadecimal digits, without the algorithm's name.
@@ -151,6 +177,29 @@ mod test {
         assert!(len(&format!("sha256:{}", "00".repeat(64))));
         assert!(len(&format!("sha512:{}", "00".repeat(32))));
         assert!(format!("sha512:{}", "00".repeat(65)).parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn digits_alone_tell_their_algorithm() {
+        let digest: Digest = EMPTY.parse().unwrap();
+        assert_eq!(Digest::from_text(&EMPTY[7..]), Ok(digest));
+        assert_eq!(Digest::from_text(EMPTY), Ok(digest));
+        assert_eq!(Digest::from_text(&"ab".repeat(64)).unwrap().algorithm(), Algorithm::Sha512);
+        for wrong in ["", &EMPTY[8..], &"ab".repeat(33), &"xy".repeat(32), &"é".repeat(32)] {
+            assert_eq!(Digest::from_text(wrong), Err(DigestError::Digits), "{wrong}");
+        }
+        assert!(Digest::from_text(&EMPTY[..70]).is_err());
+    }
+
+    #[test]
+    fn a_formatted_digest_is_read_back() {
+        for digest in [EMPTY.parse().unwrap(), Digest::zero(Algorithm::Sha512)] {
+            let bytes = digest.formatted();
+            assert_eq!(Digest::from_formatted(&bytes), Some(digest));
+            assert_eq!(Digest::from_formatted(&bytes[1..]), None);
+            assert_eq!(Digest::from_formatted(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(Digest::from_formatted(&[&b"X"[..], &bytes[1..]].concat()), None);
+        }
     }
 
     #[test]

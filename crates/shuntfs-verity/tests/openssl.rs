@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use shuntfs_verity::sign::pkcs7::{self, Certificate, Pkcs7Error};
-use shuntfs_verity::sign::{KeyPair, PublicKey, Signature};
+use shuntfs_verity::sign::{KeyError, KeyPair, PublicKey, Signature, is_encrypted};
 use shuntfs_verity::{Algorithm, BlockSize, Digest, Discard, Params, Salt, build};
 
 /// Runs a program in a folder; its output where it succeeds.
@@ -53,6 +53,40 @@ fn openssl_checks_our_signatures_and_reads_our_keys() {
         assert!(run(folder, "openssl", verify).is_some());
         fs::write(folder.join("message"), self::digest(algorithm, 4).formatted()).unwrap();
         assert!(run(folder, "openssl", verify).is_none());
+    }
+}
+
+#[test]
+fn a_passphrase_is_asked_for_by_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let pair = KeyPair::generate().unwrap();
+    let text = pair.to_encrypted_pem(b"open sesame").unwrap();
+    assert!(is_encrypted(&text) && !is_encrypted(&pair.to_pem()));
+    assert_eq!(KeyPair::from_pem(&text).err(), Some(KeyError::Encrypted));
+    assert_eq!(KeyPair::from_encrypted_pem(&text, b"open barley").err(), Some(KeyError::Passphrase));
+    assert_eq!(KeyPair::from_encrypted_pem(&pair.to_pem(), b"").err(), Some(KeyError::Private));
+    assert_eq!(PublicKey::from_pem(&text), Err(KeyError::PrivateForPublic));
+    let read = KeyPair::from_encrypted_pem(&format!("\n{}\n", *text), b"open sesame").unwrap();
+    assert_eq!(read.public(), pair.public());
+    // No two are alike: salt and IV are new each time.
+    assert_ne!(*text, *pair.to_encrypted_pem(b"open sesame").unwrap());
+    if !is_installed("openssl") {
+        return;
+    }
+    fs::write(folder.join("ours"), &*text).unwrap();
+    assert!(run(folder, "openssl", "pkey -in ours -passin pass:sesame -pubout").is_none());
+    fs::write(folder.join("passphrase"), "open sesame\n").unwrap();
+    let public = run(folder, "openssl", "pkey -in ours -passin file:passphrase -pubout").unwrap();
+    assert_eq!(public, pair.public().to_pem());
+    fs::write(folder.join("plain"), &*pair.to_pem()).unwrap();
+    for how in ["", "-v2 aes-128-cbc -v2prf hmacWithSHA512", "-scrypt", "-v2 aes-256-cbc -iter 1000"] {
+        let words = format!("pkcs8 -topk8 -in plain -passout file:passphrase -out theirs {how}");
+        run(folder, "openssl", &words).unwrap();
+        let theirs = fs::read_to_string(folder.join("theirs")).unwrap();
+        let read = KeyPair::from_encrypted_pem(&theirs, b"open sesame").unwrap();
+        assert_eq!(read.public(), pair.public(), "{how}");
+        assert_eq!(KeyPair::from_encrypted_pem(&theirs, b"").err(), Some(KeyError::Passphrase), "{how}");
     }
 }
 

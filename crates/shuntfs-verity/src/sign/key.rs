@@ -8,11 +8,24 @@ use ed25519_dalek::pkcs8::{
     DecodePrivateKey as _, DecodePublicKey as _, EncodePrivateKey as _, EncodePublicKey as _, KeypairBytes,
 };
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use pkcs8::PrivateKeyInfoRef;
+use pkcs8::pkcs5::pbes2::Parameters;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::{Message, Zeroizing};
 use crate::{Digest, hex};
+
+/// What a private key is called in PEM where a passphrase protects it.
+const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
+/// What OWASP advises for PBKDF2 with HMAC-SHA-256 (2023): about a quarter of a second for each guess.
+const ROUNDS: u32 = 600_000;
+
+/// Whether a text is a private key that a passphrase protects.
+#[must_use]
+pub fn is_encrypted(text: &str) -> bool {
+    text.trim_start().strip_prefix("-----BEGIN ").is_some_and(|rest| rest.starts_with(ENCRYPTED))
+}
 
 /// Why a key cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -24,6 +37,12 @@ pub enum KeyError {
     /// The text is no such key.
     #[error("not an ed25519 public key in PEM (SubjectPublicKeyInfo)")]
     Public,
+    /// The text is a private key that a passphrase protects.
+    #[error("the key is encrypted: its passphrase is needed")]
+    Encrypted,
+    /// The passphrase is another one, or the text was changed.
+    #[error("the passphrase is wrong, or the key is encrypted in a way that is not known")]
+    Passphrase,
     /// The text is a private key where a public one is wanted.
     #[error("this is a private key; the public one is wanted (KEY.pub)")]
     PrivateForPublic,
@@ -119,10 +138,46 @@ impl KeyPair {
     /// Reads what [`to_pem`](Self::to_pem), or `openssl genpkey -algorithm ed25519`, writes.
     ///
     /// # Errors
-    /// Where the text is no such key.
+    /// Where the text is no such key, or an encrypted one.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        if is_encrypted(text) {
+            return Err(KeyError::Encrypted);
+        }
         let key = SigningKey::from_pkcs8_pem(text.trim()).map_err(|_| KeyError::Private)?;
         Ok(Self { key })
+    }
+
+    /// Reads what [`to_encrypted_pem`](Self::to_encrypted_pem), or `openssl pkcs8 -topk8`, writes: PBES2 with AES, and scrypt or
+    /// PBKDF2 with SHA-2.
+    ///
+    /// # Errors
+    /// Where the text is no such key, or the passphrase is not its.
+    pub fn from_encrypted_pem(text: &str, passphrase: &[u8]) -> Result<Self, KeyError> {
+        if !is_encrypted(text) {
+            return Err(KeyError::Private);
+        }
+        let key = SigningKey::from_pkcs8_encrypted_pem(text.trim(), passphrase);
+        key.map(|key| Self { key }).map_err(|_| KeyError::Passphrase)
+    }
+
+    /// Writes the key encrypted: PBES2 with AES-256 in CBC mode and PBKDF2 with HMAC-SHA-256, which every `openssl` reads. With
+    /// scrypt of a cost that is advised today `openssl` refuses for the memory it takes.
+    ///
+    /// # Errors
+    /// Where the system has no random numbers.
+    ///
+    /// # Panics
+    /// Never: a key of 32 bytes can be written.
+    pub fn to_encrypted_pem(&self, passphrase: &[u8]) -> Result<Zeroizing<String>, KeyError> {
+        let (mut salt, mut iv) = ([0; 16], [0; 16]);
+        getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut iv)).map_err(KeyError::Random)?;
+        let how =
+            Parameters::generate_pbkdf2_sha256_aes256cbc(ROUNDS, &salt, iv).expect("a salt of 16 bytes");
+        let plain = KeypairBytes { secret_key: self.key.to_bytes(), public_key: None };
+        let plain = plain.to_pkcs8_der().expect("32 bytes can be written");
+        let info = PrivateKeyInfoRef::try_from(plain.as_bytes()).expect("was written just now");
+        let secret = info.encrypt_with_params(how, passphrase).expect("so few bytes can be encrypted");
+        Ok(secret.to_pem(ENCRYPTED, LineEnding::LF).expect("has a name"))
     }
 
     /// Writes the key as PKCS #8 version 1, the one that every `openssl` reads.
@@ -174,7 +229,7 @@ impl PublicKey {
     /// Where the text is no such key, or one with which signatures can be made up.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
-        if text.starts_with("-----BEGIN PRIVATE KEY-----") {
+        if text.starts_with("-----BEGIN PRIVATE KEY-----") || is_encrypted(text) {
             return Err(KeyError::PrivateForPublic);
         }
         let key = VerifyingKey::from_public_key_pem(text).map_err(|_| KeyError::Public)?;

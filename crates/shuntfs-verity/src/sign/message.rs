@@ -34,6 +34,25 @@ impl Message {
         self
     }
 
+    /// Takes bytes for a message: its context and its parts; `None` where no message has these bytes.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<(&str, Vec<&[u8]>)> {
+        let (len, rest) = bytes.split_first_chunk::<4>()?;
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        if !(1..=CONTEXT_LEN_MAX).contains(&len) {
+            return None;
+        }
+        let (context, mut rest) = rest.split_at_checked(len)?;
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let (len, behind) = rest.split_first_chunk::<8>()?;
+            let (part, behind) = behind.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+            parts.push(part);
+            rest = behind;
+        }
+        Some((std::str::from_utf8(context).ok()?, parts))
+    }
+
     /// What is signed.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -53,6 +72,21 @@ mod test {
         assert_ne!(message(&[b"", b"a"]), message(&[b"a"]));
         assert_ne!(message(&[]), message(&[b""]));
         assert_ne!(Message::new("ab"), Message::new("a").part(b"b"));
+    }
+
+    #[test]
+    fn a_message_is_taken_apart_as_it_was_made() {
+        let message = Message::new("ab").part(b"").part(b"part");
+        let bytes = message.as_bytes();
+        assert_eq!(Message::parse(bytes), Some(("ab", vec![&b""[..], b"part"])));
+        assert_eq!(Message::parse(Message::new("ab").as_bytes()), Some(("ab", Vec::new())));
+        let ends = [6, 14, bytes.len()];
+        for len in (0..=bytes.len()).filter(|len| !ends.contains(len)) {
+            assert_eq!(Message::parse(&bytes[..len]), None, "{len}");
+        }
+        for wrong in [&[0; 4][..], &[0, 1, 0, 0], &[1, 0, 0, 0, 0xff], &[255; 300]] {
+            assert_eq!(Message::parse(wrong), None);
+        }
     }
 
     #[test]

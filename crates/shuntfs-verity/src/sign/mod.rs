@@ -10,7 +10,4 @@ mod mac;
 mod message;
 pub mod pkcs7;
 
-pub use key::{KeyError, KeyId, KeyPair, PublicKey, Signature, SignatureError, Signed};
-pub use mac::MacKey;
-pub use message::Message;
-pub use zeroize::Zeroizing;
+pub use key::{KeyError, KeyId, KeyPair, PublicKey, Signature, SignatureError, Signed, is_encrypted};
