@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::options;
 pub use crate::seal::{
-    Day, DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
+    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs, TrustArgs,
     VerifyArgs,
 };
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};

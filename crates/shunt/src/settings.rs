@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use shuntfs_seal::TreeName;
+use shuntfs_verity::Digest;
 
 /// How requests arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
@@ -84,14 +86,30 @@ pub enum TreeReadaheadChoice {
     Off,
 }
 
+/// Whose seals are taken; anybody's where nothing is said.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct TrustSettings {
+    /// Files of public keys.
+    pub keys: Vec<PathBuf>,
+    /// How many of them must have signed; one where not said.
+    pub threshold: Option<NonZeroUsize>,
+    /// The one digest that is taken.
+    pub digest: Option<Digest>,
+    /// The one tree that is taken.
+    pub tree: Option<TreeName>,
+    /// The trust store with keys and seen serials.
+    pub store: Option<PathBuf>,
+}
+
 /// What is checked, and by whose word.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct VerifySettings {
     /// What is checked.
     pub what: VerifyChoice,
-    /// Files of public keys of which one must have signed; none where anybody may.
-    pub trust: Vec<PathBuf>,
+    /// Whose seals are taken.
+    pub trust: TrustSettings,
     /// Where the seal is; in the source folder where not said.
     pub store: Option<PathBuf>,
     /// Memory for verified tree blocks, in MiB; the default where not said.

@@ -105,7 +105,12 @@ fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
 fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let Some(verify) = &status.verify else { return Ok(()) };
     let facts = &verify.facts;
-    let signed = if verify.trusted { "signed by a trusted key" } else { "no key asked for" };
+    let signed = match (verify.trusted, verify.signed_by.len()) {
+        (false, _) => "no key asked for".to_owned(),
+        (true, 0) => "of the digest asked for".to_owned(),
+        (true, 1) => "signed by a trusted key".to_owned(),
+        (true, count) => format!("signed by {count} trusted keys"),
+    };
     writeln!(
         out,
         "  verify     {}, {} files, manifest {}, {signed}",

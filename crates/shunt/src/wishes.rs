@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
+use crate::seal::TrustArgs;
+use crate::settings::{Settings, TreeReadaheadChoice, TrustSettings, VerifyChoice};
 
 /// The options of a mount of sealed files.
 #[derive(Debug, Default, Args)]
@@ -14,9 +15,9 @@ pub struct VerifyWishes {
     /// What of SRC is checked against its seal as it is read [default: off].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub verify: Option<VerifyChoice>,
-    /// Trusts seals that this public key has signed; may be given again.
-    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
-    pub trust: Vec<PathBuf>,
+    /// Whose seals are taken.
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// Where the seal of SRC is [default: SRC/.shunt].
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub seal_store: Option<PathBuf>,
@@ -36,9 +37,7 @@ impl VerifyWishes {
     pub(crate) fn settle(&self, settings: &mut Settings) -> Result<(), Failure> {
         let verify = &mut settings.verify;
         verify.what = self.verify.unwrap_or(verify.what);
-        if !self.trust.is_empty() {
-            verify.trust.clone_from(&self.trust);
-        }
+        self.trust.settle(&mut verify.trust);
         if self.seal_store.is_some() {
             verify.store.clone_from(&self.seal_store);
         }
@@ -57,9 +56,6 @@ impl VerifyWishes {
         if let Some(what) = self.verify {
             add("--verify", name(what));
         }
-        for key in &self.trust {
-            add("--trust", std::path::absolute(key)?.into());
-        }
         if let Some(store) = &self.seal_store {
             add("--seal-store", std::path::absolute(store)?.into());
         }
@@ -69,17 +65,20 @@ impl VerifyWishes {
         if let Some(whether) = self.tree_readahead {
             add("--tree-readahead", name(whether));
         }
+        words.extend(self.trust.words()?);
         Ok(words)
     }
 }
 
 fn check(settings: &Settings) -> Result<(), Failure> {
     let verify = &settings.verify;
-    let asks = !verify.trust.is_empty() || verify.store.is_some();
+    let asks = verify.trust != TrustSettings::default() || verify.store.is_some();
     match verify.what {
         // A key that is named and not asked for would make a mount look safer than it is.
-        VerifyChoice::Off if asks => Err(Failure::usage("trust and seal_store are for verified mounts")
-            .hint("add --verify=required or --verify=if-sealed")),
+        VerifyChoice::Off if asks => {
+            Err(Failure::usage("what says whose seals are taken, and seal_store, are for verified mounts")
+                .hint("add --verify=required or --verify=if-sealed"))
+        }
         VerifyChoice::Required if settings.rules.is_some() => {
             Err(Failure::usage("with --verify=required the manifest alone decides what is shown, not rules")
                 .hint("use --verify=if-sealed"))
@@ -90,6 +89,10 @@ fn check(settings: &Settings) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod test {
+    use std::num::NonZeroUsize;
+
+    use shuntfs_verity::Digest;
+
     use super::*;
 
     #[test]
@@ -99,9 +102,10 @@ mod test {
             wishes.settle(&mut settings).map(|()| settings.verify).map_err(|failure| failure.to_string())
         };
         let required = || VerifyWishes { verify: Some(VerifyChoice::Required), ..VerifyWishes::default() };
-        let keys = || vec![PathBuf::from("a.pub"), PathBuf::from("b.pub")];
+        let paths = || vec![PathBuf::from("a.pub"), PathBuf::from("b.pub")];
+        let keys = || TrustArgs { trust: paths(), ..TrustArgs::default() };
         let settled = settle(VerifyWishes { trust: keys(), ..required() }, false).expect("fits together");
-        assert_eq!((settled.what, settled.trust), (VerifyChoice::Required, keys()));
+        assert_eq!((settled.what, settled.trust.keys), (VerifyChoice::Required, paths()));
         let error = settle(VerifyWishes { trust: keys(), ..VerifyWishes::default() }, false).unwrap_err();
         assert!(error.contains("--verify=required"), "{error}");
         let error = settle(required(), true).unwrap_err();
@@ -114,7 +118,13 @@ mod test {
     fn the_server_gets_the_same_words_with_whole_paths() {
         let wishes = VerifyWishes {
             verify: Some(VerifyChoice::IfSealed),
-            trust: vec!["/k.pub".into(), "/l.pub".into()],
+            trust: TrustArgs {
+                trust: vec!["/k.pub".into(), "/l.pub".into()],
+                threshold: NonZeroUsize::new(2),
+                digest: Digest::from_text(&"ab".repeat(32)).ok(),
+                tree: "photos".parse().ok(),
+                trust_store: Some("/t".into()),
+            },
             seal_store: Some("/s".into()),
             tree_cache: Some(8),
             tree_readahead: Some(TreeReadaheadChoice::Off),
@@ -123,7 +133,11 @@ mod test {
         let line = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         assert_eq!(
             line,
-            "--verify if-sealed --trust /k.pub --trust /l.pub --seal-store /s --tree-cache 8 --tree-readahead off"
+            format!(
+                "--verify if-sealed --seal-store /s --tree-cache 8 --tree-readahead off --trust /k.pub --trust /l.pub \
+                 --threshold 2 --digest sha256:{} --tree photos --trust-store /t",
+                "ab".repeat(32)
+            )
         );
     }
 }

@@ -18,7 +18,6 @@ use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{mounted, skipped};
 use shuntfs_verified::{Seals, SealsOptions};
-use shuntfs_verity::Params;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const EPERM: Option<i32> = Some(1);

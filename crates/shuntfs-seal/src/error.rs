@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use shuntfs_sys::OsError;
-use shuntfs_verity::Mismatch;
+use shuntfs_verity::{Digest, Mismatch};
 use thiserror::Error;
 
 use crate::shown;
@@ -87,6 +87,74 @@ pub enum StoreError {
         path: PathBuf,
         /// The key's id.
         key: String,
+    },
+    /// Fewer keys have signed than are asked for.
+    #[error("{path} is signed by {have} of {need} trusted keys that are needed")]
+    TooFew {
+        /// The seal.
+        path: PathBuf,
+        /// Trusted keys that have signed.
+        have: usize,
+        /// How many are asked for.
+        need: usize,
+    },
+    /// One digest was asked for, and the seal is of another manifest.
+    #[error("{path} is of {found}, and {wanted} is asked for")]
+    Pinned {
+        /// The seal.
+        path: PathBuf,
+        /// The digest that was asked for.
+        wanted: Box<Digest>,
+        /// The manifest's.
+        found: Box<Digest>,
+    },
+    /// One tree was asked for, and the seal is of another one.
+    #[error("{path} is of {found}, and tree `{wanted}` is asked for")]
+    OtherTree {
+        /// The seal.
+        path: PathBuf,
+        /// The name that was asked for.
+        wanted: String,
+        /// What the seal says.
+        found: String,
+    },
+    /// The seal is older than one that was seen.
+    #[error("rollback: {path} has serial {serial} of tree `{tree}`, and serial {seen} was seen")]
+    Rollback {
+        /// The seal.
+        path: PathBuf,
+        /// The tree.
+        tree: String,
+        /// The seal's serial.
+        serial: u64,
+        /// The highest that was seen.
+        seen: u64,
+    },
+    /// The seal has the serial of another one that was seen.
+    #[error("{path} has serial {serial} of tree `{tree}`, which was seen with {digest}")]
+    SameSerial {
+        /// The seal.
+        path: PathBuf,
+        /// The tree.
+        tree: String,
+        /// The serial of both.
+        serial: u64,
+        /// The digest of the one that was seen.
+        digest: Box<Digest>,
+    },
+    /// Serials are asked for, and the seal has none.
+    #[error("{0} has no serial, and so cannot be told from an older one")]
+    NoSerial(PathBuf),
+    /// There is no trust store.
+    #[error("{0}: there is no such trust store")]
+    NoTrustStore(PathBuf),
+    /// The trust store, or a file of it, is not what it must be.
+    #[error("{path}: {why}")]
+    TrustStore {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
     /// The manifest does not hold together.
     #[error("{}: {source}", shown(.path))]

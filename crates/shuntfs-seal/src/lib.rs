@@ -5,6 +5,7 @@
 //! - [`seal_tree`] seals a folder.
 //! - [`verify_tree`] compares a folder with its manifest, and says what differs.
 //! - [`seal_file()`] and [`Side`] do the same for single files, without a store.
+//! - [`Trust`] says whose seals are taken.
 //! - [`Store`] keeps the manifest, the seal over it and the files' hash trees.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod shown;
 mod side;
 mod spread;
 mod store;
+mod trust;
 mod walk;
 
 pub use check::{Checking, Fault, Finding, Verified, verify_file, verify_tree};
@@ -29,8 +31,11 @@ pub use manifest::{
     NodeIndex, NodeKind, Placed, Xattr,
 };
 pub use new_file::Beside;
-pub use seal_file::{Seal, SealSignature};
+pub use seal_file::{Issue, Seal, SealSignature, ToSign};
 pub use sealing::{Allowed, Belief, Enabled, Progress, Report, SealError, SealOptions, seal_tree};
 pub use shown::{Shown, shown};
 pub use side::{Side, seal_file};
 pub use store::{SealedFile, Store};
+pub use trust::{
+    Accepted, Day, SeenSerial, StoredKey, TreeName, TreeNameError, Trust, TrustStore, split_key_file,
+};

@@ -26,7 +26,7 @@ use crate::sealing::settle;
 use crate::spread::Counted;
 use crate::store::read_full;
 use crate::walk::State;
-use crate::{Beside, Progress, SealError, StoreError};
+use crate::{Beside, Progress, SealError, StoreError, Trust};
 
 const VERSION: u32 = 1;
 const HEAD_LEN: usize = 12 + DESCRIPTOR_LEN;
@@ -85,11 +85,23 @@ impl Side {
         Ok(Self { path, descriptor, signature, tree: (side, start) })
     }
 
-    /// Checks that one of these keys has signed.
+    /// Checks that it is of the digest that is asked for, and signed by one of the keys that are. A side file has one signature, no
+    /// name and no serial: where more is asked for, it has not what it must.
     ///
     /// # Errors
-    /// There is no signature, one of another kind, or none of these keys'.
-    pub fn check(&self, keys: &[PublicKey]) -> Result<(), StoreError> {
+    /// There is no signature, one of another kind, or none of these keys'; it is of another digest.
+    pub fn check(&self, trust: &Trust) -> Result<(), StoreError> {
+        let found = self.descriptor.digest();
+        if let Some(wanted) = trust.digest().filter(|wanted| **wanted != found) {
+            let (wanted, found) = (Box::new(*wanted), Box::new(found));
+            return Err(StoreError::Pinned { path: self.path.clone(), wanted, found });
+        }
+        let Some(keys) = trust.trusted_keys() else { return Ok(()) };
+        self.check_signature(keys)?;
+        trust.check_single(&self.path)
+    }
+
+    fn check_signature(&self, keys: &[PublicKey]) -> Result<(), StoreError> {
         let (kind, bytes) = self.signature.as_ref().ok_or_else(|| StoreError::Unsigned(self.path.clone()))?;
         let signature = <[u8; Signature::LEN]>::try_from(bytes.as_slice()).ok().filter(|_| *kind == RAW);
         let Some(signature) = signature.map(Signature) else {

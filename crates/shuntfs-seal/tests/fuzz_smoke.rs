@@ -8,7 +8,9 @@ mod seal;
 use std::fs;
 use std::num::NonZeroUsize;
 
-use shuntfs_seal::{Child, Draft, DraftNode, NodeIndex, Progress, Seal, Side, Xattr, seal_file, verify_file};
+use shuntfs_seal::{
+    Child, Draft, DraftNode, Issue, NodeIndex, Progress, Seal, Side, Trust, Xattr, seal_file, verify_file,
+};
 use shuntfs_testkit::seeded::{Random, fuzz};
 use shuntfs_verity::sign::KeyPair;
 use shuntfs_verity::{Descriptor, Digest, Discard, Params, build};
@@ -51,7 +53,9 @@ fn make(random: &mut Random, key: &KeyPair) -> Vec<u8> {
     let mut bytes = if random.below(8) == 0 {
         let descriptor =
             Descriptor::new(&Params::default(), 999, Digest::zero(Params::default().algorithm()));
-        Seal::new(descriptor.unwrap(), &[key]).to_bytes()
+        let issue =
+            Issue { tree: "a".parse().unwrap(), serial: 1 + random.number() % 3, time: random.number() };
+        Seal::new(descriptor.unwrap(), (random.below(4) > 0).then_some(issue), &[key]).to_bytes()
     } else {
         manifest(random)
     };
@@ -114,7 +118,7 @@ fn side(bytes: &[u8]) {
     let of = |params: &Params| {
         build(params, data.len() as u64, &data[..], Discard, NonZeroUsize::MIN).unwrap().digest()
     };
-    if side.check(&[KeyPair::from_pem(KEY).unwrap().public()]).is_ok() {
+    if side.check(&Trust::keys(vec![KeyPair::from_pem(KEY).unwrap().public()])).is_ok() {
         assert_eq!(side.descriptor.digest(), of(&Params::default()), "never signed");
     }
     if let Ok(None) = verify_file(&file, &side, NonZeroUsize::MIN, &Nobody) {

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::fs;
 
 use common::{Watch, bytes, findings, open, options, plant, seal};
-use shuntfs_seal::{Manifest, SealError, SealOptions, Store, seal_tree};
+use shuntfs_seal::{Manifest, SealError, SealOptions, Store, Trust, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 
 #[test]
@@ -56,7 +56,7 @@ fn privileged_a_full_disk_leaves_the_old_seal() {
     }
     let error = seal_tree(at, &options, &Watch::quiet()).unwrap_err();
     assert!(matches!(error, SealError::Store(_)) && error.to_string().contains("No space left"), "{error}");
-    let manifest = Manifest::open(&Store::open(&store).unwrap(), None).unwrap();
+    let manifest = Manifest::open(&Store::open(&store).unwrap(), &Trust::anybody()).unwrap();
     assert_eq!(manifest.digest(), sealed, "the old seal is whole");
     assert_eq!(fs::read_dir(store.join("staging")).unwrap().count(), 0, "nothing half-written is left");
     // With room again, what was hashed is not hashed again.

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use common::{Watch, bytes, findings, flip, open, options, plant, seal, verify};
 use shuntfs_seal::{
     Checking, Fault, ManifestError, NodeIndex, NodeKind, SealError, SealOptions, Side, Store, StoreError,
-    seal_file, seal_tree, verify_file, verify_tree,
+    Trust, seal_file, seal_tree, verify_file, verify_tree,
 };
 use shuntfs_verity::sign::KeyPair;
 use shuntfs_verity::{Algorithm, BlockSize, Discard, Params, Salt, build};
@@ -254,10 +254,10 @@ fn a_flipped_bit_is_refused_where_it_is() {
     flip(&seal, 16 + 20);
     open(at, Some(&trust)).unwrap_err();
     flip(&seal, 16 + 20);
-    flip(&seal, 300);
+    flip(&seal, 352 + 30);
     assert!(matches!(open(at, Some(&trust)), Err(StoreError::WrongSignature { .. })));
     open(at, None).unwrap();
-    flip(&seal, 300);
+    flip(&seal, 352 + 30);
     assert!(matches!(open(at, Some(&[other.public()])), Err(StoreError::Untrusted { .. })));
     open(at, Some(&[other.public(), one.public()])).unwrap();
     fs::write(&seal, b"").unwrap();
@@ -293,7 +293,7 @@ fn every_difference_is_found() {
     // Of a part alone.
     let jobs = NonZeroUsize::MIN;
     let only = vec![b"a/b".to_vec(), b"extra".to_vec(), b"big".to_vec()];
-    let part = Checking { folder: at, store: None, trust: None, only, jobs };
+    let part = Checking { folder: at, store: None, trust: &Trust::anybody(), only, jobs };
     let part = verify_tree(&part, &Watch::quiet()).unwrap();
     assert_eq!((part.files, part.findings.len()), (2, 1));
 }
@@ -309,8 +309,13 @@ fn data_that_must_not_be_touched_has_its_store_elsewhere() {
     let again = seal_tree(at, &elsewhere, &Watch::quiet()).unwrap();
     assert_eq!((again.hashed, again.counts.files), (0, 5));
     assert!(!Store::beside(at).exists());
-    let checking =
-        Checking { folder: at, store: Some(store), trust: None, only: Vec::new(), jobs: NonZeroUsize::MIN };
+    let checking = Checking {
+        folder: at,
+        store: Some(store),
+        trust: &Trust::anybody(),
+        only: Vec::new(),
+        jobs: NonZeroUsize::MIN,
+    };
     assert!(verify_tree(&checking, &Watch::quiet()).unwrap().findings.is_empty());
     let inside = SealOptions { store: Some(at.join("a/store")), ..options(&[]) };
     let error = seal_tree(at, &inside, &Watch::quiet()).unwrap_err();
@@ -362,8 +367,8 @@ fn single_files_have_a_side_file() {
         let descriptor = seal_file(&path, &Params::default(), Some(&key), jobs, &quiet).unwrap();
         assert_eq!(descriptor.digest(), digest_of(&path, &Params::default()));
         let side = Side::open(&path).unwrap();
-        side.check(&[key.public()]).unwrap();
-        side.check(&[other.public()]).unwrap_err();
+        side.check(&Trust::keys(vec![key.public()])).unwrap();
+        side.check(&Trust::keys(vec![other.public()])).unwrap_err();
         assert_eq!(verify_file(&path, &side, jobs, &quiet).unwrap(), None);
         let side_path = Side::path_of(&path);
         let bytes = fs::read(&side_path).unwrap();
@@ -373,14 +378,14 @@ fn single_files_have_a_side_file() {
         }
         fs::write(&side_path, &bytes).unwrap();
         flip(&side_path, 270);
-        Side::open(&path).unwrap().check(&[key.public()]).unwrap_err();
+        Side::open(&path).unwrap().check(&Trust::keys(vec![key.public()])).unwrap_err();
         flip(&side_path, 4 + 20);
-        assert!(Side::open(&path).and_then(|side| side.check(&[key.public()])).is_err());
+        assert!(Side::open(&path).and_then(|side| side.check(&Trust::keys(vec![key.public()]))).is_err());
     }
     let big = dir.path().join("big");
     seal_file(&big, &Params::default(), None, NonZeroUsize::MIN, &Watch::quiet()).unwrap();
     let side = Side::open(&big).unwrap();
-    assert!(matches!(side.check(&[key.public()]), Err(StoreError::Unsigned(_))));
+    assert!(matches!(side.check(&Trust::keys(vec![key.public()])), Err(StoreError::Unsigned(_))));
     flip(&big, 4096 * 3);
     let fault = verify_file(&big, &side, NonZeroUsize::MIN, &Watch::quiet()).unwrap();
     assert!(matches!(fault, Some(Fault::Data { blocks, .. }) if blocks.len() == 1 && blocks[0] == (3..4)));

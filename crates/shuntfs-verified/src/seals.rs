@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, LowerFile};
-use shuntfs_seal::{Inodes, Manifest, Node, NodeIndex, Store, StoreError};
+use shuntfs_seal::{Inodes, Manifest, Node, NodeIndex, Store, StoreError, Trust};
 use shuntfs_sys::open::{open_beneath, open_on_mount};
 use shuntfs_sys::{Device, OsError, filesystem_of, open_folder, stat_of};
 use shuntfs_verity::Descriptor;
-use shuntfs_verity::sign::PublicKey;
 
 use crate::checked::{CheckedFile, Source};
 use crate::checks::Checks;
@@ -31,9 +30,9 @@ pub struct SealsOptions {
     pub source: PathBuf,
     /// Where trees and manifest are. Default: `.shunt` in the folder.
     pub store: Option<PathBuf>,
-    /// Keys of which one must have signed the manifest. Default: none, and then whoever can write folder and store can make
-    /// another seal that fits.
-    pub trust: Option<Vec<PublicKey>>,
+    /// What the seal must have. Default: nothing, and then whoever can write folder and store can make another seal that fits, and
+    /// what it says gives nobody a right.
+    pub trust: Trust,
     /// What the checks cost.
     pub checks: CheckOptions,
 }
@@ -42,7 +41,7 @@ impl SealsOptions {
     /// A folder with every default.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
-        Self { source: source.into(), store: None, trust: None, checks: CheckOptions::default() }
+        Self { source: source.into(), store: None, trust: Trust::anybody(), checks: CheckOptions::default() }
     }
 }
 
@@ -102,7 +101,7 @@ impl Seals {
         let root = open_folder(&options.source).map_err(failed)?;
         let place = options.store.clone().unwrap_or_else(|| Store::beside(&options.source));
         let store = Store::open(&place)?;
-        let manifest = Manifest::open(&store, options.trust.as_deref())?;
+        let manifest = Manifest::open(&store, &options.trust)?;
         let inodes = Inodes::open(&store, &manifest.digest())?;
         let store_folder = open_folder(&place).map_err(failed)?;
         let blocks = |folder: &OwnedFd| filesystem_of(folder).map(|found| found.magic.can_block());

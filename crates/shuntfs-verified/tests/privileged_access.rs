@@ -9,8 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Fixture, content, each, options, seal};
+use common::{Fixture, content, each, open, options, seal};
 use shuntfs_testkit::lower::LowerKind;
+use shuntfs_verity::sign::KeyPair;
 
 const MEMBER: u32 = 71_001;
 const GROUP: u32 = 71_002;
@@ -73,8 +74,9 @@ fn access_lists_are_shown_and_hold() {
     each(&[LowerKind::Tmpfs, LowerKind::Xfs, LowerKind::Ext4], |kind, lower| {
         let root = lower.folder("tree").unwrap();
         furnish(&root);
-        seal(&root, &[]);
-        let fixture = Fixture::new(&root, &options(kind));
+        let key = KeyPair::generate().unwrap();
+        seal(&root, &[&key]);
+        let fixture = Fixture::of(open(&root, Some(&[&key])).unwrap(), &options(kind));
         let mnt = fixture.path();
         let lists = "getfacl -R --numeric secret masked barred team";
         assert_eq!(said(mnt, lists), said(&root, lists));
@@ -103,6 +105,18 @@ fn access_lists_are_shown_and_hold() {
         // What was changed below since, nobody goes by; and what is shown cannot be changed.
         said(&root, &format!("setfacl -m u:{STRANGER}:r secret; echo done"));
         assert!(!may(&mnt.join("secret"), STRANGER, ""));
+        // Where anybody can have made the seal, what gives power is not shown, whoever asks; the rest is.
+        let anybody = Fixture::new(&root, &options(kind));
+        let seen = said(anybody.path(), attributes);
+        assert!(seen.contains("user.note=") && seen.contains("system.posix_acl_access="), "{seen}");
+        assert!(!seen.contains("trusted.") && !seen.contains("security."), "{seen}");
+        for name in ["trusted.note secret", "security.note team"] {
+            let got = Command::new("sh")
+                .args(["-c", &format!("getfattr -n {name}")])
+                .current_dir(anybody.path())
+                .output();
+            assert!(!got.unwrap().status.success(), "{name}");
+        }
         let refused = Command::new("setfacl").args(["-b", "secret"]).current_dir(mnt).output().unwrap();
         assert!(!refused.status.success());
         assert!(String::from_utf8_lossy(&refused.stderr).contains("Operation not permitted"), "{refused:?}");

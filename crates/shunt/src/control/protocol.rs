@@ -91,8 +91,17 @@ pub struct VerifyStatus {
     pub manifest: String,
     /// How many files are sealed.
     pub files: u64,
-    /// Whether a trusted key has signed it.
+    /// Whether it is known to come from who is trusted: by signatures, or by its digest.
     pub trusted: bool,
+    /// The trusted keys that have signed it.
+    #[serde(default)]
+    pub signed_by: Vec<String>,
+    /// What its tree is called; none of one that an older version made.
+    #[serde(default)]
+    pub tree: Option<String>,
+    /// Its serial, 0 where it has none.
+    #[serde(default)]
+    pub serial: u64,
     /// What was done.
     pub facts: shuntfs_verified::VerifyFacts,
 }

@@ -46,7 +46,11 @@ impl Mounted {
         let (session, pool, rules) = if let Some(verifying) = required {
             let passthrough = matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough);
             let sealed = Sealed::new(Arc::clone(&verifying.seals), passthrough);
-            (mount(sealed, target, settings)?, None, None)
+            let mut settings = settings.clone();
+            // What nobody vouches for gives nobody a right, whatever was asked for.
+            settings.mount.nosuid |= verifying.is_powerless();
+            settings.mount.nodev |= verifying.is_powerless();
+            (mount(sealed, target, &settings)?, None, None)
         } else {
             refuse_others(settings)?;
             let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
@@ -65,7 +69,7 @@ impl Mounted {
     /// What the user should know of how it turned out.
     pub(super) fn notes(&self) -> Vec<String> {
         let (ring, mut notes) = (self.is_ring(), Vec::new());
-        notes.extend(self.verifying.as_ref().and_then(Verifying::note));
+        notes.extend(self.verifying.iter().flat_map(Verifying::notes));
         notes.extend(self.rules.iter().flat_map(LiveRules::warnings).cloned());
         if self.pool.is_none() {
             return notes;

@@ -1,6 +1,6 @@
 //! The seal of a mount.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use shuntfs::{Flow, Reason};
@@ -8,11 +8,9 @@ use shuntfs_verified::{
     CheckOptions, CheckedBy, SealNote, Seals, SealsOptions, TreeReadahead, VerifiedError,
 };
 
-use shuntfs_verity::sign::PublicKey;
-
 use crate::control::VerifyStatus;
 use crate::failure::Failure;
-use crate::seal;
+use crate::seal::{Trusting, advice};
 use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
 
 /// What a mount checks, and by whose word.
@@ -20,7 +18,7 @@ use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
 pub(super) struct Verifying {
     pub(super) seals: Arc<Seals>,
     pub(super) what: VerifyChoice,
-    is_trusted: bool,
+    notes: Vec<String>,
 }
 
 impl Verifying {
@@ -35,7 +33,14 @@ impl Verifying {
         }
         let mut options = SealsOptions::new(source);
         options.store.clone_from(&verify.store);
-        options.trust = keys(&verify.trust)?;
+        let trusting = Trusting::read(&verify.trust)?;
+        if !trusting.certificates.is_empty() {
+            return Err(Failure::new(
+                "a certificate is trusted for single files, not for what a folder holds",
+            )
+            .hint("name an ed25519 key: shunt key new KEY makes KEY.pub"));
+        }
+        options.trust = trusting.trust;
         let defaults = CheckOptions::default();
         let cache = verify.tree_cache_mib.and_then(|mib| usize::try_from(mib).ok());
         options.checks = CheckOptions {
@@ -46,16 +51,35 @@ impl Verifying {
             },
             ..defaults
         };
-        let is_trusted = options.trust.is_some();
         let seals = Seals::open(&options).map_err(|error| refused(&error))?;
-        Ok(Some(Self { seals, what: verify.what, is_trusted }))
+        Ok(Some(Self { seals, what: verify.what, notes: trusting.notes }))
+    }
+
+    /// Whether what is shown may have been made up by who can write SRC or its store: names, modes and owners included.
+    pub(super) fn is_powerless(&self) -> bool {
+        self.what == VerifyChoice::Required && !self.seals.manifest().is_authentic()
     }
 
     /// What the user should know.
-    pub(super) fn note(&self) -> Option<String> {
-        (!self.is_trusted).then(|| {
-            "no key is asked for (--trust KEY.pub): who can write SRC or its store can seal something else".to_owned()
-        })
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        let manifest = self.seals.manifest();
+        notes.extend(manifest.note().map(str::to_owned));
+        if !manifest.is_authentic() {
+            notes.push(
+                "nothing says whose seal it is (--trust KEY.pub, --trust-store DIR, --digest HEX): who can write SRC or its \
+                 store can seal something else"
+                    .to_owned(),
+            );
+        }
+        if self.is_powerless() {
+            notes.push(
+                "so what it shows gives nobody a right: mounted nosuid and nodev, without set-uid bits, devices and the \
+                 attributes security.* and trusted.*"
+                    .to_owned(),
+            );
+        }
+        notes
     }
 
     /// As the status shows it.
@@ -70,20 +94,13 @@ impl Verifying {
             .into(),
             manifest: manifest.digest().to_string(),
             files: manifest.counts().files,
-            trusted: self.is_trusted,
+            trusted: manifest.is_authentic(),
+            signed_by: manifest.trusted_signers().iter().map(ToString::to_string).collect(),
+            tree: manifest.seal().issue().map(|issue| issue.tree.to_string()),
+            serial: manifest.seal().serial(),
             facts: self.seals.facts(),
         }
     }
-}
-
-/// The keys of which one must have signed; `None` where none is asked for.
-fn keys(paths: &[PathBuf]) -> Result<Option<Vec<PublicKey>>, Failure> {
-    let Some(trust) = seal::Trust::read(paths)? else { return Ok(None) };
-    if !trust.certificates.is_empty() {
-        return Err(Failure::new("a certificate is trusted for single files, not for what a folder holds")
-            .hint("name an ed25519 key: shunt key new KEY makes KEY.pub"));
-    }
-    Ok(Some(trust.keys))
 }
 
 /// The flow that an open of a sealed file would get; `passed` is that of one whose bytes the kernel may move.
@@ -107,6 +124,13 @@ fn refused(error: &VerifiedError) -> Failure {
         VerifiedError::Store(
             StoreError::WrongSignature { .. } | StoreError::Broken { .. } | StoreError::Manifest { .. },
         ) => failure.hint("what is wrong: shunt verify SRC"),
+        VerifiedError::Store(StoreError::NoTrustStore(path)) => {
+            failure.hint(format!("shunt trust add {} KEY.pub makes one", path.display()))
+        }
+        VerifiedError::Store(error) => match advice(error) {
+            Some(advice) => failure.hint(advice),
+            None => failure,
+        },
         _ => failure,
     }
 }

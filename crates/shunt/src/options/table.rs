@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use shuntfs_verity::Digest;
 
 use crate::settings::{CacheChoice, Settings, TransportChoice};
 
@@ -99,6 +100,15 @@ pub const OPTIONS: &[Row] = &[
         "what is checked against its seal",
     ),
     value("trust", "KEY.pub", add_trust, "trusts seals that this key has signed; may be given again"),
+    value(
+        "threshold",
+        "N",
+        |s, v| number(&mut s.verify.trust.threshold, v),
+        "how many of the keys must have signed",
+    ),
+    value("digest", "HEX", set_digest, "takes the seal with this digest and no other"),
+    value("tree", "NAME", set_tree, "takes the seal of the tree of this name"),
+    value("trust_store", "DIR", set_trust_store, "where keys and the highest serials seen are"),
     value("seal_store", "DIR", set_seal_store, "where the seal of SRC is"),
     value("tree_cache", "MIB", set_tree_cache, "memory for verified blocks of hash trees"),
     value(
@@ -206,7 +216,24 @@ fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
 }
 
 fn add_trust(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.verify.trust.push(PathBuf::from(value));
+    settings.verify.trust.keys.push(PathBuf::from(value));
+    Ok(())
+}
+
+fn set_digest(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let digest = value.to_str().and_then(|text| Digest::from_text(text).ok());
+    settings.verify.trust.digest = Some(digest.ok_or("64 hexadecimal digits (sha256) or 128 (sha512)")?);
+    Ok(())
+}
+
+fn set_tree(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let name = value.to_str().and_then(|text| text.parse().ok());
+    settings.verify.trust.tree = Some(name.ok_or("a name of at most 64 letters, digits and . _ - + @ : /")?);
+    Ok(())
+}
+
+fn set_trust_store(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.verify.trust.store = Some(PathBuf::from(value));
     Ok(())
 }
 

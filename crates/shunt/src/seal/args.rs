@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use shuntfs_seal::{Day, TreeName};
 use shuntfs_verity::{Algorithm, BlockSize, Params, Salt};
 
-use super::expiry::Day;
+use super::trusting::TrustArgs;
 use crate::failure::Failure;
 
 /// How files are hashed.
@@ -51,9 +52,12 @@ pub struct SealArgs {
     /// Folders, each sealed with all that is in it; or files, each sealed by itself with a file FILE.fsv_meta.
     #[arg(value_name = "PATH", required = true, value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Signs with this key, which `shunt key new` made.
+    /// Signs with this key, which `shunt key new` made; may be given again, up to 16 times.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
-    pub key: Option<PathBuf>,
+    pub key: Vec<PathBuf>,
+    /// What the tree is called, for who asks for it by name [default: the folder's own name].
+    #[arg(long, value_name = "NAME")]
+    pub tree: Option<TreeName>,
     /// Keeps trees and manifest in this folder, of this tree alone, in place of `.shunt` in the sealed folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
@@ -92,9 +96,9 @@ pub struct VerifyArgs {
     /// Sealed folders, or what is in them; or files with a FILE.fsv_meta or a FILE.sig beside them.
     #[arg(value_name = "PATH", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Asks for a signature by this key; of several, by one of them. For FILE.sig, an X.509 certificate will do.
-    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
-    pub trust: Vec<PathBuf>,
+    /// Whose seals are taken.
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// The store of the tree, where it is not `.shunt` in the folder; PATH is then the sealed folder, and the rest is in it.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
@@ -115,9 +119,9 @@ pub struct ShowArgs {
     /// A sealed folder.
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Asks for a signature by this key; of several, by one of them.
-    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
-    pub trust: Vec<PathBuf>,
+    /// Whose seals are taken.
+    #[command(flatten)]
+    pub trust: TrustArgs,
     /// The store of the tree, where it is not `.shunt` in the folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,

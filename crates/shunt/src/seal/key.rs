@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::SystemTime;
 
+use shuntfs_seal::{Day, split_key_file};
 use shuntfs_verity::sign::{KeyPair, PublicKey};
 
 use super::args::{KeyArgs, KeyWhat};
-use super::expiry::{self, Day};
 use super::files::{cannot, read_text, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
@@ -20,6 +21,9 @@ use crate::run::output_failure;
 pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     match &args.what {
         KeyWhat::New(args) => {
+            if let Some(day) = args.expires.filter(|day| day.is_over(SystemTime::now())) {
+                return Err(Failure::usage(format!("{day} is over: the key would never be trusted")));
+            }
             let key = KeyPair::generate().map_err(|error| Failure::new(error.to_string()))?;
             let public = with_suffix(&args.file, ".pub");
             let until = args.expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
@@ -42,7 +46,7 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
                 return Err(none());
             }
             let failed = |why| Failure::new(format!("{}: {why}", args.file.display()));
-            let (block, expires) = expiry::split(&text).map_err(failed)?;
+            let (block, expires) = split_key_file(&text).map_err(failed)?;
             say(out, &PublicKey::from_pem(&block).map_err(|_| none())?, expires)
         }
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use shuntfs_seal::{
-    Allowed, Belief, Enabled, Report, SealError, SealOptions, Side, StoreError, seal_file, seal_tree, shown,
+    Allowed, Belief, Enabled, Report, Seal, SealError, SealOptions, Side, StoreError, seal_file, seal_tree,
+    shown,
 };
 use shuntfs_verity::sign::KeyPair;
 
@@ -20,26 +21,30 @@ use crate::run::{complain, output_failure};
 /// # Errors
 /// The first that cannot be sealed.
 pub(crate) fn run(args: &SealArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let key = args.key.as_deref().map(private_key).transpose()?;
+    if args.key.len() > Seal::SIGNATURES_MAX {
+        return Err(Failure::usage(format!("a seal has at most {} signatures", Seal::SIGNATURES_MAX)));
+    }
+    let keys = args.key.iter().map(|path| private_key(path)).collect::<Result<Vec<_>, _>>()?;
     if args.store.is_some() && args.paths.len() > 1 {
         return Err(Failure::usage("a store is of one folder alone").hint("seal the folders one by one"));
     }
     for path in &args.paths {
         let found = std::fs::metadata(path).map_err(|error| cannot("seal", path, error))?;
         if found.is_dir() {
-            folder(args, key.as_ref(), path, out)?;
+            folder(args, &keys, path, out)?;
         } else {
-            file(args, key.as_ref(), path, out)?;
+            file(args, &keys, path, out)?;
         }
     }
     Ok(())
 }
 
-fn folder(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+fn folder(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     let options = SealOptions {
         params: args.hash.for_sealing()?,
         store: args.store.clone(),
-        keys: key.into_iter().collect(),
+        tree: args.tree.clone(),
+        keys: keys.iter().collect(),
         enable: args.enable,
         belief: match (args.rehash, args.repair) {
             (true, _) => Belief::Nothing,
@@ -58,15 +63,20 @@ fn folder(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Wri
     if let Some(enabled) = &report.enabled {
         said_of_enabling(enabled).iter().for_each(|line| complain(&format!("shunt: {line}")));
     }
-    let said = if args.json { in_json(path, &report, key) } else { in_words(path, &report, key) };
+    let said = if args.json { in_json(path, &report, keys) } else { in_words(path, &report, keys) };
     writeln!(out, "{said}").map_err(|error| output_failure(&error))
 }
 
-fn file(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+fn file(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     if args.store.is_some() || args.enable {
         return Err(Failure::usage("--store and --enable are for folders")
             .hint("a single file gets a FILE.fsv_meta; the tool fsverity turns fs-verity on for one"));
     }
+    let key = match keys {
+        [] => None,
+        [key] => Some(key),
+        _ => return Err(Failure::usage("the signature of a single file is by one key")),
+    };
     if key.is_none() && !args.unsigned {
         check_unsigned(path)?;
     }
@@ -74,10 +84,10 @@ fn file(args: &SealArgs, key: Option<&KeyPair>, path: &Path, out: &mut dyn Write
     let sealed = seal_file(path, &args.hash.for_sealing()?, key, jobs(args.jobs), &bar);
     drop(bar);
     let digest = sealed.map_err(|error| not_sealed(path, &error))?.digest();
-    let (side, signer) = (Side::path_of(path), signer(key));
+    let (side, signer) = (Side::path_of(path), signer(keys));
     let said = if args.json {
         json!({"path": path.to_string_lossy(), "digest": digest.to_string(), "side": side.to_string_lossy(),
-            "signed_by": key.map(|key| key.public().id().to_string())})
+            "signed_by": ids(keys)})
         .to_string()
     } else {
         format!("{}: {digest}, {signer}", side.display())
@@ -117,6 +127,9 @@ fn not_sealed(path: &Path, error: &SealError) -> Failure {
         SealError::Signed { .. } => {
             failure.hint("sign again with --key KEY, or drop the signature with --unsigned")
         }
+        SealError::OtherName { here, .. } => {
+            failure.hint(format!("say which it is: --tree {here}, if it is still that tree"))
+        }
         _ => failure,
     }
 }
@@ -128,11 +141,15 @@ fn name_all(failure: Failure, paths: &[PathBuf], count: usize, what: &str) -> Fa
     if more > 0 { failure.details([format!("and {more} more")]) } else { failure }
 }
 
-fn signer(key: Option<&KeyPair>) -> String {
-    key.map_or_else(|| "not signed".into(), |key| format!("signed by {}", key.public().id()))
+fn ids(keys: &[KeyPair]) -> Vec<String> {
+    keys.iter().map(|key| key.public().id().to_string()).collect()
 }
 
-fn in_words(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
+fn signer(keys: &[KeyPair]) -> String {
+    if keys.is_empty() { "not signed".into() } else { format!("signed by {}", ids(keys).join(", ")) }
+}
+
+fn in_words(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
     let Report { counts, digest, .. } = report;
     let mut hashed = format!("{} hashed, {} unchanged", report.hashed, report.unchanged);
     if report.resumed > 0 {
@@ -141,7 +158,7 @@ fn in_words(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
     format!(
         "{}: {digest}, {}\n{} of {} bytes, {}, {}: {hashed}",
         path.display(),
-        signer(key),
+        signer(keys),
         counted(counts.files, "file"),
         counts.bytes,
         counted(counts.folders, "folder"),
@@ -149,7 +166,7 @@ fn in_words(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
     )
 }
 
-fn in_json(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
+fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
     let enabled = report.enabled.as_ref().map(|enabled| {
         let refused: u64 = enabled.refused.iter().map(|(_, count, _)| count).sum();
         json!({"now": enabled.now, "before": enabled.before, "other": enabled.other.len(), "refused": refused})
@@ -158,7 +175,9 @@ fn in_json(path: &Path, report: &Report, key: Option<&KeyPair>) -> String {
         "path": path.to_string_lossy(),
         "store": report.store.to_string_lossy(),
         "digest": report.digest.to_string(),
-        "signed_by": key.map(|key| key.public().id().to_string()),
+        "signed_by": ids(keys),
+        "tree": report.issue.tree.as_str(),
+        "serial": report.issue.serial,
         "files": report.counts.files,
         "folders": report.counts.folders,
         "symlinks": report.counts.symlinks,

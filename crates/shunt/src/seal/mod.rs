@@ -3,22 +3,22 @@
 mod args;
 mod bar;
 mod digest;
-mod expiry;
 mod files;
 mod key;
 mod make;
 mod show;
 mod sign;
+mod trusting;
 mod verify;
 
 pub use args::{
     DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs, VerifyArgs,
 };
 pub(crate) use digest::run as digest;
-pub use expiry::Day;
-pub(crate) use files::Trust;
 pub(crate) use key::run as key;
 pub(crate) use make::run as seal;
 pub(crate) use show::run as show;
 pub(crate) use sign::run as sign;
+pub use trusting::TrustArgs;
+pub(crate) use trusting::{Trusting, advice};
 pub(crate) use verify::run as verify;

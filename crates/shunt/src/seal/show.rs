@@ -3,23 +3,29 @@
 use std::io::Write;
 
 use serde_json::json;
-use shuntfs_seal::{Manifest, ManifestError, NodeIndex, NodeKind, Store};
+use shuntfs_seal::{Issue, Manifest, ManifestError, NodeIndex, NodeKind, Store};
 
 use super::args::ShowArgs;
-use super::files::{Trust, counted};
+use super::files::counted;
+use super::trusting::Trusting;
 use crate::failure::Failure;
-use crate::run::output_failure;
+use crate::run::{complain, output_failure};
 
 /// Shows a manifest.
 ///
 /// # Errors
 /// There is none, it is damaged, or signed by nobody who is trusted.
 pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let trust = Trust::read(&args.trust)?.map(|trust| trust.keys);
+    let Trusting { trust, notes, .. } = args.trust.read()?;
+    notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
     let path = args.store.clone().unwrap_or_else(|| Store::beside(&args.folder));
-    let manifest = Store::open(&path).and_then(|store| Manifest::open(&store, trust.as_deref()));
+    let manifest = Store::open(&path).and_then(|store| Manifest::open(&store, &trust));
     let manifest = manifest.map_err(|error| Failure::new(error.to_string()))?;
     let signers: Vec<String> = manifest.seal().signatures().iter().map(|one| one.key.to_string()).collect();
+    if let Some(note) = manifest.note() {
+        complain(&format!("shunt: {note}"));
+    }
+    let issue = manifest.seal().issue();
     if args.json {
         let list = if args.list { Some(list(&manifest)?) } else { None };
         let list = list.map(|list| {
@@ -29,7 +35,10 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
         let said = json!({
             "digest": manifest.digest().to_string(),
             "signed_by": signers,
-            "is_trusted": trust.is_some(),
+            "is_trusted": manifest.is_authentic(),
+            "tree": issue.map(|issue| issue.tree.as_str()),
+            "serial": manifest.seal().serial(),
+            "time": issue.map(|issue| issue.time),
             "hash": manifest.params().algorithm().name(),
             "block_size": manifest.params().block_size().bytes(),
             "salt": manifest.params().salt().to_string(),
@@ -42,14 +51,22 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
         });
         return writeln!(out, "{said}").map_err(|error| output_failure(&error));
     }
-    let who = match (signers.as_slice(), &trust) {
+    let trusted: Vec<String> = manifest.trusted_signers().iter().map(ToString::to_string).collect();
+    let who = match (signers.as_slice(), trusted.as_slice()) {
         ([], _) => "not signed".to_owned(),
-        (signers, Some(_)) => format!("signed by {}: a key that is trusted", signers.join(", ")),
-        (signers, None) => format!("signed, it says, by {}; --trust KEY.pub checks", signers.join(", ")),
+        (signers, []) => format!("signed, it says, by {}; --trust KEY.pub checks", signers.join(", ")),
+        (_, [one]) => format!("signed by {one}: a key that is trusted"),
+        (_, several) => format!("signed by {}: keys that are trusted", several.join(", ")),
+    };
+    let which = match issue {
+        None => "no name and no serial: an older shunt sealed it".to_owned(),
+        Some(Issue { tree, serial, time }) => {
+            format!("tree {tree}, serial {serial}, made at {time} (seconds since 1970)")
+        }
     };
     let counts = manifest.counts();
     let mut said = format!(
-        "{}\n{who}\n{} of {} bytes, {}, {}, {}\nhashed with {} in blocks of {} bytes{}\n",
+        "{}\n{who}\n{which}\n{} of {} bytes, {}, {}, {}\nhashed with {} in blocks of {} bytes{}\n",
         manifest.digest(),
         counted(counts.files, "file"),
         counts.bytes,

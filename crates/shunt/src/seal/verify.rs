@@ -6,16 +6,19 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use shuntfs_seal::{Checking, Fault, Finding, Side, Store, Verified, verify_file, verify_tree};
-use shuntfs_verity::Discard;
+use shuntfs_seal::{Checking, Fault, Finding, Side, Store, Trust, Verified, verify_file, verify_tree};
+use shuntfs_sys::regular;
+use shuntfs_verity::sign::pkcs7::Certificate;
 use shuntfs_verity::sign::{PublicKey, Signature, pkcs7};
+use shuntfs_verity::{Digest, Discard};
 
 use super::args::VerifyArgs;
 use super::bar::Bar;
 use super::digest::{describe, open};
-use super::files::{Trust, cannot, counted, jobs, with_suffix};
+use super::files::{cannot, counted, jobs, with_suffix};
+use super::trusting::{Trusting, advice, taken};
 use crate::failure::Failure;
-use crate::run::output_failure;
+use crate::run::{complain, output_failure};
 
 /// What a path on the command line stands for.
 enum Asked {
@@ -41,14 +44,14 @@ struct Sum {
 /// # Errors
 /// Something differs from what was sealed, is not sealed, or not signed by whom it should.
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let trust = Trust::read(&args.trust)?;
-    let keys = trust.as_ref().map(|trust| trust.keys.as_slice());
+    let trusting = args.trust.read()?;
+    trusting.notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
     let mut sum = Sum::default();
     for asked in asked(args)? {
         let said = match &asked {
-            Asked::Tree { root, only } => tree(args, keys, (root, only), out)?,
-            Asked::Side(file) => side(args, keys, file, out)?,
-            Asked::Signature(file) => signature(args, trust.as_ref(), file, out)?,
+            Asked::Tree { root, only } => tree(args, &trusting.trust, (root, only), out)?,
+            Asked::Side(file) => side(args, &trusting.trust, file, out)?,
+            Asked::Signature(file) => signature(args, &trusting, file, out)?,
         };
         match said {
             Ok(differ) => sum.differ += differ,
@@ -136,7 +139,7 @@ type Said = Result<u64, String>;
 
 fn tree(
     args: &VerifyArgs,
-    trust: Option<&[PublicKey]>,
+    trust: &Trust,
     (root, only): (&Path, &[Vec<u8>]),
     out: &mut dyn Write,
 ) -> Result<Said, Failure> {
@@ -152,14 +155,20 @@ fn tree(
     drop(bar);
     let verified = match verified {
         Ok(verified) => verified,
-        Err(error) => return refuse(args, root, &error.to_string(), out),
+        Err(error) => {
+            let advice = advice(&error).map(|advice| format!(" ({advice})")).unwrap_or_default();
+            return refuse(args, root, &format!("{error}{advice}"), out);
+        }
     };
+    if let Some(note) = verified.manifest.note() {
+        complain(&format!("shunt: {note}"));
+    }
     let said = if args.json { tree_in_json(root, &verified) } else { tree_in_words(root, &verified, trust) };
     out.write_all(&said).map_err(|error| output_failure(&error))?;
     Ok(Ok(verified.findings.len() as u64))
 }
 
-fn tree_in_words(root: &Path, verified: &Verified, trust: Option<&[PublicKey]>) -> Vec<u8> {
+fn tree_in_words(root: &Path, verified: &Verified, trust: &Trust) -> Vec<u8> {
     let mut said = Vec::new();
     for Finding { path, fault, .. } in &verified.findings {
         let below = std::ffi::OsString::from_vec(path.clone());
@@ -171,7 +180,8 @@ fn tree_in_words(root: &Path, verified: &Verified, trust: Option<&[PublicKey]>) 
         0 => "as sealed".to_owned(),
         count => format!("{count} not as sealed"),
     };
-    let trusted = if trust.is_some() { ", signed by a trusted key" } else { "" };
+    let trusted = taken(trust, verified.manifest.trusted_signers().len());
+    let trusted = trusted.map(|how| format!(", {how}")).unwrap_or_default();
     let files = counted(verified.files, "file");
     let line = format!("{}: {files} of {} bytes{trusted}: {sum}\n", root.display(), verified.bytes);
     said.extend_from_slice(line.as_bytes());
@@ -209,14 +219,9 @@ fn fault_in_json(fault: &Fault) -> Value {
     value
 }
 
-fn side(
-    args: &VerifyArgs,
-    trust: Option<&[PublicKey]>,
-    file: &Path,
-    out: &mut dyn Write,
-) -> Result<Said, Failure> {
+fn side(args: &VerifyArgs, trust: &Trust, file: &Path, out: &mut dyn Write) -> Result<Said, Failure> {
     let side = Side::open(file).and_then(|side| {
-        trust.map_or(Ok(()), |keys| side.check(keys))?;
+        side.check(trust)?;
         Ok(side)
     });
     let bar = Bar::start("verifying");
@@ -240,40 +245,57 @@ fn side(
 
 fn signature(
     args: &VerifyArgs,
-    trust: Option<&Trust>,
+    trusting: &Trusting,
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<Said, Failure> {
     let path = with_suffix(file, ".sig");
-    let Some(trust) = trust else {
+    let keys = trusting.trust.trusted_keys();
+    if !trusting.trust.is_authentic() {
         let why = format!("{} says nothing without a key", path.display());
         return Err(Failure::usage(why).hint("add --trust KEY.pub, or --trust CERT.pem"));
-    };
+    }
+    if trusting.trust.threshold().get() > 1 {
+        let why =
+            format!("{} is one signature, and {} are needed", path.display(), trusting.trust.threshold());
+        return refuse(args, file, &why, out);
+    }
     let bytes = read_signature(&path)?;
     let digest = describe(file, &open(file)?, &args.hash.for_digest()?, Discard)?.digest();
-    let refused = match <[u8; Signature::LEN]>::try_from(bytes.as_slice()) {
-        Ok(raw) => {
-            let is_good = |key: &PublicKey| key.verify_digest(&digest, &Signature(raw)).is_ok();
-            (!trust.keys.iter().any(is_good))
-                .then(|| "the signature is no trusted key's over this".to_owned())
-        }
-        Err(_) => {
-            let checked = pkcs7::verify(&bytes, &digest, &trust.certificates);
-            checked.err().map(|error| error.to_string())
-        }
+    let refused = match (trusting.trust.digest(), keys) {
+        (Some(pinned), _) if *pinned != digest => Some(format!("{pinned} is asked for")),
+        (_, None) => None,
+        (_, Some(keys)) => check_signature(&bytes, &digest, keys, &trusting.certificates),
     };
     if let Some(why) = refused {
         return refuse(args, file, &format!("{}: {why} ({digest})", path.display()), out);
     }
     let object = json!({"path": file.to_string_lossy(), "digest": digest.to_string(), "findings": []});
-    say(args, file, &format!("{digest}, signed by a trusted key"), &object, out)?;
+    let how = if keys.is_some() { "signed by a trusted key" } else { "the digest that is asked for" };
+    say(args, file, &format!("{digest}, {how}"), &object, out)?;
     Ok(Ok(0))
+}
+
+/// Why a signature is not taken.
+fn check_signature(
+    bytes: &[u8],
+    digest: &Digest,
+    keys: &[PublicKey],
+    certificates: &[Certificate],
+) -> Option<String> {
+    match <[u8; Signature::LEN]>::try_from(bytes) {
+        Ok(raw) => {
+            let is_good = |key: &PublicKey| key.verify_digest(digest, &Signature(raw)).is_ok();
+            (!keys.iter().any(is_good)).then(|| "the signature is no trusted key's over this".to_owned())
+        }
+        Err(_) => pkcs7::verify(bytes, digest, certificates).err().map(|error| error.to_string()),
+    }
 }
 
 /// Reads a signature, and not much more than one can have.
 fn read_signature(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| cannot("read", path, error))?;
+    let file = regular::open(path).map_err(|error| cannot("read", path, error))?;
     let mut file = file.take(pkcs7::SIGNATURE_LEN_MAX as u64 + 1);
     file.read_to_end(&mut bytes).map_err(|error| cannot("read", path, error))?;
     Ok(bytes)

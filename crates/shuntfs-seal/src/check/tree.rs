@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use shuntfs_sys::caps::has_effective;
 use shuntfs_sys::{Cap, Device, OsError, Stat, regular, stat_of};
 use shuntfs_verity::Descriptor;
-use shuntfs_verity::sign::PublicKey;
 
 use super::data;
 use super::finding::{Fault, Finding};
@@ -19,7 +18,8 @@ use crate::manifest::TreeFile;
 use crate::spread::spread;
 use crate::walk::{self, Top, join};
 use crate::{
-    Manifest, ManifestError, Node, NodeIndex, NodeKind, Progress, Shown, Side, Store, StoreError, Xattr,
+    Manifest, ManifestError, Node, NodeIndex, NodeKind, Progress, Shown, Side, Store, StoreError, Trust,
+    Xattr,
 };
 
 /// What is to be verified, and how.
@@ -30,8 +30,8 @@ pub struct Checking<'a> {
     pub folder: &'a Path,
     /// Where its store is; `None` for `.shunt` in it.
     pub store: Option<PathBuf>,
-    /// Who must have signed; `None` for anybody or nobody.
-    pub trust: Option<&'a [PublicKey]>,
+    /// What the seal must have.
+    pub trust: &'a Trust,
     /// Paths below the folder, of which alone something is asked; none for all.
     pub only: Vec<Vec<u8>>,
     /// Threads that hash.

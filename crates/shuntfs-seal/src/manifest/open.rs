@@ -2,36 +2,60 @@
 
 use std::fmt;
 
-use shuntfs_verity::sign::PublicKey;
+use shuntfs_verity::sign::KeyId;
 use shuntfs_verity::{Digest, Params, Verifier};
 
 use super::codec::{Codec, Entries};
 use super::layout::Counts;
 use super::node::{Node, NodeIndex, Xattr};
 use super::sealed::{SealedBlocks, TreeFile};
-use crate::{ManifestError, Seal, Store, StoreError};
+use crate::{Accepted, ManifestError, Seal, Store, StoreError, Trust};
 
 /// The manifest of a sealed tree. Every block of it that is read is checked.
 pub struct Manifest {
     codec: Codec<SealedBlocks>,
     seal: Seal,
+    is_authentic: bool,
+    signers: Vec<KeyId>,
+    note: Option<String>,
 }
 
 impl Manifest {
-    /// Opens the manifest that a store's seal names. With `trust`, one of these keys must have signed it; without, only its
+    /// Opens the manifest that a store's seal names, if the seal is one that `trust` takes. Where that asks for nothing, only the
     /// parts are known to belong together, which whoever can write the store can bring about.
     ///
     /// Takes the same time whatever the manifest's length: the seal, one block of the manifest and those of its tree above
-    /// it are read.
+    /// it are read. Where there is a trust store, it is told when all of that was found good.
     ///
     /// # Errors
-    /// There is no seal; it, a signature, the manifest or its tree are not what they must be; nobody trusted has signed.
-    pub fn open(store: &Store, trust: Option<&[PublicKey]>) -> Result<Self, StoreError> {
+    /// There is no seal; it, a signature, the manifest or its tree are not what they must be; it has not what is asked for.
+    pub fn open(store: &Store, trust: &Trust) -> Result<Self, StoreError> {
         let seal = store.seal()?;
-        if let Some(keys) = trust {
-            seal.check(keys, &store.seal_path())?;
-        }
-        Self::open_sealed(store, seal)
+        let accepted = trust.check(&seal, &store.seal_path())?;
+        Self::open_accepted(store, seal, trust, &accepted)
+    }
+
+    /// The same for a seal that is to take the place of one that was taken: it must be of the same tree and not be older.
+    ///
+    /// # Errors
+    /// As [`Manifest::open`].
+    pub fn open_next(store: &Store, trust: &Trust, current: &Seal) -> Result<Self, StoreError> {
+        let seal = store.seal()?;
+        let accepted = trust.check_next(&seal, current, &store.seal_path())?;
+        Self::open_accepted(store, seal, trust, &accepted)
+    }
+
+    fn open_accepted(
+        store: &Store,
+        seal: Seal,
+        trust: &Trust,
+        accepted: &Accepted,
+    ) -> Result<Self, StoreError> {
+        let mut manifest = Self::open_sealed(store, seal)?;
+        manifest.note = trust.record(&manifest.seal, accepted, &store.seal_path())?;
+        manifest.signers = accepted.signers().to_vec();
+        manifest.is_authentic = trust.is_authentic();
+        Ok(manifest)
     }
 
     /// Opens the manifest that a seal names.
@@ -44,7 +68,26 @@ impl Manifest {
             .map_err(|error| StoreError::broken(&path, error.to_string()))?;
         let codec = Codec::new(SealedBlocks::new(file, tree, verifier))
             .map_err(|source| StoreError::Manifest { path, source })?;
-        Ok(Self { codec, seal })
+        Ok(Self { codec, seal, is_authentic: false, signers: Vec::new(), note: None })
+    }
+
+    /// Whether it is known to come from who is trusted: by signatures, or by its digest. Else whoever can write the store can have
+    /// made it, and nothing in it may give anybody a right.
+    #[must_use]
+    pub fn is_authentic(&self) -> bool {
+        self.is_authentic
+    }
+
+    /// The keys that were asked for and have signed it.
+    #[must_use]
+    pub fn trusted_signers(&self) -> &[KeyId] {
+        &self.signers
+    }
+
+    /// What the user should know of how it was opened: that the trust store could not be told.
+    #[must_use]
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The seal that names it, with its signatures.

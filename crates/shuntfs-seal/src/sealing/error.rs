@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use shuntfs_verity::{BuildError, TreeError};
 use thiserror::Error;
 
-use crate::{ManifestError, StoreError, shown};
+use crate::{ManifestError, StoreError, TreeName, shown};
 
 /// Why a tree is not sealed. The seal that was there before still is.
 #[derive(Debug, Error)]
@@ -35,6 +35,16 @@ pub enum SealError {
         path: PathBuf,
         /// What stands in the way.
         why: String,
+    },
+    /// The store has a seal of a tree of another name.
+    #[error(
+        "the seal that is there is of tree `{here}`, and the folder's name would make this tree `{folder}`"
+    )]
+    OtherName {
+        /// The name in the seal.
+        here: TreeName,
+        /// The name that the folder gives.
+        folder: TreeName,
     },
     /// Somebody else is sealing into the same store.
     #[error("{}: another shunt is sealing into this store", shown(.0))]

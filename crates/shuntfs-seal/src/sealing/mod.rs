@@ -5,6 +5,7 @@ mod enable;
 mod error;
 mod hash;
 mod home;
+mod issue;
 mod known;
 mod making;
 mod marker;

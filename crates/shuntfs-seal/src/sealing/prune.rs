@@ -59,7 +59,7 @@ impl Pruning<'_> {
         if digest == *self.manifest {
             return Ok(0);
         }
-        let manifest = match Manifest::open_sealed(&self.stage.store(), Seal::new(descriptor, &[])) {
+        let manifest = match Manifest::open_sealed(&self.stage.store(), Seal::new(descriptor, None, &[])) {
             // A killed run has removed some of it, its tree first.
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(self.tree(&digest)? + self.manifest(&digest)?);

@@ -13,11 +13,12 @@ use super::enable::Enabled;
 use super::error::SealError;
 use super::hash::{Hashed, Hashing, changed};
 use super::home::{Allowed, Home};
+use super::issue::next_issue;
 use super::known::{Belief, For, Known};
 use super::scan::{Progress, Scan};
 use super::stage::{Place, Stage};
 use crate::walk::{State, Top};
-use crate::{Counts, Seal, StoreError, inodes, shown};
+use crate::{Counts, Issue, Seal, StoreError, TreeName, inodes, shown};
 
 /// How a tree is to be sealed.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct SealOptions<'a> {
     pub params: Params,
     /// Where the store is; `None` for `.shunt` in the tree.
     pub store: Option<PathBuf>,
+    /// What the tree is called; `None` for the folder's own name, and then no seal of another tree is replaced.
+    pub tree: Option<TreeName>,
     /// Who signs.
     pub keys: Vec<&'a KeyPair>,
     /// Threads that hash.
@@ -46,6 +49,7 @@ impl SealOptions<'_> {
         Self {
             params: Params::default(),
             store: None,
+            tree: None,
             keys: Vec::new(),
             jobs,
             enable: false,
@@ -63,6 +67,8 @@ pub struct Report {
     pub store: PathBuf,
     /// The manifest's digest, which stands for the tree.
     pub digest: Digest,
+    /// The tree's name, and the seal's serial.
+    pub issue: Issue,
     /// What is sealed.
     pub counts: Counts,
     /// Files that were hashed.
@@ -98,6 +104,7 @@ pub fn seal_tree(
     if options.keys.is_empty() && !options.allowed.unsigned {
         check_unsigned(&stage)?;
     }
+    let issue = next_issue(folder, options, &store)?;
     let params = options.params;
     let mut scan = Scan::walk(&top, stage.identity(), params, progress)?;
     let of = For { params: &params, top: top.device(), tree: folder, keys: &options.keys };
@@ -122,11 +129,13 @@ pub fn seal_tree(
     let manifest = write_manifest(&mut scan, &hashed, &stage, options)?;
     // Everything that the seal names is on disk before the seal is.
     stage.sync()?;
-    stage.replace(c"seal", &Seal::new(manifest, &options.keys).to_bytes())?;
+    let seal = Seal::new(manifest, Some(issue.clone()), &options.keys);
+    stage.replace(c"seal", &seal.to_bytes())?;
     stage.check_place()?;
     let mut report = Report {
         store: stage.path().to_owned(),
         digest: manifest.digest(),
+        issue,
         counts: scan.draft.counts(),
         hashed: hashed.hashed,
         hashed_bytes: hashed.hashed_bytes,

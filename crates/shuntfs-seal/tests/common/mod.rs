@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuntfs_seal::{
-    Checking, Manifest, Progress, Report, SealError, SealOptions, Store, StoreError, Verified, seal_tree,
-    verify_tree,
+    Checking, Manifest, Progress, Report, SealError, SealOptions, Store, StoreError, Trust, Verified,
+    seal_tree, verify_tree,
 };
 use shuntfs_verity::sign::{KeyPair, PublicKey};
 
@@ -67,12 +67,16 @@ pub(crate) fn seal(at: &Path) -> Result<Report, SealError> {
 }
 
 pub(crate) fn open(at: &Path, trust: Option<&[PublicKey]>) -> Result<Manifest, StoreError> {
-    Manifest::open(&Store::open(&Store::beside(at))?, trust)
+    let trust = trust.map_or_else(Trust::anybody, |keys| Trust::keys(keys.to_vec()));
+    Manifest::open(&Store::open(&Store::beside(at))?, &trust)
 }
 
 pub(crate) fn verify(at: &Path) -> Result<Verified, StoreError> {
     let jobs = NonZeroUsize::new(2).unwrap();
-    verify_tree(&Checking { folder: at, store: None, trust: None, only: Vec::new(), jobs }, &Watch::quiet())
+    verify_tree(
+        &Checking { folder: at, store: None, trust: &Trust::anybody(), only: Vec::new(), jobs },
+        &Watch::quiet(),
+    )
 }
 
 /// What differs, a line each.

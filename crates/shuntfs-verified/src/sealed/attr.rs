@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shuntfs::{Attr, AttrReply, Entry, Errno, NodeId, Result, Statfs, Timestamp};
-use shuntfs_seal::{Manifest, ManifestError, Node, NodeIndex};
+use shuntfs_seal::{Manifest, ManifestError, Node, NodeIndex, NodeKind};
 use shuntfs_sys::encode_dev;
 
 use crate::error::errno;
@@ -12,6 +12,8 @@ use crate::error::errno;
 const FOR_EVER: Duration = Duration::MAX;
 /// What `df` counts in.
 const BLOCK: u32 = 4096;
+/// `S_ISUID` and `S_ISGID`.
+const SET_ID: u32 = 0o6000;
 /// Longest name.
 const NAME_MAX: u32 = 255;
 
@@ -38,8 +40,13 @@ pub(super) fn index(id: NodeId) -> Result<NodeIndex> {
     NodeIndex::from_inode(id.get()).ok_or(Errno::STALE)
 }
 
-/// What is known of a node.
-pub(super) fn reply(node: &Node) -> AttrReply {
+/// What is known of a node. Of a manifest that anybody may have made, nothing that would give somebody a right beyond that of reading
+/// what is here: no set-uid and set-gid programs, and devices that lead nowhere. The mount is nosuid and nodev as well; but it may have
+/// been made by another program, be bound or copied elsewhere.
+pub(super) fn reply(manifest: &Manifest, node: &Node) -> AttrReply {
+    let is_powerless = !manifest.is_authentic();
+    let mode = if is_powerless && node.kind == NodeKind::File { node.mode & !SET_ID } else { node.mode };
+    let rdev = if is_powerless { 0 } else { encode_dev(node.rdev.major, node.rdev.minor) };
     let time = Timestamp { secs: node.mtime.secs, nanos: node.mtime.nanos };
     let attr = Attr {
         ino: node.index.inode(),
@@ -50,26 +57,31 @@ pub(super) fn reply(node: &Node) -> AttrReply {
         atime: time,
         mtime: time,
         ctime: time,
-        mode: node.mode,
+        mode,
         nlink: node.nlink,
         uid: node.uid,
         gid: node.gid,
-        rdev: encode_dev(node.rdev.major, node.rdev.minor),
+        rdev,
         blksize: BLOCK,
     };
     AttrReply { attr, ttl: FOR_EVER }
 }
 
+/// GETATTR.
+pub(super) fn stat(manifest: &Manifest, id: NodeId) -> Result<AttrReply> {
+    node(manifest, id).map(|node| reply(manifest, &node))
+}
+
 /// A name's answer.
-pub(super) fn entry(node: &Node) -> Entry {
-    Entry { node: NodeId::new(node.index.inode()), ttl: FOR_EVER, attr: reply(node) }
+pub(super) fn entry(manifest: &Manifest, node: &Node) -> Entry {
+    Entry { node: NodeId::new(node.index.inode()), ttl: FOR_EVER, attr: reply(manifest, node) }
 }
 
 /// LOOKUP.
 pub(super) fn lookup(manifest: &Manifest, parent: NodeId, name: &[u8]) -> Result<Entry> {
     let found = manifest.lookup(index(parent)?, name).map_err(|error| told(&error))?;
     let Some(found) = found else { return Ok(Entry::negative(FOR_EVER)) };
-    manifest.node(found).map(|node| entry(&node)).map_err(|error| told(&error))
+    manifest.node(found).map(|node| entry(manifest, &node)).map_err(|error| told(&error))
 }
 
 /// STATFS: full, as every file system is that cannot be written.

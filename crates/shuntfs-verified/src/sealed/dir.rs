@@ -62,7 +62,7 @@ pub(super) fn records(
         let entry = entry.map_err(|error| attr::told(&error))?;
         let node = manifest.node(entry.node).map_err(|error| attr::told(&error))?;
         let what = if plus {
-            What::Full(attr::entry(&node))
+            What::Full(attr::entry(manifest, &node))
         } else {
             let kind = u8::try_from(node.mode >> 12 & 0xf).unwrap_or_default();
             What::Plain { ino: node.index.inode(), kind }

@@ -134,7 +134,7 @@ impl Filesystem for Sealed {
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _: Option<&SealedFile>) -> Result<AttrReply> {
-        self.run(cx, move |seals| attr::node(seals.manifest(), node).map(|node| attr::reply(&node))).await
+        self.run(cx, move |seals| attr::stat(seals.manifest(), node)).await
     }
 
     async fn setattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&SealedFile>, _: SetAttr) -> Result<AttrReply> {

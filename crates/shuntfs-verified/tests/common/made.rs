@@ -36,7 +36,7 @@ fn write_bytes(root: &Path, bytes: &[u8]) {
     let tree_path = Store::open(&place).unwrap().tree_path(&made.digest());
     fs::create_dir_all(tree_path.parent().unwrap()).unwrap();
     fs::write(tree_path, &tree).unwrap();
-    fs::write(place.join("seal"), Seal::new(made, &[]).to_bytes()).unwrap();
+    fs::write(place.join("seal"), Seal::new(made, None, &[]).to_bytes()).unwrap();
 }
 
 /// A manifest of so many folders of so many empty files each.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
-use shuntfs_seal::{Progress, SealOptions, seal_tree};
+use shuntfs_seal::{Progress, SealOptions, Trust, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{mounted, skipped};
@@ -59,7 +59,9 @@ pub(crate) fn seal_with(root: &Path, keys: &[&KeyPair], params: Params) {
 /// Opens the seal of a folder.
 pub(crate) fn open(root: &Path, trust: Option<&[&KeyPair]>) -> Result<Arc<Seals>, VerifiedError> {
     let mut options = SealsOptions::new(root);
-    options.trust = trust.map(|keys| keys.iter().map(|key| key.public()).collect());
+    if let Some(keys) = trust {
+        options.trust = Trust::keys(keys.iter().map(|key| key.public()).collect());
+    }
     Seals::open(&options)
 }
 

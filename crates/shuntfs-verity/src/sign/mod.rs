@@ -11,3 +11,6 @@ mod message;
 pub mod pkcs7;
 
 pub use key::{KeyError, KeyId, KeyPair, PublicKey, Signature, SignatureError, Signed, is_encrypted};
+pub use mac::MacKey;
+pub use message::Message;
+pub use zeroize::Zeroizing;

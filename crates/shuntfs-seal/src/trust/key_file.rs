@@ -19,7 +19,8 @@ pub struct Day {
 
 impl Day {
     /// Whether it is over.
-    pub(super) fn is_over(self, now: SystemTime) -> bool {
+    #[must_use]
+    pub fn is_over(self, now: SystemTime) -> bool {
         let end = u32::try_from(self.days() + 1).ok().map(|days| SystemTime::UNIX_EPOCH + DAY * days);
         // What ends before 1970 is over.
         end.is_none_or(|end| now >= end)
@@ -75,8 +76,8 @@ impl fmt::Display for Day {
 /// PEM has it; a line that has one must be known, so that a mistake in it does not make a key valid for ever.
 ///
 /// # Errors
-/// A line that is not known, or no day, or two of them.
-pub(super) fn split(text: &str) -> Result<(String, Option<Day>), String> {
+/// A line that is not known, or no day, or two of them; a second block, which nobody would look at.
+pub fn split_key_file(text: &str) -> Result<(String, Option<Day>), String> {
     let (mut block, mut expires) = (String::new(), None);
     let (mut is_inside, mut is_over) = (false, false);
     for line in text.lines().map(str::trim) {
@@ -88,6 +89,10 @@ pub(super) fn split(text: &str) -> Result<(String, Option<Day>), String> {
             block.push('\n');
             is_over = line.starts_with("-----END ");
             is_inside = !is_over;
+        } else if line.starts_with("-----BEGIN ") {
+            return Err(
+                "it holds more than one key or certificate: each goes into a file of its own".to_owned()
+            );
         } else if let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) {
             if name.trim() != "expires" {
                 return Err(format!("`{line}` is not known: only `expires = 2027-12-31` is"));
@@ -146,7 +151,7 @@ mod test {
     fn lines_around_a_key_are_read_and_none_is_overlooked() {
         const KEY: &str = "-----BEGIN PUBLIC KEY-----\nAAA=\n-----END PUBLIC KEY-----\n";
         let expires = |text: &str| {
-            split(text).map(|(block, day)| {
+            split_key_file(text).map(|(block, day)| {
                 assert_eq!(block, KEY, "{text}");
                 day.map(|day| day.to_string())
             })
@@ -166,10 +171,15 @@ mod test {
             "expires = 2027-12-31 12:00",
             "expires =",
         ] {
-            assert!(split(&format!("{wrong}\n{KEY}")).is_err(), "{wrong}");
+            assert!(split_key_file(&format!("{wrong}\n{KEY}")).is_err(), "{wrong}");
         }
-        assert!(split(&format!("expires = 2027-12-31\n{KEY}expires = 2028-12-31")).is_err());
-        // Another block is no key that counts, and nothing in it is a line.
-        assert_eq!(expires(&format!("{KEY}{KEY}")).map_err(|error| error.contains("AAA=")), Err(true));
+        assert!(split_key_file(&format!("expires = 2027-12-31\n{KEY}expires = 2028-12-31")).is_err());
+        // Another block would be a key that does not count.
+        for second in [KEY, "-----BEGIN CERTIFICATE-----\nAAA=\n-----END CERTIFICATE-----\n"] {
+            assert_eq!(
+                expires(&format!("{KEY}{second}")).map_err(|error| error.contains("more than one key")),
+                Err(true)
+            );
+        }
     }
 }

@@ -1,0 +1,264 @@
+//! Whose word a command takes for a seal: what was typed, and what comes of it.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::Args;
+use shuntfs_seal::{StoreError, TreeName, Trust, TrustStore, split_key_file};
+use shuntfs_sys::regular;
+use shuntfs_verity::Digest;
+use shuntfs_verity::sign::PublicKey;
+use shuntfs_verity::sign::pkcs7::{Certificate, Pkcs7Error};
+
+use super::files::{KEY_LEN_MAX, cannot};
+use crate::failure::Failure;
+use crate::settings::TrustSettings;
+
+/// Whose seals are taken.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TrustArgs {
+    /// Asks for a signature by this key; of several, by one of them, or as many as --threshold says. For a FILE.sig, an X.509
+    /// certificate will do.
+    #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
+    pub trust: Vec<PathBuf>,
+    /// Asks for signatures by so many different keys of those that --trust names [default: 1].
+    #[arg(long, value_name = "N")]
+    pub threshold: Option<NonZeroUsize>,
+    /// Asks for the seal with this digest and no other; no key is needed then.
+    #[arg(long, value_name = "HEX", value_parser = Digest::from_text)]
+    pub digest: Option<Digest>,
+    /// Asks for the seal of the tree of this name, so that no other tree by the same key is taken for it.
+    #[arg(long, value_name = "NAME")]
+    pub tree: Option<TreeName>,
+    /// Takes keys and threshold from this folder, which `shunt trust` makes, and no seal older than one that was seen.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub trust_store: Option<PathBuf>,
+}
+
+impl TrustArgs {
+    /// Puts what was typed over what is set.
+    pub(crate) fn settle(&self, settings: &mut TrustSettings) {
+        if !self.trust.is_empty() {
+            settings.keys.clone_from(&self.trust);
+        }
+        settings.threshold = self.threshold.or(settings.threshold);
+        settings.digest = self.digest.or(settings.digest);
+        if self.tree.is_some() {
+            settings.tree.clone_from(&self.tree);
+        }
+        if self.trust_store.is_some() {
+            settings.store.clone_from(&self.trust_store);
+        }
+    }
+
+    /// The same as words of a command line, with absolute paths.
+    pub(crate) fn words(&self) -> std::io::Result<Vec<OsString>> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: OsString| words.extend([flag.into(), value]);
+        for key in &self.trust {
+            add("--trust", std::path::absolute(key)?.into());
+        }
+        if let Some(threshold) = self.threshold {
+            add("--threshold", threshold.to_string().into());
+        }
+        if let Some(digest) = &self.digest {
+            add("--digest", digest.to_string().into());
+        }
+        if let Some(tree) = &self.tree {
+            add("--tree", tree.as_str().into());
+        }
+        if let Some(store) = &self.trust_store {
+            add("--trust-store", std::path::absolute(store)?.into());
+        }
+        Ok(words)
+    }
+
+    /// What is asked for.
+    ///
+    /// # Errors
+    /// As [`Trusting::read`].
+    pub(super) fn read(&self) -> Result<Trusting, Failure> {
+        let mut settings = TrustSettings::default();
+        self.settle(&mut settings);
+        Trusting::read(&settings)
+    }
+}
+
+/// What is asked of a seal, or of a file's signature.
+#[derive(Debug)]
+pub(crate) struct Trusting {
+    /// What a seal must have.
+    pub(crate) trust: Trust,
+    /// Who else may have signed a single file.
+    pub(crate) certificates: Vec<Certificate>,
+    /// What the user should know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Trusting {
+    /// Reads keys, certificates and the trust store.
+    ///
+    /// # Errors
+    /// Words that do not go together; a file that cannot be read, or is neither a key nor a certificate; none is left that has not
+    /// expired, or fewer than are needed.
+    pub(crate) fn read(settings: &TrustSettings) -> Result<Self, Failure> {
+        check(settings)?;
+        let now = SystemTime::now();
+        let mut trusting = Self { trust: Trust::anybody(), certificates: Vec::new(), notes: Vec::new() };
+        if let Some(path) = &settings.store {
+            trusting.open_store(path, now)?;
+        } else if !settings.keys.is_empty() {
+            trusting.read_keys(&settings.keys, settings.threshold, now)?;
+        }
+        if let Some(digest) = settings.digest {
+            trusting.trust = trusting.trust.with_digest(digest);
+        }
+        if let Some(tree) = &settings.tree {
+            trusting.trust = trusting.trust.with_tree(tree.clone());
+        }
+        Ok(trusting)
+    }
+
+    fn open_store(&mut self, path: &std::path::Path, now: SystemTime) -> Result<(), Failure> {
+        let store = TrustStore::open(path).map_err(|error| of_store(&error))?;
+        for key in store.keys() {
+            if let Some(day) = key.expires.filter(|day| day.is_over(now)) {
+                let file = path.join(&key.name);
+                self.notes.push(format!("{}: it expired, {day} was its last day", file.display()));
+            }
+        }
+        let expired = self.notes.join("; ");
+        self.trust = Trust::store(store, now).map_err(|error| {
+            let failure = of_store(&error);
+            if expired.is_empty() { failure } else { failure.hint(expired) }
+        })?;
+        Ok(())
+    }
+
+    fn read_keys(
+        &mut self,
+        paths: &[PathBuf],
+        threshold: Option<NonZeroUsize>,
+        now: SystemTime,
+    ) -> Result<(), Failure> {
+        let mut keys = Vec::new();
+        let mut expired = None;
+        for path in paths {
+            match read_signer(path, now)? {
+                Signer::Key(key) => keys.push(key),
+                Signer::Certificate(certificate) => self.certificates.push(*certificate),
+                Signer::Expired(why) => {
+                    self.notes.push(format!("{}: {why}", path.display()));
+                    expired = Some(format!("{}: {why}", path.display()));
+                }
+            }
+        }
+        let hint = "trust another key, or write a later day on its line `expires = ..`";
+        match expired {
+            Some(why) if keys.is_empty() && self.certificates.is_empty() => {
+                return Err(Failure::new(why).hint(hint));
+            }
+            _ => {}
+        }
+        let trust = Trust::keys(keys);
+        self.trust = match threshold {
+            None => trust,
+            Some(threshold) => trust.with_threshold(threshold).map_err(|why| {
+                let details = std::mem::take(&mut self.notes);
+                Failure::new(why).details(details)
+            })?,
+        };
+        Ok(())
+    }
+}
+
+/// What would be ignored is refused: a mount must not look safer than it is.
+fn check(settings: &TrustSettings) -> Result<(), Failure> {
+    let has_keys = !settings.keys.is_empty();
+    if settings.store.is_some() && (has_keys || settings.threshold.is_some()) {
+        return Err(Failure::usage("a trust store has the keys, and says how many of them must sign")
+            .hint("add a key to it: shunt trust add DIR KEY.pub"));
+    }
+    if settings.threshold.is_some() && !has_keys {
+        return Err(
+            Failure::usage("--threshold counts the keys that --trust names").hint("add --trust KEY.pub")
+        );
+    }
+    if settings.tree.is_some() && !has_keys && settings.store.is_none() {
+        return Err(Failure::usage(
+            "--tree is for seals that are signed: without a key, anybody can write any name",
+        )
+        .hint("add --trust KEY.pub or --trust-store DIR"));
+    }
+    Ok(())
+}
+
+/// What a file with a key or certificate turned out to be.
+enum Signer {
+    Key(PublicKey),
+    Certificate(Box<Certificate>),
+    Expired(String),
+}
+
+fn read_signer(path: &std::path::Path, now: SystemTime) -> Result<Signer, Failure> {
+    let refused = |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", path.display()));
+    let mut bytes = regular::read_to_end(path, KEY_LEN_MAX).map_err(|error| cannot("read", path, error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    if text.contains("-----BEGIN ") {
+        let (block, expires) = split_key_file(&text).map_err(|why| refused(&why))?;
+        if let Some(day) = expires.filter(|day| day.is_over(now)) {
+            return Ok(Signer::Expired(format!("it expired, {day} was its last day")));
+        }
+        if !block.starts_with("-----BEGIN CERTIFICATE-----") {
+            return PublicKey::from_pem(&block).map(Signer::Key).map_err(|error| refused(&error));
+        }
+        bytes = block.into_bytes();
+    }
+    let neither = "neither an ed25519 public key in PEM nor an X.509 certificate";
+    let certificate = Certificate::parse(&bytes).map_err(|error| match error {
+        Pkcs7Error::Certificate => refused(&neither),
+        error => refused(&error),
+    })?;
+    // The kernel does not look at the dates; who says whom to trust today wants them looked at.
+    if !certificate.is_valid_at(now) {
+        return Ok(Signer::Expired("the certificate has expired, or is not valid yet".to_owned()));
+    }
+    Ok(Signer::Certificate(Box::new(certificate)))
+}
+
+/// What is wrong with a trust store.
+pub(super) fn of_store(error: &StoreError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        StoreError::NoTrustStore(path) => {
+            failure.hint(format!("shunt trust add {} KEY.pub makes one", path.display()))
+        }
+        _ => failure,
+    }
+}
+
+/// What to do about a seal that is refused, where that is not plain.
+pub(crate) fn advice(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Rollback { .. } | StoreError::SameSerial { .. } => {
+            Some("if it is meant: shunt trust forget DIR TREE")
+        }
+        StoreError::NoSerial(_) => Some("seal it again"),
+        StoreError::OtherTree { .. } => Some("what is there: shunt show SRC"),
+        _ => None,
+    }
+}
+
+/// How a seal came to be taken, in a few words; `None` where nothing was asked for.
+pub(crate) fn taken(trust: &Trust, signers: usize) -> Option<String> {
+    if !trust.is_authentic() {
+        return None;
+    }
+    Some(match signers {
+        0 => "of the digest that is asked for".to_owned(),
+        1 => "signed by a trusted key".to_owned(),
+        count => format!("signed by {count} trusted keys"),
+    })
+}

@@ -1,0 +1,357 @@
+//! The trust store: a folder that the administrator keeps, anywhere.
+//!
+//! | name | what |
+//! |---|---|
+//! | `*.pub` | the public keys that are trusted, each in a file of its own, with the day until which it is (`expires = ..`) |
+//! | `config` | `threshold = N`: how many of the keys must have signed; 1 where the file is not there |
+//! | `seen` | the highest serial seen of each tree and key ([`super::seen`]) |
+//! | `seen.new` | the same while it is written |
+//! | `lock` | held by the one that writes |
+//!
+//! Whoever can write here decides what is trusted, so folder and files must be root's or the user's own, and nobody else's to write.
+//! Files are opened by a descriptor of the folder, through no symlink. `seen` is only ever replaced by a whole file that is on disk,
+//! under the lock, after it was read again; what was noted there never falls but by [`TrustStore::forget`].
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use shuntfs_sys::{
+    DirReader, FlockOp, OsError, Stat, data, flock, open_at, open_folder, regular, rename_at, reopen, stat_of,
+};
+use shuntfs_verity::Digest;
+use shuntfs_verity::sign::{KeyId, PublicKey};
+
+use super::TreeName;
+use super::key_file::{Day, split_key_file};
+use super::seen::{Seen, SeenSerial};
+use crate::{Issue, StoreError};
+
+const CONFIG: &str = "config";
+const SEEN: &str = "seen";
+const SEEN_NEW: &str = "seen.new";
+const LOCK: &str = "lock";
+/// The longest file that can be a key, or the configuration.
+const KEY_LEN_MAX: u64 = 64 << 10;
+/// The longest list of serials: some 25 000 trees.
+const SEEN_LEN_MAX: u64 = 4 << 20;
+/// Keys that a store holds at most.
+const KEYS_MAX: usize = 256;
+/// How long somebody else may take who writes to the store.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Flags of open(2).
+const WRONLY: u32 = 0o1;
+const RDWR: u32 = 0o2;
+const CREAT: u32 = 0o100;
+const TRUNC: u32 = 0o1000;
+const NONBLOCK: u32 = 0o4000;
+const DIRECTORY: u32 = 0o200_000;
+
+/// A folder of trusted keys and seen serials.
+#[derive(Clone, Debug)]
+pub struct TrustStore {
+    path: PathBuf,
+    folder: Arc<OwnedFd>,
+    keys: Vec<StoredKey>,
+    threshold: NonZeroUsize,
+}
+
+/// A key of a trust store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StoredKey {
+    /// The file's name.
+    pub name: String,
+    /// The key.
+    pub key: PublicKey,
+    /// The last day on which it is trusted.
+    pub expires: Option<Day>,
+}
+
+impl TrustStore {
+    /// Opens a trust store, and reads its keys and its configuration.
+    ///
+    /// # Errors
+    /// [`StoreError::NoTrustStore`] where the folder is not there; it, or a file of it, is somebody else's to write, or not what it
+    /// must be.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let folder = open_folder(path).map_err(|error| match error {
+            OsError::NOENT => StoreError::NoTrustStore(path.to_owned()),
+            error => StoreError::io(path, error),
+        })?;
+        let mut store = Self {
+            path: path.to_owned(),
+            folder: Arc::new(folder),
+            keys: Vec::new(),
+            threshold: NonZeroUsize::MIN,
+        };
+        store.check_owner(&stat_of(&store.folder).map_err(|error| StoreError::io(path, error))?, path)?;
+        if let Some(text) = store.read(CONFIG, KEY_LEN_MAX)? {
+            store.threshold = parse_config(&text).map_err(|why| store.broken_file(CONFIG, why))?;
+        }
+        for name in store.names_of_keys()? {
+            let text = store.read(&name, KEY_LEN_MAX)?.unwrap_or_default();
+            let key = parse_key(&name, &text).map_err(|why| store.broken_file(&name, why))?;
+            store.keys.push(key);
+        }
+        // What was seen is looked at before anything is believed.
+        store.seen()?;
+        Ok(store)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The keys, by the names of their files.
+    #[must_use]
+    pub fn keys(&self) -> &[StoredKey] {
+        &self.keys
+    }
+
+    /// How many of them must have signed.
+    #[must_use]
+    pub fn threshold(&self) -> NonZeroUsize {
+        self.threshold
+    }
+
+    /// The keys that have not expired.
+    #[must_use]
+    pub fn keys_at(&self, now: SystemTime) -> Vec<PublicKey> {
+        let valid = self.keys.iter().filter(|one| one.expires.is_none_or(|day| !day.is_over(now)));
+        valid.map(|one| one.key).collect()
+    }
+
+    /// The highest serials that were seen.
+    ///
+    /// # Errors
+    /// The list cannot be read, or has a mistake, which is named with its line.
+    pub fn serials(&self) -> Result<Vec<SeenSerial>, StoreError> {
+        self.seen().map(|seen| seen.serials)
+    }
+
+    /// Forgets what was seen of a tree; returns how many serials that were.
+    ///
+    /// # Errors
+    /// The list cannot be read or written.
+    pub fn forget(&self, tree: &TreeName) -> Result<usize, StoreError> {
+        let _lock = self.lock()?;
+        let mut seen = self.seen()?;
+        let before = seen.serials.len();
+        seen.serials.retain(|one| one.tree != *tree);
+        let gone = before - seen.serials.len();
+        if gone > 0 {
+            self.write(&seen)?;
+        }
+        Ok(gone)
+    }
+
+    pub(crate) fn broken(&self, why: impl Into<String>) -> StoreError {
+        StoreError::TrustStore { path: self.path.clone(), why: why.into() }
+    }
+
+    /// Whether a seal is as new as what was seen of its tree; `path` is the seal's.
+    pub(crate) fn judge(&self, issue: &Issue, digest: &Digest, path: &Path) -> Result<(), StoreError> {
+        self.judged(&self.seen()?, issue, digest, path)
+    }
+
+    /// Takes note of a seal that was found good. Returns why it could not where the store is not to be written by who asks.
+    pub(crate) fn record(
+        &self,
+        issue: &Issue,
+        digest: &Digest,
+        signers: &[KeyId],
+        path: &Path,
+    ) -> Result<Option<String>, StoreError> {
+        let mut seen = self.seen()?;
+        self.judged(&seen, issue, digest, path)?;
+        if !seen.note(issue, digest, signers) {
+            return Ok(None);
+        }
+        let write = || {
+            let _lock = self.lock()?;
+            // Another one may have seen a newer one meanwhile.
+            let mut seen = self.seen()?;
+            self.judged(&seen, issue, digest, path)?;
+            if seen.note(issue, digest, signers) { self.write(&seen) } else { Ok(()) }
+        };
+        match write() {
+            Ok(()) => Ok(None),
+            Err(StoreError::Io { path, source }) if is_not_to_be_written(&source) => Ok(Some(format!(
+                "{}: {source}: that serial {} of tree `{}` was seen is not recorded, and an older seal that is newer than \
+                 what was recorded before will be taken",
+                path.display(),
+                issue.serial,
+                issue.tree
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Expired keys count here: what they have signed was good then, and is still not to be gone back behind.
+    fn judged(&self, seen: &Seen, issue: &Issue, digest: &Digest, path: &Path) -> Result<(), StoreError> {
+        let keys: Vec<KeyId> = self.keys.iter().map(|one| one.key.id()).collect();
+        seen.judge(issue, digest, &keys).map_err(|stale| stale.into_error(path, issue))
+    }
+
+    fn seen(&self) -> Result<Seen, StoreError> {
+        let Some(text) = self.read(SEEN, SEEN_LEN_MAX)? else { return Ok(Seen::default()) };
+        Seen::parse(&text).map_err(|why| self.broken_file(SEEN, why))
+    }
+
+    /// Replaces the list of serials by a whole one; the caller holds the lock.
+    fn write(&self, seen: &Seen) -> Result<(), StoreError> {
+        let failed = |name: &str, error: std::io::Error| StoreError::io(self.path.join(name), error);
+        let text = seen.to_text();
+        if text.len() as u64 > SEEN_LEN_MAX {
+            return Err(self.broken_file(SEEN, format!("it would have more than {SEEN_LEN_MAX} bytes")));
+        }
+        let mut file = self.create(SEEN_NEW, WRONLY | TRUNC, 0o644)?;
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(|error| failed(SEEN_NEW, error))?;
+        rename_at(&*self.folder, &name(SEEN_NEW)?, &*self.folder, &name(SEEN)?, 0)
+            .map_err(|error| failed(SEEN, error.into()))?;
+        let folder = reopen(&*self.folder, DIRECTORY).and_then(data::sync_all);
+        folder.map_err(|error| StoreError::io(&self.path, error))
+    }
+
+    fn lock(&self) -> Result<File, StoreError> {
+        let file = self.create(LOCK, RDWR, 0o600)?;
+        let start = Instant::now();
+        loop {
+            match flock(&file, FlockOp::Exclusive, false) {
+                Ok(()) => return Ok(file),
+                Err(OsError::AGAIN) if start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+                Err(OsError::AGAIN) => {
+                    return Err(self.broken_file(LOCK, "somebody else has been writing to it for long"));
+                }
+                Err(error) => return Err(StoreError::io(self.path.join(LOCK), error)),
+            }
+        }
+    }
+
+    /// Opens a file for writing that may not be there yet.
+    fn create(&self, file: &str, flags: u32, mode: u32) -> Result<File, StoreError> {
+        let failed = |error: OsError| StoreError::io(self.path.join(file), error);
+        let fd = open_at(&*self.folder, &name(file)?, flags | CREAT | NONBLOCK, mode).map_err(failed)?;
+        regular::check(&stat_of(&fd).map_err(failed)?)
+            .map_err(|error| self.broken_file(file, error.to_string()))?;
+        Ok(fd.into())
+    }
+
+    /// Reads a small file; `None` where it is not there.
+    fn read(&self, file: &str, len_max: u64) -> Result<Option<String>, StoreError> {
+        let opened = match regular::open_at(&*self.folder, &name(file)?) {
+            Ok(opened) => opened,
+            Err(error) if error.errno() == OsError::NOENT => return Ok(None),
+            Err(error) => return Err(self.broken_file(file, error.to_string())),
+        };
+        let stat = stat_of(&opened).map_err(|error| StoreError::io(self.path.join(file), error))?;
+        self.check_owner(&stat, &self.path.join(file))?;
+        let mut text = String::new();
+        let mut bounded = (&opened).take(len_max + 1);
+        bounded.read_to_string(&mut text).map_err(|error| StoreError::io(self.path.join(file), error))?;
+        if text.len() as u64 > len_max {
+            return Err(self.broken_file(file, format!("it has more than {len_max} bytes")));
+        }
+        Ok(Some(text))
+    }
+
+    fn names_of_keys(&self) -> Result<Vec<String>, StoreError> {
+        let failed = |error: OsError| StoreError::io(&self.path, error);
+        let mut reader = DirReader::new(reopen(&*self.folder, DIRECTORY).map_err(failed)?);
+        let mut names = Vec::new();
+        while reader.fill().map_err(failed)? {
+            while let Some(record) = reader.peek().map_err(failed)? {
+                let bytes = record.name.to_bytes();
+                if bytes.ends_with(b".pub") && !bytes.starts_with(b".") {
+                    let name =
+                        std::str::from_utf8(bytes).map_err(|_| self.broken("a key's name is no text"))?;
+                    names.push(name.to_owned());
+                }
+                reader.advance().map_err(failed)?;
+            }
+            if names.len() > KEYS_MAX {
+                return Err(self.broken(format!("it holds more than {KEYS_MAX} keys")));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn broken_file(&self, file: &str, why: impl Into<String>) -> StoreError {
+        StoreError::TrustStore { path: self.path.join(file), why: why.into() }
+    }
+
+    fn check_owner(&self, stat: &Stat, path: &Path) -> Result<(), StoreError> {
+        let ours = shuntfs_sys::spawn::effective_uid();
+        let refuse = |why: String| Err(StoreError::TrustStore { path: path.to_owned(), why });
+        if stat.uid != 0 && stat.uid != ours {
+            return refuse(format!("it is of user {}, who could change what is trusted", stat.uid));
+        }
+        if stat.mode & 0o022 != 0 {
+            let mode = stat.mode & 0o7777;
+            return refuse(format!("others can write it (mode {mode:o}), and so change what is trusted"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that the store is not this user's to write, or nobody's; all others are to be mended.
+fn is_not_to_be_written(error: &std::io::Error) -> bool {
+    let error = OsError::from_io_error(error);
+    matches!(error, Some(OsError::ROFS | OsError::ACCESS | OsError::PERM))
+}
+
+fn name(file: &str) -> Result<CString, StoreError> {
+    CString::new(file).map_err(|error| StoreError::io(file, error))
+}
+
+fn parse_key(name: &str, text: &str) -> Result<StoredKey, String> {
+    let (block, expires) = split_key_file(text)?;
+    let key = PublicKey::from_pem(&block).map_err(|error| error.to_string())?;
+    Ok(StoredKey { name: name.to_owned(), key, expires })
+}
+
+/// One line, `threshold = N`, beside comments.
+fn parse_config(text: &str) -> Result<NonZeroUsize, String> {
+    let mut threshold = None;
+    for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let value = line.split_once('=').filter(|(name, _)| name.trim() == "threshold");
+        let number = value.and_then(|(_, value)| value.trim().parse().ok());
+        let number =
+            number.ok_or_else(|| format!("line {at}: only `threshold = N` is known, N from 1 on"))?;
+        if threshold.replace(number).is_some() {
+            return Err(format!("line {at}: it says twice how many must sign"));
+        }
+    }
+    Ok(threshold.unwrap_or(NonZeroUsize::MIN))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_one_line() {
+        let threshold = |text: &str| parse_config(text).map(NonZeroUsize::get);
+        assert_eq!(threshold(""), Ok(1));
+        assert_eq!(threshold("# two of three\n\n threshold=2 \n"), Ok(2));
+        for wrong in ["threshold = 0", "treshold = 2", "threshold", "2", "threshold = 2\nthreshold = 2"] {
+            assert!(threshold(wrong).unwrap_err().starts_with("line "), "{wrong}");
+        }
+    }
+}
