@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use shuntfs_seal::{
-    Issue, Manifest, Report, SealError, SealOptions, Store, StoreError, TreeName, Trust, TrustStore,
+    Allowed, Issue, Manifest, Report, SealError, SealOptions, Store, StoreError, TreeName, Trust, TrustStore,
     seal_tree,
 };
 use shuntfs_verity::sign::KeyPair;
@@ -151,7 +151,8 @@ fn only_a_verified_seal_is_recorded() {
     let stranger = KeyPair::generate().unwrap();
     room.seal(options(&[&stranger])).unwrap();
     assert!(matches!(room.open(), Err(StoreError::Untrusted { .. })));
-    room.seal(options(&[])).unwrap();
+    let allowed = Allowed { unsigned: true, ..Allowed::default() };
+    room.seal(SealOptions { allowed, ..options(&[]) }).unwrap();
     assert!(matches!(room.open(), Err(StoreError::Unsigned(_))));
     let report = room.seal_by(0);
     // The manifest's only block, or its first one.
