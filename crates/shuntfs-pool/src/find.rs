@@ -16,6 +16,7 @@ use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at,
 use crate::error::errno;
 use crate::mounts::Mount;
 use crate::node::{Identity, Marks, Node};
+use crate::rules::Moment;
 use crate::shared::Shared;
 use crate::view::Seen;
 
@@ -26,6 +27,8 @@ pub(crate) struct Found {
     mount: u32,
     handle: Option<FileHandle>,
     fd: Option<OwnedFd>,
+    /// Before which change of names it was looked for.
+    pub(crate) moment: Moment,
 }
 
 impl Found {
@@ -42,14 +45,15 @@ impl Found {
 
 /// Finds out what `name` in the folder means.
 pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
+    let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
     let mount = shared.mounts.at(parent.identity.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
     {
-        return Ok(found);
+        return Ok(Found { moment, ..found });
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    by_descriptor(shared, fd)
+    by_descriptor(shared, fd).map(|found| Found { moment, ..found })
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -67,7 +71,13 @@ fn find_by_handle(mount: &Mount, dir: &LowerFile, name: &CStr) -> Result<Option<
     let Some(ino) = handle.inode(mount.magic) else { return Ok(None) };
     let stat = stat_at(dir, name).map_err(errno)?;
     let same = stat.ino == ino && stat.mnt_id.is_none_or(|id| id == mount.id);
-    Ok(same.then_some(Found { stat, mount: mount.index, handle: Some(handle), fd: None }))
+    Ok(same.then_some(Found {
+        stat,
+        mount: mount.index,
+        handle: Some(handle),
+        fd: None,
+        moment: Moment::default(),
+    }))
 }
 
 /// What an `O_PATH` descriptor holds.
@@ -88,7 +98,7 @@ pub(crate) fn by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
     };
     shared.heed(mount);
     let handle = handle.filter(|_| mount.has_handles());
-    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
+    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
 }
 
 /// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
@@ -96,12 +106,12 @@ pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found>
     let stat = stat_of(&fd).map_err(errno)?;
     let mount = shared.mounts.at(parent.identity.mount);
     let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
-    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd) })
+    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
 }
 
 /// The node of what was found, as it is seen, with its lookup count raised, and its attributes.
 pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
-    let Found { stat, mount, handle, fd } = found;
+    let Found { stat, mount, handle, fd, moment: _ } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
     let by_handle = handle.is_some();
     let identity = Identity::new(&stat, mount, handle);

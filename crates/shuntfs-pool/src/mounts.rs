@@ -13,7 +13,7 @@ use shuntfs_sys::{FsMagic, filesystem_of, handle_of, mounts, open_by_handle, reo
 
 use crate::error::errno;
 use crate::mode;
-use crate::node::device_number;
+use crate::node::{Identity, device_number};
 
 /// One lower mount.
 #[derive(Debug)]
@@ -22,6 +22,10 @@ pub(crate) struct Mount {
     pub(crate) index: u32,
     /// The kernel's mount id.
     pub(crate) id: u64,
+    /// The first mount of the same file system: by whichever a file is reached, its names are the same.
+    home: u32,
+    /// The device of the file system as such, whatever its files show.
+    device: (u32, u32),
     /// The kind of file system.
     pub(crate) magic: FsMagic,
     /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not to be
@@ -33,7 +37,9 @@ impl Mount {
     /// Gets to know the mount that `root` (or any file on it, `O_PATH`) is on.
     pub(crate) fn of(index: u32, id: u64, root: &OwnedFd) -> shuntfs_sys::Result<Self> {
         let magic = filesystem_of(root)?.magic;
-        Ok(Self { index, id, magic, anchor: usable_anchor(root) })
+        let device =
+            device_of(id).map_or_else(|| stat_of(root).map(|stat| (stat.dev.major, stat.dev.minor)), Ok)?;
+        Ok(Self { index, id, home: index, device, magic, anchor: usable_anchor(root) })
     }
 
     /// Whether nodes on it are reached by handle.
@@ -52,6 +58,12 @@ impl Mount {
         let anchor = self.anchor.as_ref().expect("a node has a handle only where its mount takes handles");
         open_by_handle(anchor, handle, mode::O_PATH | mode::O_NOFOLLOW)
     }
+}
+
+/// The device of a mount, as the kernel's list of mounts has it: for btrfs that of all subvolumes.
+fn device_of(id: u64) -> Option<(u32, u32)> {
+    let all = mounts().ok()?;
+    all.iter().find(|mount| u64::try_from(mount.id) == Ok(id)).map(|mount| mount.dev)
 }
 
 /// A descriptor that handles can be opened through: tried out, because support, privilege and the file
@@ -132,7 +144,21 @@ impl Mounts {
         };
         let index = u32::try_from(*count).expect("at most 256");
         *count += 1;
-        Ok(slot.get_or_init(|| Mount { index, ..found }))
+        let mut known = self.known.iter().map_while(OnceLock::get);
+        let home = known.find(|mount| mount.device == found.device).map_or(index, |mount| mount.home);
+        Ok(slot.get_or_init(|| Mount { index, home, ..found }))
+    }
+
+    /// An inode as it is wherever its file system is mounted.
+    pub(crate) fn home(&self, identity: &Identity) -> Identity {
+        Identity { mount: self.at(identity.mount).home, ..identity.clone() }
+    }
+
+    /// What an inode is through each mount of its file system.
+    pub(crate) fn everywhere(&self, identity: &Identity) -> impl Iterator<Item = Identity> {
+        let home = self.at(identity.mount).home;
+        let mounts = self.known.iter().map_while(OnceLock::get).filter(move |mount| mount.home == home);
+        mounts.map(|mount| Identity { mount: mount.index, ..identity.clone() })
     }
 
     /// How many there are.

@@ -46,6 +46,12 @@ impl Identity {
     }
 }
 
+impl std::hash::Hash for Identity {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64(Self::hash(self));
+    }
+}
+
 pub(crate) fn device_number(device: Device) -> u32 {
     encode_dev(device.major, device.minor)
 }
@@ -111,6 +117,8 @@ impl Marks {
     /// It was opened for reading alone once since it was opened otherwise; and twice.
     pub(crate) const READ_ONCE: Self = Self(1 << 9);
     pub(crate) const READ_TWICE: Self = Self(1 << 10);
+    /// It is no folder and has several names, as last seen.
+    pub(crate) const LINKED: Self = Self(1 << 11);
     /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
     /// this one. It stays set.
     pub(crate) const VARIES: Self = Self(1 << 16);
@@ -159,6 +167,7 @@ impl Node {
         for (is_set, mark) in [
             (stat.attributes & STATX_IMMUTABLE != 0, Marks::IMMUTABLE),
             (stat.attributes & STATX_APPEND != 0, Marks::APPEND_ONLY),
+            (!stat.is_dir() && stat.nlink > 1, Marks::LINKED),
             (stat.is_file() && (1..=reread::LEN_MAX).contains(&stat.size), Marks::SMALL),
         ] {
             if is_set && !self.has(mark) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Result, Timestamp};
 use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
@@ -213,6 +214,11 @@ impl Shared {
             }
         }
         call().map_err(errno)
+    }
+
+    /// Held from the judgement of a change of names until it is noted, where rules go by names.
+    pub(crate) fn one_change_of_names(&self) -> Option<MutexGuard<'_, ()>> {
+        self.rules.as_ref().filter(|engine| engine.index.is_kept()).map(|engine| engine.order.lock())
     }
 
     /// Refuses changes of a pool that is read-only.

@@ -233,11 +233,8 @@ impl Rules {
     /// Whether something may be taken for the sake of a file's name or place.
     #[must_use]
     pub fn restricts_by_name(&self) -> bool {
-        let by_name = |matchers: &Matchers| {
-            !matchers.path.is_empty() || !matchers.basename.is_empty() || matchers.when.is_some()
-        };
         let mut active = self.rules.iter().zip(&self.compiled).filter(|(_, compiled)| compiled.in_view);
-        self.has_restrictions && active.any(|(rule, _)| by_name(&rule.matchers))
+        self.has_restrictions && active.any(|(rule, _)| is_by_name(&rule.matchers))
     }
 
     /// Decides. A file with several names is asked about once for each, and the decisions are put together with
@@ -360,6 +357,22 @@ impl Rules {
         })
     }
 
+    /// Whether something could be taken from this caller for the sake of a name of the file that is not known.
+    ///
+    /// # Errors
+    /// Where a rule cannot be evaluated.
+    pub fn concerns_names(&self, file: &dyn FileFacts, caller: &dyn CallerFacts) -> Result<bool, Failed> {
+        let asked = Asked::new(file, caller, Use::LOOK, &self.programs);
+        let mut active = self.rules.iter().zip(&self.compiled).enumerate();
+        active.try_fold(false, |concerned, (index, (rule, compiled))| {
+            let restricts = compiled.in_view && rule.effects.restricts() && is_by_name(&rule.matchers);
+            if concerned || !restricts {
+                return Ok(concerned);
+            }
+            asked.caller_matches(index, &rule.matchers).map_err(|why| Failed { rule: index, why })
+        })
+    }
+
     /// Which rules have a pattern of these that matches.
     fn reaching(&self, patterns: &Patterns, path: &[u8]) -> Vec<bool> {
         let mut reaching = vec![false; self.rules.len()];
@@ -420,6 +433,11 @@ fn check_view(rules: &[Rule], view: Option<&str>) -> Result<(), Vec<Mistake>> {
         [] => Err(whole(&format!("no rule is for a view, and the mount is for the view `{view}`"))),
         known => Err(whole(&unknown_word("view", view, known))),
     }
+}
+
+/// Whether it is a matter of the file's name or place whether a rule matches.
+fn is_by_name(matchers: &Matchers) -> bool {
+    !matchers.path.is_empty() || !matchers.basename.is_empty() || matchers.when.is_some()
 }
 
 fn whole(text: &str) -> Vec<Mistake> {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use shuntfs::NodeId;
 use shuntfs_sys::stat_of;
 
+use super::arrive::Arrived;
 use super::change::Spot;
-use crate::find;
+use crate::error::errno;
+use crate::find::{self, Found};
 use crate::mode;
-use crate::node::Node;
-use crate::rules::Engine;
+use crate::node::{Identity, Node};
+use crate::rules::{DEPTH_MAX, Engine, Event, Link, Moment, State, Step, Way};
 use crate::shared::Shared;
 
 /// Notes that a name leads to a node.
@@ -26,33 +28,92 @@ pub(super) fn note_nameless(shared: &Shared, folder: NodeId, node: &Node) {
     }
 }
 
+/// Notes a name of a file with several links that was found: it may have been made below. Not where names have changed since
+/// it was looked for.
+pub(super) fn met(shared: &Shared, spot: Spot<'_>, found: &Found) {
+    let Some(engine) = shared.rules.as_ref().filter(|engine| engine.index.is_kept()) else { return };
+    if found.stat.nlink <= 1 || found.stat.is_dir() {
+        return;
+    }
+    let (file, folder) = (shared.mounts.home(&found.identity()), &spot.folder.identity);
+    let mut names = engine.index.change();
+    if engine.paths.moment() == found.moment && !names.has(&file, folder, spot.bytes()) {
+        came(shared, engine, &mut names, &file, spot);
+    }
+}
+
+/// Notes that a name leads to what was found; whether it was noted, which it is not where names have changed since it was
+/// looked for.
+pub(super) fn note_met(shared: &Shared, spot: Spot<'_>, arrived: &Arrived, moment: Moment) -> bool {
+    let node = &arrived.node;
+    shared.rules.as_ref().is_none_or(|engine| {
+        engine.paths.note_met(moment, node.id, spot.folder.id, spot.bytes(), node.is_dir())
+    })
+}
+
 /// Notes that a name leads to these nodes no more.
 pub(super) fn note_removed(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     let Some(engine) = &shared.rules else { return };
+    let mut names = engine.index.change();
+    engine.paths.changes();
+    went(shared, engine, &mut names, spot, nodes);
+}
+
+fn went(shared: &Shared, engine: &Engine, names: &mut State, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     nodes.iter().for_each(|node| engine.paths.removed(node.id, spot.folder.id, spot.bytes()));
-    if let (Some(node), Some(path)) = (nodes.first(), path_of(engine, spot)) {
-        engine.index.remove(&node.identity, &path);
+    if let Some(node) = nodes.first().filter(|node| names.is_kept() && !node.is_dir()) {
+        let (file, folder) = (shared.mounts.home(&node.identity), spot.folder.identity.clone());
+        names.note(Event::Went { file, folder, name: spot.bytes().into() });
     }
 }
 
-/// Notes that a file got one more name.
+/// Notes that a file got one more name. It may be its second, so the first is noted, too.
 pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
+    let Some(engine) = &shared.rules else { return };
+    let mut names = engine.index.change();
+    // Before the new name is noted, because a file without a name keeps its last one until then.
+    let before = links_of(shared, engine, node);
     note(shared, spot, node);
-    if let Some(engine) = &shared.rules
-        && let Some(path) = path_of(engine, spot)
-    {
-        engine.index.add(&engine.rules(), &node.identity, path);
+    if !names.is_kept() {
+        return;
+    }
+    let file = shared.mounts.home(&node.identity);
+    came(shared, engine, &mut names, &file, spot);
+    for Link { parent, name } in before {
+        match way_to(shared, engine, parent) {
+            Some(folder) => names.note(Event::Came { file: file.clone(), folder, name }),
+            None => names.tear(),
+        }
     }
 }
 
-/// Notes what a move brought to a name.
-fn note_arrived(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>]) {
-    nodes.iter().for_each(|node| note(shared, spot, node));
-    if let Some(node) = nodes.first().filter(|node| !node.is_dir())
-        && shared.descriptor(node).is_ok_and(|lower| stat_of(&lower).is_ok_and(|stat| stat.nlink > 1))
-    {
-        note_second(shared, spot, node);
+/// The names by which the kernel knows an inode now, in whatever view and through whatever mount.
+fn links_of(shared: &Shared, engine: &Engine, node: &Node) -> Vec<Link> {
+    let everywhere = shared.mounts.everywhere(&node.identity);
+    let nodes = everywhere.flat_map(|identity| shared.table.peek(&identity));
+    nodes.flat_map(|node| engine.paths.links_now(node.id)).collect()
+}
+
+fn came(shared: &Shared, engine: &Engine, names: &mut State, file: &Identity, spot: Spot<'_>) {
+    match way_to(shared, engine, spot.folder.id) {
+        Some(folder) => names.note(Event::Came { file: file.clone(), folder, name: spot.bytes().into() }),
+        None => names.tear(),
     }
+}
+
+/// Where a folder is; `None` where a folder on the way is not known.
+fn way_to(shared: &Shared, engine: &Engine, folder: NodeId) -> Option<Way> {
+    let (mut way, mut here) = (Vec::new(), folder);
+    while here != NodeId::ROOT {
+        let Link { parent, name } = engine.paths.links(here).into_iter().next()?;
+        let folder = shared.node(here).ok()?.identity.clone();
+        way.push(Step { home: shared.mounts.home(&folder), folder, name });
+        here = parent;
+        if way.len() > DEPTH_MAX {
+            return None;
+        }
+    }
+    Some(way)
 }
 
 fn path_of(engine: &Engine, spot: Spot<'_>) -> Option<Vec<u8>> {
@@ -84,25 +145,67 @@ impl<'s> Moving<'s> {
     /// It has happened.
     pub(super) fn done(self) {
         let Some(engine) = &self.shared.rules else { return };
-        let (from, to) = (self.from, self.to);
-        note_removed(self.shared, to, &self.met);
-        note_removed(self.shared, from, &self.moved);
-        note_arrived(self.shared, to, &self.moved);
-        if self.exchanges {
-            note_arrived(self.shared, from, &self.met);
+        let has_others =
+            [has_others(self.shared, &self.moved), self.exchanges && has_others(self.shared, &self.met)];
+        let mut names = engine.index.change();
+        engine.paths.changes();
+        // First where everything is now, because the names of files are noted by the folders that they are in.
+        let gone: &[_] = if self.exchanges { &[] } else { &self.met };
+        went(self.shared, engine, &mut names, self.to, gone);
+        for (nodes, old, new) in self.moves() {
+            nodes.iter().for_each(|node| engine.paths.removed(node.id, old.folder.id, old.bytes()));
+            nodes.iter().for_each(|node| note(self.shared, new, node));
         }
-        let is_folder = |nodes: &[Arc<Node>]| nodes.iter().any(|node| node.is_dir());
-        let moved_folder = is_folder(&self.moved) || self.exchanges && is_folder(&self.met);
-        if moved_folder && let (Some(from), Some(to)) = (path_of(engine, from), path_of(engine, to)) {
-            engine.index.moved(&from, &to, self.exchanges);
+        if names.is_kept() {
+            for ((nodes, old, new), has_others) in self.moves().zip(has_others) {
+                if let Some(node) = nodes.first() {
+                    moved(self.shared, engine, &mut names, node, (old, new), has_others);
+                }
+            }
         }
+        drop(names);
         // The kernel takes a name along with the time that it was given for the old place.
-        let arrives =
-            |spot: Spot<'_>, nodes: &[Arc<Node>]| nodes.iter().any(|node| is_touched(engine, spot, node));
-        if arrives(to, &self.moved) || self.exchanges && arrives(from, &self.met) {
-            engine.expire_names(moved_folder);
+        let is_touched = |(nodes, _, new): (&[Arc<Node>], Spot<'_>, Spot<'_>)| {
+            nodes.iter().any(|node| is_touched(engine, new, node))
+        };
+        if self.moves().any(is_touched) {
+            engine.expire_names();
         }
     }
+
+    /// What went from one name to another.
+    fn moves(&self) -> impl Iterator<Item = (&[Arc<Node>], Spot<'s>, Spot<'s>)> {
+        let back = self.exchanges.then_some((self.met.as_slice(), self.to, self.from));
+        std::iter::once((self.moved.as_slice(), self.from, self.to)).chain(back)
+    }
+}
+
+fn moved(
+    shared: &Shared,
+    engine: &Engine,
+    names: &mut State,
+    node: &Node,
+    (old, new): (Spot<'_>, Spot<'_>),
+    has_others: bool,
+) {
+    let Some(mut way) = way_to(shared, engine, new.folder.id) else { return names.tear() };
+    let name: Box<[u8]> = new.bytes().into();
+    names.note(if node.is_dir() {
+        let folder = node.identity.clone();
+        way.insert(0, Step { home: shared.mounts.home(&folder), folder, name });
+        Event::FolderMoved { way }
+    } else {
+        let from = (old.folder.identity.clone(), old.bytes().into());
+        Event::Moved { file: shared.mounts.home(&node.identity), from, to: (way, name), has_others }
+    });
+}
+
+/// Whether these nodes are a file with several links. Where that cannot be told it has.
+fn has_others(shared: &Shared, nodes: &[Arc<Node>]) -> bool {
+    nodes.first().is_some_and(|node| {
+        let links = || stat_of(shared.descriptor(node)?).map_err(errno).map(|stat| stat.nlink);
+        !node.is_dir() && links().map_or(true, |links| links > 1)
+    })
 }
 
 /// Whether what arrives under this name, or is in it, may be seen in another way than where it was.

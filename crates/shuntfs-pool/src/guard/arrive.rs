@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shuntfs::{Entry, Errno, NodeId, Result};
+use shuntfs::{Entry, Errno, LookupCount, NodeId, Result};
 use shuntfs_rules::{Decision, Use};
 use shuntfs_sys::Stat;
 
@@ -15,6 +15,9 @@ use crate::rules::Asking;
 use crate::sealed;
 use crate::shared::Shared;
 use crate::view::Seen;
+
+/// How often a name may be changed while it is looked up, before the kernel is to look again.
+const RACES_MAX: usize = 16;
 
 /// How somebody came to a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,27 @@ impl Guard<'_> {
     /// where it does not tell, nobody knows what is sealed.
     pub(crate) fn arrive(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Arrived> {
         let shared = self.shared;
+        let mut found = found;
+        for _ in 0..RACES_MAX {
+            let (moment, identity) = (found.moment, found.identity());
+            if arrival == Arrival::Met {
+                after::met(shared, spot, &found);
+            }
+            let arrived = self.arrive_once(spot, found, arrival)?;
+            if arrival == Arrival::Made || after::note_met(shared, spot, &arrived, moment) {
+                return Ok(arrived);
+            }
+            shared.forget(arrived.node.id, LookupCount(1));
+            found = find::find(shared, spot.folder, spot.dir, spot.c_name())?;
+            if found.identity() != identity {
+                return Err(Errno::STALE);
+            }
+        }
+        Err(Errno::STALE)
+    }
+
+    fn arrive_once(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Arrived> {
+        let shared = self.shared;
         let (seen, seal) = match arrival {
             Arrival::Met => {
                 let seal = sealed::look(shared, spot.folder.id, spot.bytes())?;
@@ -78,8 +102,8 @@ impl Guard<'_> {
         let (node, stat) = find::obtain(shared, found, seen);
         if arrival == Arrival::Made {
             find::is_new(shared, &node);
+            after::note(shared, spot, &node);
         }
-        after::note(shared, spot, &node);
         sealed::note(shared, &node, &stat, seal);
         Ok(Arrived { node, stat })
     }
@@ -112,7 +136,9 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
     }
     let mut paths = vec![path];
     if found.stat.nlink > 1 {
-        paths.extend(engine.paths_of_inode(shared, &found.identity()));
+        let known = engine.names_of_inode(shared, &found.identity(), found.stat.nlink);
+        let others = asking.all_of(known, &asking.of_name(spot, &paths[0]))?;
+        paths.extend(others);
         paths.sort_unstable();
         paths.dedup();
     }

@@ -132,7 +132,7 @@ impl Change for FlagsChange<'_> {
 
 /// Whether what belongs to a file may change: not where it is read-only or append-only.
 fn may_change(asking: &Asking<'_>, node: &Arc<Node>) -> Result<()> {
-    let possible = asking.possible(node);
+    let possible = asking.possible(node)?;
     if !possible.read_only && !possible.append_only {
         return Ok(());
     }

@@ -118,7 +118,7 @@ impl Change for SecondName<'_> {
         if !asking.rules().restricts() {
             return Ok(());
         }
-        let before = asking.paths_of(self.node);
+        let before = asking.paths_of(self.node)?;
         let decision = asking.decide_paths(self.node, &before, Use::of(OpenWord::Write))?;
         unchangeable(decision.read_only, decision.append_only)?;
         let new = asking.path_of(self.spot)?;
@@ -153,7 +153,7 @@ impl Change for NameGoes<'_> {
         }
         check_leaves(asking, self.spot)?;
         let Some(node) = one_of(asking.shared, self.spot) else { return Ok(()) };
-        let before = asking.paths_of(&node);
+        let before = asking.paths_of(&node)?;
         let path = asking.path_of(self.spot)?;
         let after: Vec<Vec<u8>> = before.iter().filter(|other| **other != path).cloned().collect();
         // With its last name a file goes.
@@ -270,7 +270,7 @@ fn check_moves(asking: &Asking<'_>, from: Spot<'_>, to: Spot<'_>) -> Result<()> 
     }
     let moved = asking.decide(&asking.of_node(&node, &new), Use::of(OpenWord::Create))?;
     unchangeable(moved.read_only, false)?;
-    let before = asking.paths_of(&node);
+    let before = asking.paths_of(&node)?;
     let mut after: Vec<Vec<u8>> = before.iter().filter(|path| **path != old).cloned().collect();
     after.push(new);
     check_loosens(asking, &node, &before, &after)?;

@@ -42,7 +42,7 @@ impl Change for FileOpens {
     }
 
     fn ask_rules(&self, asking: &Asking<'_>) -> Result<Terms> {
-        let (node, paths) = (&self.node, asking.paths_of(&self.node));
+        let (node, paths) = (&self.node, asking.paths_of(&self.node)?);
         let is_touched = paths.is_empty() || paths.iter().any(|path| asking.at(path).is_touched());
         if !is_touched && node.view.is_whole() {
             return Ok(Terms::none());

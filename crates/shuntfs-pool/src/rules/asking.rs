@@ -10,6 +10,7 @@ use shuntfs_rules::{Access, At, Decision, FileFacts, Possible, Rules, Use};
 
 use super::engine::Engine;
 use super::facts::{OfName, OfNode};
+use super::index::Known;
 use crate::guard::Spot;
 use crate::node::Node;
 use crate::shared::Shared;
@@ -61,9 +62,27 @@ impl<'s> Asking<'s> {
         self.path_in(spot.folder.id, spot.bytes())
     }
 
-    /// The paths of a node: those by which anybody reached its inode, in whatever view.
-    pub(crate) fn paths_of(&self, node: &Arc<Node>) -> Vec<Vec<u8>> {
-        self.engine.paths_of(self.shared, node)
+    /// The paths of a node: those by which anybody reached its inode, in whatever view, and all others in the source.
+    ///
+    /// # Errors
+    /// EACCES where it has names that are not known, and a rule could take something from the caller for the sake of one.
+    pub(crate) fn paths_of(&self, node: &Arc<Node>) -> Result<Vec<Vec<u8>>> {
+        let known = self.engine.names_of(self.shared, node)?;
+        let first = known.paths.first().cloned().unwrap_or_default();
+        self.all_of(known, &self.of_node(node, &first))
+    }
+
+    /// The paths where they are all, or where the others do not matter to the caller; `file` is the same under one of them.
+    pub(crate) fn all_of(&self, known: Known, file: &dyn FileFacts) -> Result<Vec<Vec<u8>>> {
+        if known.is_all {
+            return Ok(known.paths);
+        }
+        self.engine.want_search();
+        let concerned = self.rules().concerns_names(file, &self.who);
+        match concerned.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))? {
+            true => Err(self.engine.refuse_unknown(file.path())),
+            false => Ok(known.paths),
+        }
     }
 
     /// What is asked about a name before anybody made a node of it.
@@ -87,7 +106,7 @@ impl<'s> Asking<'s> {
     /// # Errors
     /// EACCES where a rule cannot be evaluated, and where no path leads to the node.
     pub(crate) fn decide_node(&self, node: &Arc<Node>, how: Use) -> Result<Decision> {
-        self.decide_paths(node, &self.paths_of(node), how)
+        self.decide_paths(node, &self.paths_of(node)?, how)
     }
 
     /// The same under these paths.
@@ -107,9 +126,9 @@ impl<'s> Asking<'s> {
     }
 
     /// What could be said of a node to some caller.
-    pub(crate) fn possible(&self, node: &Arc<Node>) -> Possible {
-        let paths = self.paths_of(node);
-        paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible()))
+    pub(crate) fn possible(&self, node: &Arc<Node>) -> Result<Possible> {
+        let paths = self.paths_of(node)?;
+        Ok(paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible())))
     }
 
     /// Whether a name is not there for the caller.

@@ -3,14 +3,18 @@
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use shuntfs::{Errno, Name, Notifier, NotifyError, Result};
 use shuntfs_rules::{Failed, Rules};
+use shuntfs_sys::stat_of;
 
-use super::index::Index;
+use super::index::{Index, Known};
 use super::paths::{Link, Paths};
-use crate::node::{Identity, Node};
+use super::search::{leads_to, search};
+use crate::error::errno;
+use crate::node::{Identity, Marks, Node};
 use crate::shared::Shared;
 
 /// The kernel is to forget names.
@@ -19,6 +23,17 @@ const NAMES: u8 = 1;
 const SEARCH: u8 = 1 << 1;
 /// A thread is at it.
 const BUSY: u8 = 1 << 2;
+
+/// After a search the next one waits for so many times as long, and for this long at least.
+const SEARCH_SHARE: u32 = 10;
+const SEARCH_PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// When a search ended, and how long none begins.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: Instant,
+    long: Duration,
+}
 
 /// Rules, and the names that they are about.
 #[derive(Debug)]
@@ -32,6 +47,13 @@ pub(crate) struct Engine {
     pub(super) failures: AtomicU64,
     /// What was wrong when they were last read again in vain.
     pub(super) error: Mutex<Option<String>>,
+    /// One change of names after the other, from its judgement until it is noted: what was judged must still be so when it
+    /// is done.
+    pub(crate) order: Mutex<()>,
+    /// One search after the other.
+    searching: Mutex<()>,
+    /// When the last one ended, and when the next may begin.
+    pause: Mutex<Option<Pause>>,
     /// What a move left to do: [`NAMES`], [`SEARCH`], and whether a thread is at it.
     chores: AtomicU8,
     /// The pool, for that thread.
@@ -49,6 +71,9 @@ impl Engine {
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             error: Mutex::new(None),
+            order: Mutex::new(()),
+            searching: Mutex::new(()),
+            pause: Mutex::new(None),
             chores: AtomicU8::new(0),
             home: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -64,16 +89,27 @@ impl Engine {
     }
 
     /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
-    /// comes to it. Where a folder came under rules of a place, names in it may protect from now on.
-    pub(crate) fn expire_names(&self, moved_folder: bool) {
+    /// comes to it.
+    pub(crate) fn expire_names(&self) {
         if let Some(notifier) = self.notifier.get() {
             heed(notifier.new_epoch());
         }
-        let Some(home) = self.home.get().cloned() else { return };
-        if moved_folder {
-            self.chores.fetch_or(SEARCH, Ordering::SeqCst);
+        self.leave(NAMES);
+    }
+
+    /// Has the source searched again, because some name of a file is not known; not more often than it takes a tenth of
+    /// the time.
+    pub(super) fn want_search(&self) {
+        let pause = *self.pause.lock();
+        if pause.is_none_or(|Pause { since, long }| since.elapsed() >= long) {
+            self.leave(SEARCH);
         }
-        if self.chores.fetch_or(NAMES | BUSY, Ordering::SeqCst) & BUSY != 0 {
+    }
+
+    /// Leaves something to a thread that does it outside of requests.
+    fn leave(&self, chore: u8) {
+        let Some(home) = self.home.get().cloned() else { return };
+        if self.chores.fetch_or(chore | BUSY, Ordering::SeqCst) & BUSY != 0 {
             // Whoever is at it sees that there is more to do.
             return;
         }
@@ -100,7 +136,7 @@ impl Engine {
             if chores & SEARCH != 0
                 && let Err(error) = self.search(shared)
             {
-                tracing::error!(%error, "hard links in a folder that was moved may not be protected by rules");
+                tracing::error!(%error, "the source cannot be searched for names; files with names that are not known stay refused");
             }
             if self.chores.compare_exchange(BUSY, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 return;
@@ -108,9 +144,17 @@ impl Engine {
         }
     }
 
-    /// Searches the source for the names that the rules of the moment protect.
+    /// Searches the source for all names of files with several, where rules go by names.
     pub(crate) fn search(&self, shared: &Shared) -> Result<()> {
-        self.index.build(shared, &self.rules())
+        let _one = self.searching.lock();
+        if !self.rules().restricts_by_name() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let outcome = search(shared, &self.index);
+        let long = (begun.elapsed() * SEARCH_SHARE).max(SEARCH_PAUSE_MIN);
+        *self.pause.lock() = Some(Pause { since: Instant::now(), long });
+        outcome
     }
 
     /// The rules of the moment.
@@ -123,9 +167,16 @@ impl Engine {
     /// # Errors
     /// Where the source cannot be searched for the names that they protect; the earlier rules then hold.
     pub(super) fn replace(&self, shared: &Shared, rules: Rules) -> Result<()> {
-        // Where this fails, what was found before is for the earlier rules, and right for them.
-        self.index.build(shared, &rules)?;
+        let _one = self.searching.lock();
+        let by_name = rules.restricts_by_name();
+        // What was found for the earlier rules is right for these, too: all names are kept.
+        if by_name && !self.index.is_kept() {
+            search(shared, &self.index)?;
+        }
         *self.rules.write() = Arc::new(rules);
+        if !by_name {
+            self.index.clear();
+        }
         *self.error.lock() = None;
         self.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -140,23 +191,51 @@ impl Engine {
         Errno::ACCES
     }
 
-    /// The paths of a node: those by which anybody reached its inode, in whatever view.
-    pub(super) fn paths_of(&self, shared: &Shared, node: &Arc<Node>) -> Vec<Vec<u8>> {
-        let mut paths = self.paths.of(node.id);
-        if !node.is_dir() {
-            paths.extend(self.paths_of_inode(shared, &node.identity));
-            paths.sort_unstable();
-            paths.dedup();
+    /// The names of a node: those by which anybody reached its inode, in whatever view and through whatever mount, and those
+    /// that the source was found to have; and whether these are all.
+    ///
+    /// # Errors
+    /// Those of asking the lower file system how many there are.
+    pub(super) fn names_of(&self, shared: &Shared, node: &Arc<Node>) -> Result<Known> {
+        if node.is_dir() {
+            return Ok(Known { paths: self.paths.of(node.id), is_all: true });
         }
-        paths
+        let may_have_others = self.index.is_kept() && (node.has(Marks::LINKED) || !shared.is_ours_alone());
+        let links = if may_have_others { stat_of(shared.descriptor(node)?).map_err(errno)?.nlink } else { 1 };
+        let mut known = self.names_of_inode(shared, &node.identity, links);
+        // A node that the kernel has forgotten is open still, perhaps.
+        known.paths.extend(self.paths.of(node.id));
+        known.paths.sort_unstable();
+        known.paths.dedup();
+        Ok(known)
     }
 
-    /// The paths of an inode that is no folder: those by which anybody reached it, and those that protect it.
-    pub(crate) fn paths_of_inode(&self, shared: &Shared, identity: &Identity) -> Vec<Vec<u8>> {
-        let nodes = shared.table.peek(identity);
-        let mut paths: Vec<Vec<u8>> = nodes.iter().flat_map(|node| self.paths.of(node.id)).collect();
-        paths.extend(self.index.of(identity));
-        paths
+    /// The same of an inode that is no folder and has so many links.
+    pub(crate) fn names_of_inode(&self, shared: &Shared, identity: &Identity, links: u32) -> Known {
+        let home = shared.mounts.home(identity);
+        let mut known = if links <= 1 || shared.is_ours_alone() {
+            self.index.of(&home, links)
+        } else {
+            // What cannot be told of a name is not counted, so that it cannot hide another.
+            self.index.keep(&home, links, |path| leads_to(shared, path, &home).unwrap_or(false))
+        };
+        let nodes = shared.mounts.everywhere(identity).flat_map(|identity| shared.table.peek(&identity));
+        known.paths.extend(nodes.flat_map(|node| self.paths.of(node.id)));
+        known.paths.sort_unstable();
+        known.paths.dedup();
+        known.is_all |= !self.index.is_kept();
+        known
+    }
+
+    /// Says that a file was refused because of names that are not known.
+    pub(super) fn refuse_unknown(&self, path: &[u8]) -> Errno {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let path = String::from_utf8_lossy(path);
+        tracing::warn!(
+            %path,
+            "the file has names that are not known, and a rule could protect it by one of them, so what was asked is refused"
+        );
+        Errno::ACCES
     }
 }
 

@@ -1,205 +1,411 @@
-//! Names that protect files with several names, whether anybody has met them yet or not.
+//! All names of the files that have several.
 //!
 //! A file that is reached by a name that no rule is about may have another that a rule protects. So the source is walked
-//! before the rules hold, and of each file with several names those are kept that a rule could take something
-//! for. From then on every change of names through the mount is followed.
+//! before rules that go by names hold ([`super::search`]), and of each file with several links every name is kept,
+//! whether a rule of the moment is about it or not: rules and folders may come to it later. From then on every change through
+//! the mount is followed.
+//!
+//! A name is a folder and a last component, and a folder is known by its inode, not by its path: so a folder that moves takes
+//! its names along, and what was noted before the move and after it means the same. What changes while the source is
+//! walked is noted in a journal, too, which is played again on what was found; each entry says what is true after it, so it
+//! does no harm where the walk had seen it already.
+//!
+//! How many names there must be is known as well: the lower file system counts the links of each file. Those that the walk did not
+//! find are outside of the source, where no rule is about them. A link more than that was made below the mount, and the
+//! file's names are then not known ([`Known::is_all`]) until another walk has found them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use shuntfs::{Errno, LowerFile, Result};
-use shuntfs_rules::{Possible, Rules};
-use shuntfs_sys::dir::DirReader;
-use shuntfs_sys::{open_path_at, reopen};
+use parking_lot::{Mutex, MutexGuard};
+use shuntfs::{Errno, Result};
 
-use crate::error::errno;
-use crate::find::{self, Found};
-use crate::mode;
 use crate::node::Identity;
-use crate::shared::Shared;
 
-/// More protecting names than these are not kept, and the rules refused: each takes its path in memory.
-const NAMES_MAX: usize = 1_000_000;
+/// More names than these are not kept, and the rules refused: each takes some 100 bytes.
+pub(super) const NAMES_MAX: usize = 4_000_000;
 
-/// How often a walk starts anew that a moved folder may have led astray.
-const TRIES: usize = 5;
+/// The folder that is shown.
+const ROOT: u32 = 0;
 
-/// Protecting names, by inode number.
-#[derive(Debug, Default)]
-pub(crate) struct Index {
-    names: Mutex<Names>,
-    /// Folders that were moved.
-    moves: AtomicU64,
+/// A folder and its name in the next one.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) folder: Identity,
+    /// The same wherever it is mounted ([`crate::mounts::Mounts::home`]).
+    pub(crate) home: Identity,
+    pub(crate) name: Box<[u8]>,
 }
 
-type Names = HashMap<u64, Vec<(Identity, Vec<u8>)>>;
+/// Where a folder is: itself and those that it is in, from the inside out; the root is left out.
+pub(crate) type Way = Vec<Step>;
+
+/// The names of files with several links.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    state: Mutex<State>,
+    /// Whether the source was walked, and names are followed.
+    is_kept: AtomicBool,
+}
+
+/// What is known, under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// `None` until the source was walked.
+    names: Option<Names>,
+    /// What has changed since the walk began that is under way.
+    journal: Option<Vec<Event>>,
+    /// A change could not be noted, so that only another walk knows.
+    is_torn: bool,
+}
+
+/// A change of names. Files are known by [`crate::mounts::Mounts::home`]: by which mount they were reached says nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A file has a name.
+    Came { file: Identity, folder: Way, name: Box<[u8]> },
+    /// It has it no more.
+    Went { file: Identity, folder: Identity, name: Box<[u8]> },
+    /// A file has this name instead of that one; `has_others` is said of one that may not be kept yet.
+    Moved { file: Identity, from: (Identity, Box<[u8]>), to: (Way, Box<[u8]>), has_others: bool },
+    /// A folder is in another place.
+    FolderMoved { way: Way },
+}
+
+/// What is known of one file.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) paths: Vec<Vec<u8>>,
+    /// Whether these are all names in the source.
+    pub(crate) is_all: bool,
+}
+
+/// The names that a walk found.
+#[derive(Debug)]
+pub(crate) struct Names {
+    root: Identity,
+    folders: Vec<Folder>,
+    by_identity: HashMap<Identity, u32>,
+    files: HashMap<Identity, File>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Folder {
+    parent: u32,
+    name: Box<[u8]>,
+    /// The same wherever it is mounted.
+    home: Identity,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    links: Vec<Link>,
+    /// How many more there were when the source was walked.
+    outside: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Link {
+    folder: u32,
+    name: Box<[u8]>,
+}
 
 impl Index {
-    /// Walks the source for these rules. The earlier names stay until the walk is done.
-    ///
-    /// # Errors
-    /// EAGAIN where folders are moved about all the time, ENOSPC where there are too many names, and those of reading
-    /// the source.
-    pub(super) fn build(&self, shared: &Shared, rules: &Rules) -> Result<()> {
-        if !rules.restricts_by_name() {
-            self.names.lock().clear();
-            return Ok(());
-        }
-        for _ in 0..TRIES {
-            let before = self.moves.load(Ordering::SeqCst);
-            let found = walk(shared, rules)?;
-            let mut names = self.names.lock();
-            if self.moves.load(Ordering::SeqCst) == before {
-                *names = found;
-                return Ok(());
-            }
-        }
-        Err(Errno::AGAIN)
+    /// Holds everything still that changes names, from before a change is noted until it is noted everywhere.
+    pub(crate) fn change(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
-    /// The protecting names of an inode.
-    pub(super) fn of(&self, identity: &Identity) -> Vec<Vec<u8>> {
-        let names = self.names.lock();
-        let same = names.get(&identity.ino).into_iter().flatten().filter(|(other, _)| other == identity);
-        same.map(|(_, path)| path.clone()).collect()
+    /// Whether the source was walked, and names are followed: where some rule goes by them.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::SeqCst)
     }
 
-    /// A file has one more name.
-    pub(crate) fn add(&self, rules: &Rules, identity: &Identity, path: Vec<u8>) {
-        if protects(rules.possible(&path)) {
-            let mut names = self.names.lock();
-            let list = names.entry(identity.ino).or_default();
-            if !list.iter().any(|(other, known)| other == identity && *known == path) {
-                list.push((identity.clone(), path));
-            }
-        }
+    /// Forgets everything, where no rule goes by names any more.
+    pub(super) fn clear(&self) {
+        self.is_kept.store(false, Ordering::SeqCst);
+        *self.state.lock() = State::default();
     }
 
-    /// A name is gone.
-    pub(crate) fn remove(&self, identity: &Identity, path: &[u8]) {
-        let mut names = self.names.lock();
-        if let Some(list) = names.get_mut(&identity.ino) {
-            list.retain(|(other, known)| other != identity || known != path);
-            if list.is_empty() {
-                names.remove(&identity.ino);
-            }
-        }
+    /// From now on changes are noted for a walk that begins.
+    pub(super) fn begin_walk(&self) {
+        self.state.lock().journal = Some(Vec::new());
     }
 
-    /// A folder was moved, and all that is in it; or two were exchanged.
-    pub(crate) fn moved(&self, from: &[u8], to: &[u8], exchanges: bool) {
-        self.moves.fetch_add(1, Ordering::SeqCst);
-        for (_, path) in self.names.lock().values_mut().flatten() {
-            if let Some(rest) = below(path, from) {
-                *path = [to, rest].concat();
-            } else if let Some(rest) = below(path, to).filter(|_| exchanges) {
-                *path = [from, rest].concat();
-            }
+    /// The walk came to nothing.
+    pub(super) fn end_walk(&self) {
+        self.state.lock().journal = None;
+    }
+
+    /// Takes what a walk found, unless folders were moved that it has not seen (`is_seen`): those are returned, to be walked.
+    pub(super) fn take(&self, walked: &mut Option<Names>, is_seen: impl Fn(&Identity) -> bool) -> Vec<Way> {
+        let mut state = self.state.lock();
+        let journal = state.journal.as_deref().unwrap_or_default();
+        let folders = journal.iter().filter_map(|event| match event {
+            Event::FolderMoved { way } => Some(way),
+            Event::Came { .. } | Event::Went { .. } | Event::Moved { .. } => None,
+        });
+        let unseen: Vec<Way> =
+            folders.filter(|way| way.first().is_some_and(|step| !is_seen(&step.folder))).cloned().collect();
+        if unseen.is_empty()
+            && let Some(mut names) = walked.take()
+        {
+            let journal = state.journal.take().unwrap_or_default();
+            names.all_found();
+            journal.iter().for_each(|event| names.play_again(event));
+            *state = State { names: Some(names), journal: None, is_torn: false };
+            self.is_kept.store(true, Ordering::SeqCst);
         }
+        unseen
+    }
+
+    /// The names of a file that has `links` links.
+    pub(super) fn of(&self, file: &Identity, links: u32) -> Known {
+        let state = self.state.lock();
+        let Some(names) = &state.names else { return Known { paths: Vec::new(), is_all: links <= 1 } };
+        let Some(file) = names.files.get(file) else {
+            return Known { paths: Vec::new(), is_all: links <= 1 };
+        };
+        let outside = if state.is_torn { 0 } else { file.outside };
+        let known = u32::try_from(names.distinct(file)).unwrap_or(u32::MAX);
+        Known { paths: names.paths(file), is_all: known.saturating_add(outside) >= links }
+    }
+
+    /// Keeps of a file's names those that hold. The number of links then says whether there are others, wherever these are.
+    pub(super) fn keep(&self, file: &Identity, links: u32, holds: impl Fn(&[u8]) -> bool) -> Known {
+        let before = self.of(file, links);
+        let (good, bad): (Vec<_>, Vec<_>) = before.paths.into_iter().partition(|path| holds(path));
+        let mut state = self.state.lock();
+        let Some(names) = &mut state.names else { return Known { paths: good, is_all: links <= 1 } };
+        names.drop_paths(file, &bad);
+        let known = names.files.get(file).map_or(0, |file| names.distinct(file));
+        Known { paths: good, is_all: u32::try_from(known).is_ok_and(|known| known >= links) }
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.names.lock().values().map(Vec::len).sum()
+        self.state.lock().names.as_ref().map_or(0, |names| names.count)
     }
 }
 
-/// What follows the folder in a path that is inside of it.
-fn below<'p>(path: &'p [u8], folder: &[u8]) -> Option<&'p [u8]> {
-    path.strip_prefix(folder).filter(|rest| rest.first() == Some(&b'/'))
+impl State {
+    /// Notes a change that was made through the mount, or a name that was met.
+    pub(crate) fn note(&mut self, event: Event) {
+        if let Some(names) = &mut self.names {
+            names.play(&event);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.push(event);
+        }
+    }
+
+    /// A change cannot be noted: nobody knows then how many names there are outside.
+    pub(crate) fn tear(&mut self) {
+        self.is_torn = true;
+    }
+
+    /// Whether anybody wants to know.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.names.is_some() || self.journal.is_some()
+    }
+
+    /// Whether a name is noted already.
+    pub(crate) fn has(&self, file: &Identity, folder: &Identity, name: &[u8]) -> bool {
+        let Some(names) = &self.names else { return false };
+        let Some(folder) = names.number_of(folder) else { return false };
+        let mut links = names.files.get(file).into_iter().flat_map(|file| &file.links);
+        links.any(|link| link.folder == folder && *link.name == *name)
+    }
 }
 
-fn protects(possible: Possible) -> bool {
-    let Possible { deny, hide, read_only, append_only, redact, varies: _ } = possible;
-    deny || hide || read_only || append_only || redact
-}
+impl Names {
+    /// No names, in the folder that is shown.
+    pub(super) fn new(root: Identity, home: Identity) -> Self {
+        let folder = Folder { parent: ROOT, name: Box::default(), home };
+        Self { root, folders: vec![folder], by_identity: HashMap::new(), files: HashMap::new(), count: 0 }
+    }
 
-fn walk(shared: &Shared, rules: &Rules) -> Result<Names> {
-    let (mut names, mut count) = (Names::new(), 0_usize);
-    let mut folders = vec![Vec::new()];
-    while let Some(folder) = folders.pop() {
-        let entries = match list(shared, &folder) {
-            Ok(entries) => entries,
-            // It went away, or is the mount itself, which is not shown inside itself.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => continue,
-            Err(error) => return Err(error),
+    /// A walk found a name of a file with so many links.
+    ///
+    /// # Errors
+    /// ENOSPC where there are too many.
+    pub(super) fn found(&mut self, file: Identity, links: u32, way: &Way, name: &[u8]) -> Result<()> {
+        self.add(&file, way, name);
+        if self.count > NAMES_MAX {
+            tracing::error!(limit = NAMES_MAX, "too many hard links for rules that go by names");
+            return Err(Errno::NOSPC);
+        }
+        if let Some(file) = self.files.get_mut(&file) {
+            file.outside = links;
+        }
+        Ok(())
+    }
+
+    /// Everything was found: what is left of the numbers of links is outside.
+    fn all_found(&mut self) {
+        let mut files = std::mem::take(&mut self.files);
+        for file in files.values_mut() {
+            let inside = u32::try_from(self.distinct(file)).unwrap_or(u32::MAX);
+            file.outside = file.outside.saturating_sub(inside);
+        }
+        self.files = files;
+    }
+
+    /// Plays what happened while the source was walked. How many links the walk saw may be of before or after.
+    fn play_again(&mut self, event: &Event) {
+        self.play(event);
+        let (Event::Came { file, .. } | Event::Went { file, .. } | Event::Moved { file, .. }) = event else {
+            return;
         };
-        for (name, found) in entries {
-            let mut path = folder.clone();
-            if !path.is_empty() {
-                path.push(b'/');
+        if let Some(file) = self.files.get_mut(file) {
+            file.outside = 0;
+        }
+    }
+
+    fn play(&mut self, event: &Event) {
+        match event {
+            Event::Came { file, folder, name } => self.add(file, folder, name),
+            Event::Went { file, folder, name } => {
+                self.remove(file, folder, name);
             }
-            path.extend_from_slice(&name);
-            if found.stat.is_dir() {
-                folders.push(path);
-            } else if protects(rules.possible(&path)) {
-                count += 1;
-                if count > NAMES_MAX {
-                    tracing::error!(limit = NAMES_MAX, "too many hard links are protected by rules");
-                    return Err(Errno::NOSPC);
+            Event::Moved { file, from, to, has_others } => {
+                if self.remove(file, &from.0, &from.1) || *has_others {
+                    self.add(file, &to.0, &to.1);
                 }
-                let identity = found.identity();
-                names.entry(identity.ino).or_default().push((identity, path));
+            }
+            // What is not kept leads to no name.
+            Event::FolderMoved { way } => {
+                if way.first().is_some_and(|step| self.by_identity.contains_key(&step.folder)) {
+                    self.place(way);
+                }
             }
         }
     }
-    Ok(names)
-}
 
-/// The folders in a folder, and its files with several names.
-fn list(shared: &Shared, path: &[u8]) -> Result<Vec<(Vec<u8>, Found)>> {
-    let mut folder = shared.descriptor(&shared.root)?;
-    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        let name = std::ffi::CString::new(name).map_err(|_| Errno::INVAL)?;
-        let fd = shared.opening(|| open_path_at(&folder, &name))?;
-        folder = std::sync::Arc::new(LowerFile::new(fd));
+    fn add(&mut self, file: &Identity, way: &Way, name: &[u8]) {
+        let link = Link { folder: self.place(way), name: name.into() };
+        let file = self.files.entry(file.clone()).or_default();
+        if !file.links.contains(&link) {
+            file.links.push(link);
+            self.count += 1;
+        }
     }
-    let fd = shared.opening(|| reopen(&folder, mode::O_RDONLY | mode::O_DIRECTORY))?;
-    let (mut reader, mut entries) = (DirReader::new(fd), Vec::new());
-    loop {
-        let Some(record) = reader.peek().map_err(errno)? else {
-            if reader.fill().map_err(errno)? {
-                continue;
+
+    fn remove(&mut self, file: &Identity, folder: &Identity, name: &[u8]) -> bool {
+        let folder = self.number_of(folder);
+        let Some(known) = self.files.get_mut(file) else { return false };
+        let before = known.links.len();
+        known.links.retain(|link| Some(link.folder) != folder || *link.name != *name);
+        let removed = before - known.links.len();
+        self.count -= removed;
+        if known.links.is_empty() {
+            self.files.remove(file);
+        }
+        removed > 0
+    }
+
+    fn drop_paths(&mut self, file: &Identity, bad: &[Vec<u8>]) {
+        let Some(mut known) = self.files.remove(file) else { return };
+        let before = known.links.len();
+        known.links.retain(|link| !self.path(link).is_some_and(|path| bad.contains(&path)));
+        self.count -= before - known.links.len();
+        if !known.links.is_empty() {
+            self.files.insert(file.clone(), known);
+        }
+    }
+
+    fn number_of(&self, folder: &Identity) -> Option<u32> {
+        if *folder == self.root { Some(ROOT) } else { self.by_identity.get(folder).copied() }
+    }
+
+    /// Notes where a folder is; its number.
+    fn place(&mut self, way: &Way) -> u32 {
+        let mut parent = ROOT;
+        for Step { folder, home, name } in way.iter().rev() {
+            let next = u32::try_from(self.folders.len()).expect("fewer folders than names");
+            let number = *self.by_identity.entry(folder.clone()).or_insert(next);
+            if number == next {
+                self.folders.push(Folder { parent, name: name.clone(), home: home.clone() });
+            } else if let Some(known) = self.folders.get_mut(number as usize) {
+                known.parent = parent;
+                known.name.clone_from(name);
             }
-            return Ok(entries);
+            parent = number;
+        }
+        parent
+    }
+
+    /// How many links these names are: two of them may be one, in a folder that is mounted twice.
+    fn distinct(&self, file: &File) -> usize {
+        let place = |link: &Link| &self.folders[link.folder as usize].home;
+        let is_first = |index: usize, link: &Link| {
+            file.links[..index].iter().all(|other| other.name != link.name || place(other) != place(link))
         };
-        let name = record.name.to_owned();
-        reader.advance().map_err(errno)?;
-        if name.as_bytes() == b"." || name.as_bytes() == b".." {
-            continue;
+        file.links.iter().enumerate().filter(|(index, link)| is_first(*index, link)).count()
+    }
+
+    fn paths(&self, file: &File) -> Vec<Vec<u8>> {
+        file.links.iter().filter_map(|link| self.path(link)).collect()
+    }
+
+    fn path(&self, link: &Link) -> Option<Vec<u8>> {
+        let (mut parts, mut here) = (vec![&*link.name], link.folder);
+        while here != ROOT {
+            let folder = self.folders.get(here as usize)?;
+            parts.push(&folder.name);
+            here = folder.parent;
+            // Folders below cannot be their own parents, but what is kept of them may be of two moments.
+            if parts.len() > self.folders.len() + 1 {
+                return None;
+            }
         }
-        // Opened first, because asking about a name would ask whatever is mounted there, and that may be ourselves.
-        let Ok(fd) = shared.opening(|| open_path_at(&folder, &name)) else { continue };
-        let Ok(found) = find::by_descriptor(shared, fd) else { continue };
-        if found.stat.is_dir() || found.stat.nlink > 1 {
-            entries.push((name.into_bytes(), found.without_descriptor()));
-        }
+        parts.reverse();
+        Some(parts.join(&b'/'))
     }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::find;
+    use crate::node::Identity;
     use crate::options::PoolOptions;
-    use shuntfs_rules::Known;
+    use crate::rules::search::search;
+    use crate::shared::Shared;
+    use shuntfs_sys::Stat;
 
-    struct Nobody;
+    fn inode(ino: u64) -> Identity {
+        Identity::new(&Stat { ino, ..Stat::default() }, 0, None)
+    }
 
-    impl Known for Nobody {
-        fn user(&self, _: &str) -> Option<u32> {
-            None
-        }
-        fn group(&self, _: &str) -> Option<u32> {
-            None
-        }
-        fn policies(&self) -> &[&str] {
-            &[]
-        }
+    fn step(ino: u64, name: &str) -> Step {
+        Step { folder: inode(ino), home: inode(ino), name: name.as_bytes().into() }
+    }
+
+    fn came(file: u64, folder: &[(u64, &str)], name: &str) -> Event {
+        let folder = folder.iter().map(|(ino, name)| step(*ino, name)).collect();
+        Event::Came { file: inode(file), folder, name: name.as_bytes().into() }
+    }
+
+    fn texts(index: &Index, file: u64, links: u32) -> (Vec<String>, bool) {
+        let known = index.of(&inode(file), links);
+        let mut texts: Vec<_> =
+            known.paths.into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+        texts.sort();
+        (texts, known.is_all)
+    }
+
+    fn walked(index: &Index, names: Names) {
+        assert!(index.take(&mut Some(names), |_| true).is_empty());
+    }
+
+    fn empty() -> Names {
+        Names::new(inode(1), inode(1))
     }
 
     #[test]
-    fn protecting_names_are_found_and_followed() {
+    fn names_are_found_and_followed_whatever_rules_are_about_them() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(at("a/b")).unwrap();
@@ -209,29 +415,127 @@ mod test {
         }
         std::fs::write(at("a/alone"), "x").unwrap();
         let shared = Shared::open(&PoolOptions::new(folder.path())).unwrap();
-        let rules = |text: &str| Rules::parse(text, "r", None, &Nobody).unwrap();
         let index = Index::default();
-        let protecting = rules("[[rule]]\npath = ['a/**', 'x/**']\ndeny = 'EPERM'\n");
-        index.build(&shared, &protecting).unwrap();
-        assert_eq!(index.len(), 1);
+        search(&shared, &index).unwrap();
+        assert_eq!(index.len(), 4);
         let dir = shared.descriptor(&shared.root).unwrap();
-        let identity = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity();
-        let paths = || index.of(&identity).into_iter().map(|path| String::from_utf8(path).unwrap());
-        assert_eq!(paths().collect::<Vec<_>>(), ["a/b/one"]);
+        let file = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity();
+        let file = shared.mounts.home(&file);
+        let known = index.of(&file, 2);
+        assert!(known.is_all && !index.of(&file, 3).is_all, "a third link is nobody's");
+        let mut paths: Vec<_> =
+            known.paths.into_iter().map(|path| String::from_utf8(path).unwrap()).collect();
+        paths.sort();
+        assert_eq!(paths, ["a/b/one", "two"]);
 
-        index.moved(b"a", b"z", false);
-        index.moved(b"a", b"y", false);
-        assert_eq!(paths().collect::<Vec<_>>(), ["z/b/one"]);
-        index.moved(b"q", b"z", true);
-        assert_eq!(paths().collect::<Vec<_>>(), ["q/b/one"]);
-        index.add(&protecting, &identity, b"x/new".to_vec());
-        index.add(&protecting, &identity, b"free".to_vec());
-        assert_eq!(paths().collect::<Vec<_>>(), ["q/b/one", "x/new"]);
-        index.remove(&identity, b"q/b/one");
-        index.remove(&identity, b"x/new");
-        assert_eq!(index.len(), 0);
+        // Without a word to us, as with `--cache none`.
+        std::fs::rename(at("a/b"), at("c")).unwrap();
+        let holds = |path: &[u8]| crate::rules::search::leads_to(&shared, path, &file).unwrap();
+        let known = index.keep(&file, 2, holds);
+        assert!(known.paths == [b"two".to_vec()] && !known.is_all);
+        search(&shared, &index).unwrap();
+        assert!(index.keep(&file, 2, holds).is_all);
+        // A link outside of the source is known to be outside, while everything changes through the mount.
+        let outside = tempfile::tempdir_in(folder.path().parent().unwrap()).unwrap();
+        std::fs::hard_link(at("two"), outside.path().join("out")).unwrap();
+        assert!(!index.of(&file, 3).is_all);
+        search(&shared, &index).unwrap();
+        assert!(index.of(&file, 3).is_all);
+        assert!(!index.keep(&file, 3, holds).is_all, "where others change the source it may come in");
+    }
 
-        index.build(&shared, &rules("[[rule]]\nuid = 5\ndeny = 'EPERM'\n")).unwrap();
-        assert_eq!(index.len(), 0, "rules that name no place need no names");
+    #[test]
+    fn folders_take_their_names_along() {
+        let index = Index::default();
+        walked(&index, empty());
+        let mut names = index.change();
+        names.note(came(9, &[(3, "b"), (2, "a")], "f"));
+        names.note(came(9, &[], "g"));
+        drop(names);
+        assert_eq!(texts(&index, 9, 2), (vec!["a/b/f".into(), "g".into()], true));
+        index.change().note(Event::FolderMoved { way: vec![step(2, "z")] });
+        index.change().note(Event::FolderMoved { way: vec![step(77, "of no concern")] });
+        assert_eq!(texts(&index, 9, 2).0, ["g", "z/b/f"]);
+        index.change().note(Event::FolderMoved { way: vec![step(3, "c")] });
+        assert_eq!(texts(&index, 9, 2).0, ["c/f", "g"]);
+        let moved = |has_others, file| Event::Moved {
+            file: inode(file),
+            from: (inode(1), b"g".as_slice().into()),
+            to: (vec![step(2, "z")], b"h".as_slice().into()),
+            has_others,
+        };
+        index.change().note(moved(true, 9));
+        index.change().note(moved(false, 10));
+        index.change().note(moved(true, 11));
+        assert_eq!(texts(&index, 9, 2).0, ["c/f", "z/h"]);
+        assert_eq!(
+            (texts(&index, 10, 1), texts(&index, 11, 2)),
+            ((vec![], true), (vec!["z/h".into()], false))
+        );
+        for (folder, name) in [(3, b"f"), (2, b"h")] {
+            let name: Box<[u8]> = name.as_slice().into();
+            index.change().note(Event::Went { file: inode(9), folder: inode(folder), name });
+        }
+        assert_eq!(index.len(), 1);
+    }
+
+    /// Every event may come before or after the walk saw the place: what is known in the end is the same.
+    #[test]
+    fn what_changes_during_a_walk_is_known_after_it() {
+        let events = [
+            came(9, &[(2, "a")], "new"),
+            Event::Went { file: inode(9), folder: inode(1), name: b"old".as_slice().into() },
+            Event::FolderMoved { way: vec![step(2, "moved")] },
+            came(9, &[], "last"),
+        ];
+        for seen in 0..=events.len() {
+            let mut found = empty();
+            found.add(&inode(9), &vec![step(2, "a")], b"first");
+            found.add(&inode(9), &Way::new(), b"old");
+            events[..seen].iter().for_each(|event| found.play(event));
+            let index = Index::default();
+            index.begin_walk();
+            events.iter().for_each(|event| index.change().note(event.clone()));
+            walked(&index, found);
+            assert_eq!(
+                texts(&index, 9, 3),
+                (vec!["last".into(), "moved/first".into(), "moved/new".into()], true),
+                "after {seen}"
+            );
+        }
+        // A folder that came from where the walk had not been yet is walked before the names are taken.
+        let index = Index::default();
+        index.begin_walk();
+        index.change().note(Event::FolderMoved { way: vec![step(5, "unseen"), step(2, "a")] });
+        let unseen = index.take(&mut Some(empty()), |folder| *folder == inode(2));
+        assert_eq!(unseen.len(), 1);
+        assert!(!index.is_kept());
+        assert!(index.take(&mut Some(empty()), |_| true).is_empty() && index.is_kept());
+    }
+
+    #[test]
+    fn a_link_that_two_mounts_show_is_one() {
+        let index = Index::default();
+        walked(&index, empty());
+        let (here, there) = (inode(2), Identity { mount: 1, ..inode(2) });
+        for (folder, name) in [(here, "a"), (there, "b")] {
+            let way = vec![Step { folder, home: inode(2), name: name.as_bytes().into() }];
+            index.change().note(Event::Came { file: inode(9), folder: way, name: b"f".as_slice().into() });
+        }
+        assert_eq!(texts(&index, 9, 1), (vec!["a/f".into(), "b/f".into()], true));
+        assert!(!texts(&index, 9, 2).1, "two paths, but one link");
+    }
+
+    #[test]
+    fn what_cannot_be_noted_is_not_taken_for_known() {
+        let index = Index::default();
+        let mut found = empty();
+        found.found(inode(9), 3, &Way::new(), b"f").unwrap();
+        walked(&index, found);
+        assert!(texts(&index, 9, 3).1);
+        index.change().tear();
+        assert!(!texts(&index, 9, 3).1);
+        index.clear();
+        assert!(!index.is_kept() && texts(&index, 9, 3) == (vec![], false));
     }
 }

@@ -5,6 +5,7 @@
 //! still open, or opened anew through `/proc`, is judged by the name that it had.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs::NodeId;
@@ -13,7 +14,7 @@ use shuntfs::NodeId;
 const SHARDS: usize = 64;
 
 /// More components than any path of `PATH_MAX` bytes has.
-const DEPTH_MAX: usize = 4096;
+pub(crate) const DEPTH_MAX: usize = 4096;
 
 /// More names of one file than this are not noted here; those that a rule protects are in the index all the same.
 const NAMES_MAX: usize = 1024;
@@ -32,15 +33,30 @@ struct Links {
     is_gone: bool,
 }
 
+/// How many changes of names there were: what was looked up before one may be noted only as long as there is no other.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Moment(u64);
+
 /// The names of all nodes but the root.
 #[derive(Debug)]
 pub(crate) struct Paths {
     shards: Box<[Mutex<HashMap<NodeId, Links>>]>,
+    changes: AtomicU64,
 }
 
 impl Paths {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), changes: AtomicU64::new(0) }
+    }
+
+    /// The moment before whatever is looked up next.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.changes.load(Ordering::SeqCst))
+    }
+
+    /// A name went or moved; called before that is noted.
+    pub(crate) fn changes(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     fn shard(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Links>> {
@@ -50,10 +66,37 @@ impl Paths {
 
     /// Notes that a name leads to a node; `is_only` where it can have no other.
     pub(crate) fn note(&self, node: NodeId, parent: NodeId, name: &[u8], is_only: bool) {
+        Self::note_in(&mut self.shard(node).lock(), node, (parent, name), is_only);
+    }
+
+    /// The same of what was looked up at a moment; not where a name has changed since, because then it may be this one:
+    /// the kernel looks names up again without keeping them from being moved. Whether it was noted.
+    pub(crate) fn note_met(
+        &self,
+        moment: Moment,
+        node: NodeId,
+        parent: NodeId,
+        name: &[u8],
+        is_only: bool,
+    ) -> bool {
+        let mut shard = self.shard(node).lock();
+        // Whoever changes names counts before it comes to this lock, so its note follows where this sees nothing.
+        let is_now = self.moment() == moment;
+        if is_now {
+            Self::note_in(&mut shard, node, (parent, name), is_only);
+        }
+        is_now
+    }
+
+    fn note_in(
+        shard: &mut HashMap<NodeId, Links>,
+        node: NodeId,
+        (parent, name): (NodeId, &[u8]),
+        is_only: bool,
+    ) {
         if node == NodeId::ROOT {
             return;
         }
-        let mut shard = self.shard(node).lock();
         let links = shard.entry(node).or_default();
         let is_here = |link: &Link| link.parent == parent && *link.name == *name;
         if links.is_gone || is_only && !links.list.iter().all(is_here) {
@@ -80,6 +123,16 @@ impl Paths {
     /// The kernel has forgotten the node.
     pub(crate) fn forget(&self, node: NodeId) {
         self.shard(node).lock().remove(&node);
+    }
+
+    /// The names that a node has now: not the one that stays with it when it has none.
+    pub(crate) fn links_now(&self, node: NodeId) -> Vec<Link> {
+        let shard = self.shard(node).lock();
+        let links = shard.get(&node).filter(|links| !links.is_gone);
+        links
+            .into_iter()
+            .flat_map(|links| links.list.iter().filter(|link| !link.name.is_empty()).cloned())
+            .collect()
     }
 
     /// The names of a node.
@@ -187,6 +240,54 @@ mod test {
         assert_eq!(texts(&paths, 5), ["a/"]);
         paths.note(id(5), NodeId::ROOT, b"f", false);
         assert_eq!(texts(&paths, 5), ["f"]);
+    }
+
+    /// A name that was looked up before a folder was moved must not bring the old place back.
+    #[test]
+    fn what_was_looked_up_before_a_change_is_not_noted_after_it() {
+        let paths = Paths::new();
+        let before = paths.moment();
+        assert!(paths.note_met(before, id(2), NodeId::ROOT, b"old", true));
+        paths.changes();
+        paths.note(id(2), NodeId::ROOT, b"new", true);
+        assert!(!paths.note_met(before, id(2), NodeId::ROOT, b"old", true));
+        assert_eq!(texts(&paths, 2), ["new"]);
+        assert!(paths.note_met(paths.moment(), id(2), NodeId::ROOT, b"newer", true));
+        assert_eq!(texts(&paths, 2), ["newer"]);
+        assert_eq!(paths.links_now(id(2)).len(), 1);
+        paths.removed(id(2), NodeId::ROOT, b"newer");
+        assert!(paths.links_now(id(2)).is_empty() && texts(&paths, 2) == ["newer"]);
+    }
+
+    /// One thread moves a folder to and fro, others look its names up as a revalidation does: without a lock, and as slow as
+    /// they like. What they note must never be where the folder is not.
+    #[test]
+    fn late_lookups_never_win_over_moves() {
+        use std::sync::atomic::AtomicBool;
+        let (paths, place, stop) = (Paths::new(), AtomicU64::new(0), AtomicBool::new(false));
+        let name = |place: u64| format!("place {place}").into_bytes();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        let moment = paths.moment();
+                        let found = place.load(Ordering::SeqCst);
+                        std::thread::yield_now();
+                        paths.note_met(moment, id(2), NodeId::ROOT, &name(found), true);
+                    }
+                });
+            }
+            for now in 1..20_000 {
+                place.store(now, Ordering::SeqCst);
+                paths.changes();
+                paths.note(id(2), NodeId::ROOT, &name(now), true);
+                if now % 16 == 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(paths.of(id(2)), [name(now)]);
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
     }
 
     #[test]

@@ -10,6 +10,7 @@ use shuntfs_rules::{Attributes, CallerFacts, Decision, Rules, Unknown, Use};
 
 use super::engine::Engine;
 use super::facts::{OfNew, OfNode};
+use super::index::Known;
 use crate::shared::Shared;
 
 /// A hold on the rules of a pool, for whoever serves it.
@@ -128,11 +129,16 @@ impl RuleControl {
     pub fn of_node(&self, node: NodeId, caller: &Caller, how: Use) -> shuntfs::Result<RuleReport> {
         let (shared, engine) = (&self.shared, self.engine());
         let node = shared.node(node)?;
-        let paths = engine.paths_of(shared, &node);
-        if paths.is_empty() {
-            return Err(Errno::STALE);
-        }
+        let Known { paths, is_all } = engine.names_of(shared, &node)?;
+        let Some(first) = paths.first() else { return Err(Errno::STALE) };
         let rules = engine.rules();
+        if !is_all
+            && rules.concerns_names(&OfNode { shared, node: &node, path: first }, caller).unwrap_or(true)
+        {
+            let why = "it has names that are not known (made below the mount, or outside of the source on a mount with \
+                       --cache none), and a rule could protect it by one of them";
+            return Ok(report(&rules, paths, Err(why.to_owned())));
+        }
         let mut all: Option<Result<Decision, String>> = None;
         for path in &paths {
             let decided = rules.decide(&OfNode { shared, node: &node, path }, caller, how);

@@ -3,6 +3,7 @@
 //! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
 
 mod file_flags;
+mod hard_links;
 mod identity;
 mod rules_in_conditions;
 mod stage;

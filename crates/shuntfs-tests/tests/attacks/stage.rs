@@ -22,7 +22,6 @@ pub(crate) struct Stage {
     /// The lower folder, of which the mount is a view.
     pub(crate) source: PathBuf,
     /// A folder beside the source, on the same lower file system: rules, stores, keys.
-    #[expect(dead_code, reason = "attacks on rules and stores change what lies here while it is mounted")]
     pub(crate) beside: PathBuf,
 }
 

@@ -1,0 +1,192 @@
+//! The walk of the source that finds all names of files with several.
+//!
+//! Folders are opened by their handles, so that one that is moved while the walk is under way is found all the same; what was
+//! moved from a place that was not walked yet to one that was is walked at the end ([`super::index`]). Where the lower file system has
+//! no handles, folders are opened by name, and the walk starts anew where one was moved meanwhile.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shuntfs::{Errno, LowerFile, Result};
+use shuntfs_sys::dir::DirReader;
+use shuntfs_sys::{open_path_at, reopen, stat_of};
+
+use super::index::{Index, Names, Step, Way};
+use crate::error::errno;
+use crate::find::{self, Found};
+use crate::mode;
+use crate::node::Identity;
+use crate::shared::Shared;
+
+/// How often a walk starts anew, and how often it goes on because folders were moved.
+const TRIES: usize = 5;
+const ROUNDS: usize = 1000;
+
+/// Walks the source; what the index held before stays until the walk is done.
+///
+/// # Errors
+/// EAGAIN where folders are moved about all the time, ENOSPC where there are too many names, and those of reading
+/// the source.
+pub(super) fn search(shared: &Shared, index: &Index) -> Result<()> {
+    for _ in 0..TRIES {
+        index.begin_walk();
+        match Walk::new(shared).and_then(|walk| walk.all(index)) {
+            Ok(true) => return Ok(()),
+            Ok(false) => index.end_walk(),
+            Err(error) => {
+                index.end_walk();
+                return Err(error);
+            }
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// A folder on the way, held by those inside.
+struct Place {
+    step: Step,
+    outer: Option<Rc<Place>>,
+}
+
+struct Walk<'s> {
+    shared: &'s Shared,
+    names: Option<Names>,
+    /// Mounts and inode numbers.
+    seen: HashSet<(u32, u64)>,
+    /// Folders to be walked; `None` is the root.
+    ahead: Vec<Option<Rc<Place>>>,
+}
+
+impl<'s> Walk<'s> {
+    fn new(shared: &'s Shared) -> Result<Self> {
+        let root = shared.descriptor(&shared.root)?;
+        let root = shared.opening(|| reopen(&root, mode::O_PATH))?;
+        let root = find::by_descriptor(shared, root)?.identity();
+        let names = Some(Names::new(shared.root.identity.clone(), shared.mounts.home(&root)));
+        Ok(Self { shared, names, seen: HashSet::new(), ahead: vec![None] })
+    }
+
+    /// Walks all, and hands it over; whether that went well.
+    fn all(mut self, index: &Index) -> Result<bool> {
+        for _ in 0..ROUNDS {
+            while let Some(place) = self.ahead.pop() {
+                self.folder(place)?;
+            }
+            let seen = &self.seen;
+            let unseen = index.take(&mut self.names, |folder| seen.contains(&(folder.mount, folder.ino)));
+            if unseen.is_empty() {
+                return Ok(true);
+            }
+            if unseen.iter().flatten().any(|step| step.folder.handle.is_none()) {
+                return Ok(false);
+            }
+            self.ahead = unseen.into_iter().map(place_of).collect();
+        }
+        Ok(false)
+    }
+
+    fn folder(&mut self, place: Option<Rc<Place>>) -> Result<()> {
+        let identity = place.as_ref().map_or(&self.shared.root.identity, |place| &place.step.folder).clone();
+        if !self.seen.insert((identity.mount, identity.ino)) {
+            return Ok(());
+        }
+        let entries = match self.list(place.as_ref(), &identity) {
+            Ok(entries) => entries,
+            // It went away, or is the mount itself, which is not shown inside itself.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut way = None;
+        for (name, found) in entries {
+            let (folder, name) = (found.identity(), name.into_bytes().into_boxed_slice());
+            let home = self.shared.mounts.home(&folder);
+            if found.stat.is_dir() {
+                let step = Step { folder, home, name };
+                self.ahead.push(Some(Rc::new(Place { step, outer: place.clone() })));
+            } else if let Some(names) = &mut self.names {
+                let way = way.get_or_insert_with(|| way_of(place.as_ref()));
+                names.found(home, found.stat.nlink, way, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folders in a folder, and its files with several names.
+    fn list(&self, place: Option<&Rc<Place>>, identity: &Identity) -> Result<Vec<(CString, Found)>> {
+        let folder = self.open(place, identity)?;
+        let fd = self.shared.opening(|| reopen(&folder, mode::O_RDONLY | mode::O_DIRECTORY))?;
+        let (mut reader, mut entries) = (DirReader::new(fd), Vec::new());
+        loop {
+            let Some(record) = reader.peek().map_err(errno)? else {
+                if reader.fill().map_err(errno)? {
+                    continue;
+                }
+                return Ok(entries);
+            };
+            let name = record.name.to_owned();
+            reader.advance().map_err(errno)?;
+            if name.as_bytes() == b"." || name.as_bytes() == b".." {
+                continue;
+            }
+            // Opened first, because asking about a name would ask whatever is mounted there, and that may be ourselves.
+            let opened = self.shared.opening(|| open_path_at(&folder, &name));
+            match opened.and_then(|fd: OwnedFd| find::by_descriptor(self.shared, fd)) {
+                Ok(found) if found.stat.is_dir() || found.stat.nlink > 1 => {
+                    entries.push((name, found.without_descriptor()));
+                }
+                Ok(_) | Err(Errno::NOENT | Errno::STALE | Errno::LOOP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn open(&self, place: Option<&Rc<Place>>, identity: &Identity) -> Result<Arc<LowerFile>> {
+        if let Some(handle) = &identity.handle {
+            let mount = self.shared.mounts.at(identity.mount);
+            return self.shared.opening(|| mount.open(handle)).map(LowerFile::new).map(Arc::new);
+        }
+        let mut folder = self.shared.descriptor(&self.shared.root)?;
+        for step in way_of(place).into_iter().rev() {
+            let name = CString::new(step.name).map_err(|_| Errno::INVAL)?;
+            let fd = self.shared.opening(|| open_path_at(&folder, &name))?;
+            folder = Arc::new(LowerFile::new(fd));
+        }
+        let is_it = stat_of(&folder).map_err(errno)?.ino == identity.ino;
+        if is_it { Ok(folder) } else { Err(Errno::STALE) }
+    }
+}
+
+/// Whether a path still leads to this inode, wherever that is mounted.
+pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<bool> {
+    let mut here = shared.descriptor(&shared.root)?;
+    for name in path.split(|byte| *byte == b'/') {
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        match shared.opening(|| open_path_at(&here, &name)) {
+            Ok(fd) => here = Arc::new(LowerFile::new(fd)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    let fd = shared.opening(|| reopen(&here, mode::O_PATH))?;
+    match find::by_descriptor(shared, fd) {
+        Ok(found) => Ok(shared.mounts.home(&found.identity()) == *home),
+        Err(Errno::LOOP) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn way_of(place: Option<&Rc<Place>>) -> Way {
+    let (mut way, mut here) = (Vec::new(), place);
+    while let Some(place) = here {
+        way.push(place.step.clone());
+        here = place.outer.as_ref();
+    }
+    way
+}
+
+fn place_of(way: Way) -> Option<Rc<Place>> {
+    way.into_iter().rev().fold(None, |outer, step| Some(Rc::new(Place { step, outer })))
+}
