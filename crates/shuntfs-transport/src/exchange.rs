@@ -75,6 +75,17 @@ pub(crate) enum Outcome {
 }
 
 impl Done {
+    /// How many bytes of the payload the answer has; `None` where the kernel knows it alone: behind a linked read, or
+    /// through a pipe.
+    #[must_use]
+    pub fn sent_len(&self) -> Option<usize> {
+        match self.0 {
+            Outcome::Reply(len) => Some(len),
+            Outcome::Error(_) | Outcome::Silent => Some(0),
+            Outcome::Sent | Outcome::Spliced | Outcome::Linked(_) => None,
+        }
+    }
+
     /// Whether the bytes went through a pipe, uncopied by us.
     #[must_use]
     pub fn was_spliced(&self) -> bool {

@@ -70,6 +70,8 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
         Answer::Statfs(out) => put(&mut x, &out),
         Answer::RelayRead(lower, at) => {
             let done = x.relay_read(lower.lower(), at).await;
+            // What the kernel alone knows counts as it was asked for.
+            local.counters.read_bytes.add(done.sent_len().map_or(u64::from(at.len), |len| len as u64));
             if done.was_spliced() {
                 local.counters.spliced_reads.bump();
             }

@@ -23,18 +23,21 @@ pub(super) async fn read<F: Filesystem>(
     let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
     let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
-    local.counters.read_bytes.add(u64::from(arg.size));
     let at = ByteRange { offset: arg.offset, len: arg.size };
-    match open.delegation.of_reads() {
-        Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await,
+    let answer = match open.delegation.of_reads() {
+        Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await?,
         Delegation::Served | Delegation::Verified | Delegation::VerifiedBelow(_) | Delegation::Split(_) => {
             let reply = ReadReply::new(x, 0, at.len as usize);
             let filled = server.fs.read(&cx, &open.file, at, reply).await?;
-            filled.filled().map(Answer::Payload)
+            Answer::Payload(filled.filled()?)
         }
         // A passthrough file's READ comes here, too: readahead(2) and posix_fadvise(2) cause them.
         Delegation::Splice(_) | Delegation::Passthrough(_) => {
-            Ok(Answer::RelayRead(server.lower(&open, Direction::Read)?, at))
+            Answer::RelayRead(server.lower(&open, Direction::Read)?, at)
         }
+    };
+    if let Answer::Payload(len) = answer {
+        local.counters.read_bytes.add(len as u64);
     }
+    Ok(answer)
 }
