@@ -72,6 +72,7 @@ pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
         }
     }
     let mut words: Vec<String> = inside.iter().map(|path| format!("{path} is mounted inside it")).collect();
+    words.extend(held_by_kernel(&mount.mount_point));
     let processes =
         holders.values().map(|holder| format!("process {} ({}) {}", holder.pid, holder.name, holder.uses));
     words.extend(processes);
@@ -81,6 +82,21 @@ pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
         words.push(format!("and {more} more"));
     }
     if words.is_empty() { "nobody that can be seen from here".into() } else { words.join("; ") }
+}
+
+/// Files of the mount that the kernel itself has open, which no process shows.
+fn held_by_kernel(mount_point: &Path) -> Vec<String> {
+    let below = |path: &str| Path::new(path).starts_with(mount_point);
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let loops = devices.filter_map(|device| {
+        let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        let (device, file) = (device.file_name(), file.trim_end());
+        below(file).then(|| format!("the loop device /dev/{} is on {}", shown(&device), shown(file)))
+    });
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swaps = swaps.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next());
+    let swaps = swaps.filter(|file| below(file)).map(|file| format!("{} is used as swap", shown(file)));
+    loops.chain(swaps).collect()
 }
 
 fn search(wanted: &Wanted, found: &mpsc::Sender<Holder>) {

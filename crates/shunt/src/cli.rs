@@ -119,10 +119,10 @@ pub struct Wishes {
     #[arg(long, value_enum, value_name = "FLOW")]
     pub flow: Option<FlowChoice>,
     /// Number of queues, each with a thread [default: by the machine].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<NonZeroUsize>,
     /// Requests that one queue may hold at once [default: by the transport].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub queue_depth: Option<NonZeroUsize>,
     /// What the kernel may remember; `none` where others change SRC meanwhile.
     #[arg(long, value_enum, value_name = "CACHE")]
@@ -151,6 +151,11 @@ pub struct Wishes {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
+}
+
+/// A number of things of which there is one at least.
+pub(crate) fn count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "a number from 1 on is needed".to_owned())
 }
 
 impl Wishes {
@@ -213,7 +218,9 @@ impl Wishes {
             ("--rules", rules.map(OsString::from)),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
-        let options = self.options.iter().flat_map(|list| ["-o".into(), list.clone()]);
+        let options = self.options.iter().map(|list| options::absolute(list));
+        let options = options.collect::<std::io::Result<Vec<OsString>>>()?;
+        let options = options.into_iter().flat_map(|list| ["-o".into(), list]);
         let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
         let flags = [("--read-only", self.read_only), ("--allow-other", self.allow_other)];
         let flags = flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.into());

@@ -53,9 +53,10 @@ fn rows(list: &Mounts) -> Vec<Row> {
     let mounted: HashSet<u64> = list.iter().filter_map(mounts::connection).collect();
     let mut answered = HashSet::new();
     for owner in owners {
-        let folder = control::folder_of(owner);
-        control::sweep(&folder, |connection| mounted.contains(&connection));
-        answered.extend(control::sockets(&folder).into_iter().map(|(connection, _)| connection));
+        for folder in control::folders_of(owner) {
+            control::sweep(&folder, |connection| mounted.contains(&connection));
+            answered.extend(control::sockets(&folder).into_iter().map(|(connection, _)| connection));
+        }
     }
     let mut rows: Vec<Row> = list
         .of_shunt(&answered)
@@ -89,7 +90,8 @@ fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
         Err(AskError::NoServer) => Row { state: "no server", ..row },
         // A server of another version may answer in words of its own.
         Err(AskError::Refused(_)) => Row { state: "mounted", ..row },
-        Err(_) => Row { state: "not yours", ..row },
+        Err(AskError::NotAllowed) => Row { state: "not yours", ..row },
+        Err(_) => Row { state: "no answer", ..row },
     }
 }
 

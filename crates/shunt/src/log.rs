@@ -1,11 +1,13 @@
 //! Where the server logs: standard error in the foreground, a file, or the system log in the background.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Mutex;
 
+use shuntfs_sys::OsError;
+use shuntfs_sys::open::open_to_append;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
@@ -24,11 +26,10 @@ const SYSTEM_LOG: &str = "/dev/log";
 pub(crate) fn start(settings: &Settings, foreground: bool) -> Result<(), Failure> {
     let (sink, stamped) = match &settings.log_file {
         Some(path) => {
-            let file =
-                OpenOptions::new().create(true).append(true).mode(0o640).open(path).map_err(|error| {
-                    Failure::new(format!("cannot log to {}: {error}", path.display()))
-                        .hint("name another one with --log-file")
-                })?;
+            let file = log_file(path).map_err(|error| {
+                Failure::new(format!("cannot log to {}: {error}", path.display()))
+                    .hint("name another one with --log-file")
+            })?;
             (Sink::File(file), true)
         }
         // The journal stamps what a service writes.
@@ -46,6 +47,21 @@ pub(crate) fn start(settings: &Settings, foreground: bool) -> Result<(), Failure
     let _already_set = tracing::subscriber::set_global_default(subscriber);
     std::panic::set_hook(Box::new(|panic| tracing::error!("a defect of shunt: {panic}")));
     Ok(())
+}
+
+/// Whether what is logged in the background gets anywhere.
+pub(crate) fn has_system_log() -> bool {
+    system_log().is_some()
+}
+
+/// A FIFO would keep the server waiting for a reader: when it is opened, and whenever the reader is slow.
+fn log_file(path: &Path) -> io::Result<File> {
+    open_to_append(path, 0o640).map(File::from).map_err(|error| match error {
+        OsError::NXIO | OsError::PIPE => {
+            io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, not a file")
+        }
+        error => error.into(),
+    })
 }
 
 fn level(choice: LevelChoice) -> Level {

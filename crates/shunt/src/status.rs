@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use serde_json::Value;
 use shuntfs::Reason;
 use shuntfs_image::HostCache;
 
@@ -25,13 +26,32 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
     if args.json {
         return print_json(&status, out);
     }
+    let status = readable(&status)?;
     print_head(&status, out)
+        .and_then(|()| print_rights(&status, out))
         .and_then(|()| print_image(&status, out))
         .and_then(|()| print_rules(&status, out))
         .and_then(|()| print_checks(&status, out))
         .and_then(|()| print_flows(&status, out))
         .map_err(|error| output_failure(&error))?;
     print_operations(&status, out)
+}
+
+/// The same state with control characters shown, not obeyed: the server may be another user's, whose words reach root's
+/// terminal.
+fn readable(status: &Status) -> Result<Status, Failure> {
+    fn clean(value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(text.lines().map(shown).collect::<Vec<_>>().join("\n")),
+            Value::Array(all) => Value::Array(all.into_iter().map(clean).collect()),
+            Value::Object(all) => {
+                Value::Object(all.into_iter().map(|(name, value)| (shown(name), clean(value))).collect())
+            }
+            other => other,
+        }
+    }
+    let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(clean(value)));
+    value.map_err(|error| Failure::new(format!("its server says something unknown: {error}")))
 }
 
 /// Connects to the server of a mount.
@@ -73,6 +93,25 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "             because {}", transport.why)
 }
 
+fn print_rights(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let rights = &status.rights;
+    let names: Vec<String> = rights
+        .capabilities
+        .iter()
+        .map(|name| shown(name.strip_prefix("CAP_").unwrap_or(name)).to_lowercase())
+        .collect();
+    let capabilities = if names.is_empty() {
+        "no capabilities".to_owned()
+    } else {
+        format!("capabilities {}", names.join(" "))
+    };
+    writeln!(out, "  rights     {capabilities}")?;
+    let programs =
+        if rights.no_new_privileges { "programs gain none" } else { "set-uid programs have effect" };
+    let seccomp = if rights.seccomp { ", system calls are filtered" } else { "" };
+    writeln!(out, "             {programs}{seccomp}")
+}
+
 fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let Some(image) = &status.image else { return Ok(()) };
     let mut words = vec![image.format.name().to_owned(), format!("{} bytes", image.size)];
@@ -91,7 +130,12 @@ fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
 fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let Some(rules) = &status.rules else { return Ok(()) };
     let (count, reloads, file) = (rules.rules, rules.reloads, shown(&rules.file));
-    writeln!(out, "  rules      {count} of {file}, read again {reloads} times")?;
+    let again = match reloads {
+        0 => "never read again".to_owned(),
+        1 => "read again once".to_owned(),
+        _ => format!("read again {reloads} times"),
+    };
+    writeln!(out, "  rules      {count} of {file}, {again}")?;
     if rules.failures > 0 {
         writeln!(out, "             {} uses refused because a rule could not be evaluated", rules.failures)?;
     }

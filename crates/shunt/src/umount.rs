@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::busy;
 use crate::cli::UmountArgs;
-use crate::control::{self, AskError, Awaited, Client, SocketFile};
+use crate::control::{AskError, Awaited, Client, SocketFile};
 use crate::elsewhere;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
@@ -29,6 +29,8 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(600);
 pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let list = Mounts::read()?;
     let mount = find(&list, &args.mountpoint)?;
+    // Whoever says `shunt umount .` is not to be kept from it by this very process.
+    let _stays_here = std::env::set_current_dir("/");
     let server = Server::of(mount);
     if let Some(server) = &server {
         server.wake_for(mount, args)?;
@@ -80,21 +82,28 @@ fn say_end(mount: &MountInfo, end: Awaited, out: &mut dyn Write) -> Result<(), F
 #[derive(Debug)]
 struct Server {
     socket: SocketFile,
+    connection: u64,
+    owner: u32,
     pid: u32,
+    uid: u32,
 }
 
 impl Server {
     /// Asked for before the mount goes: a server that nobody can name afterwards cannot be waited for.
     fn of(mount: &MountInfo) -> Option<Self> {
-        let folder = control::folder_of(mounts::owner(mount).unwrap_or_default());
-        let socket = SocketFile::of(&folder.join(mounts::connection(mount)?.to_string())).ok()?;
-        let pid = Client::connect(socket.path()).ok()?.pid();
-        Some(Self { socket, pid })
+        let (connection, owner) = (mounts::connection(mount)?, mounts::owner(mount).unwrap_or_default());
+        let client = Client::of_connection(connection, &[owner]).ok()?;
+        let socket = SocketFile::of(client.path()).ok()?;
+        Some(Self { socket, connection, owner, pid: client.pid(), uid: client.uid() })
+    }
+
+    fn client(&self) -> Option<Client> {
+        Client::of_connection(self.connection, &[self.owner]).ok()
     }
 
     /// The promise to be told of the end, where there is something to be told.
     fn end(&self) -> Option<Awaited> {
-        Client::connect(self.socket.path()).ok()?.farewell().ok()
+        self.client()?.farewell().ok()
     }
 
     /// On io_uring, the kernel ends neither a mount nor a waiting caller before the server's threads have taken
@@ -104,7 +113,7 @@ impl Server {
             return Ok(());
         }
         if args.force {
-            let _not_ours = spawn::push(self.pid, Push::GoOn);
+            let _not_ours = spawn::push_to_user(self.pid, self.uid, Push::GoOn);
             return Ok(());
         }
         let (place, pid) = (shown(&mount.mount_point), self.pid);
@@ -125,11 +134,9 @@ impl Server {
         while self.socket.is_there() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if force
-            && self.socket.is_there()
-            && Client::connect(self.socket.path()).is_ok_and(|client| client.pid() == self.pid)
-        {
-            let _not_ours = spawn::push(self.pid, Push::Die);
+        if force && self.socket.is_there() && self.client().is_some_and(|client| client.pid() == self.pid) {
+            // The number is that of whoever listened first; by now it may be anybody's.
+            let _not_theirs = spawn::push_to_user(self.pid, self.uid, Push::Die);
             return true;
         }
         !self.socket.is_there()

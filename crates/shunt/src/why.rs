@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
+use shuntfs::Reason;
 use shuntfs_sys::{FileHandle, handle, open, stat};
 use shuntfs_verified::CheckedBy;
 
@@ -108,7 +109,8 @@ fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     };
     writeln!(out, "{} {verb} {}", shown(path), why.flow)?;
     writeln!(out, "  {}", why.meaning)?;
-    writeln!(out, "  reason: {} ({})", why.reason_meaning, why.reason)?;
+    let name = if why.reason == Reason::Wished.name() { String::new() } else { format!(" ({})", why.reason) };
+    writeln!(out, "  reason: {}{name}", why.reason_meaning)?;
     print_seal(why, out)?;
     why.verdict.as_ref().map_or(Ok(()), |verdict| print_verdict(verdict, out))
 }

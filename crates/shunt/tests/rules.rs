@@ -358,7 +358,7 @@ fn privileged_rules_are_read_again_on_sighup_and_a_bad_file_changes_nothing() {
     signal(room.pid(), "HUP");
     eventually("the name comes back", is_there);
     assert!(!status().contains("the earlier ones hold"), "{}", status());
-    assert!(status().contains("read again 1 times"), "{}", status());
+    assert!(status().contains("read again once"), "{}", status());
     assert_eq!(room.read("hello"), "hello there\n");
 
     fs::write(&path, "[[rule]]\nbasename = 'hello'\nwhen = 'uid / 0 == 1'\ndeny = 'EPERM'\n")

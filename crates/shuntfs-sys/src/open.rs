@@ -122,6 +122,26 @@ pub fn open_target(path: &Path) -> Result<OwnedFd> {
     retry_on_intr(|| rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))
 }
 
+/// Opens a file, or a device such as /dev/null, to write at its end, and makes it where it is missing. Neither the open nor
+/// a write waits: a FIFO whose reader is missing or slow would make both.
+///
+/// # Errors
+/// What open(2) gives; ENXIO for a FIFO without a reader, EPIPE for every other pipe and for a socket.
+pub fn open_to_append(path: &Path, mode: u32) -> Result<OwnedFd> {
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
+    let file = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::from_bits_truncate(mode)))?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket) {
+        return Err(OsError::PIPE);
+    }
+    Ok(file)
+}
+
 /// Makes a second descriptor of the same open file.
 ///
 /// # Errors

@@ -1,5 +1,8 @@
 //! What a server needs of the system to live in the background, and to know who talks to it.
-#![expect(unsafe_code, reason = "takes over a descriptor by its number, which std can only do unsafely")]
+#![expect(
+    unsafe_code,
+    reason = "takes over and closes descriptors by their number, which std can only do unsafely"
+)]
 
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -25,6 +28,47 @@ pub struct Peer {
 pub fn detach_session() -> Result<()> {
     rustix::process::setsid()?;
     rustix::process::chdir("/")
+}
+
+/// Has this process told to end (SIGTERM) when the thread that started it ends, or not any more. For a server that nobody
+/// knows of before its parent has heard of it.
+///
+/// # Errors
+/// None that Linux is known to give.
+pub fn end_with_parent(end: bool) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(end.then_some(rustix::process::Signal::TERM))
+}
+
+/// The descriptors that this process was started with beyond standard input, output and error: what the caller's shell
+/// had open, a lock perhaps, or a pipe whose reader waits for its end.
+#[derive(Debug)]
+pub struct Inherited(Vec<RawFd>);
+
+impl Inherited {
+    /// Looks for them: they were open across an exec, so they are not marked to be closed by one, which all that are opened
+    /// in this program are. None are found where /proc is not there.
+    #[must_use]
+    pub fn look() -> Self {
+        let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+        Self(numbers.filter(|number| *number > 2 && survives_exec(*number)).collect())
+    }
+
+    /// Closes them. Nothing of this program may use them by their number any more.
+    pub fn close(self) {
+        for number in self.0 {
+            // SAFETY: it is open since this program started, and no object of this program owns it: one that is to be
+            // used is duplicated (`inherited_fd`).
+            unsafe { rustix::io::close(number) };
+        }
+    }
+}
+
+fn survives_exec(number: RawFd) -> bool {
+    // SAFETY: the number comes from /proc and is not -1; the borrow ends within this function. Where it was that of the
+    // folder that was read, it is marked.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_getfd(fd).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
 /// A duplicate, closed on exec, of a descriptor that this process was started with.
@@ -69,12 +113,35 @@ pub enum Push {
 /// `ESRCH` where it is gone, `EPERM` where it is someone else's, `EINVAL` for what is no process number.
 pub fn push(pid: u32, push: Push) -> Result<()> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw);
-    let signal = match push {
+    rustix::process::kill_process(pid.ok_or(rustix::io::Errno::INVAL)?, signal_of(push))
+}
+
+fn signal_of(push: Push) -> rustix::process::Signal {
+    match push {
         Push::End => rustix::process::Signal::TERM,
         Push::GoOn => rustix::process::Signal::CONT,
         Push::Die => rustix::process::Signal::KILL,
-    };
-    rustix::process::kill_process(pid.ok_or(rustix::io::Errno::INVAL)?, signal)
+    }
+}
+
+/// Sends a signal to a process of this user, and to nobody else's: its number may have been another's when it was heard of.
+///
+/// # Errors
+/// As [`push`]; `ESRCH`, too, where the process is another user's; `ENOSYS` before Linux 5.3.
+pub fn push_to_user(pid: u32, uid: u32, push: Push) -> Result<()> {
+    let raw = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw);
+    let held = rustix::process::pidfd_open(
+        raw.ok_or(rustix::io::Errno::INVAL)?,
+        rustix::process::PidfdFlags::empty(),
+    )?;
+    // Looked at while it is held: the number cannot become another's meanwhile without the signal failing.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut ids =
+        status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default().split_whitespace();
+    if !ids.all(|id| id.parse() == Ok(uid)) || status.is_empty() {
+        return Err(rustix::io::Errno::SRCH);
+    }
+    rustix::process::pidfd_send_signal(held, signal_of(push))
 }
 
 /// The effective uid of this process.
@@ -114,6 +181,12 @@ mod test {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
         push(child.id(), Push::GoOn).expect("is there");
         push(child.id(), Push::End).expect("is there");
+        assert!(!child.wait().expect("is a child").success());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
+        let (pid, uid) = (child.id(), effective_uid());
+        assert_eq!(push_to_user(pid, uid + 1, Push::Die), Err(rustix::io::Errno::SRCH));
+        assert!(child.try_wait().expect("is a child").is_none(), "another user's is left alone");
+        push_to_user(pid, uid, Push::Die).expect("is there");
         assert!(!child.wait().expect("is a child").success());
         assert_eq!(push(0, Push::Die), Err(rustix::io::Errno::INVAL), "zero is the whole process group");
     }

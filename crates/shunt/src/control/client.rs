@@ -25,6 +25,12 @@ pub enum AskError {
     /// The socket is someone else's.
     #[error("only the user of the mount and root may ask")]
     NotAllowed,
+    /// The socket is where that of a user's server should be, and somebody else listens there.
+    #[error("user {uid} listens in place of its server")]
+    Stranger {
+        /// Who.
+        uid: u32,
+    },
     /// The server is there and does not answer.
     #[error("its server (process {pid}) does not answer")]
     Silent {
@@ -43,7 +49,9 @@ pub enum AskError {
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    path: PathBuf,
     pid: u32,
+    uid: u32,
 }
 
 impl Client {
@@ -54,39 +62,56 @@ impl Client {
     pub fn of_connection(connection: u64, owners: &[u32]) -> Result<Self, AskError> {
         let mut outcome = Err(AskError::NoServer);
         for owner in [effective_uid(), 0].iter().chain(owners) {
-            match Self::connect(&place::folder_of(*owner).join(connection.to_string())) {
-                Ok(client) => return Ok(client),
-                Err(AskError::NoServer) => {}
-                Err(error) => outcome = Err(error),
+            for folder in place::folders_of(*owner) {
+                match Self::connect(&folder.join(connection.to_string()), *owner) {
+                    Ok(client) => return Ok(client),
+                    Err(AskError::NoServer) => {}
+                    Err(error) => outcome = Err(error),
+                }
             }
         }
         outcome
     }
 
-    /// Connects to a server's control socket.
+    /// Connects to the control socket of a server of `owner`, or of root's.
     ///
     /// # Errors
-    /// Where nobody listens there, or not for us.
-    pub fn connect(path: &Path) -> Result<Self, AskError> {
+    /// Where nobody listens there, or not for us, or somebody else than it should be.
+    pub fn connect(path: &Path, owner: u32) -> Result<Self, AskError> {
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoServer,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+                AskError::NoServer
+            }
             io::ErrorKind::PermissionDenied => AskError::NotAllowed,
             _ => AskError::Socket(error),
         })?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let peer = peer_of(&stream).map_err(io::Error::from)?;
-        // A folder under /tmp can be someone else's.
-        if peer.uid != 0 && peer.uid != effective_uid() && effective_uid() != 0 {
-            return Err(AskError::NotAllowed);
+        // A folder under /tmp can be someone else's, who would speak for a mount of others, and name a process that is to
+        // be ended by force.
+        if peer.uid != 0 && peer.uid != owner {
+            return Err(AskError::Stranger { uid: peer.uid });
         }
-        Ok(Self { stream: BufReader::new(stream), pid: peer.pid })
+        Ok(Self { stream: BufReader::new(stream), path: path.to_owned(), pid: peer.pid, uid: peer.uid })
     }
 
     /// The server's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// The server's user.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Asks for the mount's state.

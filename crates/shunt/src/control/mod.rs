@@ -1,7 +1,8 @@
 //! The control socket of a server: how `status`, `why` and `list` ask a running mount.
 //!
 //! One Unix socket a mount, `/run/shunt/ID` for root and `$XDG_RUNTIME_DIR/shunt/ID` for others, where ID is
-//! the connection's number (the minor of the mount's `st_dev`). The name can be found without touching the
+//! the connection's number (the minor of the mount's `st_dev`); `/run/user/UID` and `/tmp/shunt-UID` stand in where that
+//! variable names no folder of the user's own. The name can be found without touching the
 //! mount, so that a stuck one can still be asked. Requests and replies are one line of JSON each. The socket
 //! has mode 0600, and the server answers only its own user and root.
 
@@ -13,8 +14,8 @@ mod server;
 
 pub use client::{AskError, Awaited, Client};
 pub use farewell::{Farewell, Listener};
-pub use place::{SocketFile, folder_of, sockets, sweep};
+pub use place::{SocketFile, folders_of, sockets, sweep};
 pub use protocol::{
-    Asker, Known, Reply, Request, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why,
+    Asker, Known, Reply, Request, RightsStatus, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why,
 };
 pub use server::{Answers, Server};

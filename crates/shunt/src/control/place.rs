@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,36 +13,53 @@ use shuntfs_sys::spawn::effective_uid;
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The folder that holds the control sockets of a user's mounts.
+/// The folders that may hold the control sockets of a user's mounts, the one where new ones are made first: which of
+/// them it was depends on how the server was started.
 #[must_use]
-pub fn folder_of(uid: u32) -> PathBuf {
+pub fn folders_of(uid: u32) -> Vec<PathBuf> {
     if uid == 0 {
-        return PathBuf::from("/run/shunt");
+        return vec![PathBuf::from("/run/shunt")];
     }
     let own = (uid == effective_uid()).then(|| std::env::var_os("XDG_RUNTIME_DIR")).flatten();
-    match own.map(PathBuf::from).filter(|folder| folder.is_absolute()) {
-        Some(folder) => folder.join("shunt"),
-        None => {
-            let run = PathBuf::from(format!("/run/user/{uid}"));
-            // Without a login session there is no such folder; /tmp is there for everybody, and the check of
-            // the owner in `made` keeps others from standing in for us.
-            if run.is_dir() { run.join("shunt") } else { PathBuf::from(format!("/tmp/shunt-{uid}")) }
-        }
-    }
+    let own = own.map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let of_login = PathBuf::from(format!("/run/user/{uid}"));
+    // A folder that is somebody else's, or not there at all, is no place: a wrong XDG_RUNTIME_DIR (su, cron) is common.
+    let places = own.into_iter().chain([of_login]).filter(|folder| is_kept_by(folder, uid));
+    let mut folders: Vec<PathBuf> = places.map(|folder| folder.join("shunt")).collect();
+    // Without a login session /tmp is there for everybody; the check of the owner in `made` keeps others from standing
+    // in for us.
+    folders.push(PathBuf::from(format!("/tmp/shunt-{uid}")));
+    folders.dedup();
+    folders
+}
+
+/// Whether a folder is this user's and nobody else may change the names in it. A symlink is none.
+fn is_kept_by(folder: &Path, uid: u32) -> bool {
+    std::fs::symlink_metadata(folder).is_ok_and(|metadata| {
+        metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o022 == 0
+    })
 }
 
 /// Makes the folder of this user, and checks that it is nobody else's.
 pub(super) fn made() -> io::Result<PathBuf> {
     let uid = effective_uid();
-    let folder = folder_of(uid);
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+    let mut refused = io::Error::from(io::ErrorKind::NotFound);
+    for folder in folders_of(uid) {
+        match made_at(&folder, uid) {
+            Ok(()) => return Ok(folder),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+fn made_at(folder: &Path, uid: u32) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let metadata = std::fs::symlink_metadata(&folder)?;
-    let safe = metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o022 == 0;
-    if safe {
-        return Ok(folder);
+    if is_kept_by(folder, uid) {
+        return Ok(());
     }
     let text = format!("{} belongs to someone else or is open to others", folder.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
@@ -111,8 +128,12 @@ pub(super) fn lock(folder: &Path) -> Option<File> {
     None
 }
 
-/// Removes sockets that nobody listens at and whose mount is gone: what a killed server left behind.
+/// Removes sockets that nobody listens at and whose mount is gone: what a killed server left behind. Of this user alone:
+/// another one may have made the folder a link to anywhere, and root would remove what it leads to.
 pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
+    if !is_kept_by(folder, effective_uid()) {
+        return;
+    }
     for (id, path) in sockets(folder) {
         let Ok(file) = SocketFile::of(&path) else { continue };
         if !is_mounted(id) && is_stale(&path) {
@@ -121,9 +142,10 @@ pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
     }
 }
 
-/// Whether nobody listens there.
+/// Whether it is a socket and nobody listens there.
 fn is_stale(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]
@@ -139,16 +161,40 @@ mod test {
         drop(UnixListener::bind(folder.path().join("8")).expect("binds"));
         drop(UnixListener::bind(folder.path().join("9")).expect("binds"));
         std::fs::write(folder.path().join("note"), "kept").expect("writes");
+        // connect(2) says of every file that nobody listens there.
+        std::fs::write(folder.path().join("6"), "kept").expect("writes");
         sweep(folder.path(), |id| id == 9);
         let left: Vec<u64> = sockets(folder.path()).into_iter().map(|(id, _)| id).collect();
-        assert_eq!(left, [7, 9]);
+        assert_eq!(left, [6, 7, 9]);
         assert!(folder.path().join("note").exists());
         drop(live);
     }
 
     #[test]
     fn root_has_its_place_in_run() {
-        assert_eq!(folder_of(0), Path::new("/run/shunt"));
-        assert!(folder_of(4_000_000).ends_with("shunt-4000000"));
+        assert_eq!(folders_of(0), [Path::new("/run/shunt")]);
+        assert_eq!(folders_of(4_000_000), [Path::new("/tmp/shunt-4000000")]);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_change_is_no_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (own, link) = (folder.path().join("own"), folder.path().join("link"));
+        std::fs::create_dir(&own).expect("makes");
+        std::os::unix::fs::symlink(&own, &link).expect("links");
+        let uid = effective_uid();
+        let mode =
+            |mode| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).expect("is ours");
+        for (bits, kept) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
+            mode(bits);
+            assert_eq!((is_kept_by(&own, uid), made_at(&own, uid).is_ok()), (kept, kept), "{bits:o}");
+        }
+        mode(0o700);
+        assert!(!is_kept_by(&own, uid + 1) && !is_kept_by(&link, uid));
+        drop(UnixListener::bind(own.join("8")).expect("binds"));
+        sweep(&link, |_| false);
+        assert!(own.join("8").exists(), "a link is not followed");
+        sweep(&own, |_| false);
+        assert!(!own.join("8").exists());
     }
 }

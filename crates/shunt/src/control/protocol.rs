@@ -71,6 +71,9 @@ pub struct Status {
     pub session: shuntfs::Status,
     /// What the pool holds.
     pub pool: serde_json::Value,
+    /// What the server may do.
+    #[serde(default)]
+    pub rights: RightsStatus,
     /// The image, where one is exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<shuntfs_image::ImageStatus>,
@@ -80,6 +83,27 @@ pub struct Status {
     /// What is checked against a seal, where anything is.
     #[serde(default)]
     pub verify: Option<VerifyStatus>,
+}
+
+/// What a server may do, as the kernel has it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RightsStatus {
+    /// Its capabilities.
+    pub capabilities: Vec<String>,
+    /// Whether programs that it starts get no more than it has.
+    pub no_new_privileges: bool,
+    /// Whether a filter of system calls is in force.
+    pub seccomp: bool,
+}
+
+impl RightsStatus {
+    /// Those of this process, as far as it is a server.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let rights = shuntfs_sys::caps::Rights::of_this_thread().unwrap_or_default();
+        let shuntfs_sys::caps::Rights { capabilities, no_new_privileges, seccomp } = rights;
+        Self { capabilities, no_new_privileges, seccomp }
+    }
 }
 
 /// The state of a mount's checks.

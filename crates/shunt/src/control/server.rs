@@ -188,8 +188,8 @@ mod test {
         let mode = std::fs::metadata(server.path()).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let mut client = Client::connect(server.path()).expect("connects");
-        assert_eq!(client.pid(), std::process::id());
+        let mut client = Client::connect(server.path(), effective_uid()).expect("connects");
+        assert_eq!((client.pid(), client.uid()), (std::process::id(), effective_uid()));
         assert_eq!(client.status().expect("answers").folder, "/a");
         assert_eq!(client.why(u64::MAX, None).expect("answers").node, u64::MAX);
 
@@ -199,7 +199,7 @@ mod test {
         let path = server.path().to_owned();
         drop(server);
         assert!(!path.exists());
-        assert!(matches!(Client::connect(&path), Err(AskError::NoServer)));
+        assert!(matches!(Client::connect(&path, effective_uid()), Err(AskError::NoServer)));
     }
 
     /// A mount right after an unmount found the socket of the server that was still ending, and had none.
@@ -209,7 +209,7 @@ mod test {
         let before = Server::start_in(folder.path(), 5, Arc::new(Fixed)).expect("starts");
         let after = Server::start_in(folder.path(), 5, Arc::new(Fixed)).expect("starts");
         drop(before);
-        let mut client = Client::connect(after.path()).expect("is still there");
+        let mut client = Client::connect(after.path(), effective_uid()).expect("is still there");
         client.status().expect("answers");
         assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 1);
     }

@@ -9,9 +9,10 @@ use shuntfs_sys::{Cap, FuseDevice, OsError, caps};
 use super::Finding;
 use super::kernel::in_first_user_namespace;
 use crate::mounts::Mounts;
+use crate::serving;
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![device(), capabilities(), fusermount(), configuration(), fusectl(), helper()]
+    vec![device(), capabilities(), kept(), fusermount(), configuration(), fusectl(), helper()]
 }
 
 fn device() -> Finding {
@@ -48,13 +49,15 @@ pub(crate) const CLOSED_DEVICE: &str =
 fn capabilities() -> Finding {
     const WHAT: &str = "capabilities";
     // What each is for, and what is done without.
-    const NEEDED: [(Cap, &str); 6] = [
+    const NEEDED: [(Cap, &str); 8] = [
         (Cap::SysAdmin, "mounting without fusermount3, passthrough"),
         (Cap::DacReadSearch, "few descriptors, by file handles"),
         (Cap::Setuid, "serving other users"),
         (Cap::Setgid, "serving other groups"),
         (Cap::Chown, "giving files away"),
         (Cap::Fowner, "files of other users"),
+        (Cap::SysNice, "waking callers at little cost"),
+        (Cap::SysPtrace, "rules that ask for the program, and who keeps a mount busy"),
     ];
     let missing: Vec<String> = NEEDED
         .iter()
@@ -68,6 +71,17 @@ fn capabilities() -> Finding {
         Finding::note(WHAT, format!("without {}{place}", missing.join(", ")))
             .advice("mount as root for these")
     }
+}
+
+/// What a server that is started from here would run with.
+fn kept() -> Finding {
+    const WHAT: &str = "a server's rights";
+    let kept = serving::kept(serving::Task::Folder).into_iter().filter(|cap| caps::has_effective(*cap));
+    let names: Vec<String> = kept.map(|cap| cap.name().trim_start_matches("CAP_").to_lowercase()).collect();
+    if names.is_empty() {
+        return Finding::ok(WHAT, "no capabilities: it acts as its user");
+    }
+    Finding::ok(WHAT, format!("it keeps {}, and gives up the rest", names.join(" ")))
 }
 
 fn fusermount() -> Finding {

@@ -33,9 +33,14 @@ fn version() -> Finding {
 
 /// The kernel tells its protocol to a server at the start of a mount, and to nobody else.
 fn protocol() -> Finding {
-    let asked = [effective_uid(), 0].into_iter().flat_map(|uid| control::sockets(&control::folder_of(uid)));
+    let places = [effective_uid(), 0]
+        .into_iter()
+        .flat_map(|uid| control::folders_of(uid).into_iter().map(move |folder| (uid, folder)));
+    let asked = places.flat_map(|(uid, folder)| {
+        control::sockets(&folder).into_iter().map(move |(_, socket)| (uid, socket))
+    });
     let spoken = asked
-        .filter_map(|(_, socket)| Client::connect(&socket).ok()?.status().ok())
+        .filter_map(|(uid, socket)| Client::connect(&socket, uid).ok()?.status().ok())
         .map(|status| status.protocol)
         .find(|protocol| !protocol.is_empty());
     match spoken {

@@ -8,7 +8,7 @@ use shuntfs::{Flow, NodeId, Reason};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
-use crate::control::{Answers, Asker, Farewell, Known, Status, Verdict, Why};
+use crate::control::{Answers, Asker, Farewell, Known, RightsStatus, Status, Verdict, Why};
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
 
@@ -53,6 +53,7 @@ impl Answers for ExportAnswers {
             uptime_s: self.since.elapsed().as_secs(),
             protocol: format!("7.{}", session.negotiated.minor),
             session,
+            rights: RightsStatus::of_this_process(),
             pool: serde_json::Value::Null,
             image: Some(self.exporting.export.status()),
             verify: None,

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started};
+use crate::serving::{self, Announce, Serving, Started, Task};
 use crate::settings::{FlowChoice, Settings, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
@@ -122,6 +122,10 @@ impl Exporting {
 impl Serving for Exporting {
     fn session(&self) -> &Session {
         &self.session
+    }
+
+    fn task(_: &Settings) -> Task {
+        Task::OwnFiles
     }
 
     fn close(&self) -> Option<io::Result<()>> {

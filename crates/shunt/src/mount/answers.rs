@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
-use crate::control::{Answers, Asker, Known, RuleStatus, Status, Verdict, Why};
+use crate::control::{Answers, Asker, Known, RightsStatus, RuleStatus, Status, Verdict, Why};
 use crate::meaning;
 use crate::serving::mount_point_of;
 
@@ -36,6 +36,7 @@ impl Answers for SessionAnswers {
             uptime_s: self.since.elapsed().as_secs(),
             protocol: format!("7.{}", session.negotiated.minor),
             session,
+            rights: RightsStatus::of_this_process(),
             pool: serde_json::to_value(self.mounted.facts()).unwrap_or_default(),
             image: None,
             rules: self.mounted.rules().map(|rules| {

@@ -1,15 +1,17 @@
 //! The two ways to ask for a mount: the command, and the helper of mount(8).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{check, serve};
 use crate::cli::{HelperArgs, MountArgs, Wishes};
 use crate::failure::Failure;
+use crate::mounts::{self, Mounts, shown};
 use crate::options::Unknown;
 use crate::run::complain;
 use crate::serving::{Announce, launch};
 use crate::settings::Settings;
+use crate::status::client_of;
 
 /// A mount, asked for.
 #[derive(Clone, Debug)]
@@ -62,6 +64,25 @@ fn words(args: &MountArgs) -> std::io::Result<Vec<OsString>> {
     Ok(words)
 }
 
+/// Whether MNT shows SRC under another source: `mount -a` looks for SRC in the list of mounts, and does not find it where
+/// `fsname` says something else.
+fn is_mounted_already(args: &HelperArgs, of_mount: &MountArgs) -> bool {
+    let named =
+        of_mount.wishes.settle(Unknown::Ignore).is_ok_and(|(settings, _)| settings.mount.fsname.is_some());
+    if !named {
+        return false;
+    }
+    let Ok(list) = Mounts::read() else { return false };
+    let mount = list
+        .locate(&args.mountpoint)
+        .ok()
+        .and_then(|path| list.at(&path))
+        .filter(|mount| mounts::is_shunt(mount));
+    let Some(mut client) = mount.and_then(|mount| client_of(mount).ok()) else { return false };
+    let source = args.source.canonicalize();
+    source.is_ok_and(|source| client.status().is_ok_and(|status| Path::new(&status.folder) == source))
+}
+
 /// Mounts for mount(8).
 ///
 /// # Errors
@@ -79,6 +100,14 @@ pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
         let unknown = if args.sloppy { Unknown::Ignore } else { Unknown::Refuse };
         let (settings, _) = args_of_mount.wishes.settle(unknown)?;
         check::check(&args.source, &args.mountpoint, &settings)?;
+        return Ok(());
+    }
+    if is_mounted_already(args, &args_of_mount) {
+        complain(&format!(
+            "mount.fuse.shunt: {} is mounted at {} already",
+            shown(&args.source),
+            shown(&args.mountpoint)
+        ));
         return Ok(());
     }
     run(&args_of_mount)?;

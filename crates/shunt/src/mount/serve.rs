@@ -9,7 +9,8 @@ use super::session::Mounted;
 use crate::control::Farewell;
 use crate::failure::Failure;
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started};
+use crate::serving::{self, Announce, Serving, Started, Task};
+use crate::settings::{Settings, VerifyChoice};
 
 /// Mounts, and returns when the mount is gone.
 ///
@@ -19,7 +20,7 @@ pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
     let target = check::check(&asked.source, &asked.mountpoint, &asked.settings)?;
     serving::serve(&asked.settings, announce, || {
         let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
-        let notes = target.notes.iter().cloned().chain(mounted.notes()).collect();
+        let notes = target.notes.iter().cloned().chain(mounted.notes(&asked.settings)).collect();
         let answers = Arc::new(SessionAnswers::new(Arc::clone(&mounted)));
         let (source, place) = (target.source.to_string_lossy().into_owned(), place(&target));
         Ok(Started {
@@ -43,6 +44,13 @@ fn place(target: &Target) -> String {
 impl Serving for Mounted {
     fn session(&self) -> &shuntfs::Session {
         Self::session(self)
+    }
+
+    fn task(settings: &Settings) -> Task {
+        match settings.verify.what {
+            VerifyChoice::Required => Task::Sealed,
+            _ => Task::Folder,
+        }
     }
 
     fn read_again(&self) {

@@ -67,11 +67,12 @@ impl Mounted {
     }
 
     /// What the user should know of how it turned out.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let (ring, mut notes) = (self.is_ring(), Vec::new());
+    pub(super) fn notes(&self, settings: &Settings) -> Vec<String> {
+        let (ring, mut notes) = (self.is_ring(), self.less_than_asked(settings));
         notes.extend(self.verifying.iter().flat_map(Verifying::notes));
         notes.extend(self.rules.iter().flat_map(LiveRules::warnings).cloned());
         if self.pool.is_none() {
+            notes.extend(without_effect(settings).map(str::to_owned));
             return notes;
         }
         notes.extend(self.changed.iter().cloned());
@@ -85,6 +86,21 @@ impl Mounted {
             FlowChoice::Relay if !ring => notes.push("on a device files flow by splice, not by relay".into()),
             _ => {}
         }
+        notes
+    }
+
+    /// Numbers of queues and requests that are not what was asked for.
+    fn less_than_asked(&self, settings: &Settings) -> Vec<String> {
+        let transport = self.session.status().transport;
+        let (kind, mut notes) = (&transport.kind, Vec::new());
+        let mut compare = |asked: Option<std::num::NonZeroUsize>, got: usize, what: &str, why: &str| {
+            if let Some(asked) = asked.filter(|asked| asked.get() != got) {
+                notes.push(format!("{asked} {what} were asked for, and there are {got}: {why}"));
+            }
+        };
+        compare(settings.threads, transport.queues, "queues", &format!("{kind} has no use for more"));
+        let depth = "1024 at most, and as many as fit the memory for payloads";
+        compare(settings.queue_depth, transport.depth, "requests for each queue", depth);
         notes
     }
 
@@ -168,6 +184,15 @@ fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<S
     };
     let (mount, options) = (mount_options(&target.source, settings), session_options(settings));
     Session::mount(Arc::new(fs), path, &mount, &options).map_err(|error| of_mount(&error))
+}
+
+/// What was asked for and changes nothing where the manifest is what is shown.
+fn without_effect(settings: &Settings) -> impl Iterator<Item = &'static str> {
+    let cache = "with --verify=required, --cache none has no effect: what is sealed does not change";
+    let locks =
+        "with --verify=required, --locks lower has no effect: locks hold between processes on the mount";
+    let asked = [(settings.cache == CacheChoice::None, cache), (settings.locks == LocksChoice::Lower, locks)];
+    asked.into_iter().filter(|(asked, _)| *asked).map(|(_, note)| note)
 }
 
 /// The kernel registers backing files only for who has this capability over the whole machine; it says so at

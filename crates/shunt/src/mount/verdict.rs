@@ -42,13 +42,19 @@ fn caller_of(asker: &Asker) -> Caller {
     Caller { uid: asker.uid, gid: asker.gid, groups: asker.groups.clone(), exe }
 }
 
+/// A rule without a name is called by its line.
+fn rule_name(name: &str, line: usize) -> String {
+    let by_line = format!("line {line}");
+    if name == by_line { by_line } else { format!("{name} ({by_line})") }
+}
+
 fn verdict(mounted: &Mounted, what: OpenWord, report: &RuleReport, is_sealed: bool) -> UseVerdict {
     let mut said = UseVerdict {
         what: what.word().to_owned(),
         answer: "allowed".to_owned(),
         flow: None,
         place: None,
-        rules: report.rules.iter().map(|(name, line)| format!("{name} (line {line})")).collect(),
+        rules: report.rules.iter().map(|(name, line)| rule_name(name, *line)).collect(),
         reasons: Vec::new(),
     };
     let decision = match &report.decision {

@@ -6,5 +6,5 @@
 mod parse;
 mod table;
 
-pub use parse::{OptionError, Unknown, parse};
+pub use parse::{OptionError, Unknown, absolute, parse};
 pub use table::{Effect, OPTIONS, Row, Setter, help};

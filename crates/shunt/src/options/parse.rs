@@ -89,17 +89,56 @@ pub fn parse(lists: &[OsString], unknown: Unknown) -> Result<(Settings, Vec<Stri
     Ok((settings, notes))
 }
 
-fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
-    let (name, value) = match word.as_bytes().iter().position(|byte| *byte == b'=') {
+/// The same list with paths from the root on, for a server in the background, which leaves the folder of its caller.
+///
+/// # Errors
+/// Where a path is relative and the working folder is gone.
+pub fn absolute(list: &OsStr) -> std::io::Result<OsString> {
+    let mut words = Vec::new();
+    for word in split(list) {
+        let (name, value) = name_and_value(&word);
+        let row = find(&canonical(name));
+        let path = value.filter(|_| row.is_some_and(|row| matches!(row.effect, Effect::Path(..))));
+        // An empty one is as wrong there as it is here.
+        words.push(match path.filter(|path| !path.is_empty()) {
+            Some(path) => {
+                let path = std::path::absolute(path)?;
+                OsString::from_vec([name.as_bytes(), b"=", path.as_os_str().as_bytes()].concat())
+            }
+            None => word,
+        });
+    }
+    let escaped = words.iter().map(|word| escape(word.as_bytes()));
+    Ok(OsString::from_vec(escaped.collect::<Vec<_>>().join(&b',')))
+}
+
+fn escape(word: &[u8]) -> Vec<u8> {
+    let escaped = word.iter().flat_map(|byte| match byte {
+        b',' | b'\\' => vec![b'\\', *byte],
+        other => vec![*other],
+    });
+    escaped.collect()
+}
+
+fn name_and_value(word: &OsStr) -> (&OsStr, Option<&OsStr>) {
+    match word.as_bytes().iter().position(|byte| *byte == b'=') {
         None => (word, None),
         Some(at) => {
             let (name, value) = word.as_bytes().split_at(at);
             (OsStr::from_bytes(name), Some(OsStr::from_bytes(&value[1..])))
         }
-    };
-    let shown = name.to_string_lossy().into_owned();
-    // Command-line flags are spelled with dashes; nobody should have to remember which is which.
-    let canonical = if shown.starts_with(['x', 'X']) { shown.clone() } else { shown.replace('-', "_") };
+    }
+}
+
+/// Command-line flags are spelled with dashes; nobody should have to remember which is which.
+fn canonical(name: &OsStr) -> String {
+    let shown = name.to_string_lossy();
+    if shown.starts_with(['x', 'X']) { shown.into_owned() } else { shown.replace('-', "_") }
+}
+
+fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
+    let (name, value) = name_and_value(word);
+    let (shown, canonical) = (name.to_string_lossy().into_owned(), canonical(name));
     let Some(row) = find(&canonical) else {
         return Err(OptionError::Unknown { nearest: nearest(&canonical), name: shown });
     };
@@ -113,7 +152,10 @@ fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
                 expected,
             })?;
         }
-        (Effect::Value(value, _), None) => return Err(OptionError::NeedsValue { name: shown, value }),
+        (Effect::Path(_, set), Some(value)) if !value.is_empty() => set(settings, value.into()),
+        (Effect::Value(value, _) | Effect::Path(value, _), _) => {
+            return Err(OptionError::NeedsValue { name: shown, value });
+        }
         (Effect::Ignored, _) => {}
         (Effect::NotOffered, _) => return Err(OptionError::NotOffered { name: shown, why: row.help }),
     }
@@ -218,7 +260,7 @@ mod test {
             ("ro=1", "mount option `ro` takes no value"),
             ("flow=fast", "needs one of auto, passthrough, relay, splice, served"),
             ("entry_timeout=1", "needs 0; leave it out"),
-            ("max_read=1", "at least 4096"),
+            ("max_read=1", "from 4096 to 4294967295"),
             ("allow_root", "is not offered: only all other users can be let in: allow_other"),
             ("context=system_u:object_r:x", "is not offered: files keep their labels"),
         ];
@@ -233,6 +275,33 @@ mod test {
         let (_, notes) = parse(&["mystery,ro".into()], Unknown::Ignore).expect("ignored");
         assert_eq!(notes, ["ignored: unknown mount option `mystery`"]);
         assert!(parse(&["threads=x".into()], Unknown::Ignore).is_err());
+    }
+
+    /// A server in the background leaves its caller's folder: `-o rules=e.toml` was read as `/e.toml`.
+    #[test]
+    fn paths_are_taken_from_the_folder_of_the_caller() {
+        let here = std::env::current_dir().expect("a folder").to_string_lossy().into_owned();
+        let list = "rules=a\\,b,ro,seal-store=/s/x,fsname=c\\\\d,log_file=../l,trust=k.pub,trust=,mystery=e";
+        let absolute = absolute(OsStr::new(list)).expect("has a folder");
+        let expected = format!(
+            "rules={here}/a\\,b,ro,seal-store=/s/x,fsname=c\\\\d,log_file={here}/../l,trust={here}/k.pub,trust=,mystery=e"
+        );
+        assert_eq!(absolute, OsString::from(expected));
+        let settings =
+            settle(&absolute.to_string_lossy().replace(",trust=,mystery=e", "")).expect("is sound");
+        assert_eq!(settings.mount.fsname.as_deref(), Some(OsStr::new("c\\d")));
+        assert_eq!(settings.rules, Some(format!("{here}/a,b").into()));
+        let error = settle("log_file=").expect_err("is empty");
+        assert!(error.contains("needs a value: log_file=FILE"), "{error}");
+    }
+
+    #[test]
+    fn what_looks_like_a_path_is_one() {
+        for row in OPTIONS {
+            if let Effect::Value(word, _) = row.effect {
+                assert!(!["FILE", "DIR", "PATH", "KEY.pub"].contains(&word), "{}", row.name);
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub enum Effect {
     Flag(fn(&mut Settings)),
     /// It has a value, shown in help by this word.
     Value(&'static str, Setter),
+    /// Its value is a path, shown in help by this word; one that is not absolute is taken from the folder of the caller.
+    Path(&'static str, fn(&mut Settings, PathBuf)),
     /// It is for others (fstab, mount(8), systemd) or already so; with or without a value.
     Ignored,
     /// Users of libfuse know it, and it is not to be had here, for this reason.
@@ -44,6 +46,15 @@ const fn flag(name: &'static str, set: fn(&mut Settings), help: &'static str) ->
 
 const fn value(name: &'static str, word: &'static str, set: Setter, help: &'static str) -> Row {
     Row { name, effect: Effect::Value(word, set), help }
+}
+
+const fn path(
+    name: &'static str,
+    word: &'static str,
+    set: fn(&mut Settings, PathBuf),
+    help: &'static str,
+) -> Row {
+    Row { name, effect: Effect::Path(word, set), help }
 }
 
 const fn ignored(name: &'static str, help: &'static str) -> Row {
@@ -91,7 +102,7 @@ pub const OPTIONS: &[Row] = &[
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v), "requests that one queue may hold"),
     value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
-    value("rules", "FILE", set_rules, "decides by the rules of this file"),
+    path("rules", "FILE", |s, path| s.rules = Some(path), "decides by the rules of this file"),
     value("view", "NAME", set_view, "shows the view of this name"),
     value(
         "verify",
@@ -99,7 +110,12 @@ pub const OPTIONS: &[Row] = &[
         |s, v| choose(&mut s.verify.what, v),
         "what is checked against its seal",
     ),
-    value("trust", "KEY.pub", add_trust, "trusts seals that this key has signed; may be given again"),
+    path(
+        "trust",
+        "KEY.pub",
+        |s, path| s.verify.trust.keys.push(path),
+        "trusts seals that this key has signed; may be given again",
+    ),
     value(
         "threshold",
         "N",
@@ -108,8 +124,13 @@ pub const OPTIONS: &[Row] = &[
     ),
     value("digest", "HEX", set_digest, "takes the seal with this digest and no other"),
     value("tree", "NAME", set_tree, "takes the seal of the tree of this name"),
-    value("trust_store", "DIR", set_trust_store, "where keys and the highest serials seen are"),
-    value("seal_store", "DIR", set_seal_store, "where the seal of SRC is"),
+    path(
+        "trust_store",
+        "DIR",
+        |s, path| s.verify.trust.store = Some(path),
+        "where keys and the highest serials seen are",
+    ),
+    path("seal_store", "DIR", |s, path| s.verify.store = Some(path), "where the seal of SRC is"),
     value("tree_cache", "MIB", set_tree_cache, "memory for verified blocks of hash trees"),
     value(
         "tree_readahead",
@@ -121,7 +142,7 @@ pub const OPTIONS: &[Row] = &[
     value("attr_timeout", "0", set_no_timeout, "as cache=none"),
     value("negative_timeout", "0", set_no_timeout, "as cache=none"),
     value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
-    value("log_file", "FILE", set_log_file, "where it is logged"),
+    path("log_file", "FILE", |s, path| s.log_file = Some(path), "where it is logged"),
     flag("kernel_cache", |s| s.cache = CacheChoice::Default, "as cache=default"),
     flag("auto_cache", |s| s.cache = CacheChoice::Default, "as cache=default"),
     flag("direct_io", |s| s.cache = CacheChoice::None, "as cache=none"),
@@ -182,7 +203,7 @@ pub fn help() -> String {
     for row in OPTIONS {
         let word = match row.effect {
             Effect::Flag(_) => row.name.to_owned(),
-            Effect::Value(value, _) => format!("{}={value}", row.name),
+            Effect::Value(value, _) | Effect::Path(value, _) => format!("{}={value}", row.name),
             Effect::Ignored => {
                 ignored.push(row.name);
                 continue;
@@ -200,23 +221,8 @@ fn set_some(place: &mut Option<std::ffi::OsString>, value: &OsStr) -> Result<(),
     Ok(())
 }
 
-fn set_log_file(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.log_file = Some(PathBuf::from(value));
-    Ok(())
-}
-
-fn set_rules(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.rules = Some(PathBuf::from(value));
-    Ok(())
-}
-
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.view = Some(value.to_str().filter(|name| !name.is_empty()).ok_or("a name")?.to_owned());
-    Ok(())
-}
-
-fn add_trust(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.verify.trust.keys.push(PathBuf::from(value));
     Ok(())
 }
 
@@ -232,16 +238,6 @@ fn set_tree(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     Ok(())
 }
 
-fn set_trust_store(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.verify.trust.store = Some(PathBuf::from(value));
-    Ok(())
-}
-
-fn set_seal_store(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.verify.store = Some(PathBuf::from(value));
-    Ok(())
-}
-
 fn set_tree_cache(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     let mib = value.to_str().and_then(|text| text.parse().ok());
     settings.verify.tree_cache_mib = Some(mib.ok_or("a number of MiB")?);
@@ -250,7 +246,7 @@ fn set_tree_cache(settings: &mut Settings, value: &OsStr) -> Result<(), String> 
 
 fn set_max_read(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     let bytes = value.to_str().and_then(|text| text.parse::<u32>().ok()).filter(|bytes| *bytes >= 4096);
-    settings.mount.max_read = Some(bytes.ok_or("a number of bytes, at least 4096")?);
+    settings.mount.max_read = Some(bytes.ok_or("a number of bytes from 4096 to 4294967295")?);
     Ok(())
 }
 

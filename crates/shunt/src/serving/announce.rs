@@ -5,6 +5,8 @@
 
 use std::io::{self, BufRead, Write};
 
+use shuntfs_sys::spawn;
+
 use crate::failure::{Failure, Kind};
 use crate::run::complain;
 
@@ -37,6 +39,8 @@ impl Announce {
     }
 
     pub(crate) fn to_parent() -> Self {
+        // Until the mount answers nobody knows of this server but its parent: where that is ended, so is this.
+        let _lives_on = spawn::end_with_parent(true);
         Self::Parent
     }
 

@@ -6,8 +6,11 @@
 
 mod announce;
 mod launch;
+mod rights;
 mod run;
+mod starting;
 
 pub(crate) use announce::Announce;
 pub(crate) use launch::launch;
+pub(crate) use rights::{Task, kept};
 pub(crate) use run::{Serving, Started, mount_point_of, serve};

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use shuntfs::Session;
 use shuntfs_sys::event::wait_readable;
+use shuntfs_sys::spawn::Inherited;
 use shuntfs_sys::stat::filesystem_of;
 use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, open_target, spawn};
 
 use super::announce::Announce;
+use super::rights::{self, Task};
+use super::starting::Starting;
 use crate::control::{Answers, Farewell, Server};
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
@@ -27,6 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) trait Serving: Send + Sync + 'static {
     /// Its session.
     fn session(&self) -> &Session;
+
+    /// What it shows, which decides what the server gives up.
+    fn task(settings: &Settings) -> Task;
 
     /// SIGHUP asks to read again what can change.
     fn read_again(&self) {
@@ -69,25 +75,38 @@ pub(crate) fn serve<S: Serving>(
     announce: Announce,
     start: impl FnOnce() -> Result<Started<S>, Failure>,
 ) -> Result<(), Failure> {
+    let inherited = Inherited::look();
+    // Before any thread is started, so that every thread leaves signals to this one.
+    let signals = SignalFd::new(&[Signal::Hup, Signal::Int, Signal::Term])
+        .map_err(|error| cannot("take signals", error))?;
+    rights::give_up(S::task(settings))?;
+    let starting = Starting::watch()?;
     log::start(settings, !announce.has_parent())?;
     if announce.has_parent()
         && let Err(error) = spawn::detach_session()
     {
         tracing::warn!("still in the caller's session: {}", io::Error::from(error));
     }
-    // Before any thread is started, so that every thread leaves signals to this one.
-    let signals = SignalFd::new(&[Signal::Hup, Signal::Int, Signal::Term])
-        .map_err(|error| cannot("take signals", error))?;
     tracing::debug!("at most {} open files", limits::raise_nofile());
 
     let started = start()?;
+    drop(starting);
+    // What is asked for by number (`/dev/fd/N`) has its duplicate by now.
+    inherited.close();
     let mounted = &started.served;
     started.notes.iter().for_each(|note| announce.note(note));
+    if announce.has_parent() && settings.log_file.is_none() && !log::has_system_log() {
+        announce
+            .note("there is no system log at /dev/log, so nothing of this mount is logged; see --log-file");
+    }
     let _control = control_of(&started, announce);
     let story = story(&started);
     tracing::info!("mounted {story}");
     notify::ready(&story);
     let ended = watch(mounted)?;
+    if announce.has_parent() {
+        let _stays_asked_to_end = spawn::end_with_parent(false);
+    }
     if announce.ready().is_err() {
         // Whoever asked was ended meanwhile, and will not know that there is something to take away.
         tracing::warn!("nobody waits for the mount any more");
