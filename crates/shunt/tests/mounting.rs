@@ -34,7 +34,7 @@ fn privileged_a_mount_answers_when_the_command_returns_and_is_gone_after_umount(
     }
     let room = Room::new();
     let ran = room.mount(&[]);
-    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""));
+    assert_eq!((ran.out.as_str(), ran.said().as_str()), ("", ""));
     assert!(room.is_mounted());
     assert_eq!(room.read("hello"), "hello there\n");
     fs::write(room.mnt().join("new"), "through\n").expect("writes");
@@ -67,7 +67,7 @@ fn privileged_every_transport_and_flow_that_can_be_named_mounts() {
             };
             assert!(status["session"]["flows"][expected].as_u64() > Some(0), "{transport} {flow}: {status}");
             assert_eq!(
-                ran.err.contains("note"),
+                ran.said().contains("note"),
                 matches!(flow, "relay" | "splice") && flow != expected,
                 "{ran:?}"
             );

@@ -9,10 +9,10 @@ use shuntfs_sys::{Cap, FuseDevice, OsError, caps};
 use super::Finding;
 use super::kernel::in_first_user_namespace;
 use crate::mounts::Mounts;
-use crate::serving;
+use crate::{log, serving};
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![device(), capabilities(), kept(), fusermount(), configuration(), fusectl(), helper()]
+    vec![device(), capabilities(), kept(), fusermount(), configuration(), fusectl(), system_log(), helper()]
 }
 
 fn device() -> Finding {
@@ -135,6 +135,15 @@ fn fusectl() -> Finding {
     }
     Finding::note(WHAT, "not mounted: ordinary users cannot abort a stuck mount of theirs (root can)")
         .advice(format!("mount -t fusectl none {PLACE}"))
+}
+
+fn system_log() -> Finding {
+    const WHAT: &str = "system log";
+    if log::has_system_log() {
+        return Finding::ok(WHAT, "/dev/log: servers in the background log there");
+    }
+    Finding::note(WHAT, "nobody listens at /dev/log: what servers in the background log is lost")
+        .advice("mount with --log-file FILE")
 }
 
 fn helper() -> Finding {

@@ -27,6 +27,11 @@ impl Ran {
         self
     }
 
+    /// What it said on standard error, but for what each mount says on a machine without a system log.
+    pub(crate) fn said(&self) -> String {
+        self.err.lines().filter(|line| !line.contains("no system log")).collect::<Vec<_>>().join("\n")
+    }
+
     /// The command line was wrong.
     #[track_caller]
     pub(crate) fn fails_with_usage(self) {
