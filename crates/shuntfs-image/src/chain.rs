@@ -14,11 +14,13 @@ use crate::header::{self, Header, HeaderError};
 use crate::lanes::Lanes;
 use crate::open::{MayBe, OpenFile, layer, probe};
 use crate::options::{Backing, Format, ImageOptions};
+use crate::order::{HEADER_LEN, Known};
 use crate::qcow2::Qcow2;
 use crate::refcounts;
 use crate::snapshots;
 use crate::status::Layer;
 use crate::storage::Stored;
+use crate::tables::Tables;
 use crate::trust;
 
 /// More layers than anybody has: each open file and each table of a layer costs memory.
@@ -44,9 +46,12 @@ pub(crate) struct Chain {
 pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain, ImageError> {
     let lanes = Lanes::default();
     let mut chain = read_chain(file, options)?;
-    if options.writable {
+    let tables = if options.writable {
         check_counts(&chain[0])?;
-    }
+        Some(Arc::new(tables_of(&chain[0], &lanes)?))
+    } else {
+        None
+    };
     let layers = chain.iter().map(|read| {
         let format = if read.header.is_some() { Format::Qcow2 } else { Format::Raw };
         layer(&read.file.path, format)
@@ -66,6 +71,7 @@ pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain
         let head = if is_top { head.clone() } else { None };
         let stored =
             Stored::new(read.file.lower, &path, &lanes).with_head(head).with_direct(read.file.direct);
+        let stored = stored.with_tables(if is_top { tables.clone() } else { None });
         below = Some(if read.header.is_some() {
             let writable = is_top && options.writable;
             let mut driver = Driver::<Stored>::open_image(stored, writable).await.map_err(broken)?;
@@ -77,7 +83,7 @@ pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain
         });
     }
     let access = below.ok_or(ImageError::Options("there is no image"))?;
-    Ok(Chain { qcow2: Qcow2::new(access), layers, is_locked, files })
+    Ok(Chain { qcow2: Qcow2::new(access, tables), layers, is_locked, files })
 }
 
 /// Opens the files of a chain, from the image down.
@@ -168,6 +174,19 @@ fn check_counts(read: &Read) -> Result<(), ImageError> {
     let part = |offset, len| read_part(&read.file, offset, len).map_err(std::io::Error::other);
     refcounts::check(header, len, &part)
         .map_err(|error| ImageError::Header { path: read.file.path.clone(), error })
+}
+
+/// What the disk leads to, before anything of it is changed.
+fn tables_of(read: &Read, lanes: &Lanes) -> Result<Tables, ImageError> {
+    let header = read.header.as_ref().ok_or(ImageError::Options("raw images have no tables"))?;
+    let start = read_start(&read.file, HEADER_LEN as u64)?;
+    let short = || ImageError::Header { path: read.file.path.clone(), error: HeaderError::Short };
+    let start = start.first_chunk().ok_or_else(short)?;
+    let l1 = read_part(&read.file, header.l1_offset, u64::from(header.l1_entries) * 8)?;
+    let reftable_len = u64::from(header.refcount_clusters) * header.cluster_size;
+    let reftable = read_part(&read.file, header.refcount_offset, reftable_len)?;
+    let known = Known::new(*start, header.refcount_order, &l1, &reftable);
+    Ok(Tables::new(Arc::clone(&read.file.lower), lanes, known))
 }
 
 fn read_start(file: &OpenFile, len: u64) -> Result<Vec<u8>, ImageError> {

@@ -11,21 +11,25 @@
 //! Images are opened under the locks of QEMU, so that neither of the two opens for writing what the other has open.
 
 mod chain;
+mod counts;
 mod error;
 mod export;
 mod foreign;
 mod header;
 mod lanes;
 mod lock;
+mod lost;
 mod null;
 mod open;
 mod options;
+mod order;
 mod qcow2;
 mod raw;
 mod refcounts;
 mod snapshots;
 mod status;
 mod storage;
+mod tables;
 mod trust;
 mod wait;
 

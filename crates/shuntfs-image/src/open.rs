@@ -155,7 +155,7 @@ impl Image {
     pub fn close(&self) -> io::Result<()> {
         let outcome = match &self.disk {
             _ if !self.writable => Ok(()),
-            Disk::Raw(raw) => data::sync_all(&*raw.lower).map_err(io::Error::from),
+            Disk::Raw(raw) => raw.close(),
             Disk::Qcow2(qcow2) => wait_for(qcow2.sync()),
             Disk::Null(_) => Ok(()),
         };

@@ -8,26 +8,40 @@
 //! and writes therefore hold [`Qcow2::access`] shared while their bytes move, and whoever frees or resizes holds it alone.
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use imago::format::PreallocateMode;
+use imago::format::drivers::PreparedDataMapping;
 use imago::{FormatAccess, Mapping};
 use shuntfs::{ByteRange, Cx, Errno, Filled, ReadReply, Result, Whence, WriteData, Written};
-use tokio::sync::RwLock;
+use tokio::sync::{Mutex, RwLock, Semaphore, SemaphorePermit};
 
 use crate::error::errno;
 use crate::storage::Stored;
+use crate::tables::Tables;
 
 /// A qcow2 image, open.
 #[derive(Debug)]
 pub(crate) struct Qcow2 {
     access: RwLock<FormatAccess<Stored>>,
     size: std::sync::atomic::AtomicU64,
+    /// Of an image that is written.
+    tables: Option<Arc<Tables>>,
+    /// What pins a table of the second kind while bytes move has one of these.
+    pins: Semaphore,
+    checkpoint: Mutex<()>,
 }
 
+/// imago has room for 128 tables of the second kind. A write to a new cluster keeps one while its bytes move, as does a read of
+/// compressed clusters, and where all are kept, the next that is needed is an error. Others wait for less than a call takes.
+const PINS_MAX: usize = 64;
+
 impl Qcow2 {
-    pub(crate) fn new(access: FormatAccess<Stored>) -> Self {
+    pub(crate) fn new(access: FormatAccess<Stored>, tables: Option<Arc<Tables>>) -> Self {
         let size = access.size().into();
-        Self { access: RwLock::new(access), size }
+        let access = RwLock::new(access);
+        Self { access, size, tables, pins: Semaphore::new(PINS_MAX), checkpoint: Mutex::default() }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -65,6 +79,7 @@ impl Qcow2 {
             }
         }
         // Several runs, or compressed clusters, or the end of the disk: by imago, and copied once.
+        let _pin = self.pins.acquire().await.map_err(|_| Errno::IO)?;
         let mut bytes = vec![0; room];
         access.read(&mut bytes, offset).await.map_err(|error| said(&error))?;
         reply.copy_from_slice(&bytes)
@@ -86,19 +101,48 @@ impl Qcow2 {
                 done += run;
                 continue;
             }
-            let mapping = access.prepare_data_mapping(at, left, true).await.map_err(|error| said(&error))?;
+            let (mapping, _pin) = self.allocate(&access, at, left).await.map_err(|error| said(&error))?;
             let run = usize::try_from(mapping.length()).map_err(|_| Errno::IO)?.min(whole - done);
             let (storage, place) = (mapping.storage(), mapping.offset());
             put(cx, storage, place, data.part(done, run)).await?;
             storage.reaches(place + run as u64);
+            if let Some(tables) = &self.tables {
+                tables.marks.written.add();
+            }
             access.commit_data_mapping(mapping).await.map_err(|error| said(&error))?;
             done += run;
         }
         u32::try_from(whole).map(Written).map_err(|_| Errno::IO)
     }
 
+    /// Finds a place for new bytes, and a table that will lead there when they have been written.
+    async fn allocate<'a>(
+        &'a self,
+        access: &'a FormatAccess<Stored>,
+        at: u64,
+        len: u64,
+    ) -> io::Result<(PreparedDataMapping<'a, Stored>, SemaphorePermit<'a>)> {
+        let pin = self.pins.acquire().await.map_err(io::Error::other)?;
+        self.before_allocation(access).await?;
+        let mapping = access.prepare_data_mapping(at, len, true).await?;
+        if let Some(tables) = &self.tables {
+            tables.ready_for_data().await?;
+        }
+        Ok((mapping, pin))
+    }
+
+    /// What was freed may be used anew when no table of the disk leads there any more.
+    async fn before_allocation(&self, access: &FormatAccess<Stored>) -> io::Result<()> {
+        let Some(tables) = self.tables.as_ref().filter(|tables| tables.marks.freed.is_open()) else {
+            return Ok(());
+        };
+        let _alone = self.checkpoint.lock().await;
+        if tables.marks.freed.is_open() { make_durable(access, tables).await } else { Ok(()) }
+    }
+
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
         let mut access = self.access.write().await;
+        self.complete(&access).await.map_err(|error| said(&error))?;
         let outcome = access.resize(size, PreallocateMode::None).await;
         self.size.store(access.size(), std::sync::atomic::Ordering::Release);
         outcome.map_err(|error| said(&error))
@@ -107,21 +151,68 @@ impl Qcow2 {
     /// Makes the disk at least so large.
     pub(crate) async fn grow(&self, size: u64, how: PreallocateMode) -> Result<()> {
         let access = self.access.write().await;
+        if size <= access.size() {
+            return Ok(());
+        }
+        self.complete(&access).await.map_err(|error| said(&error))?;
         let outcome = access.resize_grow(size, how).await;
         self.size.store(access.size(), std::sync::atomic::Ordering::Release);
         outcome.map_err(|error| said(&error))
     }
 
-    /// Makes a range zero and gives its clusters back.
+    /// Makes a range zero and gives its clusters back, to the image and to the file system below.
     pub(crate) async fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let mut access = self.access.write().await;
-        access.discard_to_zero(offset, len).await.map_err(|error| said(&error))
+        let end = offset.saturating_add(len).min(access.size());
+        let mut at = offset;
+        while at < end {
+            let (mapping, run) = access.get_mapping(at, end - at).await.map_err(|error| said(&error))?;
+            if run == 0 {
+                break;
+            }
+            let place = match mapping {
+                // optimisation: what has no cluster needs none to be zero, nor a table that says so.
+                Mapping::Zero { explicit: false, .. } => None,
+                Mapping::Raw { offset, writable: true, .. } => Some(Some(offset)),
+                _ => Some(None),
+            };
+            if let Some(place) = place {
+                self.punch_run(&mut access, at..at + run, place).await.map_err(|error| said(&error))?;
+            }
+            at += run;
+        }
+        Ok(())
+    }
+
+    /// The same for clusters beside each other: in the image file, too, from `place` on, where nobody else has them.
+    async fn punch_run(
+        &self,
+        access: &mut FormatAccess<Stored>,
+        run: Range<u64>,
+        place: Option<u64>,
+    ) -> io::Result<()> {
+        let Some(tables) = &self.tables else { return Err(io::ErrorKind::PermissionDenied.into()) };
+        let cluster = tables.cluster();
+        let start = run.start.next_multiple_of(cluster);
+        let end = if run.end == access.size() { run.end } else { run.end / cluster * cluster };
+        if start >= end {
+            return access.discard_to_zero(run.start, run.end - run.start).await;
+        }
+        // Whole clusters first, and by themselves: zeroing a part of one may take a cluster that was just freed.
+        access.discard_to_zero(start, end - start).await?;
+        if let Some(place) = place {
+            let len = (end - start).next_multiple_of(cluster);
+            tables.punch(place + (start - run.start), len).await?;
+        }
+        access.discard_to_zero(run.start, start - run.start).await?;
+        access.discard_to_zero(end, run.end - end).await
     }
 
     /// Makes a range zero and keeps its clusters where there are any.
     pub(crate) async fn zero(&self, offset: u64, len: u64) -> Result<()> {
         // Alone, too: what it does not zero by its table it writes as data, beside writes of the same cluster.
         let access = self.access.write().await;
+        self.before_allocation(&access).await.map_err(|error| said(&error))?;
         access.write_zeroes(offset, len).await.map_err(|error| said(&error))
     }
 
@@ -149,14 +240,35 @@ impl Qcow2 {
 
     /// Hands what is kept in memory to the lower file.
     pub(crate) async fn flush(&self) -> io::Result<()> {
-        self.access.read().await.flush().await
+        let Some(tables) = &self.tables else { return Ok(()) };
+        self.access.read().await.flush().await?;
+        if tables.holds_pointers() {
+            let access = self.access.write().await;
+            access.flush().await?;
+            tables.publish().await?;
+        }
+        Ok(())
     }
 
     /// The same, and makes it durable.
     pub(crate) async fn sync(&self) -> io::Result<()> {
-        let access = self.access.read().await;
+        let Some(tables) = &self.tables else { return Ok(()) };
+        make_durable(&*self.access.read().await, tables).await?;
+        if tables.holds_pointers() {
+            // Most of it is durable by now, so that nobody waits for long.
+            let access = self.access.write().await;
+            self.complete(&access).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is kept in memory then, or under way: the image has been waited for.
+    async fn complete(&self, access: &FormatAccess<Stored>) -> io::Result<()> {
+        let Some(tables) = &self.tables else { return Ok(()) };
         access.flush().await?;
-        access.sync().await
+        tables.publish().await?;
+        tables.is_complete();
+        make_durable(access, tables).await
     }
 
     pub(crate) async fn read_into(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -174,8 +286,21 @@ impl Qcow2 {
         }
         let mut vector = imago::io_buffers::IoVector::new();
         vector.push(bytes);
-        self.access.read().await.writev(vector, offset).await
+        let access = self.access.read().await;
+        self.before_allocation(&access).await?;
+        access.writev(vector, offset).await
     }
+}
+
+/// Writes what is kept in memory and makes it durable; what was freed before that may be used anew.
+async fn make_durable(access: &FormatAccess<Stored>, tables: &Tables) -> io::Result<()> {
+    // What imago still has to free it frees first.
+    access.flush().await?;
+    let freed = tables.marks.freed.now();
+    access.flush().await?;
+    tables.sync().await?;
+    tables.marks.freed.close(freed);
+    Ok(())
 }
 
 /// Writes all of a part to its place.
@@ -198,4 +323,68 @@ fn said(error: &io::Error) -> Errno {
     let errno = errno(error);
     tracing::debug!(%errno, "the image: {error}");
     errno
+}
+
+#[cfg(test)]
+mod test {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use crate::open::{Disk, Image};
+    use crate::options::ImageOptions;
+
+    const CLUSTER: usize = 4096;
+    /// What one table leads to.
+    const OF_TABLE: u64 = 2 << 20;
+    const WRITERS: u64 = 256;
+
+    /// An empty image with clusters of 4 KiB, whose tables are for 2 MiB each.
+    fn image() -> Vec<u8> {
+        let mut bytes = vec![0; 4 * CLUSTER];
+        let mut put = |place: usize, more: &[u8]| bytes[place..][..more.len()].copy_from_slice(more);
+        put(0, b"QFI\xfb\0\0\0\x03");
+        put(20, &12_u32.to_be_bytes());
+        put(24, &(WRITERS * OF_TABLE).to_be_bytes());
+        put(36, &256_u32.to_be_bytes());
+        put(40, &(3 * CLUSTER as u64).to_be_bytes());
+        put(48, &(CLUSTER as u64).to_be_bytes());
+        put(56, &1_u32.to_be_bytes());
+        put(96, &4_u32.to_be_bytes());
+        put(100, &104_u32.to_be_bytes());
+        put(CLUSTER, &(2 * CLUSTER as u64).to_be_bytes());
+        (0..4).for_each(|cluster| put(2 * CLUSTER + cluster * 2, &1_u16.to_be_bytes()));
+        bytes
+    }
+
+    /// A regression: each write to a new cluster keeps a table in memory while its bytes move, and with more of them under way
+    /// than there is room for tables (128) the next one was EIO: five queues of 32 requests are enough.
+    #[test]
+    fn writers_far_from_each_other_wait_for_room_for_their_tables() {
+        let file = tempfile::NamedTempFile::new().expect("makes");
+        std::fs::write(file.path(), image()).expect("writes");
+        let options =
+            ImageOptions { path: file.path().to_owned(), writable: true, ..ImageOptions::default() };
+        let image = Image::open(&options).expect("opens");
+        let Disk::Qcow2(qcow2) = &image.disk else { panic!("is one") };
+        let write = async |writer: u64| {
+            let access = qcow2.access.read().await;
+            let (mapping, _pin) =
+                qcow2.allocate(&access, writer * OF_TABLE, 512).await.expect("there is a place for it");
+            // The bytes take their time: all others come meanwhile.
+            let mut waited = false;
+            std::future::poll_fn(|_| {
+                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            access.commit_data_mapping(mapping).await.expect("is there");
+        };
+        let mut writers: Vec<Pin<Box<dyn Future<Output = ()>>>> =
+            (0..WRITERS).map(|writer| Box::pin(write(writer)) as _).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        while !writers.is_empty() {
+            writers.retain_mut(|writer| writer.as_mut().poll(&mut context).is_pending());
+        }
+        image.close().expect("is durable");
+    }
 }

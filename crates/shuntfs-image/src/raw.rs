@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::error::os;
 use crate::header;
+use crate::lost::Lost;
 use crate::open::OpenFile;
 use crate::options::FlowWish;
 
@@ -23,6 +24,7 @@ pub(crate) struct Raw {
     direct: Option<(Arc<LowerFile>, u64)>,
     is_device: bool,
     size: AtomicU64,
+    lost: Lost,
     /// Taken by writes of the first bytes, where these are not to become those of a qcow2 image.
     start: Option<Mutex<()>>,
 }
@@ -36,6 +38,7 @@ impl Raw {
             direct: file.direct,
             is_device: file.is_device,
             size: AtomicU64::new(0),
+            lost: Lost::default(),
             start: was_probed.then(Mutex::default),
         };
         raw.look()?;
@@ -137,7 +140,13 @@ impl Raw {
     pub(crate) async fn sync(&self, cx: &Cx<'_>, data_only: bool) -> Result<()> {
         let lower = Arc::clone(&self.lower);
         let sync = move || if data_only { data::sync_data(&*lower) } else { data::sync_all(&*lower) };
-        cx.offload(sync).await.map_err(os)
+        let outcome = cx.offload(sync).await;
+        self.lost.note(outcome).map_err(|error| crate::error::errno(&error))
+    }
+
+    /// The last act.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        self.lost.note(data::sync_all(&*self.lower))
     }
 
     pub(crate) async fn seek(&self, cx: &Cx<'_>, offset: u64, whence: Whence) -> Result<u64> {

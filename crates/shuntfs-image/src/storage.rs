@@ -1,7 +1,8 @@
 //! A file below imago: its tables, and the bytes that do not go the short way.
 //!
 //! imago is asynchronous, and so is this: what the page cache holds is read at once, on the queue's own thread; what is not
-//! cached is read on a lane while the queue serves others. Writes go to the page cache at once. The bytes of whole runs of
+//! cached is read on a lane while the queue serves others. Long writes (copies of clusters) and what a file system does with a range
+//! go by a lane, short ones to the page cache at once; [`crate::tables`] says when. The bytes of whole runs of
 //! clusters never come here: [`crate::qcow2`] moves them between the lower file and the request's payload.
 //!
 //! # Safety
@@ -24,6 +25,7 @@ use shuntfs::LowerFile;
 use shuntfs_sys::{OsError, data, stat_of, truncate};
 
 use crate::lanes::Lanes;
+use crate::tables::{Tables, put};
 
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -39,6 +41,8 @@ pub(crate) struct Stored {
     head: Option<Box<[u8]>>,
     /// A length that the file is known to have at least.
     known_len: AtomicU64,
+    /// Of the image that is written.
+    tables: Option<Arc<Tables>>,
     lanes: Lanes,
     helper: CommonStorageHelper,
 }
@@ -51,6 +55,7 @@ impl Stored {
             path: path.to_owned(),
             head: None,
             known_len: AtomicU64::new(0),
+            tables: None,
             lanes: lanes.clone(),
             helper: CommonStorageHelper::default(),
         }
@@ -64,6 +69,11 @@ impl Stored {
     /// With the same file open past the page cache.
     pub(crate) fn with_direct(self, direct: Option<(Arc<LowerFile>, u64)>) -> Self {
         Self { direct, ..self }
+    }
+
+    /// With the order in which its tables are written.
+    pub(crate) fn with_tables(self, tables: Option<Arc<Tables>>) -> Self {
+        Self { tables, ..self }
     }
 
     /// The file that a run of bytes is best moved through.
@@ -125,40 +135,50 @@ impl Stored {
         Ok(own.len())
     }
 
-    fn put(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let written = data::write_at(&*self.lower, bytes, offset)?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+    async fn put(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match &self.tables {
+            Some(tables) => tables.write(bytes, offset).await?,
+            None => put(&self.lower, bytes, offset)?,
+        }
+        self.reaches(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Changes the file by something that may wait.
+    async fn change(
+        &self,
+        work: impl FnOnce(&LowerFile) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        match &self.tables {
+            Some(tables) => tables.change(work).await,
+            None => {
+                let lower = Arc::clone(&self.lower);
+                self.lanes.run(move || work(&lower)).await
             }
-            bytes = &bytes[written..];
-            offset += written as u64;
         }
-        self.reaches(offset);
-        Ok(())
     }
+}
 
-    fn put_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
-        const PIECE: u64 = 64 << 10;
-        let zeroes = vec![0; usize::try_from(len.min(PIECE)).unwrap_or_default()];
-        let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut at = offset;
-        while at < end {
-            let piece = usize::try_from((end - at).min(PIECE)).unwrap_or(zeroes.len());
-            self.put(&zeroes[..piece], at)?;
-            at += piece as u64;
-        }
-        Ok(())
+fn put_zeroes(lower: &LowerFile, offset: u64, len: u64) -> io::Result<()> {
+    const PIECE: u64 = 64 << 10;
+    let zeroes = vec![0; usize::try_from(len.min(PIECE)).unwrap_or_default()];
+    let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut at = offset;
+    while at < end {
+        let piece = usize::try_from((end - at).min(PIECE)).unwrap_or(zeroes.len());
+        put(lower, &zeroes[..piece], at)?;
+        at += piece as u64;
     }
+    Ok(())
+}
 
-    /// Makes a range zero by a call of the file system, or says that it has none for that.
-    fn zero_by_call(&self, mode: u32, offset: u64, len: u64) -> io::Result<bool> {
-        match data::fallocate(&*self.lower, mode, offset, len) {
-            Ok(()) => Ok(true),
-            // INVAL: a block device has no parts of blocks.
-            Err(OsError::OPNOTSUPP | OsError::NODEV | OsError::INTR | OsError::INVAL) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+/// Makes a range zero by a call of the file system, or says that it has none for that.
+fn zero_by_call(lower: &LowerFile, mode: u32, offset: u64, len: u64) -> io::Result<bool> {
+    match data::fallocate(lower, mode, offset, len) {
+        Ok(()) => Ok(true),
+        // INVAL: a block device has no parts of blocks.
+        Err(OsError::OPNOTSUPP | OsError::NODEV | OsError::INTR | OsError::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -190,7 +210,7 @@ impl Storage for Stored {
     async unsafe fn pure_writev(&self, bufv: IoVector<'_>, offset: u64) -> io::Result<()> {
         let mut at = offset;
         for buffer in bufv.into_inner() {
-            self.put(&buffer, at)?;
+            self.put(&buffer, at).await?;
             at += buffer.len() as u64;
         }
         Ok(())
@@ -199,29 +219,50 @@ impl Storage for Stored {
     async unsafe fn pure_write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
         let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
         // A hole reads as zeroes; beyond the end there must be a file first.
-        if self.holds(end) && self.zero_by_call(PUNCH_HOLE | KEEP_SIZE, offset, length)? {
-            return Ok(());
-        }
-        self.put_zeroes(offset, length)
+        let may_be_hole = self.holds(end);
+        self.change(move |lower| {
+            if may_be_hole && zero_by_call(lower, PUNCH_HOLE | KEEP_SIZE, offset, length)? {
+                return Ok(());
+            }
+            put_zeroes(lower, offset, length)
+        })
+        .await?;
+        self.reaches(end);
+        Ok(())
     }
 
     async unsafe fn pure_write_allocated_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.zero_by_call(ZERO_RANGE, offset, length)? {
-            self.reaches(offset + length);
-            return Ok(());
-        }
-        self.put_zeroes(offset, length)
+        self.change(move |lower| {
+            if zero_by_call(lower, ZERO_RANGE, offset, length)? {
+                return Ok(());
+            }
+            put_zeroes(lower, offset, length)
+        })
+        .await?;
+        self.reaches(offset + length);
+        Ok(())
     }
 
     async unsafe fn pure_discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.zero_by_call(PUNCH_HOLE | KEEP_SIZE, offset, length).map(drop)
+        self.change(move |lower| zero_by_call(lower, PUNCH_HOLE | KEEP_SIZE, offset, length).map(drop)).await
     }
 
+    /// Nothing is kept here but pointers, which [`Tables::publish`] writes.
     async fn flush(&self) -> io::Result<()> {
         Ok(())
     }
 
+    async fn settle_writes(&self) -> io::Result<()> {
+        match &self.tables {
+            Some(tables) => tables.before_free().await,
+            None => Ok(()),
+        }
+    }
+
     async fn sync(&self) -> io::Result<()> {
+        if let Some(tables) = &self.tables {
+            return tables.sync().await;
+        }
         let lower = Arc::clone(&self.lower);
         self.lanes.run(move || Ok(data::sync_data(&*lower)?)).await
     }
@@ -236,18 +277,20 @@ impl Storage for Stored {
 
     async fn resize(&self, new_size: u64, prealloc_mode: PreallocateMode) -> io::Result<()> {
         self.known_len.store(0, Ordering::Relaxed);
-        match prealloc_mode {
-            PreallocateMode::None | PreallocateMode::Zero => truncate(&*self.lower, new_size)?,
-            PreallocateMode::Allocate => {
-                let len = self.size()?;
-                truncate(&*self.lower, new_size)?;
-                if let Some(more) = new_size.checked_sub(len).filter(|more| *more > 0) {
-                    data::fallocate(&*self.lower, 0, len, more)?;
-                }
-            }
+        let len = self.size()?;
+        let more = match prealloc_mode {
+            PreallocateMode::None | PreallocateMode::Zero => 0,
+            PreallocateMode::Allocate => new_size.saturating_sub(len),
             _ => return Err(io::ErrorKind::Unsupported.into()),
-        }
-        Ok(())
+        };
+        self.change(move |lower| {
+            truncate(lower, new_size)?;
+            if more > 0 {
+                data::fallocate(lower, 0, len, more)?;
+            }
+            Ok(())
+        })
+        .await
     }
 }
 

@@ -98,7 +98,7 @@ fn privileged_direct_io_in_passthrough_is_that_of_the_lower_file() {
         tried.into_iter().map(outcome).collect()
     };
     let lower = outcomes(&image);
-    let export = desk.export("--writable --growable", "disk.raw", "disk");
+    let export = desk.export("--writable --growable --format raw", "disk.raw", "disk");
     let shown = outcomes(export.file());
     let flows = &export.status()["session"]["flows"];
     if flows["passthrough"].as_u64() > Some(0) {
@@ -162,7 +162,7 @@ fn privileged_data_goes_past_the_page_cache_only_where_that_is_wished() {
 fn privileged_without_the_page_cache_the_server_moves_all_bytes() {
     let Some(desk) = Desk::new(&[]) else { return };
     desk.raw("disk.raw", MIB);
-    for flags in ["", "--writable", "--writable --growable"] {
+    for flags in ["", "--writable", "--writable --growable --format raw"] {
         let export = desk.export(&format!("--cache none {flags}"), "disk.raw", "disk");
         assert_eq!(fs::read(export.file()).expect("reads").len() as u64, MIB);
         let flows = &export.status()["session"]["flows"];

@@ -10,4 +10,5 @@ mod guest;
 mod model;
 mod qcow2;
 mod raw;
+mod trim;
 mod trust;

@@ -66,7 +66,8 @@ fn privileged_a_disk_ends_where_it_ends_unless_it_may_grow() {
         export.umount().ok();
     }
     for (flow, flag) in [("passthrough", "auto"), ("relay", "relay"), ("served", "served")] {
-        let export = desk.export(&format!("--writable --growable --flow {flag}"), "disk.raw", "disk");
+        let export =
+            desk.export(&format!("--writable --growable --format raw --flow {flag}"), "disk.raw", "disk");
         let before = export.len();
         let file = export.open();
         file.write_all_at(&[9; 5000], before + 4096).expect("grows");

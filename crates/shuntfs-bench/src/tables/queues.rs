@@ -13,8 +13,8 @@ pub(super) fn table(setting: &Setting) -> Table {
     for &queues in counts {
         targets.push(ours.export(&format!("file q{queues}"), &(options(queues) + " --flow served")));
     }
-    // The kernel moves what it writes only where the disk may grow: see docs/export.md.
-    targets.push(ours.export("file passthrough", "--growable"));
+    // The kernel moves what it writes only where the disk may grow and its format was said: see docs/export.md.
+    targets.push(ours.export("file passthrough", "--growable --format raw"));
     for &queues in counts {
         targets.push(ours.null(&format!("null q{queues}"), &options(queues)));
     }

@@ -1,0 +1,289 @@
+//! The file of a qcow2 image that is written, and the order in which its tables reach the disk ([`crate::order`]).
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs::LowerFile;
+use shuntfs_sys::{OsError, data};
+
+use crate::lanes::Lanes;
+use crate::lost::Lost;
+use crate::order::{Kind, Known, Marks, PLACE, Shared};
+
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+/// What is longer is written on a lane.
+const INLINE_MAX: usize = 4096;
+
+/// The file, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    lower: Arc<LowerFile>,
+    lanes: Lanes,
+    known: Shared,
+    pub(crate) marks: Marks,
+    lost: Lost,
+    /// Held shared by what is under way, so that it can be waited for.
+    moving: Arc<tokio::sync::RwLock<()>>,
+    barrier: tokio::sync::Mutex<()>,
+    publishing: tokio::sync::Mutex<()>,
+    /// Blocks are changed here beside imago, a few bits of a byte maybe.
+    blocks: Mutex<()>,
+}
+
+impl Tables {
+    pub(crate) fn new(lower: Arc<LowerFile>, lanes: &Lanes, known: Known) -> Self {
+        Self {
+            lower,
+            lanes: lanes.clone(),
+            known: Mutex::new(known),
+            marks: Marks::default(),
+            lost: Lost::default(),
+            moving: Arc::default(),
+            barrier: tokio::sync::Mutex::default(),
+            publishing: tokio::sync::Mutex::default(),
+            blocks: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn cluster(&self) -> u64 {
+        self.known.lock().cluster()
+    }
+
+    /// Writes what imago wants written, when its time has come.
+    pub(crate) async fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.kind_of(offset, bytes.len()) {
+            Kind::Header => return self.write_header(bytes).await,
+            Kind::Pointers => {
+                self.known.lock().hold(offset, bytes);
+                return Ok(());
+            }
+            Kind::BlockPointers => return self.write_block_pointers(bytes, offset).await,
+            Kind::Block | Kind::Table | Kind::Other => {}
+        }
+        let moving = Arc::clone(&self.moving).read_owned().await;
+        // Once more: a table may have become one of the disk's meanwhile.
+        match self.kind_of(offset, bytes.len()) {
+            Kind::Table => {
+                if self.marks.written.is_open() {
+                    self.settle().await?;
+                }
+                self.put(bytes, offset, moving).await?;
+                self.marks.tables.add();
+            }
+            kind => {
+                if self.marks.may_be_in_use() {
+                    self.settle().await?;
+                }
+                if kind == Kind::Block {
+                    self.put_block(bytes, offset)?;
+                } else {
+                    self.put(bytes, offset, moving).await?;
+                }
+                self.marks.written.add();
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a cluster gets its first bytes by another way.
+    pub(crate) async fn ready_for_data(&self) -> io::Result<()> {
+        if self.marks.may_be_in_use() { self.settle().await } else { Ok(()) }
+    }
+
+    /// Changes the contents of clusters in another way than by bytes, on a lane.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&LowerFile) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.ready_for_data().await?;
+        let moving = Arc::clone(&self.moving).read_owned().await;
+        let lower = Arc::clone(&self.lower);
+        let work = move || {
+            let _moving = moving;
+            work(&lower)
+        };
+        let outcome = self.lanes.run(work).await;
+        self.marks.written.add();
+        outcome
+    }
+
+    /// imago is about to free what its tables in memory no longer lead to.
+    pub(crate) async fn before_free(&self) -> io::Result<()> {
+        drop(self.moving.write().await);
+        if self.holds_pointers() {
+            self.publish().await?;
+            self.settle().await?;
+        }
+        self.marks.freed.add();
+        Ok(())
+    }
+
+    pub(crate) fn holds_pointers(&self) -> bool {
+        self.known.lock().holds_any()
+    }
+
+    /// Writes the pointers that are held; all that they lead to is durable and counted then.
+    pub(crate) async fn publish(&self) -> io::Result<()> {
+        let _alone = self.publishing.lock().await;
+        let pointers = self.known.lock().publishable();
+        if pointers.is_empty() {
+            return Ok(());
+        }
+        // What was sorted before these were tables of the disk is written.
+        drop(self.moving.write().await);
+        for (_, entry) in &pointers {
+            self.count(entry & PLACE)?;
+        }
+        self.settle().await?;
+        for (place, entry) in &pointers {
+            put(&self.lower, &entry.to_be_bytes(), *place)?;
+        }
+        self.marks.written.add();
+        self.known.lock().published(&pointers);
+        Ok(())
+    }
+
+    /// imago has written everything, nobody writes, and all pointers are published.
+    pub(crate) fn is_complete(&self) {
+        self.known.lock().forget_counted();
+    }
+
+    /// Makes durable what is written, if anything is.
+    pub(crate) async fn settle(&self) -> io::Result<()> {
+        let _alone = self.barrier.lock().await;
+        if self.marks.written.is_open() || self.marks.tables.is_open() {
+            return self.sync_alone().await;
+        }
+        self.lost.note::<io::Error>(Ok(()))
+    }
+
+    /// Makes everything durable: data, too, that went another way.
+    pub(crate) async fn sync(&self) -> io::Result<()> {
+        let _alone = self.barrier.lock().await;
+        self.sync_alone().await
+    }
+
+    async fn sync_alone(&self) -> io::Result<()> {
+        let (written, tables) = (self.marks.written.now(), self.marks.tables.now());
+        let lower = Arc::clone(&self.lower);
+        let outcome = self.lanes.run(move || Ok(data::sync_data(&*lower)?)).await;
+        self.lost.note(outcome)?;
+        self.marks.written.close(written);
+        self.marks.tables.close(tables);
+        Ok(())
+    }
+
+    /// Gives the place of freed clusters back to the file system.
+    pub(crate) async fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let lower = Arc::clone(&self.lower);
+        let punch = move || match data::fallocate(&*lower, PUNCH_HOLE | KEEP_SIZE, offset, len) {
+            // It keeps its space there.
+            Err(OsError::OPNOTSUPP | OsError::NODEV | OsError::INVAL) => Ok(()),
+            outcome => Ok(outcome?),
+        };
+        self.lanes.run(punch).await
+    }
+
+    fn kind_of(&self, offset: u64, len: usize) -> Kind {
+        self.known.lock().kind_of(offset, len as u64)
+    }
+
+    async fn write_header(&self, bytes: &[u8]) -> io::Result<()> {
+        let (table_moves, blocks_move) = self.known.lock().moves(bytes);
+        if table_moves {
+            self.publish().await?;
+            let clusters = self.known.lock().first_table_of(bytes);
+            for cluster in clusters {
+                self.count(cluster)?;
+            }
+        }
+        if table_moves || blocks_move {
+            self.settle().await?;
+        }
+        put(&self.lower, bytes, 0)?;
+        self.marks.written.add();
+        let reftable = if blocks_move { Some(self.read_reftable(bytes)?) } else { None };
+        self.known.lock().leads(bytes, reftable.as_deref());
+        // What it led to before is freed next.
+        if table_moves || blocks_move { self.settle().await } else { Ok(()) }
+    }
+
+    fn read_reftable(&self, header: &[u8]) -> io::Result<Vec<u8>> {
+        let (offset, len) = self.known.lock().reftable_of(header);
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::ErrorKind::InvalidData)?];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match data::read_at(&*self.lower, &mut bytes[filled..], offset + filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(bytes)
+    }
+
+    async fn write_block_pointers(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let new = self.known.lock().new_blocks(offset, bytes);
+        for block in new {
+            self.count(block)?;
+        }
+        self.settle().await?;
+        put(&self.lower, bytes, offset)?;
+        self.marks.written.add();
+        Ok(())
+    }
+
+    /// Sees to it that a cluster is counted on the disk.
+    fn count(&self, cluster: u64) -> io::Result<()> {
+        let found = self.known.lock().count_of(cluster);
+        let (place, count) = found.ok_or_else(|| io::Error::other("a cluster of the image has no count"))?;
+        let _alone = self.blocks.lock();
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..count.len];
+        let _short = data::read_at(&*self.lower, bytes, place)?;
+        if count.raise(bytes) {
+            put(&self.lower, bytes, place)?;
+            self.marks.written.add();
+        }
+        Ok(())
+    }
+
+    fn put_block(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let _alone = self.blocks.lock();
+        let mut block = bytes.to_vec();
+        self.known.lock().raise(offset, &mut block);
+        put(&self.lower, &block, offset)
+    }
+
+    /// Writes, and lets go of what says that it is under way when it is done, whoever still waits for it.
+    async fn put(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        moving: tokio::sync::OwnedRwLockReadGuard<()>,
+    ) -> io::Result<()> {
+        if bytes.len() <= INLINE_MAX {
+            return put(&self.lower, bytes, offset);
+        }
+        let (lower, own) = (Arc::clone(&self.lower), bytes.to_vec());
+        let write = move || {
+            let _moving = moving;
+            put(&lower, &own, offset)
+        };
+        self.lanes.run(write).await
+    }
+}
+
+/// Writes all of it.
+pub(crate) fn put(lower: &LowerFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = data::write_at(lower, bytes, offset)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[written..];
+        offset += written as u64;
+    }
+    Ok(())
+}
