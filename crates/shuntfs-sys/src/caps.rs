@@ -139,10 +139,15 @@ pub fn keep_only(kept: &[Cap]) -> Result<()> {
             }
         }
     }
-    rustix::thread::clear_ambient_capability_set()?;
-    let (effective, permitted) = (sets.effective.intersection(kept), sets.permitted.intersection(kept));
     let inheritable = CapabilitySet::empty();
-    rustix::thread::set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
+    // What is ambient is inheritable, too.
+    if sets.inheritable != inheritable {
+        rustix::thread::clear_ambient_capability_set()?;
+    }
+    let (effective, permitted) = (sets.effective.intersection(kept), sets.permitted.intersection(kept));
+    let wanted = CapabilitySets { effective, permitted, inheritable };
+    // An ordinary user has nothing to give up, and may be in a sandbox where nobody may try.
+    if wanted == sets { Ok(()) } else { rustix::thread::set_capabilities(None, wanted) }
 }
 
 /// Makes sure that no program that this thread or one that it starts may run gets more rights than they have: set-uid
