@@ -45,6 +45,20 @@ impl At {
         self.rules.possible_of(&self.matched)
     }
 
+    /// Whether any of them takes something from somebody.
+    #[must_use]
+    pub fn restricts(&self) -> bool {
+        self.rules.restricts_of(&self.matched)
+    }
+
+    /// Whether a file that has the other name in the place of this one is, for everybody, what it was: the same rules match,
+    /// and none has a condition about names.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.rules, &other.rules) && self.matched == other.matched;
+        same && (self.path == other.path || self.rules.is_same_elsewhere(&self.matched))
+    }
+
     /// As [`Rules::unchecked`].
     #[must_use]
     pub fn unchecked(&self) -> bool {

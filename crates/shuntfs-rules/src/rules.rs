@@ -380,6 +380,42 @@ impl Rules {
         reaching
     }
 
+    /// Whether a rule may take something from this caller, of whatever file. With `match = "first"`, not where an earlier one
+    /// allows everything to it.
+    ///
+    /// # Errors
+    /// Where a rule cannot be evaluated.
+    pub fn concerns(&self, file: &dyn FileFacts, caller: &dyn CallerFacts) -> Result<bool, Failed> {
+        let asked = Asked::new(file, caller, Use::LOOK, &self.programs);
+        for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
+            let failed = |why| Failed { rule: index, why };
+            let restricts = rule.effects.restricts();
+            let may_end = self.mode == MatchMode::First && rule.matchers.is_of_caller_alone();
+            if !compiled.in_view || !restricts && !may_end {
+                continue;
+            }
+            if restricts {
+                let condition = compiled.condition.as_ref();
+                if asked.may_concern(index, &rule.matchers, condition).map_err(failed)? {
+                    return Ok(true);
+                }
+            } else if asked.caller_matches(index, &rule.matchers).map_err(failed)? {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn restricts_of(&self, matched: &[usize]) -> bool {
+        matched.iter().any(|index| self.rules[*index].effects.restricts())
+    }
+
+    /// Whether these rules, in their order, say the same of every file and caller when the name is another one.
+    pub(crate) fn is_same_elsewhere(&self, matched: &[usize]) -> bool {
+        let conditions = matched.iter().filter_map(|index| self.compiled[*index].condition.as_ref());
+        !conditions.into_iter().any(Condition::names_name)
+    }
+
     /// Whether a move of the folder with this path, or one to it, could change what the rules say of something in it, for
     /// whomever, where something is taken from this caller. From whom nothing is taken, he could copy it, too.
     ///
@@ -468,6 +504,29 @@ impl Compiled {
 }
 
 impl Matchers {
+    /// Whether nothing is asked but who the caller is.
+    fn is_of_caller_alone(&self) -> bool {
+        let Self {
+            path,
+            basename,
+            view: _,
+            types,
+            size,
+            owner,
+            group,
+            mode,
+            uid: _,
+            gid: _,
+            groups: _,
+            exe: _,
+            open,
+            when,
+        } = self;
+        let no_name = path.is_empty() && basename.is_empty();
+        let no_file = types.is_empty() && owner.is_empty() && group.is_empty();
+        no_name && no_file && size.is_none() && mode.is_none() && when.is_none() && open.is_empty()
+    }
+
     /// Whether nothing is asked but the path and the view.
     fn is_of_path_alone(&self) -> bool {
         let Self {

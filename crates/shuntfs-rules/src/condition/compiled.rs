@@ -85,6 +85,11 @@ impl Condition {
         self.variables.contains(&"path")
     }
 
+    /// Whether it is about a file's name, or its place.
+    pub(crate) fn names_name(&self) -> bool {
+        self.names_path() || self.variables.contains(&"basename")
+    }
+
     /// What it names, with the type of each.
     pub(crate) fn types(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.variables.iter().map(|name| (*name, types::of_variable(name).to_string()))

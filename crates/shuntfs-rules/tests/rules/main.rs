@@ -3,3 +3,4 @@
 mod decisions;
 mod machine;
 mod mistakes;
+mod moves;
