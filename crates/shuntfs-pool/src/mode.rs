@@ -7,6 +7,8 @@
 pub(crate) const TYPE: u32 = 0o170_000;
 /// A folder.
 pub(crate) const DIR: u32 = 0o040_000;
+/// A character device.
+pub(crate) const CHARACTER: u32 = 0o020_000;
 /// A regular file.
 pub(crate) const FILE: u32 = 0o100_000;
 /// Set-user-id.

@@ -24,7 +24,7 @@ impl Who {
     }
 
     #[cfg(test)]
-    pub(crate) fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
+    pub(crate) const fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
         Self { uid, gid, group, pid: 0 }
     }
 

@@ -5,8 +5,10 @@
 //! names; a mapping is only read and written by copying bytes inside the length it was made with.
 #![expect(unsafe_code, reason = "these calls exist only as C interfaces")]
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use rustix::io::{Errno, Result};
@@ -113,6 +115,16 @@ pub fn ioctl_int(fd: impl AsFd, number: u32, value: &mut i32) -> Result<()> {
     let [answered, _] = buffer;
     *value = answered;
     checked(answer).map(drop)
+}
+
+/// Cuts a file by its name, without opening it.
+///
+/// # Errors
+/// As the file system says, and EINVAL for a name with a zero byte.
+pub fn truncate(path: &Path, len: i64) -> Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the path ends with a zero byte.
+    checked(unsafe { libc::truncate(path.as_ptr(), len) }).map(drop)
 }
 
 /// A mapping of a file, read and written by copying.

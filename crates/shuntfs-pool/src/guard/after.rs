@@ -145,6 +145,11 @@ impl<'s> Moving<'s> {
     /// It has happened.
     pub(super) fn done(self) {
         let Some(engine) = &self.shared.rules else { return };
+        if self.moved.first().zip(self.met.first()).is_some_and(|(one, other)| one.identity == other.identity)
+        {
+            // Two names of one file: both stay, whatever the call says.
+            return;
+        }
         let has_others =
             [has_others(self.shared, &self.moved), self.exchanges && has_others(self.shared, &self.met)];
         let mut names = engine.index.change();

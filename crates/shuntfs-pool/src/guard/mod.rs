@@ -18,11 +18,14 @@ mod attributes;
 mod below;
 mod change;
 mod content;
+mod held;
 mod judge;
 mod listing;
 mod names;
 mod opens;
 mod terms;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};

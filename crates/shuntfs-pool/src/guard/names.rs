@@ -8,19 +8,30 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, NodeId, Result};
 use shuntfs_rules::{Attributes, Decision, OpenWord, Use};
-use shuntfs_sys::stat_at;
 
-use super::change::{Change, Coming, Spot};
+use super::change::{Change, Coming, Made, Spot};
+use super::held::{Held, Subject};
 use super::terms::{Terms, refused_name, unchangeable};
-use crate::find;
 use crate::mode;
 use crate::node::Node;
-use crate::rules::{Asking, OfNew, OfNode};
+use crate::rules::{Asking, OfName, OfNew};
 use crate::sealed;
 use crate::shared::Shared;
 
-/// The uses under which a file's names are compared.
-const USES: [Use; 3] = [Use::of(OpenWord::Read), Use::of(OpenWord::Write), Use::of(OpenWord::Exec)];
+const READ: Use = Use::of(OpenWord::Read);
+const WRITE: Use = Use::of(OpenWord::Write);
+
+/// The uses of a file that are all open to whoever could copy it as well, and to nobody else.
+const USES: [Use; 8] = [
+    Use::LOOK,
+    READ,
+    READ.and(Use::of(OpenWord::Exec)),
+    WRITE,
+    WRITE.and(Use::of(OpenWord::Append)),
+    WRITE.and(Use::of(OpenWord::Truncate)),
+    READ.and(WRITE),
+    Use::of(OpenWord::Truncate),
+];
 
 /// Something new gets a name.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +53,15 @@ pub(crate) struct NamelessComes<'n> {
 pub(crate) struct SecondName<'n> {
     pub(crate) node: &'n Arc<Node>,
     pub(crate) spot: Spot<'n>,
+    /// To the end of it.
+    pub(crate) _held: &'n Held<'n>,
 }
 
 /// A name goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameGoes<'n> {
     pub(crate) spot: Spot<'n>,
+    pub(crate) held: &'n Held<'n>,
     pub(crate) is_folder: bool,
 }
 
@@ -56,6 +70,7 @@ pub(crate) struct NameGoes<'n> {
 pub(crate) struct NameMoves<'n> {
     pub(crate) from: Spot<'n>,
     pub(crate) to: Spot<'n>,
+    pub(crate) held: &'n Held<'n>,
     pub(crate) flags: u32,
 }
 
@@ -119,13 +134,21 @@ impl Change for SecondName<'_> {
             return Ok(());
         }
         let before = asking.paths_of(self.node)?;
-        let decision = asking.decide_paths(self.node, &before, Use::of(OpenWord::Write))?;
+        let decision = asking.decide_paths(self.node, &before, WRITE)?;
         unchangeable(decision.read_only, decision.append_only)?;
         let new = asking.path_of(self.spot)?;
         let named = asking.decide(&asking.of_node(self.node, &new), Use::of(OpenWord::Create))?;
         refused_name(&named)?;
         unchangeable(named.read_only, false)?;
-        check_loosens(asking, self.node, &before, &[new])
+        // The names that it has may go without anybody's asking us.
+        for how in USES {
+            if !asking.decide_paths(self.node, &before, how)?.is_open() {
+                let new = asking.at(&new);
+                let is_same = before.iter().all(|path| asking.at(path).is_same_as(&new));
+                return if is_same { Ok(()) } else { Err(Errno::ACCES) };
+            }
+        }
+        Ok(())
     }
 
     fn without_rules(&self) {}
@@ -151,13 +174,9 @@ impl Change for NameGoes<'_> {
         if !asking.rules().restricts() {
             return Ok(());
         }
-        check_leaves(asking, self.spot)?;
-        let Some(node) = one_of(asking.shared, self.spot) else { return Ok(()) };
-        let before = asking.paths_of(&node)?;
-        let path = asking.path_of(self.spot)?;
-        let after: Vec<Vec<u8>> = before.iter().filter(|other| **other != path).cloned().collect();
-        // With its last name a file goes.
-        if after.is_empty() || node.is_dir() { Ok(()) } else { check_loosens(asking, &node, &before, &after) }
+        let file = Meant::of(asking, self.spot, self.held.subject(0))?;
+        file.may_leave()?;
+        file.may_lose_name()
     }
 
     fn without_rules(&self) {}
@@ -182,17 +201,23 @@ impl Change for NameMoves<'_> {
         if !asking.rules().restricts() {
             return Ok(());
         }
-        let Self { from, to, flags } = *self;
-        check_leaves(asking, from)?;
-        if stat_at(to.dir, to.c_name()).is_ok() {
-            asking.refuse_hidden(to)?;
-            check_leaves(asking, to)?;
+        let Self { from, to, held, flags } = *self;
+        let moved = Meant::of(asking, from, held.subject(0))?;
+        moved.may_leave()?;
+        let Some(met) = held.subject(1) else {
+            self.may_leave_whiteout(asking, &moved)?;
+            return moved.may_move(to);
+        };
+        asking.refuse_hidden(to)?;
+        let met = Meant::of(asking, to, Some(met))?;
+        if moved.subject.identity == met.subject.identity {
+            // Two names of one file: nothing moves.
+            return Ok(());
         }
-        check_moves(asking, from, to)?;
-        if flags & mode::RENAME_EXCHANGE != 0 {
-            check_moves(asking, to, from)?;
-        }
-        Ok(())
+        met.may_leave()?;
+        self.may_leave_whiteout(asking, &moved)?;
+        moved.may_move(to)?;
+        if flags & mode::RENAME_EXCHANGE != 0 { met.may_move(from) } else { met.may_lose_name() }
     }
 
     fn without_rules(&self) {}
@@ -221,66 +246,104 @@ fn may_come(asking: &Asking<'_>, path: &[u8], what: Coming<'_>) -> Result<Terms>
     unchangeable(decision.read_only, false)?;
     match what {
         Coming::File { flags, .. } => Terms::of_new(&decision, flags.0),
+        // It is not open, but what is new is not sealed.
+        Coming::Node { .. } if what.is_file() => Terms::of_new(&decision, mode::O_RDONLY),
         Coming::Folder { .. } | Coming::Symlink { .. } | Coming::Node { .. } => Ok(Terms::none()),
     }
 }
 
-/// A node that a name means, in one view or another: paths and lower inode are the same.
-fn one_of(shared: &Shared, spot: Spot<'_>) -> Option<Arc<Node>> {
-    find::known(shared, spot.folder, spot.dir, spot.c_name()).into_iter().next()
-}
-
-/// Whether what a name means may leave it: it must be visible, and neither read-only nor append-only.
-fn check_leaves(asking: &Asking<'_>, spot: Spot<'_>) -> Result<()> {
-    let path = asking.path_of(spot)?;
-    let file = asking.of_name(spot, &path);
-    if asking.is_hidden(&file)? {
-        return Err(Errno::NOENT);
-    }
-    let possible = asking.at(&path).possible();
-    if !possible.read_only && !possible.append_only {
-        return Ok(());
-    }
-    let decision = asking.decide(&file, Use::of(OpenWord::Write))?;
-    unchangeable(decision.read_only, decision.append_only)
-}
-
-/// Refuses a change of names that gives the caller more of a file than it had. Who may do everything with it could
-/// copy it, too, and is not held up.
-fn check_loosens(asking: &Asking<'_>, node: &Arc<Node>, before: &[Vec<u8>], after: &[Vec<u8>]) -> Result<()> {
-    for how in USES {
-        let before = asking.decide_paths(node, before, how)?;
-        if before.is_open() {
-            continue;
+impl NameMoves<'_> {
+    /// Where a move leaves something new behind, the old name must be one that may be made.
+    fn may_leave_whiteout(&self, asking: &Asking<'_>, moved: &Meant<'_>) -> Result<()> {
+        if self.flags & mode::RENAME_WHITEOUT == 0 {
+            return Ok(());
         }
-        let after = asking.decide_paths(node, after, how)?;
-        let both = before.strictest(after.clone());
-        if !after.restricts_like(&both) {
+        let made = Made { mode: mode::CHARACTER, umask: 0 };
+        may_come(asking, &moved.path, Coming::Node { made, rdev: 0 }).map(drop)
+    }
+}
+
+/// What a name means that is there, and is about to go.
+struct Meant<'m> {
+    asking: &'m Asking<'m>,
+    spot: Spot<'m>,
+    path: Vec<u8>,
+    subject: &'m Subject,
+}
+
+impl<'m> Meant<'m> {
+    fn of(asking: &'m Asking<'m>, spot: Spot<'m>, subject: Option<&'m Subject>) -> Result<Self> {
+        let subject = subject.ok_or(Errno::NOENT)?;
+        Ok(Self { asking, spot, path: asking.path_of(spot)?, subject })
+    }
+
+    /// The file under another path.
+    fn under<'p>(&'p self, path: &'p [u8]) -> OfName<'p> {
+        self.asking.of_name(self.spot, path)
+    }
+
+    fn decide(&self, how: Use) -> Result<Decision> {
+        let mut all = Decision::default();
+        for path in &self.subject.paths {
+            all = all.strictest(self.asking.decide(&self.under(path), how)?);
+        }
+        Ok(all)
+    }
+
+    /// Whether it may leave the name: it must be visible, and neither read-only nor append-only.
+    fn may_leave(&self) -> Result<()> {
+        if self.asking.is_hidden(&self.under(&self.path))? {
+            return Err(Errno::NOENT);
+        }
+        let is_fixed = |path: &Vec<u8>| {
+            let possible = self.asking.at(path).possible();
+            possible.read_only || possible.append_only
+        };
+        if !self.subject.paths.iter().any(is_fixed) {
+            return Ok(());
+        }
+        let decision = self.decide(WRITE)?;
+        unchangeable(decision.read_only, decision.append_only)
+    }
+
+    /// Whether it may lose the name and keep others: with its last name a file goes.
+    fn may_lose_name(&self) -> Result<()> {
+        if self.subject.is_folder || self.subject.links <= 1 { Ok(()) } else { self.may_change_names(None) }
+    }
+
+    /// Whether it may have another name in the place of this one.
+    fn may_move(&self, to: Spot<'_>) -> Result<()> {
+        let new = self.asking.path_of(to)?;
+        let arrived = self.under(&new);
+        if self.asking.is_hidden(&arrived)? {
             return Err(Errno::ACCES);
         }
-    }
-    Ok(())
-}
-
-fn check_moves(asking: &Asking<'_>, from: Spot<'_>, to: Spot<'_>) -> Result<()> {
-    let Some(node) = one_of(asking.shared, from) else { return Ok(()) };
-    let (old, new) = (asking.path_of(from)?, asking.path_of(to)?);
-    if asking.is_hidden(&asking.of_node(&node, &new))? {
-        return Err(Errno::ACCES);
-    }
-    let moved = asking.decide(&asking.of_node(&node, &new), Use::of(OpenWord::Create))?;
-    unchangeable(moved.read_only, false)?;
-    let before = asking.paths_of(&node)?;
-    let mut after: Vec<Vec<u8>> = before.iter().filter(|path| **path != old).cloned().collect();
-    after.push(new);
-    check_loosens(asking, &node, &before, &after)?;
-    if !node.is_dir() {
-        return Ok(());
-    }
-    for path in [&old, after.last().unwrap_or(&old)] {
-        if asking.concerns_below(&OfNode { shared: asking.shared, node: &node, path })? {
-            return Err(Errno::ACCES);
+        let decision = self.asking.decide(&arrived, Use::of(OpenWord::Create))?;
+        refused_name(&decision)?;
+        unchangeable(decision.read_only, false)?;
+        if !self.subject.is_folder {
+            return self.may_change_names(Some(&new));
         }
+        let (here, there) = (self.under(&self.path), self.under(&new));
+        let is_concerned = self.asking.concerns(&here)?
+            && (self.asking.concerns_below(&here)? || self.asking.concerns_below(&there)?);
+        if is_concerned { Err(Errno::ACCES) } else { Ok(()) }
     }
-    Ok(())
+
+    /// Refuses a change of names by which anybody could get more of a file, to a caller who does not have all of it. Who may do
+    /// everything with it could copy it, too, and is not held up.
+    fn may_change_names(&self, new: Option<&[u8]>) -> Result<()> {
+        let here = self.asking.at(&self.path);
+        let others = self.subject.paths.iter().map(Vec::as_slice).filter(|path| *path != self.path);
+        // Names that are not known may not protect it.
+        if !here.restricts() || others.chain(new).any(|other| here.is_same_as(&self.asking.at(other))) {
+            return Ok(());
+        }
+        for how in USES {
+            if !self.decide(how)?.is_open() {
+                return Err(Errno::ACCES);
+            }
+        }
+        Ok(())
+    }
 }

@@ -57,9 +57,9 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         return Err(Errno::XDEV);
     }
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
-    let order = shared.one_change_of_names();
-    guard.judge(SecondName { node: &node, spot })?.link(shared)?;
-    drop(order);
+    let held = guard.hold(&[])?;
+    guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
+    drop(held);
     let stat = stat_of(shared.descriptor(&node)?).map_err(errno)?;
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let make = |id, identity| Node::new(id, identity, node.view, stat.mode);

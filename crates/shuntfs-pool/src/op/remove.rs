@@ -19,6 +19,7 @@ pub(crate) fn rmdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -
 
 fn remove(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, is_folder: bool) -> Result<()> {
     let folder = shared.folder(parent)?;
-    let _order = shared.one_change_of_names();
-    Guard::new(shared, who).judge(NameGoes { spot: folder.spot(name), is_folder })?.remove(shared)
+    let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
+    let held = guard.hold(&[spot])?;
+    guard.judge(NameGoes { spot, held: &held, is_folder })?.remove(shared)
 }

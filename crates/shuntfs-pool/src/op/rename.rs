@@ -18,6 +18,7 @@ pub(crate) struct Named<'n> {
 pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, flags: u32) -> Result<()> {
     let (from_folder, to_folder) = (shared.folder(from.parent)?, shared.folder(to.parent)?);
     let (from, to) = (from_folder.spot(from.name), to_folder.spot(to.name));
-    let _order = shared.one_change_of_names();
-    Guard::new(shared, who).judge(NameMoves { from, to, flags })?.rename(shared)
+    let guard = Guard::new(shared, who);
+    let held = guard.hold(&[from, to])?;
+    guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared)
 }

@@ -148,9 +148,16 @@ impl<'s> Asking<'s> {
         if self.is_hidden(&self.of_name(spot, &path))? { Err(Errno::ACCES) } else { Ok(()) }
     }
 
-    /// Whether a move of a folder from or to its path could change what the rules say to the caller of something in it.
+    /// Whether a move of a folder from or to its path could change what the rules say of something in it, of which something is
+    /// taken from the caller.
     pub(crate) fn concerns_below(&self, folder: &dyn FileFacts) -> Result<bool> {
         let concerns = self.rules().concerns_below(folder, &self.who);
         concerns.map_err(|failed| self.engine.refuse(self.rules(), folder.path(), &failed))
+    }
+
+    /// Whether a rule may take something from the caller, of this or any other file.
+    pub(crate) fn concerns(&self, file: &dyn FileFacts) -> Result<bool> {
+        let concerns = self.rules().concerns(file, &self.who);
+        concerns.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))
     }
 }

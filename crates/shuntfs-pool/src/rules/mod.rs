@@ -17,7 +17,7 @@ mod search;
 
 pub(crate) use asking::Asking;
 pub(crate) use engine::{Engine, settle_in};
-pub(crate) use facts::{OfNew, OfNode};
+pub(crate) use facts::{OfName, OfNew};
 pub(crate) use index::{Event, State, Step, Way};
 pub(crate) use paths::{DEPTH_MAX, Link, Moment};
 pub use report::{Caller, RuleControl, RuleFacts, RuleReport};

@@ -5,6 +5,8 @@
 mod file_flags;
 mod hard_links;
 mod identity;
+mod moves;
+mod names_that_protect;
 mod rules_in_conditions;
 mod stage;
 mod views;

@@ -58,7 +58,7 @@ impl Judged<NamelessComes<'_>> {
 impl Judged<SecondName<'_>> {
     /// Gives a file one more name.
     pub(crate) fn link(self, shared: &Shared) -> Result<()> {
-        let SecondName { node, spot } = self.change;
+        let SecondName { node, spot, _held } = self.change;
         let descriptor = shared.descriptor(node)?;
         link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno)?;
         // It has a name again, so its handle can be opened.
@@ -71,7 +71,7 @@ impl Judged<SecondName<'_>> {
 impl Judged<NameGoes<'_>> {
     /// Removes a name.
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
-        let NameGoes { spot, is_folder } = self.change;
+        let NameGoes { spot, is_folder, .. } = self.change;
         let removal = Removal::begin(shared, spot)?;
         if is_folder {
             return rmdir_at(spot.dir, spot.c_name()).map_err(errno);
@@ -85,7 +85,7 @@ impl Judged<NameGoes<'_>> {
 impl Judged<NameMoves<'_>> {
     /// Moves a name, or exchanges two.
     pub(crate) fn rename(self, shared: &Shared) -> Result<()> {
-        let NameMoves { from, to, flags } = self.change;
+        let NameMoves { from, to, flags, .. } = self.change;
         let moving = Moving::begin(shared, from, to, flags);
         let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
         let _removal = if replaces { Some(Removal::begin(shared, to)?) } else { None };
