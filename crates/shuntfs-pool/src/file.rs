@@ -94,6 +94,11 @@ impl PoolFile {
         }
     }
 
+    /// Whether what it shows is what the lower file holds, without a look at it.
+    pub(crate) fn is_below(&self) -> bool {
+        self.shown.is_none() && self.checked.is_none()
+    }
+
     /// The lower file that this open's bytes go through.
     pub(crate) fn mover(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
         if let Some(file) = self.mover.get() {

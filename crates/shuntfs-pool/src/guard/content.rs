@@ -74,6 +74,10 @@ impl Change for ContentCut<'_> {
                 let how = Use::of(OpenWord::Write).and(Use::of(OpenWord::Truncate));
                 let decision = asking.decide_node(self.node, how)?;
                 refused(&decision)?;
+                if !decision.redact.is_empty() {
+                    // By whatever name or descriptor: what is not seen is not cut.
+                    return Err(Errno::ACCES);
+                }
                 Limits { read_only: decision.read_only, append_only: decision.append_only }
             }
         };
@@ -143,12 +147,14 @@ impl Change for ReadBelow<'_> {
 
     fn ask_state(&self, _: &Shared) -> Result<()> {
         match self.how {
-            _ if self.file.shown.is_none() => Ok(()),
-            // The lower file holds more than is shown: the kernel then copies what it reads.
+            // The lower file holds more than is shown, or what nobody has checked: the kernel then copies what it reads.
+            Reading::Copy if self.file.is_below() => Ok(()),
             Reading::Copy => Err(Errno::XDEV),
             // Where its holes are is not told.
+            Reading::Seek if self.file.is_below() => Ok(()),
             Reading::Seek => Err(Errno::ACCES),
-            // Some tell of what is hidden.
+            // Some tell of what is hidden; none of what a file holds that is only checked.
+            Reading::Ask if self.file.shown.is_none() => Ok(()),
             Reading::Ask => Err(Errno::NOTTY),
         }
     }

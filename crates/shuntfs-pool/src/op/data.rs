@@ -105,7 +105,7 @@ pub(crate) async fn seek(
     offset: u64,
     whence: Whence,
 ) -> Result<u64> {
-    if file.shown.is_some() {
+    if !file.is_below() {
         return seek_shown(pool, cx, file, offset, whence).await;
     }
     let change = ReadBelow { file, how: Reading::Seek };
@@ -113,7 +113,8 @@ pub(crate) async fn seek(
     pool.run(cx, move |_| source.seek(offset, whence)).await
 }
 
-/// LSEEK in a partial view: where holes are is not told; there is data up to the end.
+/// LSEEK in a partial view: where holes are is not told; there is data up to the end. And in a file that is checked: a hole
+/// that somebody made below would be taken for zeroes, and never be read.
 async fn seek_shown(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, offset: u64, whence: Whence) -> Result<u64> {
     let node = Arc::clone(&file.node);
     let descriptor = move |shared: &Shared| stat_of(shared.descriptor(&node)?).map_err(errno);

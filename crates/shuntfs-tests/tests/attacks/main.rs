@@ -7,6 +7,8 @@ mod hard_links;
 mod identity;
 mod moves;
 mod names_that_protect;
+mod partial_views;
 mod rules_in_conditions;
+mod sealed_copies;
 mod stage;
 mod views;
