@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use shuntfs_seal::Shown;
+
 /// Whose fault it is, which decides the exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -77,7 +79,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The message must stay one line, and each detail, whatever file names they quote.
-        let one_line = |text: &str| without_numbers(&text.replace('\n', " "));
+        let one_line = |text: &str| without_numbers(&without_controls(text));
         match &self.hint {
             None => write!(out, "{}", one_line(&self.message))?,
             Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint))?,
@@ -87,6 +89,21 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Names that are quoted must not move the cursor of a terminal.
+fn without_controls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' => shown.push(' '),
+            letter if letter.is_control() => {
+                shown.push_str(&Shown::bytes(letter.encode_utf8(&mut [0; 4]).as_bytes()).to_string())
+            }
+            letter => shown.push(letter),
+        }
+    }
+    shown
+}
 
 /// std writes the number behind the words of a system error, which helps no user.
 pub(crate) fn without_numbers(text: &str) -> String {
@@ -108,6 +125,7 @@ mod test {
         let failed = Failure::new("no folder a\nb").hint("make it");
         assert_eq!(failed.to_string(), "no folder a b (make it)");
         assert_eq!((failed.exit_code(), failed.helper_exit_code()), (1, 32));
+        assert_eq!(Failure::new("a\x1b[2Jb\u{9b}").to_string(), r"a\x1b[2Jb\u{9b}");
         let more = Failure::new("two").details(["1:1: a\nb".to_owned(), "2:1: c".to_owned()]);
         assert_eq!(more.to_string(), "two\n1:1: a b\n2:1: c");
         let os = Failure::new(format!("it: {}, so no", std::io::Error::from_raw_os_error(2)));

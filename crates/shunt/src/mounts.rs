@@ -126,6 +126,5 @@ pub(crate) fn owner(mount: &MountInfo) -> Option<u32> {
 
 /// Text for a terminal: control characters of file names are shown, not obeyed.
 pub(crate) fn shown(text: impl AsRef<std::ffi::OsStr>) -> String {
-    let text = text.as_ref().to_string_lossy();
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    shuntfs_seal::shown(&text).to_string()
 }

@@ -23,7 +23,7 @@ mod store;
 mod trust;
 mod walk;
 
-pub use check::{Checking, Fault, Finding, Verified, verify_file, verify_tree};
+pub use check::{Attribute, Checking, Difference, Fault, Finding, Verified, verify_file, verify_tree};
 pub use error::{ManifestError, StoreError};
 pub use inodes::Inodes;
 pub use manifest::{

@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shuntfs_sys::{Stat, identity, open, stat_of};
+use shuntfs_sys::{Stat, open, spawn, stat_of};
 use shuntfs_verity::{Descriptor, Digest, Shape};
 
 use crate::seal_file::SEAL_LEN_MAX;
@@ -174,7 +174,7 @@ impl Store {
 /// bits of the group.
 pub(crate) fn others_who_write(stat: &Stat) -> Option<String> {
     const OTHERS: u32 = 0o022;
-    if stat.uid != 0 && stat.uid != identity::effective_user() {
+    if stat.uid != 0 && stat.uid != spawn::effective_uid() {
         return Some(format!("it belongs to user {}", stat.uid));
     }
     (stat.mode & OTHERS != 0)

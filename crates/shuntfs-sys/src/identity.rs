@@ -26,12 +26,6 @@ use crate::caps::Cap;
 use crate::open::check_id;
 use crate::{OsError, Result};
 
-/// The user that this process acts as.
-#[must_use]
-pub fn effective_user() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
 /// Whom to act for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {

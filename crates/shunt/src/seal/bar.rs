@@ -18,10 +18,18 @@ impl Bar {
         let draw = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, draw);
         bar.set_message(what.to_owned());
+        set_template(&bar, "{msg} {spinner} {pos} names, {elapsed}");
         if on_terminal {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self { bar }
+    }
+
+    /// Something is done whose end is not known.
+    fn waiting(&self, what: &str) {
+        self.bar.reset();
+        self.bar.set_message(what.to_owned());
+        set_template(&self.bar, "{msg} {spinner} {elapsed}");
     }
 }
 
@@ -33,10 +41,7 @@ impl Progress for Bar {
     fn to_hash(&self, _files: u64, bytes: u64) {
         self.bar.reset();
         self.bar.set_length(bytes);
-        let template = "{msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} to go";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style);
-        }
+        set_template(&self.bar, "{msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} to go");
     }
 
     fn hashed(&self, bytes: u64) {
@@ -44,6 +49,20 @@ impl Progress for Bar {
     }
 
     fn file_done(&self) {}
+
+    fn storing(&self) {
+        self.waiting("writing to the disk");
+    }
+
+    fn enabling(&self) {
+        self.waiting("turning fs-verity on");
+    }
+}
+
+fn set_template(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
 }
 
 impl Drop for Bar {

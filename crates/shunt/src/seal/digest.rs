@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use shuntfs_seal::Beside;
+use shuntfs_seal::{Beside, Progress as _};
 use shuntfs_sys::regular;
-use shuntfs_verity::{Descriptor, Discard, Params, TreeSink, build_at};
+use shuntfs_verity::{Descriptor, Discard, Params, ReadAt, TreeSink, build_at};
 
 use super::args::DigestArgs;
+use super::bar::Bar;
 use super::files::{cannot, jobs};
 use crate::failure::Failure;
 use crate::run::output_failure;
@@ -57,7 +58,24 @@ pub(super) fn describe(
     sink: impl TreeSink + Send,
 ) -> Result<Descriptor, Failure> {
     let found = file.metadata().map_err(|error| cannot("read", path, error))?;
-    build_at(params, found.len(), file, sink, jobs(None)).map_err(|error| cannot("hash", path, error))
+    let bar = Bar::start("hashing");
+    bar.to_hash(1, found.len());
+    let counted = Counted { file, bar: &bar };
+    build_at(params, found.len(), &counted, sink, jobs(None)).map_err(|error| cannot("hash", path, error))
+}
+
+/// A file whose reading is seen.
+struct Counted<'a> {
+    file: &'a File,
+    bar: &'a Bar,
+}
+
+impl ReadAt for Counted<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let len = FileExt::read_at(self.file, buffer, offset)?;
+        self.bar.hashed(len as u64);
+        Ok(len)
+    }
 }
 
 /// Writes a file that tells of some data, whole or not at all.

@@ -60,11 +60,21 @@ fn folder(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -
     for note in &report.notes {
         complain(&format!("shunt: {note}"));
     }
-    if let Some(enabled) = &report.enabled {
-        said_of_enabling(enabled).iter().for_each(|line| complain(&format!("shunt: {line}")));
-    }
     let said = if args.json { in_json(path, &report, keys) } else { in_words(path, &report, keys) };
-    writeln!(out, "{said}").map_err(|error| output_failure(&error))
+    writeln!(out, "{said}").map_err(|error| output_failure(&error))?;
+    report.enabled.as_ref().map_or(Ok(()), |enabled| enabled_or_not(path, &report, enabled))
+}
+
+/// Says what came of turning fs-verity on; that no file has it is a failure, though the folder is sealed.
+fn enabled_or_not(path: &Path, report: &Report, enabled: &Enabled) -> Result<(), Failure> {
+    let lines = said_of_enabling(enabled);
+    if enabled.now + enabled.before > 0 || report.counts.files == 0 {
+        lines.iter().for_each(|line| complain(&format!("shunt: {line}")));
+        return Ok(());
+    }
+    let failure =
+        Failure::new(format!("{} is sealed, but fs-verity is on for none of its files", shown(path)));
+    Err(failure.details(lines.into_iter().skip(1)))
 }
 
 fn file(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
@@ -205,12 +215,12 @@ fn said_of_enabling(enabled: &Enabled) -> Vec<String> {
         lines.push(format!(
             "{} have it with other parameters, {} first",
             counted(count, "file"),
-            first.display()
+            shown(first)
         ));
     }
     for (error, count, first) in &enabled.refused {
         let why = std::io::Error::from(*error);
-        lines.push(format!("not for {}, {} first: {why}", counted(*count, "file"), first.display()));
+        lines.push(format!("not for {}, {} first: {why}", counted(*count, "file"), shown(first)));
     }
     lines
 }

@@ -20,6 +20,34 @@ pub struct Finding {
     pub fault: Fault,
 }
 
+/// An attribute that differs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Difference {
+    /// Which.
+    pub attribute: Attribute,
+    /// How, in words.
+    pub text: String,
+}
+
+/// An attribute of a file that is sealed besides what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Attribute {
+    /// Permission bits.
+    Mode,
+    /// Owner and group.
+    Owner,
+    /// Last change of the data.
+    Mtime,
+    /// An extended attribute.
+    Xattr,
+    /// Where a symlink leads.
+    Target,
+    /// Which device a special file stands for.
+    Device,
+}
+
 /// How something differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -35,8 +63,8 @@ pub enum Fault {
         /// What is there, where it is anything.
         found: Option<NodeKind>,
     },
-    /// Attributes differ: each in words.
-    Metadata(Vec<String>),
+    /// Attributes differ.
+    Metadata(Vec<Difference>),
     /// The file has another length.
     Size {
         /// Bytes that were sealed.
@@ -86,7 +114,10 @@ impl fmt::Display for Fault {
             Self::Kind { sealed, found } => {
                 write!(out, "a {} in place of a {}", found.map_or("stranger", NodeKind::name), sealed.name())
             }
-            Self::Metadata(what) => write!(out, "{}", what.join(", ")),
+            Self::Metadata(what) => {
+                let words: Vec<&str> = what.iter().map(|one| one.text.as_str()).collect();
+                write!(out, "{}", words.join(", "))
+            }
             Self::Size { sealed, found } => write!(out, "{found} bytes in place of {sealed}"),
             Self::Data { blocks, block_size, first, unknown } => {
                 describe(out, blocks, *block_size)?;

@@ -4,5 +4,5 @@ mod data;
 mod finding;
 mod tree;
 
-pub use finding::{Fault, Finding};
+pub use finding::{Attribute, Difference, Fault, Finding};
 pub use tree::{Checking, Verified, verify_file, verify_tree};

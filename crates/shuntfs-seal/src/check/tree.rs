@@ -13,7 +13,7 @@ use shuntfs_sys::{Cap, Device, OsError, Stat, regular, stat_of};
 use shuntfs_verity::Descriptor;
 
 use super::data;
-use super::finding::{Fault, Finding};
+use super::finding::{Attribute, Difference, Fault, Finding};
 use crate::manifest::TreeFile;
 use crate::spread::spread;
 use crate::walk::{self, Top, join};
@@ -250,27 +250,33 @@ impl<'a> Walk<'a> {
     }
 
     /// What of a node's attributes differs, in words.
-    fn differences(&self, node: &Node, fd: &OwnedFd, stat: &Stat) -> Result<Vec<String>, ManifestError> {
+    fn differences(&self, node: &Node, fd: &OwnedFd, stat: &Stat) -> Result<Vec<Difference>, ManifestError> {
         let mut all = Vec::new();
-        let mut differs = |what: &str, found: String, sealed: String| {
+        let mut differs = |attribute, what: &str, found: String, sealed: String| {
             if found != sealed {
-                all.push(format!("{what} {found} in place of {sealed}"));
+                all.push(Difference { attribute, text: format!("{what} {found} in place of {sealed}") });
             }
         };
-        differs("mode", format!("{:o}", stat.mode & 0o7777), format!("{:o}", node.mode & 0o7777));
-        differs("owner", stat.uid.to_string(), node.uid.to_string());
-        differs("group", stat.gid.to_string(), node.gid.to_string());
+        differs(
+            Attribute::Mode,
+            "mode",
+            format!("{:o}", stat.mode & 0o7777),
+            format!("{:o}", node.mode & 0o7777),
+        );
+        differs(Attribute::Owner, "owner", stat.uid.to_string(), node.uid.to_string());
+        differs(Attribute::Owner, "group", stat.gid.to_string(), node.gid.to_string());
         let time = |time: shuntfs_sys::Time| format!("{}.{:09}", time.secs, time.nanos);
-        differs("mtime", time(stat.mtime), time(node.mtime));
+        differs(Attribute::Mtime, "mtime", time(stat.mtime), time(node.mtime));
         if matches!(node.kind, NodeKind::CharDevice | NodeKind::BlockDevice) {
             let device = |device: Device| format!("{}:{}", device.major, device.minor);
-            differs("device", device(stat.rdev), device(node.rdev));
+            differs(Attribute::Device, "device", device(stat.rdev), device(node.rdev));
         }
         if node.kind == NodeKind::Symlink {
             let sealed = self.manifest.link_target(node.index)?;
             let found = walk::target(fd).unwrap_or_default();
             if found != sealed {
-                all.push(format!("target {} in place of {}", Shown::bytes(&found), Shown::bytes(&sealed)));
+                let text = format!("target {} in place of {}", Shown::bytes(&found), Shown::bytes(&sealed));
+                all.push(Difference { attribute: Attribute::Target, text });
             }
         }
         all.extend(xattr_differences(fd, &self.manifest.xattrs(node.index)?));
@@ -284,10 +290,11 @@ impl<'a> Walk<'a> {
 
 /// Which extended attributes differ. Those of the superuser are seen by the superuser alone: whoever sees none of them cannot
 /// compare them.
-fn xattr_differences(fd: impl AsFd, sealed: &[Xattr]) -> Vec<String> {
+fn xattr_differences(fd: impl AsFd, sealed: &[Xattr]) -> Vec<Difference> {
+    let differs = |text| Difference { attribute: Attribute::Xattr, text };
     let found = match walk::xattrs(fd) {
         Ok(found) => found,
-        Err(error) => return vec![format!("extended attributes: {}", std::io::Error::from(error))],
+        Err(error) => return vec![differs(format!("extended attributes: {}", std::io::Error::from(error)))],
     };
     let is_trusted = |one: &&Xattr| one.name.starts_with(b"trusted.");
     let sees_trusted = found.iter().any(|one| is_trusted(&one)) || has_effective(Cap::SysAdmin);
@@ -300,7 +307,7 @@ fn xattr_differences(fd: impl AsFd, sealed: &[Xattr]) -> Vec<String> {
     differ.extend(names(&sealed, &found));
     differ.sort();
     differ.dedup();
-    differ.into_iter().map(|name| format!("attribute {}", Shown::bytes(&name))).collect()
+    differ.into_iter().map(|name| differs(format!("attribute {}", Shown::bytes(&name)))).collect()
 }
 
 fn unreadable(error: OsError) -> Fault {

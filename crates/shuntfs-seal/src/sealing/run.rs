@@ -127,6 +127,7 @@ pub fn seal_tree(
         return Err(changed(changed_folders));
     }
     let manifest = write_manifest(&mut scan, &hashed, &stage, options)?;
+    progress.storing();
     // Everything that the seal names is on disk before the seal is.
     stage.sync()?;
     let seal = Seal::new(manifest, Some(issue.clone()), &options.keys);
@@ -148,6 +149,7 @@ pub fn seal_tree(
     report.note_differing(&hashed.differs);
     let sealed = Sealed { top: &top, scan: &scan, root_hashes: &hashed.root_hashes, params: &params };
     if options.enable {
+        progress.enabling();
         report.enabled = Some(sealed.enable());
     }
     let remembered =

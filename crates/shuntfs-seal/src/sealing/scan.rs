@@ -20,6 +20,10 @@ pub trait Progress: Sync {
     fn hashed(&self, bytes: u64);
     /// A file is done.
     fn file_done(&self);
+    /// All is hashed, and what was made of it goes to the disk.
+    fn storing(&self) {}
+    /// The kernel's fs-verity is turned on, file by file.
+    fn enabling(&self) {}
 }
 
 /// A regular file that is to be hashed.
