@@ -10,8 +10,8 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::options;
 pub use crate::seal::{
-    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs, TrustArgs,
-    VerifyArgs,
+    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
+    TrustArgs, VerifyArgs,
 };
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 pub use crate::wishes::VerifyWishes;

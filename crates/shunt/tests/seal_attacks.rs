@@ -140,8 +140,21 @@ fn pipes_in_a_store_are_not_waited_for() {
 fn pipes_in_place_of_files_are_refused() {
     let room = Room::new();
     fifo(&room.at("pipe"));
-    for words in [&["digest", "pipe"][..], &["sign", "pipe", "--key", "key"], &["seal", "pipe"]] {
+    for words in [
+        &["digest", "pipe"][..],
+        &["sign", "pipe", "--key", "key"],
+        &["seal", "pipe"],
+        &["sign", "t/small", "--key", "pipe"],
+        &["seal", "t", "--key", "pipe"],
+        &["verify", "t", "--trust", "pipe"],
+    ] {
         room.shunt(words).fails(1, &["pipe", "a FIFO"]);
+    }
+    for name in ["t/small.sig", "t/small.fsv_meta"] {
+        fifo(&room.at(name));
+        let ran = room.shunt(&["verify", "t/small", "--trust", "key.pub"]).fails(1, &[name, "a FIFO"]);
+        assert!(ran.out.is_empty(), "{ran:?}");
+        fs::remove_file(room.at(name)).expect("removes");
     }
     room.shunt(&["seal", "t/small"]).ok();
     fs::remove_file(room.at("t/small")).expect("removes");
@@ -253,15 +266,16 @@ fn a_store_is_of_one_tree() {
     room.shunt(&["seal", "other", "--store", "t/.shunt"]).fails(1, &["t/.shunt is the store of", "not of "]);
     // A tree that was moved, and one that was made anew in its place, are still the store's.
     fs::rename(room.at("t"), room.at("moved")).expect("moves");
-    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).ok();
-    room.shunt(&["seal", "moved"]).ok();
+    let moved = ["seal", "moved", "--store", "store", "--key", "key", "--tree", "t"];
+    room.shunt(&moved).ok();
+    room.shunt(&["seal", "moved", "--tree", "t"]).ok();
     fs::rename(room.at("moved"), room.at("gone")).expect("moves");
     fs::create_dir(room.at("moved")).expect("makes");
-    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).ok();
+    room.shunt(&moved).ok();
     // And whoever says so gets it for another.
     room.shunt(&["seal", "other", "--store", "store", "--key", "key", "--adopt"]).ok();
     room.shunt(&["verify", "other", "--store", "store", "--trust", "key.pub"]).ok();
-    room.shunt(&["seal", "moved", "--store", "store", "--key", "key"]).fails(1, &["--adopt"]);
+    room.shunt(&moved).fails(1, &["--adopt"]);
 }
 
 #[test]
@@ -297,6 +311,10 @@ fn privileged_a_store_that_others_can_write_is_refused() {
         fs::set_permissions(&store, Permissions::from_mode(mode)).expect("is ours");
         room.shunt(&["seal", "t", "--key", "key"]).fails(1, &["can be written by others", "chmod go-w"]);
     }
+    // Whoever verifies is told that anybody can have made it, unless a key says who did.
+    let said = room.shunt(&["verify", "t"]).ok().err;
+    assert!(said.contains("can be written by others") && said.contains("--trust"), "{said}");
+    assert_eq!(room.shunt(&["verify", "t", "--trust", "key.pub"]).ok().err, "");
     fs::set_permissions(&store, Permissions::from_mode(0o755)).expect("is ours");
     room.shunt(&["seal", "t", "--key", "key"]).ok();
 }

@@ -54,15 +54,21 @@ impl Store {
     /// Takes hold of a store; whether there is a seal in it is another question.
     ///
     /// # Errors
-    /// [`StoreError::NotSealed`] where there is no such folder, else what opening it gives.
+    /// [`StoreError::NotSealed`] where a tree has no such folder in it, else what opening it gives.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         match open::open_folder(path) {
             Ok(folder) => Ok(Self { path: path.to_owned(), folder: Arc::new(folder) }),
             Err(shuntfs_sys::OsError::NOENT) => {
                 // `DIR/.shunt` that is missing says something of DIR, any other folder of itself.
                 let beside = path.file_name().is_some_and(|name| name == ".shunt");
-                let what = path.parent().filter(|parent| beside && !parent.as_os_str().is_empty());
-                Err(StoreError::NotSealed(what.unwrap_or(path).to_owned()))
+                let Some(tree) = path.parent().filter(|_| beside) else {
+                    return Err(StoreError::io(path, shuntfs_sys::OsError::NOENT));
+                };
+                let tree = if tree.as_os_str().is_empty() { Path::new(".") } else { tree };
+                match open::open_target(tree) {
+                    Ok(_) => Err(StoreError::NotSealed(tree.to_owned())),
+                    Err(error) => Err(StoreError::io(tree, error)),
+                }
             }
             Err(error) => Err(StoreError::io(path, error)),
         }

@@ -12,10 +12,10 @@ use std::sync::atomic::AtomicU64;
 
 use common::{Watch, bytes, findings, flip, open, options, plant, seal, verify};
 use shuntfs_seal::{
-    Checking, Fault, ManifestError, NodeIndex, NodeKind, SealError, SealOptions, Side, Store, StoreError,
-    Trust, seal_file, seal_tree, verify_file, verify_tree,
+    Belief, Checking, Fault, ManifestError, NodeIndex, NodeKind, SealError, SealOptions, Side, Store,
+    StoreError, Trust, seal_file, seal_tree, verify_file, verify_tree,
 };
-use shuntfs_verity::sign::KeyPair;
+use shuntfs_verity::sign::{KeyPair, MacKey};
 use shuntfs_verity::{Algorithm, BlockSize, Discard, Params, Salt, build};
 use tempfile::TempDir;
 
@@ -411,6 +411,38 @@ fn what_is_no_file_has_its_kind_and_is_not_opened() {
     let pipe = manifest.node(manifest.find(b"pipe").unwrap().unwrap()).unwrap();
     assert_eq!((pipe.kind, pipe.descriptor), (NodeKind::Pipe, None));
     assert_eq!(findings(dir.path()), [""; 0]);
+}
+
+/// A file that rots keeps its times: `--repair` must not seal the damage, and `--rehash` says that it does.
+#[test]
+fn data_that_differs_from_what_was_noted_is_said() {
+    let dir = planted();
+    let at = dir.path();
+    seal(at).unwrap();
+    // What was noted is made to be of other data, as no change of a file could do it without another ctime.
+    let path = Store::beside(at).join("unchanged");
+    let (head_len, record_len) = (51, 56 + 32 + MacKey::TAG_LEN);
+    let write = |bytes: &mut [u8]| {
+        for record in bytes[head_len..].chunks_exact_mut(record_len) {
+            record[56] ^= 1;
+            let (body, tag) = record.split_at_mut(56 + 32);
+            tag.copy_from_slice(&MacKey::new(&[0; 32]).tag(body));
+        }
+        fs::write(&path, bytes).unwrap();
+    };
+    let mut bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len(), head_len + 5 * record_len);
+    write(&mut bytes);
+    let run = |belief| seal_tree(at, &SealOptions { belief, ..options(&[]) }, &Watch::quiet());
+    let error = run(Belief::Checked).unwrap_err();
+    let SealError::Damaged { paths, count } = &error else { panic!("{error}") };
+    // Files of one block have no tree that would be missing, and are believed.
+    assert_eq!((*count, paths.len()), (3, 3), "{error}");
+    let report = run(Belief::Nothing).unwrap();
+    assert_eq!((report.hashed, report.notes.len()), (5, 1), "{report:?}");
+    assert!(report.notes[0].starts_with("of 5 files (") && report.notes[0].contains("not what was noted"));
+    assert_eq!(findings(at), [""; 0]);
+    assert_eq!(run(Belief::Checked).unwrap().unchanged, 5);
 }
 
 /// All files below a folder.

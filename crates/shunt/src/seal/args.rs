@@ -102,15 +102,32 @@ pub struct VerifyArgs {
     /// The store of the tree, where it is not `.shunt` in the folder; PATH is then the sealed folder, and the rest is in it.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+    /// Attributes that may differ, for copies that do not keep them: with a comma between several.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_enum)]
+    pub ignore: Vec<Ignored>,
     /// How files were hashed that only a FILE.sig speaks for.
     #[command(flatten)]
     pub hash: HashArgs,
     /// Threads that hash [default: one a CPU].
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-    /// Prints JSON, an object a line for each sealed folder or file.
+    /// Prints JSON, an object a line for each PATH.
     #[arg(long)]
     pub json: bool,
+}
+
+/// An attribute that may differ from what was sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[non_exhaustive]
+pub enum Ignored {
+    /// Permission bits.
+    Mode,
+    /// Owner and group.
+    Owner,
+    /// The time of the last change.
+    Mtime,
+    /// Extended attributes, access lists among them.
+    Xattrs,
 }
 
 /// Arguments of `shunt show`.

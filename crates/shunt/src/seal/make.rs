@@ -1,9 +1,10 @@
 //! `shunt seal`.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use shuntfs_seal::{
     Allowed, Belief, Enabled, Report, Seal, SealError, SealOptions, Side, StoreError, seal_file, seal_tree,
     shown,
@@ -12,6 +13,7 @@ use shuntfs_verity::sign::KeyPair;
 
 use super::args::SealArgs;
 use super::bar::Bar;
+use super::document;
 use super::files::{cannot, counted, jobs, private_key};
 use crate::failure::Failure;
 use crate::run::{complain, output_failure};
@@ -96,11 +98,13 @@ fn file(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> 
     let digest = sealed.map_err(|error| not_sealed(path, &error))?.digest();
     let (side, signer) = (Side::path_of(path), signer(keys));
     let said = if args.json {
-        json!({"path": path.to_string_lossy(), "digest": digest.to_string(), "side": side.to_string_lossy(),
-            "signed_by": ids(keys)})
-        .to_string()
+        let mut document = document::of(path);
+        document.insert("digest".into(), digest.to_string().into());
+        document::name(&mut document, "side", side.as_os_str().as_bytes());
+        document.insert("signed_by".into(), ids(keys).into());
+        Value::Object(document).to_string()
     } else {
-        format!("{}: {digest}, {signer}", side.display())
+        format!("{}: {digest}, {signer}", shown(&side))
     };
     writeln!(out, "{said}").map_err(|error| output_failure(&error))
 }
@@ -167,7 +171,7 @@ fn in_words(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
     }
     format!(
         "{}: {digest}, {}\n{} of {} bytes, {}, {}: {hashed}",
-        path.display(),
+        shown(path),
         signer(keys),
         counted(counts.files, "file"),
         counts.bytes,
@@ -181,9 +185,9 @@ fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
         let refused: u64 = enabled.refused.iter().map(|(_, count, _)| count).sum();
         json!({"now": enabled.now, "before": enabled.before, "other": enabled.other.len(), "refused": refused})
     });
-    json!({
-        "path": path.to_string_lossy(),
-        "store": report.store.to_string_lossy(),
+    let mut document = document::of(path);
+    document::name(&mut document, "store", report.store.as_os_str().as_bytes());
+    let rest = json!({
         "digest": report.digest.to_string(),
         "signed_by": ids(keys),
         "tree": report.issue.tree.as_str(),
@@ -199,8 +203,9 @@ fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
         "resumed": report.resumed,
         "pruned": report.pruned,
         "enabled": enabled,
-    })
-    .to_string()
+    });
+    document.extend(rest.as_object().cloned().unwrap_or_default());
+    Value::Object(document).to_string()
 }
 
 /// What came of turning fs-verity on, a line for each that needs saying.

@@ -1,8 +1,10 @@
 //! The commands of sealed files: seal, verify, show, digest, sign, key.
 
 mod args;
+mod asked;
 mod bar;
 mod digest;
+mod document;
 mod files;
 mod key;
 mod make;
@@ -12,7 +14,8 @@ mod trusting;
 mod verify;
 
 pub use args::{
-    DigestArgs, HashArgs, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs, VerifyArgs,
+    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
+    VerifyArgs,
 };
 pub(crate) use digest::run as digest;
 pub(crate) use key::run as key;

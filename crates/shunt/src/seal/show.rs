@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use serde_json::json;
-use shuntfs_seal::{Issue, Manifest, ManifestError, NodeIndex, NodeKind, Store};
+use serde_json::{Map, Value, json};
+use shuntfs_seal::{Issue, Manifest, ManifestError, NodeIndex, NodeKind, Shown, Store};
 
 use super::args::ShowArgs;
+use super::document;
 use super::files::counted;
 use super::trusting::Trusting;
 use crate::failure::Failure;
@@ -28,11 +29,9 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let issue = manifest.seal().issue();
     if args.json {
         let list = if args.list { Some(list(&manifest)?) } else { None };
-        let list = list.map(|list| {
-            let entry = |(path, kind, digest): (String, NodeKind, Option<String>)| json!({"path": path, "kind": kind.name(), "digest": digest});
-            list.into_iter().map(entry).collect::<Vec<_>>()
-        });
+        let list: Option<Vec<Value>> = list.map(|list| list.into_iter().map(in_json).collect());
         let said = json!({
+            "format": document::FORMAT,
             "digest": manifest.digest().to_string(),
             "signed_by": signers,
             "is_trusted": manifest.is_authentic(),
@@ -79,24 +78,34 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     );
     if args.list {
         for (path, kind, digest) in list(&manifest)? {
+            let path = Shown::bytes(&path);
             said.push_str(&format!("{} {path}\n", digest.as_deref().unwrap_or(kind.name())));
         }
     }
     out.write_all(said.as_bytes()).map_err(|error| output_failure(&error))
 }
 
-type Listed = Vec<(String, NodeKind, Option<String>)>;
+/// A path, what is there, and its digest.
+type Entry = (Vec<u8>, NodeKind, Option<String>);
+type Listed = Vec<Entry>;
+
+fn in_json((path, kind, digest): Entry) -> Value {
+    let mut entry = Map::new();
+    document::name(&mut entry, "path", &path);
+    entry.insert("kind".into(), kind.name().into());
+    entry.insert("digest".into(), digest.into());
+    Value::Object(entry)
+}
 
 fn list(manifest: &Manifest) -> Result<Listed, Failure> {
     let mut all = Vec::new();
     let mut walk = || -> Result<(), ManifestError> {
-        let mut waiting = vec![(NodeIndex::ROOT, String::new())];
+        let mut waiting = vec![(NodeIndex::ROOT, Vec::new())];
         while let Some((folder, path)) = waiting.pop() {
             for entry in manifest.entries(folder, 0)? {
                 let entry = entry?;
                 let node = manifest.node(entry.node)?;
-                let name = String::from_utf8_lossy(&entry.name);
-                let path = if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") };
+                let path = if path.is_empty() { entry.name } else { [&path[..], b"/", &entry.name].concat() };
                 if node.kind == NodeKind::Folder {
                     waiting.push((entry.node, path.clone()));
                 }

@@ -1,34 +1,28 @@
 //! `shunt verify`: folders against their manifests, files against what is beside them.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use shuntfs_seal::{Checking, Fault, Finding, Side, Store, Trust, Verified, verify_file, verify_tree};
+use serde_json::{Map, Value};
+use shuntfs_seal::{
+    Attribute, Checking, Fault, Finding, Shown, Side, Store, Trust, Verified, shown, verify_file, verify_tree,
+};
 use shuntfs_sys::regular;
 use shuntfs_verity::sign::pkcs7::Certificate;
 use shuntfs_verity::sign::{PublicKey, Signature, pkcs7};
 use shuntfs_verity::{Digest, Discard};
 
-use super::args::VerifyArgs;
+use super::args::{Ignored, VerifyArgs};
+use super::asked::{What, asked};
 use super::bar::Bar;
 use super::digest::{describe, open};
+use super::document;
 use super::files::{cannot, counted, jobs, with_suffix};
 use super::trusting::{Trusting, advice, taken};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::run::{complain, output_failure};
-
-/// What a path on the command line stands for.
-enum Asked {
-    /// A sealed folder, and what is asked for in it; nothing for all.
-    Tree { root: PathBuf, only: Vec<Vec<u8>> },
-    /// A file with a side file.
-    Side(PathBuf),
-    /// A file with a signature.
-    Signature(PathBuf),
-}
 
 /// What all of them come to.
 #[derive(Default)]
@@ -37,6 +31,19 @@ struct Sum {
     differ: u64,
     /// What could not be looked at, or is not trusted.
     refused: Vec<String>,
+    /// Attributes that differ and could be left out; `None` once something else differs.
+    attributes: Option<BTreeSet<&'static str>>,
+}
+
+/// How many differ, or why nothing can be said.
+type Said = Result<u64, String>;
+
+/// One command: what was typed, whose word is taken, and where it is said.
+struct Verifying<'a> {
+    args: &'a VerifyArgs,
+    trusting: &'a Trusting,
+    out: &'a mut dyn Write,
+    sum: Sum,
 }
 
 /// Verifies folders and files.
@@ -46,135 +53,232 @@ struct Sum {
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let trusting = args.trust.read()?;
     trusting.notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
-    let mut sum = Sum::default();
-    for asked in asked(args)? {
-        let said = match &asked {
-            Asked::Tree { root, only } => tree(args, &trusting.trust, (root, only), out)?,
-            Asked::Side(file) => side(args, &trusting.trust, file, out)?,
-            Asked::Signature(file) => signature(args, &trusting, file, out)?,
+    let all = asked(args)?;
+    let has_signature = all.iter().find(|asked| matches!(asked.what, What::Signature));
+    if let Some(asked) = has_signature.filter(|_| !trusting.trust.is_authentic()) {
+        let why = format!("{} says nothing without a key", shown(&with_suffix(&asked.path, ".sig")));
+        return Err(Failure::usage(why).hint("add --trust KEY.pub, or --trust CERT.pem"));
+    }
+    let sum = Sum { attributes: Some(BTreeSet::new()), ..Sum::default() };
+    let mut verifying = Verifying { args, trusting: &trusting, out, sum };
+    for asked in &all {
+        let said = match &asked.what {
+            What::Tree { root, only } => verifying.tree(&asked.path, root, only)?,
+            What::Side => verifying.side(&asked.path)?,
+            What::Signature => verifying.signature(&asked.path)?,
+            What::Nothing(why) => Err(why.clone()),
         };
         match said {
-            Ok(differ) => sum.differ += differ,
-            Err(refused) => sum.refused.push(refused),
+            Ok(differ) => verifying.sum.differ += differ,
+            Err(why) => verifying.refuse(&asked.path, why)?,
         }
     }
-    match (sum.differ, sum.refused.as_slice()) {
-        (0, []) => Ok(()),
-        (0, [refused]) => Err(Failure::new(refused.as_str())),
-        (differ, refused) => {
-            let what = format!(
-                "{} not as sealed",
-                if differ == 1 { "1 is".into() } else { format!("{differ} are") }
-            );
-            Err(Failure::new(what).details(refused.iter().cloned()))
-        }
-    }
+    verifying.sum.end()
 }
 
-/// Sorts what was asked for; paths in one sealed folder go together.
-fn asked(args: &VerifyArgs) -> Result<Vec<Asked>, Failure> {
-    let mut all: Vec<Asked> = Vec::new();
-    if args.store.is_some() {
-        let (root, rest) = args.paths.split_first().ok_or_else(|| Failure::usage("no folder"))?;
-        let root = absolute(root)?;
-        let inside = |path: &PathBuf| {
-            let path = absolute(path)?;
-            let below = path.strip_prefix(&root).map(|below| below.as_os_str().as_bytes().to_vec());
-            below.map_err(|_| Failure::usage(format!("{} is not in {}", path.display(), root.display())))
+impl Sum {
+    fn end(self) -> Result<(), Failure> {
+        let differ = match self.differ {
+            1 => "1 is not as sealed".to_owned(),
+            differ => format!("{differ} are not as sealed"),
         };
-        let only = rest.iter().map(inside).collect::<Result<_, _>>()?;
-        return Ok(vec![Asked::Tree { root, only }]);
-    }
-    for path in &args.paths {
-        let whole = absolute(path)?;
-        if Side::path_of(&whole).exists() && whole.is_file() {
-            all.push(Asked::Side(path.clone()));
-        } else if let Some(root) =
-            whole.ancestors().find(|folder| Store::beside(folder).join("seal").exists())
-        {
-            let below = whole.strip_prefix(root).map(|below| below.as_os_str().as_bytes().to_vec());
-            add(&mut all, root, below.unwrap_or_default());
-        } else if with_suffix(&whole, ".sig").exists() {
-            all.push(Asked::Signature(path.clone()));
-        } else {
-            return Err(Failure::new(format!("{} is not sealed", path.display()))
-                .hint("shunt seal does that; --store DIR says where its store is"));
+        match (self.differ, self.refused.as_slice()) {
+            (0, []) => Ok(()),
+            (0, [refused]) => Err(Failure::new(refused.as_str())),
+            (0, refused) => {
+                let count = refused.len();
+                Err(Failure::new(format!("{count} cannot be verified")).details(self.refused))
+            }
+            (_, _) => {
+                let failure = Failure::new(differ).details(self.refused);
+                let words: Vec<&str> = self.attributes.into_iter().flatten().collect();
+                if words.is_empty() {
+                    return Err(failure);
+                }
+                Err(failure
+                    .hint(format!("only attributes differ: --ignore {} leaves them out", words.join(","))))
+            }
         }
     }
-    Ok(all)
+
+    /// Takes note of what differs: whether it could be left out.
+    fn add(&mut self, fault: &Fault) {
+        let words: Option<Vec<&'static str>> = match fault {
+            Fault::Metadata(all) => all
+                .iter()
+                .map(|one| ignorable(one.attribute).map(|_| document::word(one.attribute)))
+                .collect(),
+            _ => None,
+        };
+        self.attributes = match (self.attributes.take(), words) {
+            (Some(mut known), Some(words)) => {
+                known.extend(words);
+                Some(known)
+            }
+            _ => None,
+        };
+    }
 }
 
-fn add(all: &mut Vec<Asked>, folder: &Path, below: Vec<u8>) {
-    let known = all.iter_mut().find_map(|asked| match asked {
-        Asked::Tree { root, only } if root == folder => Some(only),
+/// What leaves an attribute out.
+fn ignorable(attribute: Attribute) -> Option<Ignored> {
+    match attribute {
+        Attribute::Mode => Some(Ignored::Mode),
+        Attribute::Owner => Some(Ignored::Owner),
+        Attribute::Mtime => Some(Ignored::Mtime),
+        Attribute::Xattr => Some(Ignored::Xattrs),
         _ => None,
+    }
+}
+
+impl Verifying<'_> {
+    fn tree(&mut self, path: &Path, root: &Path, only: &[Vec<u8>]) -> Result<Said, Failure> {
+        let trust = &self.trusting.trust;
+        let bar = Bar::start("verifying");
+        let checking = Checking {
+            folder: root,
+            store: self.args.store.clone(),
+            trust,
+            only: only.to_vec(),
+            jobs: jobs(self.args.jobs),
+        };
+        let verified = verify_tree(&checking, &bar);
+        drop(bar);
+        let mut verified = match verified {
+            Ok(verified) => verified,
+            Err(error) => {
+                let advice = advice(&error).map(|advice| format!(" ({advice})")).unwrap_or_default();
+                return Ok(Err(format!("{error}{advice}")));
+            }
+        };
+        if let Some(note) = verified.manifest.note() {
+            complain(&format!("shunt: {note}"));
+        }
+        if !verified.manifest.is_authentic() {
+            note_others(&self.args.store.clone().unwrap_or_else(|| Store::beside(root)));
+        }
+        leave_out(&mut verified.findings, &self.args.ignore);
+        verified.findings.iter().for_each(|finding| self.sum.add(&finding.fault));
+        let said = if self.args.json {
+            document::line(document::tree(path, root, &verified))
+        } else {
+            tree_in_words(root, &verified, trust)
+        };
+        self.write(&said)?;
+        Ok(Ok(verified.findings.len() as u64))
+    }
+
+    fn side(&mut self, file: &Path) -> Result<Said, Failure> {
+        let trust = &self.trusting.trust;
+        let side = Side::open(file).and_then(|side| side.check(trust).map(|()| side));
+        let bar = Bar::start("verifying");
+        let fault = side.and_then(|side| {
+            let fault = verify_file(file, &side, jobs(self.args.jobs), &bar)?;
+            Ok((side.descriptor, fault))
+        });
+        drop(bar);
+        let (descriptor, fault) = match fault {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        fault.iter().for_each(|fault| self.sum.add(fault));
+        let said = fault.as_ref().map_or_else(|| "as sealed".to_owned(), Fault::to_string);
+        let (digest, bytes) = (descriptor.digest(), descriptor.file_size());
+        self.say(file, &said, || document::file(file, &digest, bytes, trust.is_authentic(), fault.as_ref()))?;
+        Ok(Ok(u64::from(fault.is_some())))
+    }
+
+    fn signature(&mut self, file: &Path) -> Result<Said, Failure> {
+        let checked = self.check_signature(file);
+        let (digest, bytes) = match checked {
+            Ok(Ok(found)) => found,
+            Ok(Err(why)) => return Ok(Err(why)),
+            // A wrong command line is wrong for all of them.
+            Err(failure) if failure.kind() == Kind::Usage => return Err(failure),
+            Err(failure) => return Ok(Err(failure.to_string())),
+        };
+        let is_signed = self.trusting.trust.trusted_keys().is_some();
+        let how = if is_signed { "signed by a trusted key" } else { "the digest that is asked for" };
+        self.say(file, &format!("{digest}, {how}"), || document::file(file, &digest, bytes, true, None))?;
+        Ok(Ok(0))
+    }
+
+    /// The digest and the length of a file whose signature is taken, or why it is not.
+    fn check_signature(&self, file: &Path) -> Result<Result<(Digest, u64), String>, Failure> {
+        let path = with_suffix(file, ".sig");
+        let trust = &self.trusting.trust;
+        if trust.threshold().get() > 1 {
+            let path = shown(&path);
+            return Ok(Err(format!("{path} is one signature, and {} are needed", trust.threshold())));
+        }
+        let bytes = read_signature(&path)?;
+        let descriptor = describe(file, &open(file)?, &self.args.hash.for_digest()?, Discard)?;
+        let digest = descriptor.digest();
+        let refused = match (trust.digest(), trust.trusted_keys()) {
+            (Some(pinned), _) if *pinned != digest => Some(format!("{pinned} is asked for")),
+            (_, None) => None,
+            (_, Some(keys)) => check_signature(&bytes, &digest, keys, &self.trusting.certificates),
+        };
+        Ok(match refused {
+            Some(why) => Err(format!("{}: {why} ({digest})", shown(&path))),
+            None => Ok((digest, descriptor.file_size())),
+        })
+    }
+
+    /// Nothing can be said of a path: goes to standard error in words, and in JSON beside the others.
+    fn refuse(&mut self, path: &Path, why: String) -> Result<(), Failure> {
+        if self.args.json {
+            let mut document = document::of(path);
+            document.insert("error".into(), why.as_str().into());
+            self.write(&document::line(document))?;
+        }
+        self.sum.refused.push(why);
+        Ok(())
+    }
+
+    fn say(
+        &mut self,
+        path: &Path,
+        text: &str,
+        document: impl FnOnce() -> Map<String, Value>,
+    ) -> Result<(), Failure> {
+        let said = if self.args.json {
+            document::line(document())
+        } else {
+            format!("{}: {text}\n", shown(path)).into_bytes()
+        };
+        self.write(&said)
+    }
+
+    fn write(&mut self, said: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(said).map_err(|error| output_failure(&error))
+    }
+}
+
+/// Says who could have made up a seal that nobody vouches for.
+fn note_others(path: &Path) {
+    if let Some(why) = Store::open(path).ok().and_then(|store| store.others_who_write()) {
+        complain(&format!("shunt: the store {}: {why}; --trust KEY.pub tells whose seal it is", shown(path)));
+    }
+}
+
+/// Leaves out attributes that may differ.
+fn leave_out(findings: &mut Vec<Finding>, ignored: &[Ignored]) {
+    findings.retain_mut(|finding| match &mut finding.fault {
+        Fault::Metadata(all) => {
+            all.retain(|one| !ignorable(one.attribute).is_some_and(|one| ignored.contains(&one)));
+            !all.is_empty()
+        }
+        _ => true,
     });
-    match known {
-        // All of it was asked for before.
-        Some(only) if only.is_empty() => {}
-        Some(only) if below.is_empty() => only.clear(),
-        Some(only) => only.push(below),
-        None => {
-            let only = if below.is_empty() { Vec::new() } else { vec![below] };
-            all.push(Asked::Tree { root: folder.to_owned(), only });
-        }
-    }
-}
-
-/// A path without `..` and links in its folders; what it names itself may be a link, or gone.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    let whole = std::path::absolute(path).map_err(|error| cannot("find", path, error))?;
-    if whole.is_dir() && !whole.is_symlink() {
-        return fs::canonicalize(&whole).map_err(|error| cannot("find", path, error));
-    }
-    let parent = whole.parent().and_then(|parent| fs::canonicalize(parent).ok());
-    Ok(match (parent, whole.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => whole,
-    })
-}
-
-/// How many differ, or why nothing can be said.
-type Said = Result<u64, String>;
-
-fn tree(
-    args: &VerifyArgs,
-    trust: &Trust,
-    (root, only): (&Path, &[Vec<u8>]),
-    out: &mut dyn Write,
-) -> Result<Said, Failure> {
-    let bar = Bar::start("verifying");
-    let checking = Checking {
-        folder: root,
-        store: args.store.clone(),
-        trust,
-        only: only.to_vec(),
-        jobs: jobs(args.jobs),
-    };
-    let verified = verify_tree(&checking, &bar);
-    drop(bar);
-    let verified = match verified {
-        Ok(verified) => verified,
-        Err(error) => {
-            let advice = advice(&error).map(|advice| format!(" ({advice})")).unwrap_or_default();
-            return refuse(args, root, &format!("{error}{advice}"), out);
-        }
-    };
-    if let Some(note) = verified.manifest.note() {
-        complain(&format!("shunt: {note}"));
-    }
-    let said = if args.json { tree_in_json(root, &verified) } else { tree_in_words(root, &verified, trust) };
-    out.write_all(&said).map_err(|error| output_failure(&error))?;
-    Ok(Ok(verified.findings.len() as u64))
 }
 
 fn tree_in_words(root: &Path, verified: &Verified, trust: &Trust) -> Vec<u8> {
-    let mut said = Vec::new();
+    let mut said = String::new();
     for Finding { path, fault, .. } in &verified.findings {
-        let below = std::ffi::OsString::from_vec(path.clone());
-        let path = if below.is_empty() { root.to_owned() } else { root.join(below) };
-        said.extend_from_slice(path.as_os_str().as_bytes());
-        said.extend_from_slice(format!(": {fault}\n").as_bytes());
+        let below = PathBuf::from(std::ffi::OsString::from_vec(path.clone()));
+        let path = if path.is_empty() { root.to_owned() } else { root.join(below) };
+        said.push_str(&format!("{}: {fault}\n", Shown::bytes(path.as_os_str().as_bytes())));
     }
     let sum = match verified.findings.len() {
         0 => "as sealed".to_owned(),
@@ -183,97 +287,8 @@ fn tree_in_words(root: &Path, verified: &Verified, trust: &Trust) -> Vec<u8> {
     let trusted = taken(trust, verified.manifest.trusted_signers().len());
     let trusted = trusted.map(|how| format!(", {how}")).unwrap_or_default();
     let files = counted(verified.files, "file");
-    let line = format!("{}: {files} of {} bytes{trusted}: {sum}\n", root.display(), verified.bytes);
-    said.extend_from_slice(line.as_bytes());
-    said
-}
-
-fn tree_in_json(root: &Path, verified: &Verified) -> Vec<u8> {
-    let signers = verified.manifest.seal().signatures().iter().map(|one| one.key.to_string());
-    let findings: Vec<Value> = verified.findings.iter().map(finding_in_json).collect();
-    line(&json!({
-        "path": root.to_string_lossy(),
-        "digest": verified.manifest.digest().to_string(),
-        "signed_by": signers.collect::<Vec<_>>(),
-        "files": verified.files,
-        "bytes": verified.bytes,
-        "findings": findings,
-    }))
-}
-
-fn finding_in_json(finding: &Finding) -> Value {
-    let mut value = fault_in_json(&finding.fault);
-    value["path"] = String::from_utf8_lossy(&finding.path).into();
-    value
-}
-
-fn fault_in_json(fault: &Fault) -> Value {
-    let mut value = json!({"fault": fault.name(), "text": fault.to_string()});
-    if let Fault::Data { blocks, block_size, first, unknown } = fault {
-        value["blocks"] = blocks.iter().map(|run| json!([run.start, run.end - 1])).collect();
-        value["block_size"] = (*block_size).into();
-        value["unknown_blocks"] = (*unknown).into();
-        value["expected"] = first.map(|first| first.expected.to_string()).into();
-        value["found"] = first.map(|first| first.found.to_string()).into();
-    }
-    value
-}
-
-fn side(args: &VerifyArgs, trust: &Trust, file: &Path, out: &mut dyn Write) -> Result<Said, Failure> {
-    let side = Side::open(file).and_then(|side| {
-        side.check(trust)?;
-        Ok(side)
-    });
-    let bar = Bar::start("verifying");
-    let fault = side.and_then(|side| {
-        let fault = verify_file(file, &side, jobs(args.jobs), &bar)?;
-        Ok((side.descriptor.digest(), fault))
-    });
-    drop(bar);
-    match fault {
-        Err(error) => refuse(args, file, &error.to_string(), out),
-        Ok((digest, fault)) => {
-            let findings: Vec<Value> = fault.iter().map(fault_in_json).collect();
-            let said = fault.as_ref().map_or_else(|| "as sealed".to_owned(), Fault::to_string);
-            let object =
-                json!({"path": file.to_string_lossy(), "digest": digest.to_string(), "findings": findings});
-            say(args, file, &said, &object, out)?;
-            Ok(Ok(u64::from(fault.is_some())))
-        }
-    }
-}
-
-fn signature(
-    args: &VerifyArgs,
-    trusting: &Trusting,
-    file: &Path,
-    out: &mut dyn Write,
-) -> Result<Said, Failure> {
-    let path = with_suffix(file, ".sig");
-    let keys = trusting.trust.trusted_keys();
-    if !trusting.trust.is_authentic() {
-        let why = format!("{} says nothing without a key", path.display());
-        return Err(Failure::usage(why).hint("add --trust KEY.pub, or --trust CERT.pem"));
-    }
-    if trusting.trust.threshold().get() > 1 {
-        let why =
-            format!("{} is one signature, and {} are needed", path.display(), trusting.trust.threshold());
-        return refuse(args, file, &why, out);
-    }
-    let bytes = read_signature(&path)?;
-    let digest = describe(file, &open(file)?, &args.hash.for_digest()?, Discard)?.digest();
-    let refused = match (trusting.trust.digest(), keys) {
-        (Some(pinned), _) if *pinned != digest => Some(format!("{pinned} is asked for")),
-        (_, None) => None,
-        (_, Some(keys)) => check_signature(&bytes, &digest, keys, &trusting.certificates),
-    };
-    if let Some(why) = refused {
-        return refuse(args, file, &format!("{}: {why} ({digest})", path.display()), out);
-    }
-    let object = json!({"path": file.to_string_lossy(), "digest": digest.to_string(), "findings": []});
-    let how = if keys.is_some() { "signed by a trusted key" } else { "the digest that is asked for" };
-    say(args, file, &format!("{digest}, {how}"), &object, out)?;
-    Ok(Ok(0))
+    said.push_str(&format!("{}: {files} of {} bytes{trusted}: {sum}\n", shown(root), verified.bytes));
+    said.into_bytes()
 }
 
 /// Why a signature is not taken.
@@ -299,28 +314,4 @@ fn read_signature(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut file = file.take(pkcs7::SIGNATURE_LEN_MAX as u64 + 1);
     file.read_to_end(&mut bytes).map_err(|error| cannot("read", path, error))?;
     Ok(bytes)
-}
-
-/// Nothing can be said of a path: goes to standard error in words, and in JSON beside the others.
-fn refuse(args: &VerifyArgs, path: &Path, why: &str, out: &mut dyn Write) -> Result<Said, Failure> {
-    if args.json {
-        let object = json!({"path": path.to_string_lossy(), "error": why});
-        out.write_all(&line(&object)).map_err(|error| output_failure(&error))?;
-    }
-    Ok(Err(why.to_owned()))
-}
-
-fn say(
-    args: &VerifyArgs,
-    path: &Path,
-    text: &str,
-    object: &Value,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let said = if args.json { line(object) } else { format!("{}: {text}\n", path.display()).into_bytes() };
-    out.write_all(&said).map_err(|error| output_failure(&error))
-}
-
-fn line(object: &Value) -> Vec<u8> {
-    format!("{object}\n").into_bytes()
 }

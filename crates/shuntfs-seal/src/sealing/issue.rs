@@ -25,7 +25,9 @@ pub(super) fn next_issue(
         (Some(tree), _) => tree.clone(),
         (None, before) => {
             let tree = TreeName::of_folder(folder);
-            if let Some((_, issue)) = before.filter(|(_, issue)| issue.tree != tree) {
+            // Who takes over another tree's store has said that it is another.
+            let other = before.filter(|(_, issue)| issue.tree != tree && !options.allowed.adopt);
+            if let Some((_, issue)) = other {
                 return Err(SealError::OtherName { here: issue.tree.clone(), folder: tree });
             }
             tree
