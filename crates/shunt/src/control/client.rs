@@ -73,7 +73,7 @@ impl Client {
         outcome
     }
 
-    /// Connects to the control socket of a server of `owner`, or of root's.
+    /// Connects to the control socket of a server of `owner`.
     ///
     /// # Errors
     /// Where nobody listens there, or not for us, or somebody else than it should be.
@@ -89,8 +89,8 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE))?;
         let peer = peer_of(&stream).map_err(io::Error::from)?;
         // A folder under /tmp can be someone else's, who would speak for a mount of others, and name a process that is to
-        // be ended by force.
-        if peer.uid != 0 && peer.uid != owner {
+        // be ended by force; or lead to what listens for root.
+        if peer.uid != owner {
             return Err(AskError::Stranger { uid: peer.uid });
         }
         Ok(Self { stream: BufReader::new(stream), path: path.to_owned(), pid: peer.pid, uid: peer.uid })
