@@ -19,6 +19,7 @@ use shuntfs_sys::stat::{Device, stat_of};
 
 use crate::error::errno;
 use crate::find;
+use crate::folding;
 use crate::guard::{Arrival, FolderOpens, Guard, Names, Spot};
 use crate::mode;
 use crate::mounts::shown_ino;
@@ -64,6 +65,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
 impl State {
     fn open(shared: &Shared, node: &Arc<Node>, cookie: u64) -> Result<Self> {
         let descriptor = shared.descriptor(node)?;
+        folding::check(shared, node, &descriptor)?;
         let stat = stat_of(&descriptor).map_err(errno)?;
         let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
         let mut reader = DirReader::new(fd);

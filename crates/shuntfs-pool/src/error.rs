@@ -6,6 +6,8 @@ use shuntfs::Errno;
 use shuntfs_sys::OsError;
 use thiserror::Error;
 
+use crate::folding::Folds;
+
 /// Why a pool cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -27,6 +29,14 @@ pub enum PoolError {
     Names {
         /// Why.
         error: Errno,
+    },
+    /// The source takes different names for the same, and names were to decide.
+    #[error("{path:?}: {why}")]
+    FoldsNames {
+        /// The source.
+        path: PathBuf,
+        /// What does.
+        why: Folds,
     },
     /// The source cannot be opened or asked about.
     #[error("cannot use {path:?}: {error}")]
@@ -55,6 +65,7 @@ impl PoolError {
             Self::Missing { .. } => Errno::NOENT,
             Self::NotAFolder { .. } => Errno::NOTDIR,
             Self::Names { error } => *error,
+            Self::FoldsNames { .. } => Errno::OPNOTSUPP,
             Self::Source { error, .. } => errno(*error),
         }
     }

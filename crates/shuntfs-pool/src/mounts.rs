@@ -4,12 +4,16 @@
 //! its id cannot be used again, and what was there stays reachable; unmounting it below gives EBUSY while the pool
 //! lives. Where it takes none, its nodes hold it, and nothing that is kept of it here can mislead a later mount.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
-use shuntfs_sys::{FsMagic, filesystem_of, handle_of, mounts, open_by_handle, reopen, stat_of};
+use shuntfs_sys::{FsMagic, MountInfo, filesystem_of, handle_of, mounts, open_by_handle, reopen, stat_of};
 
 use crate::error::errno;
 use crate::mode;
@@ -26,6 +30,8 @@ pub(crate) struct Mount {
     home: u32,
     /// The device of the file system as such, whatever its files show.
     device: (u32, u32),
+    /// Which folder of the file system is mounted, and where; `None` where the kernel does not list it here.
+    place: Option<(PathBuf, PathBuf)>,
     /// The kind of file system.
     pub(crate) magic: FsMagic,
     /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not to be
@@ -37,9 +43,13 @@ impl Mount {
     /// Gets to know the mount that `root` (or any file on it, `O_PATH`) is on.
     pub(crate) fn of(index: u32, id: u64, root: &OwnedFd) -> shuntfs_sys::Result<Self> {
         let magic = filesystem_of(root)?.magic;
-        let device =
-            device_of(id).map_or_else(|| stat_of(root).map(|stat| (stat.dev.major, stat.dev.minor)), Ok)?;
-        Ok(Self { index, id, home: index, device, magic, anchor: usable_anchor(root) })
+        let listed = listed(id);
+        let device = match &listed {
+            Some(mount) => mount.dev,
+            None => stat_of(root).map(|stat| (stat.dev.major, stat.dev.minor))?,
+        };
+        let place = listed.map(|mount| (mount.root, mount.mount_point));
+        Ok(Self { index, id, home: index, device, place, magic, anchor: usable_anchor(root) })
     }
 
     /// Whether nodes on it are reached by handle.
@@ -60,10 +70,9 @@ impl Mount {
     }
 }
 
-/// The device of a mount, as the kernel's list of mounts has it: for btrfs that of all subvolumes.
-fn device_of(id: u64) -> Option<(u32, u32)> {
-    let all = mounts().ok()?;
-    all.iter().find(|mount| u64::try_from(mount.id) == Ok(id)).map(|mount| mount.dev)
+/// A mount as the kernel's list has it; its device is, for btrfs, that of all subvolumes.
+fn listed(id: u64) -> Option<MountInfo> {
+    mounts().ok()?.into_iter().find(|mount| u64::try_from(mount.id) == Ok(id))
 }
 
 /// A descriptor that handles can be opened through: tried out, because support, privilege and the file
@@ -94,13 +103,15 @@ pub(crate) struct Mounts {
     known: Box<[OnceLock<Mount>]>,
     /// How many there are; held while one is added.
     count: Mutex<usize>,
+    /// Whether a file system is mounted more than once.
+    has_twins: AtomicBool,
 }
 
 impl Mounts {
     pub(crate) fn new(own: Mount) -> Self {
         let known: Box<[_]> =
             std::iter::once(own.into()).chain((1..MOUNTS_MAX).map(|_| OnceLock::new())).collect();
-        Self { known, count: Mutex::new(1) }
+        Self { known, count: Mutex::new(1), has_twins: AtomicBool::new(false) }
     }
 
     /// The mount with this place in the table.
@@ -146,7 +157,44 @@ impl Mounts {
         *count += 1;
         let mut known = self.known.iter().map_while(OnceLock::get);
         let home = known.find(|mount| mount.device == found.device).map_or(index, |mount| mount.home);
-        Ok(slot.get_or_init(|| Mount { index, home, ..found }))
+        let mount = slot.get_or_init(|| Mount { index, home, ..found });
+        if home != index {
+            self.has_twins.store(true, Ordering::SeqCst);
+        }
+        Ok(mount)
+    }
+
+    /// Whether a file may have paths through several mounts, with one name only.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.has_twins.load(Ordering::SeqCst)
+    }
+
+    /// The other paths below `source` of what has this one, because its file system is mounted in several places there.
+    pub(crate) fn aliases(&self, source: &Path, path: &[u8]) -> Vec<Vec<u8>> {
+        let absolute = source.join(OsStr::from_bytes(path));
+        let Some((mount, rest)) = self.covering(&absolute) else { return Vec::new() };
+        let Some((root, _)) = &mount.place else { return Vec::new() };
+        let inside = root.join(rest);
+        let all = self.known.iter().map_while(OnceLock::get).filter(|other| other.home == mount.home);
+        let others = all.filter_map(|other| {
+            let (root, point) = other.place.as_ref()?;
+            let alias = point.join(inside.strip_prefix(root).ok()?);
+            // What is mounted further in hides it there.
+            let is_there = self.covering(&alias).is_some_and(|(covering, _)| covering.index == other.index);
+            let path = alias.strip_prefix(source).ok().filter(|_| is_there && alias != absolute)?;
+            Some(path.as_os_str().as_bytes().to_owned())
+        });
+        others.collect()
+    }
+
+    /// The mount that an absolute path is on, and what follows its mount point.
+    fn covering<'p>(&self, path: &'p Path) -> Option<(&Mount, &'p Path)> {
+        let all = self.known.iter().map_while(OnceLock::get);
+        let over = all.filter_map(|mount| {
+            let (_, point) = mount.place.as_ref()?;
+            Some((mount, point.components().count(), path.strip_prefix(point).ok()?))
+        });
+        over.max_by_key(|(_, depth, _)| *depth).map(|(mount, _, rest)| (mount, rest))
     }
 
     /// An inode as it is wherever its file system is mounted.

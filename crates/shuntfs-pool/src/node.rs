@@ -119,6 +119,9 @@ impl Marks {
     pub(crate) const READ_TWICE: Self = Self(1 << 10);
     /// It is no folder and has several names, as last seen.
     pub(crate) const LINKED: Self = Self(1 << 11);
+    /// It is a folder, and its names are compared byte by byte; or they are not, which was said.
+    pub(crate) const EXACT: Self = Self(1 << 12);
+    pub(crate) const FOLDS: Self = Self(1 << 13);
     /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
     /// this one. It stays set.
     pub(crate) const VARIES: Self = Self(1 << 16);

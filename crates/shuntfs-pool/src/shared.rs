@@ -1,6 +1,7 @@
 //! What all operations of a pool share, and the ways from a node to a descriptor.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use shuntfs_verified::Seals;
 use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
+use crate::folding;
 use crate::guard::Spot;
 use crate::locks::LockTable;
 use crate::mode;
@@ -72,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) rules: Option<Engine>,
     /// The branch's own device.
     device: u32,
+    /// The folder that is shown, absolute and without symlinks.
+    source: PathBuf,
     /// Whether writing is refused: by the options, or below.
     read_only: bool,
     /// Whether lower calls leave the queue; rises for ever when a mount that can block shows up.
@@ -115,6 +119,7 @@ impl Shared {
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
             device: device_number(stat.dev),
+            source: std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone()),
             read_only: options.read_only || below.is_read_only(),
             offload: AtomicBool::new(offload),
             options: options.clone(),
@@ -122,7 +127,10 @@ impl Shared {
         if let Some(engine) = &shared.rules {
             engine.search(&shared).map_err(|error| PoolError::Names { error })?;
         }
-        Ok(shared)
+        match folding::of_source(&shared).map_err(|error| PoolError::Names { error })? {
+            None => Ok(shared),
+            Some(why) => Err(PoolError::FoldsNames { path: options.source.clone(), why }),
+        }
     }
 
     /// Whether lower calls run in the queue.
@@ -214,6 +222,20 @@ impl Shared {
             }
         }
         call().map_err(errno)
+    }
+
+    /// Adds to the paths of a file those by which other mounts of its file system show it.
+    pub(crate) fn add_aliases(&self, paths: &mut Vec<Vec<u8>>) {
+        if self.mounts.has_twins() {
+            let more: Vec<_> =
+                paths.iter().flat_map(|path| self.mounts.aliases(&self.source, path)).collect();
+            paths.extend(more);
+        }
+    }
+
+    /// Whether names decide about anything.
+    pub(crate) fn goes_by_names(&self) -> bool {
+        self.sealed.is_some() || self.rules.as_ref().is_some_and(|engine| engine.index.is_kept())
     }
 
     /// Held from the judgement of a change of names until it is noted, where rules go by names.

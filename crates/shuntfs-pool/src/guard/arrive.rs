@@ -10,6 +10,7 @@ use super::after;
 use super::change::Spot;
 use super::judge::Guard;
 use crate::find::{self, Found};
+use crate::folding;
 use crate::node::Node;
 use crate::rules::Asking;
 use crate::sealed;
@@ -46,8 +47,10 @@ impl Guard<'_> {
     /// Refuses a name that is there for nobody, before anybody looks below.
     ///
     /// # Errors
-    /// ENOENT for the store of a sealed source.
+    /// ENOENT for the store of a sealed source; EOPNOTSUPP in a folder that takes different names for the same, where names
+    /// decide.
     pub(crate) fn check_sight(&self, spot: Spot<'_>) -> Result<()> {
+        folding::check(self.shared, spot.folder, spot.dir)?;
         if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) { Err(Errno::NOENT) } else { Ok(()) }
     }
 
@@ -56,6 +59,7 @@ impl Guard<'_> {
     /// # Errors
     /// EACCES, as for making it where it is not there; EPERM for the store of a sealed source.
     pub(crate) fn check_overwritten(&self, spot: Spot<'_>) -> Result<()> {
+        folding::check(self.shared, spot.folder, spot.dir)?;
         if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) {
             return Err(Errno::PERM);
         }
@@ -124,7 +128,8 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
         return Ok(Seen::ALL);
     }
     let path = asking.path_of(spot)?;
-    if found.stat.nlink <= 1 && !asking.at(&path).is_touched() {
+    let may_have_others = found.stat.nlink > 1 || shared.mounts.has_twins();
+    if !may_have_others && !asking.at(&path).is_touched() {
         return Ok(Seen::ALL);
     }
     if asking.is_hidden(&asking.of_name(spot, &path))? {
@@ -135,10 +140,11 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
         return Ok(seen);
     }
     let mut paths = vec![path];
-    if found.stat.nlink > 1 {
+    if may_have_others {
         let known = engine.names_of_inode(shared, &found.identity(), found.stat.nlink);
         let others = asking.all_of(known, &asking.of_name(spot, &paths[0]))?;
         paths.extend(others);
+        shared.add_aliases(&mut paths);
         paths.sort_unstable();
         paths.dedup();
     }

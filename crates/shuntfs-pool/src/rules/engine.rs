@@ -14,6 +14,7 @@ use super::index::{Index, Known};
 use super::paths::{Link, Paths};
 use super::search::{leads_to, search};
 use crate::error::errno;
+use crate::folding;
 use crate::node::{Identity, Marks, Node};
 use crate::shared::Shared;
 
@@ -172,6 +173,11 @@ impl Engine {
         // What was found for the earlier rules is right for these, too: all names are kept.
         if by_name && !self.index.is_kept() {
             search(shared, &self.index)?;
+            if let Some(why) = folding::of_source(shared)? {
+                tracing::error!(%why, "the rules are not taken");
+                self.index.clear();
+                return Err(Errno::OPNOTSUPP);
+            }
         }
         *self.rules.write() = Arc::new(rules);
         if !by_name {
@@ -205,6 +211,7 @@ impl Engine {
         let mut known = self.names_of_inode(shared, &node.identity, links);
         // A node that the kernel has forgotten is open still, perhaps.
         known.paths.extend(self.paths.of(node.id));
+        shared.add_aliases(&mut known.paths);
         known.paths.sort_unstable();
         known.paths.dedup();
         Ok(known)

@@ -2,11 +2,13 @@
 //!
 //! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
 
+mod bind_mounts;
 mod file_flags;
 mod hard_links;
 mod identity;
 mod moves;
 mod names_that_protect;
+mod other_spellings;
 mod partial_views;
 mod rules_in_conditions;
 mod sealed_copies;

@@ -113,6 +113,8 @@ impl Judged<FlagsChange<'_>> {
         let result = file_ioctl(lower, command.number, data).map_err(errno)?;
         // It may have become immutable, which opens must know.
         self.change.node.saw(&stat_of(lower).map_err(errno)?);
+        // And it may fold names from now on.
+        self.change.node.unmark(Marks::EXACT);
         Ok(result)
     }
 }

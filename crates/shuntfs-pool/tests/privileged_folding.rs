@@ -1,0 +1,184 @@
+//! A pool above a file system that takes different names for the same. Needs root and /dev/fuse.
+//!
+//! Kernels have vfat, exfat, ntfs or folders with `chattr +F`, or they have not; a FUSE server that folds is to be had
+//! everywhere, and the pool must find out by trying. Rules, seals and the store's name would be passed by another spelling.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuntfs::{
+    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled,
+    InitError, Listed, LookupCount, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
+    ReadReply, Result, Session, SessionOptions, Statfs, Wanted,
+};
+use shuntfs_pool::{Pool, PoolError, PoolOptions};
+use shuntfs_rules::{Known, Rules};
+
+/// A folder `sub`, and in each of the two folders a file `Secret`.
+struct Folding {
+    folds_root: bool,
+}
+
+const SUB: u64 = 2;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFREG: u32 = 0o100_000;
+
+fn attr(node: NodeId) -> AttrReply {
+    let mode = if node.get() <= SUB { S_IFDIR | 0o755 } else { S_IFREG | 0o644 };
+    let attr = Attr { ino: node.get(), mode, nlink: 1, size: 6, ..Attr::default() };
+    AttrReply { attr, ttl: Duration::ZERO }
+}
+
+impl Folding {
+    fn find(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let folds = self.folds_root || parent != NodeId::ROOT;
+        let is = |known: &[u8]| if folds { name.eq_ignore_ascii_case(known) } else { name == known };
+        if is(b"Secret") {
+            NodeId::new(parent.get() + SUB)
+        } else if parent == NodeId::ROOT && is(b"sub") {
+            NodeId::new(SUB)
+        } else {
+            None
+        }
+    }
+}
+
+impl Filesystem for Folding {
+    type File = ();
+    type Dir = ();
+
+    const OPS: OpSet = OpSet::empty();
+
+    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+        Ok(Wanted::default())
+    }
+
+    fn forget(&self, _: NodeId, _: LookupCount) {}
+
+    async fn lookup(&self, _: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
+        let node = self.find(parent, name.as_bytes()).ok_or(Errno::NOENT)?;
+        Ok(Entry { node: Some(node), ttl: Duration::ZERO, attr: attr(node) })
+    }
+
+    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
+        Ok(attr(node))
+    }
+
+    async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
+        Ok(Opened { file: (), delegation: Delegation::Served, cache: CacheHint::Drop, flush: false })
+    }
+
+    async fn read<'q>(&self, _: &Cx<'_>, (): &(), at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
+        reply.copy_from_slice(if at.offset == 0 { b"secret" } else { b"" })
+    }
+
+    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
+        Ok(OpenedDir { dir: (), cache: false })
+    }
+
+    async fn readdir<'q>(
+        &self,
+        _: &Cx<'_>,
+        node: NodeId,
+        (): &(),
+        cookie: u64,
+        mut out: DirSink<'q>,
+    ) -> Result<Listed<'q>> {
+        let names: &[&[u8]] = if node == NodeId::ROOT { &[b"Secret", b"sub"] } else { &[b"Secret"] };
+        for (name, next) in names.iter().zip(1..).skip(usize::try_from(cookie).unwrap_or(usize::MAX)) {
+            let found = self.find(node, name).ok_or(Errno::IO)?;
+            if out.wants_entries() {
+                let c_name = std::ffi::CString::new(*name).map_err(|_| Errno::IO)?;
+                let entry = Entry { node: Some(found), ttl: Duration::ZERO, attr: attr(found) };
+                out.push_entry(&entry, next, Name::new(&c_name).ok_or(Errno::IO)?);
+            } else {
+                out.push(found.get(), next, 0, name);
+            }
+        }
+        Ok(out.finish())
+    }
+
+    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
+        Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
+    }
+}
+
+struct Nobody;
+
+impl Known for Nobody {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn policies(&self) -> &[&str] {
+        &[]
+    }
+}
+
+fn rules(text: &str) -> Rules {
+    Rules::parse(text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<Session> {
+    let how = MountOptions { allow_other: true, ..MountOptions::default() };
+    match Session::mount(Arc::new(fs), at, &how, &SessionOptions::default()) {
+        Ok(session) => Some(session),
+        Err(error) => {
+            eprintln!("SKIPPED: cannot mount here: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
+    let below = tempfile::tempdir().unwrap();
+    let Some(lower) = mount(Folding { folds_root: true }, below.path()) else { return };
+    assert_eq!(fs::read_to_string(below.path().join("SECRET")).unwrap(), "secret");
+    let options = PoolOptions::new(below.path());
+    for text in
+        ["[[rule]]\nbasename = 'Secret'\nhide = true\n", "[[rule]]\npath = 'Secret'\ndeny = 'EACCES'\n"]
+    {
+        let error = Pool::open_with_rules(&options, rules(text)).err().unwrap();
+        assert!(matches!(error, PoolError::FoldsNames { .. }), "{error}");
+        assert!(error.to_string().contains("takes different names for the same"), "{error}");
+    }
+    // What does not go by names holds there as anywhere.
+    Pool::open_with_rules(&options, rules("[[rule]]\nuid = 71001\nread_only = true\n")).unwrap();
+    Pool::open(&options).unwrap();
+    lower.unmount_lazily().unwrap();
+}
+
+#[test]
+fn a_folder_that_folds_names_is_refused_and_the_others_are_not() {
+    let (below, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(lower) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let pool = Pool::open_with_rules(
+        &PoolOptions::new(below.path()),
+        rules("[[rule]]\npath = 'sub/Secret'\nhide = true\n"),
+    );
+    let Some(upper) = mount(pool.unwrap(), top.path()) else { return };
+    let at = |name: &str| top.path().join(name);
+    let refused = |name: &str| fs::read(at(name)).err().and_then(|error| error.raw_os_error());
+    for name in ["sub/SECRET", "sub/secret", "sub/Secret", "sub/nothing"] {
+        assert_eq!(refused(name), Some(95), "{name}");
+    }
+    assert_eq!(
+        fs::read_dir(at("sub"))
+            .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+            .err()
+            .and_then(|error| error.raw_os_error()),
+        Some(95)
+    );
+    assert_eq!(fs::write(at("sub/new"), "").err().and_then(|error| error.raw_os_error()), Some(95));
+    assert_eq!(fs::read_to_string(at("Secret")).unwrap(), "secret");
+    assert_eq!(refused("SECRET"), Some(2));
+    upper.unmount_lazily().unwrap();
+    upper.unmount().unwrap();
+    drop(upper);
+    lower.unmount_lazily().unwrap();
+}
