@@ -90,6 +90,12 @@ struct Room {
     len: u64,
 }
 
+impl Room {
+    fn none() -> Self {
+        Self { taken: Arc::default(), len: 0 }
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         self.taken.fetch_sub(self.len, Ordering::Relaxed);
@@ -156,6 +162,9 @@ fn take(
             _ => stat.size,
         };
         let room = shared.copies.room(len).ok_or(Errno::NOMEM)?;
+        // What is left of a photo is read once more, from a copy without what is to be hidden.
+        let second =
+            if look == Look::All { shared.copies.room(len).ok_or(Errno::NOMEM)? } else { Room::none() };
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| Errno::NOMEM)?];
         let read = read_whole(file, &mut bytes, 0)?;
         bytes.truncate(read);
@@ -164,6 +173,7 @@ fn take(
         }
         drop(lease);
         let hidden = redaction.find(&bytes);
+        drop(second);
         hidden.blank(0, &mut bytes);
         // What a shorter file grows by was not looked at, and shows with the next open.
         let rest = (look == Look::First(read as u64)).then_some(hidden);
@@ -479,6 +489,20 @@ mod test {
         assert!(shared.copies.taken() <= 250_000 / KEPT_SHARE);
         shared.copies.recent.lock().clear();
         assert_eq!(shared.copies.taken(), 0);
+    }
+
+    #[test]
+    fn the_second_look_at_a_photo_takes_room_as_well() {
+        let (folder, mut shared) = pool();
+        write(&folder.path().join("f"), &[0xff; 100_000]);
+        let node = node(&shared, "f", &[Redact::ExifGps]);
+        shared.copies = Copies::new(150_000);
+        assert_eq!(show(&shared, &node).err(), Some(Errno::NOMEM));
+        assert_eq!(shared.copies.taken(), 0);
+        shared.copies = Copies::new(200_000);
+        let shown = show(&shared, &node).unwrap();
+        assert_eq!(shared.copies.taken(), 100_000);
+        drop(shown);
     }
 
     #[test]
