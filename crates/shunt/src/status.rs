@@ -174,11 +174,11 @@ fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         facts.tree_cached >> 10,
         facts.tree_cache_max >> 10
     )?;
-    if facts.bad_blocks + facts.short_files + facts.refused_opens > 0 {
+    if facts.bad_blocks + facts.short_files + facts.refused_opens + facts.wrong_names > 0 {
         writeln!(
             out,
-            "  CORRUPTED  {} blocks, {} files too short, {} opens without a file; {} reads refused",
-            facts.bad_blocks, facts.short_files, facts.refused_opens, facts.refused_reads
+            "  CORRUPTED  {} blocks, {} files too short, {} opens without a file, {} names that lead elsewhere; {} reads refused",
+            facts.bad_blocks, facts.short_files, facts.refused_opens, facts.wrong_names, facts.refused_reads
         )?;
     }
     Ok(())

@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub(crate) bad_blocks: Count,
     /// Files found shorter than they were sealed.
     pub(crate) short_files: Count,
+    /// Names found that do not lead to what was sealed there, each once for as long as it is remembered.
+    pub(crate) wrong_names: Count,
     /// READs refused because they touch a bad block or what is missing.
     pub(crate) refused_reads: Count,
     /// Opens refused because the lower file is not there, or no file.
@@ -78,6 +80,9 @@ pub struct VerifyFacts {
     pub bad_blocks: u64,
     /// Files that are shorter than they were sealed.
     pub short_files: u64,
+    /// Names that lead to something else than what was sealed there, or to nothing.
+    #[serde(default)]
+    pub wrong_names: u64,
     /// READs that were refused for that.
     pub refused_reads: u64,
     /// Opens that were refused because there is no such lower file.
@@ -100,6 +105,7 @@ impl Counters {
             tree_cache_max: tree_cache_max as u64,
             bad_blocks: self.bad_blocks.get(),
             short_files: self.short_files.get(),
+            wrong_names: self.wrong_names.get(),
             refused_reads: self.refused_reads.get(),
             refused_opens: self.refused_opens.get(),
             native_files: self.native_files.get(),

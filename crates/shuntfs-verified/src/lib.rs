@@ -20,6 +20,7 @@ mod files;
 mod foresee;
 mod io;
 mod join;
+mod names;
 mod native;
 mod options;
 mod other_names;

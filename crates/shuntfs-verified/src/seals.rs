@@ -132,6 +132,10 @@ impl Seals {
         self.can_block
     }
 
+    pub(crate) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
     /// The sealed folder.
     pub(crate) fn root(&self) -> &OwnedFd {
         &self.root
@@ -232,7 +236,7 @@ impl Seals {
         self.check_file(node, Arc::new(file))
     }
 
-    fn shown_path(&self, index: NodeIndex) -> Result<String, VerifiedError> {
+    pub(crate) fn shown_path(&self, index: NodeIndex) -> Result<String, VerifiedError> {
         let names = self.manifest.path_of(index)?;
         Ok(String::from_utf8_lossy(&names.join(&b'/')).into_owned())
     }

@@ -31,6 +31,8 @@ pub(crate) struct Verdicts {
     count: AtomicUsize,
     /// Files that are shorter than they were sealed.
     short: Mutex<HashSet<Digest>>,
+    /// Names that do not lead to what was sealed, by node and what is wrong.
+    names: Mutex<HashSet<(u64, String)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +72,13 @@ impl Verdicts {
             found.clear();
         }
         let before = found.get(&place).copied();
+        // Who asks again and again must not keep it from being looked at anew.
+        let recalled = before.filter(|before| before.mismatch == mismatch && before.at.elapsed() < FRESH);
+        let at = recalled.map_or_else(Instant::now, |before| before.at);
         // What was said stays said, however often it is seen.
         let said =
             said || before.is_some_and(|before| before.said && before.mismatch.found == mismatch.found);
-        found.insert(place, Verdict { mismatch, at: Instant::now(), said });
+        found.insert(place, Verdict { mismatch, at, said });
         self.count.store(found.len(), Ordering::Relaxed);
         before
     }
@@ -85,6 +90,15 @@ impl Verdicts {
             short.clear();
         }
         short.insert(file)
+    }
+
+    /// Remembers what is wrong with the name of a node; whether that is news.
+    pub(crate) fn note_name(&self, node: u64, wrong: &str) -> bool {
+        let mut names = self.names.lock();
+        if names.len() >= REMEMBERED_MAX {
+            names.clear();
+        }
+        names.insert((node, wrong.to_owned()))
     }
 }
 
@@ -119,6 +133,20 @@ mod test {
         assert!(verdicts.note(digest(8), mismatch(3, 8)), "of another file");
     }
 
+    /// A caller that tried more often than once a second was told of the old verdict for ever, and a mended file stayed bad.
+    #[test]
+    fn asking_again_does_not_make_a_verdict_younger() {
+        let verdicts = Verdicts::default();
+        let place = Place { file: digest(9), level: Level::Data, block: 3 };
+        verdicts.note(digest(9), mismatch(3, 7));
+        let start = Instant::now();
+        while verdicts.recent(place).is_some() {
+            assert!(start.elapsed() < 5 * FRESH, "it is never looked at again");
+            verdicts.note(digest(9), mismatch(3, 7));
+            std::thread::sleep(FRESH / 10);
+        }
+    }
+
     #[test]
     fn memory_is_bounded() {
         let verdicts = Verdicts::default();
@@ -126,8 +154,12 @@ mod test {
             assert!(verdicts.note(digest(9), mismatch(block, 7)));
             let name = Digest::new(Algorithm::Sha256, &[block.to_le_bytes(); 4].concat()).unwrap();
             assert!(verdicts.note_short(name) && !verdicts.note_short(name));
+            assert!(
+                verdicts.note_name(block, "it is missing") && !verdicts.note_name(block, "it is missing")
+            );
         }
         assert!(verdicts.found.lock().len() <= REMEMBERED_MAX);
         assert!(verdicts.short.lock().len() <= REMEMBERED_MAX);
+        assert!(verdicts.names.lock().len() <= REMEMBERED_MAX);
     }
 }
