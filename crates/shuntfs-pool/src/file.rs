@@ -22,7 +22,7 @@ use crate::mode;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
 use crate::redact::Shown;
-use crate::sealed::Checked;
+use crate::sealed::{self, Checked};
 use crate::shared::{KEPT_FLAGS, Shared};
 
 /// The pool's side of one open file.
@@ -208,6 +208,9 @@ pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
 
 /// The lower file of a delegation.
 pub(crate) fn lower_file(shared: &Shared, file: &PoolFile, access: Access) -> Result<Arc<LowerFile>> {
+    if let Some(checked) = &file.checked {
+        return sealed::lower_file(checked, access);
+    }
     match access {
         // The node's own descriptor holds no right to write, so that the file can be executed.
         Access::Register => shared.descriptor(&file.node),

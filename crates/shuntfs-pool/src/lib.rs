@@ -33,6 +33,7 @@ mod removal;
 mod reread;
 mod rules;
 mod sealed;
+mod seals;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -48,3 +49,4 @@ pub use folding::Folds;
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
 pub use rules::{Caller, RuleControl, RuleFacts, RuleReport};
+pub use seals::SealControl;

@@ -25,6 +25,7 @@ use crate::op::rename::Named;
 use crate::op::{attr, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
 use crate::options::PoolOptions;
 use crate::rules::{self, RuleControl};
+use crate::seals::SealControl;
 use crate::shared::Shared;
 use crate::who::Who;
 use crate::{dir, facts, file, init, locks, sealed};
@@ -76,6 +77,12 @@ impl Pool {
     #[must_use]
     pub fn rule_control(&self) -> Option<RuleControl> {
         RuleControl::of(&self.shared)
+    }
+
+    /// A hold on the seal, where the pool was opened with one, that stays when the pool is mounted.
+    #[must_use]
+    pub fn seal_control(&self) -> Option<SealControl> {
+        SealControl::of(&self.shared)
     }
 
     /// A view of the pool that stays when the pool is mounted.

@@ -1,24 +1,24 @@
 //! Files of the pool that are sealed: checked as they are read, and never written.
 //!
-//! Which node is sealed follows from names, as the manifest has them: the root is the manifest's root, and whoever finds a name
-//! in a folder that is in the manifest looks there for the same name. A file with several names that is found by one that
-//! the manifest does not have is known again by its inode, so that it is sealed by whichever of them. Names of the manifest
-//! cannot be given to anything else: they are not removed, moved, replaced or made.
+//! Which node is sealed follows from names, as the manifest has them ([`crate::seals`]). Names of the manifest cannot be given to
+//! anything else through the mount: they are not removed, moved, replaced or made. Where somebody has done so below, they
+//! are refused.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, NodeId, Opened, ReadReply, Result};
+use shuntfs::{
+    Access, ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, Opened, ReadReply, Result,
+};
 use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_sys::Stat;
-use shuntfs_verified::{CheckedFile, SealNote, Seals, Stream};
+use shuntfs_verified::{CheckedFile, Seals, Stream};
 
 use crate::file::PoolFile;
 use crate::guard::Terms;
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
+use crate::seals::{Claim, SealedNodes};
 use crate::shared::Shared;
 
 /// The attribute that shows a file's digest.
@@ -27,13 +27,6 @@ pub(crate) const DIGEST: &std::ffi::CStr = c"user.shuntfs.verity";
 /// Where trees and manifest are, unless they are in another place altogether.
 const STORE: &[u8] = b".shunt";
 
-/// What of a pool is sealed, and which of it the kernel knows.
-#[derive(Debug)]
-pub(crate) struct SealedNodes {
-    seals: Arc<Seals>,
-    known: RwLock<HashMap<NodeId, NodeIndex>>,
-}
-
 /// The checks of one open file.
 #[derive(Debug)]
 pub(crate) struct Checked {
@@ -41,47 +34,51 @@ pub(crate) struct Checked {
     stream: Stream,
 }
 
-impl SealedNodes {
-    pub(crate) fn new(seals: Arc<Seals>) -> Self {
-        Self { seals, known: RwLock::default() }
-    }
-
-    /// What of the manifest a node is.
-    pub(crate) fn of(&self, node: NodeId) -> Option<NodeIndex> {
-        if node == NodeId::ROOT { Some(NodeIndex::ROOT) } else { self.known.read().get(&node).copied() }
-    }
-
-    /// The kernel has forgotten a node.
-    pub(crate) fn forget(&self, node: NodeId) {
-        self.known.write().remove(&node);
-    }
-
-    pub(crate) fn note_of(&self, node: NodeId) -> Option<SealNote> {
-        self.seals.note_of(self.of(node)?)
-    }
+/// What the manifest has at a name. A manifest that does not tell is an error: nobody knows then what is sealed.
+pub(crate) fn look(shared: &Shared, parent: NodeId, name: &[u8]) -> Result<Claim> {
+    shared.sealed.as_ref().map_or(Ok(Claim::default()), |sealed| sealed.look(parent, name))
 }
 
-/// What the manifest has at a name. A manifest that does not tell is an error: nobody knows then what is sealed.
-pub(crate) fn look(shared: &Shared, parent: NodeId, name: &[u8]) -> Result<Option<NodeIndex>> {
-    let Some(sealed) = &shared.sealed else { return Ok(None) };
-    let Some(folder) = sealed.of(parent) else { return Ok(None) };
-    match sealed.seals.manifest().lookup(folder, name) {
-        // A folder below in the place of what was sealed as something else.
-        Err(ManifestError::NotAFolder) => Ok(None),
-        outcome => outcome.map_err(|error| told(&error)),
-    }
+/// What the manifest has at a name that it was asked about when the name was made: nothing.
+pub(crate) fn nothing(shared: &Shared) -> Claim {
+    shared.sealed.as_ref().map_or(Claim::default(), SealedNodes::nothing)
 }
 
 /// Notes what of the manifest a node is, by the name that it was found by; else, where it has others, by its inode.
-pub(crate) fn note(shared: &Shared, node: &Node, stat: &Stat, by_name: Option<NodeIndex>) {
-    let Some(sealed) = &shared.sealed else { return };
-    let may_have_others = stat.is_file() && stat.nlink > 1;
-    if by_name.is_none() && (!may_have_others || sealed.of(node.id).is_some()) {
-        return;
+///
+/// # Errors
+/// EIO where a sealed name leads to something else than was sealed: something of another kind, or what was sealed elsewhere.
+/// ESTALE where another seal was taken since the name was looked at.
+pub(crate) fn note(shared: &Shared, node: &Node, stat: &Stat, claim: Claim) -> Result<()> {
+    shared.sealed.as_ref().map_or(Ok(()), |sealed| sealed.note(node, stat, claim))
+}
+
+/// What is said of a name that is not there: EIO where the manifest has it.
+pub(crate) fn missing(shared: &Shared, claim: Claim) -> Errno {
+    let errno = shared.sealed.as_ref().and_then(|sealed| sealed.missing(claim));
+    errno.unwrap_or(Errno::NOENT)
+}
+
+/// Refuses a symlink that leads elsewhere than it was sealed to lead.
+pub(crate) fn check_target(shared: &Shared, node: NodeId, target: &[u8]) -> Result<()> {
+    let Some(sealed) = &shared.sealed else { return Ok(()) };
+    sealed.check_settled(node)?;
+    match sealed.of(node) {
+        (seals, Some(index)) => seals.check_target(index, target),
+        (_, None) => Ok(()),
     }
-    if let Some(index) = by_name.or_else(|| sealed.seals.by_inode(stat)) {
-        sealed.known.write().entry(node.id).or_insert(index);
-    }
+}
+
+/// How long a sealed file is, whatever it is below: where it is shorter, reads of what is missing fail, rather than end.
+pub(crate) fn size(shared: &Shared, node: &Node) -> Option<u64> {
+    let size = shared.sealed.as_ref()?.size_of(node.id)?;
+    (!is_unchecked(shared, node)).then_some(size)
+}
+
+/// Whether a node is read without a check, whoever reads it.
+fn is_unchecked(shared: &Shared, node: &Node) -> bool {
+    let Some(engine) = &shared.rules else { return false };
+    shared.node(node.id).is_ok_and(|node| engine.is_unchecked(shared, &node))
 }
 
 /// Whether a name is that of the folder that holds trees and manifest: who could write there through the mount could take the
@@ -95,31 +92,38 @@ pub(crate) fn check_name(shared: &Shared, parent: NodeId, name: &NameBuf) -> Res
     if is_store(shared, parent, name.as_c_str().to_bytes()) {
         return Err(Errno::PERM);
     }
-    match look(shared, parent, name.as_c_str().to_bytes())? {
-        Some(_) => Err(Errno::PERM),
-        None => Ok(()),
-    }
+    let claim = look(shared, parent, name.as_c_str().to_bytes())?;
+    if claim.is_sealed() { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// Refuses a change of what a sealed file holds. Its attributes are not covered, as with fs-verity.
 pub(crate) fn check_content(shared: &Shared, node: NodeId) -> Result<()> {
-    if index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+    // Whoever has it open for writing may go on with what it was when it was opened.
+    if let Some(sealed) = &shared.sealed
+        && shared.node(node)?.opens() == 0
+    {
+        sealed.check_settled(node)?;
+    }
+    if seal_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// Refuses to set or remove what shows the digest.
 pub(crate) fn check_xattr(shared: &Shared, node: NodeId, name: &std::ffi::CStr) -> Result<()> {
-    if name == DIGEST && index_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+    if name == DIGEST && seal_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// The digest of a sealed file.
 pub(crate) fn digest(shared: &Shared, node: NodeId) -> Option<shuntfs_verity::Digest> {
-    let index = index_of_file(shared, node)?;
-    shared.sealed.as_ref()?.seals.manifest().node(index).ok()?.digest()
+    let (seals, index) = seal_of_file(shared, node)?;
+    seals.manifest().node(index).ok()?.digest()
 }
 
 /// Refuses to open what is sealed for writing, or in part, and what is not sealed where a rule wants it to be.
 pub(crate) fn check_open(shared: &Shared, node: &Node, writes: bool, terms: &Terms) -> Result<()> {
-    if index_of_file(shared, node.id).is_none() {
+    if let Some(sealed) = &shared.sealed {
+        sealed.check_settled(node.id)?;
+    }
+    if seal_of_file(shared, node.id).is_none() {
         return if terms.needs_seal && node.is_file() { Err(Errno::ACCES) } else { Ok(()) };
     }
     if writes {
@@ -131,11 +135,11 @@ pub(crate) fn check_open(shared: &Shared, node: &Node, writes: bool, terms: &Ter
 
 /// What checks a sealed file that may be opened; `None` where nobody does.
 pub(crate) fn check(shared: &Shared, node: &Arc<Node>, terms: &Terms) -> Result<Option<CheckedFile>> {
-    let sealed = shared.sealed.as_ref().zip(index_of_file(shared, node.id));
-    let Some((sealed, index)) = sealed.filter(|_| !terms.unchecked) else { return Ok(None) };
-    let record = sealed.seals.manifest().node(index).map_err(|error| told(&error))?;
+    let sealed = seal_of_file(shared, node.id).filter(|_| !terms.unchecked);
+    let Some((seals, index)) = sealed else { return Ok(None) };
+    let record = seals.manifest().node(index).map_err(|error| told(&error))?;
     let lower = shared.open_node(node, mode::O_RDONLY | mode::O_NONBLOCK)?;
-    let file = sealed.seals.check_file(&record, lower).map_err(|error| {
+    let file = seals.check_file(&record, lower).map_err(|error| {
         tracing::error!(%error, "a sealed file cannot be opened");
         error.errno()
     })?;
@@ -149,6 +153,11 @@ pub(crate) fn opened(shared: &Shared, mut file: PoolFile, checked: CheckedFile) 
     Opened { file, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }
 }
 
+/// The lower file of a checked one. Nobody gets it to move bytes that nobody has checked.
+pub(crate) fn lower_file(checked: &Checked, access: Access) -> Result<Arc<LowerFile>> {
+    checked.file.lower_file(access)
+}
+
 /// READ.
 pub(crate) async fn read<'q>(
     checked: &Checked,
@@ -159,11 +168,11 @@ pub(crate) async fn read<'q>(
     checked.file.read(cx, &checked.stream, at, reply).await
 }
 
-/// What of the manifest a node is, where that is no folder.
-fn index_of_file(shared: &Shared, node: NodeId) -> Option<NodeIndex> {
-    let index = shared.sealed.as_ref()?.of(node)?;
+/// What checks a node, and what of the manifest it is, where that is no folder.
+fn seal_of_file(shared: &Shared, node: NodeId) -> Option<(Arc<Seals>, NodeIndex)> {
+    let (seals, index) = shared.sealed.as_ref()?.of(node);
     let known = shared.node(node).ok()?;
-    (!known.is_dir()).then_some(index)
+    index.filter(|_| !known.is_dir()).map(|index| (seals, index))
 }
 
 fn told(error: &ManifestError) -> Errno {

@@ -26,7 +26,8 @@ use crate::options::{Cache, Calls, Locks, PoolOptions};
 use crate::parked::Parked;
 use crate::redact::Copies;
 use crate::rules::Engine;
-use crate::sealed::SealedNodes;
+use crate::sealed;
+use crate::seals::SealedNodes;
 use crate::table::Table;
 use crate::view::{View, Views};
 
@@ -269,7 +270,11 @@ impl Shared {
     /// Fresh attributes of a node, for the kernel.
     pub(crate) fn attr_reply(&self, node: &Node, stat: &Stat) -> AttrReply {
         node.saw(stat);
-        AttrReply { attr: self.attr(stat), ttl: self.attr_ttl(node, stat) }
+        let mut attr = self.attr(stat);
+        if self.sealed.is_some() {
+            attr.size = sealed::size(self, node).unwrap_or(attr.size);
+        }
+        AttrReply { attr, ttl: self.attr_ttl(node, stat) }
     }
 
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.

@@ -132,16 +132,32 @@ impl Table {
         if node.lookups.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        // Two forgets may both see zero, when a lookup came between them; the second finds nothing.
-        let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) else { return false };
-        let _ = place.remove();
-        give_back(&mut nodes, |node| node.identity.hash());
+        // One that was retired is not there.
+        if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
+            let _ = place.remove();
+            give_back(&mut nodes, |node| node.identity.hash());
+        }
         let id_hash = mix(node.id.get());
         let mut ids = self.by_id[shard(id_hash)].write();
-        let place = ids.find_entry(id_hash, |held| Arc::ptr_eq(held, node)).ok();
-        place.expect("a node is in both maps or in neither").remove();
+        // Two forgets may both see zero, when a lookup came between them; the second finds nothing.
+        let Ok(place) = ids.find_entry(id_hash, |held| Arc::ptr_eq(held, node)) else { return false };
+        let _ = place.remove();
         give_back(&mut ids, |node| mix(node.id.get()));
         true
+    }
+
+    /// All nodes that the kernel knows, but the root.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        self.by_id.iter().flat_map(|nodes| nodes.read().iter().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// Has the next lookup of this identity make another node; whoever uses this one goes on with it.
+    pub(crate) fn retire(&self, node: &Arc<Node>) {
+        let hash = node.identity.hash();
+        let mut nodes = self.by_identity[shard(hash)].lock();
+        if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
+            let _ = place.remove();
+        }
     }
 
     /// How many nodes there are.
@@ -185,6 +201,23 @@ mod test {
 
     fn obtain_view(table: &Table, ino: u64, view: View) -> Arc<Node> {
         table.obtain(identity(ino), view, |id, identity| Node::new(id, identity, view, 0)).0
+    }
+
+    #[test]
+    fn a_retired_node_stays_until_it_is_forgotten_and_others_come_after_it() {
+        let table = Table::new();
+        let first = obtain(&table, 7);
+        table.retire(&first);
+        table.retire(&first);
+        let second = obtain(&table, 7);
+        assert_ne!(first.id, second.id);
+        assert!(table.find(first.id).is_some() && table.find(second.id).is_some());
+        assert_eq!((table.len(), table.all().len()), (2, 2));
+        assert!(table.forget(first.id, LookupCount(1)).is_some());
+        assert!(table.forget(first.id, LookupCount(1)).is_none());
+        assert!(Arc::ptr_eq(&second, &obtain(&table, 7)));
+        assert!(table.forget(second.id, LookupCount(2)).is_some());
+        assert_eq!((table.len(), table.overdrawn()), (0, 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
-use shuntfs_pool::{Observer, Pool, PoolOptions};
+use shuntfs_pool::{Observer, Pool, PoolOptions, SealControl};
 use shuntfs_rules::{Known, Rules};
 use shuntfs_seal::{Progress, SealOptions, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
@@ -39,6 +39,7 @@ struct Mount {
     session: Option<Session>,
     seals: Arc<Seals>,
     observer: Observer,
+    control: SealControl,
     _supervisor: Supervisor,
     dir: tempfile::TempDir,
 }
@@ -66,7 +67,7 @@ impl Mount {
         let rules = rules.map(|text| Rules::parse(text, "rules", None, &Nobody).unwrap());
         let seals = Seals::open(&SealsOptions::new(root)).unwrap();
         let pool = Pool::open_with(&PoolOptions::new(root), rules, Some(Arc::clone(&seals))).unwrap();
-        let observer = pool.observer();
+        let (observer, control) = (pool.observer(), pool.seal_control().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let options = SessionOptions {
             transport: Transport::Only(kind),
@@ -76,7 +77,8 @@ impl Mount {
         };
         let session = Session::mount(Arc::new(pool), dir.path(), &MountOptions::default(), &options).unwrap();
         let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
-        Self { session: Some(session), seals, observer, _supervisor: supervisor, dir }
+        control.mounted(session.notifier());
+        Self { session: Some(session), seals, observer, control, _supervisor: supervisor, dir }
     }
 }
 
@@ -236,7 +238,7 @@ fn sealed_files_and_their_names_cannot_be_changed() {
         drop(mount);
         let mount = Mount::new(root, kind);
         let made = File::create(mount.dir.path().join("sub/also")).map(drop);
-        assert_eq!(made.map_err(|error| error.raw_os_error()), Err(EPERM));
+        assert_eq!(made.map_err(|error| error.raw_os_error()), Err(EIO));
     });
 }
 
@@ -293,5 +295,64 @@ fn the_store_is_not_reached_through_the_mount() {
         // It is one name of one folder.
         fs::write(mnt.join("sub/.shunt"), "x").unwrap();
         assert!(root.join(".shunt/seal").exists());
+    });
+}
+
+/// Seals the tree as it is now, and has a mount take that.
+fn seal_again(mount: &Mount, root: &Path) {
+    let jobs = NonZeroUsize::new(1).unwrap();
+    let options = SealOptions::new(jobs);
+    seal_tree(root, &options, &Silent).unwrap();
+    mount.control.replace(Seals::open(&SealsOptions::new(root)).unwrap());
+}
+
+#[test]
+fn another_seal_is_taken_without_mounting_again() {
+    each(|_, root, kind| {
+        let mount = Mount::new(root, kind);
+        let mnt = mount.dir.path();
+        let errno = |error: std::io::Error| error.raw_os_error();
+        let write = |name: &str| OpenOptions::new().write(true).open(mnt.join(name)).map(drop).map_err(errno);
+        for name in ["sealed", "sub/also", "plain"] {
+            fs::read(mnt.join(name)).unwrap();
+        }
+        write("plain").unwrap();
+        let (kept, changed) =
+            (File::open(mnt.join("sealed")).unwrap(), File::open(mnt.join("sub/also")).unwrap());
+        let read = |file: &File, len: usize| {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(errno)
+        };
+        assert_eq!(read(&changed, 50_000), Ok(content(50_000)));
+        // One file has another content, in place, one is new, one is gone, and what was not sealed is.
+        let new: Vec<u8> = content(50_000).iter().map(|byte| byte ^ 0xff).collect();
+        fs::write(root.join("sub/also"), &new).unwrap();
+        fs::write(root.join("sub/new"), "new").unwrap();
+        fs::remove_file(root.join("sub/hard")).unwrap();
+        seal_again(&mount, root);
+        assert_eq!(fs::read(mnt.join("sub/also")).unwrap(), new, "{kind}: by the new seal");
+        assert_eq!(fs::read(mnt.join("sealed")).unwrap(), content(400_000));
+        assert_eq!(write("plain"), Err(EPERM), "{kind}: sealed since");
+        assert_eq!(write("sub/new"), Err(EPERM));
+        assert_eq!(fs::metadata(mnt.join("sub/hard")).map(drop).map_err(errno), Err(ENOENT));
+        // What is open keeps what it had: what the kernel has of it, and what is as it was then.
+        assert_eq!(read(&kept, 400_000), Ok(content(400_000)));
+        let seen = read(&changed, 50_000);
+        assert!(
+            seen == Ok(content(50_000)) || seen == Err(EIO),
+            "{kind}: neither by the old seal nor refused"
+        );
+        assert_eq!(fs::read(mnt.join("sub/also")).unwrap(), new, "{kind}: whatever the open file has read");
+        // And what changes below after that is found.
+        drop((kept, changed));
+        flip(&root.join("plain"), 5000);
+        let plain = fs::read(mnt.join("plain")).map_err(errno);
+        assert!(plain == Err(EIO) || plain == Ok(content(100_000)), "{kind}: what was not checked is shown");
+        // A seal that leaves a file out leaves it to everybody again.
+        fs::remove_dir_all(root.join(".shunt")).unwrap();
+        fs::remove_file(root.join("plain")).unwrap();
+        seal_again(&mount, root);
+        fs::write(mnt.join("plain"), "again").unwrap();
+        assert_eq!(fs::read(root.join("plain")).unwrap(), b"again");
     });
 }

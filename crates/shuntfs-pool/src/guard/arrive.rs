@@ -66,11 +66,28 @@ impl Guard<'_> {
         self.asking.as_ref().map_or(Ok(()), |asking| asking.refuse_hidden(spot))
     }
 
+    /// Refuses to say of a sealed name that there is nothing: somebody has removed it below.
+    ///
+    /// # Errors
+    /// EIO; ENOENT where rules may hide the name, and nobody is to hear that there should be something.
+    pub(crate) fn check_absence(&self, spot: Spot<'_>) -> Result<()> {
+        let claim = sealed::look(self.shared, spot.folder.id, spot.bytes())?;
+        if !claim.is_sealed() {
+            return Ok(());
+        }
+        let may_hide =
+            |asking: &Asking<'_>| asking.path_of(spot).map_or(true, |path| asking.at(&path).possible().hide);
+        if self.asking.as_ref().is_some_and(may_hide) {
+            return Err(Errno::NOENT);
+        }
+        Err(sealed::missing(self.shared, claim))
+    }
+
     /// The node of what a name was found to mean, as the caller sees it; the name and the seal are noted.
     ///
     /// # Errors
     /// ENOENT where the name is hidden from the caller, EACCES where a rule cannot be evaluated, and those of the manifest:
-    /// where it does not tell, nobody knows what is sealed.
+    /// where it does not tell, nobody knows what is sealed. EIO where the name was sealed as something else.
     pub(crate) fn arrive(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Arrived> {
         let shared = self.shared;
         let mut found = found;
@@ -101,14 +118,17 @@ impl Guard<'_> {
                 (seen, seal)
             }
             // It is seen whole by its maker, who else could not have made it; and no name of the manifest is made.
-            Arrival::Made => (Seen { varies: self.varies(spot), ..Seen::ALL }, None),
+            Arrival::Made => (Seen { varies: self.varies(spot), ..Seen::ALL }, sealed::nothing(shared)),
         };
         let (node, stat) = find::obtain(shared, found, seen);
         if arrival == Arrival::Made {
             find::is_new(shared, &node);
             after::note(shared, spot, &node);
         }
-        sealed::note(shared, &node, &stat, seal);
+        if let Err(error) = sealed::note(shared, &node, &stat, seal) {
+            shared.forget(node.id, LookupCount(1));
+            return Err(error);
+        }
         Ok(Arrived { node, stat })
     }
 

@@ -17,7 +17,10 @@ pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) 
     match find::find(shared, &folder.node, &folder.descriptor, name.as_c_str()) {
         // A hidden name gets a bare ENOENT, which the kernel does not keep for others.
         Ok(found) => guard.arrive(spot, found, Arrival::Met).map(|arrived| arrived.entry(shared)),
-        Err(Errno::NOENT) if shared.is_ours_alone() => Ok(Entry::negative(shared.ttl())),
+        Err(Errno::NOENT) => {
+            guard.check_absence(spot)?;
+            if shared.is_ours_alone() { Ok(Entry::negative(shared.ttl())) } else { Err(Errno::NOENT) }
+        }
         Err(error) => Err(error),
     }
 }

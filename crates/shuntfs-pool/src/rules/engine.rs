@@ -197,6 +197,14 @@ impl Engine {
         Errno::ACCES
     }
 
+    /// Whether a node is read without a check of its seal, whoever reads it.
+    pub(crate) fn is_unchecked(&self, shared: &Shared, node: &Arc<Node>) -> bool {
+        let (rules, known) = (self.rules(), self.names_of(shared, node));
+        known.is_ok_and(|known| {
+            known.is_all && !known.paths.is_empty() && known.paths.iter().all(|path| rules.unchecked(path))
+        })
+    }
+
     /// The names of a node: those by which anybody reached its inode, in whatever view and through whatever mount, and those
     /// that the source was found to have; and whether these are all.
     ///

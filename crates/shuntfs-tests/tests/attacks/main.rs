@@ -12,5 +12,6 @@ mod other_spellings;
 mod partial_views;
 mod rules_in_conditions;
 mod sealed_copies;
+mod sealed_names;
 mod stage;
 mod views;

@@ -1,0 +1,257 @@
+//! The seal of a pool: which node of the kernel's is what of the manifest.
+//!
+//! The root is the manifest's root, and whoever finds a name in a folder that is in the manifest looks there for the same name. A
+//! file with several names that is found by one that the manifest does not have is known again by its inode, so that it is sealed
+//! by whichever of them.
+//!
+//! Another seal may take the place of this one ([`SealControl`]). Requests name nodes, and what the new manifest says of a node is
+//! known by its name alone: so every node is *unsettled* then, and an open of it, or a look into it, gets ESTALE until its
+//! name was looked up again, which is what the kernel does at that error. A file that was sealed with other contents becomes another
+//! node: open files keep the one that they have, and its pages in the kernel's cache.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
+use shuntfs::{Errno, NodeId, Notifier, NotifyError, Result};
+use shuntfs_seal::{NodeIndex, NodeKind};
+use shuntfs_sys::Stat;
+use shuntfs_verified::{SealNote, Seals};
+
+use crate::node::Node;
+use crate::shared::Shared;
+
+/// What of a pool is sealed, and which of it the kernel knows.
+#[derive(Debug)]
+pub(crate) struct SealedNodes {
+    state: RwLock<State>,
+    notifier: OnceLock<Notifier>,
+}
+
+#[derive(Debug)]
+struct State {
+    seals: Arc<Seals>,
+    /// How many seals there were before.
+    epoch: u64,
+    /// Where a node was not looked up since another seal was taken, what it was by the earlier one.
+    known: HashMap<NodeId, Known>,
+    /// Nodes from before this seal that were not looked up since.
+    unsettled: HashSet<NodeId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Of this seal.
+    epoch: u64,
+    index: NodeIndex,
+    /// Of a regular file. It stays when another seal is taken: whoever has the file open reads on by the earlier one.
+    size: Option<u64>,
+}
+
+/// What a seal says of a name.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Claim {
+    epoch: u64,
+    index: Option<NodeIndex>,
+}
+
+impl Claim {
+    /// Whether the manifest has it.
+    pub(crate) fn is_sealed(self) -> bool {
+        self.index.is_some()
+    }
+}
+
+impl SealedNodes {
+    pub(crate) fn new(seals: Arc<Seals>) -> Self {
+        let state = State { seals, epoch: 0, known: HashMap::new(), unsettled: HashSet::new() };
+        Self { state: RwLock::new(state), notifier: OnceLock::new() }
+    }
+
+    /// The seal, and what of its manifest a node is.
+    pub(crate) fn of(&self, node: NodeId) -> (Arc<Seals>, Option<NodeIndex>) {
+        let state = self.state.read();
+        (Arc::clone(&state.seals), state.index_of(node))
+    }
+
+    /// How long a node is by the seal, where it is a sealed file.
+    pub(crate) fn size_of(&self, node: NodeId) -> Option<u64> {
+        self.state.read().known.get(&node)?.size
+    }
+
+    /// What the manifest has at a name.
+    pub(crate) fn look(&self, parent: NodeId, name: &[u8]) -> Result<Claim> {
+        let (seals, epoch, folder) = {
+            let state = self.state.read();
+            state.check_settled(parent)?;
+            let Some(folder) = state.index_of(parent) else {
+                return Ok(Claim { epoch: state.epoch, index: None });
+            };
+            (Arc::clone(&state.seals), state.epoch, folder)
+        };
+        seals.look(folder, name).map(|index| Claim { epoch, index })
+    }
+
+    /// That it has nothing at a name.
+    pub(crate) fn nothing(&self) -> Claim {
+        Claim { epoch: self.state.read().epoch, index: None }
+    }
+
+    /// Notes what a node is that was found by a name.
+    pub(crate) fn note(&self, node: &Node, stat: &Stat, claim: Claim) -> Result<()> {
+        let (seals, known) = {
+            let state = self.state.read();
+            if state.epoch != claim.epoch {
+                return Err(Errno::STALE);
+            }
+            let known = state.index_of(node.id);
+            let may_have_others = stat.is_file() && stat.nlink > 1;
+            let has_nothing_to_note = claim.index.is_none() && (!may_have_others || known.is_some());
+            if has_nothing_to_note && state.unsettled.is_empty() {
+                return Ok(());
+            }
+            (Arc::clone(&state.seals), known)
+        };
+        let index = match (claim.index, known) {
+            (Some(index), _) => Some(index),
+            (None, Some(_)) => None,
+            (None, None) if stat.is_file() && stat.nlink > 1 => seals.by_inode(stat),
+            (None, None) => None,
+        };
+        let record = index.map(|index| seals.check_kind(index, stat)).transpose()?;
+        let mut state = self.state.write();
+        if state.epoch != claim.epoch {
+            return Err(Errno::STALE);
+        }
+        state.unsettled.remove(&node.id);
+        let Some(record) = record else { return Ok(()) };
+        let size = (record.kind == NodeKind::File).then_some(record.size);
+        let known = match state.index_of(node.id) {
+            Some(known) => known,
+            None => {
+                state.known.insert(node.id, Known { epoch: claim.epoch, index: record.index, size });
+                record.index
+            }
+        };
+        drop(state);
+        seals.check_same(record.index, known)
+    }
+
+    /// What is said of a sealed name that is not there.
+    pub(crate) fn missing(&self, claim: Claim) -> Option<Errno> {
+        let index = claim.index?;
+        let state = self.state.read();
+        if state.epoch != claim.epoch {
+            return Some(Errno::STALE);
+        }
+        let seals = Arc::clone(&state.seals);
+        drop(state);
+        Some(seals.missing(index))
+    }
+
+    /// Refuses a node that was not looked up since the seal was taken.
+    pub(crate) fn check_settled(&self, node: NodeId) -> Result<()> {
+        self.state.read().check_settled(node)
+    }
+
+    /// The kernel has forgotten a node.
+    pub(crate) fn forget(&self, node: NodeId) {
+        let mut state = self.state.write();
+        state.known.remove(&node);
+        state.unsettled.remove(&node);
+    }
+
+    pub(crate) fn note_of(&self, node: NodeId) -> Option<SealNote> {
+        let (seals, index) = self.of(node);
+        seals.note_of(index?)
+    }
+
+    /// Takes another seal.
+    fn replace(&self, shared: &Shared, seals: Arc<Seals>) {
+        let mut state = self.state.write();
+        // Who is noted from now on is noted by the new seal, and who was before is in the table.
+        let nodes = shared.table.all();
+        for node in &nodes {
+            let before = state.index_of(node.id).and_then(|index| state.digest_of(index));
+            if before.is_some_and(|before| !has_at(&state, &seals, node.id, &before)) {
+                shared.table.retire(node);
+            }
+        }
+        state.unsettled = nodes.into_iter().map(|node| node.id).collect();
+        state.seals = seals;
+        state.epoch += 1;
+    }
+}
+
+/// Whether a new seal has a file of this digest where the old one has a node.
+fn has_at(old: &State, new: &Seals, node: NodeId, digest: &shuntfs_verity::Digest) -> bool {
+    let found = || {
+        let path = old.seals.manifest().path_of(old.index_of(node)?).ok()?;
+        let index = new.manifest().find(&path.join(&b'/')).ok()??;
+        new.manifest().node(index).ok()?.digest()
+    };
+    found().as_ref() == Some(digest)
+}
+
+impl State {
+    fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
+        if node == NodeId::ROOT {
+            return Some(NodeIndex::ROOT);
+        }
+        self.known.get(&node).filter(|known| known.epoch == self.epoch).map(|known| known.index)
+    }
+
+    fn digest_of(&self, index: NodeIndex) -> Option<shuntfs_verity::Digest> {
+        self.seals.manifest().node(index).ok()?.digest()
+    }
+
+    fn check_settled(&self, node: NodeId) -> Result<()> {
+        if self.unsettled.contains(&node) { Err(Errno::STALE) } else { Ok(()) }
+    }
+}
+
+/// A hold on the seal of a pool, for whoever serves it.
+#[derive(Clone, Debug)]
+pub struct SealControl {
+    shared: Arc<Shared>,
+}
+
+impl SealControl {
+    pub(crate) fn of(shared: &Arc<Shared>) -> Option<Self> {
+        shared.sealed.as_ref().map(|_| Self { shared: Arc::clone(shared) })
+    }
+
+    fn sealed(&self) -> &SealedNodes {
+        self.shared.sealed.as_ref().expect("there is no control without a seal")
+    }
+
+    /// Tells the way to the kernel, once the pool is mounted.
+    pub fn mounted(&self, notifier: Notifier) {
+        if self.sealed().notifier.set(notifier).is_err() {
+            tracing::debug!("a pool is mounted once");
+        }
+    }
+
+    /// The seal that holds.
+    #[must_use]
+    pub fn seals(&self) -> Arc<Seals> {
+        self.sealed().of(NodeId::ROOT).0
+    }
+
+    /// Takes another seal, in one step. Files that are open keep what they had; every name is looked up again before
+    /// anything is opened by it.
+    ///
+    /// Not to be called from a thread that serves requests.
+    pub fn replace(&self, seals: Arc<Seals>) {
+        let sealed = self.sealed();
+        sealed.replace(&self.shared, seals);
+        let Some(notifier) = sealed.notifier.get() else { return };
+        // Before Linux 6.16 there are no epochs: names are looked up when something is opened by them.
+        match notifier.new_epoch() {
+            Ok(()) | Err(NotifyError::Unsupported | NotifyError::Ended) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the kernel may believe names for a while from before the seal")
+            }
+        }
+    }
+}
