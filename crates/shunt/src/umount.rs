@@ -6,21 +6,26 @@ use std::time::{Duration, Instant};
 
 use shuntfs_sys::mount::MountInfo;
 use shuntfs_sys::spawn::{self, Push};
-use shuntfs_sys::{Cap, MountError, OsError, caps, mount as sys};
+use shuntfs_sys::stat::filesystem_of;
+use shuntfs_sys::{Cap, MountError, OsError, caps, mount as sys, open_target};
 use thiserror::Error;
 
 use crate::busy;
 use crate::cli::UmountArgs;
 use crate::control::{AskError, Awaited, Client, SocketFile};
 use crate::elsewhere;
+use crate::export;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
+use crate::patience::within;
 use crate::run::output_failure;
 
 /// How long the end of the server is waited for, once its mount is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a server may take to make everything durable.
 const FLUSH_LIMIT: Duration = Duration::from_secs(600);
+/// How long a mount may take to say that nobody serves it.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Takes a mount away.
 ///
@@ -32,6 +37,7 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
     // Whoever says `shunt umount .` is not to be kept from it by this very process.
     let _stays_here = std::env::set_current_dir("/");
     let server = Server::of(mount);
+    let was_dead = server.is_none() && is_dead(&mount.mount_point);
     if let Some(server) = &server {
         server.wake_for(mount, args)?;
     }
@@ -39,6 +45,9 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
     let end = server.as_ref().filter(|_| !args.lazy && !args.force).and_then(Server::end);
     if !(args.force && abort(mount)?) {
         take_away(&list, mount, args)?;
+    }
+    if was_dead {
+        say_dead(mount)?;
     }
     if let Some(end) = end {
         say_end(mount, end, out)?;
@@ -56,6 +65,26 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
         );
     }
     Ok(())
+}
+
+/// Whether the server of a mount has ended, and left it there. The kernel may take a moment to see that, and has callers wait
+/// until then.
+fn is_dead(mount_point: &Path) -> bool {
+    let asked = mount_point.to_owned();
+    let answer = within(ANSWER_LIMIT, move || filesystem_of(open_target(&asked)?).map(drop));
+    answer != Some(Ok(()))
+}
+
+/// A server that ended without its last words had not made everything durable: of an export, that is said.
+fn say_dead(mount: &MountInfo) -> Result<(), Failure> {
+    let point = &mount.mount_point;
+    if !point.symlink_metadata().is_ok_and(|there| there.is_file()) {
+        return Ok(());
+    }
+    export::remove_made(point);
+    let lost = "what was written to it and not made durable by fsync may be lost";
+    Err(Failure::new(format!("{} is unmounted, but its server had ended before it: {lost}", shown(point)))
+        .hint("a disk that was read-only has lost nothing; what qcow2 leaks: qemu-img check -r leaks"))
 }
 
 /// Waits until the server has made everything durable, and says so.

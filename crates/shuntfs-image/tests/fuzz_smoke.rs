@@ -82,7 +82,25 @@ fn images_with_mistakes() {
 fn spoil(image: &mut Vec<u8>, random: &mut Random) {
     let tables = image.len().min(5 * CLUSTER);
     let at = if random.below(4) == 0 { random.below(image.len()) } else { random.below(tables) };
-    match random.below(8) {
+    match random.below(9) {
+        // A name of a backing file: of the host, of a device, of what hangs, of the image itself, of nothing.
+        8 if image.len() >= CLUSTER => {
+            let names = [
+                "/etc/hostname",
+                "/dev/zero",
+                "../../etc/hostname",
+                "json:{}",
+                "nbd:x",
+                "file:/proc/self/mem",
+                "/proc/self/fd/0",
+                "\u{1b}\n",
+                ".",
+            ];
+            let name = names[random.below(names.len())].as_bytes();
+            image[8..16].copy_from_slice(&200_u64.to_be_bytes());
+            image[16..20].copy_from_slice(&u32::try_from(name.len()).expect("short").to_be_bytes());
+            image[200..200 + name.len()].copy_from_slice(name);
+        }
         0 if random.below(3) == 0 => image.truncate(at),
         1 if at < image.len() => image[at] ^= 1 << random.below(8),
         2 if at < image.len() => image[at] = random.byte(),

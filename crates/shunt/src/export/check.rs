@@ -1,13 +1,30 @@
 //! Everything that can be wrong with the place of an export, looked for before anything happens.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use shuntfs_sys::{get_xattr, open_target, set_xattr, stat_of};
+
 use crate::failure::Failure;
 use crate::mount::check::check_unused;
 use crate::mounts::{Mounts, shown};
+
+/// What a file that was made for an export has, and no other file.
+const MADE: &CStr = c"user.shunt.made";
+
+/// Removes a file that an export made, and whose server was killed before it could.
+pub(crate) fn remove_made(path: &Path) {
+    let is_made = open_target(path).is_ok_and(|file| {
+        stat_of(&file).is_ok_and(|stat| stat.is_file() && stat.size == 0)
+            && get_xattr(&file, MADE, &mut [0; 8]).is_ok()
+    });
+    if is_made {
+        let _gone_already = fs::remove_file(path);
+    }
+}
 
 /// The file that an image is shown as.
 #[derive(Debug)]
@@ -47,6 +64,8 @@ impl Place {
     fn make(file: &Path) -> io::Result<Self> {
         let made = fs::File::create_new(file)?;
         let metadata = made.metadata()?;
+        // So that it goes even if this process is killed; not every file system keeps such words.
+        let _not_kept = set_xattr(&made, MADE, b"1", 0);
         let path = file.canonicalize()?;
         Ok(Self { path, made: Some((metadata.dev(), metadata.ino())) })
     }
@@ -67,6 +86,23 @@ impl Drop for Place {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn only_what_was_made_is_removed_by_another_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (made, theirs) = (folder.path().join("made"), folder.path().join("theirs"));
+        std::mem::forget(Place::find(&made).expect("is made"));
+        fs::write(&theirs, "").expect("writes");
+        remove_made(&theirs);
+        assert!(theirs.exists());
+        let is_kept = get_xattr(open_target(&made).expect("is there"), MADE, &mut [0; 8]).is_ok();
+        fs::write(&made, "filled").expect("writes");
+        remove_made(&made);
+        assert!(made.exists());
+        fs::write(&made, "").expect("writes");
+        remove_made(&made);
+        assert_eq!(made.exists(), !is_kept);
+    }
 
     #[test]
     fn a_file_is_made_where_there_is_none_and_goes_again() {

@@ -8,4 +8,5 @@ mod serve;
 
 pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 pub(crate) use args::{HELP, USAGE};
+pub(crate) use check::remove_made;
 pub(crate) use command::run;

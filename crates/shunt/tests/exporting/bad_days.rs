@@ -264,6 +264,32 @@ fn privileged_a_kill_in_the_middle_of_writes_leaks_at_most() {
     }
 }
 
+/// A regression: a disk whose server was killed was unmounted without a word, and its empty file stayed.
+#[test]
+fn privileged_a_killed_server_is_said_to_have_lost_what_was_not_durable() {
+    let Some(desk) = Desk::new(TOOLS) else { return };
+    desk.qemu_img("create -q -f qcow2 disk.qcow2 64M").ok();
+    for flags in ["", "--lazy", "--force"] {
+        let export = desk.export("--writable", "disk.qcow2", "disk");
+        export.open().write_all_at(&[7; 4096], 0).expect("writes");
+        let pid = export.pid();
+        signal(pid, "KILL");
+        crate::common::eventually("the server is gone", || !crate::common::is_alive(pid));
+        let disk = desk.at("disk");
+        let words = ["umount", flags].into_iter().filter(|word| !word.is_empty()).map(std::ffi::OsStr::new);
+        let said = crate::common::shunt(words.chain([disk.as_os_str()]));
+        said.fails(1, &["disk is unmounted", "its server had ended before it", "may be lost", "by fsync"]);
+        let kept = !crate::desk::is_mounted(&disk) && disk.exists();
+        // Not every file system keeps what says whose file it is.
+        assert!(!kept || fs::metadata(&disk).expect("is there").len() == 0);
+        if kept {
+            fs::remove_file(&disk).expect("removes");
+        }
+        let check = desk.qemu_img("check -f qcow2 disk.qcow2");
+        assert!(matches!(check.code, Some(0 | 3)), "{check:?}");
+    }
+}
+
 #[test]
 fn privileged_an_ordinary_user_exports_what_is_theirs() {
     let Some(desk) = Desk::new(&["fusermount3", "setpriv"]) else { return };
