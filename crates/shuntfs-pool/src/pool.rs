@@ -21,6 +21,7 @@ use crate::error::PoolError;
 use crate::file::PoolFile;
 use crate::guard::{Guard, Made, ReadBelow, Reading, is_listing_common};
 use crate::name_buf::NameBuf;
+use crate::node::Marks;
 use crate::op::rename::Named;
 use crate::op::{attr, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
 use crate::options::PoolOptions;
@@ -104,6 +105,23 @@ impl Pool {
         cx.offload(move || operation(&shared)).await
     }
 
+    /// Runs an operation that may wait for others: never in the queue.
+    async fn run_aside<T: Send + 'static>(
+        &self,
+        cx: &Cx<'_>,
+        operation: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> T {
+        let shared = Arc::clone(&self.shared);
+        cx.offload(move || operation(&shared)).await
+    }
+
+    /// Whether a change of a file may have to wait until nobody looks at it: decided by what never changes back, so that nobody
+    /// begins to look in between, and by who looks now at what was met before there were rules about it.
+    fn may_wait_for_looks(&self, node: NodeId) -> bool {
+        let varies = || self.shared.node(node).is_ok_and(|node| node.has(Marks::VARIES));
+        self.shared.copies.may_be_in_the_way() || varies()
+    }
+
     /// Runs an operation that answers with bytes: into the payload here, or through memory of its own.
     pub(crate) async fn fill<'q>(
         &self,
@@ -170,6 +188,9 @@ impl Filesystem for Pool {
     ) -> Result<AttrReply> {
         let who = Who::of(cx);
         let by = (file.map(|file| file.terms.limits), file.and_then(PoolFile::open_writer));
+        if set.size.is_some() && self.may_wait_for_looks(node) {
+            return self.run_aside(cx, move |shared| attr::setattr(shared, who, node, by, set)).await;
+        }
         self.run(cx, move |shared| attr::setattr(shared, who, node, by, set)).await
     }
 
@@ -229,11 +250,10 @@ impl Filesystem for Pool {
 
     async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
         let who = Who::of(cx);
-        let waits = flags.may_write() && self.shared.copies.may_be_in_the_way();
-        if waits || self.shared.node(node).is_ok_and(|node| !node.view.is_whole()) {
+        let is_looked_at = self.shared.node(node).is_ok_and(|node| !node.view.is_whole());
+        if is_looked_at || flags.may_write() && self.may_wait_for_looks(node) {
             // It is read whole, or waits for others that do.
-            let shared = Arc::clone(&self.shared);
-            return cx.offload(move || open::open(&shared, who, node, flags)).await;
+            return self.run_aside(cx, move |shared| open::open(shared, who, node, flags)).await;
         }
         self.run(cx, move |shared| open::open(shared, who, node, flags)).await
     }
@@ -242,7 +262,12 @@ impl Filesystem for Pool {
         let (who, name) = (Who::of(cx), NameBuf::new(op.name)?);
         let made = Made { mode: op.mode, umask: op.umask };
         let (parent, flags) = (op.parent, op.flags);
-        self.run(cx, move |shared| create::create(shared, who, parent, &name, made, flags)).await
+        let create = move |shared: &Shared| create::create(shared, who, parent, &name, made, flags);
+        // Where the name is there after all it is opened, and waits as any open.
+        if flags.may_write() && (self.shared.redacts() || self.shared.copies.may_be_in_the_way()) {
+            return self.run_aside(cx, create).await;
+        }
+        self.run(cx, create).await
     }
 
     async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<PoolFile>)> {

@@ -549,4 +549,61 @@ mod test {
         }
         drop(opened);
     }
+
+    /// An open for writing waits for who looks, and a cut for the lease that comes with it. That used to hold the queue, and
+    /// with it every other request of the mount's only one.
+    #[test]
+    fn whoever_waits_for_a_look_holds_up_nobody_else() {
+        use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
+        struct Nobody;
+        impl shuntfs_rules::Known for Nobody {
+            fn user(&self, _: &str) -> Option<u32> {
+                None
+            }
+            fn group(&self, _: &str) -> Option<u32> {
+                None
+            }
+            fn policies(&self) -> &[&str] {
+                &[]
+            }
+        }
+        let (below, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["photo", "other"] {
+            write(&below.path().join(name), b"what is in it");
+        }
+        let text = "[[rule]]\npath = 'photo'\nuid = 71001\nredact = 'whole'\n";
+        let rules = shuntfs_rules::Rules::parse(text, "r", None, &Nobody).unwrap();
+        let pool = crate::Pool::open_with_rules(&PoolOptions::new(below.path()), rules).unwrap();
+        let shared = Arc::clone(&pool.shared);
+        let one = SessionOptions {
+            transport: Transport::Only(TransportKind::Device),
+            queues: Some(1),
+            ..SessionOptions::default()
+        };
+        let session = match Session::mount(Arc::new(pool), top.path(), &MountOptions::default(), &one) {
+            Ok(session) => session,
+            Err(error) => {
+                eprintln!("SKIPPED: cannot mount here: {error}");
+                return;
+            }
+        };
+        let (photo, other) = (top.path().join("photo"), top.path().join("other"));
+        assert!(photo.metadata().is_ok() && other.metadata().is_ok());
+        let dir = shared.descriptor(&shared.root).unwrap();
+        let node = Arc::clone(&find::known(&shared, &shared.root, &dir, c"photo")[0]);
+        let lower = shared.open_node(&node, mode::O_RDONLY).unwrap();
+        let lease = Lease::take(&shared.copies.gates, &node, &lower).unwrap();
+        let cut = "truncate($ARGV[0], 1) or die $!";
+        let mut waiting = std::process::Command::new("perl").args(["-e", cut]).arg(&photo).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        assert!(waiting.try_wait().unwrap().is_none(), "it waits for the lease");
+        let begun = std::time::Instant::now();
+        std::fs::read(&other).unwrap();
+        let took = begun.elapsed();
+        drop(lease);
+        assert!(took < std::time::Duration::from_millis(300), "another file took {took:?}");
+        assert!(waiting.wait().unwrap().success());
+        assert_eq!(photo.metadata().unwrap().len(), 1);
+        session.unmount_lazily().unwrap();
+    }
 }

@@ -234,6 +234,11 @@ impl Shared {
         }
     }
 
+    /// Whether bytes of some file may be hidden from somebody.
+    pub(crate) fn redacts(&self) -> bool {
+        self.rules.as_ref().is_some_and(|engine| engine.rules().redacts())
+    }
+
     /// Whether names decide about anything.
     pub(crate) fn goes_by_names(&self) -> bool {
         self.sealed.is_some() || self.rules.as_ref().is_some_and(|engine| engine.index.is_kept())

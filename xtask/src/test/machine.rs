@@ -33,6 +33,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("mkfs.xfs", "xfsprogs"),
     ("mount", "mount"),
     ("openssl", "openssl"),
+    ("perl", "perl-base"),
     ("pgbench", "postgresql"),
     ("pkill", "procps"),
     ("prlimit", "util-linux"),
