@@ -10,8 +10,9 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::options;
 pub use crate::seal::{
-    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
-    TrustArgs, VerifyArgs,
+    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, PassphraseArgs, SealArgs,
+    ShowArgs, SignArgs, TrustAddArgs, TrustArgs, TrustForgetArgs, TrustListArgs, TrustStoreArgs, TrustWhat,
+    VerifyArgs,
 };
 use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
 pub use crate::wishes::VerifyWishes;
@@ -69,6 +70,8 @@ pub enum Command {
     Sign(SignArgs),
     /// Makes and shows keys.
     Key(KeyArgs),
+    /// Keeps a folder of trusted keys and of the highest serials seen, for --trust-store.
+    Trust(TrustStoreArgs),
     /// Says what this machine offers, and how to get what it does not.
     Doctor(DoctorArgs),
     /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.

@@ -67,6 +67,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Digest(args) => seal::digest(&args, out),
         Command::Sign(args) => seal::sign(&args, out),
         Command::Key(args) => seal::key(&args, out),
+        Command::Trust(args) => seal::trust(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),

@@ -32,10 +32,10 @@ pub use manifest::{
 };
 pub use new_file::Beside;
 pub use seal_file::{Issue, Seal, SealSignature, ToSign};
-pub use sealing::{Allowed, Belief, Enabled, Progress, Report, SealError, SealOptions, seal_tree};
+pub use sealing::{Allowed, Belief, Enabled, Progress, Report, SealError, SealOptions, attach, seal_tree};
 pub use shown::{Shown, shown};
 pub use side::{Side, seal_file};
 pub use store::{SealedFile, Store};
 pub use trust::{
-    Accepted, Day, SeenSerial, StoredKey, TreeName, TreeNameError, Trust, TrustStore, split_key_file,
+    Accepted, Day, Seen, SeenSerial, StoredKey, TreeName, TreeNameError, Trust, TrustStore, split_key_file,
 };

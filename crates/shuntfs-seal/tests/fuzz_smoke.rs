@@ -51,6 +51,16 @@ fn manifest(random: &mut Random) -> Vec<u8> {
 
 fn make(random: &mut Random, key: &KeyPair) -> Vec<u8> {
     let mut bytes = if random.below(8) == 0 {
+        let serial = random.number() % 1000;
+        let line = format!("tree{} {} {serial} sha256:{}\n", serial % 3, key.public().id(), "ab".repeat(32));
+        let count = random.below(3);
+        format!("shunt serials 1\n{}end {count}\n", line.repeat(count)).into_bytes()
+    } else if random.below(8) == 0 {
+        let issue = Issue { tree: "a".parse().unwrap(), serial: 1 + random.number() % 3, time: 7 };
+        let none = Digest::zero(Params::default().algorithm());
+        let descriptor = Descriptor::new(&Params::default(), 999, none).unwrap();
+        Seal::new(descriptor, Some(issue), &[]).message().as_bytes().to_vec()
+    } else if random.below(8) == 0 {
         let descriptor =
             Descriptor::new(&Params::default(), 999, Digest::zero(Params::default().algorithm()));
         let issue =

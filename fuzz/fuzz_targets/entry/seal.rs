@@ -1,10 +1,10 @@
-//! Takes any bytes for a seal and for a manifest, and walks all of what it finds: what is said must hold together, names must
+//! Takes any bytes for a seal, for what is carried to be signed, for the list of serials of a trust store and for a manifest, and walks all of what it finds: what is said must hold together, names must
 //! stay in the tree, and the walk must end. Runs under libFuzzer and in the tests of `shuntfs-seal`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use shuntfs_seal::{Blocks, Codec, ManifestError, NodeIndex, NodeKind, Seal};
+use shuntfs_seal::{Blocks, Codec, ManifestError, NodeIndex, NodeKind, Seal, Seen, ToSign};
 
 /// Blocks so small that everything straddles them.
 const BLOCK_SIZE: u32 = 100;
@@ -28,6 +28,12 @@ impl Blocks for Bytes<'_> {
 pub(crate) fn run(bytes: &[u8]) {
     if let Ok(seal) = Seal::parse(bytes) {
         assert_eq!(seal.to_bytes(), bytes, "a seal has one form");
+    }
+    if let Ok(to_sign) = ToSign::parse(bytes) {
+        assert_eq!(to_sign.message().as_bytes(), bytes, "what is signed has one form");
+    }
+    if let Some(seen) = std::str::from_utf8(bytes).ok().and_then(|text| Seen::parse(text).ok()) {
+        assert_eq!(seen.to_text().as_bytes(), bytes, "a list of serials has one form");
     }
     let Ok(manifest) = Codec::new(Bytes(bytes)) else { return };
     assert!(manifest.node_count() <= bytes.len() as u64);

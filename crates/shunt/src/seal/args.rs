@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use shuntfs_seal::{Day, TreeName};
-use shuntfs_verity::{Algorithm, BlockSize, Params, Salt};
+use shuntfs_seal::{Allowed, Day, TreeName};
+use shuntfs_verity::{Algorithm, BlockSize, Digest, Params, Salt};
 
+use super::passphrase::PassphraseArgs;
 use super::trusting::TrustArgs;
 use crate::failure::Failure;
 
@@ -55,6 +56,17 @@ pub struct SealArgs {
     /// Signs with this key, which `shunt key new` made; may be given again, up to 16 times.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: Vec<PathBuf>,
+    /// Where the passphrase of an encrypted key comes from.
+    #[command(flatten)]
+    pub passphrase: PassphraseArgs,
+    /// Adds a signature that was made elsewhere (shunt sign --seal) to the seal that is there, and seals nothing anew; may be given
+    /// again. It must be by one of the keys that --trust names.
+    #[arg(long, value_name = "SIG", value_hint = clap::ValueHint::FilePath, requires = "trust",
+        conflicts_with_all = ["key", "unsigned", "enable", "rehash", "repair", "adopt", "tree"])]
+    pub attach: Vec<PathBuf>,
+    /// The key of a signature that is attached; may be given again.
+    #[arg(long, value_name = "KEY.pub", requires = "attach", value_hint = clap::ValueHint::FilePath)]
+    pub trust: Vec<PathBuf>,
     /// What the tree is called, for who asks for it by name [default: the folder's own name].
     #[arg(long, value_name = "NAME")]
     pub tree: Option<TreeName>,
@@ -88,6 +100,13 @@ pub struct SealArgs {
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+impl SealArgs {
+    /// What is done to a store that would be refused otherwise.
+    pub(super) fn allowed(&self) -> Allowed {
+        Allowed { unsigned: self.unsigned, adopt: self.adopt, shared: self.shared_store }
+    }
 }
 
 /// Arguments of `shunt verify`.
@@ -142,6 +161,9 @@ pub struct ShowArgs {
     /// The store of the tree, where it is not `.shunt` in the folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+    /// Writes to this file what is signed of the seal, to be carried to the machine with the key (shunt sign --seal).
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub to_sign: Option<PathBuf>,
     /// Lists every name with its digest.
     #[arg(long)]
     pub list: bool,
@@ -182,6 +204,15 @@ pub struct SignArgs {
     /// The key, which `shunt key new` made.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: PathBuf,
+    /// Where the passphrase of an encrypted key comes from.
+    #[command(flatten)]
+    pub passphrase: PassphraseArgs,
+    /// FILE is what `shunt show --to-sign` wrote: signs the seal that it is of.
+    #[arg(long)]
+    pub seal: bool,
+    /// Signs only if this is the digest.
+    #[arg(long, value_name = "HEX", value_parser = Digest::from_text)]
+    pub digest: Option<Digest>,
     /// Where the signature goes [default: FILE.sig].
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub out: Option<PathBuf>,
@@ -217,6 +248,12 @@ pub struct NewKeyArgs {
     /// The last day on which KEY.pub is trusted, by UTC; it stands in KEY.pub, where whoever trusts it may change it.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub expires: Option<Day>,
+    /// Protects KEY with a passphrase (PKCS #8 with PBES2), which is asked for whenever it signs.
+    #[arg(long)]
+    pub encrypt: bool,
+    /// Where the passphrase comes from.
+    #[command(flatten)]
+    pub passphrase: PassphraseArgs,
 }
 
 /// A file with a key.
@@ -225,4 +262,63 @@ pub struct KeyFileArgs {
     /// The file.
     #[arg(value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
+    /// Where the passphrase of an encrypted key comes from.
+    #[command(flatten)]
+    pub passphrase: PassphraseArgs,
+}
+
+/// Arguments of `shunt trust`.
+#[derive(Debug, Args)]
+pub struct TrustStoreArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub what: TrustWhat,
+}
+
+/// What to do with a trust store.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum TrustWhat {
+    /// Adds keys to a trust store, which is made where there is none.
+    Add(TrustAddArgs),
+    /// Shows its keys, and the highest serial seen of each tree.
+    List(TrustListArgs),
+    /// Forgets what was seen of a tree, so that an older seal of it is taken again.
+    Forget(TrustForgetArgs),
+}
+
+/// Arguments of `shunt trust add`.
+#[derive(Debug, Args)]
+pub struct TrustAddArgs {
+    /// The folder: /var/lib/shunt/trust, say.
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Public keys.
+    #[arg(value_name = "KEY.pub", required_unless_present = "threshold", value_hint = clap::ValueHint::FilePath)]
+    pub keys: Vec<PathBuf>,
+    /// How many of the keys must have signed a seal [default: 1, or as it is].
+    #[arg(long, value_name = "N")]
+    pub threshold: Option<NonZeroUsize>,
+}
+
+/// Arguments of `shunt trust list`.
+#[derive(Debug, Args)]
+pub struct TrustListArgs {
+    /// The folder.
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `shunt trust forget`.
+#[derive(Debug, Args)]
+pub struct TrustForgetArgs {
+    /// The folder.
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// The tree's name.
+    #[arg(value_name = "TREE")]
+    pub tree: TreeName,
 }

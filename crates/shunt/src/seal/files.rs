@@ -3,12 +3,16 @@
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use shuntfs_seal::shown;
 use shuntfs_sys::regular;
-use shuntfs_verity::sign::{KeyPair, Zeroizing};
+use shuntfs_verity::sign::{KeyPair, Zeroizing, is_encrypted};
 
+use super::passphrase::PassphraseArgs;
 use crate::failure::Failure;
+use crate::run::complain;
 
 /// The longest file that can be a key or a certificate.
 pub(super) const KEY_LEN_MAX: u64 = 64 << 10;
@@ -33,11 +37,31 @@ pub(super) fn read_text(path: &Path) -> Result<Zeroizing<String>, Failure> {
     Ok(text)
 }
 
-/// Reads a private key.
-pub(super) fn private_key(path: &Path) -> Result<KeyPair, Failure> {
-    KeyPair::from_pem(&read_text(path)?).map_err(|error| {
+/// Reads a private key, and its passphrase where it has one.
+pub(super) fn private_key(path: &Path, passphrase: &PassphraseArgs) -> Result<KeyPair, Failure> {
+    let text = read_text(path)?;
+    warn_of_readers(path, &text);
+    if is_encrypted(&text) {
+        let passphrase = passphrase.of(path)?;
+        return KeyPair::from_encrypted_pem(&text, passphrase.as_bytes())
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())));
+    }
+    KeyPair::from_pem(&text).map_err(|error| {
         Failure::new(format!("{}: {error}", path.display())).hint("shunt key new KEY makes one")
     })
+}
+
+/// Says that everybody can sign, or try passphrases. A group may be meant to.
+fn warn_of_readers(path: &Path, text: &str) {
+    if let Ok(found) = std::fs::metadata(path)
+        && found.mode() & 0o004 != 0
+        && text.contains("PRIVATE KEY-----")
+    {
+        let (path, mode) = (shown(path), found.mode() & 0o7777);
+        complain(&format!(
+            "shunt: {path}: everybody can read this private key (mode {mode:o}): chmod 600 {path}"
+        ));
+    }
 }
 
 /// How many threads hash.

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use shuntfs_seal::{Day, split_key_file};
-use shuntfs_verity::sign::{KeyPair, PublicKey};
+use shuntfs_verity::sign::{KeyError, KeyPair, PublicKey, is_encrypted};
 
 use super::args::{KeyArgs, KeyWhat};
-use super::files::{cannot, read_text, with_suffix};
+use super::files::{cannot, private_key, read_text, with_suffix};
 use crate::failure::Failure;
 use crate::run::output_failure;
 
@@ -24,12 +24,18 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
             if let Some(day) = args.expires.filter(|day| day.is_over(SystemTime::now())) {
                 return Err(Failure::usage(format!("{day} is over: the key would never be trusted")));
             }
-            let key = KeyPair::generate().map_err(|error| Failure::new(error.to_string()))?;
+            let failed = |error: KeyError| Failure::new(error.to_string());
+            let key = KeyPair::generate().map_err(failed)?;
+            let secret = if args.encrypt {
+                key.to_encrypted_pem(args.passphrase.of_new(&args.file)?.as_bytes()).map_err(failed)?
+            } else {
+                key.to_pem()
+            };
             let public = with_suffix(&args.file, ".pub");
             let until = args.expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
             let text = until + &key.public().to_pem();
             // Never over a key that may be the only one to what was signed.
-            write_new(&args.file, 0o600, key.to_pem().as_bytes())?;
+            write_new(&args.file, 0o600, secret.as_bytes())?;
             if let Err(failure) = write_new(&public, 0o644, text.as_bytes()) {
                 drop(fs::remove_file(&args.file));
                 return Err(failure);
@@ -39,6 +45,10 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
         KeyWhat::Show(args) => {
             let text = read_text(&args.file)?;
             let none = || Failure::new(format!("{} is no ed25519 key", args.file.display()));
+            if is_encrypted(&text) {
+                let key = private_key(&args.file, &args.passphrase)?;
+                return say(out, &key.public(), None);
+            }
             if let Ok(key) = KeyPair::from_pem(&text) {
                 return say(out, &key.public(), None);
             }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use shuntfs_seal::{
-    Allowed, Belief, Enabled, Report, Seal, SealError, SealOptions, Side, StoreError, seal_file, seal_tree,
-    shown,
+    Belief, Enabled, Report, Seal, SealError, SealOptions, Side, StoreError, seal_file, seal_tree, shown,
 };
 use shuntfs_verity::sign::KeyPair;
 
@@ -23,10 +22,14 @@ use crate::run::{complain, output_failure};
 /// # Errors
 /// The first that cannot be sealed.
 pub(crate) fn run(args: &SealArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    if !args.attach.is_empty() {
+        return super::detached::attach_to(args, out);
+    }
     if args.key.len() > Seal::SIGNATURES_MAX {
         return Err(Failure::usage(format!("a seal has at most {} signatures", Seal::SIGNATURES_MAX)));
     }
-    let keys = args.key.iter().map(|path| private_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let keys =
+        args.key.iter().map(|path| private_key(path, &args.passphrase)).collect::<Result<Vec<_>, _>>()?;
     if args.store.is_some() && args.paths.len() > 1 {
         return Err(Failure::usage("a store is of one folder alone").hint("seal the folders one by one"));
     }
@@ -53,7 +56,7 @@ fn folder(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -
             (_, true) => Belief::Checked,
             _ => Belief::Known,
         },
-        allowed: Allowed { unsigned: args.unsigned, adopt: args.adopt, shared: args.shared_store },
+        allowed: args.allowed(),
         ..SealOptions::new(jobs(args.jobs))
     };
     let bar = Bar::start("sealing");

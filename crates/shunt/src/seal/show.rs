@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use shuntfs_seal::{Issue, Manifest, ManifestError, NodeIndex, NodeKind, Shown, Store};
 
 use super::args::ShowArgs;
+use super::detached;
 use super::document;
 use super::files::counted;
 use super::trusting::Trusting;
@@ -20,12 +21,13 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let Trusting { trust, notes, .. } = args.trust.read()?;
     notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
     let path = args.store.clone().unwrap_or_else(|| Store::beside(&args.folder));
-    let manifest = Store::open(&path).and_then(|store| Manifest::open(&store, &trust));
-    let manifest = manifest.map_err(|error| Failure::new(error.to_string()))?;
+    let opened = Store::open(&path).and_then(|store| Ok((Manifest::open(&store, &trust)?, store)));
+    let (manifest, store) = opened.map_err(|error| Failure::new(error.to_string()))?;
     let signers: Vec<String> = manifest.seal().signatures().iter().map(|one| one.key.to_string()).collect();
     if let Some(note) = manifest.note() {
         complain(&format!("shunt: {note}"));
     }
+    detached::hand_out(args, &store, manifest.seal())?;
     let issue = manifest.seal().issue();
     if args.json {
         let list = if args.list { Some(list(&manifest)?) } else { None };

@@ -6,6 +6,7 @@ use shuntfs_seal::shown;
 use shuntfs_verity::Discard;
 
 use super::args::SignArgs;
+use super::detached;
 use super::digest::{describe, open, write};
 use super::files::{private_key, with_suffix};
 use crate::failure::Failure;
@@ -16,9 +17,16 @@ use crate::run::output_failure;
 /// # Errors
 /// The file or the key cannot be read, the signature cannot be written.
 pub(crate) fn run(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let key = private_key(&args.key)?;
+    if args.seal {
+        return detached::sign(args, out);
+    }
+    let key = private_key(&args.key, &args.passphrase)?;
     let file = open(&args.file)?;
     let digest = describe(&args.file, &file, &args.hash.for_digest()?, Discard)?.digest();
+    if let Some(told) = args.digest.filter(|told| *told != digest) {
+        let why = format!("{}: it is of {digest}, and not of {told}; nothing is signed", shown(&args.file));
+        return Err(Failure::new(why));
+    }
     let path = args.out.clone().unwrap_or_else(|| with_suffix(&args.file, ".sig"));
     write(&path, &file, &key.sign_digest(&digest).0)?;
     writeln!(out, "{}: key {} over {digest}", shown(&path), key.public().id())

@@ -25,8 +25,11 @@ pub(super) fn next_issue(
         (Some(tree), _) => tree.clone(),
         (None, before) => {
             let tree = TreeName::of_folder(folder);
-            // Who takes over another tree's store has said that it is another.
-            let other = before.filter(|(_, issue)| issue.tree != tree && !options.allowed.adopt);
+            // Where nobody signs, and nobody has, a name is nobody's word.
+            let is_signed = |seal: &Seal| !(options.keys.is_empty() && seal.signatures().is_empty());
+            let other = before.filter(|(seal, issue)| issue.tree != tree && is_signed(seal));
+            // Whoever takes a store over has said that it is another tree's.
+            let other = other.filter(|_| !options.allowed.adopt);
             if let Some((_, issue)) = other {
                 return Err(SealError::OtherName { here: issue.tree.clone(), folder: tree });
             }

@@ -1,6 +1,7 @@
 //! Sealing: walk the tree ([`scan`]), hash what is new ([`hash`], [`known`]), write trees and manifest ([`stage`]), make
 //! them durable, and only then put the new seal in the place of the old one ([`run`]).
 
+mod attach;
 mod enable;
 mod error;
 mod hash;
@@ -15,6 +16,7 @@ mod run;
 mod scan;
 mod stage;
 
+pub use attach::attach;
 pub use enable::Enabled;
 pub use error::SealError;
 pub(crate) use hash::settle;

@@ -11,5 +11,5 @@ mod store;
 pub use key_file::{Day, split_key_file};
 pub use name::{TreeName, TreeNameError};
 pub use policy::{Accepted, Trust};
-pub use seen::SeenSerial;
+pub use seen::{Seen, SeenSerial};
 pub use store::{StoredKey, TrustStore};

@@ -36,7 +36,7 @@ pub struct SeenSerial {
 
 /// All that was seen.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     pub(crate) serials: Vec<SeenSerial>,
 }
 
@@ -47,11 +47,11 @@ pub(crate) enum Stale {
 }
 
 impl Seen {
-    /// Reads the file.
+    /// Reads the file, of which there is one form.
     ///
     /// # Errors
     /// The line that makes no sense, and why.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
         if lines.next().is_none_or(|(_, line)| line != FIRST) {
             return Err(format!("line 1 is not `{FIRST}`"));
@@ -60,7 +60,7 @@ impl Seen {
         let wrong = |at: usize, why: &str| Err(format!("line {at}: {why}"));
         while let Some((at, line)) = lines.next() {
             if let Some(count) = line.strip_prefix(LAST) {
-                let is_end = count.trim_start().parse() == Ok(seen.serials.len()) && text.ends_with('\n');
+                let is_end = count == format!(" {}", seen.serials.len()) && seen.to_text() == text;
                 return match lines.next() {
                     None if is_end => Ok(seen),
                     None => wrong(at, "there are more or fewer lines than it says"),
@@ -79,10 +79,12 @@ impl Seen {
         Err(format!("it ends at line {} without `{LAST}`: it was cut off", text.lines().count()))
     }
 
-    pub(crate) fn to_text(&self) -> String {
+    /// The text of the file.
+    #[must_use]
+    pub fn to_text(&self) -> String {
         let mut text = format!("{FIRST}\n");
-        for SeenSerial { tree, key, serial, digest } in &self.serials {
-            let _infallible = writeln!(text, "{tree} {key} {serial} {digest}");
+        for one in &self.serials {
+            let _infallible = writeln!(text, "{}", format_line(one));
         }
         let _infallible = writeln!(text, "{LAST} {}", self.serials.len());
         text
@@ -142,12 +144,17 @@ fn place(one: &SeenSerial) -> (&TreeName, KeyId) {
     (&one.tree, one.key)
 }
 
+fn format_line(SeenSerial { tree, key, serial, digest }: &SeenSerial) -> String {
+    format!("{tree} {key} {serial} {digest}")
+}
+
 fn parse_line(line: &str) -> Option<SeenSerial> {
     let mut words = line.split(' ');
     let (tree, key) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let (serial, digest) = (words.next()?, words.next()?.parse().ok()?);
-    let serial = serial.parse().ok().filter(|number: &u64| *number > 0 && number.to_string() == serial)?;
-    words.next().is_none().then_some(SeenSerial { tree, key, serial, digest })
+    let serial = serial.parse().ok().filter(|number: &u64| *number > 0)?;
+    let one = SeenSerial { tree, key, serial, digest };
+    (format_line(&one) == line).then_some(one)
 }
 
 #[cfg(test)]
@@ -204,6 +211,9 @@ mod test {
             ("a 02", "b 03", "line 4"),
             ("sha256:", "sha1:", "line 2"),
             ("end 4", "end 3", "line 6"),
+            ("end 4", "end  4", "line 6"),
+            ("\n", "\r\n", "line 6"),
+            ("sha256:01", "sha256:0A", "line 2"),
             ("end 4\n", "end 4\nx\n", "line 7"),
             ("serials 1", "serials 2", "line 1"),
         ] {

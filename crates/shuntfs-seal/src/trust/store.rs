@@ -5,7 +5,7 @@
 //! | `*.pub` | the public keys that are trusted, each in a file of its own, with the day until which it is (`expires = ..`) |
 //! | `config` | `threshold = N`: how many of the keys must have signed; 1 where the file is not there |
 //! | `seen` | the highest serial seen of each tree and key ([`super::seen`]) |
-//! | `seen.new` | the same while it is written |
+//! | `seen.new`, `config.new` | the same while they are written |
 //! | `lock` | held by the one that writes |
 //!
 //! Whoever can write here decides what is trusted, so folder and files must be root's or the user's own, and nobody else's to write.
@@ -13,10 +13,11 @@
 //! under the lock, after it was read again; what was noted there never falls but by [`TrustStore::forget`].
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -34,6 +35,7 @@ use super::seen::{Seen, SeenSerial};
 use crate::{Issue, StoreError};
 
 const CONFIG: &str = "config";
+const CONFIG_NEW: &str = "config.new";
 const SEEN: &str = "seen";
 const SEEN_NEW: &str = "seen.new";
 const LOCK: &str = "lock";
@@ -50,6 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WRONLY: u32 = 0o1;
 const RDWR: u32 = 0o2;
 const CREAT: u32 = 0o100;
+const EXCL: u32 = 0o200;
 const TRUNC: u32 = 0o1000;
 const NONBLOCK: u32 = 0o4000;
 const DIRECTORY: u32 = 0o200_000;
@@ -104,6 +107,49 @@ impl TrustStore {
         // What was seen is looked at before anything is believed.
         store.seen()?;
         Ok(store)
+    }
+
+    /// Opens a trust store, and makes it first where there is none.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the folder cannot be made.
+    pub fn create(path: &Path) -> Result<Self, StoreError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+        made.map_err(|error| StoreError::io(path, error))?;
+        Self::open(path)
+    }
+
+    /// Trusts another key.
+    ///
+    /// # Errors
+    /// The name is taken, or the key there under another one; the file cannot be written.
+    pub fn add(&mut self, file: &str, key: PublicKey, expires: Option<Day>) -> Result<(), StoreError> {
+        if let Some(one) = self.keys.iter().find(|one| one.key == key) {
+            return Err(self.broken(format!("the key {} is there already: {}", key.id(), one.name)));
+        }
+        let lines = expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
+        let _lock = self.lock()?;
+        let failed = |error: std::io::Error| StoreError::io(self.path.join(file), error);
+        let mut made = self.create_file(file, WRONLY | EXCL, 0o644)?;
+        let text = lines + &key.to_pem();
+        made.write_all(text.as_bytes()).and_then(|()| made.sync_all()).map_err(failed)?;
+        self.sync()?;
+        self.keys.push(StoredKey { name: file.to_owned(), key, expires });
+        Ok(())
+    }
+
+    /// Asks for signatures by so many of the keys from now on.
+    ///
+    /// # Errors
+    /// There are fewer; the file cannot be written.
+    pub fn set_threshold(&mut self, threshold: NonZeroUsize) -> Result<(), StoreError> {
+        if threshold.get() > self.keys.len() {
+            return Err(self.broken(format!("{threshold} of {} keys cannot be asked for", self.keys.len())));
+        }
+        let _lock = self.lock()?;
+        self.replace(CONFIG, CONFIG_NEW, &format!("threshold = {threshold}\n"))?;
+        self.threshold = threshold;
+        Ok(())
     }
 
     /// Where it is.
@@ -210,23 +256,32 @@ impl TrustStore {
 
     /// Replaces the list of serials by a whole one; the caller holds the lock.
     fn write(&self, seen: &Seen) -> Result<(), StoreError> {
-        let failed = |name: &str, error: std::io::Error| StoreError::io(self.path.join(name), error);
         let text = seen.to_text();
         if text.len() as u64 > SEEN_LEN_MAX {
             return Err(self.broken_file(SEEN, format!("it would have more than {SEEN_LEN_MAX} bytes")));
         }
-        let mut file = self.create(SEEN_NEW, WRONLY | TRUNC, 0o644)?;
+        self.replace(SEEN, SEEN_NEW, &text)
+    }
+
+    /// Puts a whole file, on disk, in the place of another one; the caller holds the lock.
+    fn replace(&self, place: &str, beside: &str, text: &str) -> Result<(), StoreError> {
+        let failed = |name: &str, error: std::io::Error| StoreError::io(self.path.join(name), error);
+        let mut file = self.create_file(beside, WRONLY | TRUNC, 0o644)?;
         file.write_all(text.as_bytes())
             .and_then(|()| file.sync_all())
-            .map_err(|error| failed(SEEN_NEW, error))?;
-        rename_at(&*self.folder, &name(SEEN_NEW)?, &*self.folder, &name(SEEN)?, 0)
-            .map_err(|error| failed(SEEN, error.into()))?;
+            .map_err(|error| failed(beside, error))?;
+        rename_at(&*self.folder, &name(beside)?, &*self.folder, &name(place)?, 0)
+            .map_err(|error| failed(place, error.into()))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
         let folder = reopen(&*self.folder, DIRECTORY).and_then(data::sync_all);
         folder.map_err(|error| StoreError::io(&self.path, error))
     }
 
     fn lock(&self) -> Result<File, StoreError> {
-        let file = self.create(LOCK, RDWR, 0o600)?;
+        let file = self.create_file(LOCK, RDWR, 0o600)?;
         let start = Instant::now();
         loop {
             match flock(&file, FlockOp::Exclusive, false) {
@@ -241,7 +296,7 @@ impl TrustStore {
     }
 
     /// Opens a file for writing that may not be there yet.
-    fn create(&self, file: &str, flags: u32, mode: u32) -> Result<File, StoreError> {
+    fn create_file(&self, file: &str, flags: u32, mode: u32) -> Result<File, StoreError> {
         let failed = |error: OsError| StoreError::io(self.path.join(file), error);
         let fd = open_at(&*self.folder, &name(file)?, flags | CREAT | NONBLOCK, mode).map_err(failed)?;
         regular::check(&stat_of(&fd).map_err(failed)?)
