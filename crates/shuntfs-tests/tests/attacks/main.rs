@@ -10,6 +10,7 @@ mod moves;
 mod names_that_protect;
 mod other_spellings;
 mod partial_views;
+mod powerless;
 mod rules_in_conditions;
 mod sealed_copies;
 mod sealed_names;
