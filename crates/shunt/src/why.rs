@@ -1,107 +1,106 @@
 //! `shunt why`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use serde::Serialize;
 use shuntfs::Reason;
-use shuntfs_sys::{FileHandle, handle, open, stat};
 use shuntfs_verified::CheckedBy;
 
 use crate::cli::WhyArgs;
-use crate::control::{Known, Verdict, Why};
+use crate::control::{AskError, Asker, Client, Known, Verdict, What, Why};
+use crate::explain::{self, Located, NOT_CONSIDERED, locate};
 use crate::failure::Failure;
 use crate::list::print_json;
-use crate::mounts::{self, Mounts, shown};
-use crate::patience::within;
+use crate::mounts::shown;
 use crate::rules::caller;
 use crate::run::output_failure;
 use crate::status;
 
-/// How long the mount may take to look up the file.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel's type of a handle that FUSE gives (`FILEID_INO64_GEN`, and the same for a handle that only
-/// identifies).
-const FUSE_HANDLE: i32 = 0x81;
+/// What somebody does with a file, and with a folder.
+const OF_FILES: [What; 7] =
+    [What::Read, What::Write, What::Append, What::Truncate, What::Exec, What::Attributes, What::Remove];
+const OF_FOLDERS: [What; 3] = [What::List, What::Attributes, What::Remove];
 
 #[derive(Serialize)]
 struct Answer<'a> {
     file: String,
     mountpoint: String,
     #[serde(flatten)]
-    why: &'a Why,
+    why: Option<&'a Why>,
+    /// Of a folder, which has no flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'a Verdict>,
+    not_considered: &'static str,
 }
 
-struct Found {
-    path: PathBuf,
-    regular: bool,
-    handle: Option<FileHandle>,
-}
-
-/// Says how the bytes of a file flow, and why.
+/// Says how the bytes of a file flow, and why; and what becomes of what somebody does with it.
 ///
 /// # Errors
 /// Where there is no such file, it is not on a mount of shunt, or the server does not answer.
 pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let wanted = args.file.clone();
-    let found = within(PATIENCE, move || find(&wanted))
-        .ok_or_else(|| {
-            Failure::new(format!("{} cannot be looked up: its mount does not answer", shown(&args.file)))
-                .hint("all mounts: shunt list")
-        })?
-        .map_err(|error| Failure::new(format!("cannot look up {}: {error}", shown(&args.file))))?;
-    let list = Mounts::read()?;
-    let mount = list.covering(&found.path).filter(|mount| mounts::is_fuse(mount)).ok_or_else(|| {
-        Failure::new(format!("{} is not on a mount of shunt", shown(&found.path)))
-            .hint("all mounts: shunt list")
-    })?;
-    let mut client = status::client_of(mount)?;
-    if !found.regular {
-        let text = format!("{} is not a regular file, so no bytes of it flow", shown(&found.path));
-        return Err(Failure::new(text).hint("ask about a file"));
-    }
-    let node = found.handle.as_ref().and_then(node_of).ok_or_else(|| {
-        Failure::new(format!("the kernel does not tell the node of {}", shown(&found.path)))
-            .hint("Linux 6.6 or newer does")
-    })?;
+    let at = locate(&args.file, true)?;
+    let stat = at.stat.unwrap_or_default();
     let asker = caller(&args.who)?;
-    let why = client.why(node, Some(asker)).map_err(|error| status::unanswered(mount, &error))?;
-    let answer = Answer {
-        file: found.path.to_string_lossy().into_owned(),
-        mountpoint: mount.mount_point.to_string_lossy().into_owned(),
-        why: &why,
+    let mut client = status::client_of(&at.mount)?;
+    let (why, verdict) = if stat.is_file() {
+        let mut why = flow(&mut client, &at, &asker)?;
+        if let Some(read_and_write) = &why.verdict {
+            let paths = read_and_write.paths.clone();
+            why.verdict =
+                verdict(&mut client, &OF_FILES, &at, &asker)?.map(|verdict| Verdict { paths, ..verdict });
+        }
+        (Some(why), None)
+    } else if stat.is_dir() {
+        (None, verdict(&mut client, &OF_FOLDERS, &at, &asker)?)
+    } else {
+        let text = format!("{} is neither a regular file nor a folder", shown(&at.path));
+        return Err(Failure::new(text).hint("what is asked of it flows past every file system"));
     };
     if args.json {
-        print_json(&answer, out)
-    } else {
-        print(&found.path, &why, out).map_err(|error| output_failure(&error))
+        let (file, mountpoint) = (at.path.to_string_lossy(), at.mount.mount_point.to_string_lossy());
+        let (file, mountpoint) = (file.into_owned(), mountpoint.into_owned());
+        let (why, verdict) = (why.as_ref(), verdict.as_ref());
+        return print_json(&Answer { file, mountpoint, why, verdict, not_considered: NOT_CONSIDERED }, out);
     }
-}
-
-fn find(file: &Path) -> std::io::Result<Found> {
-    let path = file.canonicalize()?;
-    let fd = open::open_target(&path)?;
-    let regular = stat::stat_of(&fd)?.is_file();
-    let handle = handle::identifier_of(&fd).ok().map(|(handle, _)| handle);
-    Ok(Found { path, regular, handle })
-}
-
-/// The node's number inside a handle: high word, low word, generation (`fs/fuse/inode.c`, `fuse_encode_fh`).
-fn node_of(handle: &FileHandle) -> Option<u64> {
-    let word = |index: usize| {
-        let bytes = handle.bytes().get(index * 4..)?;
-        bytes.first_chunk().map(|word| u32::from_ne_bytes(*word))
+    let say = |out: &mut dyn Write| match (&why, &verdict) {
+        (Some(why), _) => print(&at.path, why, out),
+        (None, verdict) => {
+            writeln!(out, "{} is a folder", shown(&at.path))?;
+            verdict.as_ref().map_or(Ok(()), |verdict| explain::print(verdict, out))
+        }
     };
-    (handle.kind() == FUSE_HANDLE).then_some(())?;
-    Some(u64::from(word(0)?) << 32 | u64::from(word(1)?))
+    say(out).map_err(|error| output_failure(&error))
+}
+
+fn flow(client: &mut Client, at: &Located, asker: &Asker) -> Result<Why, Failure> {
+    let node = at.node.ok_or_else(|| {
+        Failure::new(format!("the kernel does not tell the node of {}", shown(&at.path)))
+            .hint("Linux 6.6 or newer does")
+    })?;
+    client.why(node, Some(asker.clone())).map_err(|error| status::unanswered(&at.mount, &error))
+}
+
+fn verdict(
+    client: &mut Client,
+    whats: &[What],
+    at: &Located,
+    asker: &Asker,
+) -> Result<Option<Verdict>, Failure> {
+    explain::of_all(client, whats, at, None, asker).map_err(|error| match error {
+        AskError::Refused(why) => {
+            Failure::new(format!("{} is no file, so no bytes of it flow, and {why}", shown(&at.path)))
+                .hint("ask about a file")
+        }
+        error => status::unanswered(&at.mount, &error),
+    })
 }
 
 fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     if let (Known::Expected, Some(verdict)) = (why.known, &why.verdict) {
         // What an open would flow by depends on who opens it, which the rules tell below.
         writeln!(out, "{} is not open", shown(path))?;
-        return print_verdict(verdict, out);
+        return explain::print(verdict, out);
     }
     let verb = match why.known {
         Known::Settled => "flows by",
@@ -112,7 +111,7 @@ fn print(path: &Path, why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
     let name = if why.reason == Reason::Wished.name() { String::new() } else { format!(" ({})", why.reason) };
     writeln!(out, "  reason: {}{name}", why.reason_meaning)?;
     print_seal(why, out)?;
-    why.verdict.as_ref().map_or(Ok(()), |verdict| print_verdict(verdict, out))
+    why.verdict.as_ref().map_or(Ok(()), |verdict| explain::print(verdict, out))
 }
 
 /// The file's seal, and who checks it.
@@ -129,35 +128,4 @@ fn print_seal(why: &Why, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "  something was wrong with it when it was read; see the log")?;
     }
     Ok(())
-}
-
-/// What the rules say, use by use.
-pub(crate) fn print_verdict(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "  rules of {} for user {}:", shown(&verdict.file), verdict.uid)?;
-    if verdict.paths.len() > 1 {
-        let paths: Vec<String> = verdict.paths.iter().map(shown).collect();
-        writeln!(out, "    decided by all its names: {}", paths.join(", "))?;
-    }
-    for one in &verdict.uses {
-        let flow = one.flow.as_ref().map(|flow| format!(", flows by {flow}")).unwrap_or_default();
-        writeln!(out, "    {}: {}{flow}", one.what, one.answer)?;
-        for reason in &one.reasons {
-            writeln!(out, "      {}", shown(reason))?;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn the_node_is_read_from_a_handle_of_fuse_only() {
-        let bytes: Vec<u8> = [1_u32, 2, 9].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let node = |kind| FileHandle::new(kind, &bytes).as_ref().and_then(node_of);
-        assert_eq!(node(0x81), Some(1 << 32 | 2));
-        assert_eq!(node(1), None);
-        assert_eq!(FileHandle::new(0x81, &[1, 2]).as_ref().and_then(node_of), None);
-    }
 }

@@ -277,7 +277,9 @@ fn privileged_why_and_explain_name_the_rule_the_flow_and_the_reason() {
     for name in ["a.log", "served", "tool"] {
         fs::write(room.src().join(name), name).expect("writes");
     }
-    room.mount(&["--rules", file(&room, SOME).to_str().expect("UTF-8")]).ok();
+    fs::set_permissions(room.src(), fs::Permissions::from_mode(0o777)).expect("changes");
+    room.mount(&["--rules", file(&room, SOME).to_str().expect("UTF-8"), "--allow-other"]).ok();
+    open_the_way(&room);
     let why = |name: &str, more: &[&str]| {
         let path = room.mnt().join(name);
         let words: Vec<&str> =
@@ -301,7 +303,7 @@ fn privileged_why_and_explain_name_the_rule_the_flow_and_the_reason() {
             &[],
             &["write: allowed, flows by served", "a rule wishes for served", "read: allowed, flows by"],
         ),
-        ("tool", &[], &["read: EACCES", "`program` cannot be evaluated", "none was named"]),
+        ("tool", &[], &["read: depends on the program", "none was named", "add --exe PROGRAM"]),
         ("tool", &["--exe", "/bin/only"], &["read: EPERM"]),
         ("tool", &["--exe", "/bin/other"], &["read: allowed"]),
     ] {
@@ -333,6 +335,203 @@ fn privileged_why_and_explain_name_the_rule_the_flow_and_the_reason() {
     shunt(["why", room.mnt().join("hello").to_str().expect("UTF-8"), "--as", "no such user"])
         .fails(1, &["there is no user"]);
     assert!(!room.src().join("new").exists(), "explaining makes nothing");
+}
+
+const USER: u32 = 71001;
+
+const MANY: &str = "[[rule]]\nname = 'hidden folder'\npath = 'photos/private'\nuid = 71001\nhide = true\n\
+    [[rule]]\nname = 'fixed'\npath = 'ro/**'\nread_only = true\n\
+    [[rule]]\nname = 'grows'\npath = 'log/**'\nappend_only = true\n\
+    [[rule]]\nname = 'denied'\npath = 'denied/**'\nuid = 71001\ndeny = 'EPERM'\n\
+    [[rule]]\nname = 'keys'\nbasename = '*.key'\nuid = 71001\nhide = true\n\
+    [[rule]]\nname = 'not listed'\npath = 'unlisted'\nuid = 71001\ndeny = 'EACCES'\n";
+
+/// What is asked, the two names, and what the user does then.
+const ASKED: &[(&str, &str, &str, &str)] = &[
+    ("read", "photos/private/a", "", "cat A"),
+    ("list", "photos/private", "", "ls A"),
+    ("remove", "photos/private", "", "rmdir A"),
+    ("create", "photos/private/new", "", ": > A"),
+    ("rename", "open/a", "photos/private/b", "mv -T A B"),
+    ("rename", "photos/private", "photos/public", "mv -T A B"),
+    ("mkdir", "photos/new", "", "mkdir A"),
+    ("read", "ro/a", "", "cat A"),
+    ("write", "ro/a", "", "dd if=/dev/null of=A conv=notrunc,nocreat"),
+    ("truncate", "ro/a", "", "truncate -c -s 0 A"),
+    ("remove", "ro/a", "", "rm A"),
+    ("attributes", "ro/own", "", "chmod 600 A"),
+    ("create", "ro/new", "", ": > A"),
+    ("mkdir", "ro/folder", "", "mkdir A"),
+    ("rename", "open/a", "ro/b", "mv -T A B"),
+    ("rename", "ro/a", "open/b", "mv -T A B"),
+    ("link", "ro/a", "open/c", "ln A B"),
+    ("append", "log/a", "", ": >> A"),
+    ("truncate", "log/a", "", "truncate -c -s 0 A"),
+    ("remove", "log/a", "", "rm A"),
+    ("rename", "log/a", "open/d", "mv -T A B"),
+    ("attributes", "log/own", "", "chmod 600 A"),
+    ("create", "log/new", "", ": >> A"),
+    ("read", "denied/a", "", "cat A"),
+    ("create", "denied/new", "", ": > A"),
+    ("rename", "denied/a", "open/e", "mv -T A B"),
+    ("link", "denied/a", "open/f", "ln A B"),
+    ("read", "open/x.key", "", "cat A"),
+    ("create", "open/y.key", "", ": > A"),
+    ("create", "open/x.key", "", ": > A"),
+    ("remove", "open/x.key", "", "rm A"),
+    ("rename", "open/a", "open/z.key", "mv -T A B"),
+    ("link", "open/a", "open/w.key", "ln A B"),
+    ("list", "unlisted", "", "ls A"),
+    ("list", "open", "", "ls A"),
+    ("read", "closed/a", "", "cat A"),
+    ("remove", "closed/a", "", "rm A"),
+    ("read", "open/mine", "", "cat A"),
+    ("write", "open/mine", "", "dd if=/dev/null of=A conv=notrunc,nocreat"),
+    ("create", "fixed/new", "", ": > A"),
+    ("remove", "sticky/a", "", "rm A"),
+    ("attributes", "open/a", "", "chmod 600 A"),
+    ("attributes", "open/own", "", "chmod 600 A"),
+    ("exec", "open/a", "", "exec A"),
+    ("exec", "open/run", "", "exec A"),
+    ("write", "open/a", "", "dd if=/dev/null of=A conv=notrunc,nocreat"),
+    ("link", "open/a", "open/g", "ln A B"),
+    ("rename", "open/a", "open/h", "mv -T A B"),
+    ("remove", "open/h", "", "rm A"),
+];
+
+/// Whoever does something on the mount has to come there.
+fn open_the_way(room: &Room) {
+    let top = room.path();
+    let own = top.ancestors().take_while(|folder| *folder != std::env::temp_dir());
+    own.for_each(|folder| fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("changes"));
+}
+
+fn fill_for_many(src: &std::path::Path) {
+    let chmod = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changes");
+    };
+    chmod(src, 0o777);
+    for folder in
+        ["photos", "photos/private", "ro", "log", "denied", "open", "unlisted", "closed", "fixed", "sticky"]
+    {
+        fs::create_dir(src.join(folder)).expect("makes");
+        chmod(&src.join(folder), 0o777);
+    }
+    for file in ["photos/private/a", "ro/a", "ro/own", "log/a", "log/own", "denied/a", "open/a", "open/x.key"]
+        .iter()
+        .chain(&["closed/a", "open/mine", "sticky/a", "open/own", "open/run"])
+    {
+        fs::write(src.join(file), "#!/bin/true\n").expect("writes");
+        chmod(&src.join(file), 0o666);
+    }
+    for own in ["ro/own", "log/own", "open/own"] {
+        std::os::unix::fs::chown(src.join(own), Some(USER), None).expect("gives away");
+    }
+    for (path, mode) in
+        [("closed", 0o700), ("open/mine", 0o600), ("fixed", 0o755), ("sticky", 0o1777), ("open/run", 0o755)]
+    {
+        chmod(&src.join(path), mode);
+    }
+}
+
+/// Once `explain` told only of making files, and `why` nothing of hidden parents, permissions and folders: a file that a
+/// user could not reach was "allowed".
+#[test]
+fn privileged_what_is_said_is_what_happens() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    fill_for_many(&room.src());
+    room.mount(&["--rules", file(&room, MANY).to_str().expect("UTF-8"), "--allow-other"]).ok();
+    open_the_way(&room);
+    let mut wrong = Vec::new();
+    for (what, name, to, command) in ASKED {
+        let at = |name: &str| room.mnt().join(name).display().to_string();
+        let mut words = vec!["explain".to_owned(), (*what).to_owned(), at(name)];
+        words.extend((!to.is_empty()).then(|| at(to)));
+        words.extend(["--as".to_owned(), USER.to_string(), "--json".to_owned()]);
+        let said: serde_json::Value = serde_json::from_str(&shunt(&words).ok().out).expect("JSON");
+        let said = said["uses"][0]["answer"].as_str().expect("an answer").to_owned();
+        let done = done_by_user(&command.replace('B', &at(to)).replace('A', &at(name)));
+        if said != done {
+            wrong.push(format!("{what} {name} {to}: said {said}, and it is {done}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What becomes of a command of the user: `allowed`, or the name of the error.
+fn done_by_user(command: &str) -> String {
+    use std::os::unix::process::CommandExt;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", command]).env("LC_ALL", "C").current_dir("/").uid(USER).gid(USER);
+    let ran = common::run(&mut shell);
+    if ran.code == Some(0) {
+        return "allowed".to_owned();
+    }
+    let words = [
+        ("Permission denied", "EACCES"),
+        ("Operation not permitted", "EPERM"),
+        ("Read-only file system", "EROFS"),
+        ("No such file or directory", "ENOENT"),
+        ("Directory nonexistent", "ENOENT"),
+        ("not found", "ENOENT"),
+    ];
+    let found = words.iter().find(|(words, _)| ran.err.contains(words));
+    found.map_or_else(|| format!("{ran:?}"), |(_, name)| (*name).to_owned())
+}
+
+#[test]
+fn privileged_why_tells_of_folders_parents_and_permissions() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    fill_for_many(&room.src());
+    room.mount(&["--rules", file(&room, MANY).to_str().expect("UTF-8"), "--allow-other"]).ok();
+    open_the_way(&room);
+    let why = |name: &str, user: &str| {
+        shunt(["why", room.mnt().join(name).to_str().expect("UTF-8"), "--as", user]).ok().out
+    };
+    for (name, user, expected) in [
+        (
+            "photos/private/a",
+            "71001",
+            &[
+                "read: ENOENT",
+                "decided by hidden folder (line 1)",
+                "the folder photos/private on the way is hidden",
+            ][..],
+        ),
+        ("photos/private/a", "71002", &["read: allowed, flows by", "write: allowed", "remove: allowed"]),
+        ("photos/private", "71001", &["is a folder", "list: ENOENT", "a rule hides the name"]),
+        ("photos/private", "71002", &["is a folder", "list: allowed", "remove: allowed"]),
+        ("open/mine", "71001", &["read: EACCES", "user 71001 may not read", "(mode 0600, owner 0, group 0)"]),
+        ("closed/a", "71001", &["read: EACCES", "may not go through", "closed (mode 0700"]),
+        ("closed/a", "0", &["read: allowed", "exec: EACCES"]),
+        (
+            "log/a",
+            "71001",
+            &["append: allowed, flows by served", "truncate: EPERM", "remove: EPERM", "append-only"],
+        ),
+        (
+            "ro/a",
+            "71001",
+            &["write: EROFS", "a rule makes it read-only", "attributes: EPERM", "does not own it"],
+        ),
+        ("open", "71001", &["list: allowed", "no rule matches", "not considered: capabilities"]),
+        ("", "71001", &["is a folder", "list: allowed", "remove: E"]),
+    ] {
+        let said = why(name, user);
+        for words in expected {
+            assert!(said.contains(words), "{name} {user}: `{words}` is not in\n{said}");
+        }
+    }
+    // What is hidden from everybody cannot be looked up by whoever asks, and that is said.
+    let path = room.mnt().join("gone");
+    shunt(["why".as_ref(), path.as_os_str()])
+        .fails(1, &["cannot look up", "No such file", "or a rule hides it from you"]);
 }
 
 #[test]

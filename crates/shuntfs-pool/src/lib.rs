@@ -48,5 +48,7 @@ pub use file::PoolFile;
 pub use folding::Folds;
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
-pub use rules::{Caller, RuleControl, RuleFacts, RuleReport};
+pub use rules::{
+    Attempt, Caller, DEPENDS_ON_PROGRAM, Judgement, Place, RuleControl, RuleFacts, RuleReport, Said,
+};
 pub use seals::SealControl;

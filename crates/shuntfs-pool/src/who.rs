@@ -23,6 +23,11 @@ impl Who {
         Self { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group(), pid: cx.pid() }
     }
 
+    /// Somebody who does not ask, and has no process.
+    pub(crate) fn told(uid: u32, gid: u32) -> Self {
+        Self { uid, gid, group: None, pid: 0 }
+    }
+
     #[cfg(test)]
     pub(crate) const fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
         Self { uid, gid, group, pid: 0 }

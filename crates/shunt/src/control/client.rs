@@ -9,7 +9,7 @@ use shuntfs_sys::spawn::{effective_uid, peer_of};
 use thiserror::Error;
 
 use super::place;
-use super::protocol::{Asker, LINE_MAX, Reply, Request, Status, Verdict, Why};
+use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Status, Verdict, Why};
 
 /// How long a server may take. Its control thread touches no lower file, so that it answers even where the
 /// mount is stuck.
@@ -136,12 +136,12 @@ impl Client {
         }
     }
 
-    /// Asks what would become of a file that somebody makes.
+    /// Asks what would become of something that somebody does.
     ///
     /// # Errors
     /// Where there is no such answer.
-    pub fn create(&mut self, path: PathBuf, asker: Asker) -> Result<Verdict, AskError> {
-        match self.ask(&Request::Create { path, asker })? {
+    pub fn would(&mut self, question: Question, asker: Asker) -> Result<Verdict, AskError> {
+        match self.ask(&Request::Would { question, asker })? {
             Reply::Verdict(verdict) => Ok(*verdict),
             other => Err(unexpected(other)),
         }

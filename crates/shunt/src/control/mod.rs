@@ -16,6 +16,7 @@ pub use client::{AskError, Awaited, Client};
 pub use farewell::{Farewell, Listener};
 pub use place::{SocketFile, folders_of, sockets, sweep};
 pub use protocol::{
-    Asker, Known, Reply, Request, RightsStatus, RuleStatus, Status, UseVerdict, Verdict, VerifyStatus, Why,
+    Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, UseVerdict, Verdict,
+    VerifyStatus, What, Why,
 };
 pub use server::{Answers, Server};

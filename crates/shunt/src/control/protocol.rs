@@ -24,11 +24,11 @@ pub enum Request {
     },
     /// How does it end? Answered twice: at once that it will be told, and when it has ended.
     Farewell,
-    /// What would become of a file that somebody makes?
-    Create {
-        /// Its path below the mount point.
-        path: PathBuf,
-        /// Who makes it.
+    /// What would become of something that somebody does?
+    Would {
+        /// What.
+        question: Question,
+        /// Who does it.
         asker: Asker,
     },
 }
@@ -42,7 +42,7 @@ pub enum Reply {
     Status(Box<Status>),
     /// To [`Request::Why`].
     Why(Box<Why>),
-    /// To [`Request::Create`].
+    /// To [`Request::Would`].
     Verdict(Box<Verdict>),
     /// To [`Request::Farewell`], at once.
     Waiting,
@@ -168,6 +168,84 @@ pub struct Why {
     pub seal: Option<shuntfs_verified::SealNote>,
 }
 
+/// Something that somebody might do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// What.
+    pub what: What,
+    /// The path below the mount point.
+    pub path: PathBuf,
+    /// The name, and its folder.
+    pub at: Spot,
+    /// The node's number, where there is one.
+    #[serde(default)]
+    pub node: Option<u64>,
+    /// Another name that has a part in it: where it is moved to.
+    #[serde(default)]
+    pub to: Option<Spot>,
+}
+
+/// A name in a folder; the folder itself where there is no name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Spot {
+    /// The folder's number, as the kernel has it.
+    pub folder: u64,
+    /// The name.
+    pub name: PathBuf,
+}
+
+/// What somebody might do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum What {
+    /// To open a file for reading.
+    Read,
+    /// To open it for writing.
+    Write,
+    /// To open it for writing at its end.
+    Append,
+    /// To give it another length.
+    Truncate,
+    /// To run it.
+    Exec,
+    /// To list a folder.
+    List,
+    /// To make a file.
+    Create,
+    /// To make a folder.
+    Mkdir,
+    /// To remove a file or a folder.
+    Remove,
+    /// To change mode, owner or times.
+    Attributes,
+    /// To move a file or a folder.
+    Rename,
+    /// To give a file another name.
+    Link,
+}
+
+impl What {
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Append => "append",
+            Self::Truncate => "truncate",
+            Self::Exec => "exec",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Mkdir => "mkdir",
+            Self::Remove => "remove",
+            Self::Attributes => "attributes",
+            Self::Rename => "rename",
+            Self::Link => "link",
+        }
+    }
+}
+
 /// Somebody who is asked about.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Asker {
@@ -198,9 +276,9 @@ pub struct Verdict {
 /// What becomes of one use of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UseVerdict {
-    /// `read`, `write` or `create`.
+    /// `read`, `write`, `create` and so on.
     pub what: String,
-    /// `allowed`, or the name of the error that it gets.
+    /// `allowed`, the name of the error that it gets, or `depends` where that depends on the program.
     pub answer: String,
     /// The flow, where it is allowed.
     pub flow: Option<String>,

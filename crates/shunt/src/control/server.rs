@@ -11,7 +11,7 @@ use shuntfs_sys::spawn::{effective_uid, peer_of};
 
 use super::farewell::Farewell;
 use super::place::{self, SocketFile};
-use super::protocol::{Asker, LINE_MAX, Reply, Request, Status, Verdict, Why};
+use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Status, Verdict, Why};
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,8 +22,11 @@ pub trait Answers: Send + Sync + 'static {
     fn status(&self) -> Status;
     /// The flow of one of its nodes, and what the rules say of it.
     fn why(&self, node: u64, asker: Option<&Asker>) -> Why;
-    /// What would become of a file that somebody makes; `None` where there are no rules.
-    fn create(&self, path: &Path, asker: &Asker) -> Option<Verdict>;
+    /// What would become of something that somebody does.
+    ///
+    /// # Errors
+    /// Why that cannot be said: there are no rules, or nothing is known of the place.
+    fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String>;
     /// Where its last words are to be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
         None
@@ -111,9 +114,9 @@ fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
                 None => Reply::Error("there is nothing to wait for".into()),
             },
             Ok(Request::Why { node, asker }) => Reply::Why(Box::new(answers.why(node, asker.as_ref()))),
-            Ok(Request::Create { path, asker }) => match answers.create(&path, &asker) {
-                Some(verdict) => Reply::Verdict(Box::new(verdict)),
-                None => Reply::Error("the mount has no rules".into()),
+            Ok(Request::Would { question, asker }) => match answers.would(&question, &asker) {
+                Ok(verdict) => Reply::Verdict(Box::new(verdict)),
+                Err(why) => Reply::Error(why),
             },
             Err(error) => Reply::Error(format!("not a question: {error}")),
         };
@@ -155,7 +158,12 @@ fn wait_for_the_end(stream: &UnixStream, farewell: Arc<Farewell>) -> io::Result<
 mod test {
     use super::*;
     use crate::control::client::{AskError, Client};
-    use crate::control::protocol::Known;
+    use crate::control::protocol::{Known, Spot, What};
+
+    fn question() -> Question {
+        let at = Spot { folder: 1, name: "a".into() };
+        Question { what: What::Create, path: "a".into(), at, node: None, to: None }
+    }
 
     struct Fixed;
 
@@ -163,8 +171,8 @@ mod test {
         fn status(&self) -> Status {
             crate::control::protocol::sample()
         }
-        fn create(&self, _: &Path, _: &Asker) -> Option<Verdict> {
-            None
+        fn would(&self, _: &Question, _: &Asker) -> Result<Verdict, String> {
+            Err("the mount has no rules".into())
         }
         fn why(&self, node: u64, _: Option<&Asker>) -> Why {
             Why {
@@ -193,7 +201,7 @@ mod test {
         assert_eq!(client.status().expect("answers").folder, "/a");
         assert_eq!(client.why(u64::MAX, None).expect("answers").node, u64::MAX);
 
-        let refused = client.create("a".into(), Asker::default()).expect_err("there are no rules");
+        let refused = client.would(question(), Asker::default()).expect_err("there are no rules");
         assert!(refused.to_string().contains("the mount has no rules"), "{refused}");
 
         let path = server.path().to_owned();

@@ -1,6 +1,5 @@
 //! What the server of an export says of itself at its control socket.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use shuntfs::{Flow, NodeId, Reason};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
-use crate::control::{Answers, Asker, Farewell, Known, RightsStatus, Status, Verdict, Why};
+use crate::control::{Answers, Asker, Farewell, Known, Question, RightsStatus, Status, Verdict, Why};
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
 
@@ -84,8 +83,8 @@ impl Answers for ExportAnswers {
         }
     }
 
-    fn create(&self, _: &Path, _: &Asker) -> Option<Verdict> {
-        None
+    fn would(&self, _: &Question, _: &Asker) -> Result<Verdict, String> {
+        Err("an export has no rules".into())
     }
 
     fn farewell(&self) -> Option<Arc<Farewell>> {

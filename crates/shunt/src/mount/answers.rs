@@ -1,13 +1,12 @@
 //! What the server says of itself at its control socket.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
-use crate::control::{Answers, Asker, Known, RightsStatus, RuleStatus, Status, Verdict, Why};
+use crate::control::{Answers, Asker, Known, Question, RightsStatus, RuleStatus, Status, Verdict, Why};
 use crate::meaning;
 use crate::serving::mount_point_of;
 
@@ -49,8 +48,8 @@ impl Answers for SessionAnswers {
         }
     }
 
-    fn create(&self, path: &Path, asker: &Asker) -> Option<Verdict> {
-        verdict::of_new(&self.mounted, path, asker)
+    fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String> {
+        verdict::would(&self.mounted, question, asker)
     }
 
     fn why(&self, node: u64, asker: Option<&Asker>) -> Why {

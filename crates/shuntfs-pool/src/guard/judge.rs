@@ -3,7 +3,7 @@
 use shuntfs::Result;
 
 use super::change::{Change, Spot};
-use crate::rules::Asking;
+use crate::rules::{Asking, Told};
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -12,7 +12,7 @@ pub(crate) struct Guard<'s> {
     pub(super) shared: &'s Shared,
     pub(super) who: Who,
     /// The rules of the moment that the request came, where there are any.
-    pub(super) asking: Option<Asking<'s>>,
+    pub(crate) asking: Option<Asking<'s>>,
 }
 
 /// What was judged and may be done: once, because whoever does it takes it.
@@ -28,6 +28,12 @@ impl<'s> Guard<'s> {
     pub(crate) fn new(shared: &'s Shared, who: Who) -> Self {
         let asking = shared.rules.as_ref().map(|engine| Asking::new(shared, engine, who));
         Self { shared, who, asking }
+    }
+
+    /// Judges for somebody who does not ask.
+    pub(crate) fn told(shared: &'s Shared, told: &'s Told<'s>) -> Self {
+        let asking = shared.rules.as_ref().map(|engine| Asking::told(shared, engine, told));
+        Self { shared, who: Who::told(told.caller.uid, told.caller.gid), asking }
     }
 
     /// Judges what an operation is about to do.

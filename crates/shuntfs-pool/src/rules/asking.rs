@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shuntfs::{Errno, NodeId, Result};
-use shuntfs_rules::{Access, At, Decision, FileFacts, Possible, Rules, Use};
+use shuntfs_rules::{Access, At, CallerFacts, Decision, FileFacts, Possible, Rules, Use};
 
 use super::engine::Engine;
 use super::facts::{OfName, OfNode};
 use super::index::Known;
+use super::would::Told;
 use crate::guard::Spot;
 use crate::node::Node;
 use crate::shared::Shared;
@@ -24,6 +25,8 @@ pub(crate) struct Asking<'s> {
     pub(crate) shared: &'s Shared,
     pub(crate) engine: &'s Engine,
     pub(crate) who: Who,
+    /// Who is asked about, where nobody asks.
+    told: Option<&'s Told<'s>>,
     /// Looked up when the first one asks: not every request does.
     rules: OnceCell<Arc<Rules>>,
     /// What paths come under, the last ones asked about.
@@ -32,7 +35,17 @@ pub(crate) struct Asking<'s> {
 
 impl<'s> Asking<'s> {
     pub(crate) fn new(shared: &'s Shared, engine: &'s Engine, who: Who) -> Self {
-        Self { shared, engine, who, rules: OnceCell::new(), known: RefCell::default() }
+        Self { shared, engine, who, told: None, rules: OnceCell::new(), known: RefCell::default() }
+    }
+
+    /// Nobody asks: what is said of somebody is noted, and counts for nothing.
+    pub(crate) fn told(shared: &'s Shared, engine: &'s Engine, told: &'s Told<'s>) -> Self {
+        let who = Who::told(told.caller.uid, told.caller.gid);
+        Self { told: Some(told), ..Self::new(shared, engine, who) }
+    }
+
+    fn caller(&self) -> &dyn CallerFacts {
+        self.told.map_or(&self.who, |told| told.caller)
     }
 
     pub(crate) fn rules(&self) -> &Arc<Rules> {
@@ -78,7 +91,11 @@ impl<'s> Asking<'s> {
             return Ok(known.paths);
         }
         self.engine.want_search();
-        let concerned = self.rules().concerns_names(file, &self.who);
+        let concerned = self.rules().concerns_names(file, self.caller());
+        if let (Some(told), Err(failed)) = (self.told, &concerned) {
+            told.note(self.rules(), file.path(), &Err(failed.clone()));
+            return Err(Errno::ACCES);
+        }
         match concerned.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))? {
             true => Err(self.engine.refuse_unknown(file.path())),
             false => Ok(known.paths),
@@ -97,7 +114,11 @@ impl<'s> Asking<'s> {
 
     /// What the rules say of a file under one path. What cannot be evaluated is refused.
     pub(crate) fn decide(&self, file: &dyn FileFacts, how: Use) -> Result<Decision> {
-        let decided = self.at(file.path()).decide(file, &self.who, how);
+        let decided = self.at(file.path()).decide(file, self.caller(), how);
+        if let Some(told) = self.told {
+            told.note(self.rules(), file.path(), &decided);
+            return decided.map_err(|_| Errno::ACCES);
+        }
         decided.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))
     }
 
@@ -151,13 +172,21 @@ impl<'s> Asking<'s> {
     /// Whether a move of a folder from or to its path could change what the rules say of something in it, of which something is
     /// taken from the caller.
     pub(crate) fn concerns_below(&self, folder: &dyn FileFacts) -> Result<bool> {
-        let concerns = self.rules().concerns_below(folder, &self.who);
+        let concerns = self.rules().concerns_below(folder, self.caller());
+        if let (Some(told), Err(failed)) = (self.told, &concerns) {
+            told.note(self.rules(), folder.path(), &Err(failed.clone()));
+            return Err(Errno::ACCES);
+        }
         concerns.map_err(|failed| self.engine.refuse(self.rules(), folder.path(), &failed))
     }
 
     /// Whether a rule may take something from the caller, of this or any other file.
     pub(crate) fn concerns(&self, file: &dyn FileFacts) -> Result<bool> {
-        let concerns = self.rules().concerns(file, &self.who);
+        let concerns = self.rules().concerns(file, self.caller());
+        if let (Some(told), Err(failed)) = (self.told, &concerns) {
+            told.note(self.rules(), file.path(), &Err(failed.clone()));
+            return Err(Errno::ACCES);
+        }
         concerns.map_err(|failed| self.engine.refuse(self.rules(), file.path(), &failed))
     }
 }

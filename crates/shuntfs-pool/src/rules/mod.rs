@@ -14,10 +14,13 @@ mod index;
 mod paths;
 mod report;
 mod search;
+mod would;
 
 pub(crate) use asking::Asking;
 pub(crate) use engine::{Engine, settle_in};
 pub(crate) use facts::{OfName, OfNew};
 pub(crate) use index::{Event, State, Step, Way};
 pub(crate) use paths::{DEPTH_MAX, Link, Moment};
-pub use report::{Caller, RuleControl, RuleFacts, RuleReport};
+pub use report::{Caller, DEPENDS_ON_PROGRAM, RuleControl, RuleFacts, RuleReport};
+pub(crate) use would::Told;
+pub use would::{Attempt, Judgement, Place, Said};

@@ -46,6 +46,9 @@ pub struct Caller {
     pub exe: Option<Vec<u8>>,
 }
 
+/// What is said where a rule asks for the program, and none was named.
+pub const DEPENDS_ON_PROGRAM: &str = "it depends on the program, and none was named";
+
 /// What the rules say, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -72,7 +75,7 @@ impl CallerFacts for Caller {
     }
 
     fn exe(&self) -> Result<Vec<u8>, Unknown> {
-        self.exe.clone().ok_or_else(|| Unknown("it depends on the program, and none was named".into()))
+        self.exe.clone().ok_or_else(|| Unknown(DEPENDS_ON_PROGRAM.into()))
     }
 }
 
@@ -81,7 +84,11 @@ impl RuleControl {
         shared.rules.as_ref().map(|_| Self { shared: Arc::clone(shared) })
     }
 
-    fn engine(&self) -> &Engine {
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
         self.shared.rules.as_ref().expect("there is no control without rules")
     }
 
@@ -164,7 +171,7 @@ impl RuleControl {
     }
 }
 
-fn said(rules: &Rules, failed: &shuntfs_rules::Failed) -> String {
+pub(super) fn said(rules: &Rules, failed: &shuntfs_rules::Failed) -> String {
     let rule = rules.rules().get(failed.rule).map(|rule| rule.name.as_str()).unwrap_or_default();
     format!("the rule `{rule}` cannot be evaluated: {}", failed.why)
 }
