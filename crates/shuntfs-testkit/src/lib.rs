@@ -8,6 +8,7 @@
 //!   observation;
 //! - [`tree`] compares whole folders byte by byte; [`process`] looks at a process from outside (descriptors, memory,
 //!   wakeups, system calls); [`helper`] is the second process that locks and loads need;
+//! - [`viewer`] looks at a file by every way that there is;
 //! - [`photo`] makes photos that say where they were taken;
 //! - [`limit`] keeps everything inside a time limit, because a hung mount hangs whoever touches it.
 //!
@@ -29,6 +30,7 @@ pub mod seeded;
 pub mod status;
 pub mod supervisor;
 pub mod tree;
+pub mod viewer;
 
 mod say;
 

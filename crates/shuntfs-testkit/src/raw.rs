@@ -146,6 +146,34 @@ impl Mapping {
         NonNull::new(start.cast()).map(|start| Self { start, len }).ok_or(Errno::FAULT)
     }
 
+    /// Copies bytes out, and is told where a page cannot be had, for which an access would be a signal.
+    ///
+    /// # Errors
+    /// EFAULT.
+    ///
+    /// # Panics
+    /// The range is not inside the mapping.
+    pub fn try_load(&self, start: usize, len: usize) -> Result<Vec<u8>> {
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
+        let mut bytes = vec![0_u8; len];
+        let mut filled = 0;
+        while filled < len {
+            let to = libc::iovec { iov_base: bytes[filled..].as_mut_ptr().cast(), iov_len: len - filled };
+            // SAFETY: the sum is inside the mapping.
+            let from = unsafe { self.start.as_ptr().add(start + filled) };
+            let from = libc::iovec { iov_base: from.cast(), iov_len: len - filled };
+            let own = rustix::process::getpid().as_raw_nonzero().get();
+            // SAFETY: both describe memory of this process, of the lengths beside them; the kernel writes only to `to`,
+            // and tells of pages that cannot be had.
+            let copied = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+            match usize::try_from(copied) {
+                Ok(copied) if copied > 0 => filled += copied,
+                _ => return Err(Errno::FAULT),
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Copies bytes out.
     ///
     /// # Panics
@@ -288,4 +316,59 @@ fn checked(answer: i32) -> Result<i32> {
         return Err(Errno::from_raw_os_error(raw));
     }
     Ok(answer)
+}
+
+/// Has the kernel read a file ahead (readahead(2)).
+///
+/// # Errors
+/// As readahead(2) says.
+pub fn read_ahead(fd: impl AsFd, len: usize) -> Result<()> {
+    // SAFETY: no memory of ours is named.
+    let code = unsafe { libc::readahead(fd.as_fd().as_raw_fd(), 0, len) };
+    checked(i32::try_from(code).unwrap_or(-1)).map(drop)
+}
+
+/// A ring of one operation at a time.
+pub struct Ring(io_uring::IoUring);
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Ring")
+    }
+}
+
+impl Ring {
+    /// Sets one up.
+    ///
+    /// # Errors
+    /// As io_uring_setup(2) says.
+    pub fn new() -> std::io::Result<Self> {
+        io_uring::IoUring::new(1).map(Self)
+    }
+
+    /// Reads at an offset, and waits for it.
+    ///
+    /// # Errors
+    /// What the read gives.
+    pub fn read(&mut self, fd: impl AsFd, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let len = u32::try_from(bytes.len()).map_err(std::io::Error::other)?;
+        let fd = io_uring::types::Fd(fd.as_fd().as_raw_fd());
+        let read = io_uring::opcode::Read::new(fd, bytes.as_mut_ptr(), len).offset(offset).build();
+        // SAFETY: descriptor and memory are borrowed until the completion below.
+        unsafe { self.0.submission().push(&read) }.map_err(std::io::Error::other)?;
+        loop {
+            let waited = self.0.submit_and_wait(1);
+            if let Some(done) = self.0.completion().next() {
+                let result = done.result();
+                return usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result));
+            }
+            match waited {
+                // Whoever gave the memory back now would have the kernel write to it.
+                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                    unreachable!("a ring that was set up waits: {error}")
+                }
+                _ => {}
+            }
+        }
+    }
 }

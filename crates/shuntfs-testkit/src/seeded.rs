@@ -69,6 +69,25 @@ pub fn fuzz(target: fn(&[u8]), make: impl Fn(&mut Random) -> Vec<u8>) {
     }
 }
 
+/// The shortest list of steps that can be found by leaving some out, for which `fails` still says so.
+///
+/// # Errors
+/// Those of `fails`.
+pub fn shrink<S: Clone, E>(steps: &[S], mut fails: impl FnMut(&[S]) -> Result<bool, E>) -> Result<Vec<S>, E> {
+    let mut steps = steps.to_vec();
+    let mut piece = steps.len().div_ceil(2);
+    while piece > 0 {
+        let mut at = 0;
+        while at < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(at..(at + piece).min(steps.len()));
+            if fails(&fewer)? { steps = fewer } else { at += piece }
+        }
+        piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
+    }
+    Ok(steps)
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
@@ -83,6 +102,15 @@ mod test {
         );
         assert_eq!(random.below(0), 0);
         assert!((0..100).all(|_| random.below(7) < 7 && random.bytes(5).len() < 5));
+    }
+
+    #[test]
+    fn what_fails_is_made_short() {
+        let steps: Vec<u32> = (0..1000).collect();
+        let fails = |steps: &[u32]| Ok::<_, ()>(steps.contains(&17) && steps.contains(&900));
+        assert_eq!(shrink(&steps, fails), Ok(vec![17, 900]));
+        assert_eq!(shrink(&[1], |_| Ok::<_, ()>(true)), Ok(vec![]));
+        assert_eq!(shrink(&[1], |_| Err::<bool, _>(5)), Err(5));
     }
 
     #[test]

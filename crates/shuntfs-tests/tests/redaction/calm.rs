@@ -14,7 +14,7 @@ use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport, shunt};
 use shuntfs_testkit::raw::Mapping;
 
 use crate::gallery::{Gallery, OWNER, Piece, RULES, SECOND, THIRD, user};
-use crate::viewer::Way;
+use shuntfs_testkit::viewer::Way;
 
 /// Runs a test on each transport with the kernel moving the owner's bytes, and once with each other flow.
 pub(crate) fn everywhere(test: impl Fn(&Gallery) -> Result<()>) -> Result<()> {

@@ -6,4 +6,3 @@
 mod calm;
 mod gallery;
 mod race;
-mod viewer;

@@ -21,7 +21,7 @@ use shuntfs_testkit::say;
 use shuntfs_testkit::seeded::Random;
 
 use crate::gallery::{Gallery, OWNER, Piece, SECOND, THIRD, put, user, without};
-use crate::viewer::Way;
+use shuntfs_testkit::viewer::Way;
 
 /// How long each race goes on, in seconds.
 fn seconds() -> u64 {
