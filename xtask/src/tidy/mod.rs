@@ -7,6 +7,7 @@ mod outline;
 mod scan;
 mod size;
 mod source;
+mod threats;
 mod unsafety;
 mod words;
 

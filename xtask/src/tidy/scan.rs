@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{dependencies, links, modules, outline, size, source, unsafety, words};
+use super::{dependencies, links, modules, outline, size, source, threats, unsafety, words};
 use crate::workspace::Workspace;
 
 /// Folders that hold nothing of ours.
@@ -31,6 +31,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let manifest = read(&workspace.root.join("Cargo.toml"))?;
     let docs = fs::read_to_string(workspace.root.join("docs/dependencies.md")).unwrap_or_default();
     faults.extend(dependencies::check(&manifest, &docs)?);
+    faults.extend(threats::check(&workspace.root));
     Ok(faults)
 }
 
