@@ -5,7 +5,7 @@
 //! to the table at once. So what it writes is looked at here, and sorted by what it is:
 //!
 //! - **Pointers** (entries of the first table, to tables of the second kind) are held until all that they lead to is durable
-//!   and counted on the disk ([`Tables::publish`]). Until then what they lead to is nobody's.
+//!   and counted on the disk ([`publish`](crate::tables::Tables::publish)). Until then what they lead to is nobody's.
 //! - **Tables** of the second kind that the disk knows are written when the counts and the data that they lead to are durable.
 //! - **Blocks** of reference counts, and clusters that are used anew, are written when the tables that no longer lead to what
 //!   was freed are durable. Where nothing was freed, nothing waits.

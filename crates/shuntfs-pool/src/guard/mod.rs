@@ -1,6 +1,6 @@
 //! The guard: whether an operation may do what it does.
 //!
-//! An operation says what it does as a value of a type that implements [`Change`]: a name comes, goes or moves, content is
+//! An operation says what it does as a value of a type that implements [`change::Change`]: a name comes, goes or moves, content is
 //! cut, changed or read below, attributes change, a descriptor is handed out. [`Guard::judge`] asks everybody who may refuse
 //! it, always in the same order: whether the mount is read-only, the rules, the seals, and the file's own state. What it
 //! returns, [`Judged`], nobody else can make; and every call that changes something below, or hands something out, is a
