@@ -160,6 +160,14 @@ fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         "  verify     {}, {} files, manifest {}, {signed}",
         verify.what, verify.files, verify.manifest
     )?;
+    if verify.reloads > 0 {
+        let times = if verify.reloads == 1 { "once".to_owned() } else { format!("{} times", verify.reloads) };
+        writeln!(out, "             another seal was taken {times} since the mount")?;
+    }
+    for (place, line) in verify.error.iter().flat_map(|error| error.lines()).enumerate() {
+        let words = if place == 0 { "the earlier seal holds: " } else { "" };
+        writeln!(out, "             {words}{}", shown(line))?;
+    }
     writeln!(
         out,
         "             {} blocks checked for {} reads, {} of them ahead; {} files verified below",

@@ -17,7 +17,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,6 +72,29 @@ impl Store {
             }
             Err(error) => Err(StoreError::io(path, error)),
         }
+    }
+
+    /// Takes hold of the store beside the data of a tree whose folder is held already: by its name there, whatever the path of
+    /// the tree leads to by now.
+    ///
+    /// # Errors
+    /// [`StoreError::NotSealed`] where there is none; it is a symlink, or something else is mounted there.
+    pub fn open_beside(tree: &Path, folder: impl AsFd) -> Result<Self, StoreError> {
+        /// `O_PATH | O_DIRECTORY`
+        const HOLD: u32 = 0o10_200_000;
+        let path = Self::beside(tree);
+        match open::open_on_mount(folder, c".shunt", HOLD) {
+            Ok(folder) => Ok(Self { path, folder: Arc::new(folder) }),
+            Err(shuntfs_sys::OsError::NOENT) => Err(StoreError::NotSealed(tree.to_owned())),
+            Err(error) => Err(StoreError::io(&path, error)),
+        }
+    }
+
+    /// Whether two are the same folder.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |store: &Self| stat_of(&*store.folder).ok().map(|stat| (stat.dev, stat.ino));
+        place(self).is_some_and(|here| place(other) == Some(here))
     }
 
     /// A store whose folder is held already.
@@ -173,6 +196,12 @@ impl Store {
             return Err(StoreError::broken(path(), why));
         }
         Ok(())
+    }
+}
+
+impl AsFd for Store {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
     }
 }
 

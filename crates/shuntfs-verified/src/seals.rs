@@ -1,7 +1,7 @@
 //! A sealed tree: its manifest, and its files, found below without leaving the tree.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,12 +50,16 @@ impl SealsOptions {
 pub struct Seals {
     manifest: Manifest,
     store: Arc<Store>,
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
+    source: PathBuf,
+    /// Whether the store is found by its name in the root.
+    is_beside: bool,
+    files_kept: usize,
     pub(crate) top_device: Device,
     pub(crate) inodes: Option<Inodes>,
     checks: Arc<Checks>,
     files: Files,
-    measure: Box<dyn Measure>,
+    measure: Arc<dyn Measure>,
     can_block: bool,
 }
 
@@ -103,20 +107,62 @@ impl Seals {
         let store = Store::open(&place)?;
         let manifest = Manifest::open(&store, &options.trust)?;
         let inodes = Inodes::open(&store, &manifest.digest())?;
-        let store_folder = open_folder(&place).map_err(failed)?;
-        let blocks = |folder: &OwnedFd| filesystem_of(folder).map(|found| found.magic.can_block());
-        let can_block = blocks(&root).map_err(failed)? || blocks(&store_folder).map_err(failed)?;
+        let is_beside = options.store.is_none()
+            && Store::open_beside(&options.source, &root).is_ok_and(|beside| beside.is_same(&store));
         Ok(Arc::new(Self {
             manifest,
+            can_block: blocks(&root).map_err(failed)? || blocks(&store).map_err(failed)?,
             store: Arc::new(store),
             top_device: stat_of(&root).map_err(failed)?.dev,
             inodes,
-            root,
+            root: Arc::new(root),
+            source: options.source.clone(),
+            is_beside,
+            files_kept: options.checks.files_kept,
             checks: Checks::new(&options.checks),
             files: Files::new(options.checks.files_kept),
-            measure,
-            can_block,
+            measure: Arc::from(measure),
         }))
+    }
+
+    /// Opens the seal that the store has by now, to take the place of this one: where anything is asked for, it must be of the same
+    /// tree and not be older. Counters and verified blocks are shared with this one.
+    ///
+    /// The folder, and the store in it, are found by what is held of them since [`Seals::open`]: a mount that was made over
+    /// their paths meanwhile is not asked. A store that is in another place, a symlink, or mounted by itself, is the folder that it was.
+    ///
+    /// # Errors
+    /// As [`Seals::open`].
+    pub fn open_next(&self, trust: &Trust) -> Result<Arc<Self>, VerifiedError> {
+        let failed = |error| VerifiedError::Source { path: self.source.clone(), error };
+        let store = if self.is_beside {
+            Arc::new(Store::open_beside(&self.source, &*self.root)?)
+        } else {
+            Arc::clone(&self.store)
+        };
+        let manifest = Manifest::open_next(&store, trust, self.manifest.seal())?;
+        let inodes = Inodes::open(&store, &manifest.digest())?;
+        self.checks.verdicts.forget_names();
+        Ok(Arc::new(Self {
+            manifest,
+            can_block: blocks(&*self.root).map_err(failed)? || blocks(&*store).map_err(failed)?,
+            store,
+            top_device: self.top_device,
+            inodes,
+            root: Arc::clone(&self.root),
+            source: self.source.clone(),
+            is_beside: self.is_beside,
+            files_kept: self.files_kept,
+            checks: Arc::clone(&self.checks),
+            files: Files::new(self.files_kept),
+            measure: Arc::clone(&self.measure),
+        }))
+    }
+
+    /// Whether two are the same seal in the same store.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.manifest.seal() == other.manifest.seal() && self.store.is_same(&other.store)
     }
 
     /// The manifest.
@@ -252,6 +298,10 @@ impl Seals {
             Ok(if can_block { file.that_can_block() } else { file })
         })
     }
+}
+
+fn blocks(folder: impl AsFd) -> shuntfs_sys::Result<bool> {
+    filesystem_of(folder).map(|found| found.magic.can_block())
 }
 
 /// A tree that is missing is an error of input for who reads the file.

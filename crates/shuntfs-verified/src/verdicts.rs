@@ -44,6 +44,11 @@ struct Verdict {
 }
 
 impl Verdicts {
+    /// Forgets what was said of names: another manifest gives its nodes other numbers.
+    pub(crate) fn forget_names(&self) {
+        self.names.lock().clear();
+    }
+
     /// Whether a block was just found bad.
     pub(crate) fn recent(&self, place: Place) -> Option<Mismatch> {
         // optimisation: as a rule there is none.

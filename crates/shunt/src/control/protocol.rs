@@ -126,6 +126,12 @@ pub struct VerifyStatus {
     /// Its serial, 0 where it has none.
     #[serde(default)]
     pub serial: u64,
+    /// How often another seal was taken since the mount.
+    #[serde(default)]
+    pub reloads: u64,
+    /// Why no other seal was taken when that was last tried; the earlier one holds.
+    #[serde(default)]
+    pub error: Option<String>,
     /// What was done.
     pub facts: shuntfs_verified::VerifyFacts,
 }

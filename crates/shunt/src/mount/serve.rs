@@ -54,9 +54,15 @@ impl Serving for Mounted {
     }
 
     fn read_again(&self) {
-        match self.rules() {
-            Some(rules) => rules.read_again(),
-            None => tracing::info!("SIGHUP: there is nothing to read again"),
+        // Each fails by itself.
+        if let Some(rules) = self.rules() {
+            rules.read_again();
+        }
+        if let Some(verifying) = self.verifying() {
+            verifying.read_again();
+        }
+        if self.rules().is_none() && self.verifying().is_none() {
+            tracing::info!("SIGHUP: there is nothing to read again");
         }
     }
 }

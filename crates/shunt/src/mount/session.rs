@@ -18,7 +18,7 @@ use super::verify::Verifying;
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
-use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice, VerifyChoice};
+use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice};
 
 /// A mount that answers.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ impl Mounted {
     /// # Errors
     /// Where the folder cannot be shown, or the mount cannot be.
     pub(super) fn start(target: &Target, settings: &Settings) -> Result<Self, Failure> {
-        let verifying = Verifying::open(&target.source, settings)?;
-        let required = verifying.as_ref().filter(|verifying| verifying.what == VerifyChoice::Required);
+        let mut verifying = Verifying::open(&target.source, settings)?;
+        let required = verifying.as_ref().filter(|verifying| verifying.is_required());
         let (session, pool, rules) = if let Some(verifying) = required {
             let passthrough = matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough);
-            let sealed = Sealed::new(Arc::clone(&verifying.seals), passthrough);
+            let sealed = Sealed::new(verifying.seals(), passthrough);
             let mut settings = settings.clone();
             // What nobody vouches for gives nobody a right, whatever was asked for.
             settings.mount.nosuid |= verifying.is_powerless();
@@ -55,12 +55,18 @@ impl Mounted {
             refuse_others(settings)?;
             let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
             let observer = pool.observer();
+            if let (Some(verifying), Some(control)) = (&mut verifying, pool.seal_control()) {
+                verifying.hand_over(control);
+            }
             (mount(pool, target, settings)?, Some(observer), rules)
         };
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let folder = target.source.clone();
         if let Some(rules) = &rules {
             rules.mounted(session.notifier());
+        }
+        if let Some(verifying) = &verifying {
+            verifying.mounted(session.notifier());
         }
         let changed = if pool.is_some() { changed(target, settings) } else { Vec::new() };
         Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying, changed })
@@ -130,7 +136,7 @@ impl Mounted {
     /// The seal of a node, where it has one that is checked.
     pub(super) fn seal_of(&self, node: u64) -> Option<SealNote> {
         match &self.pool {
-            None => self.verifying.as_ref()?.seals.note_of(NodeIndex::from_inode(node)?),
+            None => self.verifying.as_ref()?.seals().note_of(NodeIndex::from_inode(node)?),
             Some(pool) => pool.seal_of(NodeId::new(node)?),
         }
     }
@@ -220,7 +226,7 @@ fn open_pool(
     verifying: Option<&Verifying>,
 ) -> Result<(Pool, Option<LiveRules>), Failure> {
     let options = pool_options(&target.source, settings);
-    let seals = verifying.map(|verifying| Arc::clone(&verifying.seals));
+    let seals = verifying.map(Verifying::seals);
     let Some(file) = &settings.rules else {
         return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
     };

@@ -1,9 +1,10 @@
-//! The seal of a mount.
+//! The seal of a mount, and another one in its place.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shuntfs::{Flow, Reason};
+use shuntfs::{Flow, Notifier, Reason};
+use shuntfs_pool::SealControl;
 use shuntfs_verified::{
     CheckOptions, CheckedBy, SealNote, Seals, SealsOptions, TreeReadahead, VerifiedError,
 };
@@ -16,9 +17,28 @@ use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
 /// What a mount checks, and by whose word.
 #[derive(Debug)]
 pub(super) struct Verifying {
-    pub(super) seals: Arc<Seals>,
-    pub(super) what: VerifyChoice,
-    notes: Vec<String>,
+    holder: Holder,
+    what: VerifyChoice,
+    trusting: Trusting,
+    again: Mutex<Again>,
+}
+
+/// Who has the seal that holds.
+#[derive(Debug)]
+enum Holder {
+    /// Nobody changes it.
+    Opened(Arc<Seals>),
+    /// The pool, where another one may take its place.
+    Pool(SealControl),
+}
+
+/// What came of reading the seal again.
+#[derive(Default, Debug)]
+struct Again {
+    /// How often another one was taken.
+    reloads: u64,
+    /// Why none was taken the last time.
+    error: Option<String>,
 }
 
 impl Verifying {
@@ -40,7 +60,7 @@ impl Verifying {
             )
             .hint("name an ed25519 key: shunt key new KEY makes KEY.pub"));
         }
-        options.trust = trusting.trust;
+        options.trust = trusting.trust.clone();
         let defaults = CheckOptions::default();
         let cache = verify.tree_cache_mib.and_then(|mib| usize::try_from(mib).ok());
         options.checks = CheckOptions {
@@ -52,18 +72,92 @@ impl Verifying {
             ..defaults
         };
         let seals = Seals::open(&options).map_err(|error| refused(&error))?;
-        Ok(Some(Self { seals, what: verify.what, notes: trusting.notes }))
+        let holder = Holder::Opened(seals);
+        Ok(Some(Self { holder, what: verify.what, trusting, again: Mutex::default() }))
     }
 
     /// Whether what is shown may have been made up by who can write SRC or its store: names, modes and owners included.
     pub(super) fn is_powerless(&self) -> bool {
-        self.what == VerifyChoice::Required && !self.seals.manifest().is_authentic()
+        self.is_required() && !self.seals().manifest().is_authentic()
+    }
+
+    /// Whether the manifest is what is shown.
+    pub(super) fn is_required(&self) -> bool {
+        self.what == VerifyChoice::Required
+    }
+
+    /// The seal that holds.
+    pub(super) fn seals(&self) -> Arc<Seals> {
+        match &self.holder {
+            Holder::Opened(seals) => Arc::clone(seals),
+            Holder::Pool(control) => control.seals(),
+        }
+    }
+
+    /// The pool has the seal from now on.
+    pub(super) fn hand_over(&mut self, control: SealControl) {
+        self.holder = Holder::Pool(control);
+    }
+
+    /// Tells the way to the kernel.
+    pub(super) fn mounted(&self, notifier: Notifier) {
+        if let Holder::Pool(control) = &self.holder {
+            control.mounted(notifier);
+        }
+    }
+
+    /// Reads the seal again. One that is not acceptable changes nothing, and is told of.
+    pub(super) fn read_again(&self) {
+        let Holder::Pool(control) = &self.holder else {
+            tracing::warn!(
+                "SIGHUP: with --verify=required a new seal needs a new mount: umount and mount again"
+            );
+            return;
+        };
+        let next = self.next(&control.seals());
+        let mut again = self.again();
+        match next {
+            Ok(None) => {
+                again.error = None;
+                tracing::info!("the seal was read again, and is the same");
+            }
+            Ok(Some(seals)) => {
+                let manifest = seals.manifest();
+                let (digest, files, serial) =
+                    (manifest.digest(), manifest.counts().files, manifest.seal().serial());
+                manifest.note().iter().for_each(|note| tracing::warn!("{note}"));
+                control.replace(Arc::clone(&seals));
+                *again = Again { reloads: again.reloads + 1, error: None };
+                tracing::info!(%digest, files, serial, "another seal was taken");
+            }
+            Err(error) => {
+                tracing::warn!("the seal stays as it was: {error}");
+                again.error = Some(error.to_string());
+            }
+        }
+    }
+
+    fn again(&self) -> MutexGuard<'_, Again> {
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seal that is to take the place of this one, by the same trust; `None` where it is the same.
+    fn next(&self, seals: &Seals) -> Result<Option<Arc<Seals>>, Failure> {
+        use shuntfs_seal::StoreError;
+        let trust = self.trusting.again()?;
+        let next = seals.open_next(&trust).map_err(|error| match error {
+            VerifiedError::Store(StoreError::Pinned { .. }) => Failure::new(error.to_string())
+                .hint("--digest takes no other seal: mount again with the new digest"),
+            error => refused(&error),
+        })?;
+        Ok((!next.is_same(seals)).then_some(next))
     }
 
     /// What the user should know.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes.clone();
-        let manifest = self.seals.manifest();
+        let mut notes = self.trusting.notes.clone();
+        let seals = self.seals();
+        let manifest = seals.manifest();
         notes.extend(manifest.note().map(str::to_owned));
         if !manifest.is_authentic() {
             notes.push(
@@ -84,7 +178,8 @@ impl Verifying {
 
     /// As the status shows it.
     pub(super) fn status(&self) -> VerifyStatus {
-        let manifest = self.seals.manifest();
+        let (seals, again) = (self.seals(), self.again());
+        let manifest = seals.manifest();
         VerifyStatus {
             what: match self.what {
                 VerifyChoice::Required => "required",
@@ -98,7 +193,9 @@ impl Verifying {
             signed_by: manifest.trusted_signers().iter().map(ToString::to_string).collect(),
             tree: manifest.seal().issue().map(|issue| issue.tree.to_string()),
             serial: manifest.seal().serial(),
-            facts: self.seals.facts(),
+            reloads: again.reloads,
+            error: again.error.clone(),
+            facts: seals.facts(),
         }
     }
 }

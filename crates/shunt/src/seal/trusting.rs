@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
-use shuntfs_seal::{StoreError, TreeName, Trust, TrustStore, split_key_file};
+use shuntfs_seal::{Day, StoreError, TreeName, Trust, TrustStore, split_key_file};
 use shuntfs_sys::regular;
 use shuntfs_verity::Digest;
 use shuntfs_verity::sign::PublicKey;
@@ -95,6 +95,8 @@ pub(crate) struct Trusting {
     pub(crate) certificates: Vec<Certificate>,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
+    /// The keys that were named, with the last day on which each is trusted.
+    keys: Vec<(PublicKey, Option<Day>)>,
 }
 
 impl Trusting {
@@ -106,7 +108,8 @@ impl Trusting {
     pub(crate) fn read(settings: &TrustSettings) -> Result<Self, Failure> {
         check(settings)?;
         let now = SystemTime::now();
-        let mut trusting = Self { trust: Trust::anybody(), certificates: Vec::new(), notes: Vec::new() };
+        let mut trusting =
+            Self { trust: Trust::anybody(), certificates: Vec::new(), notes: Vec::new(), keys: Vec::new() };
         if let Some(path) = &settings.store {
             trusting.open_store(path, now)?;
         } else if !settings.keys.is_empty() {
@@ -119,6 +122,22 @@ impl Trusting {
             trusting.trust = trusting.trust.with_tree(tree.clone());
         }
         Ok(trusting)
+    }
+
+    /// What is asked of a seal now: the trust store is read again, and keys that were named are those that were read, as long as they
+    /// have not expired. No path is walked, because a mount may lie over it by now.
+    ///
+    /// # Errors
+    /// The trust store cannot be read; fewer keys are left than are needed.
+    pub(crate) fn again(&self) -> Result<Trust, Failure> {
+        let now = SystemTime::now();
+        let is_over = |expires: &Option<Day>| expires.is_some_and(|day| day.is_over(now));
+        if self.keys.iter().any(|(_, expires)| is_over(expires)) {
+            let valid = self.keys.iter().filter(|(_, expires)| !is_over(expires)).map(|(key, _)| *key);
+            let trust = self.trust.clone().with_keys(valid.collect());
+            return trust.map_err(|why| Failure::new(format!("{why}: others have expired since the mount")));
+        }
+        self.trust.read_again(now).map_err(|error| of_store(&error))
     }
 
     fn open_store(&mut self, path: &std::path::Path, now: SystemTime) -> Result<(), Failure> {
@@ -147,7 +166,10 @@ impl Trusting {
         let mut expired = None;
         for path in paths {
             match read_signer(path, now)? {
-                Signer::Key(key) => keys.push(key),
+                Signer::Key(key, expires) => {
+                    keys.push(key);
+                    self.keys.push((key, expires));
+                }
                 Signer::Certificate(certificate) => self.certificates.push(*certificate),
                 Signer::Expired(why) => {
                     self.notes.push(format!("{}: {why}", path.display()));
@@ -197,7 +219,7 @@ fn check(settings: &TrustSettings) -> Result<(), Failure> {
 
 /// What a file with a key or certificate turned out to be.
 enum Signer {
-    Key(PublicKey),
+    Key(PublicKey, Option<Day>),
     Certificate(Box<Certificate>),
     Expired(String),
 }
@@ -212,7 +234,8 @@ fn read_signer(path: &std::path::Path, now: SystemTime) -> Result<Signer, Failur
             return Ok(Signer::Expired(format!("it expired, {day} was its last day")));
         }
         if !block.starts_with("-----BEGIN CERTIFICATE-----") {
-            return PublicKey::from_pem(&block).map(Signer::Key).map_err(|error| refused(&error));
+            let key = PublicKey::from_pem(&block).map_err(|error| refused(&error))?;
+            return Ok(Signer::Key(key, expires));
         }
         bytes = block.into_bytes();
     }
@@ -261,4 +284,30 @@ pub(crate) fn taken(trust: &Trust, signers: usize) -> Option<String> {
         1 => "signed by a trusted key".to_owned(),
         count => format!("signed by {count} trusted keys"),
     })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use shuntfs_verity::sign::KeyPair;
+
+    #[test]
+    fn a_key_that_has_expired_since_the_mount_is_trusted_no_more() {
+        let (one, two) = (KeyPair::generate().unwrap().public(), KeyPair::generate().unwrap().public());
+        let over: Option<Day> = Some("2024-01-01".parse().unwrap());
+        let at_the_mount = |keys: Vec<(PublicKey, Option<Day>)>| {
+            let trust = Trust::keys(keys.iter().map(|(key, _)| *key).collect());
+            Trusting { trust, certificates: Vec::new(), notes: Vec::new(), keys }
+        };
+        let left = at_the_mount(vec![(one, over), (two, None)]).again().unwrap();
+        assert_eq!(left.trusted_keys(), Some(&[two][..]));
+        // The same key is in another file, which says of no day.
+        let left = at_the_mount(vec![(one, over), (one, None)]).again().unwrap();
+        assert_eq!(left.trusted_keys(), Some(&[one][..]));
+        let error = at_the_mount(vec![(one, over)]).again().unwrap_err().to_string();
+        assert!(
+            error.contains("none is trusted") && error.contains("have expired since the mount"),
+            "{error}"
+        );
+    }
 }

@@ -65,6 +65,25 @@ impl Trust {
         Ok(Self { store: Some(store), ..trust })
     }
 
+    /// The same by the keys that the trust store has now. It is read by the folder that is held, not by its path.
+    ///
+    /// # Errors
+    /// It cannot be read, or fewer keys are there, and have not expired, than it asks for.
+    pub fn read_again(&self, now: SystemTime) -> Result<Self, StoreError> {
+        let Some(store) = &self.store else { return Ok(self.clone()) };
+        let newer = Self::store(store.read_again()?, now)?;
+        Ok(Self { digest: self.digest, tree: self.tree.clone(), ..newer })
+    }
+
+    /// The same by these keys, of which as many must have signed.
+    ///
+    /// # Errors
+    /// There are fewer different keys.
+    pub fn with_keys(self, keys: Vec<PublicKey>) -> Result<Self, String> {
+        let threshold = self.threshold;
+        Self { keys: Self::keys(keys).keys, ..self }.with_threshold(threshold)
+    }
+
     /// Asks for signatures by so many of the keys.
     ///
     /// # Errors

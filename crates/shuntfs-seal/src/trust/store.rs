@@ -89,12 +89,20 @@ impl TrustStore {
             OsError::NOENT => StoreError::NoTrustStore(path.to_owned()),
             error => StoreError::io(path, error),
         })?;
-        let mut store = Self {
-            path: path.to_owned(),
-            folder: Arc::new(folder),
-            keys: Vec::new(),
-            threshold: NonZeroUsize::MIN,
-        };
+        Self::held(path, Arc::new(folder))
+    }
+
+    /// Reads keys and configuration again from the folder that is held, whatever its path leads to by now.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn read_again(&self) -> Result<Self, StoreError> {
+        Self::held(&self.path, Arc::clone(&self.folder))
+    }
+
+    fn held(path: &Path, folder: Arc<OwnedFd>) -> Result<Self, StoreError> {
+        let mut store =
+            Self { path: path.to_owned(), folder, keys: Vec::new(), threshold: NonZeroUsize::MIN };
         store.check_owner(&stat_of(&store.folder).map_err(|error| StoreError::io(path, error))?, path)?;
         if let Some(text) = store.read(CONFIG, KEY_LEN_MAX)? {
             store.threshold = parse_config(&text).map_err(|why| store.broken_file(CONFIG, why))?;
