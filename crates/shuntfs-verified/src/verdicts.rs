@@ -100,10 +100,11 @@ impl Verdicts {
     /// Remembers what is wrong with the name of a node; whether that is news.
     pub(crate) fn note_name(&self, node: u64, wrong: &str) -> bool {
         let mut names = self.names.lock();
-        if names.len() >= REMEMBERED_MAX {
+        let name = (node, wrong.to_owned());
+        if names.len() >= REMEMBERED_MAX && !names.contains(&name) {
             names.clear();
         }
-        names.insert((node, wrong.to_owned()))
+        names.insert(name)
     }
 }
 
