@@ -31,6 +31,8 @@ struct Links {
     list: Vec<Link>,
     /// The last name was removed.
     is_gone: bool,
+    /// The path that it had then: the folder that it was in may move on, and come to where less is denied.
+    last_path: Option<Vec<u8>>,
 }
 
 /// How many changes of names there were: what was looked up before one may be noted only as long as there is no other.
@@ -100,8 +102,7 @@ impl Paths {
         let links = shard.entry(node).or_default();
         let is_here = |link: &Link| link.parent == parent && *link.name == *name;
         if links.is_gone || is_only && !links.list.iter().all(is_here) {
-            links.list.clear();
-            links.is_gone = false;
+            *links = Links::default();
         }
         links.list.retain(|link| !link.name.is_empty());
         if !links.list.iter().any(is_here) && links.list.len() < NAMES_MAX {
@@ -111,12 +112,15 @@ impl Paths {
 
     /// Notes that a name leads to the node no more.
     pub(crate) fn removed(&self, node: NodeId, parent: NodeId, name: &[u8]) {
+        // Looked up before the lock: a folder on the way may be in the same shard.
+        let path = self.child(parent, name);
         let mut shard = self.shard(node).lock();
         let Some(links) = shard.get_mut(&node) else { return };
         if links.list.len() > 1 {
             links.list.retain(|link| link.parent != parent || *link.name != *name);
         } else {
             links.is_gone = links.list.iter().any(|link| link.parent == parent && *link.name == *name);
+            links.last_path = path.filter(|_| links.is_gone);
         }
     }
 
@@ -181,6 +185,9 @@ impl Paths {
         if node == NodeId::ROOT {
             return vec![Vec::new()];
         }
+        if let Some(path) = self.shard(node).lock().get(&node).and_then(|links| links.last_path.clone()) {
+            return vec![path];
+        }
         self.links(node).iter().filter_map(|link| self.child(link.parent, &link.name)).collect()
     }
 }
@@ -214,6 +221,20 @@ mod test {
         paths.note(id(3), NodeId::ROOT, b"c", true);
         assert_eq!(texts(&paths, 9), ["c/f", "g"]);
         assert_eq!(texts(&paths, 3), ["c"]);
+    }
+
+    /// A descriptor of a denied file outlived its name, and its folder moved to where nothing is denied: opened anew through
+    /// /proc, the file was judged by the new place of a folder that it was not in any more.
+    #[test]
+    fn a_name_that_is_gone_does_not_move_with_its_folder() {
+        let paths = Paths::new();
+        paths.note(id(2), NodeId::ROOT, b"denied", true);
+        paths.note(id(5), id(2), b"f", false);
+        paths.removed(id(5), id(2), b"f");
+        paths.note(id(2), NodeId::ROOT, b"free", true);
+        assert_eq!(texts(&paths, 5), ["denied/f"]);
+        paths.note(id(5), id(2), b"g", false);
+        assert_eq!(texts(&paths, 5), ["free/g"]);
     }
 
     #[test]
