@@ -445,3 +445,87 @@ fn privileged_folders_that_become_links_meanwhile_lead_nowhere() {
     });
     room.assert_untouched("the race");
 }
+
+/// A room whose `t/d` was sealed with a file and is a link to `t/e` since, where other bytes have the same name.
+fn with_link_in_place_of_a_folder() -> Room {
+    let room = Room::new();
+    for (folder, text) in [("d", "good"), ("e", "other")] {
+        fs::create_dir(room.at("t").join(folder)).expect("makes");
+        fs::write(room.at("t").join(folder).join("f"), text).expect("writes");
+    }
+    room.shunt(&["seal", "t", "--key", "key", "--tree", "t"]).ok();
+    fs::rename(room.at("t/d"), room.at("elsewhere")).expect("moves");
+    symlink("e", room.at("t/d")).expect("links");
+    room
+}
+
+#[test]
+fn a_link_in_place_of_a_sealed_folder_is_not_followed_to_what_is_asked_for() {
+    let room = with_link_in_place_of_a_folder();
+    let digest = room.shunt(&["show", "t", "--json"]).ok().out;
+    let digest = digest.split('"').find(|word| word.starts_with("sha256:")).expect("has one").to_owned();
+    let named = ["--trust", "key.pub", "--tree", "t", "--digest", &digest];
+    for path in ["t/d/f", "t/d/", "t/d", "t/d//f", "t/./d/f", "t/a/../d/f", "t/../t/d/f"] {
+        let ran = room.shunt(&[&["verify", path][..], &named].concat());
+        assert!(ran.out.contains("t/d"), "{path}: {ran:?}");
+        ran.fails(1, &["1 is not as sealed"]);
+        room.shunt(&[&["verify", path, "--json"][..], &named].concat()).fails(1, &["1 is not as sealed"]);
+        room.shunt(&["verify", "--store", "t/.shunt", "t", path]).fails(1, &["1 is not as sealed"]);
+    }
+    let behind = "its `..` is behind what is no folder";
+    for (path, why) in [
+        ("t/d/../small", behind),
+        ("t/d/f/../../small", behind),
+        ("t/gone/../small", "No such file or directory"),
+    ] {
+        room.shunt(&["verify", path]).fails(1, &[why]);
+        room.shunt(&["verify", "--store", "t/.shunt", "t", path]).fails(1, &[why]);
+    }
+    // From within, and by a link of one's own.
+    symlink("t/d", room.at("own")).expect("links");
+    room.shunt(&["verify", "own/f"]).fails(1, &["1 is not as sealed"]);
+    run(Command::new(SHUNT).args(["verify", "../d/f"]).current_dir(room.at("t/a")))
+        .fails(1, &["1 is not as sealed"]);
+}
+
+#[test]
+fn a_link_in_place_of_a_sealed_folder_does_not_lead_to_another_sealed_folder() {
+    let room = Room::new();
+    for folder in ["t/d", "other"] {
+        fs::create_dir(room.at(folder)).expect("makes");
+        fs::write(room.at(folder).join("f"), folder).expect("writes");
+    }
+    room.shunt(&["seal", "t", "other", "--key", "key"]).ok();
+    remove(&room.at("t/d"));
+    symlink("../other", room.at("t/d")).expect("links");
+    for path in ["t/d/f", "t/d", "t/d/"] {
+        room.shunt(&["verify", path, "--trust", "key.pub"]).fails(1, &["1 is not as sealed"]);
+    }
+}
+
+#[test]
+fn links_above_a_sealed_folder_are_followed() {
+    let room = Room::new();
+    room.shunt(&["seal", "t"]).ok();
+    symlink("t", room.at("whole")).expect("links");
+    symlink(room.at("t/a"), room.at("part")).expect("links");
+    fs::create_dir(room.at("t/nested")).expect("makes");
+    fs::write(room.at("t/nested/file"), "text").expect("writes");
+    room.shunt(&["seal", "t/nested"]).ok();
+    for path in ["whole", "whole/", "whole/small", "part", "part/large", "part/../small", "victim/../t/small"]
+    {
+        let ran = room.shunt(&["verify", path]);
+        if !["whole", "whole/"].contains(&path) {
+            ran.ok();
+        }
+    }
+    // The nearest one counts.
+    room.shunt(&["verify", "t/nested/file"]).ok();
+    room.shunt(&["verify", "whole/nested"]).ok();
+    room.shunt(&["verify", "--store", "t/.shunt", "whole", "t/small", "whole/a", "part/large"]).ok();
+    for from in ["t/a", "t/nested"] {
+        run(Command::new(SHUNT).args(["verify", "../small", "../../t/small"]).current_dir(room.at(from)))
+            .ok();
+    }
+    room.shunt(&["verify", "--store", "t/.shunt", "t", "victim/file"]).fails(2, &["is not in"]);
+}

@@ -1,14 +1,20 @@
 //! What the paths on a command line stand for: sealed folders and what is in them, files with something beside them.
 
+use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use shuntfs_seal::{Side, Store, shown};
+use shuntfs_sys::OsError;
 
 use super::args::VerifyArgs;
 use super::files::{cannot, with_suffix};
 use crate::failure::Failure;
+
+/// Links that are followed in a path, as by the kernel.
+const LINKS_MAX: usize = 40;
 
 /// What is asked for, and the path that stands for it.
 #[derive(Debug)]
@@ -49,12 +55,14 @@ pub(super) fn asked(args: &VerifyArgs) -> Result<Vec<Asked>, Failure> {
 /// The first path is the folder, the others are in it.
 fn of_store(args: &VerifyArgs) -> Result<Vec<Asked>, Failure> {
     let (path, rest) = args.paths.split_first().ok_or_else(|| Failure::usage("no folder"))?;
-    let whole = |path: &Path| absolute(path).map_err(|error| cannot("find", path, error));
-    let root = whole(path)?;
+    let root = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let root = root.map_err(|error| cannot("find", path, error))?;
     let inside = |path: &PathBuf| {
-        let path = whole(path)?;
-        let below = path.strip_prefix(&root).map(|below| below.as_os_str().as_bytes().to_vec());
-        below.map_err(|_| Failure::usage(format!("{} is not in {}", shown(&path), shown(&root))))
+        let found = walk(path, |at| (at == root).then_some(Ok(())));
+        let found = found.map_err(|error| cannot("find", path, error))?;
+        found
+            .map(|found| found.below)
+            .ok_or_else(|| Failure::usage(format!("{} is not in {}", shown(path), shown(&root))))
     };
     let only = rest.iter().map(inside).collect::<Result<Vec<_>, _>>()?;
     let tree =
@@ -68,18 +76,21 @@ fn of_store(args: &VerifyArgs) -> Result<Vec<Asked>, Failure> {
 /// What a path stands for, or why it can be nothing.
 fn find(path: &Path) -> Result<What, String> {
     let why = |error: io::Error| format!("cannot verify {}: {error}", shown(path));
-    let whole = absolute(path).map_err(why)?;
+    // Without a slash at the end, which would follow a link.
+    let whole: PathBuf = std::path::absolute(path).map_err(why)?.components().collect();
     let is_there = is_there(&whole).map_err(why)?;
     let is_there_at = |path: &Path| self::is_there(path).map_err(|error| format!("{}: {error}", shown(path)));
     if !whole.is_dir() && is_there && is_there_at(&Side::path_of(&whole))? {
         return Ok(What::Side);
     }
-    for root in whole.ancestors() {
-        if is_there_at(&Store::beside(root).join("seal"))? {
-            let below = whole.strip_prefix(root).map(|below| below.as_os_str().as_bytes().to_vec());
-            let only = below.ok().filter(|below| !below.is_empty()).into_iter().collect();
-            return Ok(What::Tree { root: root.to_owned(), only });
-        }
+    let sealed = |at: &Path| match is_there_at(&Store::beside(at).join("seal")) {
+        Ok(is_sealed) => is_sealed.then_some(Ok(())),
+        Err(why) => Some(Err(why)),
+    };
+    if let Some(Found { root, below, said }) = walk(path, sealed).map_err(why)? {
+        said?;
+        let only = Some(below).filter(|below| !below.is_empty()).into_iter().collect();
+        return Ok(What::Tree { root, only });
     }
     if !is_there {
         return Err(format!("cannot verify {}: No such file or directory", shown(path)));
@@ -117,15 +128,65 @@ fn add(all: &mut Vec<Asked>, path: &Path, folder: PathBuf, below: Vec<Vec<u8>>) 
     }
 }
 
-/// A path without `..` and links in its folders; what it names itself may be a link, or gone.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    let whole = std::path::absolute(path)?;
-    if whole.is_dir() && !whole.is_symlink() {
-        return whole.canonicalize();
+/// A sealed folder on the way to something.
+struct Found {
+    root: PathBuf,
+    /// What is asked for, below it; empty for all.
+    below: Vec<u8>,
+    /// Whether it can be told that the folder is sealed, or why not.
+    said: Result<(), String>,
+}
+
+/// Looks from the top for the sealed folder that a path is in: the nearest one. Links are followed down to the first one, and
+/// none behind it: who can write a sealed folder must not decide which part of it is looked at.
+fn walk(path: &Path, is_sealed: impl Fn(&Path) -> Option<Result<(), String>>) -> io::Result<Option<Found>> {
+    let mut rest = names(&std::path::absolute(path)?);
+    let (mut at, mut roots) = (PathBuf::from("/"), Vec::new());
+    let (mut links, mut is_behind_link) = (0, false);
+    roots.extend(is_sealed(&at).map(|said| (at.clone(), said)));
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            if is_behind_link || !at.symlink_metadata()?.is_dir() {
+                return Err(io::Error::other("its `..` is behind what is no folder"));
+            }
+            roots.pop_if(|(root, _)| *root == at && at.parent().is_some());
+            at.pop();
+            continue;
+        }
+        at.push(&name);
+        if is_behind_link {
+            continue;
+        }
+        if !at.is_symlink() {
+            roots.extend(is_sealed(&at).map(|said| (at.clone(), said)));
+        } else if roots.is_empty() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(io::Error::from_raw_os_error(OsError::LOOP.raw_os_error()));
+            }
+            let target = at.read_link()?;
+            at.pop();
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            let mut target = names(&target);
+            target.append(&mut rest);
+            rest = target;
+        } else {
+            is_behind_link = true;
+        }
     }
-    let parent = whole.parent().and_then(|parent| parent.canonicalize().ok());
-    Ok(match (parent, whole.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => whole,
-    })
+    Ok(roots.pop().map(|(root, said)| {
+        let below = at.strip_prefix(&root).unwrap_or(Path::new("")).as_os_str().as_bytes().to_vec();
+        Found { root, below, said }
+    }))
+}
+
+/// The names in a path, `..` among them.
+fn names(path: &Path) -> VecDeque<OsString> {
+    let named = path.components().filter_map(|part| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        _ => None,
+    });
+    named.collect()
 }
