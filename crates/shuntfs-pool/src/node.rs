@@ -122,6 +122,8 @@ impl Marks {
     /// It is a folder, and its names are compared byte by byte; or they are not, which was said.
     pub(crate) const EXACT: Self = Self(1 << 12);
     pub(crate) const FOLDS: Self = Self(1 << 13);
+    /// The kernel may know it as one that is not sealed. It stays set.
+    pub(crate) const UNSEALED: Self = Self(1 << 14);
     /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
     /// this one. It stays set.
     pub(crate) const VARIES: Self = Self(1 << 16);

@@ -44,13 +44,26 @@ pub(crate) fn nothing(shared: &Shared) -> Claim {
     shared.sealed.as_ref().map_or(Claim::default(), SealedNodes::nothing)
 }
 
-/// Notes what of the manifest a node is, by the name that it was found by; else, where it has others, by its inode.
+/// Notes what of the manifest a node is, by the name that it was found by; else, where it has others, by its inode. `false`
+/// where the kernel knows it as one that is not sealed: it is retired, and the next look finds another.
 ///
 /// # Errors
 /// EIO where a sealed name leads to something else than was sealed: something of another kind, or what was sealed elsewhere.
 /// ESTALE where another seal was taken since the name was looked at.
-pub(crate) fn note(shared: &Shared, node: &Node, stat: &Stat, claim: Claim) -> Result<()> {
-    shared.sealed.as_ref().map_or(Ok(()), |sealed| sealed.note(node, stat, claim))
+pub(crate) fn note(shared: &Shared, node: &Arc<Node>, stat: &Stat, claim: Claim) -> Result<bool> {
+    let Some(sealed) = &shared.sealed else { return Ok(true) };
+    let is_noted = sealed.note(node, stat, claim)?;
+    if !is_noted {
+        shared.table.retire(node);
+    }
+    Ok(is_noted)
+}
+
+/// Notes that the kernel is told of a node that was not found by a name.
+pub(crate) fn told_of(shared: &Shared, node: &Node) {
+    if let Some(sealed) = &shared.sealed {
+        sealed.told(node);
+    }
 }
 
 /// What is said of a name that is not there: EIO where the manifest has it.

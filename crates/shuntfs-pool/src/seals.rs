@@ -8,6 +8,10 @@
 //! known by its name alone: so every node is *unsettled* then, and an open of it, or a look into it, gets ESTALE until its
 //! name was looked up again, which is what the kernel does at that error. A file that was sealed with other contents becomes another
 //! node: open files keep the one that they have, and its pages in the kernel's cache.
+//!
+//! The kernel keeps the names in a folder, the target of a symlink and the pages of a file, and nobody has checked them where the
+//! node was not sealed. So a node that the kernel knows as one that is not sealed never becomes sealed: a sealed name that leads to
+//! it gets another node.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +22,7 @@ use shuntfs_seal::{NodeIndex, NodeKind};
 use shuntfs_sys::Stat;
 use shuntfs_verified::{SealNote, Seals};
 
-use crate::node::Node;
+use crate::node::{Marks, Node};
 use crate::shared::Shared;
 
 /// What of a pool is sealed, and which of it the kernel knows.
@@ -97,8 +101,15 @@ impl SealedNodes {
         Claim { epoch: self.state.read().epoch, index: None }
     }
 
-    /// Notes what a node is that was found by a name.
-    pub(crate) fn note(&self, node: &Node, stat: &Stat, claim: Claim) -> Result<()> {
+    /// Notes of a node that was not found by a name that the kernel will know it.
+    pub(crate) fn told(&self, node: &Node) {
+        let state = self.state.read();
+        state.mark(node);
+    }
+
+    /// Notes what a node is that was found by a name. `false` where the kernel knows it as something else: another node is to
+    /// take its place.
+    pub(crate) fn note(&self, node: &Node, stat: &Stat, claim: Claim) -> Result<bool> {
         let (seals, known) = {
             let state = self.state.read();
             if state.epoch != claim.epoch {
@@ -108,7 +119,8 @@ impl SealedNodes {
             let may_have_others = stat.is_file() && stat.nlink > 1;
             let has_nothing_to_note = claim.index.is_none() && (!may_have_others || known.is_some());
             if has_nothing_to_note && state.unsettled.is_empty() {
-                return Ok(());
+                state.mark(node);
+                return Ok(true);
             }
             (Arc::clone(&state.seals), known)
         };
@@ -123,8 +135,15 @@ impl SealedNodes {
         if state.epoch != claim.epoch {
             return Err(Errno::STALE);
         }
+        let Some(record) = record else {
+            state.unsettled.remove(&node.id);
+            state.mark(node);
+            return Ok(true);
+        };
+        if state.is_known_otherwise(node, stat) {
+            return Ok(false);
+        }
         state.unsettled.remove(&node.id);
-        let Some(record) = record else { return Ok(()) };
         let size = (record.kind == NodeKind::File).then_some(record.size);
         let known = match state.index_of(node.id) {
             Some(known) => known,
@@ -134,7 +153,7 @@ impl SealedNodes {
             }
         };
         drop(state);
-        seals.check_same(record.index, known)
+        seals.check_same(record.index, known).map(|()| true)
     }
 
     /// What is said of a sealed name that is not there.
@@ -199,6 +218,19 @@ impl State {
             return Some(NodeIndex::ROOT);
         }
         self.known.get(&node).filter(|known| known.epoch == self.epoch).map(|known| known.index)
+    }
+
+    /// Marks a node that is not sealed, under the lock: so it is marked before anybody notes that it is.
+    fn mark(&self, node: &Node) {
+        if self.index_of(node.id).is_none() && !node.has(Marks::UNSEALED) {
+            node.mark(Marks::UNSEALED);
+        }
+    }
+
+    /// Whether what the kernel keeps of a node that is to be sealed was not checked, or is a target by an earlier seal.
+    fn is_known_otherwise(&self, node: &Node, stat: &Stat) -> bool {
+        let is_earlier_link = || stat.is_symlink() && self.known.contains_key(&node.id);
+        self.index_of(node.id).is_none() && (node.has(Marks::UNSEALED) || is_earlier_link())
     }
 
     fn digest_of(&self, index: NodeIndex) -> Option<shuntfs_verity::Digest> {

@@ -96,11 +96,12 @@ impl Guard<'_> {
             if arrival == Arrival::Met {
                 after::met(shared, spot, &found);
             }
-            let arrived = self.arrive_once(spot, found, arrival)?;
-            if arrival == Arrival::Made || after::note_met(shared, spot, &arrived, moment) {
-                return Ok(arrived);
+            if let Some(arrived) = self.arrive_once(spot, found, arrival)? {
+                if arrival == Arrival::Made || after::note_met(shared, spot, &arrived, moment) {
+                    return Ok(arrived);
+                }
+                shared.forget(arrived.node.id, LookupCount(1));
             }
-            shared.forget(arrived.node.id, LookupCount(1));
             found = find::find(shared, spot.folder, spot.dir, spot.c_name())?;
             if found.identity() != identity {
                 return Err(Errno::STALE);
@@ -109,7 +110,8 @@ impl Guard<'_> {
         Err(Errno::STALE)
     }
 
-    fn arrive_once(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Arrived> {
+    /// `None` where the seal wants another node, which is there when one looks again.
+    fn arrive_once(&self, spot: Spot<'_>, found: Found, arrival: Arrival) -> Result<Option<Arrived>> {
         let shared = self.shared;
         let (seen, seal) = match arrival {
             Arrival::Met => {
@@ -125,11 +127,11 @@ impl Guard<'_> {
             find::is_new(shared, &node);
             after::note(shared, spot, &node);
         }
-        if let Err(error) = sealed::note(shared, &node, &stat, seal) {
+        let noted = sealed::note(shared, &node, &stat, seal);
+        if noted != Ok(true) {
             shared.forget(node.id, LookupCount(1));
-            return Err(error);
         }
-        Ok(Arrived { node, stat })
+        Ok(noted?.then_some(Arrived { node, stat }))
     }
 
     /// The same for a file that was made in a folder and has no name.
@@ -137,6 +139,7 @@ impl Guard<'_> {
         let (node, stat) = find::obtain(self.shared, found, Seen::ALL);
         find::is_new(self.shared, &node);
         after::note_nameless(self.shared, folder, &node);
+        sealed::told_of(self.shared, &node);
         Arrived { node, stat }
     }
 }

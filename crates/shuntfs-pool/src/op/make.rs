@@ -10,6 +10,7 @@ use crate::find;
 use crate::guard::{Arrival, Coming, Guard, Made, NameComes, SecondName};
 use crate::name_buf::NameBuf;
 use crate::node::{Marks, Node};
+use crate::sealed;
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -67,5 +68,6 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     if guard.varies(spot) {
         same.mark(Marks::VARIES);
     }
+    sealed::told_of(shared, &same);
     Ok(shared.entry(&same, &stat))
 }

@@ -2,8 +2,8 @@
 //!
 //! Every block of a sealed file is checked as it is read. What was not checked is what its name leads to: a symlink was
 //! followed, a hard link to another sealed file showed that one, a file that was cut at a block's end just ended there, and
-//! what was removed was said never to have been. The owner may do that at any time; the cache of names is off, so that each
-//! look goes below.
+//! what was removed was said never to have been. The owner may do that at any time. The cache of names is off, so that each
+//! look goes below; but for the last test, in which the kernel keeps what it was told of a folder while that was not sealed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::fs::{CWD, Mode, RenameFlags, mkfifoat, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, openat, renameat_with};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::mounted::shunt;
 use shuntfs_testkit::program::call;
@@ -27,6 +27,12 @@ fn contents(name: &str) -> Vec<u8> {
 }
 
 fn furnish(source: &Path, beside: &Path) -> Result<Vec<OsString>> {
+    let mut words = furnish_cached(source, beside)?;
+    words.extend(["--cache", "none"].map(OsString::from));
+    Ok(words)
+}
+
+fn furnish_cached(source: &Path, beside: &Path) -> Result<Vec<OsString>> {
     folder(&source.join("d"), OWNER, 0o755)?;
     folder(&source.join("g"), OWNER, 0o755)?;
     for name in ["a", "b", "d/inside", "g/inside"] {
@@ -39,7 +45,7 @@ fn furnish(source: &Path, beside: &Path) -> Result<Vec<OsString>> {
     folder(&beside.join("evil folder"), OWNER, 0o755)?;
     put(&beside.join("evil folder/inside"), &contents("evil"), OWNER, 0o644)?;
     let store = store.into_os_string();
-    let words = ["--verify=if-sealed", "--cache", "none", "--seal-store"].map(OsString::from);
+    let words = ["--verify=if-sealed", "--seal-store"].map(OsString::from);
     Ok(words.into_iter().chain([store]).collect())
 }
 
@@ -140,6 +146,43 @@ fn what_is_mounted_over_it_is_checked_as_well() -> Result<()> {
             let is_whole = || fs::read(stage.at(name)).is_ok_and(|read| read == contents(name));
             ensure!(wait_until(LIMIT, is_whole), "{name} when it is bare again");
         }
+        Ok(())
+    })
+}
+
+/// What the kernel was told of a folder, a symlink and a file while they were not sealed does not hold by sealed names.
+#[test]
+fn what_the_kernel_keeps_of_an_unsealed_name_does_not_hold_for_a_sealed_one() -> Result<()> {
+    on_each_transport(&Ground::default(), furnish_cached, |stage| {
+        let (source, evil) = (&stage.source, contents("evil"));
+        folder(&source.join("u"), OWNER, 0o755)?;
+        folder(&source.join("gone"), OWNER, 0o755)?;
+        for name in ["u/inside", "file"] {
+            put(&source.join(name), &evil, OWNER, 0o644)?;
+        }
+        symlink("file", source.join("elsewhere"))?;
+        // Now the kernel has names, a target, pages, and that there is nothing.
+        ensure!(fs::read(stage.at("u/inside"))? == evil && fs::read(stage.at("file"))? == evil);
+        ensure!(fs::read_link(stage.at("elsewhere"))? == Path::new("file"));
+        let absent = |name: &str| fs::metadata(stage.at(name)).is_err_and(|e| e.raw_os_error() == Some(2));
+        ensure!(absent("gone/inside"));
+        let held = File::open(stage.at("u"))?;
+        for (name, with) in [("d", "u"), ("g", "gone"), ("link", "elsewhere"), ("a", "file")] {
+            fs::rename(source.join(name), source.join(format!("{name} as sealed")))?;
+            fs::rename(source.join(with), source.join(name))?;
+        }
+        let code = |error: io::Error| error.raw_os_error();
+        for name in ["d/inside", "g/inside", "a"] {
+            let seen = fs::read(stage.at(name)).map_err(code);
+            ensure!(seen == Err(EIO), "{name}: {:?}", seen.map(|read| read == evil));
+        }
+        let seen = fs::read_link(stage.at("link")).map_err(code);
+        ensure!(seen == Err(EIO), "link: {seen:?}");
+        // Whoever has the folder open goes on with what was not sealed, and others still do not.
+        drop(openat(&held, "inside", OFlags::RDONLY, Mode::empty()));
+        let seen = fs::read(stage.at("d/inside")).map_err(code);
+        ensure!(seen == Err(EIO), "d/inside, again: {:?}", seen.map(|read| read == evil));
+        ensure!(fs::read(stage.at("b"))? == contents("b"), "what is as it was sealed");
         Ok(())
     })
 }
