@@ -7,11 +7,13 @@
 mod common;
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{Ran, SHUNT, run};
 use tempfile::TempDir;
@@ -528,4 +530,29 @@ fn links_above_a_sealed_folder_are_followed() {
             .ok();
     }
     room.shunt(&["verify", "--store", "t/.shunt", "t", "victim/file"]).fails(2, &["is not in"]);
+}
+
+/// Whoever opens the lock waits for the owner of a lease on it, for 45 seconds where the kernel is as it comes.
+#[test]
+fn a_lease_on_the_lock_is_not_waited_for() {
+    const HOLD: &str = r#"$SIG{IO} = "IGNORE"; open(F, "<", $ARGV[0]) or exit 1; $| = 1;
+        print fcntl(F, 1024, 0) ? "held\n" : "not held\n"; <STDIN>"#;
+    let room = Room::new();
+    room.shunt(&["seal", "t"]).ok();
+    let mut perl = Command::new("perl");
+    perl.args(["-e", HOLD]).arg(room.at("t/.shunt/lock")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut holder) = perl.spawn() else { return println!("SKIPPED: needs perl") };
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().expect("is piped")).read_line(&mut said).expect("reads");
+    let started = Instant::now();
+    let ran = room.shunt(&["seal", "t", "--shared-store"]);
+    let lasted = started.elapsed();
+    drop(holder.stdin.take());
+    holder.wait().expect("ends");
+    if said != "held\n" {
+        return println!("SKIPPED: no leases here");
+    }
+    assert!(lasted < Duration::from_secs(20), "{lasted:?} {ran:?}");
+    ran.fails(1, &["another shunt is sealing into this store"]);
+    room.shunt(&["seal", "t", "--shared-store"]).ok();
 }

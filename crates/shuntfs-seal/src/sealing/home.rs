@@ -194,10 +194,11 @@ impl Home {
     }
 
     /// Opens the lock, which is ours alone or made anew.
-    pub(super) fn lock(&self) -> Result<File, StoreError> {
+    pub(super) fn lock(&self) -> Result<File, SealError> {
         const NAME: &CStr = c"lock";
-        const RDWR: u32 = 0o2;
-        let failed = |error| StoreError::io(self.path.join("lock"), error);
+        // Its owner may have a lease on it, which others wait for.
+        const RDWR_NONBLOCK: u32 = 0o4002;
+        let failed = |error| SealError::from(StoreError::io(self.path.join("lock"), error));
         match create_new(&*self.folder, NAME, 0o666) {
             Err(OsError::EXIST) => {}
             made => return made.map_err(failed),
@@ -209,9 +210,14 @@ impl Home {
             // Whoever holds a lock on somebody else's file may stop them.
             Ok(()) if stat.nlink > 1 => "it has other names, too".to_owned(),
             // For writing: network file systems lock no other.
-            Ok(()) => return open::reopen(&held, RDWR).map(File::from).map_err(failed),
+            Ok(()) => {
+                return match open::reopen(&held, RDWR_NONBLOCK) {
+                    Err(OsError::AGAIN) => Err(SealError::Busy(self.path.clone())),
+                    opened => opened.map(File::from).map_err(failed),
+                };
+            }
         };
-        Err(StoreError::broken(self.path.join("lock"), why))
+        Err(StoreError::broken(self.path.join("lock"), why).into())
     }
 }
 
