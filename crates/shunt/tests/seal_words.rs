@@ -155,3 +155,24 @@ fn attributes_that_a_copy_loses_can_be_left_out() {
     room.shunt(&["verify", "t", "--ignore", "mtime,mode,owner,xattrs"]).fails(1, &["not as sealed"]);
     assert_eq!(room.shunt(&["verify", "t", "--ignore", "data"]).code, Some(2));
 }
+
+#[test]
+fn hostile_names_in_refusals_are_printed_as_what_they_are() {
+    let room = Room::new();
+    let name = "a\\b\u{202e}c\x1b[2Jd";
+    let shown = r"a\\b\u{202e}c\x1b[2Jd";
+    fs::rename(room.at("t"), room.at(name)).expect("renames");
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for words in [
+        &["verify", name, "--digest", &digest][..],
+        &["verify", "u", "--trust", name],
+        &["verify", "u", "--trust-store", name],
+        &["verify", "u", "--trust-store", &format!("{name}/none")],
+        &["key", "show", name],
+    ] {
+        let ran = room.shunt(words);
+        assert_eq!(ran.code, Some(1), "{words:?}: {ran:?}");
+        assert!(ran.err.contains(shown), "{words:?}: {ran:?}");
+        assert!(!ran.err.contains(name) && !ran.err.contains('\u{202e}'), "{words:?}: {ran:?}");
+    }
+}

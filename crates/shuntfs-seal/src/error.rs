@@ -89,7 +89,7 @@ pub enum StoreError {
         key: String,
     },
     /// Fewer keys have signed than are asked for.
-    #[error("{path} is signed by {have} of {need} trusted keys that are needed")]
+    #[error("{} is signed by {have} of {need} trusted keys that are needed", shown(.path))]
     TooFew {
         /// The seal.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum StoreError {
         need: usize,
     },
     /// One digest was asked for, and the seal is of another manifest.
-    #[error("{path} is of {found}, and {wanted} is asked for")]
+    #[error("{} is of {found}, and {wanted} is asked for", shown(.path))]
     Pinned {
         /// The seal.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum StoreError {
         found: Box<Digest>,
     },
     /// One tree was asked for, and the seal is of another one.
-    #[error("{path} is of {found}, and tree `{wanted}` is asked for")]
+    #[error("{} is of {found}, and tree `{wanted}` is asked for", shown(.path))]
     OtherTree {
         /// The seal.
         path: PathBuf,
@@ -119,7 +119,7 @@ pub enum StoreError {
         found: String,
     },
     /// The seal is older than one that was seen.
-    #[error("rollback: {path} has serial {serial} of tree `{tree}`, and serial {seen} was seen")]
+    #[error("rollback: {} has serial {serial} of tree `{tree}`, and serial {seen} was seen", shown(.path))]
     Rollback {
         /// The seal.
         path: PathBuf,
@@ -131,7 +131,7 @@ pub enum StoreError {
         seen: u64,
     },
     /// The seal has the serial of another one that was seen.
-    #[error("{path} has serial {serial} of tree `{tree}`, which was seen with {digest}")]
+    #[error("{} has serial {serial} of tree `{tree}`, which was seen with {digest}", shown(.path))]
     SameSerial {
         /// The seal.
         path: PathBuf,
@@ -143,13 +143,13 @@ pub enum StoreError {
         digest: Box<Digest>,
     },
     /// Serials are asked for, and the seal has none.
-    #[error("{0} has no serial, and so cannot be told from an older one")]
+    #[error("{} has no serial, and so cannot be told from an older one", shown(.0))]
     NoSerial(PathBuf),
     /// There is no trust store.
-    #[error("{0}: there is no such trust store")]
+    #[error("{}: there is no such trust store", shown(.0))]
     NoTrustStore(PathBuf),
     /// The trust store, or a file of it, is not what it must be.
-    #[error("{path}: {why}")]
+    #[error("{}: {why}", shown(.path))]
     TrustStore {
         /// The folder or file.
         path: PathBuf,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use shuntfs::Errno;
-use shuntfs_seal::{ManifestError, StoreError};
+use shuntfs_seal::{ManifestError, StoreError, shown};
 use shuntfs_sys::OsError;
 use shuntfs_verity::Untrusted;
 use thiserror::Error;
@@ -27,7 +27,7 @@ pub enum VerifiedError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// What the manifest says of a file makes no sense.
-    #[error("{path}: {why}")]
+    #[error("{}: {why}", shown(.path))]
     Descriptor {
         /// The file, below the root.
         path: String,
@@ -35,7 +35,7 @@ pub enum VerifiedError {
         why: Untrusted,
     },
     /// The lower file cannot be had.
-    #[error("{path}: {errno}")]
+    #[error("{}: {errno}", shown(.path))]
     Lower {
         /// The file, below the root.
         path: String,
@@ -43,7 +43,7 @@ pub enum VerifiedError {
         errno: Errno,
     },
     /// What is sealed as a regular file is none below.
-    #[error("{path} is no regular file")]
+    #[error("{} is no regular file", shown(.path))]
     NoFile {
         /// The file, below the root.
         path: String,
@@ -68,4 +68,19 @@ impl VerifiedError {
 /// A lower error as the kernel may hear it.
 pub(crate) fn errno(error: OsError) -> Errno {
     Errno::from_lower(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn names_stay_on_one_line() {
+        let path = || "a\nb\x1b[2J\u{202e}".to_owned();
+        let shown = r"a\nb\x1b[2J\u{202e}";
+        let said = VerifiedError::Lower { path: path(), errno: Errno::IO }.to_string();
+        assert!(said.starts_with(&format!("{shown}: ")), "{said}");
+        let said = VerifiedError::NoFile { path: path() }.to_string();
+        assert_eq!(said, format!("{shown} is no regular file"));
+    }
 }

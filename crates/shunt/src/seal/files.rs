@@ -26,7 +26,7 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Fails with a file's name in front.
 pub(super) fn cannot(what: &str, path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot {what} {}: {error}", path.display()))
+    Failure::new(format!("cannot {what} {}: {error}", shown(path)))
 }
 
 /// Reads a small text file; it may be a secret.
@@ -44,10 +44,10 @@ pub(super) fn private_key(path: &Path, passphrase: &PassphraseArgs) -> Result<Ke
     if is_encrypted(&text) {
         let passphrase = passphrase.of(path)?;
         return KeyPair::from_encrypted_pem(&text, passphrase.as_bytes())
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())));
+            .map_err(|error| Failure::new(format!("{}: {error}", shown(path))));
     }
     KeyPair::from_pem(&text).map_err(|error| {
-        Failure::new(format!("{}: {error}", path.display())).hint("shunt key new KEY makes one")
+        Failure::new(format!("{}: {error}", shown(path))).hint("shunt key new KEY makes one")
     })
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::SystemTime;
 
-use shuntfs_seal::{Day, split_key_file};
+use shuntfs_seal::{Day, shown, split_key_file};
 use shuntfs_verity::sign::{KeyError, KeyPair, PublicKey, is_encrypted};
 
 use super::args::{KeyArgs, KeyWhat};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
         }
         KeyWhat::Show(args) => {
             let text = read_text(&args.file)?;
-            let none = || Failure::new(format!("{} is no ed25519 key", args.file.display()));
+            let none = || Failure::new(format!("{} is no ed25519 key", shown(&args.file)));
             if is_encrypted(&text) {
                 let key = private_key(&args.file, &args.passphrase)?;
                 return say(out, &key.public(), None);
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
             if !text.contains("-----BEGIN ") {
                 return Err(none());
             }
-            let failed = |why| Failure::new(format!("{}: {why}", args.file.display()));
+            let failed = |why| Failure::new(format!("{}: {why}", shown(&args.file)));
             let (block, expires) = split_key_file(&text).map_err(failed)?;
             say(out, &PublicKey::from_pem(&block).map_err(|_| none())?, expires)
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
-use shuntfs_seal::{Day, StoreError, TreeName, Trust, TrustStore, split_key_file};
+use shuntfs_seal::{Day, StoreError, TreeName, Trust, TrustStore, shown, split_key_file};
 use shuntfs_sys::regular;
 use shuntfs_verity::Digest;
 use shuntfs_verity::sign::PublicKey;
@@ -145,7 +145,7 @@ impl Trusting {
         for key in store.keys() {
             if let Some(day) = key.expires.filter(|day| day.is_over(now)) {
                 let file = path.join(&key.name);
-                self.notes.push(format!("{}: it expired, {day} was its last day", file.display()));
+                self.notes.push(format!("{}: it expired, {day} was its last day", shown(&file)));
             }
         }
         let expired = self.notes.join("; ");
@@ -172,8 +172,8 @@ impl Trusting {
                 }
                 Signer::Certificate(certificate) => self.certificates.push(*certificate),
                 Signer::Expired(why) => {
-                    self.notes.push(format!("{}: {why}", path.display()));
-                    expired = Some(format!("{}: {why}", path.display()));
+                    self.notes.push(format!("{}: {why}", shown(path)));
+                    expired = Some(format!("{}: {why}", shown(path)));
                 }
             }
         }
@@ -225,7 +225,7 @@ enum Signer {
 }
 
 fn read_signer(path: &std::path::Path, now: SystemTime) -> Result<Signer, Failure> {
-    let refused = |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", path.display()));
+    let refused = |why: &dyn std::fmt::Display| Failure::new(format!("{}: {why}", shown(path)));
     let mut bytes = regular::read_to_end(path, KEY_LEN_MAX).map_err(|error| cannot("read", path, error))?;
     let text = String::from_utf8_lossy(&bytes);
     if text.contains("-----BEGIN ") {
@@ -256,7 +256,7 @@ pub(super) fn of_store(error: &StoreError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         StoreError::NoTrustStore(path) => {
-            failure.hint(format!("shunt trust add {} KEY.pub makes one", path.display()))
+            failure.hint(format!("shunt trust add {} KEY.pub makes one", shown(path)))
         }
         _ => failure,
     }

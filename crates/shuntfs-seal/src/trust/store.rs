@@ -32,7 +32,7 @@ use shuntfs_verity::sign::{KeyId, PublicKey};
 use super::TreeName;
 use super::key_file::{Day, split_key_file};
 use super::seen::{Seen, SeenSerial};
-use crate::{Issue, StoreError};
+use crate::{Issue, StoreError, shown};
 
 const CONFIG: &str = "config";
 const CONFIG_NEW: &str = "config.new";
@@ -133,7 +133,7 @@ impl TrustStore {
     /// The name is taken, or the key there under another one; the file cannot be written.
     pub fn add(&mut self, file: &str, key: PublicKey, expires: Option<Day>) -> Result<(), StoreError> {
         if let Some(one) = self.keys.iter().find(|one| one.key == key) {
-            return Err(self.broken(format!("the key {} is there already: {}", key.id(), one.name)));
+            return Err(self.broken(format!("the key {} is there already: {}", key.id(), shown(&one.name))));
         }
         let lines = expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
         let _lock = self.lock()?;
@@ -243,7 +243,7 @@ impl TrustStore {
             Err(StoreError::Io { path, source }) if is_not_to_be_written(&source) => Ok(Some(format!(
                 "{}: {source}: that serial {} of tree `{}` was seen is not recorded, and an older seal that is newer than \
                  what was recorded before will be taken",
-                path.display(),
+                shown(&path),
                 issue.serial,
                 issue.tree
             ))),
