@@ -24,6 +24,9 @@ use crate::shared::Shared;
 /// The attribute that shows a file's digest.
 pub(crate) const DIGEST: &std::ffi::CStr = c"user.shuntfs.verity";
 
+/// How the attributes begin that the server alone shows.
+const OWN_XATTRS: &[u8] = b"user.shuntfs.";
+
 /// Where trees and manifest are, unless they are in another place altogether.
 const STORE: &[u8] = b".shunt";
 
@@ -120,9 +123,14 @@ pub(crate) fn check_content(shared: &Shared, node: NodeId) -> Result<()> {
     if seal_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Refuses to set or remove what shows the digest.
-pub(crate) fn check_xattr(shared: &Shared, node: NodeId, name: &std::ffi::CStr) -> Result<()> {
-    if name == DIGEST && seal_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
+/// Whether an attribute is for the server alone to show: one below could look like that of a sealed file.
+pub(crate) fn is_own_xattr(shared: &Shared, name: &[u8]) -> bool {
+    shared.sealed.is_some() && name.starts_with(OWN_XATTRS)
+}
+
+/// Refuses to set or remove what the server alone shows, of any node.
+pub(crate) fn check_xattr(shared: &Shared, name: &std::ffi::CStr) -> Result<()> {
+    if is_own_xattr(shared, name.to_bytes()) { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// The digest of a sealed file.

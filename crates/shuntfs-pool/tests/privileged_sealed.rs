@@ -233,6 +233,22 @@ fn sealed_files_and_their_names_cannot_be_changed() {
         let hex: String = digest[..digest_len].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(String::from_utf8_lossy(&value[..len]), format!("sha256:{hex}"));
         assert!(fs::read(&sealed).unwrap() == content(400_000));
+        // No other file looks like a sealed one.
+        let name = "user.shuntfs.verity";
+        let setfattr = |words: &[&str], path: &Path| {
+            Command::new("setfattr").args(words).arg(path).output().unwrap().status.success()
+        };
+        assert!(setfattr(&["-n", name, "-v", "claimed"], &root.join("plain")));
+        let plain = mnt.join("plain");
+        let mut room = [0; 128];
+        let file = File::open(&plain).unwrap();
+        assert!(shuntfs_sys::get_xattr(&file, c"user.shuntfs.verity", &mut room).is_err());
+        assert!(!setfattr(&["-n", name, "-v", "claimed"], &plain));
+        assert!(!setfattr(&["-x", name], &plain));
+        assert!(setfattr(&["-n", "user.other", "-v", "free"], &plain));
+        let listed = shuntfs_sys::xattr::list_xattr(&file, &mut room).unwrap();
+        let listed = String::from_utf8_lossy(&room[..listed]);
+        assert!(listed.contains("user.other") && !listed.contains("user.shuntfs"), "{listed}");
         // One that is gone below is not made anew by another hand.
         fs::remove_file(root.join("sub/also")).unwrap();
         drop(mount);

@@ -100,7 +100,7 @@ impl Change for XattrChanges<'_> {
 
     /// What shows the digest is nobody's to set.
     fn ask_seals(&self, shared: &Shared, (): &()) -> Result<()> {
-        sealed::check_xattr(shared, self.node.id, self.name)
+        sealed::check_xattr(shared, self.name)
     }
 
     fn ask_state(&self, _: &Shared) -> Result<()> {

@@ -25,6 +25,9 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
     {
         return copy(digest.to_string().as_bytes(), value);
     }
+    if sealed::is_own_xattr(shared, name.to_bytes()) {
+        return Err(Errno::NODATA);
+    }
     let node = shared.node(id)?;
     // optimisation: the kernel asks for this before writes, for each file again and again.
     if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) && !node.has(Marks::CAPABILITY_SET) {
@@ -51,7 +54,7 @@ fn copy(bytes: &[u8], value: &mut [u8]) -> Result<usize> {
 pub(crate) fn list(shared: &Shared, id: NodeId, is_superuser: bool, list: &mut [u8]) -> Result<usize> {
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
-    if is_superuser {
+    if is_superuser && shared.sealed.is_none() {
         return list_xattr(&descriptor, list).map_err(errno);
     }
     let needed = list_xattr(&descriptor, &mut []).map_err(errno)?;
@@ -60,13 +63,15 @@ pub(crate) fn list(shared: &Shared, id: NodeId, is_superuser: bool, list: &mut [
     }
     let mut all = vec![0; LIST_MAX];
     let len = list_xattr(&descriptor, &mut all).map_err(errno)?;
-    copy_untrusted(&all[..len], list)
+    let is_shown =
+        |name: &[u8]| (is_superuser || !name.starts_with(TRUSTED)) && !sealed::is_own_xattr(shared, name);
+    copy_shown(&all[..len], list, is_shown)
 }
 
-/// Copies the names that everybody sees, or only tells their length.
-fn copy_untrusted(all: &[u8], list: &mut [u8]) -> Result<usize> {
+/// Copies the names that are shown, or only tells their length.
+fn copy_shown(all: &[u8], list: &mut [u8], is_shown: impl Fn(&[u8]) -> bool) -> Result<usize> {
     let mut len = 0;
-    for name in all.split_inclusive(|byte| *byte == 0).filter(|name| !name.starts_with(TRUSTED)) {
+    for name in all.split_inclusive(|byte| *byte == 0).filter(|name| is_shown(name)) {
         if !list.is_empty() {
             list.get_mut(len..len + name.len()).ok_or(Errno::RANGE)?.copy_from_slice(name);
         }
@@ -104,12 +109,13 @@ mod test {
     #[test]
     fn trusted_names_are_left_out_and_counted_out() {
         let all = b"user.a\0trusted.b\0security.c\0trusted.\0";
+        let untrusted = |name: &[u8]| !name.starts_with(TRUSTED);
         let shown = b"user.a\0security.c\0";
-        assert_eq!(copy_untrusted(all, &mut []), Ok(shown.len()));
+        assert_eq!(copy_shown(all, &mut [], untrusted), Ok(shown.len()));
         let mut room = [0; 64];
-        assert_eq!(copy_untrusted(all, &mut room), Ok(shown.len()));
+        assert_eq!(copy_shown(all, &mut room, untrusted), Ok(shown.len()));
         assert_eq!(&room[..shown.len()], shown);
-        assert_eq!(copy_untrusted(all, &mut [0; 8]), Err(Errno::RANGE));
-        assert_eq!(copy_untrusted(b"", &mut room), Ok(0));
+        assert_eq!(copy_shown(all, &mut [0; 8], untrusted), Err(Errno::RANGE));
+        assert_eq!(copy_shown(b"", &mut room, untrusted), Ok(0));
     }
 }
