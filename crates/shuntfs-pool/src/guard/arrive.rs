@@ -75,8 +75,7 @@ impl Guard<'_> {
         if !claim.is_sealed() {
             return Ok(());
         }
-        let may_hide =
-            |asking: &Asking<'_>| asking.path_of(spot).map_or(true, |path| asking.at(&path).possible().hide);
+        let may_hide = |asking: &Asking<'_>| asking.possible_at(spot).map_or(true, |possible| possible.hide);
         if self.asking.as_ref().is_some_and(may_hide) {
             return Err(Errno::NOENT);
         }
@@ -155,10 +154,10 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
     if !may_have_others && !asking.at(&path).is_touched() {
         return Ok(Seen::ALL);
     }
-    if asking.is_hidden(&asking.of_name(spot, &path))? {
+    if asking.hides(spot)? {
         return Err(Errno::NOENT);
     }
-    let mut seen = Seen { varies: asking.at(&path).possible().varies, ..Seen::ALL };
+    let mut seen = Seen { varies: asking.possible_at(spot)?.varies, ..Seen::ALL };
     if !found.stat.is_file() {
         return Ok(seen);
     }

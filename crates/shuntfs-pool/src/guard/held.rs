@@ -63,12 +63,13 @@ fn subject_of(asking: &Asking<'_>, spot: Spot<'_>) -> Result<Option<Subject>> {
     let (identity, is_folder, links) = (found.identity(), found.stat.is_dir(), found.stat.nlink);
     let path = asking.path_of(spot)?;
     if is_folder {
-        return Ok(Some(Subject { identity, is_folder, links, paths: vec![path] }));
+        return Ok(Some(Subject { identity, is_folder, links, paths: asking.paths_at(spot)? }));
     }
     let mut known = asking.engine.names_of_inode(asking.shared, &identity, links);
     known.is_all |= links <= 1;
     let mut paths = asking.all_of(known, &asking.of_name(spot, &path))?;
     paths.push(path);
+    asking.shared.add_aliases(&mut paths);
     paths.sort_unstable();
     paths.dedup();
     Ok(Some(Subject { identity, is_folder, links, paths }))

@@ -57,8 +57,8 @@ impl<'s> Guard<'s> {
     /// Whether callers may see what a name means in different ways.
     pub(crate) fn varies(&self, spot: Spot<'_>) -> bool {
         // Where no path is known nothing is taken for granted.
-        self.asking.as_ref().is_some_and(|asking| {
-            asking.path_of(spot).map_or(true, |path| asking.at(&path).possible().varies)
-        })
+        self.asking
+            .as_ref()
+            .is_some_and(|asking| asking.possible_at(spot).map_or(true, |possible| possible.varies))
     }
 }

@@ -27,14 +27,17 @@ impl Names<'_> {
     /// Whether the caller sees a name. What cannot be told is not shown.
     pub(crate) fn has(&self, spot: Spot<'_>) -> bool {
         let Some(asking) = self.asking else { return true };
-        let Ok(path) = asking.path_of(spot) else { return false };
-        asking.is_hidden(&asking.of_name(spot, &path)).is_ok_and(|hidden| !hidden)
+        asking.hides(spot).is_ok_and(|hidden| !hidden)
     }
 }
 
 fn listing(asking: &Asking<'_>, folder: NodeId) -> Listing {
     if !asking.rules().hides() {
         return Listing::Whole;
+    }
+    // By another path of the folder other names may be hidden.
+    if asking.shared.mounts.has_twins() {
+        return Listing::Varies;
     }
     // Where no path is known nothing is taken for granted.
     asking.engine.paths.folder(folder).map_or(Listing::Varies, |path| asking.rules().listing(&path))

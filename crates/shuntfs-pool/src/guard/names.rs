@@ -82,7 +82,7 @@ impl Change for NameComes<'_> {
     }
 
     fn ask_rules(&self, asking: &Asking<'_>) -> Result<Terms> {
-        may_come(asking, &asking.path_of(self.spot)?, self.what)
+        may_come(asking, &asking.paths_at(self.spot)?, self.what)
     }
 
     fn without_rules(&self) -> Terms {
@@ -106,7 +106,7 @@ impl Change for NamelessComes<'_> {
     }
 
     fn ask_rules(&self, asking: &Asking<'_>) -> Result<Terms> {
-        may_come(asking, &asking.path_in(self.folder, b"")?, self.what)
+        may_come(asking, &asking.paths_below(self.folder, b"")?, self.what)
     }
 
     fn without_rules(&self) -> Terms {
@@ -136,16 +136,18 @@ impl Change for SecondName<'_> {
         let before = asking.paths_of(self.node)?;
         let decision = asking.decide_paths(self.node, &before, WRITE)?;
         unchangeable(decision.read_only, decision.append_only)?;
-        let new = asking.path_of(self.spot)?;
-        let named = asking.decide(&asking.of_node(self.node, &new), Use::of(OpenWord::Create))?;
+        let new = asking.paths_at(self.spot)?;
+        let named = asking.decide_paths(self.node, &new, Use::of(OpenWord::Create))?;
         refused_name(&named)?;
         unchangeable(named.read_only, false)?;
         // The names that it has may go without anybody's asking us.
         for how in USES {
             if !asking.decide_paths(self.node, &before, how)?.is_open() {
-                let new = asking.at(&new);
-                let is_same = before.iter().all(|path| asking.at(path).is_same_as(&new));
-                return if is_same { Ok(()) } else { Err(Errno::ACCES) };
+                let is_same = |path: &Vec<u8>| {
+                    let here = asking.at(path);
+                    new.iter().all(|new| here.is_same_as(&asking.at(new)))
+                };
+                return if before.iter().all(is_same) { Ok(()) } else { Err(Errno::ACCES) };
             }
         }
         Ok(())
@@ -205,7 +207,7 @@ impl Change for NameMoves<'_> {
         let moved = Meant::of(asking, from, held.subject(0))?;
         moved.may_leave()?;
         let Some(met) = held.subject(1) else {
-            self.may_leave_whiteout(asking, &moved)?;
+            self.may_leave_whiteout(asking)?;
             return moved.may_move(to);
         };
         asking.refuse_hidden(to)?;
@@ -215,7 +217,7 @@ impl Change for NameMoves<'_> {
             return Ok(());
         }
         met.may_leave()?;
-        self.may_leave_whiteout(asking, &moved)?;
+        self.may_leave_whiteout(asking)?;
         moved.may_move(to)?;
         if flags & mode::RENAME_EXCHANGE != 0 { met.may_move(from) } else { met.may_lose_name() }
     }
@@ -232,12 +234,15 @@ impl Change for NameMoves<'_> {
     }
 }
 
-/// Whether something may come to be under this path, and on what terms it is open then.
-fn may_come(asking: &Asking<'_>, path: &[u8], what: Coming<'_>) -> Result<Terms> {
+/// Whether something may come to be under these paths of one name, and on what terms it is open then.
+fn may_come(asking: &Asking<'_>, paths: &[Vec<u8>], what: Coming<'_>) -> Result<Terms> {
     let attributes =
         Attributes { size: 0, owner: asking.who.uid(), group: asking.who.gid(), mode: what.permissions() };
     let how = Use::of(OpenWord::Create).and(what.how());
-    let decision: Decision = asking.decide(&OfNew { path, attributes }, how)?;
+    let mut decision = Decision::default();
+    for path in paths {
+        decision = decision.strictest(asking.decide(&OfNew { path, attributes }, how)?);
+    }
     if what.is_file() && !decision.redact.is_empty() {
         // A partial view is never written, so a file that has one for its maker would stay empty.
         return Err(Errno::ACCES);
@@ -254,12 +259,12 @@ fn may_come(asking: &Asking<'_>, path: &[u8], what: Coming<'_>) -> Result<Terms>
 
 impl NameMoves<'_> {
     /// Where a move leaves something new behind, the old name must be one that may be made.
-    fn may_leave_whiteout(&self, asking: &Asking<'_>, moved: &Meant<'_>) -> Result<()> {
+    fn may_leave_whiteout(&self, asking: &Asking<'_>) -> Result<()> {
         if self.flags & mode::RENAME_WHITEOUT == 0 {
             return Ok(());
         }
         let made = Made { mode: mode::CHARACTER, umask: 0 };
-        may_come(asking, &moved.path, Coming::Node { made, rdev: 0 }).map(drop)
+        may_come(asking, &asking.paths_at(self.from)?, Coming::Node { made, rdev: 0 }).map(drop)
     }
 }
 
@@ -292,7 +297,7 @@ impl<'m> Meant<'m> {
 
     /// Whether it may leave the name: it must be visible, and neither read-only nor append-only.
     fn may_leave(&self) -> Result<()> {
-        if self.asking.is_hidden(&self.under(&self.path))? {
+        if self.asking.hides(self.spot)? {
             return Err(Errno::NOENT);
         }
         let is_fixed = |path: &Vec<u8>| {
@@ -308,35 +313,47 @@ impl<'m> Meant<'m> {
 
     /// Whether it may lose the name and keep others: with its last name a file goes.
     fn may_lose_name(&self) -> Result<()> {
-        if self.subject.is_folder || self.subject.links <= 1 { Ok(()) } else { self.may_change_names(None) }
+        if self.subject.is_folder || self.subject.links <= 1 { Ok(()) } else { self.may_change_names(&[]) }
     }
 
     /// Whether it may have another name in the place of this one.
     fn may_move(&self, to: Spot<'_>) -> Result<()> {
-        let new = self.asking.path_of(to)?;
-        let arrived = self.under(&new);
-        if self.asking.is_hidden(&arrived)? {
-            return Err(Errno::ACCES);
+        let new = self.asking.paths_at(to)?;
+        for path in &new {
+            let arrived = self.under(path);
+            if self.asking.is_hidden(&arrived)? {
+                return Err(Errno::ACCES);
+            }
+            let decision = self.asking.decide(&arrived, Use::of(OpenWord::Create))?;
+            refused_name(&decision)?;
+            unchangeable(decision.read_only, false)?;
         }
-        let decision = self.asking.decide(&arrived, Use::of(OpenWord::Create))?;
-        refused_name(&decision)?;
-        unchangeable(decision.read_only, false)?;
         if !self.subject.is_folder {
-            return self.may_change_names(Some(&new));
+            return self.may_change_names(&new);
         }
-        let (here, there) = (self.under(&self.path), self.under(&new));
-        let is_concerned = self.asking.concerns(&here)?
-            && (self.asking.concerns_below(&here)? || self.asking.concerns_below(&there)?);
+        let any = |paths: &[Vec<u8>], asks: &dyn Fn(&OfName<'_>) -> Result<bool>| -> Result<bool> {
+            for path in paths {
+                if asks(&self.under(path))? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let below = |folder: &OfName<'_>| self.asking.concerns_below(folder);
+        let is_concerned = any(&self.subject.paths, &|folder| self.asking.concerns(folder))?
+            && (any(&self.subject.paths, &below)? || any(&new, &below)?);
         if is_concerned { Err(Errno::ACCES) } else { Ok(()) }
     }
 
     /// Refuses a change of names by which anybody could get more of a file, to a caller who does not have all of it. Who may do
     /// everything with it could copy it, too, and is not held up.
-    fn may_change_names(&self, new: Option<&[u8]>) -> Result<()> {
+    fn may_change_names(&self, new: &[Vec<u8>]) -> Result<()> {
         let here = self.asking.at(&self.path);
-        let others = self.subject.paths.iter().map(Vec::as_slice).filter(|path| *path != self.path);
+        let mut others = self.subject.paths.iter().filter(|path| **path != self.path).chain(new);
+        // With several paths each name is some other path's name, too, and none of them alone says what goes.
+        let is_alone = !self.asking.shared.mounts.has_twins();
         // Names that are not known may not protect it.
-        if !here.restricts() || others.chain(new).any(|other| here.is_same_as(&self.asking.at(other))) {
+        if is_alone && (!here.restricts() || others.any(|other| here.is_same_as(&self.asking.at(other)))) {
             return Ok(());
         }
         for how in USES {

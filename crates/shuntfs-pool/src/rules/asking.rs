@@ -75,6 +75,34 @@ impl<'s> Asking<'s> {
         self.path_in(spot.folder.id, spot.bytes())
     }
 
+    /// The paths of a name: its own, and those by which other mounts of its file system below the source show it.
+    pub(crate) fn paths_at(&self, spot: Spot<'_>) -> Result<Vec<Vec<u8>>> {
+        self.paths_below(spot.folder.id, spot.bytes())
+    }
+
+    /// The same of a name in a folder.
+    pub(crate) fn paths_below(&self, folder: NodeId, name: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut paths = vec![self.path_in(folder, name)?];
+        self.shared.add_aliases(&mut paths);
+        Ok(paths)
+    }
+
+    /// What could be said of a name to some caller, by any of its paths.
+    pub(crate) fn possible_at(&self, spot: Spot<'_>) -> Result<Possible> {
+        let paths = self.paths_at(spot)?;
+        Ok(paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible())))
+    }
+
+    /// Whether a name is not there for the caller, by any of its paths.
+    pub(crate) fn hides(&self, spot: Spot<'_>) -> Result<bool> {
+        for path in self.paths_at(spot)? {
+            if self.is_hidden(&self.of_name(spot, &path))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The paths of a node: those by which anybody reached its inode, in whatever view, and all others in the source.
     ///
     /// # Errors
@@ -165,8 +193,7 @@ impl<'s> Asking<'s> {
         if !self.rules().hides() {
             return Ok(());
         }
-        let path = self.path_of(spot)?;
-        if self.is_hidden(&self.of_name(spot, &path))? { Err(Errno::ACCES) } else { Ok(()) }
+        if self.hides(spot)? { Err(Errno::ACCES) } else { Ok(()) }
     }
 
     /// Whether a move of a folder from or to its path could change what the rules say of something in it, of which something is

@@ -212,7 +212,9 @@ impl Engine {
     /// Those of asking the lower file system how many there are.
     pub(super) fn names_of(&self, shared: &Shared, node: &Arc<Node>) -> Result<Known> {
         if node.is_dir() {
-            return Ok(Known { paths: self.paths.of(node.id), is_all: true });
+            let mut paths = self.paths.of(node.id);
+            shared.add_aliases(&mut paths);
+            return Ok(Known { paths, is_all: true });
         }
         let may_have_others = self.index.is_kept() && (node.has(Marks::LINKED) || !shared.is_ours_alone());
         let links = if may_have_others { stat_of(shared.descriptor(node)?).map_err(errno)?.nlink } else { 1 };

@@ -124,9 +124,7 @@ fn attempt(shared: &Shared, told: &Told<'_>, place: Place<'_>, what: Attempt<'_>
     let spot = here.spot();
     if !matches!(what, Attempt::Make(_)) {
         let seen = guard.check_sight(spot).and_then(|()| match &guard.asking {
-            Some(asking) if asking.is_hidden(&asking.of_name(spot, &asking.path_of(spot)?))? => {
-                Err(Errno::NOENT)
-            }
+            Some(asking) if asking.hides(spot)? => Err(Errno::NOENT),
             _ => Ok(()),
         });
         if seen.is_err() {

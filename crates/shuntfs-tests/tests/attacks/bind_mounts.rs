@@ -65,3 +65,54 @@ fn a_file_is_judged_by_its_paths_through_every_mount() -> Result<()> {
         Ok(())
     })
 }
+
+/// The same for names: each is judged by the paths through every mount, whichever of them is used first.
+#[test]
+fn a_name_is_judged_by_its_paths_through_every_mount() -> Result<()> {
+    const RULES: &str = "[[rule]]\npath = 'a/secret*'\nuid = 4002\ndeny = 'EPERM'\n\
+         [[rule]]\npath = 'a/red*'\nuid = 4002\nredact = 'whole'\n\
+         [[rule]]\npath = 'a/deep/**'\nuid = 4002\ndeny = 'EPERM'\n\
+         [[rule]]\npath = 'a/hidden*'\nuid = 4002\nhide = true\n\
+         [[rule]]\npath = 'log/**'\nuid = 4002\nappend_only = true\n\
+         [[rule]]\npath = 'fixed/**'\nuid = 4002\nread_only = true\n";
+    let prepare = |source: &Path, beside: &Path| {
+        for name in ["a", "a/deep", "log", "fixed"] {
+            folder(&source.join(name), OWNER, 0o777)?;
+        }
+        for name in ["a/secret", "a/red", "a/deep/file", "a/hidden", "log/file", "fixed/file"] {
+            put(&source.join(name), b"what is in it", OWNER, 0o666)?;
+        }
+        for (from, to) in [("a", "twin"), ("log", "log-twin"), ("fixed", "fixed-twin")] {
+            bind(&source.join(from), &source.join(to))?;
+        }
+        fs::write(beside.join("rules"), RULES)?;
+        Ok(vec!["--rules".into(), beside.join("rules").into()])
+    };
+    on_each_transport(&Ground::default(), prepare, |stage| {
+        let _bound = ["twin", "log-twin", "fixed-twin"].map(|name| Bound(stage.source.join(name)));
+        let rename = |from: &str, to: &str| by(ATTACKER, || fs::rename(stage.at(from), stage.at(to)));
+        for (from, to) in [
+            ("twin/secret", "twin/p"),
+            ("twin/red", "twin/q"),
+            ("twin/deep", "twin/r"),
+            ("log-twin/file", "log-twin/s"),
+            ("fixed-twin/file", "fixed-twin/t"),
+        ] {
+            ensure!(rename(from, to).is_err(), "{from} was moved");
+        }
+        for name in ["log-twin/file", "fixed-twin/file", "twin/hidden"] {
+            ensure!(by(ATTACKER, || fs::remove_file(stage.at(name))).is_err(), "{name} was removed");
+        }
+        for name in ["fixed-twin/new", "twin/hidden-new", "twin/secret-new"] {
+            ensure!(by(ATTACKER, || fs::write(stage.at(name), "")).is_err(), "{name} was made");
+            ensure!(by(ATTACKER, || fs::create_dir(stage.at(name))).is_err(), "the folder {name} was made");
+        }
+        let met = by(ATTACKER, || fs::symlink_metadata(stage.at("twin/hidden"))).map(drop);
+        ensure!(met.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound), "{met:?}");
+        let names = by(ATTACKER, || -> Result<Vec<_>> {
+            Ok(fs::read_dir(stage.at("twin"))?.flatten().map(|entry| entry.file_name()).collect())
+        })?;
+        ensure!(names.iter().all(|name| name != "hidden") && names.len() == 3, "{names:?}");
+        Ok(())
+    })
+}
