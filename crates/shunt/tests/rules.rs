@@ -124,6 +124,20 @@ fn several_files_are_checked_at_once_and_in_json() {
     check(&[]).fails_with_usage();
 }
 
+/// A FUSE server says of its files and folders whose they are, so root cannot tell from that who decides what a path leads to.
+#[test]
+fn privileged_rules_that_a_fuse_server_shows_are_not_taken() {
+    if !can_mount() {
+        return;
+    }
+    let (shown, room) = (Room::new(), Room::new());
+    fs::write(shown.src().join("r.toml"), "[[rule]]\nbasename = 'hello'\nhide = true\n").expect("writes");
+    shown.mount(&[]);
+    let path = shown.mnt().join("r.toml");
+    room.try_mount(&["--rules", path.to_str().expect("UTF-8")]).fails(1, &["are not trusted", "FUSE"]);
+    assert!(!room.is_mounted());
+}
+
 /// Whoever can change the file decides who sees what.
 #[test]
 fn privileged_rules_that_others_can_change_are_not_taken() {
@@ -445,15 +459,18 @@ fn privileged_what_is_said_is_what_happens() {
     fill_for_many(&room.src());
     room.mount(&["--rules", file(&room, MANY).to_str().expect("UTF-8"), "--allow-other"]).ok();
     open_the_way(&room);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut told) = (Vec::new(), Vec::new());
     for (what, name, to, command) in ASKED {
         let at = |name: &str| room.mnt().join(name).display().to_string();
         let mut words = vec!["explain".to_owned(), (*what).to_owned(), at(name)];
         words.extend((!to.is_empty()).then(|| at(to)));
         words.extend(["--as".to_owned(), USER.to_string(), "--json".to_owned()]);
-        let said: serde_json::Value = serde_json::from_str(&shunt(&words).ok().out).expect("JSON");
+        let ran = shunt(&words);
+        assert_eq!(ran.code, Some(0), "{ran:?} after {told:?}");
+        let said: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
         let said = said["uses"][0]["answer"].as_str().expect("an answer").to_owned();
-        let done = done_by_user(&command.replace('B', &at(to)).replace('A', &at(name)));
+        let done = done_by_user(command, &at(name), &at(to));
+        told.push(format!("{what} {name} {to}: {said}"));
         if said != done {
             wrong.push(format!("{what} {name} {to}: said {said}, and it is {done}"));
         }
@@ -461,11 +478,12 @@ fn privileged_what_is_said_is_what_happens() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What becomes of a command of the user: `allowed`, or the name of the error.
-fn done_by_user(command: &str) -> String {
+/// What becomes of a command of the user at the paths A and B: `allowed`, or the name of the error.
+fn done_by_user(command: &str, a: &str, b: &str) -> String {
     use std::os::unix::process::CommandExt;
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", command]).env("LC_ALL", "C").current_dir("/").uid(USER).gid(USER);
+    let command = command.replace('A', "\"$1\"").replace('B', "\"$2\"");
+    shell.args(["-c", &command, "sh", a, b]).env("LC_ALL", "C").current_dir("/").uid(USER).gid(USER);
     let ran = common::run(&mut shell);
     if ran.code == Some(0) {
         return "allowed".to_owned();

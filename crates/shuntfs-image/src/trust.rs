@@ -104,6 +104,10 @@ fn taken(folder: &OwnedFd, name: &[u8]) -> Option<Taken> {
         Err(OsError::NOENT) if !for_others => return Some(Taken::Missing),
         entry => entry.ok()?,
     };
+    // A FUSE server says what it likes of whose its folders and symlinks are, and where these lead.
+    if filesystem_of(&entry).ok()?.magic == FsMagic::FUSE {
+        return None;
+    }
     let stat = stat_of(&entry).ok()?;
     // In a folder that others write, nobody else renames or removes what is root's; what is not root's is what they like.
     if for_others && stat.uid != 0 {

@@ -17,7 +17,7 @@ use crate::OsError;
 use crate::names::readlink_of;
 use crate::open::{open_folder, open_path_at};
 use crate::spawn::effective_uid;
-use crate::stat::{Stat, stat_of};
+use crate::stat::{FsMagic, Stat, filesystem_of, stat_of};
 
 /// As many symlinks as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -46,6 +46,12 @@ pub enum Untrusted {
         /// Its permission bits.
         mode: u32,
     },
+    /// It is on a FUSE file system, whose server says of owners and modes what it likes. Asked of root alone: whoever else
+    /// has a FUSE file system on the way has mounted it.
+    Served {
+        /// What it is.
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for Untrusted {
@@ -55,6 +61,9 @@ impl fmt::Display for Untrusted {
             Self::Owner { path, uid } => write!(f, "{} belongs to user {uid}", path.display()),
             Self::Writable { path, mode } => {
                 write!(f, "others may write to {} (mode {mode:04o})", path.display())
+            }
+            Self::Served { path } => {
+                write!(f, "{} is on a FUSE file system, whose server says whose it is", path.display())
             }
         }
     }
@@ -87,6 +96,9 @@ pub fn hold(path: &Path) -> Result<OwnedFd, Untrusted> {
         let name = CString::new(part.as_bytes()).map_err(|_| OsError::INVAL)?;
         let held = open_path_at(&walk.at, &name)?;
         let (stat, path) = (stat_of(&held)?, walk.path.join(&part));
+        if ours.uid == 0 && filesystem_of(&held)?.magic == FsMagic::FUSE {
+            return Err(Untrusted::Served { path });
+        }
         ours.check_owner(&stat, &path)?;
         if stat.is_symlink() {
             links += 1;
