@@ -357,20 +357,25 @@ impl Rules {
         })
     }
 
-    /// Whether something could be taken from this caller for the sake of a name of the file that is not known.
+    /// Whether something could be taken from this caller for the sake of a name of the file that is not known. With
+    /// `match = "first"`, not where an earlier rule allows everything to it.
     ///
     /// # Errors
     /// Where a rule cannot be evaluated.
     pub fn concerns_names(&self, file: &dyn FileFacts, caller: &dyn CallerFacts) -> Result<bool, Failed> {
         let asked = Asked::new(file, caller, Use::LOOK, &self.programs);
-        let mut active = self.rules.iter().zip(&self.compiled).enumerate();
-        active.try_fold(false, |concerned, (index, (rule, compiled))| {
-            let restricts = compiled.in_view && rule.effects.restricts() && is_by_name(&rule.matchers);
-            if concerned || !restricts {
-                return Ok(concerned);
+        for (index, (rule, compiled)) in self.rules.iter().zip(&self.compiled).enumerate() {
+            let restricts = rule.effects.restricts();
+            let takes = restricts && is_by_name(&rule.matchers);
+            let ends = !restricts && self.mode == MatchMode::First && rule.matchers.is_of_caller_alone();
+            if compiled.in_view
+                && (takes || ends)
+                && asked.caller_matches(index, &rule.matchers).map_err(|why| Failed { rule: index, why })?
+            {
+                return Ok(takes);
             }
-            asked.caller_matches(index, &rule.matchers).map_err(|why| Failed { rule: index, why })
-        })
+        }
+        Ok(false)
     }
 
     /// Which rules have a pattern of these that matches.
