@@ -1,4 +1,4 @@
-//! Attacks that docs/threat-model.md says are refused: one file for each row, each run on all three transports.
+//! Attacks that docs/threat-model.md says are refused: those that need a mount, each on all three transports.
 //!
 //! An attack does what its adversary would do, with that adversary's rights, and fails where it gets anything.
 
