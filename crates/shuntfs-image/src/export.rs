@@ -292,12 +292,12 @@ impl Filesystem for Export {
         match &self.image.disk {
             Disk::Raw(raw) => reply.read_from(cx, raw.lower_for(at.offset, at.len.into()), at.offset).await,
             Disk::Qcow2(qcow2) => qcow2.read(cx, at, reply).await,
-            Disk::Null(null) => reply.fill_with(|room| {
+            Disk::Null(null) => {
                 let left = usize::try_from(null.size().saturating_sub(at.offset)).unwrap_or(usize::MAX);
-                let len = room.len().min(left);
-                room[..len].fill(0);
-                Ok(len)
-            }),
+                let mut out = reply.cursor();
+                out.zeroes(out.left().min(left))?;
+                Ok(out.finish())
+            }
         }
     }
 

@@ -58,7 +58,7 @@ impl Qcow2 {
         let ByteRange { offset, len } = at;
         let len = access.size().saturating_sub(offset).min(len.into());
         if len == 0 {
-            return reply.fill_with(|_| Ok(0));
+            return Ok(reply.cursor().finish());
         }
         let (mapping, run) = access.get_mapping(offset, len).await.map_err(|error| said(&error))?;
         let room = usize::try_from(len).map_err(|_| Errno::INVAL)?;
@@ -70,10 +70,9 @@ impl Qcow2 {
                     return reply.read_from(cx, storage.lower_for(offset, len), offset).await;
                 }
                 Mapping::Zero { .. } => {
-                    return reply.fill_with(|bytes| {
-                        bytes[..room].fill(0);
-                        Ok(room)
-                    });
+                    let mut out = reply.cursor();
+                    out.zeroes(room)?;
+                    return Ok(out.finish());
                 }
                 _ => {}
             }

@@ -134,7 +134,9 @@ impl Pool {
             if room == 0 {
                 return fill(&self.shared, &mut []).map(|len| reply.length(len));
             }
-            return reply.fill_with(|bytes| fill(&self.shared, bytes));
+            let mut out = reply.cursor();
+            out.with(room, |bytes| fill(&self.shared, bytes))?;
+            return Ok(out.finish());
         }
         let shared = Arc::clone(&self.shared);
         let filled = cx.offload(move || {
@@ -420,11 +422,12 @@ impl Filesystem for Pool {
         if self.shared.runs_inline() {
             // The name is a copy, and so does not have to leave the queue.
             let room = reply.capacity();
-            return if room == 0 {
-                xattr::get(&self.shared, node, name, &mut []).map(|len| reply.length(len))
-            } else {
-                reply.fill_with(|value| xattr::get(&self.shared, node, name, value))
-            };
+            if room == 0 {
+                return xattr::get(&self.shared, node, name, &mut []).map(|len| reply.length(len));
+            }
+            let mut out = reply.cursor();
+            out.with(room, |value| xattr::get(&self.shared, node, name, value))?;
+            return Ok(out.finish());
         }
         let name = name.to_owned();
         self.fill(cx, reply, move |shared, value| xattr::get(shared, node, &name, value)).await

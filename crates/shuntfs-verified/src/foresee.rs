@@ -81,14 +81,11 @@ impl CheckedFile {
             here.push((piece, piece.settled().await.ok_or(Fault::Lower(Errno::IO))?));
         }
         let len = usize::try_from(wanted.end - wanted.start).map_err(|_| Fault::Lower(Errno::IO))?;
-        let filled = reply.fill_with(|room| {
-            let room = room.get_mut(..len).ok_or(Errno::IO)?;
-            for (piece, checked) in here {
-                piece.copy_to(checked, &wanted, room);
-            }
-            Ok(len)
-        });
-        filled.map_err(Fault::Lower)
+        let mut out = reply.cursor();
+        for (piece, checked) in here {
+            out.put(piece.part(checked, &wanted)).map_err(Fault::Lower)?;
+        }
+        if out.written_mut().len() == len { Ok(out.finish()) } else { Err(Fault::Lower(Errno::IO)) }
     }
 }
 

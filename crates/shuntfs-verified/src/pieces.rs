@@ -130,15 +130,11 @@ impl Piece {
         .await
     }
 
-    /// Copies what it has of these bytes to their place; nothing where it has none.
-    pub(crate) fn copy_to(&self, checked: &Checked, wanted: &Range<u64>, into: &mut [u8]) {
+    /// What it has of these bytes; nothing where it has none.
+    pub(crate) fn part<'c>(&self, checked: &'c Checked, wanted: &Range<u64>) -> &'c [u8] {
         let both = wanted.start.max(self.span.start)..wanted.end.min(self.span.end);
-        let at = |offset: u64, start: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
-        if both.start < both.end {
-            let from = at(both.start, self.span.start)..at(both.end, self.span.start);
-            let to = at(both.start, wanted.start)..at(both.end, wanted.start);
-            into[to].copy_from_slice(&checked.room[from]);
-        }
+        let at = |offset: u64| usize::try_from(offset - self.span.start).unwrap_or(usize::MAX);
+        if both.start < both.end { &checked.room[at(both.start)..at(both.end)] } else { &[] }
     }
 
     fn settle(&self, outcome: Option<Checked>) {
@@ -217,9 +213,9 @@ mod test {
         one.keep(checked(&rooms, 1));
         other.keep(checked(&rooms, 2));
         let span = MIB - 3..MIB + 5;
-        let mut bytes = [0; 8];
+        let mut bytes = Vec::new();
         for piece in pieces.with(&span).unwrap() {
-            piece.copy_to(block_on(piece.settled()).unwrap(), &span, &mut bytes);
+            bytes.extend_from_slice(piece.part(block_on(piece.settled()).unwrap(), &span));
         }
         assert_eq!(bytes, [1, 1, 1, 2, 2, 2, 2, 2]);
         assert_eq!(pieces.with(&(0..5)).unwrap().len(), 1);

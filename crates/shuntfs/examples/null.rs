@@ -83,11 +83,9 @@ impl Filesystem for Null {
 
     async fn read<'q>(&self, _: &Cx<'_>, (): &(), at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
         let left = SIZE.saturating_sub(at.offset);
-        reply.fill_with(|room| {
-            let len = room.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            room[..len].fill(0);
-            Ok(len)
-        })
+        let mut out = reply.cursor();
+        out.zeroes(out.left().min(usize::try_from(left).unwrap_or(usize::MAX)))?;
+        Ok(out.finish())
     }
 
     async fn write(&self, _: &Cx<'_>, (): &(), _: u64, data: WriteData<'_>) -> Result<Written> {

@@ -220,7 +220,9 @@ impl Filesystem for Mirror {
 
     async fn readlink<'q>(&self, _: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
         let fd = self.node(node)?;
-        reply.fill_with(|room| names::readlink_of(&*fd, room).map_err(lower))
+        let mut out = reply.cursor();
+        out.with(out.left(), |room| names::readlink_of(&*fd, room).map_err(lower))?;
+        Ok(out.finish())
     }
 
     async fn mkdir(&self, cx: &Cx<'_>, op: Mkdir<'_>) -> Result<Entry> {

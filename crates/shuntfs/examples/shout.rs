@@ -10,7 +10,7 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -122,11 +122,10 @@ impl Filesystem for Shout {
         at: ByteRange,
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
-        reply.fill_with(|room| {
-            let len = file.read_at(room, at.offset).map_err(|error| errno(&error))?;
-            room[..len].make_ascii_uppercase();
-            Ok(len)
-        })
+        let mut out = reply.cursor();
+        out.read_at(file, at.offset, at.len as usize)?;
+        out.written_mut().make_ascii_uppercase();
+        Ok(out.finish())
     }
 
     async fn fsync(&self, _: &Cx<'_>, file: &File, data_only: bool) -> Result<()> {

@@ -15,6 +15,7 @@ mod attr;
 mod backing;
 mod choose;
 mod counters;
+mod cursor;
 mod cx;
 mod delegation;
 mod dispatch;
@@ -45,6 +46,7 @@ pub use args::{
     OpenFlags, Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence,
 };
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
+pub use cursor::Cursor;
 pub use cx::Cx;
 pub use delegation::{
     Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled, Split,

@@ -7,6 +7,7 @@ use shuntfs_wire::{ByteRange, DirentSink, Errno, IoctlFlags, IoctlOut, Name, Res
 use zerocopy::IntoBytes;
 
 use crate::attr::Entry;
+use crate::cursor::Cursor;
 use crate::cx::Cx;
 use crate::delegation::LowerFile;
 use crate::encode;
@@ -82,15 +83,10 @@ impl<'q> ReadReply<'q> {
         Ok(Filled::bytes(bytes.len()))
     }
 
-    /// Lets `fill` write into the payload; it returns how many bytes it wrote, from the start on. The payload
-    /// may hold bytes of an earlier request, so `fill` must have written each of those that it counts.
-    ///
-    /// # Errors
-    /// Those of `fill`, and EIO where it counts more bytes than there is room.
-    pub fn fill_with(self, fill: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Filled<'q>> {
-        let room = &mut self.exchange.payload_mut()[self.start..][..self.len];
-        let len = fill(room)?;
-        if len > self.len { Err(Errno::IO) } else { Ok(Filled::bytes(len)) }
+    /// Answers with bytes that are written piece by piece, from the start on, straight into the payload.
+    #[must_use]
+    pub fn cursor(self) -> Cursor<'q> {
+        Cursor::new(&mut self.exchange.payload_mut()[self.start..][..self.len])
     }
 
     /// Answers with a length alone (xattrs asked for with no room).

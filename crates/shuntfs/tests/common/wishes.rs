@@ -153,7 +153,9 @@ impl Filesystem for Wishes {
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
         assert!(cx.pid() != 0);
-        reply.fill_with(|room| file.lower.read_at(room, at.offset).map_err(|error| failed(&error)))
+        let mut out = reply.cursor();
+        out.read_at(&file.lower, at.offset, at.len as usize)?;
+        Ok(out.finish())
     }
 
     async fn write(&self, _: &Cx<'_>, file: &Open, at: u64, data: WriteData<'_>) -> Result<Written> {
