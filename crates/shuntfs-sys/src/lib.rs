@@ -36,6 +36,7 @@ pub mod xattr;
 mod fusectl;
 mod fusermount;
 mod mountinfo;
+mod peer;
 mod proc_fd;
 mod raw;
 mod splice;
@@ -53,6 +54,7 @@ pub use locks::{FlockOp, HeldLock, LockKind, LockSpec, flock, ofd_lock, ofd_test
 pub use mount::{MountError, MountInfo, MountOptions, MountRequest, mounts};
 pub use names::{link_to, mkdir_at, mknod_at, readlink_of, rename_at, rmdir_at, symlink_at, unlink_at};
 pub use open::{CWD, open_at, open_folder, open_path_at, open_target, reopen, tmpfile_at};
+pub use peer::{Peer, PeerEnd};
 pub use rustix::io::Errno as OsError;
 pub use signal::{Signal, SignalFd};
 pub use stat::{

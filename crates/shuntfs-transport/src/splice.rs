@@ -5,9 +5,9 @@
 //! ended early the header is wrong, and what is in the pipe is read into the request's own memory instead.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use shuntfs_sys::data::{Pipe, splice_from_pipe, splice_to_pipe};
+use shuntfs_sys::data::{Pipe, splice_to_pipe};
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::{OsError, identity};
 use shuntfs_wire::OutHeader;
@@ -126,7 +126,7 @@ impl SpliceRead<'_> {
         if got < wanted {
             return take_out(pipe, got, payload);
         }
-        match splice_from_pipe(pipe, device.as_fd(), None, total) {
+        match device.splice(pipe, total) {
             Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::CONNABORTED) => Ok(Spliced::Sent),
             Err(error) => Err(error),
         }
@@ -153,6 +153,7 @@ fn take_out(pipe: &Pipe, got: usize, payload: &mut [u8]) -> Result<Spliced, OsEr
 #[cfg(test)]
 mod test {
     use std::io::Write;
+    use std::os::fd::AsFd;
 
     use super::*;
 

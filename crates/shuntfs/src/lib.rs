@@ -64,6 +64,7 @@ pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 pub use run::Signals;
 pub use session::{AbortError, Session};
+pub use shuntfs_sys::FuseDevice;
 pub use shuntfs_transport::{Judge, TransportKind};
 pub use shuntfs_wire::{
     ByteRange, Errno, Fh, Generation, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,

@@ -1,7 +1,7 @@
 //! From a path to a mounted /dev/fuse, and back.
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use shuntfs_sys::device::FuseDevice;
@@ -225,6 +225,12 @@ fn fusermount_options(options: &MountOptions) -> OsString {
 }
 
 impl MountPoint {
+    /// Of a device that came mounted.
+    pub(crate) fn handed_over(device: &FuseDevice) -> Self {
+        let path = format!("/dev/fd/{}", device.as_raw_fd());
+        Self { path: path.into(), by: MountedBy::Other }
+    }
+
     /// Unmounts; `lazy` takes it out of sight at once and lets open files live on. That it is gone already is
     /// as good.
     pub(crate) fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {

@@ -75,6 +75,30 @@ impl Session {
     ) -> Result<Self, MountError> {
         mount::check_identity()?;
         let (device, point) = mount::mount(path, mount)?;
+        Self::connect(fs, device, point, (mount.source.clone(), options))
+    }
+
+    /// Serves `fs` on a device that somebody else has mounted, or that stands in for one in a test. Whoever mounted it
+    /// is to unmount it; [`Session::path`] then tells no place in the tree.
+    ///
+    /// # Errors
+    /// [`MountError`].
+    pub fn serve<F: Filesystem>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        options: &SessionOptions,
+    ) -> Result<Self, MountError> {
+        mount::check_identity()?;
+        let point = MountPoint::handed_over(&device);
+        Self::connect(fs, device, point, (MountOptions::default().source, options))
+    }
+
+    fn connect<F: Filesystem>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        point: MountPoint,
+        (source, options): (String, &SessionOptions),
+    ) -> Result<Self, MountError> {
         let guard = Guard(Some(point));
         let device = Arc::new(device);
         let greeting = handshake::greet(&device)?;
@@ -104,7 +128,7 @@ impl Session {
             set_readahead(connection, bytes);
         }
         let mounted = Mutex::new(Some(point.clone()));
-        Ok(Self { core, running, transport, source: mount.source.clone(), connection, mounted, point })
+        Ok(Self { core, running, transport, source, connection, mounted, point })
     }
 
     /// Waits until the connection has ended: unmounted, by whomever, or aborted.
