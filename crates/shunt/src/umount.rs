@@ -49,9 +49,7 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
     if was_dead {
         say_dead(mount)?;
     }
-    if let Some(end) = end {
-        say_end(mount, end, out)?;
-    }
+    let told = end.map_or(Ok(()), |end| say_end(mount, end, out));
     if let Some(server) = server.filter(|_| !args.lazy)
         && !server.wait_for_end(args.force)
         && let Some(others) = elsewhere::by_whom(mount.dev)
@@ -64,7 +62,7 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
             "shunt: mount namespace (a container or service copies the mounts that are there at its start)"
         );
     }
-    Ok(())
+    told
 }
 
 /// Whether the server of a mount has ended, and left it there. The kernel may take a moment to see that, and has callers wait
@@ -88,7 +86,7 @@ fn say_dead(mount: &MountInfo) -> Result<(), Failure> {
 }
 
 /// Waits until the server has made everything durable, and says so.
-fn say_end(mount: &MountInfo, end: Awaited, out: &mut dyn Write) -> Result<(), Failure> {
+fn say_end(mount: &MountInfo, end: Result<Awaited, AskError>, out: &mut dyn Write) -> Result<(), Failure> {
     let place = shown(&mount.mount_point);
     let unknown = |why: &str| {
         Failure::new(format!(
@@ -96,7 +94,7 @@ fn say_end(mount: &MountInfo, end: Awaited, out: &mut dyn Write) -> Result<(), F
         ))
         .hint("its server's log says more")
     };
-    match end.wait(FLUSH_LIMIT) {
+    match end.and_then(|end| end.wait(FLUSH_LIMIT)) {
         Ok(Ok(())) => writeln!(out, "{place} is unmounted; all that was written is on the disk")
             .map_err(|error| output_failure(&error)),
         Ok(Err(error)) => {
@@ -130,9 +128,13 @@ impl Server {
         Client::of_connection(self.connection, &[self.owner]).ok()
     }
 
-    /// The promise to be told of the end, where there is something to be told.
-    fn end(&self) -> Option<Awaited> {
-        self.client()?.farewell().ok()
+    /// The promise to be told of the end, where there is something to be told. That the server is too busy to promise it says
+    /// nothing of the end, and must not pass for a good one.
+    fn end(&self) -> Option<Result<Awaited, AskError>> {
+        match Client::of_connection(self.connection, &[self.owner]).and_then(Client::farewell) {
+            Err(AskError::Refused(_)) => None,
+            end => Some(end),
+        }
     }
 
     /// On io_uring, the kernel ends neither a mount nor a waiting caller before the server's threads have taken

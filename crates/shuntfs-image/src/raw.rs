@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::error::os;
 use crate::header;
-use crate::lost::Lost;
+use crate::lost::{Depth, Lost};
 use crate::open::OpenFile;
 use crate::options::FlowWish;
 
@@ -24,7 +24,7 @@ pub(crate) struct Raw {
     direct: Option<(Arc<LowerFile>, u64)>,
     is_device: bool,
     size: AtomicU64,
-    lost: Lost,
+    lost: Arc<Lost>,
     /// Taken by writes of the first bytes, where these are not to become those of a qcow2 image.
     start: Option<Mutex<()>>,
 }
@@ -38,7 +38,7 @@ impl Raw {
             direct: file.direct,
             is_device: file.is_device,
             size: AtomicU64::new(0),
-            lost: Lost::default(),
+            lost: Arc::default(),
             start: was_probed.then(Mutex::default),
         };
         raw.look()?;
@@ -138,15 +138,17 @@ impl Raw {
     }
 
     pub(crate) async fn sync(&self, cx: &Cx<'_>, data_only: bool) -> Result<()> {
-        let lower = Arc::clone(&self.lower);
-        let sync = move || if data_only { data::sync_data(&*lower) } else { data::sync_all(&*lower) };
-        let outcome = cx.offload(sync).await;
-        self.lost.note(outcome).map_err(|error| crate::error::errno(&error))
+        let (lower, lost) = (Arc::clone(&self.lower), Arc::clone(&self.lost));
+        let sync = move || match data_only {
+            true => lost.sync(Depth::Data, || data::sync_data(&*lower)),
+            false => lost.sync(Depth::All, || data::sync_all(&*lower)),
+        };
+        cx.offload(sync).await.map_err(|error| crate::error::errno(&error))
     }
 
     /// The last act.
     pub(crate) fn close(&self) -> io::Result<()> {
-        self.lost.note(data::sync_all(&*self.lower))
+        self.lost.sync(Depth::All, || data::sync_all(&*self.lower))
     }
 
     pub(crate) async fn seek(&self, cx: &Cx<'_>, offset: u64, whence: Whence) -> Result<u64> {

@@ -8,7 +8,7 @@ use shuntfs::LowerFile;
 use shuntfs_sys::{OsError, data};
 
 use crate::lanes::Lanes;
-use crate::lost::Lost;
+use crate::lost::{Depth, Lost};
 use crate::order::{Kind, Known, Marks, PLACE, Shared};
 
 const KEEP_SIZE: u32 = 1;
@@ -23,7 +23,7 @@ pub(crate) struct Tables {
     lanes: Lanes,
     known: Shared,
     pub(crate) marks: Marks,
-    lost: Lost,
+    lost: Arc<Lost>,
     /// Held shared by what is under way, so that it can be waited for.
     moving: Arc<tokio::sync::RwLock<()>>,
     barrier: tokio::sync::Mutex<()>,
@@ -39,7 +39,7 @@ impl Tables {
             lanes: lanes.clone(),
             known: Mutex::new(known),
             marks: Marks::default(),
-            lost: Lost::default(),
+            lost: Arc::default(),
             moving: Arc::default(),
             barrier: tokio::sync::Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
@@ -156,7 +156,7 @@ impl Tables {
         if self.marks.written.is_open() || self.marks.tables.is_open() {
             return self.sync_alone().await;
         }
-        self.lost.note::<io::Error>(Ok(()))
+        self.lost.told()
     }
 
     /// Makes everything durable: data, too, that went another way.
@@ -167,9 +167,8 @@ impl Tables {
 
     async fn sync_alone(&self) -> io::Result<()> {
         let (written, tables) = (self.marks.written.now(), self.marks.tables.now());
-        let lower = Arc::clone(&self.lower);
-        let outcome = self.lanes.run(move || Ok(data::sync_data(&*lower)?)).await;
-        self.lost.note(outcome)?;
+        let (lower, lost) = (Arc::clone(&self.lower), Arc::clone(&self.lost));
+        self.lanes.run(move || lost.sync(Depth::Data, || data::sync_data(&*lower))).await?;
         self.marks.written.close(written);
         self.marks.tables.close(tables);
         Ok(())

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use shuntfs_sys::{get_xattr, open_target, set_xattr, stat_of};
 
@@ -31,8 +32,8 @@ pub(crate) fn remove_made(path: &Path) {
 pub(super) struct Place {
     /// Absolute, without symlinks.
     pub(super) path: PathBuf,
-    /// The file that was made for it, and goes again.
-    made: Option<(u64, u64)>,
+    /// The file that was made for it, and goes again, once.
+    made: Mutex<Option<(u64, u64)>>,
 }
 
 impl Place {
@@ -52,7 +53,7 @@ impl Place {
                     return Err(Failure::new(format!("FILE {} is not a regular file", shown(&path)))
                         .hint("name a file, or one that is not there yet"));
                 }
-                Ok(Self { path, made: None })
+                Ok(Self { path, made: Mutex::default() })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Self::make(file).map_err(|error| refused(&error))
@@ -67,19 +68,24 @@ impl Place {
         // So that it goes even if this process is killed; not every file system keeps such words.
         let _not_kept = set_xattr(&made, MADE, b"1", 0);
         let path = file.canonicalize()?;
-        Ok(Self { path, made: Some((metadata.dev(), metadata.ino())) })
+        Ok(Self { path, made: Mutex::new(Some((metadata.dev(), metadata.ino()))) })
     }
-}
 
-impl Drop for Place {
-    /// Removes the file that was made for this, unless somebody has put something in its place.
-    fn drop(&mut self) {
-        let Some(made) = self.made else { return };
+    /// Removes the file that was made for this, unless somebody has put something in its place. To be called before anybody is
+    /// told of the end, who may make an export of the same name at once.
+    pub(super) fn remove(&self) {
+        let Some(made) = self.made.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let own = fs::symlink_metadata(&self.path)
             .is_ok_and(|there| (there.dev(), there.ino()) == made && there.len() == 0);
         if own {
             let _gone_already = fs::remove_file(&self.path);
         }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -112,6 +118,13 @@ mod test {
         assert!(path.is_file());
         drop(place);
         assert!(!path.exists());
+        let place = Place::find(&path).expect("is made");
+        place.remove();
+        assert!(!path.exists());
+        // Of another export, which may well get the number of the file that went.
+        fs::write(&path, "").expect("writes");
+        drop(place);
+        assert!(path.exists());
         fs::write(&path, "mine").expect("writes");
         drop(Place::find(&path).expect("is there"));
         assert_eq!(fs::read(&path).expect("stays"), b"mine");

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started, Task};
+use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
 use crate::settings::{FlowChoice, Settings, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
@@ -31,6 +31,7 @@ pub(super) struct Exporting {
     session: Session,
     pub(super) export: Arc<Export>,
     image: Arc<Image>,
+    place: Arc<Place>,
     pub(super) passthrough_off: Option<Reason>,
     pub(super) source: String,
     /// Whether another flow than `served` was asked for by name.
@@ -48,9 +49,9 @@ pub(super) fn serve(args: &ExportArgs, image: &Path, file: &Path, announce: Anno
     // The image first: FILE may be the image itself, and is hidden once it is mounted over.
     let opened = Image::open(&image_options(args, image)).map_err(|error| of_image(&error))?;
     let opened = Arc::new(opened);
-    let place = Place::find(file)?;
+    let place = Arc::new(Place::find(file)?);
     let source = source_of(args, image);
-    serving::serve(&settings, announce, || {
+    let outcome = serving::serve(&settings, announce, || {
         let exporting = Arc::new(Exporting::start(args, &opened, &place, &source)?);
         let notes = exporting.notes();
         let farewell = Arc::new(Farewell::default());
@@ -63,11 +64,19 @@ pub(super) fn serve(args: &ExportArgs, image: &Path, file: &Path, announce: Anno
             place: shown(&place.path),
             farewell,
         })
-    })
+    });
+    // Where the last act did not come, or could not. The thread that answers questions still holds what was shown.
+    place.remove();
+    outcome
 }
 
 impl Exporting {
-    fn start(args: &ExportArgs, image: &Arc<Image>, place: &Place, source: &str) -> Result<Self, Failure> {
+    fn start(
+        args: &ExportArgs,
+        image: &Arc<Image>,
+        place: &Arc<Place>,
+        source: &str,
+    ) -> Result<Self, Failure> {
         let how = Exported::default()
             .growable(args.growable)
             .allow_other(others_allowed(args.allow_other))
@@ -85,7 +94,8 @@ impl Exporting {
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let image = Arc::clone(image);
         let flow_is_wished = !matches!(args.flow, FlowChoice::Auto | FlowChoice::Served);
-        Ok(Self { session, export, image, passthrough_off, source: source.to_owned(), flow_is_wished })
+        let (place, source) = (Arc::clone(place), source.to_owned());
+        Ok(Self { session, export, image, place, passthrough_off, source, flow_is_wished })
     }
 
     /// The flow that an open for reading wishes for.
@@ -130,6 +140,10 @@ impl Serving for Exporting {
 
     fn close(&self) -> Option<io::Result<()>> {
         let outcome = self.image.close();
+        // Not below a mount that could not be taken away.
+        if mount_point_of(self).is_none() {
+            self.place.remove();
+        }
         self.export.status().writable.then_some(outcome)
     }
 }

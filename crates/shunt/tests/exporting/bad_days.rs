@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 use crate::common::{Ran, run, signal};
 use crate::desk::{Desk, LoopDevice, on_path, tool};
@@ -186,6 +187,32 @@ fn privileged_an_error_of_the_disk_at_the_end_is_said() {
     signal(server.id(), "TERM");
     assert_eq!(server.ends(), Some(1), "{}", server.log());
     assert!(is_told(&server.log()), "{}", server.log());
+}
+
+/// A regression: the last close has the tables of the image written, which takes a while, and the end of the mount overtook it. The
+/// disk's error was told to what was given up then, and the server's end was a good one.
+#[test]
+fn privileged_an_error_of_the_disk_is_said_to_who_unmounts_at_once() {
+    let Some(desk) = Desk::new(&["losetup", "qemu-img"]) else { return };
+    let _small = Small::new(&desk, "size=4m");
+    let sparse = desk.at("small/disk.raw");
+    fs::File::create_new(&sparse).and_then(|file| file.set_len(64 * MIB)).expect("sparse");
+    let Some(device) = LoopDevice::over(&sparse) else { return };
+    for transport in ["device", "auto"] {
+        for round in 0..4 {
+            desk.qemu_img(&format!("create -q -f qcow2 {} 48M", device.0)).ok();
+            let flags = format!("--writable --format qcow2 --transport {transport}");
+            let mut server = desk.export_in_foreground(&flags, &device.0, "disk");
+            let file = fs::File::options().write(true).open(desk.at("disk")).expect("opens");
+            for at in (0..16 * MIB).step_by(1 << 20) {
+                file.write_all_at(&[7; 1 << 20], at).expect("the page cache takes it");
+            }
+            drop(file);
+            rustix::mount::unmount(desk.at("disk"), UnmountFlags::empty()).expect("nobody has it open");
+            assert_eq!(server.ends(), Some(1), "{transport}, round {round}: {}", server.log());
+            assert!(server.log().contains("what was written last"), "{}", server.log());
+        }
+    }
 }
 
 /// The tables of a qcow2 image are written last: into room that they got when they were made, or a disk that is full by then
