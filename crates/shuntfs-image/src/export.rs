@@ -6,9 +6,9 @@ use std::time::Duration;
 use imago::format::PreallocateMode;
 use parking_lot::Mutex;
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Fallocate, Filesystem,
-    Filled, Flow, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, ReadReply, Result, SetAttr, Statfs, Timestamp, Wanted, Whence, WriteData, Written,
+    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, Errno, Fallocate, Filesystem, Filled, Flow,
+    InitError, LowerFile, NodeId, Offered, OpSet, OpenFlags, Opened, ReadReply, Result, SetAttr, Statfs,
+    Timestamp, Wanted, Whence, WriteData, Written,
 };
 use shuntfs_sys::{Time, spawn, stat_of};
 
@@ -229,23 +229,14 @@ impl Filesystem for Export {
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
         // Two, so that an image on an overlay can be in passthrough, too.
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        wanted.stack_depth = 2;
-        Ok(wanted)
+        Ok(Wanted { stack_depth: 2, ..Wanted::default() })
     }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
 
     fn lower_file(&self, _: NodeId, _: &ExportFile, _: shuntfs::Access) -> Result<Arc<LowerFile>> {
         match &self.image.disk {
             Disk::Raw(raw) => Ok(Arc::clone(&raw.lower)),
             _ => Err(Errno::BADF),
         }
-    }
-
-    async fn lookup(&self, _: &Cx<'_>, _: NodeId, _: Name<'_>) -> Result<Entry> {
-        Err(Errno::NOTDIR)
     }
 
     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&ExportFile>) -> Result<AttrReply> {
@@ -279,7 +270,7 @@ impl Filesystem for Export {
             return Err(Errno::ACCES);
         }
         let delegation = self.delegation(may_write);
-        Ok(Opened { file: ExportFile { may_write }, delegation, cache: CacheHint::Direct, flush: false })
+        Ok(Opened::new(ExportFile { may_write }, delegation).with_cache(CacheHint::Direct))
     }
 
     async fn read<'q>(
@@ -345,23 +336,8 @@ impl Filesystem for Export {
         }
     }
 
-    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Err(Errno::NOTDIR)
-    }
-
-    async fn readdir<'q>(
-        &self,
-        _: &Cx<'_>,
-        _: NodeId,
-        (): &(),
-        _: u64,
-        _: DirSink<'q>,
-    ) -> Result<Listed<'q>> {
-        Err(Errno::NOTDIR)
-    }
-
     async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
         let blocks = self.image.size().div_ceil(4096);
-        Ok(Statfs { blocks, files: 1, bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
+        Ok(Statfs { blocks, files: 1, ..Statfs::default() })
     }
 }

@@ -12,7 +12,7 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shuntfs::{DirSink, Entry, Errno, LookupCount, LowerFile, Name, NodeId, Result};
+use shuntfs::{DirSink, Entry, Errno, FileType, LookupCount, LowerFile, Name, NodeId, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
 use shuntfs_sys::open::reopen;
 use shuntfs_sys::stat::{Device, stat_of};
@@ -103,7 +103,7 @@ impl Records for DirSink<'_> {
     }
 
     fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool {
-        DirSink::push(self, ino, cookie, kind, name.to_bytes())
+        DirSink::push(self, ino, cookie, FileType::of_dirent(kind), name.to_bytes())
     }
 
     fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool {

@@ -16,28 +16,30 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if offered.minor < MINOR_NEEDED {
         return Err(InitError::ProtocolTooOld { minor: offered.minor, needed: MINOR_NEEDED });
     }
-    let mut wanted = Wanted::default();
-    wanted.ops = Pool::OPS;
+    let mut ops = Pool::OPS;
     if !shared.locks_below() {
         // The kernel keeps locks, and nothing is left that a close would have to tell.
-        wanted.ops.remove(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS | OpSet::FLUSH);
+        ops.remove(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS | OpSet::FLUSH);
     }
     if !shared.hears_of_open_folders() {
-        wanted.ops.remove(OpSet::OPENDIR);
+        ops.remove(OpSet::OPENDIR);
     }
-    wanted.passthrough = shared.options.flow == FlowWish::Passthrough;
-    wanted.stack_depth = if shared.is_stacked() { 2 } else { 1 };
-    wanted.posix_acl = has_acls(shared);
-    wanted.kill_priv = true;
-    wanted.cache_symlinks = shared.is_ours_alone();
-    // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
-    wanted.auto_inval_data = !shared.is_ours_alone();
-    wanted.dont_mask = true;
-    // Not `atomic_trunc`: for O_RDONLY|O_TRUNC the kernel looks whether the file is being executed only after OPEN,
-    // and by then the running program would be truncated.
-    wanted.atomic_trunc = false;
-    wanted.supp_group = true;
-    Ok(wanted)
+    Ok(Wanted {
+        ops: Some(ops),
+        passthrough: shared.options.flow == FlowWish::Passthrough,
+        stack_depth: if shared.is_stacked() { 2 } else { 1 },
+        posix_acl: has_acls(shared),
+        kill_priv: true,
+        cache_symlinks: shared.is_ours_alone(),
+        // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
+        auto_inval_data: !shared.is_ours_alone(),
+        dont_mask: true,
+        // For O_RDONLY|O_TRUNC the kernel looks whether the file is being executed only after OPEN, and by then the running
+        // program would be truncated.
+        atomic_trunc: false,
+        supp_group: true,
+        ..Wanted::default()
+    })
 }
 
 /// Whether the lower file system has POSIX ACLs: then the kernel must enforce them, else it must not ask.

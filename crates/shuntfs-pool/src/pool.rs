@@ -139,7 +139,7 @@ impl Pool {
             return Ok(out.finish());
         }
         let shared = Arc::clone(&self.shared);
-        let filled = cx.offload(move || {
+        let filled = cx.offload(move || -> Result<_> {
             let mut bytes = vec![0; room];
             let len = fill(&shared, &mut bytes)?;
             bytes.truncate(len);

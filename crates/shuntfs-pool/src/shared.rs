@@ -285,7 +285,7 @@ impl Shared {
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.
     pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
         let ttl = if node.has(Marks::VARIES) { Duration::ZERO } else { self.ttl() };
-        Entry { node: Some(node.id), ttl, attr: self.attr_reply(node, stat) }
+        Entry::new(node.id, self.attr_reply(node, stat)).with_ttl(ttl)
     }
 
     /// How long what the kernel was told holds.

@@ -59,10 +59,10 @@ fn a_lookup_tells_what_is_there_and_what_is_not() {
     fs::hard_link(folder.path().join("a"), folder.path().join("b")).unwrap();
     let a = lookup(&shared, NodeId::ROOT, "a");
     let below = fs::metadata(folder.path().join("a")).unwrap();
-    assert_eq!(a.attr.attr.ino, below.ino());
-    assert_eq!(a.attr.attr.size, 5);
-    assert_eq!(a.attr.attr.nlink, 2);
-    assert_eq!((a.ttl, a.attr.ttl), (Duration::MAX, Duration::MAX));
+    assert_eq!(a.attr.ino, below.ino());
+    assert_eq!(a.attr.size, 5);
+    assert_eq!(a.attr.nlink, 2);
+    assert_eq!((a.ttl, a.attr_ttl), (Duration::MAX, Duration::MAX));
     assert_eq!(id(&a), id(&lookup(&shared, NodeId::ROOT, "b")), "hard links share a node");
     assert_eq!(lookup(&shared, NodeId::ROOT, "c").node, None);
     shared.forget(id(&a), LookupCount(2));
@@ -75,7 +75,7 @@ fn nothing_is_to_be_kept_where_others_change_the_folder() {
     let (folder, shared) = pool(|options| options.cache = Cache::None);
     fs::write(folder.path().join("a"), b"").unwrap();
     let a = lookup(&shared, NodeId::ROOT, "a");
-    assert_eq!((a.ttl, a.attr.ttl), (Duration::ZERO, Duration::ZERO));
+    assert_eq!((a.ttl, a.attr_ttl), (Duration::ZERO, Duration::ZERO));
     assert_eq!(lookup::lookup(&shared, Who::root(), NodeId::ROOT, &name("c")).err(), Some(Errno::NOENT));
 }
 
@@ -84,7 +84,7 @@ fn a_symlink_is_shown_and_never_followed() {
     let (folder, shared) = pool(|_| ());
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("out")).unwrap();
     let out = lookup(&shared, NodeId::ROOT, "out");
-    assert_eq!(out.attr.attr.mode & mode::TYPE, 0o120_000);
+    assert_eq!(out.attr.mode & mode::TYPE, 0o120_000);
     let mut target = [0; 64];
     let len = readlink::readlink(&shared, id(&out), &mut target).unwrap();
     assert_eq!(&target[..len], b"/etc/passwd");
@@ -318,7 +318,7 @@ impl Records for List {
         true
     }
     fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &std::ffi::CStr) -> bool {
-        self.names.push((name.to_str().unwrap().to_owned(), entry.attr.attr.ino, cookie, entry.node));
+        self.names.push((name.to_str().unwrap().to_owned(), entry.attr.ino, cookie, entry.node));
         true
     }
 }
@@ -608,7 +608,7 @@ fn lookups_and_forgets_of_one_file_race_safely() {
                 for round in 0..2000 {
                     let entry = lookup(&shared, NodeId::ROOT, &format!("f{}", (round + thread) % 8));
                     let attr = attr::getattr(&shared, id(&entry)).expect("the kernel holds it");
-                    assert_eq!(attr.attr.ino, entry.attr.attr.ino);
+                    assert_eq!(attr.attr.ino, entry.attr.ino);
                     shared.forget(id(&entry), LookupCount(1));
                 }
             })
@@ -736,22 +736,18 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
     let mounted = Mounted(below.clone());
     fs::write(below.join("f"), b"123").unwrap();
     let top = lookup(&shared, NodeId::ROOT, "m");
-    assert_ne!(top.attr.attr.ino, covered);
+    assert_ne!(top.attr.ino, covered);
     let f = lookup(&shared, id(&top), "f");
-    assert_eq!(f.attr.attr.size, 3);
+    assert_eq!(f.attr.size, 3);
     assert_eq!(id(&lookup(&shared, id(&top), "f")), id(&f));
-    assert_ne!(
-        f.attr.attr.ino,
-        fs::metadata(below.join("f")).unwrap().ino(),
-        "it does not meet the branch's own"
-    );
+    assert_ne!(f.attr.ino, fs::metadata(below.join("f")).unwrap().ino(), "it does not meet the branch's own");
     assert_eq!(shared.mounts.len(), 2);
     assert_eq!(make::link(&shared, Who::root(), id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
     let mut list = List { plus: true, room: 9, ..List::default() };
     let opened = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();
     dir::list(&shared, Who::root(), &opened.walk, 0, &mut list).unwrap();
     let listed = list.names.iter().find(|(name, ..)| name == "m").unwrap();
-    assert_eq!(listed.1, top.attr.attr.ino);
+    assert_eq!(listed.1, top.attr.ino);
     drop((opened, shared));
     drop(mounted);
 }

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled,
-    InitError, Listed, LookupCount, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
-    ReadReply, Result, Session, SessionOptions, Statfs, Wanted,
+    Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed,
+    MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session, SessionOptions,
 };
 use shuntfs_pool::{Pool, PoolError, PoolOptions};
 use shuntfs_rules::{Known, Rules};
@@ -22,13 +21,11 @@ struct Folding {
 }
 
 const SUB: u64 = 2;
-const S_IFDIR: u32 = 0o040_000;
-const S_IFREG: u32 = 0o100_000;
 
 fn attr(node: NodeId) -> AttrReply {
-    let mode = if node.get() <= SUB { S_IFDIR | 0o755 } else { S_IFREG | 0o644 };
-    let attr = Attr { ino: node.get(), mode, nlink: 1, size: 6, ..Attr::default() };
-    AttrReply { attr, ttl: Duration::ZERO }
+    let (kind, permissions) =
+        if node.get() <= SUB { (FileType::Directory, 0o755) } else { (FileType::Regular, 0o644) };
+    Attr::new(node.get(), kind, permissions).with_size(6).valid_for(Duration::ZERO)
 }
 
 impl Folding {
@@ -49,17 +46,9 @@ impl Filesystem for Folding {
     type File = ();
     type Dir = ();
 
-    const OPS: OpSet = OpSet::empty();
-
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        Ok(Wanted::default())
-    }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
-
     async fn lookup(&self, _: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let node = self.find(parent, name.as_bytes()).ok_or(Errno::NOENT)?;
-        Ok(Entry { node: Some(node), ttl: Duration::ZERO, attr: attr(node) })
+        Ok(Entry::new(node, attr(node)))
     }
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
@@ -67,7 +56,7 @@ impl Filesystem for Folding {
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
-        Ok(Opened { file: (), delegation: Delegation::Served, cache: CacheHint::Drop, flush: false })
+        Ok(Opened::served(()))
     }
 
     async fn read<'q>(&self, _: &Cx<'_>, (): &(), at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
@@ -75,7 +64,7 @@ impl Filesystem for Folding {
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: false })
+        Ok(OpenedDir::new(()))
     }
 
     async fn readdir<'q>(
@@ -84,24 +73,11 @@ impl Filesystem for Folding {
         node: NodeId,
         (): &(),
         cookie: u64,
-        mut out: DirSink<'q>,
+        out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
         let names: &[&[u8]] = if node == NodeId::ROOT { &[b"Secret", b"sub"] } else { &[b"Secret"] };
-        for (name, next) in names.iter().zip(1..).skip(usize::try_from(cookie).unwrap_or(usize::MAX)) {
-            let found = self.find(node, name).ok_or(Errno::IO)?;
-            if out.wants_entries() {
-                let c_name = std::ffi::CString::new(*name).map_err(|_| Errno::IO)?;
-                let entry = Entry { node: Some(found), ttl: Duration::ZERO, attr: attr(found) };
-                out.push_entry(&entry, next, Name::new(&c_name).ok_or(Errno::IO)?);
-            } else {
-                out.push(found.get(), next, 0, name);
-            }
-        }
-        Ok(out.finish())
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
+        let records = names.iter().filter_map(|name| Some((self.find(node, name)?.get(), None, name)));
+        Ok(out.list(cookie, records))
     }
 }
 

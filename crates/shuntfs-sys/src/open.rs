@@ -18,7 +18,11 @@ const NOT_FOR_REOPEN: OFlags = OFlags::CREATE
     .union(OFlags::TMPFILE.difference(OFlags::DIRECTORY));
 
 /// `O_DIRECT` on this architecture.
-pub const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+pub const O_DIRECT: u32 = OFlags::DIRECT.bits();
+/// `O_DIRECTORY` on this architecture.
+pub const O_DIRECTORY: u32 = OFlags::DIRECTORY.bits();
+/// `O_NOFOLLOW` on this architecture.
+pub const O_NOFOLLOW: u32 = OFlags::NOFOLLOW.bits();
 
 /// Takes hold of what `name` is, a symlink itself included, without opening it.
 ///

@@ -179,6 +179,12 @@ pub fn encode_dev(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
+/// The 32 bits of a device number as stat(2) gives it.
+#[must_use]
+pub fn encode_raw_dev(dev: u64) -> u32 {
+    encode_dev(rustix::fs::major(dev), rustix::fs::minor(dev))
+}
+
 /// The device number behind the 32 bits that FUSE carries (`new_decode_dev`).
 #[must_use]
 pub fn decode_dev(dev: u32) -> Device {

@@ -24,4 +24,4 @@ mod splice;
 pub use exchange::{Done, Exchange, Lower, Signal};
 pub use lend::Judge;
 pub use prepared::{PrepareError, Prepared, Running, StartError};
-pub use settings::{Settings, TransportKind};
+pub use settings::{Settings, TransportKind, UnknownTransport};

@@ -1,6 +1,7 @@
 //! Which transport, how many queues, how much memory.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// How requests arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,20 @@ impl fmt::Display for TransportKind {
         })
     }
 }
+
+impl FromStr for TransportKind {
+    type Err = UnknownTransport;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTransport> {
+        let all = [Self::Device, Self::Cloned, Self::Uring];
+        all.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| UnknownTransport(name.into()))
+    }
+}
+
+/// A name that is no transport's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is no transport: device, cloned and uring are")]
+pub struct UnknownTransport(pub String);
 
 /// Settings of a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! Error numbers as they travel in replies.
 
+use std::io::{Error, ErrorKind};
 use std::num::NonZeroU16;
 
 /// The result of a file system operation.
@@ -69,6 +70,42 @@ impl Errno {
     }
 }
 
+/// The number that the system gave, as [`Errno::from_lower`] takes it; where it gave none, the one that fits the kind, or EIO.
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// As for the error itself.
+impl From<&Error> for Errno {
+    fn from(error: &Error) -> Self {
+        if let Some(number) = error.raw_os_error() {
+            return Self::from_lower(number);
+        }
+        match error.kind() {
+            ErrorKind::NotFound => Self::NOENT,
+            ErrorKind::PermissionDenied => Self::ACCES,
+            ErrorKind::AlreadyExists => Self::EXIST,
+            ErrorKind::NotADirectory => Self::NOTDIR,
+            ErrorKind::IsADirectory => Self::ISDIR,
+            ErrorKind::DirectoryNotEmpty => Self::NOTEMPTY,
+            ErrorKind::ReadOnlyFilesystem => Self::ROFS,
+            ErrorKind::StorageFull => Self::NOSPC,
+            ErrorKind::QuotaExceeded => Self::DQUOT,
+            ErrorKind::FileTooLarge => Self::FBIG,
+            ErrorKind::InvalidInput => Self::INVAL,
+            ErrorKind::InvalidFilename => Self::NAMETOOLONG,
+            ErrorKind::TimedOut => Self::TIMEDOUT,
+            ErrorKind::Interrupted => Self::INTR,
+            ErrorKind::WouldBlock => Self::AGAIN,
+            ErrorKind::OutOfMemory => Self::NOMEM,
+            ErrorKind::Unsupported => Self::OPNOTSUPP,
+            _ => Self::IO,
+        }
+    }
+}
+
 impl std::fmt::Debug for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.symbol() {
@@ -106,5 +143,15 @@ mod test {
         assert_eq!(Errno::from_lower(-5), Errno::IO);
         assert_eq!(Errno::from_lower(0), Errno::IO);
         assert_eq!(Errno::from_lower(70_000), Errno::IO);
+    }
+
+    #[test]
+    fn an_error_of_std_keeps_its_number_or_gets_one() {
+        assert_eq!(Errno::from(Error::from_raw_os_error(28)), Errno::NOSPC);
+        assert_eq!(Errno::from(Error::from_raw_os_error(38)), Errno::OPNOTSUPP);
+        assert_eq!(Errno::from(Error::from(ErrorKind::NotFound)), Errno::NOENT);
+        assert_eq!(Errno::from(Error::other("whatever")), Errno::IO);
+        let asked = || -> Result<()> { Err(Error::from(ErrorKind::TimedOut))? };
+        assert_eq!(asked(), Err(Errno::TIMEDOUT));
     }
 }

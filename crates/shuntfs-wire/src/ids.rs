@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use crate::errno::{Errno, Result};
+
 /// What the kernel calls a node; never zero, and 1 is the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NodeId(NonZeroU64);
@@ -26,7 +28,24 @@ impl NodeId {
     }
 }
 
-/// Tells two lives of one node id apart. This project never reuses a node id and sends zero.
+impl From<NodeId> for u64 {
+    fn from(node: NodeId) -> Self {
+        node.get()
+    }
+}
+
+impl TryFrom<u64> for NodeId {
+    type Error = Errno;
+
+    /// # Errors
+    /// ESTALE for zero, which names no node.
+    fn try_from(number: u64) -> Result<Self> {
+        Self::new(number).ok_or(Errno::STALE)
+    }
+}
+
+/// Tells two lives of one node id apart, in file handles that outlive the node. 0 where node ids are never reused.
+/// The kernel keeps 32 bits of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Generation(pub u64);
 
@@ -53,4 +72,33 @@ pub struct ByteRange {
     pub offset: u64,
     /// How long it is, in bytes.
     pub len: u32,
+}
+
+impl ByteRange {
+    /// The part of `bytes` that lies in this range; shorter, or empty, where they end before it does.
+    #[must_use]
+    pub fn of(self, bytes: &[u8]) -> &[u8] {
+        let len = bytes.len();
+        let start = usize::try_from(self.offset).unwrap_or(usize::MAX).min(len);
+        let end = start.saturating_add(usize::try_from(self.len).unwrap_or(usize::MAX)).min(len);
+        &bytes[start..end]
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_range_of_bytes_ends_where_they_do() {
+        let of = |offset, len| ByteRange { offset, len }.of(b"abcde");
+        assert_eq!((of(0, 2), of(1, 4), of(3, 9)), (&b"ab"[..], &b"bcde"[..], &b"de"[..]));
+        assert_eq!((of(5, 1), of(u64::MAX, u32::MAX), of(0, 0)), (&b""[..], &b""[..], &b""[..]));
+    }
+
+    #[test]
+    fn zero_is_no_node() {
+        assert_eq!(NodeId::try_from(0), Err(Errno::STALE));
+        assert_eq!(NodeId::try_from(7).map(u64::from), Ok(7));
+    }
 }

@@ -1,6 +1,7 @@
 //! One path component.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
 
 /// One path component with its NUL, so that a lower `openat` needs no copy. Holds any bytes but NUL and,
 /// when made by [`Name::new`], no `/`, and is neither empty nor `.` nor `..`.
@@ -20,6 +21,12 @@ impl<'a> Name<'a> {
     #[must_use]
     pub const fn as_c_str(self) -> &'a CStr {
         self.0
+    }
+
+    /// The name, as the paths of the standard library take it.
+    #[must_use]
+    pub fn as_os_str(self) -> &'a OsStr {
+        OsStr::from_bytes(self.as_bytes())
     }
 
     /// The name without its NUL.

@@ -11,22 +11,18 @@
 use std::error::Error;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{
     Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Extents, ExtentsError,
-    Filesystem, Filled, InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered,
-    OpSet, OpenFlags, Opened, OpenedDir, RangeSource, ReadReply, Result, Session, SessionOptions, Signals,
-    Statfs, Wanted,
+    FileType, Filesystem, Filled, Listed, LowerFile, MountOptions, Name, NodeId, OpSet, OpenFlags, Opened,
+    OpenedDir, RangeSource, ReadReply, Result, SessionOptions,
 };
 
-const NAME: &[u8] = b"all";
-const S_IFDIR: u32 = 0o040_000;
-const S_IFREG: u32 = 0o100_000;
-const DT_DIR: u8 = 4;
-const DT_REG: u8 = 8;
+const NAME: &str = "all";
+/// The one file's node; the root is 1.
+const ALL: NodeId = NodeId::new(2).expect("not zero");
 
 /// The file system, which is made once and never changes.
 #[derive(Debug)]
@@ -65,19 +61,12 @@ impl Concat {
 
     fn attr(&self, node: NodeId) -> Result<AttrReply> {
         let attr = match node {
-            NodeId::ROOT => Attr { ino: 1, mode: S_IFDIR | 0o555, nlink: 2, ..Attr::default() },
-            node if node == all() => {
-                Attr { ino: 2, mode: S_IFREG | 0o444, nlink: 1, size: self.size, ..Attr::default() }
-            }
+            NodeId::ROOT => Attr::new(1, FileType::Directory, 0o555),
+            ALL => Attr::new(2, FileType::Regular, 0o444).with_size(self.size),
             _ => return Err(Errno::STALE),
         };
-        Ok(AttrReply { attr, ttl: Duration::MAX })
+        Ok(attr.valid_for(Duration::MAX))
     }
-}
-
-/// The one file's node; the root is 1.
-fn all() -> NodeId {
-    NodeId::new(2).expect("not zero")
 }
 
 impl Filesystem for Concat {
@@ -86,19 +75,9 @@ impl Filesystem for Concat {
 
     const OPS: OpSet = OpSet::OPEN;
 
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        Ok(wanted)
-    }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
-
-    async fn lookup(&self, _: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
-        if parent != NodeId::ROOT || name.as_bytes() != NAME {
-            return Ok(Entry::negative(Duration::MAX));
-        }
-        Ok(Entry { node: Some(all()), ttl: Duration::MAX, attr: self.attr(all())? })
+    async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
+        let found = name.as_bytes() == NAME.as_bytes();
+        if found { Ok(Entry::new(ALL, self.attr(ALL)?)) } else { Ok(Entry::negative(Duration::MAX)) }
     }
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
@@ -107,7 +86,7 @@ impl Filesystem for Concat {
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
         let map = Arc::clone(&self.map);
-        Ok(Opened { file: (), delegation: Delegation::PerRange(map), cache: CacheHint::Keep, flush: false })
+        Ok(Opened::new((), Delegation::PerRange(map)).with_cache(CacheHint::Keep))
     }
 
     /// Called for the headers alone: every other byte has a lower file.
@@ -120,7 +99,7 @@ impl Filesystem for Concat {
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: true })
+        Ok(OpenedDir::cached(()))
     }
 
     async fn readdir<'q>(
@@ -129,42 +108,21 @@ impl Filesystem for Concat {
         _: NodeId,
         (): &(),
         cookie: u64,
-        mut out: DirSink<'q>,
+        out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
-        let records: [(u64, u8, &[u8]); 3] = [(1, DT_DIR, b"."), (1, DT_DIR, b".."), (2, DT_REG, NAME)];
-        for (place, (ino, kind, name)) in (1..).zip(records) {
-            if cookie < place && !out.push(ino, place, kind, name) {
-                break;
-            }
-        }
-        Ok(out.finish())
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { files: 2, bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
+        let folder = FileType::Directory;
+        Ok(out.list(cookie, [(1, folder, "."), (1, folder, ".."), (2, FileType::Regular, NAME)]))
     }
 }
 
-fn main() -> ExitCode {
+fn main() -> std::result::Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("concat: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> std::result::Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let path = args.next().ok_or("usage: concat MNT FILE...")?;
     let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
-    let signals = Signals::block()?;
     let mount = MountOptions { source: "concat".into(), read_only: true, ..MountOptions::default() };
-    let concat = Arc::new(Concat::new(&files)?);
-    let session = Session::mount(concat, Path::new(&path), &mount, &SessionOptions::default())?;
-    session.run(&signals)?;
-    println!("{}", serde_json::to_string_pretty(&session.status())?);
+    let concat = Concat::new(&files)?;
+    let status = shuntfs::serve(concat, Path::new(&path), &mount, &SessionOptions::default())?;
+    println!("{}", serde_json::to_string_pretty(&status)?);
     Ok(())
 }

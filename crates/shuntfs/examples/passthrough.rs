@@ -14,15 +14,14 @@ use std::error::Error;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shuntfs::{
-    Access, Attr, AttrReply, Backing, CacheHint, Create, Cx, Delegation, DirSink, Entry, Errno, Filesystem,
+    Access, Attr, AttrReply, Backing, Create, Cx, Delegation, DirSink, Entry, Errno, FileType, Filesystem,
     Filled, InitError, Listed, LookupCount, LowerFile, Mkdir, MountOptions, Name, NodeId, Offered, OpSet,
-    OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, Session, SessionOptions, SetAttr, SetTime,
-    Signals, Statfs, Symlink, Timestamp, Wanted,
+    OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SessionOptions, SetAttr, SetTime, Statfs,
+    Symlink, Timestamp, Wanted,
 };
 use shuntfs_sys::attrs::{self, TimeSet};
 use shuntfs_sys::identity::{self, Caller};
@@ -31,13 +30,6 @@ use shuntfs_sys::{DirReader, OsError, data, names, open};
 
 /// How long the kernel may believe what it was told. Changes made below show after this long.
 const TTL: Duration = Duration::from_secs(1);
-const O_ACCMODE: u32 = 0o3;
-const O_RDWR: u32 = 0o2;
-const O_CREAT: u32 = 0o100;
-const O_EXCL: u32 = 0o200;
-const O_TRUNC: u32 = 0o1000;
-const O_APPEND: u32 = 0o2000;
-const O_DIRECTORY: u32 = 0o200_000;
 
 /// A mirror of one folder.
 #[derive(Debug)]
@@ -59,7 +51,7 @@ type Key = (Device, u64);
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     node: Arc<OwnedFd>,
-    flags: u32,
+    flags: OpenFlags,
 }
 
 impl Mirror {
@@ -105,13 +97,13 @@ impl Mirror {
         if let Some((_, _, lookups)) = nodes.by_id.get_mut(&node) {
             *lookups += 1;
         }
-        Ok(Entry { node: Some(node), ttl: TTL, attr: attr(&found) })
+        Ok(Entry::new(node, attr(&found)))
     }
 
-    fn opened(&self, node: Arc<OwnedFd>, flags: u32) -> Opened<OpenFile> {
+    fn opened(&self, node: Arc<OwnedFd>, flags: OpenFlags) -> Opened<OpenFile> {
         // The library keeps one registration a node, and asks for the lower file only when it needs it.
-        let delegation = Delegation::Passthrough(Backing::OfNode);
-        Opened { file: OpenFile { node, flags }, delegation, cache: CacheHint::Drop, flush: false }
+        let flags = flags.without(OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE);
+        Opened::new(OpenFile { node, flags }, Delegation::Passthrough(Backing::OfNode))
     }
 }
 
@@ -151,12 +143,7 @@ impl Filesystem for Mirror {
     const OPS: OpSet = OpSet::OPEN.union(OpSet::OPENDIR).union(OpSet::CREATE).union(OpSet::FSYNC);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        wanted.readdirplus = false;
-        wanted.dont_mask = true;
-        wanted.supp_group = true;
-        Ok(wanted)
+        Ok(Wanted { readdirplus: false, dont_mask: true, supp_group: true, ..Wanted::default() })
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
@@ -174,7 +161,7 @@ impl Filesystem for Mirror {
         let fd = match access {
             Access::Register => open::duplicate(&*file.node),
             // WRITE says where to write; a descriptor that appends would not listen.
-            _ => open::reopen(&*file.node, file.flags & !O_APPEND),
+            _ => open::reopen(&*file.node, file.flags.without(OpenFlags::APPEND).0),
         };
         fd.map(|fd| Arc::new(LowerFile::new(fd))).map_err(lower)
     }
@@ -205,7 +192,9 @@ impl Filesystem for Mirror {
             identity::with_fsetid(|| attrs::chmod(&*fd, mode)).map_err(lower)?;
         }
         if let Some(size) = set.size {
-            open::reopen(&*fd, O_RDWR).and_then(|file| attrs::truncate(&file, size)).map_err(lower)?;
+            open::reopen(&*fd, OpenFlags::READ_WRITE.0)
+                .and_then(|file| attrs::truncate(&file, size))
+                .map_err(lower)?;
         }
         if set.atime.is_some() || set.mtime.is_some() {
             let time = |time| match time {
@@ -252,27 +241,28 @@ impl Filesystem for Mirror {
 
     async fn open(&self, _: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<OpenFile>> {
         // The kernel has checked the permissions (`default_permissions`); nothing has to be opened below yet.
-        Ok(self.opened(self.node(node)?, flags.0 & !(O_CREAT | O_EXCL | O_TRUNC)))
+        Ok(self.opened(self.node(node)?, flags))
     }
 
     async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<OpenFile>)> {
         let parent = self.node(op.parent)?;
-        let flags = op.flags.0 & (O_EXCL | O_TRUNC) | O_CREAT | op.flags.0 & O_ACCMODE;
+        let kept = OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE | OpenFlags::ACCESS;
+        let flags = (op.flags.only(kept) | OpenFlags::CREATE).0;
         let made = as_caller(cx, op.umask, || open::open_at(&*parent, op.name.as_c_str(), flags, op.mode))?;
         drop(made);
         let entry = self.entry(&parent, op.name.as_c_str())?;
         let node = self.node(entry.node.ok_or(Errno::IO)?)?;
-        Ok((entry, self.opened(node, op.flags.0 & !(O_CREAT | O_EXCL | O_TRUNC))))
+        Ok((entry, self.opened(node, op.flags)))
     }
 
     async fn fsync(&self, _: &Cx<'_>, file: &OpenFile, data_only: bool) -> Result<()> {
-        let file = open::reopen(&*file.node, file.flags & O_ACCMODE).map_err(lower)?;
+        let file = open::reopen(&*file.node, file.flags.only(OpenFlags::ACCESS).0).map_err(lower)?;
         if data_only { data::sync_data(&file) } else { data::sync_all(&file) }.map_err(lower)
     }
 
     async fn opendir(&self, _: &Cx<'_>, node: NodeId, _: OpenFlags) -> Result<OpenedDir<Self::Dir>> {
-        let fd = open::reopen(&*self.node(node)?, O_DIRECTORY).map_err(lower)?;
-        Ok(OpenedDir { dir: Mutex::new(DirReader::new(fd)), cache: false })
+        let fd = open::reopen(&*self.node(node)?, OpenFlags::DIRECTORY.0).map_err(lower)?;
+        Ok(OpenedDir::new(Mutex::new(DirReader::new(fd))))
     }
 
     async fn readdir<'q>(
@@ -292,7 +282,8 @@ impl Filesystem for Mirror {
                 }
                 return Ok(out.finish());
             };
-            if !out.push(record.ino, record.next, record.kind, record.name.to_bytes()) {
+            let kind = FileType::of_dirent(record.kind);
+            if !out.push(record.ino, record.next, kind, record.name.to_bytes()) {
                 return Ok(out.finish());
             }
             reader.advance().map_err(lower)?;
@@ -314,28 +305,16 @@ impl Filesystem for Mirror {
     }
 }
 
-fn main() -> ExitCode {
+fn main() -> std::result::Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("passthrough: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> std::result::Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let (Some(source), Some(path)) = (args.next(), args.next()) else {
         return Err("usage: passthrough SRC MNT".into());
     };
     // Opened before the mount may cover it.
     let mirror = Mirror::new(Path::new(&source))?;
-    let signals = Signals::block()?;
     let mount = MountOptions { source: source.to_string_lossy().into_owned(), ..MountOptions::default() };
-    let session = Session::mount(Arc::new(mirror), Path::new(&path), &mount, &SessionOptions::default())?;
-    session.run(&signals)?;
-    println!("{}", serde_json::to_string_pretty(&session.status())?);
+    let status = shuntfs::serve(mirror, Path::new(&path), &mount, &SessionOptions::default())?;
+    println!("{}", serde_json::to_string_pretty(&status)?);
     Ok(())
 }

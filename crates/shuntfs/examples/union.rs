@@ -12,14 +12,13 @@ use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use shuntfs::{
-    Access, Attr, AttrReply, Backing, CacheHint, Create, Cx, Delegation, DirSink, Entry, Errno, Filesystem,
+    Access, Attr, AttrReply, Backing, Create, Cx, Delegation, DirSink, Entry, Errno, FileType, Filesystem,
     InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, Result, Session, SessionOptions, SetAttr, Signals, Statfs, Timestamp, Wanted,
+    OpenedDir, Result, SessionOptions, SetAttr, Statfs, Timestamp, Wanted,
 };
 use shuntfs_sys::identity::{self, Caller};
 use shuntfs_sys::stat::{self, Device, Stat, Time};
@@ -27,17 +26,6 @@ use shuntfs_sys::{DirReader, OsError, attrs, names, open};
 
 /// How long the kernel may believe what it was told. Changes made below show after this long.
 const TTL: Duration = Duration::from_secs(1);
-const S_IFMT: u32 = 0o170_000;
-const S_IFDIR: u32 = 0o040_000;
-const S_IFREG: u32 = 0o100_000;
-const DT_REG: u8 = 8;
-const O_ACCMODE: u32 = 0o3;
-const O_RDWR: u32 = 0o2;
-const O_CREAT: u32 = 0o100;
-const O_EXCL: u32 = 0o200;
-const O_TRUNC: u32 = 0o1000;
-const O_APPEND: u32 = 0o2000;
-const O_DIRECTORY: u32 = 0o200_000;
 
 /// Chooses the branch of a new file, by its name and the branches' room in bytes.
 pub(crate) type Choose = fn(&[u8], &[u64]) -> usize;
@@ -65,7 +53,7 @@ type Key = (Device, u64);
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     node: Arc<OwnedFd>,
-    flags: u32,
+    flags: OpenFlags,
 }
 
 impl Union {
@@ -107,7 +95,7 @@ impl Union {
     /// The entry of a file; raises its lookup count.
     fn adopt(&self, fd: OwnedFd) -> Result<Entry> {
         let found = stat::stat_of(&fd).map_err(lower)?;
-        if found.mode & S_IFMT != S_IFREG {
+        if FileType::of_mode(found.mode) != Some(FileType::Regular) {
             return Err(Errno::NOENT);
         }
         let key = (found.dev, found.ino);
@@ -122,13 +110,12 @@ impl Union {
         };
         nodes.by_key.insert(key, node);
         nodes.by_id.entry(node).or_insert_with(|| (Arc::new(fd), key, 0)).2 += 1;
-        Ok(Entry { node: Some(node), ttl: TTL, attr: attr(&found) })
+        Ok(Entry::new(node, attr(&found)))
     }
 
     fn opened(node: Arc<OwnedFd>, flags: OpenFlags) -> Opened<OpenFile> {
-        let flags = flags.0 & !(O_CREAT | O_EXCL | O_TRUNC);
-        let delegation = Delegation::Passthrough(Backing::OfNode);
-        Opened { file: OpenFile { node, flags }, delegation, cache: CacheHint::Drop, flush: false }
+        let flags = flags.without(OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE);
+        Opened::new(OpenFile { node, flags }, Delegation::Passthrough(Backing::OfNode))
     }
 
     /// Where a new file of this name goes.
@@ -175,12 +162,7 @@ impl Filesystem for Union {
     const OPS: OpSet = OpSet::OPEN.union(OpSet::OPENDIR).union(OpSet::CREATE);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        wanted.readdirplus = false;
-        wanted.dont_mask = true;
-        wanted.supp_group = true;
-        Ok(wanted)
+        Ok(Wanted { readdirplus: false, dont_mask: true, supp_group: true, ..Wanted::default() })
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
@@ -198,7 +180,7 @@ impl Filesystem for Union {
     fn lower_file(&self, _: NodeId, file: &OpenFile, access: Access) -> Result<Arc<LowerFile>> {
         let fd = match access {
             Access::Register => open::duplicate(&*file.node),
-            _ => open::reopen(&*file.node, file.flags & !O_APPEND),
+            _ => open::reopen(&*file.node, file.flags.without(OpenFlags::APPEND).0),
         };
         fd.map(|fd| Arc::new(LowerFile::new(fd))).map_err(lower)
     }
@@ -214,7 +196,12 @@ impl Filesystem for Union {
         if node == NodeId::ROOT {
             let first = self.branches.first().ok_or(Errno::IO)?;
             let found = attr(&stat::stat_of(first).map_err(lower)?);
-            let own = Attr { ino: 1, mode: S_IFDIR | found.attr.mode & 0o7777, nlink: 2, ..found.attr };
+            let own = Attr {
+                ino: 1,
+                mode: FileType::Directory.mode_bits() | found.attr.mode & 0o7777,
+                nlink: 2,
+                ..found.attr
+            };
             return Ok(AttrReply { attr: own, ..found });
         }
         stat::stat_of(&*self.node(node)?).map(|found| attr(&found)).map_err(lower)
@@ -232,7 +219,9 @@ impl Filesystem for Union {
             attrs::chmod(&*fd, mode).map_err(lower)?;
         }
         if let Some(size) = set.size {
-            open::reopen(&*fd, O_RDWR).and_then(|file| attrs::truncate(&file, size)).map_err(lower)?;
+            open::reopen(&*fd, OpenFlags::READ_WRITE.0)
+                .and_then(|file| attrs::truncate(&file, size))
+                .map_err(lower)?;
         }
         stat::stat_of(&*fd).map(|found| attr(&found)).map_err(lower)
     }
@@ -251,13 +240,15 @@ impl Filesystem for Union {
     async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<OpenFile>)> {
         let (branch, flags) = match self.find(op.name) {
             // The kernel did not know of it.
-            Ok((branch, _)) if op.flags.0 & O_EXCL == 0 => (branch, 0),
+            Ok((branch, _)) if !op.flags.contains(OpenFlags::EXCLUSIVE) => (branch, OpenFlags::CREATE),
             Ok(_) => return Err(Errno::EXIST),
-            Err(Errno::NOENT) => (self.branch_for(op.name.as_bytes())?, O_EXCL),
+            Err(Errno::NOENT) => {
+                (self.branch_for(op.name.as_bytes())?, OpenFlags::CREATE | OpenFlags::EXCLUSIVE)
+            }
             Err(errno) => return Err(errno),
         };
         let caller = Caller { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group(), umask: op.umask };
-        let flags = O_CREAT | flags | op.flags.0 & (O_TRUNC | O_ACCMODE);
+        let flags = (flags | op.flags.only(OpenFlags::TRUNCATE | OpenFlags::ACCESS)).0;
         let made = || open::open_at(branch, op.name.as_c_str(), flags, op.mode);
         drop(identity::as_caller(&caller, made).map_err(lower)?);
         let entry = self.adopt(open::open_path_at(branch, op.name.as_c_str()).map_err(lower)?)?;
@@ -268,18 +259,20 @@ impl Filesystem for Union {
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<Listing>> {
         let (mut seen, mut listing) = (HashSet::new(), Listing::new());
         for branch in &self.branches {
-            let mut reader = DirReader::new(open::reopen(branch, O_DIRECTORY).map_err(lower)?);
+            let mut reader = DirReader::new(open::reopen(branch, OpenFlags::DIRECTORY.0).map_err(lower)?);
             while reader.fill().map_err(lower)? {
                 while let Some(record) = reader.peek().map_err(lower)? {
                     let name: Box<[u8]> = record.name.to_bytes().into();
-                    if record.kind == DT_REG && seen.insert(name.clone()) {
+                    if FileType::of_dirent(record.kind) == Some(FileType::Regular)
+                        && seen.insert(name.clone())
+                    {
                         listing.push((record.ino, name));
                     }
                     reader.advance().map_err(lower)?;
                 }
             }
         }
-        Ok(OpenedDir { dir: listing, cache: false })
+        Ok(OpenedDir::new(listing))
     }
 
     async fn readdir<'q>(
@@ -288,15 +281,9 @@ impl Filesystem for Union {
         _: NodeId,
         listing: &Listing,
         cookie: u64,
-        mut out: DirSink<'q>,
+        out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
-        let start = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
-        for (place, (ino, name)) in (1..).zip(listing).skip(start) {
-            if !out.push(*ino, place, DT_REG, name) {
-                break;
-            }
-        }
-        Ok(out.finish())
+        Ok(out.list(cookie, listing.iter().map(|(ino, name)| (*ino, FileType::Regular, name))))
     }
 
     async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
@@ -316,18 +303,8 @@ impl Filesystem for Union {
     }
 }
 
-fn main() -> ExitCode {
+fn main() -> std::result::Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("union: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> std::result::Result<(), Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
     let path = args.next().ok_or("usage: union MNT BRANCH...")?;
     let branches: Vec<PathBuf> = args.map(PathBuf::from).collect();
@@ -335,11 +312,9 @@ fn run() -> std::result::Result<(), Box<dyn Error>> {
         return Err("usage: union MNT BRANCH...".into());
     }
     // Opened before the mount may cover them.
-    let union = Arc::new(Union::new(&branches, Union::most_room)?);
-    let signals = Signals::block()?;
+    let union = Union::new(&branches, Union::most_room)?;
     let mount = MountOptions { source: "union".into(), ..MountOptions::default() };
-    let session = Session::mount(union, Path::new(&path), &mount, &SessionOptions::default())?;
-    session.run(&signals)?;
-    println!("{}", serde_json::to_string_pretty(&session.status())?);
+    let status = shuntfs::serve(union, Path::new(&path), &mount, &SessionOptions::default())?;
+    println!("{}", serde_json::to_string_pretty(&status)?);
     Ok(())
 }

@@ -4,6 +4,7 @@ use bitflags::bitflags;
 use shuntfs_wire::{Fh, LockOwner, Name, NodeId};
 
 use crate::attr::Timestamp;
+use crate::open_flags::OpenFlags;
 
 bitflags! {
     /// The optional operations that a file system answers. One that is not in the set is answered ENOSYS
@@ -34,7 +35,8 @@ bitflags! {
         const FLUSH = 1 << 10;
         /// FSYNC and FSYNCDIR. Without it `fsync` succeeds and does nothing.
         const FSYNC = 1 << 11;
-        /// CREATE; without it the kernel sends MKNOD and OPEN.
+        /// CREATE; without it the kernel sends MKNOD and OPEN. Where OPEN is not chosen, the file that `create` opens is
+        /// dropped at once, without `release`.
         const CREATE = 1 << 12;
         /// LINK.
         const LINK = 1 << 13;
@@ -43,21 +45,10 @@ bitflags! {
         /// OPEN and RELEASE; without it opens are free, but never passthrough. The kernel then names no open file,
         /// so the library calls `open` for each READ and WRITE, and drops the file after it without `release`.
         const OPEN = 1 << 15;
-        /// OPENDIR and RELEASEDIR; without it listings are cached for ever. The library then calls `opendir` for each
-        /// READDIR, and drops the folder after it without `releasedir`.
+        /// OPENDIR and RELEASEDIR; without it the kernel keeps a listing until the folder is changed through this mount or
+        /// a notification drops it. The library then calls `opendir` for each READDIR, and drops the folder after it
+        /// without `releasedir`.
         const OPENDIR = 1 << 16;
-    }
-}
-
-/// The flags of an open, as in `open(2)`, in Linux's numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpenFlags(pub u32);
-
-impl OpenFlags {
-    /// Whether the open is for more than reading. The number 3 is, too: it asks for the right to both.
-    #[must_use]
-    pub const fn may_write(self) -> bool {
-        self.0 & 0o3 != 0
     }
 }
 
@@ -68,9 +59,9 @@ pub struct Create<'r> {
     pub parent: NodeId,
     /// The new name.
     pub name: Name<'r>,
-    /// Permission bits, before the umask.
+    /// Permission bits. The umask has been applied, unless [`crate::Wanted::dont_mask`] asked otherwise; so for all creations.
     pub mode: u32,
-    /// The caller's umask, for the lower file system to apply (a default ACL overrules it).
+    /// The caller's umask. With [`crate::Wanted::dont_mask`], for the lower file system to apply (a default ACL overrules it).
     pub umask: u32,
     /// Flags of the open.
     pub flags: OpenFlags,
@@ -81,7 +72,7 @@ pub struct Create<'r> {
 pub struct Tmpfile {
     /// The folder.
     pub parent: NodeId,
-    /// Permission bits, before the umask.
+    /// Permission bits, as for [`Create`].
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,
@@ -96,7 +87,7 @@ pub struct Mknod<'r> {
     pub parent: NodeId,
     /// The new name.
     pub name: Name<'r>,
-    /// Type and permission bits, before the umask.
+    /// Type and permission bits, as for [`Create`].
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,
@@ -111,7 +102,7 @@ pub struct Mkdir<'r> {
     pub parent: NodeId,
     /// The new name.
     pub name: Name<'r>,
-    /// Permission bits, before the umask.
+    /// Permission bits, as for [`Create`].
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,

@@ -57,6 +57,12 @@ impl<'r> Cx<'r> {
         self.supp_group
     }
 
+    /// The node that the request names; the folder for what is done to a name.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.header.node().unwrap_or(NodeId::ROOT)
+    }
+
     /// The request's number.
     #[must_use]
     pub fn unique(&self) -> Unique {

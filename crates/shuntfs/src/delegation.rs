@@ -194,6 +194,30 @@ pub struct Opened<T> {
     pub flush: bool,
 }
 
+impl<T> Opened<T> {
+    /// An open file whose bytes flow as `delegation` says. Cached pages are dropped, and no close sends FLUSH.
+    pub fn new(file: T, delegation: Delegation) -> Self {
+        Self { file, delegation, cache: CacheHint::Drop, flush: false }
+    }
+
+    /// An open file whose READ and WRITE call the trait; else as [`Opened::new`].
+    pub fn served(file: T) -> Self {
+        Self::new(file, Delegation::Served)
+    }
+
+    /// With this to become of cached pages.
+    #[must_use]
+    pub fn with_cache(self, cache: CacheHint) -> Self {
+        Self { cache, ..self }
+    }
+
+    /// With FLUSH at each close, where [`crate::OpSet::FLUSH`] is among the operations.
+    #[must_use]
+    pub fn with_flush(self) -> Self {
+        Self { flush: true, ..self }
+    }
+}
+
 /// An open folder.
 #[derive(Debug)]
 pub struct OpenedDir<T> {
@@ -201,6 +225,18 @@ pub struct OpenedDir<T> {
     pub dir: T,
     /// Whether the kernel may keep the listing beyond this open: it changes only through this mount.
     pub cache: bool,
+}
+
+impl<T> OpenedDir<T> {
+    /// An open folder that may change otherwise than through this mount: each open lists it anew.
+    pub fn new(dir: T) -> Self {
+        Self { dir, cache: false }
+    }
+
+    /// An open folder whose listing the kernel may keep.
+    pub fn cached(dir: T) -> Self {
+        Self { dir, cache: true }
+    }
 }
 
 /// How the bytes of an open file move, settled.

@@ -45,15 +45,15 @@ pub(crate) fn attr_out(reply: &AttrReply) -> wire::AttrOut {
 
 pub(crate) fn entry_out(entry: &Entry) -> wire::EntryOut {
     let (entry_valid, entry_valid_nsec) = ttl(entry.ttl);
-    let (attr_valid, attr_valid_nsec) = ttl(entry.attr.ttl);
+    let (attr_valid, attr_valid_nsec) = ttl(entry.attr_ttl);
     wire::EntryOut {
         nodeid: entry.node.map_or(0, wire::NodeId::get),
-        generation: 0,
+        generation: entry.generation.0,
         entry_valid,
         attr_valid,
         entry_valid_nsec,
         attr_valid_nsec,
-        attr: attr(&entry.attr.attr),
+        attr: attr(&entry.attr),
     }
 }
 

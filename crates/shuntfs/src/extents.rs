@@ -338,7 +338,7 @@ mod test {
 
     #[test]
     fn a_whole_file_is_lifted_and_a_part_is_not() {
-        use crate::args::OpenFlags;
+        use crate::open_flags::OpenFlags;
         let file = lower(1000);
         let whole = |len| Extents::concat([(RangeSource::Lower(Arc::clone(&file), 0), len)]).unwrap();
         assert!(lifted(&whole(Extent::REST), OpenFlags(0)).is_some());

@@ -3,36 +3,137 @@
 use shuntfs_wire::{ByteRange, Errno, LookupCount, Name, NodeId, Result};
 
 use crate::args::{
-    CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, Mkdir, Mknod, OpSet, OpenFlags,
-    Rename, SetAttr, SetXattr, Symlink, Tmpfile, Whence,
+    CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, Mkdir, Mknod, OpSet, Rename,
+    SetAttr, SetXattr, Symlink, Tmpfile, Whence,
 };
 use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::{Access, Flows, LowerFile, Opened, OpenedDir};
 use crate::init::{InitError, Offered, Wanted};
+use crate::open_flags::OpenFlags;
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 
 /// A file system. Its state is shared by all queues; the future of each request lives and dies in one queue.
 ///
-/// Blocking work goes through [`Cx::offload`]: what blocks inline stalls its queue. Operations that are not
-/// in [`Filesystem::OPS`] are answered ENOSYS by the library and their methods are never called.
+/// Only [`Filesystem::getattr`] has no default; a file system of files in one folder also has [`Filesystem::lookup`],
+/// [`Filesystem::open`], [`Filesystem::read`], [`Filesystem::opendir`] and [`Filesystem::readdir`]:
+///
+/// ```no_run
+/// use std::path::Path;
+/// use std::time::Duration;
+///
+/// use shuntfs::*;
+///
+/// /// One file, whose text never changes.
+/// struct Hello;
+///
+/// const TEXT: &[u8] = b"Hello, world!\n";
+/// const FILE: NodeId = NodeId::new(2).unwrap();
+///
+/// fn attr(node: NodeId) -> AttrReply {
+///     let attr = match node {
+///         FILE => Attr::new(2, FileType::Regular, 0o444).with_size(TEXT.len() as u64),
+///         _ => Attr::new(1, FileType::Directory, 0o555),
+///     };
+///     attr.valid_for(Duration::MAX)
+/// }
+///
+/// impl Filesystem for Hello {
+///     type File = ();
+///     type Dir = ();
+///
+///     async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
+///         if name.as_bytes() == b"hello" { Ok(Entry::new(FILE, attr(FILE))) } else { Err(Errno::NOENT) }
+///     }
+///
+///     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
+///         Ok(attr(node))
+///     }
+///
+///     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
+///         Ok(Opened::served(()))
+///     }
+///
+///     async fn read<'q>(
+///         &self,
+///         _: &Cx<'_>,
+///         _: &(),
+///         at: ByteRange,
+///         reply: ReadReply<'q>,
+///     ) -> Result<Filled<'q>> {
+///         reply.copy_from_slice(at.of(TEXT))
+///     }
+///
+///     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
+///         Ok(OpenedDir::cached(()))
+///     }
+///
+///     async fn readdir<'q>(
+///         &self,
+///         _: &Cx<'_>,
+///         _: NodeId,
+///         _: &(),
+///         cookie: u64,
+///         out: DirSink<'q>,
+///     ) -> Result<Listed<'q>> {
+///         Ok(out.list(cookie, [(2, FileType::Regular, "hello")]))
+///     }
+/// }
+///
+/// # fn main() -> std::result::Result<(), shuntfs::ServeError> {
+/// shuntfs::serve(Hello, Path::new("/mnt/hello"), &MountOptions::default(), &SessionOptions::default())?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Methods that answer with bytes take a reply whose lifetime (`'q`) their result names: both must be written out.
+///
+/// # Blocking
+///
+/// Blocking work goes through [`Cx::offload`], whose work owns what it uses: state that it shares with the file system is in an
+/// `Arc` within it, and a reply stays behind and is filled from what comes back. What blocks inline stalls its queue; on
+/// [`crate::TransportKind::Device`] and [`crate::TransportKind::Cloned`] requests of other queues may wait for it, too, because a
+/// further reader is called only when one has been found busy. What waits for another request of the same mount must never
+/// do so inline. There is no reactor beyond the queue's own: sockets and timers of an async runtime belong into threads of
+/// that runtime, and its join handles can be awaited here.
+///
+/// # Panics
+///
+/// An operation that panics is answered EIO; the panic is logged and counted ([`crate::Status::panics`]), and the mount goes on.
+///
+/// # Threads
+///
+/// Queue threads have a file mode mask of 0, lack `CAP_FSETID` and `CAP_SYS_RESOURCE`, may be pinned to a CPU and may be in the
+/// scheduling class `SCHED_IDLE`. A thread that an operation starts inherits all of it; those of [`Cx::offload`] may run on every
+/// CPU.
+///
+/// # Operations
+///
+/// Operations that are not in [`Filesystem::OPS`] are answered ENOSYS by the library and their methods are never called. A method
+/// that answers ENOSYS itself has EOPNOTSUPP sent, because the kernel would remember ENOSYS for the whole connection.
 pub trait Filesystem: Sized + Send + Sync + 'static {
     /// State of one open file; a READ may arrive on another queue than its OPEN.
     type File: Send + Sync + 'static;
     /// State of one open folder.
     type Dir: Send + Sync + 'static;
 
-    /// The optional operations that this type implements; [`Filesystem::init`] may choose fewer of them.
-    const OPS: OpSet;
+    /// The optional operations that this type implements; [`Filesystem::init`] may choose fewer of them. Default: none.
+    const OPS: OpSet = OpSet::empty();
 
-    /// Says what it wants of what the kernel offers. Called once, before any other method.
+    /// Says what it wants of what the kernel offers. Called once, before any other method. Default: [`Wanted::default`].
     ///
     /// # Errors
     /// What makes the mount impossible; it is said to whoever mounts.
-    fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError>;
+    fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
+        let _ = offered;
+        Ok(Wanted::default())
+    }
 
-    /// The kernel takes back `lookups` of a node's lookup count. At zero the node may be forgotten.
-    fn forget(&self, node: NodeId, lookups: LookupCount);
+    /// The kernel takes back `lookups` of a node's lookup count. At zero the node may be forgotten, unless it is the root, which
+    /// the kernel holds without a lookup. Default: nothing, for nodes that stay as long as the mount.
+    fn forget(&self, node: NodeId, lookups: LookupCount) {
+        let _ = (node, lookups);
+    }
 
     /// Tells how the bytes of an open file will flow, and why, before the caller gets the file.
     fn opened(&self, node: NodeId, file: &Self::File, flows: Flows) {
@@ -63,7 +164,10 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// Finds a name in a folder and raises the lookup count of its node by one. `.` and `..` never arrive.
-    async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry>;
+    async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
+        let _ = (cx, parent, name);
+        Err(Errno::NOTDIR)
+    }
 
     /// Reads the attributes of a node.
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Self::File>) -> Result<AttrReply>;
@@ -135,7 +239,10 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// Opens a file. `flags` hold `O_TRUNC` where the caller gave it; the file is then to be truncated.
-    async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<Self::File>>;
+    async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<Self::File>> {
+        let _ = (cx, node, flags);
+        Err(Errno::OPNOTSUPP)
+    }
 
     /// Makes a file, or opens it where `flags` lack `O_EXCL` and it exists.
     async fn create(&self, cx: &Cx<'_>, op: Create<'_>) -> Result<(Entry, Opened<Self::File>)> {
@@ -240,11 +347,14 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     }
 
     /// Opens a folder.
-    async fn opendir(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<OpenedDir<Self::Dir>>;
+    async fn opendir(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<OpenedDir<Self::Dir>> {
+        let _ = (cx, node, flags);
+        Err(Errno::NOTDIR)
+    }
 
-    /// Lists a folder from a cookie on (0 is the start), until the sink is full or the folder at its end.
-    /// With `out.wants_entries()` each record carries a full [`Entry`], whose lookup count rises by one
-    /// where the sink took the record.
+    /// Lists a folder from a cookie on (0 is the start), until the sink is full or the folder at its end. A folder that is at hand
+    /// as a whole is listed by [`DirSink::list`]. With `out.wants_entries()` records may carry a full [`Entry`]
+    /// ([`DirSink::push_entry`]), which saves the LOOKUPs; its lookup count rises by one where the sink took the record.
     async fn readdir<'q>(
         &self,
         cx: &Cx<'_>,
@@ -252,7 +362,10 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         dir: &Self::Dir,
         cookie: u64,
         out: DirSink<'q>,
-    ) -> Result<Listed<'q>>;
+    ) -> Result<Listed<'q>> {
+        let _ = (cx, node, dir, cookie, out);
+        Err(Errno::NOTDIR)
+    }
 
     /// The folder was closed.
     async fn releasedir(&self, cx: &Cx<'_>, node: NodeId, dir: std::sync::Arc<Self::Dir>) {
@@ -265,8 +378,11 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Reads the state of the file system as a whole.
-    async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs>;
+    /// Reads the state of the file system as a whole. Default: [`Statfs::default`].
+    async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs> {
+        let _ = (cx, node);
+        Ok(Statfs::default())
+    }
 
     /// Reads an extended attribute. A reply with no room asks for the length alone: [`ReadReply::length`].
     async fn getxattr<'q>(

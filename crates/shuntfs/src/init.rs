@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shuntfs_wire::InitFlags;
 use thiserror::Error;
 
 use crate::args::OpSet;
@@ -12,16 +13,15 @@ use crate::args::OpSet;
 pub struct Offered {
     /// Minor number of the protocol; the major is 7.
     pub minor: u32,
-    /// Every INIT flag offered, both words in one (`shuntfs_wire::InitFlags`).
-    pub flags: u64,
+    /// Every INIT flag offered.
+    pub flags: InitFlags,
 }
 
-/// What a file system wants. Start from [`Wanted::default`] and change fields.
+/// What a file system wants: `Wanted { kill_priv: true, ..Wanted::default() }`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub struct Wanted {
-    /// The optional operations it will answer in this mount: a subset of [`crate::Filesystem::OPS`].
-    pub ops: OpSet,
+    /// The optional operations it will answer in this mount, of those in [`crate::Filesystem::OPS`]. Default (`None`): all of them.
+    pub ops: Option<OpSet>,
     /// Whether opens may be put in passthrough. Default: yes.
     pub passthrough: bool,
     /// How deep the lower file systems may be stacked, 1 or 2; 2 where branches lie on overlayfs. Default: 1.
@@ -50,7 +50,7 @@ pub struct Wanted {
 impl Default for Wanted {
     fn default() -> Self {
         Self {
-            ops: OpSet::empty(),
+            ops: None,
             passthrough: true,
             stack_depth: 1,
             posix_acl: false,

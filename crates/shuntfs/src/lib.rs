@@ -1,11 +1,33 @@
 //! shuntfs: a FUSE stack whose server decides, at each open, where a file's bytes flow.
 //!
-//! A file system is one type that implements [`Filesystem`]; [`Session::mount`] mounts it and serves it in threads
-//! of its own. What an open answers with carries a [`Delegation`]: whether the kernel moves the bytes of a lower
+//! A file system is one type that implements [`Filesystem`], whose text has the smallest one there is; [`serve`] mounts it and
+//! serves it until Ctrl-C, [`Session::mount`] serves it in threads of its own:
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use shuntfs::{Filesystem, MountOptions, Session, SessionOptions, Transport};
+//!
+//! fn show(fs: impl Filesystem, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+//!     let mount: MountOptions = "ro,allow_other,fsname=mine".parse()?;
+//!     let options = SessionOptions { transport: "cloned".parse()?, ..SessionOptions::default() };
+//!     let session = Session::mount(Arc::new(fs), path, &mount, &options)?;
+//!     println!("{} serves {} requests at once", session.status().transport.kind, options.depth);
+//!     session.unmount()?;
+//!     session.wait();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! What an open answers with carries a [`Delegation`]: whether the kernel moves the bytes of a lower
 //! file by itself (passthrough), the library moves them without looking, or the file system answers each READ and
 //! WRITE; for the whole file, by direction ([`Delegation::split`]) or by range ([`Extents`]). The library settles the
 //! wish against what the kernel allows, and tells both what became of it and why ([`Session::flow_of`],
 //! [`Session::status`]).
+//!
+//! The library prints nothing: what an operator should know goes to `tracing`, and is lost where the program has no subscriber
+//! (`tracing_subscriber::fmt().with_writer(std::io::stderr).init()` is one).
 //!
 //! The examples `hello`, `null`, `passthrough`, `union`, `shout` and `concat` are complete file systems, each in one file.
 #![expect(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
@@ -22,6 +44,7 @@ mod dispatch;
 mod draft;
 mod encode;
 mod extents;
+mod file_type;
 mod filesystem;
 mod flow;
 mod handles;
@@ -32,6 +55,7 @@ mod mount;
 mod negotiate;
 mod nodes;
 mod notify;
+mod open_flags;
 mod options;
 mod pages;
 mod range_map;
@@ -43,7 +67,7 @@ mod status;
 
 pub use args::{
     CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod, OpSet,
-    OpenFlags, Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence,
+    Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence,
 };
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
 pub use cursor::Cursor;
@@ -53,20 +77,22 @@ pub use delegation::{
 };
 pub use draft::Draft;
 pub use extents::{Extent, Extents, ExtentsError};
+pub use file_type::FileType;
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use init::{InitError, Offered, Wanted};
 pub use latency::LatencyStatus;
 pub use mount::{MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use notify::{Notifier, NotifyError};
-pub use options::{MountOptions, SessionOptions, Transport};
+pub use open_flags::OpenFlags;
+pub use options::{MountOptions, OptionError, SessionOptions, Transport};
 pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
-pub use run::Signals;
+pub use run::{ServeError, Signals, serve};
 pub use session::{AbortError, Session};
 pub use shuntfs_sys::FuseDevice;
-pub use shuntfs_transport::{Judge, TransportKind};
+pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport};
 pub use shuntfs_wire::{
-    ByteRange, Errno, Fh, Generation, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
+    ByteRange, Errno, Fh, Generation, InitFlags, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
 };
 pub use status::{OpStatus, Status, TransportStatus};

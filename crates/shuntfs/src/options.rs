@@ -1,6 +1,9 @@
 //! What a mount can be told.
 
-use shuntfs_transport::TransportKind;
+use std::str::FromStr;
+
+use shuntfs_transport::{TransportKind, UnknownTransport};
+use thiserror::Error;
 
 /// Options of the mount itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +49,101 @@ impl Default for MountOptions {
     }
 }
 
+/// What is wrong with the text of mount options.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// There is no such option.
+    #[error("there is no mount option {0:?}")]
+    Unknown(String),
+    /// The option takes another sort of value, or none.
+    #[error("the mount option {0:?} has no such value")]
+    Value(String),
+}
+
+/// Options as `-o` takes them, between commas; a later one overrules an earlier one. Known are `ro`, `rw`, `allow_other`, `suid`,
+/// `dev`, `exec`, `atime`, `default_permissions` and each of the last five with `no` before it, `fsname=` (the source), `subtype=`
+/// and `max_read=`. A backslash takes the meaning from a comma in a value.
+///
+/// ```
+/// use shuntfs::MountOptions;
+///
+/// let options: MountOptions = "ro,noexec,fsname=a\\,b".parse()?;
+/// assert!(options.read_only && options.noexec && options.nodev);
+/// assert_eq!(options.source, "a,b");
+/// assert_eq!("ro,colour=red".parse::<MountOptions>().unwrap_err().to_string(), "there is no mount option \"colour\"");
+/// # Ok::<(), shuntfs::OptionError>(())
+/// ```
+impl FromStr for MountOptions {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for option in split(text) {
+            options.set(&option)?;
+        }
+        Ok(options)
+    }
+}
+
+impl MountOptions {
+    fn set(&mut self, option: &str) -> Result<(), OptionError> {
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (field, on) = match name {
+            "" => return Ok(()),
+            "ro" => (&mut self.read_only, true),
+            "rw" => (&mut self.read_only, false),
+            "allow_other" => (&mut self.allow_other, true),
+            "default_permissions" => (&mut self.default_permissions, true),
+            "nodefault_permissions" => (&mut self.default_permissions, false),
+            "nosuid" => (&mut self.nosuid, true),
+            "suid" => (&mut self.nosuid, false),
+            "nodev" => (&mut self.nodev, true),
+            "dev" => (&mut self.nodev, false),
+            "noexec" => (&mut self.noexec, true),
+            "exec" => (&mut self.noexec, false),
+            "noatime" => (&mut self.noatime, true),
+            "atime" => (&mut self.noatime, false),
+            _ => return self.set_value(name, value),
+        };
+        if value.is_some() {
+            return Err(OptionError::Value(name.into()));
+        }
+        *field = on;
+        Ok(())
+    }
+
+    fn set_value(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
+        let wrong = || OptionError::Value(name.into());
+        match name {
+            "fsname" => self.source = value.ok_or_else(wrong)?.into(),
+            "subtype" => self.subtype = value.ok_or_else(wrong)?.into(),
+            "max_read" => {
+                let bytes = value.and_then(|value| value.parse().ok());
+                self.max_read = Some(bytes.ok_or_else(wrong)?);
+            }
+            _ => return Err(OptionError::Unknown(name.into())),
+        }
+        Ok(())
+    }
+}
+
+/// At the commas that no backslash precedes.
+fn split(text: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, options.last_mut()) {
+            (',', _) => options.push(String::new()),
+            ('\\', Some(last)) => last.extend(letters.next()),
+            (letter, Some(last)) => last.push(letter),
+            (_, None) => {}
+        }
+    }
+    options
+}
+
 /// Which transport a session takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -56,6 +154,15 @@ pub enum Transport {
     Auto,
     /// This one, or no mount.
     Only(TransportKind),
+}
+
+/// `auto`, or the name of a [`TransportKind`].
+impl FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTransport> {
+        if name == "auto" { Ok(Self::Auto) } else { name.parse().map(Self::Only) }
+    }
 }
 
 /// Options of how requests are served.
@@ -101,5 +208,55 @@ impl Default for SessionOptions {
             max_background: None,
             readahead: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn each_option_moves_its_own_field() {
+        let base = MountOptions::default();
+        let table = [
+            ("", base.clone()),
+            ("rw,nosuid,nodev,exec,atime,default_permissions", base.clone()),
+            ("ro", MountOptions { read_only: true, ..base.clone() }),
+            ("ro,rw", base.clone()),
+            ("suid,dev", MountOptions { nosuid: false, nodev: false, ..base.clone() }),
+            ("noatime,noexec", MountOptions { noatime: true, noexec: true, ..base.clone() }),
+            ("allow_other", MountOptions { allow_other: true, ..base.clone() }),
+            ("nodefault_permissions", MountOptions { default_permissions: false, ..base.clone() }),
+            ("max_read=8192", MountOptions { max_read: Some(8192), ..base.clone() }),
+            (
+                "fsname=a\\,b\\\\,subtype=",
+                MountOptions { source: "a,b\\".into(), subtype: "".into(), ..base },
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_option_is_refused_by_name() {
+        for (text, expected) in [
+            ("ro,nope", OptionError::Unknown("nope".into())),
+            ("noro", OptionError::Unknown("noro".into())),
+            ("ro=1", OptionError::Value("ro".into())),
+            ("fsname", OptionError::Value("fsname".into())),
+            ("max_read=many", OptionError::Value("max_read".into())),
+        ] {
+            assert_eq!(text.parse::<MountOptions>(), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn transports_have_names() {
+        assert_eq!("auto".parse(), Ok(Transport::Auto));
+        for kind in [TransportKind::Device, TransportKind::Cloned, TransportKind::Uring] {
+            assert_eq!(kind.to_string().parse(), Ok(Transport::Only(kind)));
+        }
+        assert!("pigeon".parse::<Transport>().is_err());
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use shuntfs_sys::stat::Device;
 
-use crate::args::OpenFlags;
 use crate::delegation::{Backing, LowerFile};
+use crate::open_flags::OpenFlags;
 
 /// Where the bytes of a composed or redacted file come from. [`crate::Extents`] is one, made of a list.
 ///

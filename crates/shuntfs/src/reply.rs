@@ -11,6 +11,7 @@ use crate::cursor::Cursor;
 use crate::cx::Cx;
 use crate::delegation::LowerFile;
 use crate::encode;
+use crate::file_type::FileType;
 
 /// The right to answer one request with bytes, once.
 #[derive(Debug)]
@@ -141,6 +142,11 @@ impl<'q> WriteData<'q> {
         self.data
     }
 
+    /// That all of it was written.
+    pub fn written(&self) -> Written {
+        Written(u32::try_from(self.data.len()).unwrap_or(u32::MAX))
+    }
+
     /// Whether suid, sgid and capabilities go with this write (`HANDLE_KILLPRIV_V2`).
     #[must_use]
     pub fn kill_priv(&self) -> bool {
@@ -199,10 +205,17 @@ impl<'q> DirSink<'q> {
         if self.plus { self.records.fits_plus(name_len) } else { self.records.fits(name_len) }
     }
 
-    /// Adds a record; `kind` is the type bits of the mode shifted as in `d_type`. `cookie` names the place
-    /// after it. False where it does not fit; the listing is then to be finished. Under `wants_entries` a
-    /// record without an entry ("." and "..") raises no lookup count.
-    pub fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &[u8]) -> bool {
+    /// Adds a record without an entry, which raises no lookup count; the kernel looks the name up when it needs it. `kind` may be
+    /// `None` where it is not known. `cookie` names the place after the record and is never 0. False where it does not fit;
+    /// the listing is then to be finished.
+    pub fn push(
+        &mut self,
+        ino: u64,
+        cookie: u64,
+        kind: impl Into<Option<FileType>>,
+        name: impl AsRef<[u8]>,
+    ) -> bool {
+        let (kind, name) = (kind.into().map_or(0, FileType::dirent_kind), name.as_ref());
         if self.plus {
             let none = shuntfs_wire::EntryOut::default();
             self.records.push_plus(&none, ino, cookie, kind, name)
@@ -211,15 +224,32 @@ impl<'q> DirSink<'q> {
         }
     }
 
-    /// Adds a record with its entry. The name is any single component.
+    /// Adds a record with its entry, whose lookup count rises by one where [`DirSink::wants_entries`] holds and the record fits.
+    /// Without it, adds what [`DirSink::push`] would. The name is any single component.
     pub fn push_entry(&mut self, entry: &Entry, cookie: u64, name: Name<'_>) -> bool {
-        let attr = &entry.attr.attr;
+        let attr = &entry.attr;
         let kind = u8::try_from(attr.mode >> 12 & 0xf).unwrap_or_default();
         if self.plus {
             self.records.push_plus(&encode::entry_out(entry), attr.ino, cookie, kind, name.as_bytes())
         } else {
             self.records.push(attr.ino, cookie, kind, name.as_bytes())
         }
+    }
+
+    /// Lists a folder that is at hand as a whole: its records from `cookie` on, as many as fit. Each is an inode number, a type
+    /// and a name; the cookie of each is its place, from 1.
+    pub fn list<K, N>(mut self, cookie: u64, records: impl IntoIterator<Item = (u64, K, N)>) -> Listed<'q>
+    where
+        K: Into<Option<FileType>>,
+        N: AsRef<[u8]>,
+    {
+        let seen = usize::try_from(cookie).unwrap_or(usize::MAX);
+        for (place, (ino, kind, name)) in (1..).zip(records).skip(seen) {
+            if !self.push(ino, place, kind, name) {
+                break;
+            }
+        }
+        self.finish()
     }
 
     /// Ends the listing.

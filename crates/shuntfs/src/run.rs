@@ -1,12 +1,48 @@
 //! Serving until a signal says otherwise.
 
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
 
 use shuntfs_sys::signal::{Signal, SignalFd};
 use shuntfs_sys::{EventFd, OsError, event};
 
-use crate::mount::UnmountError;
+use thiserror::Error;
+
+use crate::filesystem::Filesystem;
+use crate::mount::{MountError, UnmountError};
+use crate::options::{MountOptions, SessionOptions};
 use crate::session::Session;
+use crate::status::Status;
+
+/// Why a file system was not served to its end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// It could not be mounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// Signals could not be waited for.
+    #[error("signals cannot be waited for: {0}")]
+    Signals(#[from] std::io::Error),
+}
+
+/// Mounts `fs` on `path`, and serves it until it is unmounted or a signal says otherwise ([`Session::run`]). Returns what was done.
+/// To be called from the program's first thread, before it has started others: they would not have the signals blocked.
+///
+/// # Errors
+/// [`ServeError`].
+pub fn serve<F: Filesystem>(
+    fs: F,
+    path: &Path,
+    mount: &MountOptions,
+    options: &SessionOptions,
+) -> Result<Status, ServeError> {
+    let signals = Signals::block()?;
+    let session = Session::mount(Arc::new(fs), path, mount, options)?;
+    session.run(&signals)?;
+    Ok(session.status())
+}
 
 /// SIGINT and SIGTERM, taken off the process's default treatment.
 #[derive(Debug)]

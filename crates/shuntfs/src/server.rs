@@ -7,7 +7,7 @@ use shuntfs_runtime::Queue;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{Errno, Fh, NodeId, Result};
 
-use crate::args::{OpSet, OpenFlags};
+use crate::args::OpSet;
 use crate::counters::{Counters, QueueCounters};
 use crate::cx::Cx;
 use crate::delegation::{Access, Backing, Delegation, LowerFile};
@@ -15,6 +15,7 @@ use crate::filesystem::Filesystem;
 use crate::handles::Handles;
 use crate::negotiate::Negotiated;
 use crate::nodes::{Counted, Nodes};
+use crate::open_flags::OpenFlags;
 
 /// What knows nothing of the file system's type.
 #[derive(Debug)]
@@ -63,14 +64,9 @@ impl<F: Filesystem> Server<F> {
         Self { fs, ops, core, files: Handles::new(), dirs: Handles::new() }
     }
 
-    /// The open file that a request names.
-    pub(crate) fn file(&self, fh: u64) -> Result<Arc<Open<F::File>>> {
-        self.files.get(Fh(fh)).ok_or(Errno::BADF)
-    }
-
-    /// The open file of a READ or WRITE. Where opens are not answered, the kernel has no number for it, and
-    /// the file is opened for this request alone.
-    pub(crate) async fn data_file(
+    /// The open file of a request. Where opens are not answered, the kernel has no number for it, and the file is opened
+    /// for this request alone, with `flags`.
+    pub(crate) async fn file_for(
         &self,
         cx: &Cx<'_>,
         node: NodeId,
@@ -78,13 +74,13 @@ impl<F: Filesystem> Server<F> {
         flags: OpenFlags,
     ) -> Result<Arc<Open<F::File>>> {
         if fh != 0 || self.ops.contains(OpSet::OPEN) {
-            return self.file(fh);
+            return self.files.get(Fh(fh)).ok_or(Errno::BADF);
         }
         let opened = self.fs.open(cx, node, flags).await?;
         Ok(Arc::new(Open::new(node, Arc::new(opened.file), Counted::ALONE, opened.delegation)))
     }
 
-    /// The open folder of a READDIR; as [`Server::data_file`].
+    /// The open folder of a READDIR; as [`Server::file_for`].
     pub(crate) async fn folder(
         &self,
         cx: &Cx<'_>,

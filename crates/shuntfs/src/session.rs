@@ -102,9 +102,9 @@ impl Session {
         let guard = Guard(Some(point));
         let device = Arc::new(device);
         let greeting = handshake::greet(&device)?;
-        let offered = Offered { minor: greeting.init.minor, flags: greeting.init.offered().bits() };
+        let offered = Offered { minor: greeting.init.minor, flags: greeting.init.offered() };
         let wanted = fs.init(&offered)?;
-        let ops = F::OPS & wanted.ops;
+        let ops = F::OPS & wanted.ops.unwrap_or(F::OPS);
         let terms = Terms::before_transport(options);
         // Refusals come before anything is set up; what the transport adds cannot cause one.
         negotiate(&greeting.init, &wanted, ops, &terms)?;

@@ -5,7 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled,
-    InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, ReadReply, Result, Session, SessionOptions, SetAttr, Signals, Statfs, Timestamp, Wanted,
+    Attr, AttrReply, ByteRange, CacheHint, Cx, DirSink, Entry, Errno, Filesystem, Filled, Listed, LowerFile,
+    MountOptions, Name, NodeId, OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session,
+    SessionOptions, SetAttr, Signals,
 };
 
 use crate::cli::SlowArgs;
@@ -78,26 +78,8 @@ impl Slow {
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_lower(error.raw_os_error().unwrap_or(0))
-}
-
 fn attr(node: NodeId, found: &Metadata) -> AttrReply {
-    let time = |secs, nanos: i64| Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) };
-    let attr = Attr {
-        ino: node.get(),
-        size: found.size(),
-        blocks: found.blocks(),
-        atime: time(found.atime(), found.atime_nsec()),
-        mtime: time(found.mtime(), found.mtime_nsec()),
-        ctime: time(found.ctime(), found.ctime_nsec()),
-        mode: found.mode(),
-        nlink: 1,
-        uid: found.uid(),
-        gid: found.gid(),
-        ..Attr::default()
-    };
-    AttrReply { attr, ttl: Duration::MAX }
+    Attr { ino: node.get(), nlink: 1, ..found.into() }.valid_for(Duration::MAX)
 }
 
 impl Filesystem for Slow {
@@ -106,28 +88,20 @@ impl Filesystem for Slow {
 
     const OPS: OpSet = OpSet::OPEN;
 
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        Ok(wanted)
-    }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
-
     async fn lookup(&self, _: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let path = self.path(parent)?.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
         match fs::symlink_metadata(&path) {
             Ok(found) => {
                 let node = self.node(&path).ok_or(Errno::STALE)?;
-                Ok(Entry { node: Some(node), ttl: Duration::MAX, attr: attr(node, &found) })
+                Ok(Entry::new(node, attr(node, &found)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Entry::negative(Duration::MAX)),
-            Err(error) => Err(errno(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Arc<LowerFile>>) -> Result<AttrReply> {
-        let found = fs::symlink_metadata(self.path(node)?).map_err(|error| errno(&error))?;
+        let found = fs::symlink_metadata(self.path(node)?)?;
         Ok(attr(node, &found))
     }
 
@@ -145,13 +119,8 @@ impl Filesystem for Slow {
         if flags.may_write() {
             return Err(Errno::ROFS);
         }
-        let file = File::open(self.path(node)?).map_err(|error| errno(&error))?;
-        Ok(Opened {
-            file: Arc::new(LowerFile::new(file.into())),
-            delegation: Delegation::Served,
-            cache: CacheHint::Keep,
-            flush: false,
-        })
+        let file = File::open(self.path(node)?)?;
+        Ok(Opened::served(Arc::new(LowerFile::new(file.into()))).with_cache(CacheHint::Keep))
     }
 
     async fn read<'q>(
@@ -168,7 +137,7 @@ impl Filesystem for Slow {
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: true })
+        Ok(OpenedDir::cached(()))
     }
 
     async fn readdir<'q>(
@@ -179,20 +148,15 @@ impl Filesystem for Slow {
         cookie: u64,
         mut out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
-        // The kind is not told: whoever needs it looks the name up.
-        const DT_UNKNOWN: u8 = 0;
-        let found = fs::read_dir(self.path(node)?).map_err(|error| errno(&error))?;
+        let found = fs::read_dir(self.path(node)?)?;
         for (place, entry) in (1..).zip(found) {
-            let entry = entry.map_err(|error| errno(&error))?;
-            if cookie < place && !out.push(entry.ino(), place, DT_UNKNOWN, entry.file_name().as_bytes()) {
+            let entry = entry?;
+            // The kind is not told: whoever needs it looks the name up.
+            if cookie < place && !out.push(entry.ino(), place, None, entry.file_name().as_bytes()) {
                 break;
             }
         }
         Ok(out.finish())
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
     }
 }
 

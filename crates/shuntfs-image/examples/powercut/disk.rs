@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Fallocate, Filesystem,
-    Filled, InitError, Listed, LookupCount, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
-    ReadReply, Result, SetAttr, Statfs, Wanted, WriteData, Written,
+    Attr, AttrReply, ByteRange, CacheHint, Cx, Errno, Fallocate, FileType, Filesystem, Filled, NodeId, OpSet,
+    OpenFlags, Opened, ReadReply, Result, SetAttr, WriteData, Written,
 };
 
-const S_IFREG: u32 = 0o100_000;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 0x10;
 /// What a disk writes whole or not at all.
@@ -65,19 +63,8 @@ impl PowerCut {
 
     fn attr(&self) -> AttrReply {
         let size = self.state.lock().bytes.len() as u64;
-        let blocks = size.div_ceil(512);
-        AttrReply {
-            attr: Attr {
-                ino: 1,
-                mode: S_IFREG | 0o600,
-                nlink: 1,
-                size,
-                blocks,
-                blksize: 4096,
-                ..Attr::default()
-            },
-            ttl: Duration::ZERO,
-        }
+        let attr = Attr { blksize: 4096, ..Attr::new(1, FileType::Regular, 0o600).with_size(size) };
+        attr.valid_for(Duration::ZERO)
     }
 }
 
@@ -182,18 +169,6 @@ impl Filesystem for PowerCut {
 
     const OPS: OpSet = OpSet::OPEN.union(OpSet::FSYNC).union(OpSet::FALLOCATE);
 
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        Ok(wanted)
-    }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
-
-    async fn lookup(&self, _: &Cx<'_>, _: NodeId, _: Name<'_>) -> Result<Entry> {
-        Err(Errno::NOTDIR)
-    }
-
     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&()>) -> Result<AttrReply> {
         Ok(self.attr())
     }
@@ -206,15 +181,11 @@ impl Filesystem for PowerCut {
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
-        Ok(Opened { file: (), delegation: Delegation::Served, cache: CacheHint::Direct, flush: false })
+        Ok(Opened::served(()).with_cache(CacheHint::Direct))
     }
 
     async fn read<'q>(&self, _: &Cx<'_>, (): &(), at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
-        let state = self.state.lock();
-        let start = usize::try_from(at.offset).unwrap_or(usize::MAX).min(state.bytes.len());
-        let rest = &state.bytes[start..];
-        let len = rest.len().min(usize::try_from(at.len).unwrap_or(usize::MAX));
-        reply.copy_from_slice(&rest[..len])
+        reply.copy_from_slice(at.of(&self.state.lock().bytes))
     }
 
     async fn write(&self, _: &Cx<'_>, (): &(), offset: u64, data: WriteData<'_>) -> Result<Written> {
@@ -240,24 +211,5 @@ impl Filesystem for PowerCut {
         }
         self.apply(Op::Zero { offset: op.offset, len: op.len });
         Ok(())
-    }
-
-    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Err(Errno::NOTDIR)
-    }
-
-    async fn readdir<'q>(
-        &self,
-        _: &Cx<'_>,
-        _: NodeId,
-        (): &(),
-        _: u64,
-        _: DirSink<'q>,
-    ) -> Result<Listed<'q>> {
-        Err(Errno::NOTDIR)
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { files: 1, bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
     }
 }

@@ -117,9 +117,11 @@ pub(crate) async fn seek(
 /// that somebody made below would be taken for zeroes, and never be read.
 async fn seek_shown(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, offset: u64, whence: Whence) -> Result<u64> {
     let node = Arc::clone(&file.node);
-    let size = move |shared: &Shared| match sealed::size(shared, &node) {
-        Some(size) => Ok(size),
-        None => Ok(stat_of(shared.descriptor(&node)?).map_err(errno)?.size),
+    let size = move |shared: &Shared| -> Result<u64> {
+        match sealed::size(shared, &node) {
+            Some(size) => Ok(size),
+            None => Ok(stat_of(shared.descriptor(&node)?).map_err(errno)?.size),
+        }
     };
     let size = pool.run(cx, size).await?;
     match whence {

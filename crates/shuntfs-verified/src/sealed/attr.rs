@@ -74,7 +74,8 @@ pub(super) fn stat(manifest: &Manifest, id: NodeId) -> Result<AttrReply> {
 
 /// A name's answer.
 pub(super) fn entry(manifest: &Manifest, node: &Node) -> Entry {
-    Entry { node: NodeId::new(node.index.inode()), ttl: FOR_EVER, attr: reply(manifest, node) }
+    let entry = Entry::new(NodeId::ROOT, reply(manifest, node));
+    Entry { node: NodeId::new(node.index.inode()), ..entry }
 }
 
 /// LOOKUP.

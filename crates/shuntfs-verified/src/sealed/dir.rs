@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use shuntfs::{DirSink, Entry, Errno, LookupCount, Name, NodeId, Result};
+use shuntfs::{DirSink, Entry, Errno, FileType, LookupCount, Name, NodeId, Result};
 use shuntfs_seal::Manifest;
 
 use super::attr;
@@ -10,7 +10,6 @@ use super::attr;
 /// The cookies of `.` and `..`; those of the manifest's entries come after.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-const DT_DIR: u8 = 4;
 /// What a record takes at least: its head and a name of one byte, with an entry or without.
 const RECORD_MIN: usize = 32;
 const ENTRY_LEN: usize = 128;
@@ -25,7 +24,7 @@ pub(super) struct Record {
 
 #[derive(Debug)]
 enum What {
-    Plain { ino: u64, kind: u8 },
+    Plain { ino: u64, kind: Option<FileType> },
     Full(Entry),
 }
 
@@ -45,12 +44,12 @@ pub(super) fn records(
     let folder = attr::index(id)?;
     let mut records = Vec::new();
     if cookie < DOT {
-        let what = What::Plain { ino: id.get(), kind: DT_DIR };
+        let what = What::Plain { ino: id.get(), kind: Some(FileType::Directory) };
         records.push(Record { name: c".".to_owned(), cookie: DOT, what });
     }
     if cookie < DOT_DOT {
         let parent = manifest.parent(folder).map_err(|error| attr::told(&error))?;
-        let what = What::Plain { ino: parent.inode(), kind: DT_DIR };
+        let what = What::Plain { ino: parent.inode(), kind: Some(FileType::Directory) };
         records.push(Record { name: c"..".to_owned(), cookie: DOT_DOT, what });
     }
     let entries =
@@ -64,8 +63,7 @@ pub(super) fn records(
         let what = if plus {
             What::Full(attr::entry(manifest, &node))
         } else {
-            let kind = u8::try_from(node.mode >> 12 & 0xf).unwrap_or_default();
-            What::Plain { ino: node.index.inode(), kind }
+            What::Plain { ino: node.index.inode(), kind: FileType::of_mode(node.mode) }
         };
         let name = CString::new(entry.name).map_err(|_| Errno::IO)?;
         records.push(Record { name, cookie: entry.next + DOT_DOT, what });

@@ -106,15 +106,15 @@ impl Filesystem for Sealed {
         .union(OpSet::RENAME2);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        wanted.passthrough = self.passthrough;
         let stacked = filesystem_of(self.seals.root()).is_ok_and(|found| found.magic == FsMagic::OVERLAY);
-        wanted.stack_depth = if stacked { 2 } else { 1 };
-        // A list that was sealed must hold: with the mode alone, groups would get what only its mask allows.
-        wanted.posix_acl = true;
-        wanted.auto_inval_data = false;
-        Ok(wanted)
+        Ok(Wanted {
+            passthrough: self.passthrough,
+            stack_depth: if stacked { 2 } else { 1 },
+            // A list that was sealed must hold: with the mode alone, groups would get what only its mask allows.
+            posix_acl: true,
+            auto_inval_data: false,
+            ..Wanted::default()
+        })
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {

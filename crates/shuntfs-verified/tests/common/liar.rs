@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled,
-    InitError, Ioctl, IoctlReply, IoctlTarget, Listed, LookupCount, Name, NodeId, Offered, OpSet, OpenFlags,
-    Opened, OpenedDir, ReadReply, Result, Statfs, Wanted,
+    Attr, AttrReply, ByteRange, Cx, Entry, Errno, FileType, Filesystem, Filled, Ioctl, IoctlReply,
+    IoctlTarget, Name, NodeId, OpSet, OpenFlags, Opened, ReadReply, Result,
 };
 use shuntfs_verified::seal_ioctl;
 use shuntfs_verity::Digest;
@@ -43,11 +42,11 @@ fn file() -> NodeId {
 impl Liar {
     fn attr(&self, node: NodeId) -> AttrReply {
         let attr = if node == file() {
-            Attr { ino: 2, mode: 0o100_644, nlink: 1, size: self.bytes.len() as u64, ..Attr::default() }
+            Attr::new(2, FileType::Regular, 0o644).with_size(self.bytes.len() as u64)
         } else {
-            Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() }
+            Attr::new(1, FileType::Directory, 0o755)
         };
-        AttrReply { attr, ttl: Duration::ZERO }
+        attr.valid_for(Duration::ZERO)
     }
 
     fn may_hang(&self) {
@@ -66,20 +65,12 @@ impl Filesystem for Liar {
 
     const OPS: OpSet = OpSet::OPEN.union(OpSet::IOCTL);
 
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        Ok(wanted)
-    }
-
-    fn forget(&self, _: NodeId, _: LookupCount) {}
-
     async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
         if name.as_bytes() != b"file" {
             return Err(Errno::NOENT);
         }
         self.may_hang();
-        Ok(Entry { node: Some(file()), ttl: Duration::ZERO, attr: self.attr(file()) })
+        Ok(Entry::new(file(), self.attr(file())))
     }
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
@@ -87,13 +78,11 @@ impl Filesystem for Liar {
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
-        Ok(Opened { file: (), delegation: Delegation::Served, cache: CacheHint::Drop, flush: false })
+        Ok(Opened::served(()))
     }
 
     async fn read<'q>(&self, _: &Cx<'_>, (): &(), at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
-        let start = usize::try_from(at.offset).unwrap_or(usize::MAX).min(self.bytes.len());
-        let len = reply.capacity().min(self.bytes.len() - start);
-        reply.copy_from_slice(&self.bytes[start..start + len])
+        reply.copy_from_slice(at.of(&self.bytes))
     }
 
     async fn ioctl<'q>(
@@ -107,24 +96,5 @@ impl Filesystem for Liar {
         let room = usize::try_from(op.output_max).unwrap_or(0);
         let said = seal_ioctl(&self.digest, op.command, op.input, room).ok_or(Errno::NOTTY)?;
         reply.answer(0, &said?)
-    }
-
-    async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: false })
-    }
-
-    async fn readdir<'q>(
-        &self,
-        _: &Cx<'_>,
-        _: NodeId,
-        (): &(),
-        _: u64,
-        out: DirSink<'q>,
-    ) -> Result<Listed<'q>> {
-        Ok(out.finish())
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { files: 2, bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
     }
 }

@@ -6,9 +6,9 @@ use shuntfs_transport::Exchange;
 use shuntfs_wire::{Errno, Fh, FopenFlags, FsyncFlags, NodeId, Op, OpenOut, ReadIn, Result};
 
 use super::answer::Answer;
-use crate::args::OpenFlags;
 use crate::cx::Cx;
 use crate::filesystem::Filesystem;
+use crate::open_flags::OpenFlags;
 use crate::reply::DirSink;
 use crate::server::{Local, Server};
 
@@ -33,7 +33,7 @@ pub(super) async fn serve<F: Filesystem>(
             Ok(Answer::Empty)
         }
         Op::Fsyncdir(arg) => {
-            let dir = server.folder(cx, node, arg.fh, OpenFlags(0)).await?;
+            let dir = server.folder(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
             let data_only = arg.fsync_flags.contains(FsyncFlags::FDATASYNC);
             fs.fsyncdir(cx, &dir, data_only).await.map(|()| Answer::Empty)
         }

@@ -4,9 +4,10 @@ use shuntfs_transport::Exchange;
 use shuntfs_wire::{Errno, IoctlFlags, IoctlIn, Result};
 
 use super::answer::Answer;
-use crate::args::{Ioctl, OpenFlags};
+use crate::args::Ioctl;
 use crate::cx::Cx;
 use crate::filesystem::{Filesystem, IoctlTarget};
+use crate::open_flags::OpenFlags;
 use crate::reply::IoctlReply;
 use crate::server::{Local, Server};
 
@@ -33,10 +34,10 @@ pub(super) async fn ioctl<F: Filesystem>(
     let op = Ioctl { node, command: arg.cmd, argument: arg.arg, input, output_max: arg.out_size, dir };
     let reply = IoctlReply::new(x.payload_mut(), arg.out_size as usize);
     let filled = if dir {
-        let dir = server.folder(&cx, node, arg.fh, OpenFlags(0)).await?;
+        let dir = server.folder(&cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
         server.fs.ioctl(&cx, IoctlTarget::Dir(&*dir), op, reply).await
     } else {
-        let open = server.file(arg.fh)?;
+        let open = server.file_for(&cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
         server.fs.ioctl(&cx, IoctlTarget::File(&*open.file), op, reply).await
     };
     match filled {

@@ -7,6 +7,7 @@ use crate::args::{LockRequest, OpSet};
 use crate::cx::Cx;
 use crate::encode;
 use crate::filesystem::Filesystem;
+use crate::open_flags::OpenFlags;
 use crate::server::Server;
 
 pub(super) async fn serve<F: Filesystem>(
@@ -25,7 +26,7 @@ pub(super) async fn serve<F: Filesystem>(
     if !server.ops.contains(needed) {
         return Err(Errno::OPNOTSUPP);
     }
-    let open = server.file(arg.fh)?;
+    let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
     if matches!(op, Op::Getlk(_)) {
         let found = server.fs.getlk(cx, node, &open.file, lock).await?;
         return Ok(Answer::Lock(encode::lock_out(&found)));

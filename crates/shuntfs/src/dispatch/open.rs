@@ -8,7 +8,7 @@ use shuntfs_wire::{
 };
 
 use super::answer::Answer;
-use crate::args::{Create, OpSet, OpenFlags, Tmpfile};
+use crate::args::{Create, OpSet, Tmpfile};
 use crate::attr::Entry;
 use crate::cx::Cx;
 use crate::delegation::{Access, Delegation, Flow, LowerFile, Opened};
@@ -16,6 +16,7 @@ use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::flow::Wish;
 use crate::nodes::{Counted, Nodes};
+use crate::open_flags::OpenFlags;
 use crate::range_map;
 use crate::server::{Direction, Local, Open, Server};
 
@@ -46,7 +47,7 @@ pub(super) async fn serve<F: Filesystem>(
             created(server, local, &entry, opened, op.flags)
         }
         Op::Flush(arg) => {
-            let open = server.file(arg.fh)?;
+            let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
             fs.flush(cx, &open.file, LockOwner(arg.lock_owner)).await.map(|()| Answer::Empty)
         }
         Op::Release(arg) => release(server, cx, arg).await,
@@ -63,7 +64,14 @@ fn created<F: Filesystem>(
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
     let untold = Untold { fs: &*server.fs, node };
-    let open = install(server, local, node, opened, (flags, Maker::ThisOpen))?;
+    let open = if server.ops.contains(OpSet::OPEN) {
+        install(server, local, node, opened, (flags, Maker::ThisOpen))?
+    } else {
+        // A kernel that has been told once that opens are not answered sends no RELEASE for this one either, so nothing may
+        // wait for it. What is opened for nothing later keeps its pages; this does, too.
+        drop(opened);
+        OpenOut { fh: 0, open_flags: FopenFlags::KEEP_CACHE, backing_id: 0 }
+    };
     std::mem::forget(untold);
     let entry: EntryOut = encode::entry_out(entry);
     Ok(Answer::Created(CreateOut { entry, open }))
@@ -147,6 +155,9 @@ fn lift(delegation: &Delegation, flags: OpenFlags) -> (Wish, Option<Delegation>)
 }
 
 async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn) -> Result<Answer> {
+    if arg.fh == 0 && !server.ops.contains(OpSet::OPEN) {
+        return Ok(Answer::Empty);
+    }
     let open = server.files.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;
     server.core.nodes.close(open.node, open.counted);
     let flock = arg.release_flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(LockOwner(arg.lock_owner));

@@ -5,10 +5,10 @@ use shuntfs_wire::{ByteRange, Errno, ReadIn, Result};
 
 use super::answer::Answer;
 use super::ranges;
-use crate::args::OpenFlags;
 use crate::cx::Cx;
 use crate::delegation::Delegation;
 use crate::filesystem::Filesystem;
+use crate::open_flags::OpenFlags;
 use crate::reply::ReadReply;
 use crate::server::{Direction, Local, Server};
 
@@ -22,7 +22,7 @@ pub(super) async fn read<F: Filesystem>(
     let signal = x.signal();
     let cx = Cx::new(local, header, &signal);
     let node = header.node().ok_or(Errno::STALE)?;
-    let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
+    let open = server.file_for(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     let at = ByteRange { offset: arg.offset, len: arg.size };
     let answer = match open.delegation.of_reads() {
         Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await?,

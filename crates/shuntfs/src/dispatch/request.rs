@@ -162,10 +162,10 @@ mod test {
     use std::time::Duration;
 
     use super::*;
-    use crate::args::OpenFlags;
     use crate::attr::{AttrReply, Entry, Statfs};
     use crate::delegation::{Opened, OpenedDir};
     use crate::init::{InitError, Offered, Wanted};
+    use crate::open_flags::OpenFlags;
     use crate::reply::{DirSink, Listed};
     use shuntfs_wire::{LookupCount, Name, Result};
 

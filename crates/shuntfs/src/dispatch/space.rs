@@ -8,6 +8,7 @@ use super::answer::Answer;
 use crate::args::{CopyFileRange, Fallocate, Whence};
 use crate::cx::Cx;
 use crate::filesystem::Filesystem;
+use crate::open_flags::OpenFlags;
 use crate::server::Server;
 
 const SEEK_DATA: u32 = 3;
@@ -24,17 +25,17 @@ pub(super) async fn serve<F: Filesystem>(
     let fs = &*server.fs;
     match op {
         Op::Fsync(arg) => {
-            let open = server.file(arg.fh)?;
+            let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
             let data_only = arg.fsync_flags.contains(FsyncFlags::FDATASYNC);
             fs.fsync(cx, &open.file, data_only).await.map(|()| Answer::Empty)
         }
         Op::Fallocate(arg) => {
-            let open = server.file(arg.fh)?;
+            let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_WRITE).await?;
             let op = Fallocate { offset: arg.offset, len: arg.length, mode: arg.mode };
             fs.fallocate(cx, &open.file, op).await.map(|()| Answer::Empty)
         }
         Op::Lseek(arg) => {
-            let open = server.file(arg.fh)?;
+            let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
             let whence = match arg.whence {
                 SEEK_DATA => Whence::Data,
                 SEEK_HOLE => Whence::Hole,
@@ -63,12 +64,14 @@ async fn copy<F: Filesystem>(
     from_node: NodeId,
     arg: CopyFileRangeIn,
 ) -> Result<u64> {
-    let (from, to) = (server.file(arg.fh_in)?, server.file(arg.fh_out)?);
+    let to_node = NodeId::try_from(arg.nodeid_out)?;
+    let from = server.file_for(cx, from_node, arg.fh_in, OpenFlags::READ_ONLY).await?;
+    let to = server.file_for(cx, to_node, arg.fh_out, OpenFlags::READ_WRITE).await?;
     let op = CopyFileRange {
         from_node,
         from: &*from.file,
         from_offset: arg.off_in,
-        to_node: NodeId::new(arg.nodeid_out).ok_or(Errno::STALE)?,
+        to_node,
         to: &*to.file,
         to_offset: arg.off_out,
         len: arg.len,

@@ -5,10 +5,10 @@ use shuntfs_wire::{Errno, Result, WriteFlags, WriteIn, WriteOut};
 
 use super::answer::Answer;
 use super::ranges;
-use crate::args::OpenFlags;
 use crate::cx::Cx;
 use crate::delegation::Delegation;
 use crate::filesystem::Filesystem;
+use crate::open_flags::OpenFlags;
 use crate::reply::{WriteData, Written};
 use crate::server::{Direction, Local, Server};
 
@@ -22,7 +22,7 @@ pub(super) async fn write<F: Filesystem>(
     let signal = x.signal();
     let cx = Cx::new(local, x.header(), &signal);
     let node = x.header().node().ok_or(Errno::STALE)?;
-    let open = server.data_file(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
+    let open = server.file_for(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     local.counters.written_bytes.add(u64::from(arg.size));
     let data = WriteData::new(x, data, arg.write_flags.contains(WriteFlags::KILL_SUIDGID));
     match open.delegation.of_writes() {

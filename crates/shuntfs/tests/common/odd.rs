@@ -10,9 +10,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use shuntfs::{
-    Attr, AttrReply, CacheHint, Cx, Delegation, DirSink, Entry, Errno, Filesystem, Filled, InitError, Ioctl,
-    IoctlReply, IoctlTarget, Listed, LockRequest, LookupCount, Name, NodeId, Offered, OpSet, OpenFlags,
-    Opened, OpenedDir, ReadReply, Result, SetXattr, Statfs, Wanted,
+    Attr, AttrReply, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, InitError, Ioctl, IoctlReply,
+    IoctlTarget, Listed, LockRequest, LookupCount, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
+    OpenedDir, ReadReply, Result, SetXattr, Statfs, Wanted,
 };
 
 /// What happened, for the test to see.
@@ -41,10 +41,10 @@ impl Odd {
     fn attr(&self, node: NodeId) -> AttrReply {
         let size = self.0.size.load(Ordering::SeqCst);
         let attr = match node {
-            NodeId::ROOT => Attr { ino: 1, mode: 0o040_777, nlink: 2, ..Attr::default() },
-            node => Attr { ino: node.get(), mode: 0o100_666, nlink: 1, size, ..Attr::default() },
+            NodeId::ROOT => Attr::new(1, FileType::Directory, 0o777),
+            node => Attr { size, ..Attr::new(node.get(), FileType::Regular, 0o666) },
         };
-        AttrReply { attr, ttl: Duration::MAX }
+        attr.valid_for(Duration::MAX)
     }
 }
 
@@ -67,10 +67,8 @@ impl Filesystem for Odd {
         OpSet::OPEN.union(OpSet::XATTR).union(OpSet::IOCTL).union(OpSet::FLOCK_LOCKS).union(OpSet::FSYNC);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
         // More than this type answers: the library takes the part that both agree on.
-        wanted.ops = OpSet::all();
-        Ok(wanted)
+        Ok(Wanted { ops: Some(OpSet::all()), ..Wanted::default() })
     }
 
     fn forget(&self, _: NodeId, lookups: LookupCount) {
@@ -89,7 +87,7 @@ impl Filesystem for Odd {
             b"offloaded" => Err(cx.offload(|| Errno::DQUOT).await),
             _ => {
                 let node = NodeId::new(2).ok_or(Errno::IO)?;
-                Ok(Entry { node: Some(node), ttl: Duration::MAX, attr: self.attr(node) })
+                Ok(Entry::new(node, self.attr(node)))
             }
         }
     }
@@ -99,8 +97,7 @@ impl Filesystem for Odd {
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<Open>> {
-        let file = Open(Arc::clone(&self.0));
-        Ok(Opened { file, delegation: Delegation::Served, cache: CacheHint::Drop, flush: true })
+        Ok(Opened::served(Open(Arc::clone(&self.0))).with_flush())
     }
 
     async fn fsync(&self, _: &Cx<'_>, _: &Open, _: bool) -> Result<()> {
@@ -162,7 +159,7 @@ impl Filesystem for Odd {
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: false })
+        Ok(OpenedDir::new(()))
     }
 
     async fn readdir<'q>(
@@ -177,6 +174,6 @@ impl Filesystem for Odd {
     }
 
     async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs { blocks: 77, bsize: 4096, frsize: 4096, namelen: 99, ..Statfs::default() })
+        Ok(Statfs { blocks: 77, namelen: 99, ..Statfs::default() })
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use shuntfs::{
     Access, Attr, AttrReply, Backing, ByteRange, CacheHint, Create, Cx, Delegation, DirSink, Entry, Errno,
-    Filesystem, Filled, Flows, InitError, Listed, LookupCount, LowerFile, Name, NodeId, Offered, OpSet,
-    OpenFlags, Opened, OpenedDir, RangeMap, ReadReply, Result, SetAttr, Statfs, Wanted, WriteData, Written,
+    FileType, Filesystem, Filled, Flows, Listed, LookupCount, LowerFile, Name, NodeId, OpSet, OpenFlags,
+    Opened, OpenedDir, RangeMap, ReadReply, Result, SetAttr, WriteData, Written,
 };
 
 /// What the next opens wish for; the last one again and again.
@@ -66,27 +66,21 @@ pub(crate) fn ranges(map: impl RangeMap + 'static) -> Delegation {
     Delegation::PerRange(Arc::new(map))
 }
 
-fn failed(error: &std::io::Error) -> Errno {
-    Errno::from_lower(error.raw_os_error().unwrap_or(5))
-}
-
 impl Wishes {
     fn attr(&self, node: NodeId) -> Result<AttrReply> {
         let attr = match node {
-            NodeId::ROOT => Attr { ino: 1, mode: 0o040_755, nlink: 2, ..Attr::default() },
+            NodeId::ROOT => Attr::new(1, FileType::Directory, 0o755),
             node if node == file_node() => {
-                let found = std::fs::metadata(&self.lower).map_err(|error| failed(&error))?;
-                let size = found.size();
-                Attr { ino: 2, mode: 0o100_666, nlink: 1, size, blocks: found.blocks(), ..Attr::default() }
+                let found = std::fs::metadata(&self.lower)?;
+                Attr { blocks: found.blocks(), size: found.size(), ..Attr::new(2, FileType::Regular, 0o666) }
             }
             _ => return Err(Errno::STALE),
         };
-        Ok(AttrReply { attr, ttl: Duration::ZERO })
+        Ok(attr.valid_for(Duration::ZERO))
     }
 
     fn lower(&self) -> Result<File> {
-        let opened = File::options().read(true).write(true).open(&self.lower);
-        opened.map_err(|error| failed(&error))
+        Ok(File::options().read(true).write(true).open(&self.lower)?)
     }
 }
 
@@ -95,12 +89,6 @@ impl Filesystem for Wishes {
     type Dir = ();
 
     const OPS: OpSet = OpSet::OPEN.union(OpSet::CREATE);
-
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
-        let mut wanted = Wanted::default();
-        wanted.ops = Self::OPS;
-        Ok(wanted)
-    }
 
     fn forget(&self, _: NodeId, lookups: LookupCount) {
         self.plan.forgotten.fetch_add(lookups.0, Ordering::SeqCst);
@@ -119,7 +107,7 @@ impl Filesystem for Wishes {
         if name.as_bytes() != b"file" {
             return Err(Errno::NOENT);
         }
-        Ok(Entry { node: Some(file_node()), ttl: Duration::MAX, attr: self.attr(file_node())? })
+        Ok(Entry::new(file_node(), self.attr(file_node())?).with_ttl(Duration::MAX))
     }
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Open>) -> Result<AttrReply> {
@@ -128,21 +116,21 @@ impl Filesystem for Wishes {
 
     async fn setattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&Open>, set: SetAttr) -> Result<AttrReply> {
         if let Some(size) = set.size {
-            self.lower()?.set_len(size).map_err(|error| failed(&error))?;
+            self.lower()?.set_len(size)?;
         }
         self.attr(node)
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<Open>> {
         let (delegation, cache) = self.plan.next();
-        Ok(Opened { file: Open { lower: self.lower()? }, delegation, cache, flush: false })
+        Ok(Opened::new(Open { lower: self.lower()? }, delegation).with_cache(cache))
     }
 
     /// Whatever the name, it makes the one file again.
     async fn create(&self, _: &Cx<'_>, _: Create<'_>) -> Result<(Entry, Opened<Open>)> {
-        let entry = Entry { node: Some(file_node()), ttl: Duration::ZERO, attr: self.attr(file_node())? };
+        let entry = Entry::new(file_node(), self.attr(file_node())?);
         let (delegation, cache) = self.plan.next();
-        Ok((entry, Opened { file: Open { lower: self.lower()? }, delegation, cache, flush: false }))
+        Ok((entry, Opened::new(Open { lower: self.lower()? }, delegation).with_cache(cache)))
     }
 
     async fn read<'q>(
@@ -159,12 +147,12 @@ impl Filesystem for Wishes {
     }
 
     async fn write(&self, _: &Cx<'_>, file: &Open, at: u64, data: WriteData<'_>) -> Result<Written> {
-        let written = file.lower.write_at(data.as_slice(), at).map_err(|error| failed(&error))?;
+        let written = file.lower.write_at(data.as_slice(), at)?;
         u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 
     async fn opendir(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<OpenedDir<()>> {
-        Ok(OpenedDir { dir: (), cache: false })
+        Ok(OpenedDir::new(()))
     }
 
     async fn readdir<'q>(
@@ -176,9 +164,5 @@ impl Filesystem for Wishes {
         out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
         Ok(out.finish())
-    }
-
-    async fn statfs(&self, _: &Cx<'_>, _: NodeId) -> Result<Statfs> {
-        Ok(Statfs::default())
     }
 }
