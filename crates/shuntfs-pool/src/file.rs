@@ -24,6 +24,7 @@ use crate::options::FlowWish;
 use crate::redact::Shown;
 use crate::sealed::{self, Checked};
 use crate::shared::{KEPT_FLAGS, Shared};
+use crate::who::Who;
 
 /// The pool's side of one open file.
 #[derive(Debug)]
@@ -66,7 +67,17 @@ impl PoolFile {
     }
 
     /// Counts the open.
-    pub(crate) fn new(shared: &Shared, node: Arc<Node>, flags: OpenFlags, terms: Terms) -> Self {
+    pub(crate) fn new(
+        shared: &Shared,
+        who: Who,
+        node: Arc<Node>,
+        flags: OpenFlags,
+        mut terms: Terms,
+    ) -> Self {
+        if flags.may_write() && who.keeps_set_ids() && node.has_privileges() {
+            // In every other flow the kernel or the lower file system strips suid and sgid, whoever writes.
+            terms.writes = Some(FlowWord::Served);
+        }
         // In other flows a mapping's pages come back to us as WRITEs, and the kernel knows what they change.
         // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();

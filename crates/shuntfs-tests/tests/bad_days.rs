@@ -524,6 +524,47 @@ fn unprivileged_passthrough_writes_strip_suid() -> Result<()> {
     Ok(())
 }
 
+/// Root's writes leave suid and sgid, as on the folder itself: an open that could write such a file past the server does not.
+#[test]
+fn writes_of_root_keep_suid() -> Result<()> {
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    for way in EACH {
+        let Some(stage) = Stage::plain(way)? else { continue };
+        let path = stage.work().join("program");
+        let is_kept = |when: &str| -> Result<()> {
+            for place in [&path, &stage.source.join("work/program")] {
+                let mode = fs::metadata(place)?.permissions().mode() & 0o7777;
+                ensure!(mode == 0o6777, "{way:?}, {when}: {} has {mode:o}", place.display());
+            }
+            Ok(())
+        };
+        // By the open that makes it, whose umask is not what is tried.
+        let umask = rustix::process::umask(rustix::fs::Mode::empty());
+        let made = File::options().write(true).create_new(true).mode(0o6777).open(&path);
+        rustix::process::umask(umask);
+        made?.write_at(b"program", 0)?;
+        is_kept("made")?;
+        File::options().write(true).open(&path)?.write_at(b"changed", 0)?;
+        is_kept("written")?;
+        File::options().append(true).open(&path)?.write_all(b" more")?;
+        is_kept("appended to")?;
+        // While another holds it in passthrough.
+        let held = File::open(&path)?;
+        let both = File::options().read(true).write(true).open(&path)?;
+        both.write_at(b"CHANGED", 0)?;
+        is_kept("written beside a reader")?;
+        let mut seen = [0; 12];
+        held.read_exact_at(&mut seen, 0)?;
+        ensure!(&seen == b"CHANGED more", "{way:?}: the reader sees {seen:?}");
+        File::options().write(true).truncate(true).open(&path)?;
+        is_kept("cut")?;
+        drop((held, both));
+        ensure!(stage.mount.status()?.flow("passthrough") > 0, "{way:?}: no passthrough here");
+        stage.end()?;
+    }
+    Ok(())
+}
+
 /// Files made by many users at once belong each to who made it.
 #[test]
 fn new_files_belong_to_their_callers() -> Result<()> {

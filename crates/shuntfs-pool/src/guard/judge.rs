@@ -30,6 +30,11 @@ impl<'s> Guard<'s> {
         Self { shared, who, asking }
     }
 
+    /// Who asks.
+    pub(crate) fn who(&self) -> Who {
+        self.who
+    }
+
     /// Judges for somebody who does not ask.
     pub(crate) fn told(shared: &'s Shared, told: &'s Told<'s>) -> Self {
         let asking = shared.rules.as_ref().map(|engine| Asking::told(shared, engine, told));

@@ -74,7 +74,7 @@ fn create_once(
     };
     let arrived = guard.arrive(spot, find::made(shared, spot.folder, fd)?, Arrival::Made)?;
     let entry = arrived.entry(shared);
-    let file = PoolFile::new(shared, arrived.node, flags, terms);
+    let file = PoolFile::new(shared, guard.who(), arrived.node, flags, terms);
     if let Some(mover) = mover {
         file.is_moved_by(shared.lower_file(&file.node, mover));
     }
@@ -143,6 +143,6 @@ pub(crate) fn tmpfile(
         return Err(error);
     }
     let entry = arrived.entry(shared);
-    let file = PoolFile::new(shared, arrived.node, flags, terms);
+    let file = PoolFile::new(shared, guard.who(), arrived.node, flags, terms);
     Ok((entry, file::answer(shared, file)))
 }

@@ -34,13 +34,13 @@ pub(crate) fn open_node(
     let judged = guard.judge(FileOpens { node: Arc::clone(node), flags })?;
     if let Some(checked) = sealed::check(shared, node, judged.terms())? {
         let (terms, _) = judged.open();
-        let file = PoolFile::new(shared, Arc::clone(node), flags, terms);
+        let file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
         return Ok(sealed::opened(shared, file, checked));
     }
     let rereads = is_reread(shared, node, flags.0, judged.terms());
     // It counts as open before anybody looks whether a name is being removed.
     let (terms, cut) = judged.open();
-    let mut file = PoolFile::new(shared, Arc::clone(node), flags, terms);
+    let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
     file.rereads = rereads;
     if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         file::hold(shared, &file.node)?;
