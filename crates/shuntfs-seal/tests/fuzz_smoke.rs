@@ -4,6 +4,8 @@
 
 #[path = "../../../fuzz/fuzz_targets/entry/seal.rs"]
 mod seal;
+#[path = "../../../fuzz/fuzz_targets/entry/trust_store.rs"]
+mod trust_store;
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -101,8 +103,6 @@ fn manifests_and_seals_with_mistakes_put_in() {
     fuzz(seal::run, |random| make(random, &key));
 }
 
-const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
-
 /// The bytes of the file beside which side files of any bytes are put.
 fn beside() -> Vec<u8> {
     (0..9000_u32).map(|at| at.to_le_bytes()[0]).collect()
@@ -128,7 +128,7 @@ fn side(bytes: &[u8]) {
     let of = |params: &Params| {
         build(params, data.len() as u64, &data[..], Discard, NonZeroUsize::MIN).unwrap().digest()
     };
-    if side.check(&Trust::keys(vec![KeyPair::from_pem(KEY).unwrap().public()])).is_ok() {
+    if side.check(&Trust::keys(vec![KeyPair::from_pem(trust_store::KEY).unwrap().public()])).is_ok() {
         assert_eq!(side.descriptor.digest(), of(&Params::default()), "never signed");
     }
     if let Ok(None) = verify_file(&file, &side, NonZeroUsize::MIN, &Nobody) {
@@ -141,7 +141,7 @@ fn side_files_with_mistakes_put_in() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, beside()).unwrap();
-    let key = KeyPair::from_pem(KEY).unwrap();
+    let key = KeyPair::from_pem(trust_store::KEY).unwrap();
     seal_file(&file, &Params::default(), Some(&key), NonZeroUsize::MIN, &Nobody).unwrap();
     let good = fs::read(Side::path_of(&file)).unwrap();
     side(&good);
@@ -161,4 +161,42 @@ fn side_files_with_mistakes_put_in() {
         }
         bytes
     });
+}
+
+/// The public key of the first example of RFC 8032.
+const OTHER: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----\n";
+
+/// The files of a trust store, as a rule good ones, and seals that are recorded.
+fn store(random: &mut Random, key: &KeyPair) -> Vec<u8> {
+    let config = ["", "threshold = 1\n", "threshold = 2\n", "# none\n"][random.below(4)];
+    let mut serials = Vec::new();
+    for tree in 0..3 {
+        if random.below(2) == 0 {
+            let (serial, digest) = (1 + random.number() % 300, ["00", "01", "ab"][random.below(3)]);
+            let line = format!("tree{tree} {} {serial} sha256:{}\n", key.public().id(), digest.repeat(32));
+            serials.push(line);
+        }
+    }
+    serials.push(format!("end {}\n", serials.len()));
+    let seen =
+        if random.below(4) == 0 { String::new() } else { format!("shunt serials 1\n{}", serials.concat()) };
+    let other = match random.below(3) {
+        0 => format!("expires = 2{}27-12-31\n{OTHER}", random.below(10)),
+        1 => OTHER.to_owned(),
+        _ => String::new(),
+    };
+    let mut bytes = [config, &seen, &other].join("\0").into_bytes();
+    if random.below(3) == 0 && !bytes.is_empty() {
+        let at = random.below(bytes.len());
+        bytes[at] ^= 1 << random.below(8);
+    }
+    bytes.push(0);
+    bytes.extend(random.bytes(30));
+    bytes
+}
+
+#[test]
+fn trust_stores_with_mistakes_put_in() {
+    let key = KeyPair::from_pem(trust_store::KEY).unwrap();
+    fuzz(trust_store::run, |random| store(random, &key));
 }
