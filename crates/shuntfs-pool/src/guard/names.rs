@@ -82,7 +82,7 @@ impl Change for NameComes<'_> {
     }
 
     fn ask_rules(&self, asking: &Asking<'_>) -> Result<Terms> {
-        may_come(asking, &asking.paths_at(self.spot)?, self.what)
+        may_come(asking, &asking.paths_at(self.spot)?, self.spot.dir, self.what)
     }
 
     fn without_rules(&self) -> Terms {
@@ -106,7 +106,7 @@ impl Change for NamelessComes<'_> {
     }
 
     fn ask_rules(&self, asking: &Asking<'_>) -> Result<Terms> {
-        may_come(asking, &asking.paths_below(self.folder, b"")?, self.what)
+        may_come(asking, &asking.paths_below(self.folder, b"")?, self.dir, self.what)
     }
 
     fn without_rules(&self) -> Terms {
@@ -234,14 +234,15 @@ impl Change for NameMoves<'_> {
     }
 }
 
-/// Whether something may come to be under these paths of one name, and on what terms it is open then.
-fn may_come(asking: &Asking<'_>, paths: &[Vec<u8>], what: Coming<'_>) -> Result<Terms> {
+/// Whether something may come to be in a folder under these paths of one name, and on what terms it is open then.
+fn may_come(asking: &Asking<'_>, paths: &[Vec<u8>], dir: &LowerFile, what: Coming<'_>) -> Result<Terms> {
     let attributes =
         Attributes { size: 0, owner: asking.who.uid(), group: asking.who.gid(), mode: what.permissions() };
+    let within = Some((dir, matches!(what, Coming::Folder { .. })));
     let how = Use::of(OpenWord::Create).and(what.how());
     let mut decision = Decision::default();
     for path in paths {
-        decision = decision.strictest(asking.decide(&OfNew { path, attributes }, how)?);
+        decision = decision.strictest(asking.decide(&OfNew { path, attributes, within }, how)?);
     }
     if what.is_file() && !decision.redact.is_empty() {
         // A partial view is never written, so a file that has one for its maker would stay empty.
@@ -264,7 +265,8 @@ impl NameMoves<'_> {
             return Ok(());
         }
         let made = Made { mode: mode::CHARACTER, umask: 0 };
-        may_come(asking, &asking.paths_at(self.from)?, Coming::Node { made, rdev: 0 }).map(drop)
+        may_come(asking, &asking.paths_at(self.from)?, self.from.dir, Coming::Node { made, rdev: 0 })
+            .map(drop)
     }
 }
 

@@ -2,10 +2,13 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use shuntfs::{Errno, Name, NodeId, SetAttr};
 use shuntfs_rules::{Known, Rules};
 
+use super::{Coming, Guard, Made, NameComes};
+use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::op::rename::Named;
 use crate::op::{attr, lookup, remove, rename};
@@ -73,4 +76,28 @@ fn a_move_from_one_name_of_a_file_to_another_takes_neither_away() {
     rename::rename(&shared, Who::root(), from, to, 0).unwrap();
     assert!(folder.path().join("denied").exists());
     assert_eq!(cut(&shared), Err(Errno::ACCES));
+}
+
+/// A regression: rules were asked about the caller's group, and the kernel gives what is made in such a folder the folder's.
+#[test]
+fn what_is_made_in_a_set_group_id_folder_is_of_its_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("shared");
+    fs::create_dir(&at).unwrap();
+    let group = fs::metadata(&at).unwrap().gid();
+    assert_ne!(group, CALLER.gid());
+    let text = format!("[[rule]]\npath = 'shared/**'\ngroup = {group}\nopen = 'create'\ndeny = 'EACCES'\n");
+    let rules = Rules::parse(&text, "rules", None, &Nobody).unwrap();
+    let shared = Shared::open_with(&PoolOptions::new(folder.path()), Some(rules), None).unwrap();
+    let id = lookup::lookup(&shared, Who::root(), NodeId::ROOT, &name("shared")).unwrap().node.unwrap();
+    let folder = shared.folder(id).unwrap();
+    let new = name("new");
+    let make = || {
+        let made = Made { mode: mode::FILE | 0o644, umask: 0 };
+        let change = NameComes { spot: folder.spot(&new), what: Coming::Node { made, rdev: 0 } };
+        Guard::new(&shared, CALLER).judge(change).map(drop)
+    };
+    assert_eq!(make(), Ok(()), "it would be of the caller's group");
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o2755)).unwrap();
+    assert_eq!(make(), Err(Errno::ACCES));
 }

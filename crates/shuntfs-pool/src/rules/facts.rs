@@ -89,10 +89,13 @@ impl FileFacts for OfName<'_> {
     }
 }
 
-/// A file that is about to be made.
+/// What is about to be made.
 pub(crate) struct OfNew<'p> {
     pub(crate) path: &'p [u8],
+    /// As its maker would have them anywhere.
     pub(crate) attributes: Attributes,
+    /// The folder that it comes to, and whether it will be one itself; `None` where nobody has looked.
+    pub(crate) within: Option<(&'p LowerFile, bool)>,
 }
 
 impl FileFacts for OfNew<'_> {
@@ -100,8 +103,15 @@ impl FileFacts for OfNew<'_> {
         self.path
     }
 
+    /// In a folder with the set-group-ID bit the kernel gives what is new the folder's group, and a folder that bit, too.
     fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
-        Ok(self.attributes)
+        let Some((dir, is_folder)) = self.within else { return Ok(self.attributes) };
+        let found = stat_of(dir).map_err(errno).map_err(unknown("its folder cannot be looked at"))?;
+        if found.mode & mode::SGID == 0 {
+            return Ok(self.attributes);
+        }
+        let handed_on = if is_folder { mode::SGID } else { 0 };
+        Ok(Attributes { group: found.gid, mode: self.attributes.mode | handed_on, ..self.attributes })
     }
 
     fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {

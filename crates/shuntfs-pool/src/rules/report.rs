@@ -166,7 +166,7 @@ impl RuleControl {
         let path = path.as_os_str().as_bytes();
         let rules = self.engine().rules();
         let attributes = Attributes { size: 0, owner: caller.uid, group: caller.gid, mode };
-        let decided = rules.decide(&OfNew { path, attributes }, caller, how);
+        let decided = rules.decide(&OfNew { path, attributes, within: None }, caller, how);
         report(&rules, vec![path.to_owned()], decided.map_err(|failed| said(&rules, &failed)))
     }
 }
