@@ -45,7 +45,7 @@ pub(crate) async fn setlk(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, lock: LockR
     let outcome = match pool.run(cx, move |_| first.make()).await {
         Err(Errno::AGAIN) if lock.wait && !unlocks => {
             let mut again = attempt;
-            let waiting = pool.shared.locks.waiters.wait(Box::new(move || again.make()))?;
+            let waiting = pool.shared.locks.waiters.wait(cx.uid(), Box::new(move || again.make()))?;
             waiting.unless(cx.interrupted()).await
         }
         outcome => outcome,

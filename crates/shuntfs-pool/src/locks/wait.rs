@@ -4,12 +4,15 @@
 //! waiter. So one thread tries for everybody in turn: at once when a lock of the mount is given back, and else
 //! in steps that grow, which bounds how late a lock is seen that a process below gave back. The thread is there
 //! only while somebody waits.
+//!
+//! There is room for so many, and nobody takes all of it: a user has at most as many waiters as there is room left
+//! for others. One user alone gets half of the room, a second one half of what is left, and there is some for the next.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -28,10 +31,17 @@ pub(crate) type Try = Box<dyn FnMut() -> Result<()> + Send>;
 #[derive(Debug)]
 pub(crate) struct Waiters {
     waiters_max: usize,
-    /// Those who were let in and have not gone yet.
-    waiting: AtomicUsize,
+    let_in: Mutex<LetIn>,
     state: Mutex<State>,
     news: Condvar,
+}
+
+/// Those who were let in and have not gone yet.
+#[derive(Debug, Default)]
+struct LetIn {
+    all: usize,
+    /// By user; nobody has none.
+    of: HashMap<u32, usize>,
 }
 
 #[derive(Debug, Default)]
@@ -67,19 +77,15 @@ struct Outcome {
 
 impl Waiters {
     pub(crate) fn new(waiters_max: usize) -> Self {
-        Self { waiters_max, waiting: AtomicUsize::new(0), state: Mutex::default(), news: Condvar::new() }
+        Self { waiters_max, let_in: Mutex::default(), state: Mutex::default(), news: Condvar::new() }
     }
 
-    /// Waits until `attempt` gives something other than EAGAIN.
+    /// Waits for a user until `attempt` gives something other than EAGAIN.
     ///
     /// # Errors
-    /// ENOLCK where too many wait already.
-    pub(crate) fn wait(self: &Arc<Self>, attempt: Try) -> Result<Waiting> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.waiters_max {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(limit = self.waiters_max, "too many wait for locks");
-            return Err(Errno::NOLCK);
-        }
+    /// ENOLCK where too many wait already, or too many of this user.
+    pub(crate) fn wait(self: &Arc<Self>, uid: u32, attempt: Try) -> Result<Waiting> {
+        self.let_in(uid)?;
         let ticket = Arc::new(Ticket::default());
         let mut state = self.state.lock();
         state.queue.push_back(Waiter { attempt, ticket: Arc::clone(&ticket) });
@@ -90,7 +96,30 @@ impl Waiters {
         if starts {
             self.start();
         }
-        Ok(Waiting { waiters: Arc::clone(self), ticket })
+        Ok(Waiting { waiters: Arc::clone(self), uid, ticket })
+    }
+
+    fn let_in(&self, uid: u32) -> Result<()> {
+        let mut let_in = self.let_in.lock();
+        let own = let_in.of.get(&uid).copied().unwrap_or_default();
+        if own >= self.waiters_max.saturating_sub(let_in.all) {
+            tracing::warn!(limit = self.waiters_max, uid, own, all = let_in.all, "too many wait for locks");
+            return Err(Errno::NOLCK);
+        }
+        let_in.all += 1;
+        let_in.of.insert(uid, own + 1);
+        Ok(())
+    }
+
+    fn let_go(&self, uid: u32) {
+        let mut let_in = self.let_in.lock();
+        let_in.all -= 1;
+        if let Some(own) = let_in.of.get_mut(&uid) {
+            *own -= 1;
+            if *own == 0 {
+                let_in.of.remove(&uid);
+            }
+        }
     }
 
     fn start(self: &Arc<Self>) {
@@ -183,6 +212,7 @@ impl Ticket {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     waiters: Arc<Waiters>,
+    uid: u32,
     ticket: Arc<Ticket>,
 }
 
@@ -228,7 +258,7 @@ impl Drop for Waiting {
         if self.ticket.outcome.lock().result.is_none() {
             self.cancel();
         }
-        self.waiters.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.let_go(self.uid);
     }
 }
 
@@ -258,6 +288,8 @@ mod test {
         }
     }
 
+    const ONE: u32 = 4001;
+
     fn flag(free: &Arc<AtomicBool>) -> Try {
         let free = Arc::clone(free);
         Box::new(move || if free.swap(false, Ordering::SeqCst) { Ok(()) } else { Err(Errno::AGAIN) })
@@ -265,9 +297,8 @@ mod test {
 
     #[test]
     fn a_lock_that_becomes_free_goes_to_one_who_waits() {
-        let (waiters, free) = (Arc::new(Waiters::new(30)), Arc::new(AtomicBool::new(false)));
-        let mut waiting: Vec<_> = (0..30).map(|_| waiters.wait(flag(&free)).unwrap()).collect();
-        assert_eq!(waiters.wait(flag(&free)).err(), Some(Errno::NOLCK), "the bound holds");
+        let (waiters, free) = (Arc::new(Waiters::new(60)), Arc::new(AtomicBool::new(false)));
+        let mut waiting: Vec<_> = (0..30).map(|_| waiters.wait(ONE, flag(&free)).unwrap()).collect();
         for left in (0..30).rev() {
             free.store(true, Ordering::SeqCst);
             waiters.kick();
@@ -279,12 +310,36 @@ mod test {
         }
     }
 
+    /// An attack: somebody waits for as many locks as they can have, so that nobody else gets any that is held.
+    #[test]
+    fn nobody_takes_all_of_the_room() {
+        const ROOM: usize = 64;
+        let (waiters, free) = (Arc::new(Waiters::new(ROOM)), Arc::new(AtomicBool::new(false)));
+        let take_all = |uid| {
+            let mut taken = Vec::new();
+            while let Ok(waiting) = waiters.wait(uid, flag(&free)) {
+                taken.push(waiting);
+                assert!(taken.len() <= ROOM, "the bound holds");
+            }
+            taken
+        };
+        let first = take_all(ONE);
+        let second = take_all(ONE + 1);
+        assert_eq!((first.len(), second.len()), (ROOM / 2, ROOM / 4));
+        assert_eq!(waiters.wait(ONE, flag(&free)).err(), Some(Errno::NOLCK));
+        drop(waiters.wait(ONE + 2, flag(&free)).unwrap());
+        drop(first);
+        assert_eq!(take_all(ONE).len(), (ROOM - ROOM / 4) / 2, "what was given back is to be had");
+        drop(second);
+        assert!(waiters.let_in.lock().of.is_empty());
+    }
+
     #[test]
     fn whoever_is_interrupted_goes_and_the_thread_with_the_last() {
-        let (waiters, free) = (Arc::new(Waiters::new(1)), Arc::new(AtomicBool::new(false)));
-        let waiting = waiters.wait(flag(&free)).unwrap();
+        let (waiters, free) = (Arc::new(Waiters::new(2)), Arc::new(AtomicBool::new(false)));
+        let waiting = waiters.wait(ONE, flag(&free)).unwrap();
         assert_eq!(block_on(waiting.unless(std::future::ready(()))), Err(Errno::INTR));
-        drop(waiters.wait(flag(&free)).unwrap());
+        drop(waiters.wait(ONE, flag(&free)).unwrap());
         let limit = Instant::now() + Duration::from_secs(5);
         while waiters.has_thread() {
             assert!(Instant::now() < limit, "nobody waits, but the thread stays");
@@ -294,8 +349,8 @@ mod test {
 
     #[test]
     fn other_errors_end_the_wait() {
-        let waiters = Arc::new(Waiters::new(1));
-        let waiting = waiters.wait(Box::new(|| Err(Errno::IO))).unwrap();
+        let waiters = Arc::new(Waiters::new(2));
+        let waiting = waiters.wait(ONE, Box::new(|| Err(Errno::IO))).unwrap();
         assert_eq!(block_on(waiting.unless(std::future::pending())), Err(Errno::IO));
     }
 }
