@@ -188,6 +188,28 @@ fn side_files_overwrite_nothing_else() {
     }
 }
 
+/// A regression: `FILE.sig` was looked for by its path when FILE had been hashed, and came to whatever folder was there by then.
+#[test]
+fn a_signature_comes_to_the_file_that_was_hashed() {
+    let room = Room::new();
+    let large = room.at("t/a/large");
+    // Long enough to hash that the folder can be swapped meanwhile, and no bytes on the disk.
+    fs::File::create(&large).and_then(|file| file.set_len(256 << 20)).expect("makes");
+    let mut command = Command::new(SHUNT);
+    command.args(["sign", "t/a/large", "--key", "key"]).current_dir(room.0.path());
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
+    let opened = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
+        files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|leads| leads == large))
+    };
+    common::eventually("the file is being hashed", || opened() || !common::is_alive(child.id()));
+    fs::rename(room.at("t/a"), room.at("t/away")).expect("moves");
+    symlink(room.at("victim"), room.at("t/a")).expect("links");
+    assert_eq!(common::wait(&mut child), Some(0));
+    room.assert_untouched("signed");
+    assert!(room.at("t/away/large.sig").is_file());
+}
+
 #[test]
 fn side_files_tell_no_more_than_the_data() {
     for (mode, wanted) in [(0o600, 0o600), (0o640, 0o640), (0o644, 0o644), (0o755, 0o644), (0o4711, 0o600)] {

@@ -13,6 +13,7 @@ mod check;
 mod error;
 mod inodes;
 mod manifest;
+mod named;
 mod new_file;
 mod seal_file;
 mod sealing;
@@ -30,6 +31,7 @@ pub use manifest::{
     Blocks, Child, Codec, Counts, Draft, DraftNode, Entries, Entry, Manifest, ManifestEntries, Node,
     NodeIndex, NodeKind, Placed, Xattr,
 };
+pub use named::Named;
 pub use new_file::Beside;
 pub use seal_file::{Issue, Seal, SealSignature, ToSign};
 pub use sealing::{Allowed, Belief, Enabled, Progress, Report, SealError, SealOptions, attach, seal_tree};

@@ -6,9 +6,7 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use shuntfs_sys::{OsError, Stat, names, open, regular, stat_of};
@@ -62,7 +60,7 @@ pub(crate) fn create_new(folder: impl AsFd, name: &CStr, mode: u32) -> shuntfs_s
     open::open_at(folder, name, CREATE_NEW, mode).map(File::from)
 }
 
-/// A file that a person named, made beside what may be there and put in its place when it is whole.
+/// A file that a person named ([`crate::Named::start`]), made beside what may be there and put in its place when it is whole.
 ///
 /// It tells of some data, and can be read by nobody who cannot read that.
 #[derive(Debug)]
@@ -72,18 +70,8 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Starts the file at `path`, which tells of `data`. Only a regular file is replaced.
-    ///
-    /// # Errors
-    /// There is something else, a symlink too; what making a file gives.
-    pub fn start(path: &Path, data: &File) -> io::Result<Self> {
-        let name = path.file_name().ok_or(OsError::INVAL)?;
-        let place = CString::new(name.as_bytes())?;
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let folder = Arc::new(open::open_folder(folder)?);
+    /// Starts the file `place` of a folder. Only a regular file is replaced.
+    pub(crate) fn start(folder: Arc<OwnedFd>, place: CString, data: &File) -> io::Result<Self> {
         match open::open_path_at(&*folder, &place) {
             Err(OsError::NOENT) => {}
             found => regular::check(&stat_of(found?)?)?,
@@ -153,6 +141,7 @@ fn has_access_list(file: &File) -> bool {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::Named;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -165,7 +154,7 @@ mod test {
         fs::write(at("old"), "old").unwrap();
         fs::hard_link(at("old"), at("other name")).unwrap();
         for keeps in [false, true] {
-            let new = Beside::start(&at("old"), &data).unwrap();
+            let new = Named::find(&at("old")).unwrap().start(&data).unwrap();
             new.file().write_all_at(b"new", 0).unwrap();
             assert_eq!(fs::read(at("old")).unwrap(), b"old");
             if keeps { new.keep().unwrap() } else { drop(new) }
@@ -176,7 +165,7 @@ mod test {
         symlink("nothing", at("dangling")).unwrap();
         fs::create_dir(at("folder")).unwrap();
         for (name, what) in [("link", "a symlink"), ("dangling", "a symlink"), ("folder", "a folder")] {
-            let error = Beside::start(&at(name), &data).unwrap_err();
+            let error = Named::find(&at(name)).unwrap().start(&data).unwrap_err();
             assert_eq!(error.to_string(), format!("it is {what}, not a regular file"));
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 6, "nothing half-written is left");

@@ -26,8 +26,9 @@ use crate::sealing::settle;
 use crate::spread::Counted;
 use crate::store::read_full;
 use crate::walk::State;
-use crate::{Beside, Progress, SealError, StoreError, Trust};
+use crate::{Named, Progress, SealError, StoreError, Trust};
 
+const SUFFIX: &str = ".fsv_meta";
 const VERSION: u32 = 1;
 const HEAD_LEN: usize = 12 + DESCRIPTOR_LEN;
 const TREE_ALIGN: u64 = 4096;
@@ -54,7 +55,7 @@ impl Side {
     #[must_use]
     pub fn path_of(file: &Path) -> PathBuf {
         let mut name = OsString::from(file);
-        name.push(".fsv_meta");
+        name.push(SUFFIX);
         name.into()
     }
 
@@ -127,7 +128,8 @@ pub fn seal_file(
     progress: &dyn Progress,
 ) -> Result<Descriptor, SealError> {
     let read = |error: io::Error| SealError::read(file.to_owned(), error);
-    let data = regular::open(file).map_err(|error| read(error.into()))?;
+    let named = Named::find(file).map_err(read)?;
+    let data = named.open().map_err(|error| read(error.into()))?;
     let state = || stat_of(&data).map(|stat| State::of(&stat)).map_err(|error| read(error.into()));
     let before = state()?;
     settle(before.ctime);
@@ -136,7 +138,7 @@ pub fn seal_file(
     let failed = |error| SealError::from(StoreError::io(&path, error));
     let signature_len = if key.is_some() { Signature::LEN } else { 0 };
     let start = ((HEAD_LEN + signature_len) as u64).next_multiple_of(TREE_ALIGN);
-    let side = Beside::start(&path, &data).map_err(failed)?;
+    let side = named.with_suffix(SUFFIX).start(&data).map_err(failed)?;
     let source = Counted { file: &data, progress };
     let built = build_at(params, before.size, &source, At { file: side.file(), start }, jobs);
     let descriptor = built.map_err(|error| SealError::build(file.to_owned(), path.clone(), error))?;

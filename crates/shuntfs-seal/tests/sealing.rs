@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicU64;
 
 use common::{Watch, bytes, findings, flip, open, options, plant, seal, verify};
 use shuntfs_seal::{
-    Belief, Checking, Fault, ManifestError, NodeIndex, NodeKind, SealError, SealOptions, Side, Store,
-    StoreError, Trust, seal_file, seal_tree, verify_file, verify_tree,
+    Belief, Checking, Fault, ManifestError, NodeIndex, NodeKind, Progress, SealError, SealOptions, Side,
+    Store, StoreError, Trust, seal_file, seal_tree, verify_file, verify_tree,
 };
 use shuntfs_verity::sign::{KeyPair, MacKey};
 use shuntfs_verity::{Algorithm, BlockSize, Discard, Params, Salt, build};
@@ -354,6 +354,36 @@ fn hostile_stores_are_refused() {
     assert!(matches!(open(at, None), Err(StoreError::Broken { .. })));
     fs::remove_file(&manifest).unwrap();
     assert!(open(at, None).unwrap_err().to_string().contains("manifests"));
+}
+
+/// Swaps the folder `from` for a link to `to` once the file has been opened.
+struct Swap<'a> {
+    from: &'a Path,
+    to: &'a Path,
+}
+
+impl Progress for Swap<'_> {
+    fn found(&self, _names: u64) {}
+    fn to_hash(&self, _files: u64, _bytes: u64) {
+        fs::rename(self.from, self.from.with_extension("away")).unwrap();
+        std::os::unix::fs::symlink(self.to, self.from).unwrap();
+    }
+    fn hashed(&self, _bytes: u64) {}
+    fn file_done(&self) {}
+}
+
+/// A regression: the folder was looked for twice, and who owns one of those above it had root write the side file elsewhere.
+#[test]
+fn a_side_file_comes_to_the_file_that_was_hashed() {
+    let dir = planted();
+    let (from, to) = (dir.path().join("a"), dir.path().join("victim"));
+    fs::create_dir(&to).unwrap();
+    let swap = Swap { from: &from, to: &to };
+    let file = from.join("b/small");
+    fs::create_dir(to.join("b")).unwrap();
+    seal_file(&file, &Params::default(), None, NonZeroUsize::MIN, &swap).unwrap();
+    assert_eq!(fs::read_dir(to.join("b")).unwrap().count(), 0, "nothing comes to the other folder");
+    Side::open(&dir.path().join("a.away/b/small")).unwrap();
 }
 
 #[test]

@@ -126,6 +126,14 @@ pub fn open_target(path: &Path) -> Result<OwnedFd> {
     retry_on_intr(|| rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))
 }
 
+/// Takes hold of what `name` leads to, following symlinks.
+///
+/// # Errors
+/// What openat(2) gives.
+pub fn open_target_at(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
+    retry_on_intr(|| rustix::fs::openat(&dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))
+}
+
 /// Opens a file, or a device such as /dev/null, to write at its end, and makes it where it is missing. Neither the open nor
 /// a write waits: a FIFO whose reader is missing or slow would make both.
 ///

@@ -10,8 +10,9 @@ use shuntfs_sys::regular;
 use shuntfs_verity::sign::Signature;
 
 use super::args::{SealArgs, ShowArgs, SignArgs};
-use super::digest::write;
-use super::files::{cannot, private_key, with_suffix};
+use super::digest::{find, write};
+use super::files::{cannot, private_key};
+use super::sign::{open, place_of};
 use super::trusting::TrustArgs;
 use crate::failure::Failure;
 use crate::run::{complain, output_failure};
@@ -29,7 +30,7 @@ pub(super) fn hand_out(args: &ShowArgs, store: &Store, seal: &Seal) -> Result<()
     }
     let place = store.seal_path();
     let file = regular::open(&place).map_err(|error| cannot("read", &place, error))?;
-    write(path, &file, seal.message().as_bytes())
+    write(&find(path)?, path, &file, seal.message().as_bytes())
 }
 
 /// `shunt sign --seal`: signs what was carried here, and says what it is.
@@ -37,7 +38,7 @@ pub(super) fn hand_out(args: &ShowArgs, store: &Store, seal: &Seal) -> Result<()
 /// # Errors
 /// It is something else, or not of the digest that was told; the signature cannot be written.
 pub(super) fn sign(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let file = regular::open(&args.file).map_err(|error| cannot("read", &args.file, error))?;
+    let (named, file) = open(args)?;
     let bytes = regular::read_all(&file, ToSign::LEN_MAX as u64);
     let bytes = bytes.map_err(|error| cannot("read", &args.file, error))?;
     let refused = |why: &str| Failure::new(format!("{}: {why}", shown(&args.file)));
@@ -52,8 +53,8 @@ pub(super) fn sign(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> 
         ));
     }
     let key = private_key(&args.key, &args.passphrase)?;
-    let path = args.out.clone().unwrap_or_else(|| with_suffix(&args.file, ".sig"));
-    write(&path, &file, &key.sign_message(&to_sign.message()).0)?;
+    let (place, path) = place_of(args, &named)?;
+    write(&place, &path, &file, &key.sign_message(&to_sign.message()).0)?;
     let said = format!(
         "{}: key {} over {}, tree {}, serial {}",
         shown(&path),

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use shuntfs_seal::{Beside, Progress as _};
+use shuntfs_seal::{Named, Progress as _};
 use shuntfs_sys::regular;
 use shuntfs_verity::{Descriptor, Discard, Params, ReadAt, TreeSink, build_at};
 
@@ -31,14 +31,14 @@ pub(crate) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure>
             None => describe(path, &file, &params, Discard)?,
             Some(tree) => {
                 let failed = |error| cannot("write", tree, error);
-                let mut beside = Beside::start(tree, &file).map_err(failed)?;
+                let mut beside = Named::find(tree).and_then(|tree| tree.start(&file)).map_err(failed)?;
                 let descriptor = describe(path, &file, &params, &mut beside)?;
                 beside.keep().map_err(failed)?;
                 descriptor
             }
         };
         if let Some(path) = &args.out_descriptor {
-            write(path, &file, &descriptor.to_bytes())?;
+            write(&find(path)?, path, &file, &descriptor.to_bytes())?;
         }
         print(out, args, path, &descriptor).map_err(|error| output_failure(&error))?;
     }
@@ -48,6 +48,11 @@ pub(crate) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure>
 /// Opens a file that is to be hashed.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     regular::open(path).map_err(|error| cannot("read", path, error))
+}
+
+/// Takes hold of the folder of a file that is to be written.
+pub(super) fn find(path: &Path) -> Result<Named, Failure> {
+    Named::find(path).map_err(|error| cannot("write", path, error))
 }
 
 /// Hashes a whole file.
@@ -78,9 +83,9 @@ impl ReadAt for Counted<'_> {
     }
 }
 
-/// Writes a file that tells of some data, whole or not at all.
-pub(super) fn write(path: &Path, data: &File, bytes: &[u8]) -> Result<(), Failure> {
-    let written = Beside::start(path, data).and_then(|beside| {
+/// Writes a file that tells of some data, whole or not at all. `path` is for words only.
+pub(super) fn write(place: &Named, path: &Path, data: &File, bytes: &[u8]) -> Result<(), Failure> {
+    let written = place.start(data).and_then(|beside| {
         beside.file().write_all_at(bytes, 0)?;
         beside.keep()
     });
