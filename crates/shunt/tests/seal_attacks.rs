@@ -210,6 +210,24 @@ fn a_signature_comes_to_the_file_that_was_hashed() {
     assert!(room.at("t/away/large.sig").is_file());
 }
 
+/// A file in a sealed folder is changed, and gets a side file that fits: the folder's seal decides.
+#[test]
+fn a_side_file_in_a_sealed_folder_decides_nothing() {
+    let room = Room::new();
+    room.shunt(&["seal", "t", "--key", "key"]).ok();
+    // Signed by the same key, too, as an older version of the file may have been.
+    fs::write(room.at("t/small"), "SMALL").expect("writes");
+    room.shunt(&["seal", "t/small", "--key", "key"]).ok();
+    for more in [&[][..], &["--trust", "key.pub"]] {
+        let ran = room.shunt(&[&["verify", "t/small"], more].concat());
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.out.contains("small") || ran.err.contains("small"), "{ran:?}");
+    }
+    // Nothing but the side file is asked outside of it.
+    fs::remove_dir_all(room.at("t/.shunt")).expect("removes");
+    room.shunt(&["verify", "t/small", "--trust", "key.pub"]).ok();
+}
+
 #[test]
 fn side_files_tell_no_more_than_the_data() {
     for (mode, wanted) in [(0o600, 0o600), (0o640, 0o640), (0o644, 0o644), (0o755, 0o644), (0o4711, 0o600)] {

@@ -80,9 +80,7 @@ fn find(path: &Path) -> Result<What, String> {
     let whole: PathBuf = std::path::absolute(path).map_err(why)?.components().collect();
     let is_there = is_there(&whole).map_err(why)?;
     let is_there_at = |path: &Path| self::is_there(path).map_err(|error| format!("{}: {error}", shown(path)));
-    if !whole.is_dir() && is_there && is_there_at(&Side::path_of(&whole))? {
-        return Ok(What::Side);
-    }
+    // The folder's seal first: what lies beside a file in it anybody may have put there who could change the file.
     let sealed = |at: &Path| match is_there_at(&Store::beside(at).join("seal")) {
         Ok(is_sealed) => is_sealed.then_some(Ok(())),
         Err(why) => Some(Err(why)),
@@ -91,6 +89,9 @@ fn find(path: &Path) -> Result<What, String> {
         said?;
         let only = Some(below).filter(|below| !below.is_empty()).into_iter().collect();
         return Ok(What::Tree { root, only });
+    }
+    if !whole.is_dir() && is_there && is_there_at(&Side::path_of(&whole))? {
+        return Ok(What::Side);
     }
     if !is_there {
         return Err(format!("cannot verify {}: No such file or directory", shown(path)));
