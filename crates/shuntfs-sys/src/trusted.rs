@@ -1,9 +1,9 @@
 //! Whether somebody else can change what a path leads to.
 //!
-//! A file decides for others only where nobody else can write it, and nobody else can put another in its place: its owner
-//! and the owners of all folders on the way are root or the user of this process, and nobody else may write to them. In a
-//! folder where everybody may make names but each takes away only his own (`/tmp`), the name's owner counts. Symlinks are
-//! followed one by one, so that nobody is trusted because of where another's link leads.
+//! Two questions: who decides *what a path leads to* ([`lead`]), and who can change that thing, too ([`hold`]). Nobody else
+//! decides where every folder in which a name is looked up belongs to root or the user of this process, and nobody else may
+//! write to it. In a folder where everybody may make names but each takes away only his own (`/tmp`), the owner of what
+//! is there counts. Symlinks are followed one by one, so that nobody is trusted because of where another's link leads.
 
 use std::collections::VecDeque;
 use std::ffi::{CString, OsStr, OsString};
@@ -83,76 +83,126 @@ impl From<OsError> for Untrusted {
 /// # Errors
 /// Who else could, and what open(2) gives.
 pub fn hold(path: &Path) -> Result<OwnedFd, Untrusted> {
+    let ours = Ours::new();
+    let found = walk(path, &ours, Missing::Said)?;
+    ours.check_owner(&found.stat, &found.path)?;
+    match (found.stat.is_dir(), found.stat.is_file()) {
+        (true, _) => ours.check_folder(&found.stat, &found.path)?,
+        (_, true) => ours.check_mode(&found.stat, &found.path)?,
+        // What is no file is refused by whoever opens it.
+        _ => {}
+    }
+    Ok(found.at)
+}
+
+/// Takes hold of what is at `path`, without opening it, where nobody but root and the user of this process can put something
+/// else there. Whose it is, and who can write to it, is not asked: a file of somebody else in a folder of ours is there because we
+/// want it.
+///
+/// # Errors
+/// Who else could, and what open(2) gives. ENOENT says that nobody else can put anything there: where others make names,
+/// what is missing is [`Untrusted::Writable`].
+pub fn lead(path: &Path) -> Result<OwnedFd, Untrusted> {
+    walk(path, &Ours::new(), Missing::Refused).map(|found| found.at)
+}
+
+/// What is said of a name that is not there, in a folder where others make names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Said,
+    Refused,
+}
+
+fn walk(path: &Path, ours: &Ours, missing: Missing) -> Result<Found, Untrusted> {
     let path = std::path::absolute(path).map_err(|error| os_error(&error))?;
-    let ours = Ours { uid: effective_uid(), unmapped: unmapped_uid() };
-    let mut walk = Walk::start(&ours)?;
+    let mut at = Found::root()?;
     let mut parts = components(&path);
     let mut links = 0;
     while let Some(part) = parts.pop_front() {
-        if part == ".." {
-            walk.up(&ours)?;
-            continue;
-        }
-        let name = CString::new(part.as_bytes()).map_err(|_| OsError::INVAL)?;
-        let held = open_path_at(&walk.at, &name)?;
-        let (stat, path) = (stat_of(&held)?, walk.path.join(&part));
-        if ours.uid == 0 && filesystem_of(&held)?.magic == FsMagic::FUSE {
-            return Err(Untrusted::Served { path });
-        }
-        ours.check_owner(&stat, &path)?;
-        if stat.is_symlink() {
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(OsError::LOOP.into());
-            }
-            let mut target = vec![0; TARGET_MAX];
-            let len = readlink_of(&held, &mut target)?;
-            target.truncate(len);
-            let target = PathBuf::from(OsString::from_vec(target));
-            if target.is_absolute() {
-                walk = Walk::start(&ours)?;
-            }
-            let mut next = components(&target);
-            next.append(&mut parts);
-            parts = next;
-        } else if stat.is_dir() {
-            walk = Walk { at: held, path };
-            ours.check_folder(&stat, &walk.path)?;
-        } else if parts.is_empty() {
-            if stat.is_file() {
-                // What is no file is refused by whoever opens it.
-                ours.check_mode(&stat, &path)?;
-            }
-            return Ok(held);
-        } else {
+        if !at.stat.is_dir() {
             return Err(OsError::NOTDIR.into());
         }
+        if part == ".." {
+            // Nobody moves a folder but who may write to the one above, which was looked at.
+            at = at.above()?;
+            continue;
+        }
+        let next = match at.taken(&part, ours) {
+            Err(Untrusted::Os(OsError::NOENT)) if missing == Missing::Refused && at.is_for_others() => {
+                return Err(at.writable());
+            }
+            next => next?,
+        };
+        if !next.stat.is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(OsError::LOOP.into());
+        }
+        let target = next.target()?;
+        if target.is_absolute() {
+            at = Found::root()?;
+        }
+        let mut next = components(&target);
+        next.append(&mut parts);
+        parts = next;
     }
-    Ok(walk.at)
+    Ok(at)
 }
 
-/// A folder, and how it is called.
-struct Walk {
+/// What a part of a path leads to, and how it is called.
+struct Found {
     at: OwnedFd,
+    stat: Stat,
     path: PathBuf,
 }
 
-impl Walk {
-    fn start(ours: &Ours) -> Result<Self, Untrusted> {
-        Self::at(open_folder(Path::new("/"))?, PathBuf::from("/"), ours)
+impl Found {
+    fn root() -> Result<Self, Untrusted> {
+        Self::new(open_folder(Path::new("/"))?, PathBuf::from("/"))
     }
 
-    fn up(&mut self, ours: &Ours) -> Result<(), Untrusted> {
+    fn new(at: OwnedFd, path: PathBuf) -> Result<Self, Untrusted> {
+        Ok(Self { stat: stat_of(&at)?, at, path })
+    }
+
+    fn above(&self) -> Result<Self, Untrusted> {
         let path = self.path.parent().unwrap_or(&self.path).to_owned();
-        *self = Self::at(open_path_at(&self.at, c"..")?, path, ours)?;
-        Ok(())
+        Self::new(open_path_at(&self.at, c"..")?, path)
     }
 
-    fn at(at: OwnedFd, path: PathBuf, ours: &Ours) -> Result<Self, Untrusted> {
-        let stat = stat_of(&at)?;
-        ours.check_owner(&stat, &path)?;
-        ours.check_folder(&stat, &path)?;
-        Ok(Self { at, path })
+    /// What this folder has by a name, which nobody else could have put there.
+    fn taken(&self, name: &OsStr, ours: &Ours) -> Result<Self, Untrusted> {
+        ours.check_owner(&self.stat, &self.path)?;
+        ours.check_folder(&self.stat, &self.path)?;
+        let path = self.path.join(name);
+        let name = CString::new(name.as_bytes()).map_err(|_| OsError::INVAL)?;
+        let found = Self::new(open_path_at(&self.at, &name)?, path)?;
+        if ours.uid == 0 && filesystem_of(&found.at)?.magic == FsMagic::FUSE {
+            return Err(Untrusted::Served { path: found.path });
+        }
+        // Others make names here, too; and their links are nobody's in any folder.
+        if self.is_for_others() || found.stat.is_symlink() {
+            ours.check_owner(&found.stat, &found.path)?;
+        }
+        Ok(found)
+    }
+
+    fn is_for_others(&self) -> bool {
+        self.stat.mode & OTHERS_WRITE != 0
+    }
+
+    fn writable(&self) -> Untrusted {
+        Untrusted::Writable { path: self.path.clone(), mode: self.stat.mode & 0o7777 }
+    }
+
+    fn target(&self) -> Result<PathBuf, Untrusted> {
+        let mut target = vec![0; TARGET_MAX];
+        let len = readlink_of(&self.at, &mut target)?;
+        target.truncate(len);
+        Ok(PathBuf::from(OsString::from_vec(target)))
     }
 }
 
@@ -164,6 +214,10 @@ struct Ours {
 }
 
 impl Ours {
+    fn new() -> Self {
+        Self { uid: effective_uid(), unmapped: unmapped_uid() }
+    }
+
     fn check_owner(&self, stat: &Stat, path: &Path) -> Result<(), Untrusted> {
         let is_outside = stat.is_dir() && Some(stat.uid) == self.unmapped;
         if stat.uid == 0 || stat.uid == self.uid || is_outside {
@@ -242,6 +296,8 @@ mod test {
         for path in ["relative", "absolute", "in/../in/file", "in/round/file"] {
             assert!(same(&top.path().join(path)), "{path}");
         }
+        let inode = |path: &Path| stat_of(lead(path).unwrap()).unwrap().ino;
+        assert_eq!(inode(&top.path().join("in/round/file")), inode(&file));
         symlink("loop", top.path().join("loop")).unwrap();
         for (path, error) in
             [("loop", OsError::LOOP), ("none", OsError::NOENT), ("in/file/x", OsError::NOTDIR)]
@@ -264,6 +320,14 @@ mod test {
         }
         mode(&folder, 0o1777);
         hold(&file).unwrap();
+        // What others may come to make leads nowhere, and what is missing elsewhere stays missing.
+        let refused = Untrusted::Writable { path: folder.clone(), mode: 0o1777 };
+        assert_eq!(lead(&folder.join("none")).unwrap_err(), refused);
+        assert_eq!(hold(&folder.join("none")).unwrap_err(), Untrusted::Os(OsError::NOENT));
+        mode(&folder, 0o755);
+        assert_eq!(lead(&folder.join("none")).unwrap_err(), Untrusted::Os(OsError::NOENT));
+        mode(&file, 0o666);
+        lead(&file).unwrap();
     }
 
     /// Needs root, who can give files away.
@@ -277,7 +341,10 @@ mod test {
         let folder = top.path().join("in");
         for path in [&file, &folder] {
             chown(path, Some(4001), None).unwrap();
-            assert_eq!(hold(&file).unwrap_err(), Untrusted::Owner { path: path.clone(), uid: 4001 });
+            let refused = Untrusted::Owner { path: path.clone(), uid: 4001 };
+            assert_eq!(hold(&file).unwrap_err(), refused);
+            // A file of theirs in a folder of ours is there because we want it.
+            assert_eq!(lead(&file).err(), (path == &folder).then_some(refused));
             chown(path, Some(0), None).unwrap();
         }
         // A link that somebody else can point elsewhere, though it leads to what is ours.

@@ -118,6 +118,22 @@ fn privileged_a_folder_of_somebody_else_leads_nowhere() {
     refused(&desk, "", "theirs/own.qcow2", &["base.raw", "others than root decide what that name leads to"]);
 }
 
+/// A FUSE server says of its folders and files that they are root's, and where its symlinks lead.
+#[test]
+fn privileged_a_name_that_leads_through_a_fuse_file_system_is_not_followed() {
+    let Some(desk) = Desk::new(TOOLS) else { return };
+    for name in ["src", "mnt"] {
+        fs::create_dir(desk.at(name)).expect("makes");
+    }
+    fs::write(desk.at("src/base.raw"), [b's'; 4096]).expect("writes");
+    shunt(["mount".as_ref(), desk.at("src").as_os_str(), desk.at("mnt").as_os_str()]).ok();
+    desk.qemu_img("create -q -f qcow2 own.qcow2 1M").ok();
+    desk.qemu_img("rebase -u -b mnt/base.raw -F raw own.qcow2").ok();
+    refused(&desk, "", "own.qcow2", &["base.raw", "others than root decide what that name leads to"]);
+    shown(&desk, "--backing follow", "own.qcow2");
+    shunt(["umount".as_ref(), desk.at("mnt").as_os_str()]).ok();
+}
+
 #[test]
 fn privileged_what_an_image_names_is_a_regular_file_or_not_opened() {
     let Some(desk) = Desk::new(&["qemu-img", "losetup", "mkfifo"]) else { return };
