@@ -210,6 +210,36 @@ fn a_signature_comes_to_the_file_that_was_hashed() {
     assert!(room.at("t/away/large.sig").is_file());
 }
 
+/// Root is told the path of a store, and somebody else decides what it leads to.
+#[test]
+fn a_store_whose_path_others_decide_is_not_written() {
+    let room = Room::new();
+    if fs::metadata(room.at("t")).expect("is there").uid() != 0 {
+        println!("SKIPPED: only root gives files away");
+        return;
+    }
+    fs::create_dir(room.at("other")).expect("makes");
+    fs::write(room.at("other/file"), "other").expect("writes");
+    room.shunt(&["seal", "other", "--store", "own"]).ok();
+    fs::create_dir(room.at("theirs")).expect("makes");
+    symlink("../own", room.at("theirs/link")).expect("links");
+    chown(room.at("theirs"), Some(NOBODY), None).expect("gives");
+    for words in [
+        &["--store", "theirs/link", "--adopt"][..],
+        &["--store", "theirs/link", "--adopt", "--shared-store"],
+        &["--store", "theirs/new"],
+    ] {
+        let ran = room.shunt(&[&["seal", "t"], words].concat());
+        ran.fails(1, &["the store theirs/", "theirs belongs to user 65534"]);
+        assert!(!room.at("theirs/new").exists());
+    }
+    room.shunt(&["verify", "other", "--store", "own"]).ok();
+    room.shunt(&["seal", "t", "--store", "theirs/new", "--shared-store"]).ok();
+    // Nobody else decides here, links or not.
+    symlink("own", room.at("link")).expect("links");
+    room.shunt(&["seal", "t", "--store", "link", "--adopt"]).ok();
+}
+
 /// A file in a sealed folder is changed, and gets a side file that fits: the folder's seal decides.
 #[test]
 fn a_side_file_in_a_sealed_folder_decides_nothing() {

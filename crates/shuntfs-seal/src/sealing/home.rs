@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use shuntfs_sys::{OsError, Stat, names, open, regular, stat_of};
+use shuntfs_sys::trusted::{self, Untrusted};
+use shuntfs_sys::{OsError, Stat, names, open, regular, spawn, stat_of};
 
 use super::error::SealError;
 use super::marker::{self, Marker};
@@ -68,13 +69,13 @@ impl Home {
     ) -> Result<Self, SealError> {
         let path = store.map_or_else(|| Store::beside(tree), Path::to_owned);
         let found = match store {
-            Some(store) => find(top, tree, store)?,
+            Some(store) => find(top, tree, store, Way::of(allowed))?,
             None => None,
         };
         let is_beside = found.is_none();
         let folder = match found {
             Some(folder) => folder,
-            None => make(top.fd(), OsStr::from_bytes(STORE_NAME), &path)?,
+            None => make(top.fd(), OsStr::from_bytes(STORE_NAME), &path)?.0,
         };
         let stat = stat_of(&folder).map_err(|error| StoreError::io(&path, error))?;
         if !allowed.shared
@@ -229,21 +230,66 @@ fn check_folder(stat: &Stat, path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Who may decide what the path of a store leads to. Root is told a path by which somebody else would have it write a store
+/// elsewhere, or take over that of another tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Anybody,
+    /// Only root and the user of this process.
+    Ours,
+}
+
+impl Way {
+    fn of(allowed: Allowed) -> Self {
+        let is_asked = spawn::effective_uid() == 0 && (!allowed.shared || allowed.adopt);
+        if is_asked { Self::Ours } else { Self::Anybody }
+    }
+
+    /// Takes hold of what is at a path, symlinks followed; ENOENT where nothing is. Where something is to be made in it
+    /// (`is_parent`), nobody else may put something in the place of that.
+    fn hold(self, path: &Path, is_parent: bool) -> Result<OwnedFd, Untrusted> {
+        let held = match (self, is_parent) {
+            (Self::Anybody, _) => return Ok(open::open_folder(path)?),
+            (Self::Ours, false) => trusted::lead(path),
+            (Self::Ours, true) => trusted::hold(path),
+        };
+        let untrusted = match held {
+            Err(why) => why,
+            held => return held,
+        };
+        // Whoever could put something there is looked at when the folder is made.
+        let is_missing = open::open_target(path).is_err_and(|error| error == OsError::NOENT);
+        Err(if is_missing { OsError::NOENT.into() } else { untrusted })
+    }
+
+    fn refuse(self, stat: &Stat, store: &Path) -> Result<(), SealError> {
+        match others_who_write(stat).filter(|_| self == Self::Ours) {
+            Some(why) => Err(SealError::Shared { store: store.to_owned(), why }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The folder at a path that somebody named, made where it is missing; `None` for the tree's own `.shunt`.
-fn find(top: &Top, tree: &Path, store: &Path) -> Result<Option<OwnedFd>, SealError> {
+fn find(top: &Top, tree: &Path, store: &Path, way: Way) -> Result<Option<OwnedFd>, SealError> {
     let failed = |error| SealError::from(StoreError::io(store, error));
     let in_tree = || SealError::InTree { store: store.to_owned(), tree: tree.to_owned() };
     let (mut at, mut missing) = (store, Vec::new());
     let mut folder = loop {
         let place = if at.as_os_str().is_empty() { Path::new(".") } else { at };
-        match (open::open_folder(place), at.components().next_back(), at.parent()) {
-            (Err(OsError::NOENT), Some(Component::Normal(name)), Some(parent)) => {
+        match (way.hold(place, !missing.is_empty()), at.components().next_back(), at.parent()) {
+            (Err(Untrusted::Os(OsError::NOENT)), Some(Component::Normal(name)), Some(parent)) => {
                 missing.push(name);
                 at = parent;
             }
-            (found, ..) => break found.map_err(failed)?,
+            (Err(Untrusted::Os(error)), ..) => return Err(failed(error)),
+            (Err(why), ..) => {
+                return Err(SealError::Shared { store: store.to_owned(), why: why.to_string() });
+            }
+            (Ok(found), ..) => break found,
         }
     };
+    check_folder(&stat_of(&folder).map_err(failed)?, store)?;
     let above = above(&folder).map_err(failed)?;
     if let Some(depth) = above.iter().position(|stat| top.is(stat)) {
         let is_own = match (depth, missing.as_slice()) {
@@ -260,7 +306,9 @@ fn find(top: &Top, tree: &Path, store: &Path) -> Result<Option<OwnedFd>, SealErr
         return if is_own { Ok(None) } else { Err(in_tree()) };
     }
     for name in missing.into_iter().rev() {
-        folder = make(&folder, name, store)?;
+        let (made, stat) = make(&folder, name, store)?;
+        way.refuse(&stat, store)?;
+        folder = made;
     }
     Ok(Some(folder))
 }
@@ -287,7 +335,7 @@ fn above(folder: &OwnedFd) -> shuntfs_sys::Result<Vec<Stat>> {
 
 /// Takes hold of a folder, which is made where it is missing and can then be entered by its maker alone: a store names files
 /// and tells hashes of those that not everybody may read.
-fn make(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd, StoreError> {
+fn make(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<(OwnedFd, Stat), StoreError> {
     let failed = |error| StoreError::io(path, error);
     let name = CString::new(name.as_bytes()).map_err(|_| failed(OsError::INVAL))?;
     match names::mkdir_at(&parent, &name, 0o700) {
@@ -295,8 +343,9 @@ fn make(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd, StoreEr
         _ => {}
     }
     let folder = open::open_path_at(&parent, &name).map_err(failed)?;
-    check_folder(&stat_of(&folder).map_err(failed)?, path)?;
-    Ok(folder)
+    let stat = stat_of(&folder).map_err(failed)?;
+    check_folder(&stat, path)?;
+    Ok((folder, stat))
 }
 
 #[cfg(test)]
