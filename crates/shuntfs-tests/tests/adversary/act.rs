@@ -111,7 +111,7 @@ impl Hands {
         let root = &self.root;
         match action {
             Action::Create(path) => return self.create(path),
-            Action::MakeFolder(path) => mkdirat(root, path, Mode::from_raw_mode(0o777)),
+            Action::MakeFolder(path) => mkdirat(root, path, Mode::from_raw_mode(0o707)),
             Action::Unlink(path) => unlinkat(root, path, AtFlags::empty()),
             Action::RemoveFolder(path) => unlinkat(root, path, AtFlags::REMOVEDIR),
             Action::LinkBelow(from, to) => linkat(&self.source, from, &self.source, to, AtFlags::empty()),
@@ -171,7 +171,7 @@ impl Hands {
     /// Makes a file that no other one is like: a beginning that partial views hide, and a rest.
     fn create(&mut self, path: &str) -> Result<Got> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
-        let file = openat(&self.root, path, flags, Mode::from_raw_mode(0o666))?;
+        let file = openat(&self.root, path, flags, Mode::from_raw_mode(0o606))?;
         self.made += 1;
         // The name is there whether it can be written or not.
         let _written = rustix::io::write(file, &bytes_of(self.made));
@@ -211,12 +211,13 @@ fn truncate(path: &Path) -> Result<Got> {
 }
 
 fn read(file: &OwnedFd, way: Way) -> Result<Vec<u8>> {
-    let len = usize::try_from(fstat(file)?.st_size).unwrap_or(0);
     match way {
-        Way::Read => read_at(file, len + 16),
+        Way::Read => read_at(file, 2 * PAGE),
         Way::Direct => direct(file),
-        Way::Map if len == 0 => Ok(Vec::new()),
-        Way::Map => Ok(Mapping::new(file, len, ProtFlags::READ, true)?.load(0, len)),
+        Way::Map => match usize::try_from(fstat(file)?.st_size).unwrap_or(0) {
+            0 => Ok(Vec::new()),
+            len => Ok(Mapping::new(file, len, ProtFlags::READ, true)?.load(0, len)),
+        },
         Way::Splice => spliced(file),
         Way::Sendfile => sent(file),
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::act::Got;
 use crate::generate::SLOTS;
-use crate::model::{FileId, Model, content, moved};
+use crate::model::{FileId, Model, moved};
 use crate::rules::{HIDDEN_LEN, RuleSet, Taken, USERS};
 use crate::step::{Action, Hold, Step};
 
@@ -35,6 +35,14 @@ struct Eyes<'w> {
 }
 
 impl World {
+    /// Compares with the lower folder, and forgets what nobody can get at any more.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.model.check(&self.source)?;
+        let held: Vec<FileId> = self.held.iter().flatten().filter_map(|held| held.id).collect();
+        self.model.forget_all_but(&held);
+        Ok(())
+    }
+
     /// Judges a step that succeeded; the error is the finding.
     pub(crate) fn judge(&mut self, step: &Step, got: &Got) -> Result<()> {
         let mut eyes = Eyes { world: self, uid: step.uid };
@@ -167,7 +175,7 @@ impl Eyes<'_> {
     fn read(&self, id: FileId, got: &Got) -> Result<()> {
         let taken = self.of(id);
         let [reads, ..] = taken.rights();
-        ensure!(reads, "read while {taken} for the sake of {:?}", self.world.model.known[id].names);
+        ensure!(reads, "read while {taken} for the sake of {:?}", self.world.model.known(id)?.names);
         self.bytes(id, got, taken.redact)
     }
 
@@ -179,7 +187,7 @@ impl Eyes<'_> {
             ensure!(head.iter().all(|byte| *byte == 0), "`{}` was read in part", bytes.escape_ascii());
             return Ok(());
         }
-        let expected = &self.world.model.known[id].bytes;
+        let expected = &self.world.model.known(id)?.bytes;
         ensure!(
             bytes == expected,
             "`{}` was read where `{}` was to be seen",
@@ -190,22 +198,20 @@ impl Eyes<'_> {
     }
 
     fn refresh(&mut self, id: FileId) -> Result<()> {
-        let known = &mut self.world.model.known[id];
-        known.bytes = content(&known.lower)?;
-        Ok(())
+        self.world.model.refresh(id)
     }
 
     fn wrote(&mut self, id: FileId) -> Result<()> {
         let taken = self.of(id);
         let [_, _, writes, ..] = taken.rights();
-        ensure!(writes, "written while {taken} for the sake of {:?}", self.world.model.known[id].names);
+        ensure!(writes, "written while {taken} for the sake of {:?}", self.world.model.known(id)?.names);
         self.refresh(id)
     }
 
     fn appended(&mut self, id: FileId) -> Result<()> {
         let taken = self.of(id);
         let [.., appends, _] = taken.rights();
-        ensure!(appends, "appended while {taken} for the sake of {:?}", self.world.model.known[id].names);
+        ensure!(appends, "appended while {taken} for the sake of {:?}", self.world.model.known(id)?.names);
         self.refresh(id)
     }
 
@@ -215,9 +221,9 @@ impl Eyes<'_> {
         let (from, to) = (self.id(from)?, self.id(to)?);
         let taken = self.of(from);
         ensure!(taken.rights()[0], "copied while {taken}");
-        let head = self.world.model.known[from].bytes.get(..HIDDEN_LEN).map(<[u8]>::to_vec);
+        let head = self.world.model.known(from)?.bytes.get(..HIDDEN_LEN).map(<[u8]>::to_vec);
         self.wrote(to)?;
-        let copy = self.world.model.known[to].bytes.get(..HIDDEN_LEN).map(<[u8]>::to_vec);
+        let copy = self.world.model.known(to)?.bytes.get(..HIDDEN_LEN).map(<[u8]>::to_vec);
         ensure!(
             !taken.redact || copy != head || head == Some(vec![0; HIDDEN_LEN]),
             "a hidden beginning was copied"
@@ -323,7 +329,7 @@ impl Eyes<'_> {
 
     fn none_looser(&self, before: &Before) -> Result<()> {
         for (id, before) in before.files.iter().filter(|(id, _)| self.world.model.is_named(*id)) {
-            self.not_looser(&self.world.model.known[*id].names, before, &self.of_all(*id))?;
+            self.not_looser(&self.world.model.known(*id)?.names, before, &self.of_all(*id))?;
         }
         for (path, before) in &before.folders {
             self.not_looser(path, before, &self.at_for_all(path))?;

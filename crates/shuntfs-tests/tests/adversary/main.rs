@@ -19,8 +19,11 @@ use shuntfs_testkit::say;
 
 use crate::episode::{Episode, Outcome};
 
-/// Steps of one mount: enough for names to get a history, few enough to be shrunk.
+/// Steps of one mount: enough for names to get a history, few enough to be shrunk. Long runs take more of them, because each
+/// mount takes half a second.
 const STEPS: usize = 4000;
+const STEPS_OF_LONG_RUN: usize = 20_000;
+const LONG_FROM: u64 = 100_000;
 
 fn number(name: &str, default: u64) -> Result<u64> {
     match std::env::var(name) {
@@ -29,12 +32,13 @@ fn number(name: &str, default: u64) -> Result<u64> {
     }
 }
 
-fn attack(transport: Transport, make: impl Fn(u64) -> Episode) -> Result<()> {
+fn attack(transport: Transport, make: impl Fn(u64, usize) -> Episode) -> Result<()> {
     let operations = number("SHUNTFS_ADVERSARY_OPERATIONS", 20_000)?;
     let first = number("SHUNTFS_ADVERSARY_SEED", 1)?;
+    let steps = if operations < LONG_FROM { STEPS } else { STEPS_OF_LONG_RUN };
     let (mut done, mut succeeded, mut seed) = (0, 0, first);
     while done < operations {
-        let episode = make(seed);
+        let episode = make(seed, steps);
         match episode.run()? {
             Outcome::Skipped => return Ok(()),
             Outcome::Clean { steps, granted } => {
@@ -42,6 +46,11 @@ fn attack(transport: Transport, make: impl Fn(u64) -> Episode) -> Result<()> {
                 succeeded += granted;
             }
             Outcome::Found(finding) => {
+                let (name, steps) = (transport.name(), finding.steps.len());
+                say(&format!(
+                    "seed {seed} on {name}: {} after {steps} steps; making them fewer",
+                    finding.what
+                ));
                 let (script, finding) = episode.shrink(finding)?;
                 bail!("SHUNTFS_ADVERSARY_SEED={seed} on {}: {finding}\n{script}", transport.name());
             }
@@ -60,22 +69,22 @@ fn attack(transport: Transport, make: impl Fn(u64) -> Episode) -> Result<()> {
 
 #[test]
 fn nobody_gets_more_than_the_rules_give_on_a_device() -> Result<()> {
-    attack(Transport::Device, |seed| Episode::new(Transport::Device, Flow::Passthrough, seed, STEPS))
+    attack(Transport::Device, |seed, steps| Episode::new(Transport::Device, Flow::Passthrough, seed, steps))
 }
 
 #[test]
 fn nobody_gets_more_than_the_rules_give_on_cloned_devices() -> Result<()> {
-    attack(Transport::Cloned, |seed| Episode::new(Transport::Cloned, Flow::Delegated, seed, STEPS))
+    attack(Transport::Cloned, |seed, steps| Episode::new(Transport::Cloned, Flow::Delegated, seed, steps))
 }
 
 #[test]
 fn nobody_gets_more_than_the_rules_give_on_io_uring() -> Result<()> {
-    attack(Transport::Uring, |seed| Episode::new(Transport::Uring, Flow::Passthrough, seed, STEPS))
+    attack(Transport::Uring, |seed, steps| Episode::new(Transport::Uring, Flow::Passthrough, seed, steps))
 }
 
 #[test]
 fn nobody_gets_more_while_others_change_names_below() -> Result<()> {
-    attack(Transport::Device, |seed| {
-        Episode::new(Transport::Device, Flow::Served, seed, STEPS).with_changes_below()
+    attack(Transport::Device, |seed, steps| {
+        Episode::new(Transport::Device, Flow::Served, seed, steps).with_changes_below()
     })
 }

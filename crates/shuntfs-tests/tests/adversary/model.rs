@@ -28,7 +28,9 @@ pub(crate) struct Known {
 pub(crate) struct Model {
     pub(crate) folders: BTreeSet<String>,
     pub(crate) files: BTreeMap<String, FileId>,
-    pub(crate) known: Vec<Known>,
+    /// Every file that has a name or is held.
+    known: BTreeMap<FileId, Known>,
+    made: FileId,
 }
 
 impl Model {
@@ -36,15 +38,37 @@ impl Model {
     pub(crate) fn made(&mut self, source: &Path, path: &str) -> Result<FileId> {
         let lower = File::open(source.join(path)).with_context(|| format!("{path} was made"))?;
         let bytes = content(&lower)?;
-        let id = self.known.len();
-        self.known.push(Known { lower, names: BTreeSet::new(), bytes });
+        let id = self.made;
+        self.made += 1;
+        self.known.insert(id, Known { lower, names: BTreeSet::new(), bytes });
         self.name(path, id);
         Ok(id)
     }
 
+    /// What is known of a file.
+    pub(crate) fn known(&self, id: FileId) -> Result<&Known> {
+        self.known.get(&id).with_context(|| format!("nobody has file {id} any more"))
+    }
+
+    /// Reads again what a file holds.
+    pub(crate) fn refresh(&mut self, id: FileId) -> Result<()> {
+        let known = self.known.get_mut(&id).with_context(|| format!("nobody has file {id} any more"))?;
+        known.bytes = content(&known.lower)?;
+        Ok(())
+    }
+
+    /// Forgets the files that nobody can get at any more: they have no name, and are not among those that are held.
+    pub(crate) fn forget_all_but(&mut self, held: &[FileId]) {
+        let gone = |id: &FileId| !held.contains(id) && !self.is_named(*id);
+        let gone: Vec<FileId> = self.known.keys().filter(|id| gone(id)).copied().collect();
+        for id in gone {
+            self.known.remove(&id);
+        }
+    }
+
     /// Gives a file one more name.
     pub(crate) fn name(&mut self, path: &str, id: FileId) {
-        if let Some(known) = self.known.get_mut(id) {
+        if let Some(known) = self.known.get_mut(&id) {
             if known.names.iter().all(|name| self.files.get(name) != Some(&id)) {
                 known.names.clear();
             }
@@ -56,7 +80,7 @@ impl Model {
     /// Takes a name away. What had no other keeps it as the last that it had.
     pub(crate) fn unname(&mut self, path: &str) -> Option<FileId> {
         let id = self.files.remove(path)?;
-        let known = self.known.get_mut(id)?;
+        let known = self.known.get_mut(&id)?;
         if known.names.len() > 1 {
             known.names.remove(path);
         }
@@ -67,7 +91,7 @@ impl Model {
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         if let Some(id) = self.files.remove(from) {
             self.unname(to);
-            if let Some(known) = self.known.get_mut(id) {
+            if let Some(known) = self.known.get_mut(&id) {
                 known.names.remove(from);
             }
             self.name(to, id);
@@ -93,14 +117,14 @@ impl Model {
 
     /// What is taken from a user for the sake of all names of a file.
     pub(crate) fn taken(&self, rules: RuleSet, uid: u32, id: FileId) -> Taken {
-        let names = self.known.get(id).into_iter().flat_map(|known| &known.names);
+        let names = self.known.get(&id).into_iter().flat_map(|known| &known.names);
         names.fold(Taken::default(), |all, name| all.with(rules.taken(uid, name)))
     }
 
     /// Whether a file has a name still.
     pub(crate) fn is_named(&self, id: FileId) -> bool {
         self.known
-            .get(id)
+            .get(&id)
             .is_some_and(|known| known.names.iter().any(|name| self.files.get(name) == Some(&id)))
     }
 
@@ -140,7 +164,7 @@ impl Model {
         }
         let gone = self.files.keys().chain(&self.folders).find(|path| !seen.contains(*path));
         ensure!(gone.is_none(), "{gone:?} is gone, and nobody may have taken it away");
-        for (id, known) in self.known.iter().enumerate() {
+        for (id, known) in &self.known {
             let now = content(&known.lower)?;
             ensure!(now == known.bytes, "file {id} ({:?}) has changed without a right to it", known.names);
         }
@@ -149,7 +173,7 @@ impl Model {
 }
 
 /// All of a lower file.
-pub(crate) fn content(lower: &File) -> Result<Vec<u8>> {
+fn content(lower: &File) -> Result<Vec<u8>> {
     let mut bytes = vec![0; 8192];
     let len = lower.read_at(&mut bytes, 0)?;
     ensure!(len < bytes.len(), "a file of the test is short");

@@ -112,13 +112,13 @@ fn make(source: &Path) -> Result<()> {
     for top in TOPS {
         for folder in [top.to_owned(), format!("{top}/sub")] {
             fs::create_dir(source.join(&folder))?;
-            open(&source.join(&folder), 0o777)?;
+            open(&source.join(&folder), 0o707)?;
         }
     }
     for index in 0..MARKED {
         let path = source.join(VAULT).join(format!("m{index}"));
         fs::write(&path, [b"12345678", MARK].concat())?;
-        open(&path, 0o666)?;
+        open(&path, 0o606)?;
         fs::hard_link(&path, source.join(format!("free/m{index}")))?;
     }
     Ok(())
