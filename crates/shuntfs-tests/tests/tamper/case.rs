@@ -1,4 +1,4 @@
-//! One mount, and so many steps on it from one seed.
+//! One mount, and so many steps on it from one seed, one after the other.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -11,7 +11,8 @@ use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
 use shuntfs_testkit::seeded::{Random, shrink};
 
-use crate::act::{Seen, World};
+use crate::ground::Ground;
+use crate::look::{Seen, Viewer};
 use crate::step::{self, Step};
 use crate::tree::Sealed;
 
@@ -23,11 +24,11 @@ const MENDED_AFTER: Duration = Duration::from_secs(15);
 /// What is drawn from a seed before the steps are.
 #[derive(Debug)]
 pub(crate) struct Case {
-    seed: u64,
+    pub(crate) seed: u64,
     transport: Transport,
     kind: LowerKind,
     flow: Flow,
-    is_required: bool,
+    pub(crate) is_required: bool,
     keeps_cache: bool,
 }
 
@@ -39,6 +40,13 @@ pub(crate) struct Tally {
     pub(crate) good: u64,
     pub(crate) refused: u64,
     pub(crate) mounts: u64,
+}
+
+/// A mount of what was sealed.
+pub(crate) struct Stage {
+    pub(crate) mount: Mounted,
+    pub(crate) ground: Ground,
+    _lower: Lower,
 }
 
 /// Where the steps come from.
@@ -106,20 +114,27 @@ impl Case {
         }
     }
 
-    fn play(&self, mut script: Script<'_>, tally: &mut Tally) -> Result<End> {
-        let Some(lower) = Lower::make(self.kind)? else { return Ok(End::Skipped) };
+    /// Makes the tree, seals it and mounts it for so long at the most.
+    pub(crate) fn stage(&self, limit_seconds: u64) -> Result<Option<Stage>> {
+        let Some(lower) = Lower::make(self.kind)? else { return Ok(None) };
         let (source, beside) = (lower.folder("source")?, lower.folder("beside")?);
         let sealed = Sealed::make(&source, &beside, self.seed)?;
         fs::create_dir(source.join("out"))?;
-        let mut spec = MountSpec::new(&source, self.transport, self.flow).limit(LIMIT_SECONDS);
+        let mut spec = MountSpec::new(&source, self.transport, self.flow).limit(limit_seconds);
         spec.args.extend(sealed.arguments(&beside));
         spec.args.push(if self.is_required { "--verify=required" } else { "--verify=if-sealed" }.into());
         if !self.keeps_cache && !self.is_required {
             spec.args.extend(["--cache".into(), "none".into()]);
         }
-        let Some(mount) = Mounted::start(&spec)? else { return Ok(End::Skipped) };
+        let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
+        Ok(Some(Stage { mount, ground: Ground { source, beside, sealed }, _lower: lower }))
+    }
+
+    fn play(&self, mut script: Script<'_>, tally: &mut Tally) -> Result<End> {
+        let Some(stage) = self.stage(LIMIT_SECONDS)? else { return Ok(End::Skipped) };
         tally.mounts += 1;
-        let mut world = World::new(source, beside, mount.path(), sealed, self.is_required);
+        let Stage { mount, ground, .. } = &stage;
+        let mut viewer = Viewer::new(ground, mount.path(), self.is_required);
         let mut taken = Vec::new();
         loop {
             let step = match &mut script {
@@ -136,31 +151,47 @@ impl Case {
             };
             taken.push(step.clone());
             tally.steps += 1;
-            match world.take(&step).with_context(|| format!("{step:?}\n{}", mount.log()))? {
+            match take(&step, ground, &mut viewer).with_context(|| format!("{step:?}\n{}", mount.log()))? {
                 Seen::Nothing => tally.changes += 1,
                 Seen::Good => tally.good += 1,
                 Seen::Refused => tally.refused += 1,
                 Seen::Wrong(what) => return Ok(End::Badly(taken, Finding::Seen(what))),
             }
         }
-        ensure!(!mount.was_bitten(), "the mount took more than {LIMIT_SECONDS} s");
-        world.release();
+        viewer.release();
+        Ok(match self.lasting(&stage)? {
+            Some(what) => End::Badly(taken, Finding::Lasting(what)),
+            None => End::Well,
+        })
+    }
+
+    /// What was mended below is shown again, so that errors are not all there is; where it is not, what that is.
+    pub(crate) fn lasting(&self, stage: &Stage) -> Result<Option<String>> {
+        let Stage { mount, ground, .. } = stage;
+        ensure!(!mount.was_bitten(), "the mount took too long");
+        ground.heal()?;
         if self.keeps_cache && !self.is_required {
             // What changes below is not promised to be seen.
-            return Ok(End::Well);
+            return Ok(None);
         }
-        // What was mended below is shown again, so that errors are not all there is.
-        world.heal()?;
+        let viewer = Viewer::new(ground, mount.path(), self.is_required);
         let mut last = None;
-        if !wait_until(MENDED_AFTER, || {
-            last = world.first_unreadable();
+        wait_until(MENDED_AFTER, || {
+            last = viewer.first_unreadable();
             last.is_none()
-        }) {
-            let what = format!("{} is mended and cannot be read", last.unwrap_or_default());
-            return Ok(End::Badly(taken, Finding::Lasting(what)));
-        }
-        Ok(End::Well)
+        });
+        Ok(last.map(|name| format!("{name} is mended and cannot be read")))
     }
+}
+
+/// Takes a step of either side.
+fn take(step: &Step, ground: &Ground, viewer: &mut Viewer<'_>) -> Result<Seen> {
+    match step {
+        Step::Below(change) => ground.tamper(change)?,
+        Step::Store(file, change) => ground.tamper_store(*file, change),
+        Step::Look(look) => return Ok(viewer.look(look)),
+    }
+    Ok(Seen::Nothing)
 }
 
 impl Tally {

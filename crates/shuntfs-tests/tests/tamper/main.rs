@@ -5,8 +5,10 @@
 //! `SHUNTFS_TAMPER_OPERATIONS=N` says how many steps each test takes (2500), `SHUNTFS_TAMPER_SEED=N` which seed comes first (1).
 //! What fails is made short, and printed with its seed.
 
-mod act;
 mod case;
+mod ground;
+mod look;
+mod race;
 mod step;
 mod tree;
 

@@ -3,7 +3,7 @@
 use shuntfs_testkit::seeded::Random;
 use shuntfs_testkit::viewer::Way;
 
-use crate::tree::{FILES, FOLDERS, LINKS, PROGRAM};
+use crate::tree::{FILES, FOLDERS, LINKS, PROGRAM, SMALL};
 
 /// How many files are held open at a time.
 pub(crate) const SLOTS: usize = 4;
@@ -105,7 +105,28 @@ pub(crate) enum Below {
         file: usize,
         seconds: i64,
     },
+    /// Something is mounted over a file or a folder, until all of that is unmounted.
+    Cover {
+        file: usize,
+        with: Over,
+    },
+    CoverFolder {
+        folder: usize,
+        with: Over,
+    },
+    Uncover,
     Heal,
+}
+
+/// What is mounted over something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Over {
+    /// A copy, made as it was sealed.
+    Same,
+    /// Something with another content.
+    Outside,
+    /// Another one of the tree.
+    Other(usize),
 }
 
 /// What is done to a file of the store.
@@ -168,19 +189,24 @@ pub(crate) enum Look {
 /// The next step.
 pub(crate) fn next(random: &mut Random) -> Step {
     match random.below(100) {
-        0..22 => Step::Below(below(random)),
-        22..27 => {
-            let change = match random.below(8) {
-                0 | 1 => InStore::Flip { at: random.number() },
-                2 => InStore::Cut,
-                3 => InStore::Remove,
-                4 => InStore::ToSymlink,
-                _ => InStore::Mend,
-            };
-            Step::Store(random.below(64), change)
-        }
+        0..27 => change(random),
         _ => Step::Look(look(random)),
     }
+}
+
+/// The next change, below or in the store.
+pub(crate) fn change(random: &mut Random) -> Step {
+    if random.below(27) < 22 {
+        return Step::Below(below(random));
+    }
+    let change = match random.below(8) {
+        0 | 1 => InStore::Flip { at: random.number() },
+        2 => InStore::Cut,
+        3 => InStore::Remove,
+        4 => InStore::ToSymlink,
+        _ => InStore::Mend,
+    };
+    Step::Store(random.below(64), change)
 }
 
 fn below(random: &mut Random) -> Below {
@@ -189,7 +215,7 @@ fn below(random: &mut Random) -> Below {
     let (folder, with) = (random.below(FOLDERS.len()), random.below(FOLDERS.len()));
     let (at, small) = (random.number(), random.below(9000));
     let link = random.below(LINKS.len());
-    match random.below(34) {
+    match random.below(39) {
         0 | 1 => Below::Flip { file, at },
         2 => Below::Overwrite { file, at, len: small + 1 },
         3 => Below::Cut { file, len: at },
@@ -214,12 +240,32 @@ fn below(random: &mut Random) -> Below {
         28 => Below::Redirect { link, to: other },
         29 => Below::Chmod { file, mode: u32::from(random.byte()) },
         30 => Below::Touch { file, seconds: small as i64 },
+        31 | 32 => Below::Cover { file, with: over(random, other) },
+        33 | 34 => Below::CoverFolder { folder, with: over(random, with) },
+        35 => Below::Uncover,
         _ => Below::Heal,
     }
 }
 
-fn look(random: &mut Random) -> Look {
-    let (file, slot) = (random.below(FILES.len()), random.below(SLOTS));
+/// A file, mostly a small one: a look at a large one takes as long as many others.
+fn file(random: &mut Random) -> usize {
+    match random.below(4) {
+        0 => random.below(FILES.len()),
+        _ => random.below(SMALL),
+    }
+}
+
+fn over(random: &mut Random, other: usize) -> Over {
+    match random.below(3) {
+        0 => Over::Same,
+        1 => Over::Outside,
+        _ => Over::Other(other),
+    }
+}
+
+/// The next look at the mount.
+pub(crate) fn look(random: &mut Random) -> Look {
+    let (file, slot) = (file(random), random.below(SLOTS));
     let way = way(random);
     match random.below(24) {
         0..9 => {

@@ -2,16 +2,19 @@
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use shuntfs_testkit::mounted::shunt;
 use shuntfs_testkit::seeded::Random;
 
 /// The sealed files, by their paths. The last one is a program that prints a file.
 pub(crate) const FILES: [&str; 10] =
     ["empty", "small", "block", "odd", "twin", "d/inner", "d/e/deep", "holes", "large", "program"];
+/// Of the files, how many are small: the first ones.
+pub(crate) const SMALL: usize = 7;
 /// The sealed folders.
 pub(crate) const FOLDERS: [&str; 3] = ["d", "d/e", "g"];
 /// The sealed symlinks, and where they lead.
@@ -39,10 +42,11 @@ impl Sealed {
     pub(crate) fn make(source: &Path, beside: &Path, seed: u64) -> Result<Self> {
         let mut random = Random::new(seed);
         let mut made = |len: usize| (0..len).map(|_| random.byte()).collect::<Vec<u8>>();
-        let mut holes = vec![0; 300_000];
-        holes[100_000..104_000].copy_from_slice(&made(4000));
-        holes[299_990..].copy_from_slice(&made(10));
-        let odd = made(70_001);
+        // Small, so that many steps can be taken; the large one has a tree of two levels.
+        let mut holes = vec![0; 60_000];
+        holes[20_000..24_000].copy_from_slice(&made(4000));
+        holes[59_990..].copy_from_slice(&made(10));
+        let odd = made(10_001);
         let program = fs::read("/bin/cat")?;
         let contents = vec![
             Vec::new(),
@@ -53,7 +57,7 @@ impl Sealed {
             made(20_000),
             made(8192),
             holes,
-            made(600_000),
+            made(530_000),
             program,
         ];
         let sealed = Self { contents, store: beside.join("store"), stored: Vec::new() };
@@ -125,13 +129,19 @@ impl Sealed {
     }
 }
 
-/// Removes whatever is at a path.
+/// Removes whatever is at a path, also where somebody goes on making files in it for a while.
 pub(crate) fn remove(path: &Path) -> Result<()> {
-    match fs::symlink_metadata(path) {
-        Err(_) => Ok(()),
-        Ok(found) if found.is_dir() => Ok(fs::remove_dir_all(path)?),
-        Ok(_) => Ok(fs::remove_file(path)?),
+    for _ in 0..100 {
+        match fs::symlink_metadata(path) {
+            Err(_) => return Ok(()),
+            Ok(found) if found.is_dir() => match fs::remove_dir_all(path) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                done => return Ok(done?),
+            },
+            Ok(_) => return Ok(fs::remove_file(path)?),
+        }
     }
+    bail!("{} is filled faster than it is emptied", path.display())
 }
 
 fn read_all(folder: &Path, below: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
