@@ -110,17 +110,19 @@ impl Paths {
         }
     }
 
-    /// Notes that a name leads to the node no more.
+    /// Notes that a name leads to the node no more. A node that was met by none of its file's other names keeps the last of
+    /// those that went.
     pub(crate) fn removed(&self, node: NodeId, parent: NodeId, name: &[u8]) {
         // Looked up before the lock: a folder on the way may be in the same shard.
         let path = self.child(parent, name);
         let mut shard = self.shard(node).lock();
         let Some(links) = shard.get_mut(&node) else { return };
+        let is_here = |link: &Link| link.parent == parent && *link.name == *name;
         if links.list.len() > 1 {
-            links.list.retain(|link| link.parent != parent || *link.name != *name);
-        } else {
-            links.is_gone = links.list.iter().any(|link| link.parent == parent && *link.name == *name);
-            links.last_path = path.filter(|_| links.is_gone);
+            links.list.retain(|link| !is_here(link));
+        } else if links.is_gone || links.list.iter().any(is_here) {
+            let list = vec![Link { parent, name: name.into() }];
+            *links = Links { list, is_gone: true, last_path: path };
         }
     }
 
@@ -251,6 +253,23 @@ mod test {
         assert_eq!(texts(&paths, 5), ["c"]);
         paths.forget(id(5));
         assert!(texts(&paths, 5).is_empty());
+    }
+
+    /// Each view of a file is a node, met by some of the file's names. One whose only name had gone was judged by it for ever,
+    /// whatever name the file lost after that.
+    #[test]
+    fn the_last_name_is_that_of_the_file_also_where_the_node_was_not_met_by_it() {
+        let paths = Paths::new();
+        paths.note(id(2), NodeId::ROOT, b"denied", true);
+        paths.note(id(5), NodeId::ROOT, b"seen", false);
+        paths.removed(id(5), id(2), b"unmet");
+        assert_eq!((texts(&paths, 5), paths.links_now(id(5)).len()), (vec!["seen".to_owned()], 1));
+        paths.removed(id(5), NodeId::ROOT, b"seen");
+        paths.removed(id(5), id(2), b"last");
+        assert_eq!(texts(&paths, 5), ["denied/last"]);
+        assert!(paths.links_now(id(5)).is_empty());
+        paths.note(id(5), NodeId::ROOT, b"new", false);
+        assert_eq!(texts(&paths, 5), ["new"]);
     }
 
     #[test]

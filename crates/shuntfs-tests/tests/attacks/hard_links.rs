@@ -6,10 +6,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{Mode, OFlags, open};
 use shuntfs_testkit::limit::wait_until;
 
 use crate::stage::{ATTACKER, Ground, OWNER, Stage, by, folder, on_each_transport, put};
@@ -105,4 +107,37 @@ fn a_link_that_is_made_below_the_mount_opens_no_way_in() -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Who sees a file in part knows it by a node of their own, which was met by one of two names. When both were gone, that node
+/// was judged by the first of them for ever, as soon as the kernel had forgotten the other nodes of the file.
+#[test]
+fn a_file_that_has_lost_all_names_is_judged_by_the_last_one() -> Result<()> {
+    const RULES: &str = "[[rule]]\npath = 'masked/**'\nuid = 4002\nredact = { ranges = [[0, 4]] }\n\
+         [[rule]]\npath = 'hidden/**'\nuid = 4002\nhide = true\n";
+    let prepare = |source: &Path, beside: &Path| {
+        for name in ["masked", "hidden"] {
+            folder(&source.join(name), OWNER, 0o777)?;
+        }
+        put(&source.join("hidden/file"), b"what is in it", OWNER, 0o644)?;
+        fs::hard_link(source.join("hidden/file"), source.join("masked/file"))?;
+        fs::write(beside.join("rules"), RULES)?;
+        Ok(vec!["--rules".into(), beside.join("rules").into()])
+    };
+    on_each_transport(&Ground::default(), prepare, |stage| {
+        let (name, flags) = (stage.at("masked/file"), OFlags::PATH | OFlags::CLOEXEC);
+        let held = by(ATTACKER, || open(name, flags, Mode::empty()))?;
+        // Somebody who has it open below keeps it alive.
+        let _lower = fs::File::open(stage.source.join("hidden/file"))?;
+        for name in ["masked/file", "hidden/file"] {
+            by(OWNER, || fs::remove_file(stage.at(name)))?;
+        }
+        let again = format!("/proc/self/fd/{}", held.as_raw_fd());
+        for _ in 0..20 {
+            let seen = by(ATTACKER, || fs::read(&again));
+            ensure!(seen.is_err(), "{:?}", seen.map(|bytes| bytes.escape_ascii().to_string()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    })
 }
