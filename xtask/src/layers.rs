@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-runtime", &["shuntfs-sys"]),
     ("shuntfs-transport", &["shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs", &["shuntfs-transport", "shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
+    ("shuntfs-fake", &["shuntfs", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-image", &["shuntfs", "shuntfs-sys"]),
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
@@ -55,7 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_CRATES: &[&str] = &["shuntfs-testkit", "shuntfs-tests"];
 
 /// What every crate's own tests may import besides.
-const TEST_KIT: &str = "shuntfs-testkit";
+const TEST_KITS: &[&str] = &["shuntfs-testkit", "shuntfs-fake"];
 
 /// Crates through which system calls are made, and who may import them: `shuntfs-sys`, and programs beside the stack.
 const SYSTEM_CALLS: &[&str] = &["libc", "nix", "rustix", "io-uring"];
@@ -95,7 +96,7 @@ fn faults_of(package: &Package) -> Vec<String> {
 
 fn fault(package: &Package, import: &Import, allowed: &[&str]) -> Option<String> {
     let (from, to) = (package.name.as_str(), import.name.as_str());
-    if import.dev && to == TEST_KIT {
+    if import.dev && TEST_KITS.contains(&to) {
         return None;
     }
     let own = to == "shunt" || to.starts_with("shuntfs");

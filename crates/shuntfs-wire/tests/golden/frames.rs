@@ -2,7 +2,7 @@
 
 /// Every recorded request with its file's name, in the order of their names.
 pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../shuntfs-wire/golden");
     let entries = std::fs::read_dir(folder).expect("the folder is part of the source");
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "bin"));
