@@ -36,6 +36,49 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// [`MountError::NoFusermount`], what the program said, or that it did not answer.
 pub fn mount_by_fusermount(target: &Path, options: &OsStr) -> Result<FuseDevice, MountError> {
     let end = Instant::now() + PATIENCE;
+    let (device, _, mut child) = ask(target, options)?;
+    let status = child.wait(end).ok_or(MountError::FusermountStuck)?;
+    match device {
+        Some(device) => Ok(device),
+        None => Err(MountError::Fusermount { message: child.message(status) }),
+    }
+}
+
+/// The program, which stays to unmount what this process leaves behind, however it ends. Dropping this has it look at once.
+#[derive(Debug)]
+pub struct Lifeline {
+    socket: Option<OwnedFd>,
+    child: Reaped,
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        drop(self.socket.take());
+        // What is mounted there no more is nothing to it, and it ends.
+        let _ended = self.child.wait(Instant::now() + PATIENCE);
+    }
+}
+
+/// As [`mount_by_fusermount`], and has the program unmount when this process has ended, or the [`Lifeline`] was dropped.
+///
+/// # Errors
+/// As for [`mount_by_fusermount`].
+pub fn mount_for_life(target: &Path, options: &OsStr) -> Result<(FuseDevice, Lifeline), MountError> {
+    let end = Instant::now() + PATIENCE;
+    let mut options = options.to_owned();
+    options.push(",auto_unmount");
+    let (device, socket, mut child) = ask(target, &options)?;
+    match device {
+        Some(device) => Ok((device, Lifeline { socket: Some(socket), child })),
+        None => {
+            let status = child.wait(end).ok_or(MountError::FusermountStuck)?;
+            Err(MountError::Fusermount { message: child.message(status) })
+        }
+    }
+}
+
+/// Starts the program and takes what it sends; `None` where it sends nothing and ends.
+fn ask(target: &Path, options: &OsStr) -> Result<(Option<FuseDevice>, OwnedFd, Reaped), MountError> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|errno| MountError::refused("socketpair", errno))?;
@@ -44,16 +87,14 @@ pub fn mount_by_fusermount(target: &Path, options: &OsStr) -> Result<FuseDevice,
         command.env("_FUSE_COMMFD", "0").stdin(theirs()?).arg("-o").arg(options).arg("--").arg(target);
         Ok(())
     })?;
-    let mut child = Reaped(child);
+    let child = Reaped(child);
     drop(theirs);
     let device = retry_on_intr(|| wait_readable(&[ours.as_fd()], Some(PATIENCE)))
         .and_then(|ready| if ready { receive(&ours) } else { Ok(None) });
-    let status = child.wait(end).ok_or(MountError::FusermountStuck)?;
-    match device {
-        Ok(Some(device)) => FuseDevice::from_fd(device).map_err(|errno| MountError::refused("fcntl", errno)),
-        Ok(None) => Err(MountError::Fusermount { message: child.message(status) }),
-        Err(errno) => Err(MountError::refused("recvmsg", errno)),
-    }
+    let device = device.map_err(|errno| MountError::refused("recvmsg", errno))?;
+    let device =
+        device.map(FuseDevice::from_fd).transpose().map_err(|errno| MountError::refused("fcntl", errno))?;
+    Ok((device, ours, child))
 }
 
 /// Unmounts what is mounted at `target`, as an ordinary user may do with mounts of one's own.
@@ -104,6 +145,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<OwnedFd>, OsError> {
 }
 
 /// A child that does not outlive this.
+#[derive(Debug)]
 struct Reaped(Child);
 
 impl Reaped {

@@ -16,7 +16,7 @@ use crate::stat::stat_of;
 use crate::{OsError, Result};
 
 pub use crate::fusectl::{abort_connection, is_connection};
-pub use crate::fusermount::{mount_by_fusermount, unmount_by_fusermount};
+pub use crate::fusermount::{Lifeline, mount_by_fusermount, mount_for_life, unmount_by_fusermount};
 pub use crate::mountinfo::{MountInfo, mounts, mounts_of};
 
 /// What to mount where.

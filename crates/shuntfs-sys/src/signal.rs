@@ -58,9 +58,21 @@ impl Signal {
 /// # Errors
 /// What pthread_sigmask(3) gives.
 pub fn block_signals(signals: &[Signal]) -> Result<()> {
+    change_mask(libc::SIG_BLOCK, signals)
+}
+
+/// Unblocks signals in the calling thread. One that waits takes effect at once.
+///
+/// # Errors
+/// What pthread_sigmask(3) gives.
+pub fn unblock_signals(signals: &[Signal]) -> Result<()> {
+    change_mask(libc::SIG_UNBLOCK, signals)
+}
+
+fn change_mask(how: c_int, signals: &[Signal]) -> Result<()> {
     let set = set_of(signals)?;
     // SAFETY: `set` is initialised, and the old mask is not asked for.
-    let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+    let failed = unsafe { libc::pthread_sigmask(how, &raw const set, ptr::null_mut()) };
     if failed == 0 { Ok(()) } else { Err(OsError::from_raw_os_error(failed)) }
 }
 
