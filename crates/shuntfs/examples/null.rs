@@ -1,7 +1,7 @@
 //! A file that swallows what is written to it and gives zeroes: what is left is the cost of the way here.
 //!
 //! ```text
-//! cargo run --release --example null -- MNT
+//! cargo run --release --example null -- [-o OPTIONS] MNT
 //! fio --name=null --filename=MNT/null --rw=read --bs=1M --size=8g
 //! ```
 //!
@@ -91,9 +91,14 @@ impl Filesystem for Null {
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let path = std::env::args_os().nth(1).ok_or("usage: null MNT")?;
-    let mount = MountOptions { source: "null".into(), ..MountOptions::default() };
-    let status = shuntfs::serve(Null, Path::new(&path), &mount, &SessionOptions::default())?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (options, path) = match &args[..] {
+        [path] => ("fsname=null", path),
+        [minus_o, options, path] if minus_o == "-o" => (options.as_str(), path),
+        _ => return Err("usage: null [-o OPTIONS] MNT".into()),
+    };
+    let mount: MountOptions = options.parse()?;
+    let status = shuntfs::serve(Null, Path::new(path), &mount, &SessionOptions::default())?;
     println!("{}", serde_json::to_string_pretty(&status)?);
     Ok(())
 }

@@ -9,7 +9,6 @@
 //! is not to be had. What a full mirror has beyond this (links, xattrs, locks, limits on descriptors), the
 //! `shunt` command has.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -19,8 +18,8 @@ use std::time::Duration;
 
 use shuntfs::{
     Access, Attr, AttrReply, Backing, Create, Cx, Delegation, DirSink, Entry, Errno, FileType, Filesystem,
-    Filled, InitError, Listed, LookupCount, LowerFile, Mkdir, MountOptions, Name, NodeId, Offered, OpSet,
-    OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SessionOptions, SetAttr, SetTime, Statfs,
+    Filled, InitError, Listed, LookupCount, LowerFile, Mkdir, MountOptions, Name, NodeId, NodeTable, Offered,
+    OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SessionOptions, SetAttr, SetTime, Statfs,
     Symlink, Timestamp, Wanted,
 };
 use shuntfs_sys::attrs::{self, TimeSet};
@@ -34,14 +33,7 @@ const TTL: Duration = Duration::from_secs(1);
 /// A mirror of one folder.
 #[derive(Debug)]
 pub(crate) struct Mirror {
-    nodes: Mutex<Nodes>,
-}
-
-#[derive(Debug)]
-struct Nodes {
-    by_id: HashMap<NodeId, (Arc<OwnedFd>, Key, u64)>,
-    by_key: HashMap<Key, NodeId>,
-    last: u64,
+    nodes: NodeTable<Key, OwnedFd>,
 }
 
 /// What a lower file is, as long as a descriptor keeps its inode number from being reused.
@@ -62,17 +54,11 @@ impl Mirror {
     pub(crate) fn new(source: &Path) -> std::io::Result<Self> {
         let root = open::open_folder(source)?;
         let found = stat::stat_of(&root)?;
-        let key = (found.dev, found.ino);
-        let by_id = HashMap::from([(NodeId::ROOT, (Arc::new(root), key, 1))]);
-        Ok(Self { nodes: Mutex::new(Nodes { by_id, by_key: HashMap::from([(key, NodeId::ROOT)]), last: 1 }) })
-    }
-
-    fn nodes(&self) -> std::sync::MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self { nodes: NodeTable::new((found.dev, found.ino), root) })
     }
 
     fn node(&self, node: NodeId) -> Result<Arc<OwnedFd>> {
-        self.nodes().by_id.get(&node).map(|(fd, ..)| Arc::clone(fd)).ok_or(Errno::STALE)
+        self.nodes.get(node)
     }
 
     /// The entry of a name that is there; raises the lookup count.
@@ -82,21 +68,7 @@ impl Mirror {
 
     fn adopt(&self, fd: OwnedFd) -> Result<Entry> {
         let found = stat::stat_of(&fd).map_err(lower)?;
-        let key = (found.dev, found.ino);
-        let mut nodes = self.nodes();
-        let node = match nodes.by_key.get(&key) {
-            Some(node) => *node,
-            None => {
-                nodes.last += 1;
-                let node = NodeId::new(nodes.last).ok_or(Errno::NFILE)?;
-                nodes.by_key.insert(key, node);
-                nodes.by_id.insert(node, (Arc::new(fd), key, 0));
-                node
-            }
-        };
-        if let Some((_, _, lookups)) = nodes.by_id.get_mut(&node) {
-            *lookups += 1;
-        }
+        let (node, _) = self.nodes.enter((found.dev, found.ino), || fd)?;
         Ok(Entry::new(node, attr(&found)))
     }
 
@@ -147,14 +119,7 @@ impl Filesystem for Mirror {
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
-        let mut nodes = self.nodes();
-        let Some((_, key, count)) = nodes.by_id.get_mut(&node) else { return };
-        *count = count.saturating_sub(lookups.0);
-        if *count == 0 && node != NodeId::ROOT {
-            let key = *key;
-            nodes.by_key.remove(&key);
-            nodes.by_id.remove(&node);
-        }
+        self.nodes.forget(node, lookups);
     }
 
     fn lower_file(&self, _: NodeId, file: &OpenFile, access: Access) -> Result<Arc<LowerFile>> {

@@ -8,17 +8,17 @@
 //! kernel moves its bytes by itself ([`Delegation::Passthrough`]): a read or a write through the union costs what it costs
 //! below. To stay short it shows the files of each folder, and no folders in them; `examples/passthrough.rs` has those.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{
     Access, Attr, AttrReply, Backing, Create, Cx, Delegation, DirSink, Entry, Errno, FileType, Filesystem,
-    InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, Result, SessionOptions, SetAttr, Statfs, Timestamp, Wanted,
+    InitError, Listed, LookupCount, LowerFile, MountOptions, Name, NodeId, NodeTable, Offered, OpSet,
+    OpenFlags, Opened, OpenedDir, Result, SessionOptions, SetAttr, Statfs, Timestamp, Wanted,
 };
 use shuntfs_sys::identity::{self, Caller};
 use shuntfs_sys::stat::{self, Device, Stat, Time};
@@ -35,16 +35,8 @@ pub(crate) type Choose = fn(&[u8], &[u64]) -> usize;
 pub(crate) struct Union {
     branches: Vec<OwnedFd>,
     choose: Choose,
-    nodes: Mutex<Nodes>,
-}
-
-/// Files by node, each held by a descriptor, so that its inode number is not given to another.
-#[derive(Debug, Default)]
-struct Nodes {
-    by_id: HashMap<NodeId, (Arc<OwnedFd>, Key, u64)>,
-    by_key: HashMap<Key, NodeId>,
-    /// The root is 1.
-    made: u64,
+    /// Files, each held by a descriptor, so that its inode number is not given to another. The root is the first branch.
+    nodes: NodeTable<Key, OwnedFd>,
 }
 
 type Key = (Device, u64);
@@ -62,9 +54,12 @@ impl Union {
     /// # Errors
     /// Those of opening them.
     pub(crate) fn new(branches: &[PathBuf], choose: Choose) -> std::io::Result<Self> {
-        let branches =
+        let branches: Vec<_> =
             branches.iter().map(|path| Ok(open::open_folder(path)?)).collect::<std::io::Result<_>>()?;
-        Ok(Self { branches, choose, nodes: Mutex::default() })
+        let first = branches.first().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let found = stat::stat_of(first)?;
+        let nodes = NodeTable::new((found.dev, found.ino), open::duplicate(first)?);
+        Ok(Self { branches, choose, nodes })
     }
 
     /// The branch with the most room.
@@ -72,12 +67,8 @@ impl Union {
         (0..room.len()).max_by_key(|index| (room[*index], std::cmp::Reverse(*index))).unwrap_or(0)
     }
 
-    fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn node(&self, node: NodeId) -> Result<Arc<OwnedFd>> {
-        self.nodes().by_id.get(&node).map(|(fd, ..)| Arc::clone(fd)).ok_or(Errno::STALE)
+        self.nodes.get(node)
     }
 
     /// The first branch that has the name, and its file.
@@ -98,18 +89,7 @@ impl Union {
         if FileType::of_mode(found.mode) != Some(FileType::Regular) {
             return Err(Errno::NOENT);
         }
-        let key = (found.dev, found.ino);
-        let mut guard = self.nodes();
-        let nodes = &mut *guard;
-        let node = match nodes.by_key.get(&key) {
-            Some(node) => *node,
-            None => {
-                nodes.made += 1;
-                NodeId::new(nodes.made + 1).ok_or(Errno::NFILE)?
-            }
-        };
-        nodes.by_key.insert(key, node);
-        nodes.by_id.entry(node).or_insert_with(|| (Arc::new(fd), key, 0)).2 += 1;
+        let (node, _) = self.nodes.enter((found.dev, found.ino), || fd)?;
         Ok(Entry::new(node, attr(&found)))
     }
 
@@ -166,14 +146,7 @@ impl Filesystem for Union {
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
-        let mut guard = self.nodes();
-        let nodes = &mut *guard;
-        let Some((_, key, count)) = nodes.by_id.get_mut(&node) else { return };
-        *count = count.saturating_sub(lookups.0);
-        if *count == 0 {
-            nodes.by_key.remove(key);
-            nodes.by_id.remove(&node);
-        }
+        self.nodes.forget(node, lookups);
     }
 
     /// What the kernel is given, once a file; or what the library moves bytes with, where passthrough is not to be had.

@@ -49,6 +49,11 @@ bitflags! {
         /// a notification drops it. The library then calls `opendir` for each READDIR, and drops the folder after it
         /// without `releasedir`.
         const OPENDIR = 1 << 16;
+        /// POLL. Without it every file is always ready.
+        const POLL = 1 << 17;
+        /// LOOKUP of "." and "..": handles of files (`name_to_handle_at`, an NFS server's) hold when the kernel has forgotten the
+        /// node, or the file system was mounted again. The numbers of nodes must then last, and so do their generations.
+        const EXPORT = 1 << 18;
     }
 }
 

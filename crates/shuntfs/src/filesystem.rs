@@ -11,6 +11,7 @@ use crate::cx::Cx;
 use crate::delegation::{Access, Flows, LowerFile, Opened, OpenedDir};
 use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
+use crate::poll::{Poll, PollEvents};
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 
 /// A file system. Its state is shared by all queues; the future of each request lives and dies in one queue.
@@ -163,10 +164,31 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Finds a name in a folder and raises the lookup count of its node by one. `.` and `..` never arrive.
+    /// Finds a name in a folder and raises the lookup count of its node by one ([`crate::NodeTable`] counts). `.` and `..`
+    /// never arrive.
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let _ = (cx, parent, name);
         Err(Errno::NOTDIR)
+    }
+
+    /// Finds a node by its number alone, for a file handle, and raises its lookup count by one. The answer must have that number, and
+    /// the generation of the node that has it now: the kernel compares it with the handle's. Asked for with [`OpSet::EXPORT`].
+    ///
+    /// # Errors
+    /// ESTALE where no node has the number.
+    async fn lookup_node(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        let _ = (cx, node);
+        Err(Errno::STALE)
+    }
+
+    /// Finds the folder of a folder and raises its lookup count by one, for a file handle of a folder. Asked for with
+    /// [`OpSet::EXPORT`]. The kernel then lists the parent and takes the name whose inode number is the folder's.
+    ///
+    /// # Errors
+    /// ESTALE where there is none.
+    async fn lookup_parent(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        let _ = (cx, node);
+        Err(Errno::STALE)
     }
 
     /// Reads the attributes of a node.
@@ -344,6 +366,13 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     async fn setlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
         let _ = (cx, node, file, lock);
         Err(Errno::OPNOTSUPP)
+    }
+
+    /// Tells what a file is ready for now. Where `op` names a waiter, [`crate::Notifier::poll`] is to be called when that
+    /// changes, and the kernel asks again. Must not wait. Asked for with [`OpSet::POLL`].
+    async fn poll(&self, cx: &Cx<'_>, file: &Self::File, op: Poll) -> Result<PollEvents> {
+        let _ = (cx, file, op);
+        Ok(PollEvents::IN | PollEvents::OUT | PollEvents::READ_NORMAL | PollEvents::WRITE_NORMAL)
     }
 
     /// Opens a folder.

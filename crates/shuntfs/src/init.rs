@@ -43,6 +43,11 @@ pub struct Wanted {
     pub atomic_trunc: bool,
     /// Whether creations carry the parent's group where the caller has it as supplementary. Default: no.
     pub supp_group: bool,
+    /// Whether the kernel gathers writes in its page cache and sends them later, in large pieces. It then is the owner of sizes and times
+    /// of the files, and no file is in passthrough ([`crate::Reason::Writeback`]). Opens for writing alone come as ones for both, because
+    /// pages are read to be completed, and never with `O_APPEND`. Default: no. Danger: what changes a file other than this mount is
+    /// not seen, and what was written is lost with the machine, or the server, until `fsync` or a close.
+    pub writeback_cache: bool,
     /// Granularity of times. Default: 1 ns.
     pub time_granularity: Duration,
 }
@@ -61,6 +66,7 @@ impl Default for Wanted {
             dont_mask: false,
             atomic_trunc: false,
             supp_group: false,
+            writeback_cache: false,
             time_granularity: Duration::from_nanos(1),
         }
     }
@@ -77,6 +83,14 @@ pub enum InitError {
         minor: u32,
         /// The least that will do.
         needed: u32,
+    },
+    /// An operation is of no use without another, and harmful.
+    #[error("{operation} is among the operations of the file system, and {needed} is not")]
+    Without {
+        /// The operation that is there.
+        operation: &'static str,
+        /// The one that is not.
+        needed: &'static str,
     },
     /// A capability that the file system cannot do without is missing.
     #[error("the kernel lacks {0}")]

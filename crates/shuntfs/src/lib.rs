@@ -29,12 +29,16 @@
 //! The library prints nothing: what an operator should know goes to `tracing`, and is lost where the program has no subscriber
 //! (`tracing_subscriber::fmt().with_writer(std::io::stderr).init()` is one).
 //!
-//! The examples `hello`, `null`, `passthrough`, `union`, `shout` and `concat` are complete file systems, each in one file.
+//! Methods that block are served by [`Blocking`]; a file system that thinks in paths is a [`PathFilesystem`] in [`Paths`].
+//!
+//! The examples `hello`, `null`, `commands`, `mirror`, `web`, `passthrough`, `union`, `shout` and `concat` are complete file systems,
+//! each in one file.
 #![expect(async_fn_in_trait, reason = "futures are deliberately !Send: each lives and dies in one queue")]
 
 mod args;
 mod attr;
 mod backing;
+mod blocking;
 mod choose;
 mod counters;
 mod cursor;
@@ -53,11 +57,13 @@ mod init;
 mod latency;
 mod mount;
 mod negotiate;
+mod node_table;
 mod nodes;
 mod notify;
 mod open_flags;
 mod options;
 mod pages;
+mod poll;
 mod range_map;
 mod reply;
 mod run;
@@ -70,6 +76,7 @@ pub use args::{
     Rename, SetAttr, SetTime, SetXattr, Symlink, Tmpfile, Whence,
 };
 pub use attr::{Attr, AttrReply, Birth, Entry, Statfs, Timestamp};
+pub use blocking::{Blocking, BlockingFilesystem, Caller, DirEntry, New, PathFilesystem, Paths, Place};
 pub use cursor::Cursor;
 pub use cx::Cx;
 pub use delegation::{
@@ -83,12 +90,14 @@ pub use init::{InitError, Offered, Wanted};
 pub use latency::LatencyStatus;
 pub use mount::{MountError, UnmountError};
 pub use negotiate::Negotiated;
+pub use node_table::NodeTable;
 pub use notify::{Notifier, NotifyError};
 pub use open_flags::OpenFlags;
 pub use options::{MountOptions, OptionError, SessionOptions, Transport};
+pub use poll::{Poll, PollEvents, PollHandle};
 pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
-pub use run::{ServeError, Signals, serve};
+pub use run::{ServeError, SignalOutcome, Signals, serve};
 pub use session::{AbortError, Session};
 pub use shuntfs_sys::FuseDevice;
 pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport};

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_sys::mount::{MountRequest, mount_by_fusermount, mount_fuse, unmount, unmount_by_fusermount};
+use shuntfs_sys::mount::{
+    Lifeline, MountRequest, mount_by_fusermount, mount_for_life, mount_fuse, unmount, unmount_by_fusermount,
+};
 use shuntfs_sys::{Cap, OsError, caps, open, spawn, stat};
 use thiserror::Error;
 
@@ -135,16 +137,23 @@ pub(crate) fn check_identity() -> Result<(), MountError> {
 }
 
 /// Mounts on `path`; `/dev/fd/N` stands for a device that is mounted already, as mount.fuse3 hands one over.
-pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<(FuseDevice, MountPoint), MountError> {
+pub(crate) fn mount(
+    path: &Path,
+    options: &MountOptions,
+) -> Result<(FuseDevice, MountPoint, Option<Lifeline>), MountError> {
     if let Some(number) = handed_over(path) {
         let device = spawn::inherited_fd(number).and_then(FuseDevice::from_fd);
         let device = device.map_err(|error| MountError::NoSuchDescriptor { number, error })?;
-        return Ok((device, MountPoint { path: path.to_owned(), by: MountedBy::Other }));
+        return Ok((device, MountPoint { path: path.to_owned(), by: MountedBy::Other }, None));
     }
     // Resolved once, so that an unmount means the same place whatever becomes of links on the way.
     let path = std::fs::canonicalize(path)
         .map_err(|error| MountError::MountPoint { path: path.to_owned(), error })?;
-    if caps::has_effective(Cap::SysAdmin) { by_calls(path, options) } else { by_fusermount(path, options) }
+    if caps::has_effective(Cap::SysAdmin) && !options.auto_unmount {
+        by_calls(path, options).map(|(device, point)| (device, point, None))
+    } else {
+        by_fusermount(path, options)
+    }
 }
 
 /// The number in `/dev/fd/N`.
@@ -184,9 +193,18 @@ fn by_calls(path: PathBuf, options: &MountOptions) -> Result<(FuseDevice, MountP
     Ok((device, MountPoint { path, by: MountedBy::Calls }))
 }
 
-fn by_fusermount(path: PathBuf, options: &MountOptions) -> Result<(FuseDevice, MountPoint), MountError> {
-    match mount_by_fusermount(&path, &fusermount_options(options)) {
-        Ok(device) => Ok((device, MountPoint { path, by: MountedBy::Fusermount })),
+fn by_fusermount(
+    path: PathBuf,
+    options: &MountOptions,
+) -> Result<(FuseDevice, MountPoint, Option<Lifeline>), MountError> {
+    let text = fusermount_options(options);
+    let mounted = if options.auto_unmount {
+        mount_for_life(&path, &text).map(|(device, lifeline)| (device, Some(lifeline)))
+    } else {
+        mount_by_fusermount(&path, &text).map(|device| (device, None))
+    };
+    match mounted {
+        Ok((device, lifeline)) => Ok((device, MountPoint { path, by: MountedBy::Fusermount }, lifeline)),
         Err(error) => Err(MountError::Refused { path, error }),
     }
 }

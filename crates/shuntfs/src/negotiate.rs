@@ -65,6 +65,10 @@ pub(crate) fn negotiate(
     if init.minor < MINOR_MIN {
         return Err(InitError::ProtocolTooOld { minor: init.minor, needed: MINOR_MIN });
     }
+    // The kernel tells of a close by FLUSH alone that POSIX locks of the closing process are to go.
+    if ops.contains(OpSet::POSIX_LOCKS) && !ops.contains(OpSet::FLUSH) {
+        return Err(InitError::Without { operation: "POSIX_LOCKS", needed: "FLUSH" });
+    }
     let offered = init.offered();
     let passthrough_off = passthrough_off(offered, wanted, ops, terms);
     let mut chosen = chosen(wanted, ops, terms);
@@ -91,12 +95,14 @@ fn passthrough_off(offered: InitFlags, wanted: &Wanted, ops: OpSet, terms: &Term
     if !terms.passthrough || !wanted.passthrough || !ops.contains(OpSet::OPEN) {
         return Some(Reason::TurnedOff);
     }
+    if wanted.writeback_cache && offered.contains(InitFlags::WRITEBACK_CACHE) {
+        return Some(Reason::Writeback);
+    }
     let needed = InitFlags::PASSTHROUGH | InitFlags::INIT_EXT;
     (!offered.contains(needed)).then_some(Reason::KernelLacks)
 }
 
-/// What is wanted of a kernel that offers everything. WRITEBACK_CACHE is never among it: it makes the kernel
-/// the owner of size and times, and excludes passthrough.
+/// What is wanted of a kernel that offers everything.
 fn chosen(wanted: &Wanted, ops: OpSet, terms: &Terms) -> InitFlags {
     let mut flags = InitFlags::ASYNC_READ
         | InitFlags::BIG_WRITES
@@ -127,6 +133,8 @@ fn chosen(wanted: &Wanted, ops: OpSet, terms: &Terms) -> InitFlags {
         (InitFlags::CACHE_SYMLINKS, wanted.cache_symlinks),
         (InitFlags::HANDLE_KILLPRIV_V2, wanted.kill_priv),
         (InitFlags::CREATE_SUPP_GROUP, wanted.supp_group),
+        (InitFlags::WRITEBACK_CACHE, wanted.writeback_cache),
+        (InitFlags::EXPORT_SUPPORT, ops.contains(OpSet::EXPORT)),
         (InitFlags::OVER_IO_URING, terms.uring),
     ] {
         flags.set(bit, on);
@@ -205,7 +213,7 @@ mod test {
         let of =
             |wanted: &Wanted, ops, terms: &Terms| agreed(InitFlags::all(), wanted, ops, terms).init_flags();
         let all = OpSet::all();
-        let table: [(InitFlags, Wanted, OpSet, Terms); 14] = [
+        let table: [(InitFlags, Wanted, OpSet, Terms); 16] = [
             (InitFlags::HANDLE_KILLPRIV_V2, Wanted { kill_priv: true, ..base }, all, TERMS),
             (InitFlags::POSIX_ACL, Wanted { posix_acl: true, ..base }, all, TERMS),
             (InitFlags::DONT_MASK, Wanted { dont_mask: true, ..base }, all, TERMS),
@@ -225,6 +233,13 @@ mod test {
             (InitFlags::POSIX_LOCKS, base, all - OpSet::POSIX_LOCKS, TERMS),
             (InitFlags::FLOCK_LOCKS, base, all - OpSet::FLOCK_LOCKS, TERMS),
             (InitFlags::NO_OPENDIR_SUPPORT, base, all - OpSet::OPENDIR, TERMS),
+            (InitFlags::EXPORT_SUPPORT, base, all - OpSet::EXPORT, TERMS),
+            (
+                InitFlags::WRITEBACK_CACHE | InitFlags::PASSTHROUGH,
+                Wanted { writeback_cache: true, ..base },
+                all,
+                TERMS,
+            ),
         ];
         let plain = of(&base, all, &TERMS);
         for (bits, wanted, ops, terms) in table {
@@ -238,7 +253,6 @@ mod test {
         let got = agreed(InitFlags::all(), &wanted, OpSet::all(), &TERMS).init_flags();
         for never in [
             InitFlags::WRITEBACK_CACHE,
-            InitFlags::EXPORT_SUPPORT,
             InitFlags::NO_EXPORT_SUPPORT,
             InitFlags::HANDLE_KILLPRIV,
             InitFlags::READDIRPLUS_AUTO,
@@ -262,6 +276,25 @@ mod test {
             let got = agreed(InitFlags::all() - lacking, &wanted, OpSet::OPEN, &TERMS);
             assert_eq!((got.passthrough_off, got.max_stack_depth), (Some(Reason::KernelLacks), 0));
         }
+    }
+
+    #[test]
+    fn writeback_keeps_passthrough_away_where_the_kernel_has_it() {
+        let wanted = Wanted { writeback_cache: true, ..Wanted::default() };
+        let got = agreed(InitFlags::all(), &wanted, OpSet::OPEN, &TERMS);
+        assert_eq!(got.passthrough_off, Some(Reason::Writeback));
+        let old = agreed(InitFlags::all() - InitFlags::WRITEBACK_CACHE, &wanted, OpSet::OPEN, &TERMS);
+        assert_eq!(old.passthrough_off, None);
+    }
+
+    #[test]
+    fn locks_that_no_close_would_end_are_refused() {
+        let ops = OpSet::POSIX_LOCKS | OpSet::OPEN;
+        let refused = negotiate(&init(InitFlags::all()), &Wanted::default(), ops, &TERMS).unwrap_err();
+        assert_eq!(refused, InitError::Without { operation: "POSIX_LOCKS", needed: "FLUSH" });
+        assert!(refused.to_string().contains("POSIX_LOCKS"), "{refused}");
+        agreed(InitFlags::all(), &Wanted::default(), ops | OpSet::FLUSH, &TERMS);
+        agreed(InitFlags::all(), &Wanted::default(), OpSet::FLOCK_LOCKS | OpSet::OPEN, &TERMS);
     }
 
     #[test]

@@ -1,12 +1,21 @@
 //! Notifications: what the file system tells the kernel without being asked.
 
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Weak;
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use shuntfs_sys::OsError;
-use shuntfs_sys::device::FuseDevice;
-use shuntfs_wire::{Errno, Name, NodeId, Notification};
+use shuntfs_wire::{Errno, Name, NodeId, Notification, Unique};
 use thiserror::Error;
+
+use crate::poll::PollHandle;
+use crate::server::Core;
+
+/// How long the kernel may take to hand over what it has cached: it waits for nothing but a queue.
+const RETRIEVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Tells the kernel what has changed behind its back.
 ///
@@ -18,7 +27,7 @@ use thiserror::Error;
 /// request needs.
 #[derive(Clone, Debug)]
 pub struct Notifier {
-    device: Weak<FuseDevice>,
+    core: Weak<Core>,
 }
 
 /// Why a notification had no effect.
@@ -31,8 +40,8 @@ pub enum NotifyError {
     /// The session has ended.
     #[error("the session has ended")]
     Ended,
-    /// The kernel is too old for it.
-    #[error("the kernel does not know this notification")]
+    /// The kernel is too old for it, or does not have it on this transport.
+    #[error("the kernel does not have this notification here")]
     Unsupported,
     /// The kernel refused it for another reason.
     #[error("the kernel refused it: {0}")]
@@ -40,8 +49,8 @@ pub enum NotifyError {
 }
 
 impl Notifier {
-    pub(crate) fn new(device: Weak<FuseDevice>) -> Self {
-        Self { device }
+    pub(crate) fn new(core: Weak<Core>) -> Self {
+        Self { core }
     }
 
     /// A node's attributes and ACLs are no longer what the kernel keeps.
@@ -95,6 +104,41 @@ impl Notifier {
         self.send(&Notification::Store { node, offset, data })
     }
 
+    /// Takes bytes out of the page cache of a node, `len` at most and one payload at most: those that are cached from `offset` on,
+    /// which may be none. Waits for the kernel's answer, which a queue takes, for ten seconds at most.
+    ///
+    /// # Errors
+    /// [`NotifyError`]; ETIMEDOUT where no answer came. [`NotifyError::Unsupported`] on io_uring, where the kernel's answer never
+    /// comes (seen with Linux 6.18).
+    pub fn retrieve(&self, node: NodeId, offset: u64, len: u32) -> Result<Vec<u8>, NotifyError> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let core = self.core.upgrade().ok_or(NotifyError::Ended)?;
+        if core.nodes.has_ring() {
+            return Err(NotifyError::Unsupported);
+        }
+        let unique = core.retrievals.begin(tell);
+        drop(core);
+        let size = len;
+        let asked = self.send(&Notification::Retrieve { unique, node, offset, size });
+        let got = match asked {
+            Ok(()) => told.recv_timeout(RETRIEVE_LIMIT).map_err(|_| NotifyError::Refused(Errno::TIMEDOUT)),
+            Err(error) => Err(error),
+        };
+        if let Some(core) = self.core.upgrade() {
+            core.retrievals.end(unique);
+        }
+        got
+    }
+
+    /// Tells who polls a file that it may be ready for something else now; they ask again. That nobody waits any more is as good.
+    /// The one notification that may be sent from anywhere.
+    ///
+    /// # Errors
+    /// [`NotifyError`].
+    pub fn poll(&self, waiter: PollHandle) -> Result<(), NotifyError> {
+        self.send(&Notification::Poll { kh: waiter.0 })
+    }
+
     /// Has every request that was read but not answered sent again. For a successor that took the connection over;
     /// does not reach requests on io_uring.
     ///
@@ -121,10 +165,10 @@ impl Notifier {
     }
 
     fn send(&self, notification: &Notification<'_>) -> Result<(), NotifyError> {
-        let device = self.device.upgrade().ok_or(NotifyError::Ended)?;
+        let core = self.core.upgrade().ok_or(NotifyError::Ended)?;
         let mut message = Vec::new();
         notification.encode(&mut message);
-        match device.write(&[IoSlice::new(&message)]) {
+        match core.device.write(&[IoSlice::new(&message)]) {
             Ok(_) => Ok(()),
             Err(OsError::NOENT) => Err(NotifyError::Unknown),
             Err(OsError::NODEV | OsError::NOTCONN | OsError::PERM | OsError::CONNABORTED) => {
@@ -132,6 +176,35 @@ impl Notifier {
             }
             Err(OsError::INVAL) => Err(NotifyError::Unsupported),
             Err(error) => Err(NotifyError::Refused(Errno::from_lower(error.raw_os_error()))),
+        }
+    }
+}
+
+/// Who waits for which NOTIFY_REPLY.
+#[derive(Debug, Default)]
+pub(crate) struct Retrievals {
+    waiting: Mutex<(u64, HashMap<u64, SyncSender<Vec<u8>>>)>,
+}
+
+impl Retrievals {
+    /// The number of a new one. Requests of the kernel's own have even numbers, which count up from zero.
+    fn begin(&self, tell: SyncSender<Vec<u8>>) -> u64 {
+        let mut waiting = self.waiting.lock();
+        waiting.0 += 1;
+        let unique = 1 << 63 | waiting.0 << 1 | 1;
+        waiting.1.insert(unique, tell);
+        unique
+    }
+
+    fn end(&self, unique: u64) {
+        self.waiting.lock().1.remove(&unique);
+    }
+
+    /// A NOTIFY_REPLY came. That nobody waits for it any more is as good.
+    pub(crate) fn arrived(&self, unique: Unique, data: &[u8]) {
+        let tell = self.waiting.lock().1.remove(&unique.0);
+        if let Some(tell) = tell {
+            drop(tell.try_send(data.to_vec()));
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct MountOptions {
     pub noexec: bool,
     /// Whether reading leaves the time of access alone. Default: no.
     pub noatime: bool,
+    /// Whether fusermount3 mounts and stays, to unmount when the server has ended without doing so (`kill -9`). Default: no. Cost: a
+    /// process; fusermount3 must be installed, for root, too.
+    pub auto_unmount: bool,
     /// The longest READ in bytes. Default (`None`): the payload's length.
     pub max_read: Option<u32>,
 }
@@ -44,6 +47,7 @@ impl Default for MountOptions {
             nodev: true,
             noexec: false,
             noatime: false,
+            auto_unmount: false,
             max_read: None,
         }
     }
@@ -61,7 +65,8 @@ pub enum OptionError {
     Value(String),
 }
 
-/// Options as `-o` takes them, between commas; a later one overrules an earlier one. Known are `ro`, `rw`, `allow_other`, `suid`,
+/// Options as `-o` takes them, between commas; a later one overrules an earlier one. Known are `ro`, `rw`, `allow_other`,
+/// `auto_unmount`, `suid`,
 /// `dev`, `exec`, `atime`, `default_permissions` and each of the last five with `no` before it, `fsname=` (the source), `subtype=`
 /// and `max_read=`. A backslash takes the meaning from a comma in a value.
 ///
@@ -105,6 +110,7 @@ impl MountOptions {
             "exec" => (&mut self.noexec, false),
             "noatime" => (&mut self.noatime, true),
             "atime" => (&mut self.noatime, false),
+            "auto_unmount" => (&mut self.auto_unmount, true),
             _ => return self.set_value(name, value),
         };
         if value.is_some() {

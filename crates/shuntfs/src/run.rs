@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use shuntfs_sys::signal::{Signal, SignalFd};
+use shuntfs_sys::signal::{Signal, SignalFd, unblock_signals};
 use shuntfs_sys::{EventFd, OsError, event};
 
 use thiserror::Error;
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::filesystem::Filesystem;
 use crate::mount::{MountError, UnmountError};
 use crate::options::{MountOptions, SessionOptions};
-use crate::session::Session;
+use crate::session::{AbortError, Session};
 use crate::status::Status;
 
 /// Why a file system was not served to its end.
@@ -27,8 +27,9 @@ pub enum ServeError {
     Signals(#[from] std::io::Error),
 }
 
-/// Mounts `fs` on `path`, and serves it until it is unmounted or a signal says otherwise ([`Session::run`]). Returns what was done.
-/// To be called from the program's first thread, before it has started others: they would not have the signals blocked.
+/// Mounts `fs` on `path`, and serves it until it is unmounted or a signal says otherwise ([`Session::run`]); what a signal led to is
+/// told on standard error. Returns what was done. To be called from the program's first thread, before it has started others: they
+/// would not have the signals blocked.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -40,35 +41,83 @@ pub fn serve<F: Filesystem>(
 ) -> Result<Status, ServeError> {
     let signals = Signals::block()?;
     let session = Session::mount(Arc::new(fs), path, mount, options)?;
-    session.run(&signals)?;
+    session.run_and_tell(&signals, |outcome| eprintln!("{}: {outcome}", mount.source))?;
     Ok(session.status())
 }
 
-/// SIGINT and SIGTERM, taken off the process's default treatment.
+const ENDS: [Signal; 3] = [Signal::Int, Signal::Term, Signal::Hup];
+
+/// SIGINT, SIGTERM and SIGHUP, taken off the process's default treatment. They have it again in the thread that drops this.
 #[derive(Debug)]
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks SIGINT and SIGTERM in this thread and in those it starts from now on. To be called before
+    /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and in those it starts from now on. To be called before
     /// [`Session::mount`].
     ///
     /// # Errors
     /// EMFILE at the descriptor limit.
     pub fn block() -> std::io::Result<Self> {
-        Ok(Self(SignalFd::new(&[Signal::Int, Signal::Term])?))
+        Ok(Self(SignalFd::new(&ENDS)?))
     }
 }
 
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // One that came while the server was ending anyway must not kill the process now.
+        while let Ok(Some(_)) = self.0.take() {}
+        if let Err(error) = unblock_signals(&ENDS) {
+            tracing::warn!(%error, "signals stay blocked");
+        }
+    }
+}
+
+/// What a signal led to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SignalOutcome {
+    /// The mount is gone.
+    #[error("unmounted")]
+    Unmounted,
+    /// The mount is busy and stays.
+    #[error("{0}; the same signal again detaches it")]
+    Busy(UnmountError),
+    /// The mount is out of the tree; open files are served on.
+    #[error("detached; files that are open are served on, and the same signal again ends that by force")]
+    Detached,
+    /// The connection has ended by force.
+    #[error("ended by force; who had files open gets errors")]
+    Aborted,
+    /// It could not be unmounted, for another reason than being busy.
+    #[error("still mounted: {0}; the signal for the third time ends it by force")]
+    Refused(UnmountError),
+    /// It could not even be ended by force.
+    #[error("still served: {0}")]
+    Unstoppable(AbortError),
+}
+
 impl Session {
-    /// Waits until the connection has ended; unmounts at the first SIGINT or SIGTERM, and detaches the mount at a
-    /// second one where it was busy.
+    /// Waits until the connection has ended; unmounts at the first signal, detaches the mount at a second one where it was busy, and
+    /// ends the connection by force at a third ([`Session::abort`]). What a signal led to goes to `tracing`.
     ///
     /// # Errors
     /// Those of waiting for signals.
     pub fn run(&self, signals: &Signals) -> std::io::Result<()> {
+        self.run_and_tell(signals, |outcome| tracing::warn!(%outcome, "a signal came"))
+    }
+
+    /// As [`Session::run`], and tells `tell` what each signal led to.
+    ///
+    /// # Errors
+    /// Those of waiting for signals.
+    pub fn run_and_tell(
+        &self,
+        signals: &Signals,
+        tell: impl Fn(SignalOutcome) + Sync,
+    ) -> std::io::Result<()> {
         let ended = EventFd::new()?;
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.unmount_at_signal(signals, &ended));
+            let watcher = scope.spawn(|| self.end_at_signals(signals, &ended, &tell));
             self.wait();
             ended.signal();
             watcher.join().unwrap_or(Err(OsError::IO))
@@ -76,20 +125,38 @@ impl Session {
         Ok(())
     }
 
-    fn unmount_at_signal(&self, signals: &Signals, ended: &EventFd) -> Result<(), OsError> {
-        let mut asked = 0;
+    fn end_at_signals(
+        &self,
+        signals: &Signals,
+        ended: &EventFd,
+        tell: &impl Fn(SignalOutcome),
+    ) -> Result<(), OsError> {
+        let mut asked = 0_u32;
         loop {
             event::wait_readable(&[signals.0.as_fd(), ended.as_fd()], None)?;
-            let Some(signal) = signals.0.take()? else { return Ok(()) };
-            asked += 1;
-            let outcome = if asked == 1 { self.unmount() } else { self.unmount_lazily() };
-            match outcome {
-                Ok(()) | Err(UnmountError::NotOurs) => {}
-                Err(error @ UnmountError::Busy { .. }) => {
-                    tracing::warn!(?signal, %error, "again detaches it");
-                }
-                Err(error) => tracing::error!(?signal, %error, "still mounted"),
+            if signals.0.take()?.is_none() {
+                return Ok(());
             }
+            asked += 1;
+            tell(self.end(asked));
         }
+    }
+
+    /// Ends at the `asked`-th signal, each time with more force.
+    fn end(&self, asked: u32) -> SignalOutcome {
+        let unmounted = match asked {
+            1 => self.unmount().map(|()| SignalOutcome::Unmounted),
+            2 => self.unmount_lazily().map(|()| SignalOutcome::Detached),
+            _ => {
+                return match self.abort() {
+                    Ok(()) => SignalOutcome::Aborted,
+                    Err(error) => SignalOutcome::Unstoppable(error),
+                };
+            }
+        };
+        unmounted.unwrap_or_else(|error| match error {
+            UnmountError::Busy { .. } => SignalOutcome::Busy(error),
+            error => SignalOutcome::Refused(error),
+        })
     }
 }

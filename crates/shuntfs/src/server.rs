@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use shuntfs_runtime::Queue;
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_wire::{Errno, Fh, NodeId, Result};
+use shuntfs_wire::{Errno, Fh, InitFlags, NodeId, Result};
 
 use crate::args::OpSet;
 use crate::counters::{Counters, QueueCounters};
@@ -15,6 +15,7 @@ use crate::filesystem::Filesystem;
 use crate::handles::Handles;
 use crate::negotiate::Negotiated;
 use crate::nodes::{Counted, Nodes};
+use crate::notify::Retrievals;
 use crate::open_flags::OpenFlags;
 
 /// What knows nothing of the file system's type.
@@ -24,6 +25,7 @@ pub(crate) struct Core {
     pub(crate) negotiated: Negotiated,
     pub(crate) nodes: Nodes,
     pub(crate) counters: Counters,
+    pub(crate) retrievals: Retrievals,
 }
 
 /// The file system and its open files, shared by all queues.
@@ -62,6 +64,16 @@ pub(crate) enum Direction {
 impl<F: Filesystem> Server<F> {
     pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>) -> Self {
         Self { fs, ops, core, files: Handles::new(), dirs: Handles::new() }
+    }
+
+    /// The flags of an open, as the file system is to take them. Under writeback caching the kernel reads pages that a write
+    /// completes, and places what is appended by itself.
+    pub(crate) fn flags(&self, flags: u32) -> OpenFlags {
+        let flags = OpenFlags(flags);
+        if !self.core.negotiated.init_flags().contains(InitFlags::WRITEBACK_CACHE) || !flags.may_write() {
+            return flags;
+        }
+        flags.without(OpenFlags::ACCESS | OpenFlags::APPEND) | OpenFlags::READ_WRITE
     }
 
     /// The open file of a request. Where opens are not answered, the kernel has no number for it, and the file is opened

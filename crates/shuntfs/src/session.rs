@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::mount::Lifeline;
 use shuntfs_sys::{OsError, mount as sys_mount};
 use shuntfs_transport::{Prepared, Running};
 use shuntfs_wire::NodeId;
@@ -22,7 +23,7 @@ use crate::init::Offered;
 use crate::mount::{self, MountError, MountPoint, MountedBy, UnmountError};
 use crate::negotiate::{Negotiated, Terms, negotiate};
 use crate::nodes::Nodes;
-use crate::notify::Notifier;
+use crate::notify::{Notifier, Retrievals};
 use crate::options::{MountOptions, SessionOptions};
 use crate::server::{Core, Local, Server};
 use crate::status::{Status, TransportStatus};
@@ -40,6 +41,8 @@ pub struct Session {
     connection: Option<u32>,
     mounted: Mutex<Option<MountPoint>>,
     point: MountPoint,
+    /// What unmounts where this process cannot any more. Goes last.
+    lifeline: Option<Lifeline>,
 }
 
 /// Why a connection was not aborted.
@@ -74,8 +77,10 @@ impl Session {
         options: &SessionOptions,
     ) -> Result<Self, MountError> {
         mount::check_identity()?;
-        let (device, point) = mount::mount(path, mount)?;
-        Self::connect(fs, device, point, (mount.source.clone(), options))
+        let (device, point, lifeline) = mount::mount(path, mount)?;
+        let mut session = Self::connect(fs, device, point, (mount.source.clone(), options))?;
+        session.lifeline = lifeline;
+        Ok(session)
     }
 
     /// Serves `fs` on a device that somebody else has mounted, or that stands in for one in a test. Whoever mounted it
@@ -128,7 +133,7 @@ impl Session {
             set_readahead(connection, bytes);
         }
         let mounted = Mutex::new(Some(point.clone()));
-        Ok(Self { core, running, transport, source, connection, mounted, point })
+        Ok(Self { core, running, transport, source, connection, mounted, point, lifeline: None })
     }
 
     /// Waits until the connection has ended: unmounted, by whomever, or aborted.
@@ -212,7 +217,7 @@ impl Session {
     /// What tells the kernel of changes behind its back.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::downgrade(&self.core.device))
+        Notifier::new(Arc::downgrade(&self.core))
     }
 
     fn take_down(&self, lazy: bool) -> Result<(), UnmountError> {
@@ -281,6 +286,7 @@ fn core(
         negotiated,
         nodes: Nodes::new(backings, ring, options.backing_ids_kept),
         counters: Counters::default(),
+        retrievals: Retrievals::default(),
     }
 }
 

@@ -52,7 +52,11 @@ impl Program {
     }
 
     fn interrupt(&mut self) {
-        let kill = Command::new("kill").arg("-INT").arg(self.child.id().to_string()).status();
+        self.signal("-INT");
+    }
+
+    fn signal(&mut self, which: &str) {
+        let kill = Command::new("kill").arg(which).arg(self.child.id().to_string()).status();
         assert!(kill.expect("kill runs").success());
     }
 }
@@ -157,4 +161,69 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     program.wait_for("the end", |this| this.child.try_wait().expect("waits").is_some());
     assert!(program.child.wait().unwrap().success());
     assert!(!is_mounted(dir.path()));
+}
+
+/// SIGHUP comes when a terminal is closed; a server that dies of it would leave a mount that answers nobody.
+#[test]
+fn the_end_of_a_terminal_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut program) = Program::start("null", &[folder.path()], None) else { return };
+    program.signal("-HUP");
+    program.wait_for("the end", |this| this.child.try_wait().unwrap().is_some());
+    assert!(!is_mounted(folder.path()));
+}
+
+/// A file that is open keeps the mount busy: the first signal says so, the second detaches, the third ends it by force.
+#[test]
+fn three_signals_end_a_busy_mount() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut program) = Program::start("null", &[folder.path()], None) else { return };
+    let open = fs::File::open(folder.path().join("null")).unwrap();
+    program.interrupt();
+    let stderr = program.child.stderr.take().unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map(Result::unwrap);
+    let mut told = lines.filter(|line| line.starts_with("null: "));
+    let mut next = || told.next().unwrap();
+    let said = next();
+    assert!(said.contains("is busy") && said.contains("again detaches"), "{said}");
+    assert!(is_mounted(folder.path()));
+    program.interrupt();
+    assert!(next().contains("detached"));
+    assert!(!is_mounted(folder.path()));
+    if fs::read_dir("/sys/fs/fuse/connections").map_or(0, Iterator::count) == 0 {
+        println!("SKIPPED: there is no fusectl, by which a detached mount is ended");
+        return;
+    }
+    program.interrupt();
+    assert!(next().contains("by force"));
+    program.wait_for("the end", |this| this.child.try_wait().unwrap().is_some());
+    let error = std::os::unix::fs::FileExt::read_at(&open, &mut [0; 4096], 0).unwrap_err();
+    assert!([Some(103), Some(107)].contains(&error.raw_os_error()), "{error}");
+}
+
+#[test]
+fn a_killed_server_leaves_no_mount_where_that_was_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        println!("SKIPPED: fusermount3 is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [Path::new("-o"), Path::new("auto_unmount"), folder.path()];
+    let Some(mut program) = Program::start("null", &arguments, None) else { return };
+    assert_eq!(fs::metadata(folder.path().join("null")).unwrap().len(), 1 << 40);
+    program.child.kill().unwrap();
+    program.wait_for("the end of the mount", |this| !is_mounted(&this.mounted));
+    let Some(mut program) = Program::start("null", &arguments, None) else { return };
+    program.interrupt();
+    program.wait_for("the end", |this| this.child.try_wait().unwrap().is_some());
+    assert!(!is_mounted(folder.path()));
 }

@@ -310,6 +310,7 @@ fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
         noexec: flags.noexec,
         noatime: flags.noatime,
         max_read: flags.max_read,
+        auto_unmount: false,
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) enum Answer {
     Copied(wire::CopyFileRangeOut),
     Lseek(wire::LseekOut),
     Lock(wire::LkOut),
+    Polled(wire::PollOut),
     Xattr(wire::GetxattrOut),
     Statfs(wire::StatfsOut),
     /// With a lower file's bytes.
@@ -66,6 +67,7 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
         Answer::Copied(out) => put(&mut x, &out),
         Answer::Lseek(out) => put(&mut x, &out),
         Answer::Lock(out) => put(&mut x, &out),
+        Answer::Polled(out) => put(&mut x, &out),
         Answer::Xattr(out) => put(&mut x, &out),
         Answer::Statfs(out) => put(&mut x, &out),
         Answer::RelayRead(lower, at) => {

@@ -3,7 +3,7 @@
 use shuntfs_wire::{Errno, NodeId, Op, Result};
 
 use super::answer::Answer;
-use crate::args::{Link, Mkdir, Mknod, Rename, Symlink};
+use crate::args::{Link, Mkdir, Mknod, OpSet, Rename, Symlink};
 use crate::attr::Entry;
 use crate::cx::Cx;
 use crate::encode;
@@ -19,8 +19,10 @@ pub(super) async fn serve<F: Filesystem>(
     let fs = &*server.fs;
     match op {
         Op::Lookup { name } => entry(&fs.lookup(cx, parent, name).await?),
-        // Asked for only by file handles that outlived the kernel's inode: what they name is gone for us.
-        Op::LookupDot | Op::LookupDotDot => Err(Errno::STALE),
+        // Asked for only by file handles that outlived the kernel's inode.
+        Op::LookupDot | Op::LookupDotDot if !server.ops.contains(OpSet::EXPORT) => Err(Errno::STALE),
+        Op::LookupDot => entry(&fs.lookup_node(cx, parent).await?),
+        Op::LookupDotDot => entry(&fs.lookup_parent(cx, parent).await?),
         Op::Mknod { arg, name } => {
             let op = Mknod { parent, name, mode: arg.mode, umask: arg.umask, rdev: arg.rdev };
             entry(&fs.mknod(cx, op).await?)
@@ -44,7 +46,11 @@ pub(super) async fn serve<F: Filesystem>(
             rename(server, cx, Rename { parent, name, new_parent, new_name, flags: arg.flags }).await
         }
         Op::Destroy => Ok(Answer::Empty),
-        Op::NotifyReply { .. } | Op::Interrupt(_) => Ok(Answer::Silent),
+        Op::NotifyReply { data, .. } => {
+            server.core.retrievals.arrived(cx.unique(), data);
+            Ok(Answer::Silent)
+        }
+        Op::Interrupt(_) => Ok(Answer::Silent),
         // INIT is answered before the queues start.
         Op::Init(_) => Err(Errno::IO),
         _ => Ok(Answer::NotOffered),

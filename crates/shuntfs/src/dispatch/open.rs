@@ -30,19 +30,19 @@ pub(super) async fn serve<F: Filesystem>(
     let fs = &*server.fs;
     match op {
         Op::Open(arg) => {
-            let flags = OpenFlags(arg.flags);
+            let flags = server.flags(arg.flags);
             let opened = fs.open(cx, node, flags).await?;
             install(server, local, node, opened, (flags, Maker::Others)).map(Answer::Open)
         }
         Op::Create { arg, name } => {
             let CreateIn { flags, mode, umask, .. } = arg;
-            let op = Create { parent: node, name, mode, umask, flags: OpenFlags(flags) };
+            let op = Create { parent: node, name, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.create(cx, op).await?;
             created(server, local, &entry, opened, op.flags)
         }
         Op::Tmpfile { arg, .. } => {
             let CreateIn { flags, mode, umask, .. } = arg;
-            let op = Tmpfile { parent: node, mode, umask, flags: OpenFlags(flags) };
+            let op = Tmpfile { parent: node, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.tmpfile(cx, op).await?;
             created(server, local, &entry, opened, op.flags)
         }

@@ -103,9 +103,12 @@ async fn shared<F: Filesystem>(
             open::serve(server, local, cx, node, op).await
         }
         Op::Opendir(_) | Op::Releasedir(_) | Op::Fsyncdir(_) => dirs::serve(server, cx, node, op).await,
-        Op::Fsync(_) | Op::Fallocate(_) | Op::Lseek(_) | Op::CopyFileRange(_) | Op::CopyFileRange64(_) => {
-            space::serve(server, cx, node, op).await
-        }
+        Op::Fsync(_)
+        | Op::Fallocate(_)
+        | Op::Lseek(_)
+        | Op::CopyFileRange(_)
+        | Op::CopyFileRange64(_)
+        | Op::Poll(_) => space::serve(server, cx, node, op).await,
         Op::Setxattr { .. } | Op::Removexattr { .. } => xattr::change(server, cx, node, op).await,
         Op::Getlk(_) | Op::Setlk(_) | Op::Setlkw(_) => locks::serve(server, cx, node, op).await,
         op => names::serve(server, cx, node, op).await,
@@ -136,13 +139,11 @@ fn is_offered(ops: OpSet, opcode: Option<Opcode>) -> bool {
         Opcode::Rename2 => ops.contains(OpSet::RENAME2),
         Opcode::Open => ops.contains(OpSet::OPEN),
         Opcode::Opendir => ops.contains(OpSet::OPENDIR),
+        Opcode::Poll => ops.contains(OpSet::POLL),
         // Nothing of ours answers these: block devices, DAX, CUSE, and what the kernel does well by itself.
-        Opcode::Bmap
-        | Opcode::Poll
-        | Opcode::Syncfs
-        | Opcode::Setupmapping
-        | Opcode::Removemapping
-        | Opcode::CuseInit => false,
+        Opcode::Bmap | Opcode::Syncfs | Opcode::Setupmapping | Opcode::Removemapping | Opcode::CuseInit => {
+            false
+        }
         _ => true,
     }
 }
@@ -260,13 +261,14 @@ mod test {
             (OpSet::FSYNC, Opcode::Fsyncdir),
             (OpSet::COPY_FILE_RANGE, Opcode::CopyFileRange64),
             (OpSet::OPENDIR, Opcode::Opendir),
+            (OpSet::POLL, Opcode::Poll),
         ] {
             assert!(
                 is_offered(bit, Some(opcode))
                     && !is_offered(OpSet::all() - bit - OpSet::POSIX_LOCKS, Some(opcode))
             );
         }
-        assert!(!is_offered(OpSet::all(), Some(Opcode::Poll)));
+        assert!(!is_offered(OpSet::all(), Some(Opcode::Bmap)));
         assert!(!is_offered(OpSet::all(), None));
     }
 }

@@ -1,7 +1,8 @@
-//! What is done to ranges of open files: FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.
+//! What is done to open files beside moving their bytes: FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE, POLL.
 
 use shuntfs_wire::{
-    CopyFileRangeIn, CopyFileRangeOut, Errno, FsyncFlags, LseekOut, NodeId, Op, Result, WriteOut,
+    CopyFileRangeIn, CopyFileRangeOut, Errno, FsyncFlags, LseekOut, NodeId, Op, PollFlags, PollOut, Result,
+    WriteOut,
 };
 
 use super::answer::Answer;
@@ -9,6 +10,7 @@ use crate::args::{CopyFileRange, Fallocate, Whence};
 use crate::cx::Cx;
 use crate::filesystem::Filesystem;
 use crate::open_flags::OpenFlags;
+use crate::poll::{Poll, PollEvents, PollHandle};
 use crate::server::Server;
 
 const SEEK_DATA: u32 = 3;
@@ -43,6 +45,14 @@ pub(super) async fn serve<F: Filesystem>(
             };
             let offset = fs.lseek(cx, &open.file, arg.offset, whence).await?;
             Ok(Answer::Lseek(LseekOut { offset }))
+        }
+        Op::Poll(arg) => {
+            let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
+            let waits = arg.flags.contains(PollFlags::SCHEDULE_NOTIFY);
+            let events = PollEvents::from_bits_retain(arg.events);
+            let op = Poll { events, waiter: waits.then_some(PollHandle(arg.kh)) };
+            let ready = fs.poll(cx, &open.file, op).await?;
+            Ok(Answer::Polled(PollOut { revents: ready.bits(), padding: 0 }))
         }
         Op::CopyFileRange(arg) => {
             let copied =

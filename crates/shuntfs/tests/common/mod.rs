@@ -4,6 +4,7 @@
 
 pub(crate) mod fixture;
 pub(crate) mod odd;
+pub(crate) mod shelf;
 pub(crate) mod wishes;
 
 use std::path::{Path, PathBuf};
