@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::time::Duration;
 
@@ -183,26 +184,25 @@ impl Notifier {
 /// Who waits for which NOTIFY_REPLY.
 #[derive(Debug, Default)]
 pub(crate) struct Retrievals {
-    waiting: Mutex<(u64, HashMap<u64, SyncSender<Vec<u8>>>)>,
+    begun: AtomicU64,
+    waiting: Mutex<HashMap<u64, SyncSender<Vec<u8>>>>,
 }
 
 impl Retrievals {
     /// The number of a new one. Requests of the kernel's own have even numbers, which count up from zero.
     fn begin(&self, tell: SyncSender<Vec<u8>>) -> u64 {
-        let mut waiting = self.waiting.lock();
-        waiting.0 += 1;
-        let unique = 1 << 63 | waiting.0 << 1 | 1;
-        waiting.1.insert(unique, tell);
+        let unique = 1 << 63 | self.begun.fetch_add(1, Ordering::Relaxed) << 1 | 1;
+        self.waiting.lock().insert(unique, tell);
         unique
     }
 
     fn end(&self, unique: u64) {
-        self.waiting.lock().1.remove(&unique);
+        self.waiting.lock().remove(&unique);
     }
 
     /// A NOTIFY_REPLY came. That nobody waits for it any more is as good.
     pub(crate) fn arrived(&self, unique: Unique, data: &[u8]) {
-        let tell = self.waiting.lock().1.remove(&unique.0);
+        let tell = self.waiting.lock().remove(&unique.0);
         if let Some(tell) = tell {
             drop(tell.try_send(data.to_vec()));
         }
