@@ -129,12 +129,15 @@ impl Prepared {
         })?;
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
         let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
-        let pace = Pace::new(rings + device_threads);
+        let plain = plan.plain_threads;
+        let pace = if plain { None } else { Pace::new(rings + device_threads) };
         let (home, changes_class) = (threads::allowed_cpus().ok(), pace.is_some());
         let shared = Shared {
             device: Arc::clone(device),
             pool: OffloadPool::new(plan.offload_threads, move || {
-                prepare_offload(home.as_ref(), changes_class);
+                if !plain {
+                    prepare_offload(home.as_ref(), changes_class);
+                }
             }),
             registry: Arc::default(),
             readers: Readers::new(device_threads),
@@ -144,13 +147,12 @@ impl Prepared {
         };
         let mut seats = Vec::new();
         for thread in 0..rings {
-            seats.push(SeatHandle::spawn(true, thread, &shared, move |shared| {
-                ring_seat(plan, thread, shared)
-            })?);
+            let make = move |shared: &Shared| ring_seat(plan, thread, shared);
+            seats.push(SeatHandle::spawn((true, plain), thread, &shared, make)?);
         }
         for thread in rings..rings + device_threads {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
-            seats.push(SeatHandle::spawn(false, thread, &shared, make)?);
+            seats.push(SeatHandle::spawn((false, plain), thread, &shared, make)?);
         }
         Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace, rings_serve: shared.rings_serve })
     }
@@ -257,7 +259,12 @@ impl Running {
 }
 
 impl SeatHandle {
-    fn spawn<M>(is_ring: bool, thread: usize, shared: &Shared, make: M) -> Result<Self, PrepareError>
+    fn spawn<M>(
+        (is_ring, plain): (bool, bool),
+        thread: usize,
+        shared: &Shared,
+        make: M,
+    ) -> Result<Self, PrepareError>
     where
         M: FnOnce(&Shared) -> Result<Seat, PrepareError> + Send + 'static,
     {
@@ -265,8 +272,8 @@ impl SeatHandle {
         let (job, jobs) = mpsc::channel::<Job>();
         let (told, tells) = mpsc::channel();
         let body = move || {
-            let prepared = shuntfs_sys::identity::prepare_thread().map_err(PrepareError::Identity);
-            match prepared.and_then(|_| make(&shared)) {
+            let prepared = if plain { Ok(()) } else { shuntfs_sys::identity::prepare_thread().map(drop) };
+            match prepared.map_err(PrepareError::Identity).and_then(|()| make(&shared)) {
                 Ok(seat) => {
                     let listening = told.send(Ok(())).is_ok();
                     drop((told, shared));
@@ -290,7 +297,8 @@ impl SeatHandle {
 
 fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
     let mut served: Vec<usize> = plan.queues_of(thread).collect();
-    if let [cpu] = served[..] {
+    if let ([cpu], false) = (&served[..], plan.plain_threads) {
+        let cpu = *cpu;
         // A round trip that stays on the caller's CPU is many times cheaper than one that wakes another.
         if let Err(error) = threads::pin_to_cpu(cpu) {
             tracing::debug!(cpu, %error, "a queue is not pinned");

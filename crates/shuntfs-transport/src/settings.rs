@@ -57,11 +57,22 @@ pub struct Settings {
     pub payload_cap: u64,
     /// Threads for work that blocks, at most. Default: 64.
     pub offload_threads: usize,
+    /// Whether the threads stay like others of the process: with its capabilities and its umask, in its class, on every
+    /// CPU. Default: no. For servers whose operations act as the process itself, or start threads, which inherit all of that.
+    /// Cost: each request wakes another CPU more often. Such threads must not act as callers.
+    pub plain_threads: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { queues: None, depth: 32, payload_len: 1 << 20, payload_cap: 256 << 20, offload_threads: 64 }
+        Self {
+            queues: None,
+            depth: 32,
+            payload_len: 1 << 20,
+            payload_cap: 256 << 20,
+            offload_threads: 64,
+            plain_threads: false,
+        }
     }
 }
 
@@ -77,6 +88,7 @@ pub(crate) struct Plan {
     pub(crate) depth: usize,
     pub(crate) payload_len: usize,
     pub(crate) offload_threads: usize,
+    pub(crate) plain_threads: bool,
 }
 
 /// Slots of the thread that reads the device beside the rings.
@@ -106,6 +118,7 @@ impl Plan {
             depth,
             payload_len,
             offload_threads: settings.offload_threads,
+            plain_threads: settings.plain_threads,
         };
         (depth > 0).then_some(plan)
     }

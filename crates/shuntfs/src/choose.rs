@@ -82,6 +82,7 @@ fn settings(options: &SessionOptions) -> Settings {
         payload_len: options.payload_len.max(8192).next_multiple_of(page_len),
         payload_cap: options.payload_cap,
         offload_threads: options.offload_threads,
+        plain_threads: false,
     }
 }
 
