@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs-image", &["shuntfs", "shuntfs-sys"]),
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
+    ("shuntfs-fuser", &["shuntfs-transport", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-verified", &["shuntfs", "shuntfs-seal", "shuntfs-verity", "shuntfs-sys"]),
     (
         "shuntfs-pool",
