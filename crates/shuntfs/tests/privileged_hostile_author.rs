@@ -1,0 +1,306 @@
+//! Whatever an author's handlers leave behind, no request sees another's memory, none is answered from memory in use, and no queue
+//! stops. Needs CAP_SYS_ADMIN and /dev/fuse.
+//!
+//! Before operations belonged to their slots, a future that was leaked let the kernel write into the next request's memory, one that was
+//! dropped held up its queue until the kernel was done, and a descriptor could be closed before the kernel saw it.
+
+mod common;
+
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::author::{Author, PLAIN, SIZE, Stage, pattern};
+use common::{Mounted, on_each_transport, options};
+use shuntfs::{LowerFile, Opcode, SessionOptions, TransportKind};
+
+const EMLINK: i32 = 31;
+const EIO: i32 = 5;
+/// How long something may take that should be done at once.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Scene {
+    stage: Arc<Stage>,
+    mounted: Mounted,
+    pipe: (PipeReader, PipeWriter),
+    _lower: tempfile::NamedTempFile,
+}
+
+impl Scene {
+    /// One queue, which whatever holds it would hold up for all. Operations use the pipe's end for reading, or that for writing.
+    fn new(options: &SessionOptions, for_writing: bool) -> Self {
+        let mut lower = tempfile::NamedTempFile::new().expect("a file");
+        lower.write_all(&(0..SIZE).map(pattern).collect::<Vec<_>>()).expect("written");
+        let pipe = std::io::pipe().expect("a pipe");
+        let end: OwnedFd = if for_writing {
+            pipe.1.try_clone().expect("dup").into()
+        } else {
+            pipe.0.try_clone().expect("dup").into()
+        };
+        let stage = Arc::new(Stage {
+            pipe: Arc::new(LowerFile::new(end).that_can_block()),
+            lower: Arc::new(LowerFile::new(lower.as_file().try_clone().expect("dup").into())),
+            hung: None.into(),
+            gate: Arc::default(),
+            seen: Default::default(),
+            interrupted: 0.into(),
+        });
+        let options = SessionOptions { queues: Some(1), ..options.clone() };
+        let mounted = Mounted::new(Author(Arc::clone(&stage)), &options);
+        Self { stage, mounted, pipe, _lower: lower }
+    }
+
+    fn open(&self, name: &str) -> File {
+        File::options().read(true).write(true).open(self.mounted.join(name)).expect("opens")
+    }
+
+    /// Waits until so many requests of a kind have reached the handlers, and a moment longer.
+    fn arrived(&self, opcode: Opcode, count: u64) {
+        wait_until("requests", || self.mounted.session().status().requests(opcode) >= count);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    /// Other requests of the same queue are answered, and rightly.
+    fn others_go_on(&self) {
+        let plain = self.open("plain");
+        let (told, tells) = mpsc::channel();
+        std::thread::spawn(move || {
+            for _ in 0..20 {
+                let mut room = vec![0; 65_536];
+                plain.read_exact_at(&mut room, 0).expect("reads");
+                assert!(room.iter().all(|byte| *byte == PLAIN));
+            }
+            // The mount is to be free of it.
+            drop(plain);
+            told.send(()).expect("somebody listens");
+        });
+        let went_on = tells.recv_timeout(LIMIT);
+        // Whoever waits for it must not keep the test.
+        if went_on.is_err() {
+            self.stage.gate.open();
+        }
+        went_on.expect("the queue goes on");
+    }
+
+    /// Ends the mount; gives what is left in the pipe then.
+    fn end(self) -> Vec<u8> {
+        let (mut out, into) = self.pipe;
+        self.mounted.end();
+        // The last ends for writing: reading comes to an end.
+        drop((into, self.stage));
+        let mut left = Vec::new();
+        out.read_to_end(&mut left).expect("reads");
+        left
+    }
+}
+
+fn error_of(read: std::io::Result<usize>) -> Option<i32> {
+    read.err().and_then(|error| error.raw_os_error())
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{what}: not in 30 s");
+}
+
+/// Reads whose answers lie in the payload while something else happens; all of them must be whole.
+fn while_answers_wait(scene: &Scene, meanwhile: impl FnOnce()) {
+    let before = scene.mounted.session().status().requests(Opcode::Read);
+    std::thread::scope(|scope| {
+        let reads: Vec<_> = (0..4)
+            .map(|_| {
+                let file = scene.open("waits");
+                scope.spawn(move || {
+                    let mut room = vec![0; 65_536];
+                    file.read_exact_at(&mut room, 0).map(|()| room)
+                })
+            })
+            .collect();
+        scene.arrived(Opcode::Read, before + 4);
+        meanwhile();
+        scene.stage.gate.open();
+        for read in reads {
+            let room = read.join().expect("no panic").expect("reads");
+            assert_eq!(room.iter().filter(|byte| **byte != PLAIN).count(), 0, "somebody else's bytes");
+        }
+    });
+}
+
+/// A read that is leaked, with or without a panic after it, does not reach the memory of the requests that come next.
+#[test]
+fn privileged_a_leaked_read_writes_into_no_other_request() {
+    for (name, errno) in [("forgets", EMLINK), ("panics", EIO)] {
+        on_each_transport(|options| {
+            let mut scene = Scene::new(options, false);
+            for _ in 0..3 {
+                assert_eq!(error_of(scene.open(name).read_at(&mut [0; 65_536], 0)), Some(errno));
+            }
+            let mut into = scene.pipe.1.try_clone().unwrap();
+            while_answers_wait(&scene, || {
+                into.write_all(&[b'X'; 32_768]).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            });
+            drop(into);
+            scene.others_go_on();
+            scene.pipe.1.write_all(b"end").unwrap();
+            assert_eq!(scene.end().len(), 32_768 + 3, "nobody reads any more");
+        });
+    }
+}
+
+/// A write that is leaked writes nothing that came after it, and the answer that was given without it is held until it has ended.
+#[test]
+fn privileged_a_leaked_write_writes_nobody_elses_bytes() {
+    on_each_transport(|options| {
+        let mut scene = Scene::new(options, true);
+        // As much as a pipe holds, so that whatever comes next waits.
+        scene.pipe.1.write_all(&[b'.'; 1 << 16]).unwrap();
+        for _ in 0..3 {
+            assert_eq!(scene.open("writes").write_at(&[b'w'; 4096], 0).unwrap(), 4096);
+        }
+        while_answers_wait(&scene, || {
+            let mut room = vec![0; 1 << 16];
+            (&scene.pipe.0).read_exact(&mut room).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        });
+        scene.others_go_on();
+        assert_eq!(scene.end(), b"", "they were given up");
+    });
+}
+
+/// A future that is dropped while the kernel cannot end its operation holds up its own request, and no other.
+#[test]
+fn privileged_a_read_that_cannot_be_ended_holds_its_own_request_alone() {
+    on_each_transport(|transport| {
+        // Its own reads wait for its gate, and the kernel does not take them back.
+        let below = Scene::new(&options(TransportKind::Device), false);
+        let scene = Scene::new(transport, false);
+        let hung = LowerFile::new(below.open("waits").into()).that_can_block();
+        *scene.stage.hung.lock().unwrap() = Some(Arc::new(hung));
+        let file = scene.open("selects");
+        std::thread::scope(|threads| {
+            let selects = threads.spawn(|| error_of(file.read_at(&mut [0; 65_536], 0)));
+            below.arrived(Opcode::Read, 1);
+            scene.stage.gate.open();
+            std::thread::sleep(Duration::from_millis(50));
+            scene.others_go_on();
+            assert!(!selects.is_finished(), "its memory is in use");
+            below.stage.gate.open();
+            assert_eq!(selects.join().unwrap(), Some(EMLINK));
+        });
+        *scene.stage.hung.lock().unwrap() = None;
+        scene.others_go_on();
+        drop(file);
+        scene.end();
+        below.end();
+    });
+}
+
+/// Threads that look at a draft see it unchanged, although the future that lent it was leaked; the request is answered after them.
+#[test]
+fn privileged_a_leaked_draft_stays_as_it_was_lent() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        let file = scene.open("lends");
+        std::thread::scope(|threads| {
+            let lends = threads.spawn(|| error_of(file.read_at(&mut [0; 65_536], 4096)));
+            scene.arrived(Opcode::Read, 1);
+            scene.others_go_on();
+            assert!(!lends.is_finished(), "its memory is lent");
+            scene.stage.gate.open();
+            assert_eq!(lends.join().unwrap(), Some(EMLINK));
+        });
+        let seen = scene.stage.seen.each_ref().map(|count| count.load(Ordering::SeqCst));
+        assert_eq!(seen, [3, 0], "whole and changed");
+        drop(file);
+        scene.end();
+    });
+}
+
+/// The lower file of a request may be closed as soon as it was named: the kernel reads from that file and from no other.
+#[test]
+fn privileged_a_lower_file_that_is_named_once_is_read() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        let file = scene.open("ranges");
+        let mut room = vec![0; 65_536];
+        for round in 0..50 {
+            let offset = round % 16 * 65_536;
+            file.read_exact_at(&mut room, offset as u64).unwrap();
+            assert!((0..).zip(&room).all(|(at, byte)| *byte == pattern(offset + at)), "round {round}");
+        }
+        drop(file);
+        scene.end();
+    });
+}
+
+/// Many operations of one request, more than the ring has room for, beside answers that are linked behind reads.
+#[test]
+fn privileged_many_joined_reads_and_linked_answers_stay_whole() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        std::thread::scope(|threads| {
+            for name in ["joins", "relayed", "joins", "relayed"] {
+                let file = scene.open(name);
+                threads.spawn(move || {
+                    let mut room = vec![0; 65_536];
+                    for round in 0..60 {
+                        // The last one ends with the file, short of what is asked for.
+                        let offset = round % 15 * 65_536 + 100;
+                        file.read_exact_at(&mut room, offset as u64).unwrap();
+                        let is_whole = (0..).zip(&room).all(|(at, byte)| *byte == pattern(offset + at));
+                        assert!(is_whole, "{name} at {offset}");
+                    }
+                });
+            }
+        });
+        scene.end();
+    });
+}
+
+/// A handler that wakes itself again and again leaves the queue to others between two of its turns.
+#[test]
+fn privileged_a_handler_that_spins_starves_nobody() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        let file = scene.open("spins");
+        std::thread::scope(|threads| {
+            let spins = threads.spawn(|| file.read_at(&mut [0; 4096], 0).unwrap());
+            scene.arrived(Opcode::Read, 1);
+            scene.others_go_on();
+            assert!(!spins.is_finished());
+            scene.stage.gate.open();
+            assert_eq!(spins.join().unwrap(), 4096);
+        });
+        drop(file);
+        scene.end();
+    });
+}
+
+/// A signal wakes whoever waits for it, by the waker that it waits with.
+#[test]
+fn privileged_a_signal_reaches_a_future_with_a_waker_of_its_own() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        for round in 1..=3 {
+            let mut caller =
+                Command::new("cat").arg(scene.mounted.join("nested")).stdout(Stdio::null()).spawn().unwrap();
+            scene.arrived(Opcode::Read, round);
+            caller.kill().unwrap();
+            wait_until("the signal", || scene.stage.interrupted.load(Ordering::SeqCst) as u64 == round);
+            caller.wait().unwrap();
+        }
+        scene.end();
+    });
+}
