@@ -63,7 +63,7 @@ impl Raw {
     }
 
     /// The file that a request is best served from.
-    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &LowerFile {
+    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &Arc<LowerFile> {
         match &self.direct {
             Some((direct, align)) if (offset | len).is_multiple_of(*align) => direct,
             _ => &self.lower,

@@ -77,7 +77,7 @@ impl Stored {
     }
 
     /// The file that a run of bytes is best moved through.
-    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &LowerFile {
+    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &Arc<LowerFile> {
         match &self.direct {
             Some((direct, align)) if (offset | len).is_multiple_of(*align) => direct,
             _ => &self.lower,

@@ -3,18 +3,23 @@
 //!
 //! A queue's futures never leave their thread. Each lives in a slot that is allocated once ([`Tasks`]); its
 //! waker sets the slot's bit in a set shared with other threads ([`Ready`]) and rings the queue's bell only
-//! when the queue sleeps.
+//! when the queue sleeps. The memory of a request is its slot's ([`Slots`]); so is what the kernel or a thread does with it, until
+//! that has ended, whatever becomes of the future that began it.
 
+mod hold;
 mod offload;
+mod ops;
 mod queue;
 mod ready;
 mod ring_op;
+mod slots;
+mod sync;
 mod tasks;
 mod token;
 
 pub use offload::{Offload, OffloadPool};
-pub use queue::Queue;
+pub use queue::{Queue, QueueParts};
 pub use ready::Ready;
-pub use ring_op::RingOp;
+pub use slots::{Lent, Slot, Slots};
 pub use tasks::Tasks;
 pub use token::Token;

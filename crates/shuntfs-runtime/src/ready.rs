@@ -5,10 +5,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-use shuntfs_sys::event::EventFd;
+use crate::sync::{AtomicBool, AtomicU64, EventFd, Ordering};
 
 /// The part of a queue that other threads may touch.
 #[derive(Debug)]
@@ -39,10 +38,11 @@ impl Ready {
         Waker::from(Arc::new(SlotWaker { ready: Arc::clone(self), slot }))
     }
 
-    /// Takes one ready slot.
-    pub fn take(&self) -> Option<usize> {
-        for (word, bits) in self.bits.iter().enumerate() {
-            let seen = bits.load(Ordering::SeqCst);
+    /// Takes the first ready slot that is not below `from`.
+    pub fn take_from(&self, from: usize) -> Option<usize> {
+        for (word, bits) in self.bits.iter().enumerate().skip(from / 64) {
+            let below = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
+            let seen = bits.load(Ordering::SeqCst) & !below;
             if seen != 0 {
                 let bit = seen.trailing_zeros();
                 bits.fetch_and(!(1 << bit), Ordering::SeqCst);
@@ -112,9 +112,10 @@ mod test {
         ready.waker(129).wake();
         ready.waker(3).wake_by_ref();
         assert!(!ready.may_sleep());
-        assert_eq!(ready.take(), Some(3));
-        assert_eq!(ready.take(), Some(129));
-        assert_eq!(ready.take(), None);
+        assert_eq!(ready.take_from(4), Some(129), "those below wait for the next round");
+        assert_eq!(ready.take_from(130), None);
+        assert_eq!(ready.take_from(0), Some(3));
+        assert_eq!(ready.take_from(0), None);
         assert!(ready.may_sleep());
     }
 }

@@ -91,7 +91,7 @@ mod test {
         };
         for (fail, want) in [(false, Some(1)), (true, None), (false, Some(2))] {
             assert!(tasks.start(0, run(fail)).is_pending());
-            assert_eq!(ready.take(), Some(0));
+            assert_eq!(ready.take_from(0), Some(0));
             match tasks.poll(0) {
                 Poll::Ready(outcome) => assert_eq!(outcome.ok(), want),
                 Poll::Pending => panic!("was woken"),

@@ -21,6 +21,8 @@ pub struct Region {
 
 // SAFETY: the mapping belongs to the process, not to a thread; access is governed by whoever holds pointers.
 unsafe impl Send for Region {}
+// SAFETY: as above; what changes the mapping's bytes needs their owners' word.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// Reserves `len` bytes, rounded up to whole pages. No memory is used until it is written.

@@ -9,10 +9,6 @@
 //! In company the answers to small READs and WRITEs are gathered and leave in the call that the thread makes anyway. It is
 //! not the calls that this saves most: each answer wakes its caller, who often takes this CPU at once, and two switches
 //! between threads a request cost more than all the rest. So the caller finds several answers when it runs.
-//!
-//! # Safety
-//! See `slot.rs`: a slot is read into only while it is free.
-#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
 
 use std::future::Future;
 use std::os::fd::AsFd;
@@ -21,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shuntfs_runtime::{Queue, Token};
+use shuntfs_runtime::{Queue, Slot, Token};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{InHeader, InterruptIn, Opcode};
@@ -32,15 +28,13 @@ use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::{Reader, Sort};
 use crate::serving::Serving;
-use crate::slot::{Parts, Slots};
+use crate::slot::{Parts, device_room};
 
 /// What a thread that reads a device needs.
 #[derive(Debug)]
 pub(crate) struct DeviceSeat {
     pub(crate) queue: Queue,
-    pub(crate) device: Arc<FuseDevice>,
     pub(crate) blocking: Arc<Blocking>,
-    pub(crate) slots: Slots,
     pub(crate) reader: Reader,
     pub(crate) registry: Arc<Interrupts>,
     /// Whether other threads serve whatever waits for an answer, so that FORGETs may gather here.
@@ -64,7 +58,7 @@ const BATCH: u32 = 8;
 const GATHER_MAX: usize = 16 << 10;
 
 enum Next {
-    Request { slot: u32, len: usize, leave: bool },
+    Request { slot: Slot, len: usize, leave: bool },
     Again,
     Gone,
 }
@@ -72,6 +66,8 @@ enum Next {
 struct Loop<S, Fut> {
     serving: Serving<S, Fut>,
     free: Vec<u32>,
+    /// Kept empty, for its memory.
+    ended: Vec<(u32, Outcome)>,
     blocking: Arc<Blocking>,
     nonblocking: bool,
     aside: Arc<AtomicBool>,
@@ -98,13 +94,12 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let DeviceSeat { queue, device, blocking, slots, reader, registry, aside } = seat;
-    let count = slots.count();
-    let port = Port::new(queue, device, Way::Device(Box::new(DeviceWay::new(reader))), count, registry);
-    let free = (0..u32::try_from(count).expect("slots are counted in u32")).rev().collect();
-    let serving = Serving::new(service, port, slots);
+    let DeviceSeat { queue, blocking, reader, registry, aside } = seat;
+    let free = (0..u32::try_from(queue.slots_count()).expect("slots are counted in u32")).rev().collect();
+    let port = Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), registry);
+    let serving = Serving::new(service, port);
     let listening = Listening::default();
-    let mut this = Loop { serving, free, blocking, nonblocking: false, aside, listening };
+    let mut this = Loop { serving, free, ended: Vec::new(), blocking, nonblocking: false, aside, listening };
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(way) {}
@@ -114,6 +109,7 @@ where
     way.reader.end_all();
     port.connection_ended();
     this.block_again();
+    this.serving.end();
 }
 
 impl<S, Fut> Loop<S, Fut>
@@ -125,10 +121,10 @@ where
     fn read_until_idle(&mut self, way: &DeviceWay) -> bool {
         let mut leaving = false;
         loop {
-            while let Some(slot) = self.serving.port.queue().ready().take() {
-                let outcome = self.serving.poll(slot);
-                self.finish(u32::try_from(slot).expect("slots are counted in u32"), outcome);
-            }
+            let mut ended = std::mem::take(&mut self.ended);
+            self.serving.poll_woken(|_, slot, outcome| ended.push((slot, outcome)));
+            ended.drain(..).for_each(|(slot, outcome)| self.finish(slot, outcome));
+            self.ended = ended;
             if leaving {
                 if self.serving.pending() == 0 && self.listening.answers == 0 {
                     return true;
@@ -139,8 +135,10 @@ where
             match self.next(way) {
                 Next::Request { slot, len, leave } => {
                     leaving = leave;
-                    let outcome = self.begin(slot, len);
-                    self.finish(slot, outcome);
+                    let index = slot.index();
+                    if let Some(outcome) = self.begin(slot, len) {
+                        self.finish(index, outcome);
+                    }
                 }
                 Next::Again => {}
                 Next::Gone => return false,
@@ -155,7 +153,7 @@ where
         };
         if self.serving.pending() > 0 || way.company.is_there() {
             self.block_never();
-            if self.serving.port.queue().has_ring() {
+            if self.serving.queue().has_ring() {
                 return self.next_of_many(slot, way);
             }
             self.wait_for_either();
@@ -181,7 +179,7 @@ where
             self.wait_on_ring(way);
             return Next::Again;
         }
-        let in_company = self.serving.port.queue().ops_count() > 0;
+        let in_company = self.serving.queue().ops_count() > 0;
         let next = self.read(slot, way);
         match next {
             Next::Request { .. } => {
@@ -205,16 +203,18 @@ where
     }
 
     fn read(&mut self, slot: u32, way: &DeviceWay) -> Next {
-        // SAFETY: the slot was free: no exchange has it, and the kernel fills it only inside this call.
-        let buffer = unsafe { self.serving.slots.slot(slot as usize).device_buffer() };
-        let device = self.serving.port.device();
+        let queue = self.serving.queue();
+        let mut memory = queue.take_slot(slot).expect("it is free");
+        let room = device_room(memory.size());
+        let buffer = memory.bytes_mut(room);
+        let device = queue.device();
         let (outcome, leave) = if self.nonblocking {
             (device.read(buffer), false)
         } else {
             way.reader.timed(|| device.read(buffer))
         };
         match outcome {
-            Ok(len) => return Next::Request { slot, len, leave },
+            Ok(len) => return Next::Request { slot: memory, len, leave },
             Err(error) => {
                 self.free.push(slot);
                 match error {
@@ -234,9 +234,8 @@ where
     }
 
     /// Takes a request apart and serves it.
-    fn begin(&mut self, slot: u32, len: usize) -> Option<Outcome> {
-        // SAFETY: the slot was filled by the read that just returned, and nobody has it yet.
-        let buffer = unsafe { self.serving.slots.slot(slot as usize).device_buffer() };
+    fn begin(&mut self, slot: Slot, len: usize) -> Option<Outcome> {
+        let buffer = slot.bytes(device_room(slot.size()));
         let parsed = buffer.get(..len).and_then(|bytes| InHeader::read_from_prefix(bytes).ok());
         let Some((header, rest)) = parsed else {
             tracing::error!(len, "a request without a header");
@@ -256,7 +255,7 @@ where
                 self.serving.port.may_have_company();
             }
             if let Some(look) = way.reader.follows(header.pid, sort) {
-                drop(self.serving.port.queue().offload(move || look.look()));
+                drop(self.serving.queue().offload(move || look.look()));
             }
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
@@ -273,19 +272,18 @@ where
         }
     }
 
-    fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
-        let Some(outcome) = outcome else { return };
-        let memory = self.serving.slots.slot(slot as usize);
+    fn finish(&mut self, slot: u32, outcome: Outcome) {
+        let memory = self.serving.queue().take_slot(slot).expect("its request has ended");
         if let Outcome::Reply(len) = outcome
             && len <= GATHER_MAX
             && self.gathers(slot)
         {
-            self.serving.port.queue_answer(memory, slot, self.serving.unique(slot), len);
+            self.serving.port.queue_answer(memory, self.serving.unique(slot), len);
             self.listening.answers += 1;
             return;
         }
         // A connection that is gone shows itself at the next read.
-        let _sent = self.serving.port.send(memory, slot, self.serving.unique(slot), outcome);
+        let _sent = self.serving.port.send(memory, self.serving.unique(slot), outcome);
         self.free.push(slot);
     }
 
@@ -309,7 +307,7 @@ where
 
     /// Waits until a request goes on, and reads no other meanwhile.
     fn wait_for_answers(&mut self, way: &DeviceWay) {
-        if self.serving.port.queue().has_ring() {
+        if self.serving.queue().has_ring() {
             self.wait_on_ring(way);
         } else {
             self.wait_for_bell();
@@ -318,15 +316,15 @@ where
 
     fn listen_to_device(&mut self) {
         if !std::mem::replace(&mut self.listening.to_device, true) {
-            let device = self.serving.port.device().as_fd();
-            let queue = self.serving.port.queue();
+            let device = self.serving.queue().device().as_fd();
+            let queue = self.serving.queue();
             queue.with_ring(|ring| ring.push_poll(device, Token::Device.encode()));
         }
     }
 
     /// Submits what is queued and waits for whatever comes first.
     fn wait_on_ring(&mut self, way: &DeviceWay) {
-        let queue = self.serving.port.queue().clone();
+        let queue = self.serving.queue().clone();
         if !std::mem::replace(&mut self.listening.to_bell, true) {
             queue.with_ring(|ring| ring.push_poll(queue.ready().bell(), Token::Bell.encode()));
         }
@@ -346,7 +344,7 @@ where
     }
 
     fn enter_ring(&mut self, want: u32, limit: Option<Duration>) {
-        let queue = self.serving.port.queue().clone();
+        let queue = self.serving.queue().clone();
         let turned = queue.turn_for(want, limit);
         self.listening.read = 0;
         while let Some((token, result)) = queue.next() {
@@ -362,14 +360,11 @@ where
         }
         match turned {
             Ok(()) => {}
-            // SAFETY: the limit was given because nothing is pending, so no exchange lives; no answer is under way; and
-            // the kernel fills slots of this thread only inside this thread's reads or for operations, which exchanges
-            // own.
-            Err(OsError::TIME) if self.listening.answers == 0 => unsafe {
-                self.serving.slots.give_back();
-                self.serving.gave_back();
-            },
-            Err(OsError::TIME) => {}
+            Err(OsError::TIME) => {
+                if self.listening.answers == 0 {
+                    self.serving.give_back();
+                }
+            }
             Err(error) => {
                 // The kernel may still fill memory: callers are better served by the end of the connection, which the
                 // end of the process brings.
@@ -380,7 +375,7 @@ where
     }
 
     fn wait_for_bell(&self) {
-        let ready = self.serving.port.queue().ready();
+        let ready = self.serving.queue().ready();
         if ready.may_sleep() {
             let _woken = shuntfs_sys::event::wait_readable(&[ready.bell()], None);
         }
@@ -389,10 +384,12 @@ where
     }
 
     fn wait_for_either(&self) {
-        let ready = self.serving.port.queue().ready();
+        let ready = self.serving.queue().ready();
         if ready.may_sleep() {
-            let _woken =
-                shuntfs_sys::event::wait_readable(&[self.serving.port.device().as_fd(), ready.bell()], None);
+            let _woken = shuntfs_sys::event::wait_readable(
+                &[self.serving.queue().device().as_fd(), ready.bell()],
+                None,
+            );
         }
         ready.woke();
         ready.still_bell();
@@ -400,28 +397,25 @@ where
 
     /// Another thread made the shared descriptor nonblocking: waits without reading.
     fn wait_for_request(&self) {
-        let _woken = shuntfs_sys::event::wait_readable(&[self.serving.port.device().as_fd()], None);
+        let _woken = shuntfs_sys::event::wait_readable(&[self.serving.queue().device().as_fd()], None);
     }
 
     fn give_back_when_idle(&mut self) {
-        let device = self.serving.port.device().as_fd();
+        let device = self.serving.queue().device().as_fd();
         if shuntfs_sys::event::wait_readable(&[device], Some(IDLE)) == Ok(false) {
-            // SAFETY: nothing is pending, so no exchange lives, and the kernel fills slots of this thread only
-            // inside this thread's reads.
-            unsafe { self.serving.slots.give_back() };
-            self.serving.gave_back();
+            self.serving.give_back();
         }
     }
 
     fn block_never(&mut self) {
         if !std::mem::replace(&mut self.nonblocking, true) {
-            self.blocking.change(self.serving.port.device(), true);
+            self.blocking.change(self.serving.queue().device(), true);
         }
     }
 
     fn block_again(&mut self) {
         if std::mem::replace(&mut self.nonblocking, false) {
-            self.blocking.change(self.serving.port.device(), false);
+            self.blocking.change(self.serving.queue().device(), false);
         }
     }
 }

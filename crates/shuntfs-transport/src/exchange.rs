@@ -1,24 +1,23 @@
 //! One request, and the right to answer it once.
 //!
-//! # Safety
-//! An exchange owns its slot from the moment the loop makes it until it is consumed by one of the methods
-//! that answer; the loop hands the slot back to the kernel only then. The borrow checker does the rest: names
+//! An exchange has the slot of its request until it answers. What the kernel or a thread does with the slot's memory meanwhile is
+//! counted there and outlives the future that began it: see `shuntfs_runtime::Slot`. The borrow checker does the rest: names
 //! and data borrow from `&self`, the reply area from `&mut self`.
-#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
 
 use std::future::Future;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use shuntfs_runtime::{Queue, Token};
+use shuntfs_runtime::{Queue, Slot};
 use shuntfs_sys::OsError;
 use shuntfs_wire::{ByteRange, Errno, InHeader, ParseError, Request, Result, WriteOut};
 use zerocopy::IntoBytes;
 
-use crate::lend::{self, Judge};
+use crate::lower::LowerFile;
 use crate::port::Port;
-use crate::slot::{PAGE, Parts, Slot};
+use crate::slot::{PAGE, Parts, payload};
 use crate::splice::{SpliceRead, Spliced};
 
 /// One request and the memory its answer is written into.
@@ -27,18 +26,11 @@ pub struct Exchange {
     header: InHeader,
     parts: Parts,
     slot: Slot,
-    index: u32,
     port: Rc<Port>,
 }
 
-/// A lower file that bytes are moved from or to.
-#[derive(Clone, Copy, Debug)]
-pub struct Lower<'a> {
-    /// Open with the access that is needed.
-    pub fd: BorrowedFd<'a>,
-    /// Whether even a cached write may wait for long.
-    pub can_block: bool,
-}
+/// What looks at a part of the bytes, and is told which part it is.
+pub type Judge<T> = Arc<dyn Fn(&[u8], Range<usize>) -> T + Send + Sync>;
 
 /// Whether the caller of one request got a signal; apart from the request, so that its reply can be written meanwhile.
 #[derive(Debug)]
@@ -97,8 +89,8 @@ impl Done {
 const FLAGS_OFFSET: usize = 32;
 
 impl Exchange {
-    pub(crate) fn new(header: InHeader, parts: Parts, slot: Slot, index: u32, port: Rc<Port>) -> Self {
-        Self { header, parts, slot, index, port }
+    pub(crate) fn new(header: InHeader, parts: Parts, slot: Slot, port: Rc<Port>) -> Self {
+        Self { header, parts, slot, port }
     }
 
     /// The header.
@@ -114,8 +106,8 @@ impl Exchange {
     pub fn request(&self) -> std::result::Result<Request<'_>, ParseError> {
         Request::parse(
             &self.header,
-            self.bytes(self.parts.fixed.clone()),
-            self.bytes(self.parts.rest.clone()),
+            self.slot.bytes(self.parts.fixed.clone()),
+            self.slot.bytes(self.parts.rest.clone()),
         )
     }
 
@@ -134,20 +126,43 @@ impl Exchange {
     /// What tells whether the caller got a signal, for as long as the request is served.
     #[must_use]
     pub fn signal(&self) -> Signal {
-        Signal { port: Rc::clone(&self.port), index: self.index }
+        Signal { port: Rc::clone(&self.port), index: self.slot.index() }
     }
 
     /// The area that a reply is written into: page-aligned, at least as long as the longest READ. It shares
     /// memory with names and data of the request.
+    ///
+    /// # Panics
+    /// Where an operation still uses it whose future was dropped or leaked: see [`Exchange::settled`].
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the slot is this exchange's, and `&mut self` ends every borrow of it.
-        unsafe { self.slot.bytes_mut(PAGE..PAGE + self.slot.payload_len()) }
+        let all = PAGE..self.slot.size();
+        self.slot.bytes_mut(all)
     }
 
     /// The same area, to be looked at.
+    ///
+    /// # Panics
+    /// Where an operation still writes there whose future was dropped or leaked.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        self.bytes(PAGE..PAGE + self.slot.payload_len())
+        self.slot.bytes(PAGE..self.slot.size())
+    }
+
+    /// How long that area is.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        self.slot.size() - PAGE
+    }
+
+    /// Resolves when nobody else uses the request's memory; operations that nobody awaits any more are asked to end.
+    pub async fn settled(&self) {
+        self.slot.settled().await;
+    }
+
+    /// Whether nobody else uses the request's memory.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.slot.is_free()
     }
 
     /// Has `judge` look at parts of the payload, each `start` bytes further on than it is called: at the first one here, at
@@ -158,12 +173,24 @@ impl Exchange {
         parts: &[Range<usize>],
         judge: &Judge<T>,
     ) -> Vec<T> {
-        lend::examine(self.queue(), &self.payload()[start..], parts, judge).await
+        let Some((first, others)) = parts.split_first() else { return Vec::new() };
+        let mut elsewhere = Vec::with_capacity(others.len());
+        for part in others {
+            let lent = self.slot.lend(payload(start + part.start, part.len()));
+            let (judge, part) = (Arc::clone(judge), part.clone());
+            elsewhere.push(self.queue().offload(move || judge(lent.bytes(), part)));
+        }
+        let mut outcomes = Vec::with_capacity(parts.len());
+        outcomes.push(judge(self.slot.bytes(payload(start + first.start, first.len())), first.clone()));
+        for outcome in elsewhere {
+            outcomes.push(outcome.await);
+        }
+        outcomes
     }
 
     /// Answers with the first `len` bytes of the payload.
     pub fn reply(self, len: usize) -> Done {
-        assert!(len <= self.slot.payload_len(), "a reply of {len} bytes");
+        assert!(len <= self.payload_len(), "a reply of {len} bytes");
         Done(Outcome::Reply(len))
     }
 
@@ -180,54 +207,53 @@ impl Exchange {
     /// Reads a lower file into the payload from `start` on; at most as much as fits there, fewer at the file's end.
     ///
     /// # Errors
-    /// Those of reading.
-    pub async fn read_lower(&mut self, start: usize, lower: Lower<'_>, at: ByteRange) -> Result<usize> {
-        let len = at.len.min(clip(self.slot.payload_len().saturating_sub(start)));
-        let (port, direct) = (Rc::clone(&self.port), self.is_direct());
+    /// Those of reading; EBUSY where somebody still uses the payload.
+    pub async fn read_lower(&mut self, start: usize, lower: &Arc<LowerFile>, at: ByteRange) -> Result<usize> {
+        let len = at.len.min(clip(self.payload_len().saturating_sub(start)));
+        let (direct, part) = (self.is_direct(), payload(start, len as usize));
+        // Borrowed and not counted: a future that is leaked must not keep the port when its thread ends.
+        let Self { port, slot, .. } = self;
         if port.takes_ring(lower, direct) {
-            if !direct && port.read_cached(lower.fd, self.room(start, len), at.offset) {
+            if !direct && port.read_cached(lower, slot.bytes_mut(part.clone()), at.offset) {
                 return Ok(len as usize);
             }
-            let into = self.room(start, len).as_mut_ptr();
-            // SAFETY: the payload is this exchange's while `&mut self` is borrowed by this future.
-            return unsafe { port.queue().read(lower.fd, (into, len), at.offset) }.await.map_err(from_os);
+            return slot.read_file(lower, part, at.offset).await.map_err(from_os);
         }
         let alone = direct && port.queue().has_ring();
-        port.read_plain(lower.fd, self.room(start, len), at.offset, alone).map_err(from_os)
+        port.read_plain(lower, slot.bytes_mut(part), at.offset, alone).map_err(from_os)
     }
 
     /// Writes a part of the data of a WRITE to a lower file.
     ///
     /// # Errors
     /// Those of writing; EINVAL where the request has no such data.
-    pub async fn write_lower(&self, part: Range<usize>, lower: Lower<'_>, offset: u64) -> Result<usize> {
-        let data = self.bytes(self.parts.rest.clone()).get(part).ok_or(Errno::INVAL)?;
-        let direct = self.is_direct();
-        let outcome = if (direct || lower.can_block) && self.port.takes_ring(lower, direct) {
-            let len = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
-            // SAFETY: the data is this exchange's and borrowed by this future.
-            unsafe { self.port.queue().write(lower.fd, (data.as_ptr(), len), offset) }.await
+    pub async fn write_lower(
+        &self,
+        part: Range<usize>,
+        lower: &Arc<LowerFile>,
+        offset: u64,
+    ) -> Result<usize> {
+        let Range { start, end } = self.parts.rest;
+        if part.start > part.end || part.end > end - start {
+            return Err(Errno::INVAL);
+        }
+        let (part, direct) = (start + part.start..start + part.end, self.is_direct());
+        let outcome = if (direct || lower.can_block()) && self.port.takes_ring(lower, direct) {
+            self.slot.write_file(lower, part, offset).await
         } else {
             // Cached writes end in the page cache, and one that comes alone has nobody to keep waiting: one plain
             // call is cheaper than a turn of the ring.
-            self.port.write_plain(lower, data, offset)
+            self.port.write_plain(lower, self.slot.bytes(part), offset)
         };
         outcome.map_err(from_os)
     }
 
     /// Answers a READ with the bytes of a lower file: on a ring in one submission, on a device by splice
     /// where that pays.
-    pub async fn relay_read(mut self, lower: Lower<'_>, at: ByteRange) -> Done {
-        let fd = lower.fd;
-        let len = at.len.min(clip(self.slot.payload_len()));
+    pub async fn relay_read(mut self, lower: &Arc<LowerFile>, at: ByteRange) -> Done {
+        let len = at.len.min(clip(self.payload_len()));
         if self.port.is_ring() && len > 0 {
-            self.port.prepare_answer(self.slot, self.header.unique, Ok(len as usize));
-            let token = Token::Link(self.index).encode();
-            let into = (self.slot.payload().as_ptr(), len);
-            // SAFETY: the slot stays out of the kernel's and everybody's hands until the next request or the broken link shows:
-            // `Outcome::Linked` tells the loop so.
-            self.port.queue().with_ring(|ring| unsafe { ring.push_read(fd, into, at.offset, token, true) });
-            self.port.push_commit(self.slot, self.index);
+            self.port.commit_after_read(self.slot, self.header.unique, lower, ByteRange { len, ..at });
             return Done(Outcome::Linked(len));
         }
         match self.splice_read(lower, at.offset, len) {
@@ -242,7 +268,7 @@ impl Exchange {
     }
 
     /// Answers a WRITE by writing its data to a lower file.
-    pub async fn relay_write(mut self, lower: Lower<'_>, offset: u64) -> Done {
+    pub async fn relay_write(mut self, lower: &Arc<LowerFile>, offset: u64) -> Done {
         let all = 0..self.parts.rest.len();
         match self.write_lower(all, lower, offset).await.map(u32::try_from) {
             Ok(Ok(size)) => {
@@ -256,29 +282,24 @@ impl Exchange {
         }
     }
 
-    fn splice_read(&mut self, lower: Lower<'_>, offset: u64, len: u32) -> Spliced {
+    fn splice_read(&mut self, lower: &LowerFile, offset: u64, len: u32) -> Spliced {
         if self.port.is_ring() || self.is_direct() {
             // Direct I/O goes straight to the payload; spliced, the lower file would copy it to pages first.
             return Spliced::No;
         }
-        let Lower { fd, can_block } = lower;
-        let read = SpliceRead { fd, offset, len, unique: self.header.unique, can_block };
-        let port = Rc::clone(&self.port);
-        port.splice_read(&read, self.payload_mut())
-    }
-
-    /// A part of the payload.
-    fn room(&mut self, start: usize, len: u32) -> &mut [u8] {
-        &mut self.payload_mut()[start..][..len as usize]
+        let read = SpliceRead {
+            fd: lower.as_fd(),
+            offset,
+            len,
+            unique: self.header.unique,
+            can_block: lower.can_block(),
+        };
+        let all = PAGE..self.slot.size();
+        self.port.splice_read(&read, self.slot.bytes_mut(all))
     }
 
     fn is_direct(&self) -> bool {
-        has_direct(self.bytes(self.parts.fixed.clone()))
-    }
-
-    fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {
-        // SAFETY: the slot is this exchange's; a mutable borrow would need `&mut self`.
-        unsafe { self.slot.bytes(range) }
+        has_direct(self.slot.bytes(self.parts.fixed.clone()))
     }
 }
 

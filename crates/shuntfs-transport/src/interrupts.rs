@@ -29,32 +29,48 @@ struct State {
     ended: bool,
 }
 
-/// Whether the request in one slot was interrupted.
-#[derive(Debug)]
+/// Whether the request in one slot was interrupted, and who waits for that.
+#[derive(Debug, Default)]
 pub(crate) struct Interrupt {
-    flag: AtomicBool,
-    waker: Waker,
+    is_set: AtomicBool,
+    /// Whether `wakers` may hold something, so that most requests look at no lock.
+    is_awaited: AtomicBool,
+    /// Those of all futures that wait, each of which may be polled by something of its own.
+    wakers: Mutex<Vec<Waker>>,
 }
 
 impl Interrupt {
-    pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { flag: AtomicBool::new(false), waker })
-    }
-
-    /// Resolves when the request is interrupted. The slot's own waker is told.
+    /// Resolves when the request is interrupted.
     pub(crate) fn wait(&self) -> impl Future<Output = ()> + '_ {
-        std::future::poll_fn(
-            |_| if self.flag.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending },
-        )
+        std::future::poll_fn(|cx| {
+            if !self.is_set.load(Ordering::SeqCst) {
+                let mut wakers = self.wakers.lock();
+                if !wakers.iter().any(|known| known.will_wake(cx.waker())) {
+                    wakers.push(cx.waker().clone());
+                }
+                self.is_awaited.store(true, Ordering::Relaxed);
+                // It may have come before the waker was there.
+                if !self.is_set.load(Ordering::SeqCst) {
+                    return Poll::Pending;
+                }
+            }
+            Poll::Ready(())
+        })
     }
 
+    /// The request has ended. Only the queue's thread waits and clears.
     pub(crate) fn clear(&self) {
-        self.flag.store(false, Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.is_awaited.store(false, Ordering::Relaxed);
+            self.wakers.lock().clear();
+            self.is_set.store(false, Ordering::SeqCst);
+        }
     }
 
     fn set(&self) {
-        self.flag.store(true, Ordering::SeqCst);
-        self.waker.wake_by_ref();
+        self.is_set.store(true, Ordering::SeqCst);
+        let wakers = std::mem::take(&mut *self.wakers.lock());
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -112,7 +128,7 @@ mod test {
     #[test]
     fn early_and_late_interrupts_both_arrive() {
         let interrupts = Interrupts::default();
-        let (first, second) = (Interrupt::new(Waker::noop().clone()), Interrupt::new(Waker::noop().clone()));
+        let (first, second) = (Arc::<Interrupt>::default(), Arc::<Interrupt>::default());
         interrupts.arrived(4);
         interrupts.register(4, &first);
         assert!(is_set(&first));
@@ -129,7 +145,7 @@ mod test {
     #[test]
     fn the_end_interrupts_those_that_wait_and_those_that_come() {
         let interrupts = Interrupts::default();
-        let (waits, comes) = (Interrupt::new(Waker::noop().clone()), Interrupt::new(Waker::noop().clone()));
+        let (waits, comes) = (Arc::<Interrupt>::default(), Arc::<Interrupt>::default());
         interrupts.register(4, &waits);
         interrupts.end();
         interrupts.register(6, &comes);

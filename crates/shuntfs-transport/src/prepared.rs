@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shuntfs_runtime::{OffloadPool, Queue, Ready};
+use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::sched::{self, Class};
@@ -22,7 +22,7 @@ use crate::pace::{Pace, Pacer};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
-use crate::slot::Slots;
+use crate::slot::slot_len;
 
 /// Why a transport is not to be had. Nothing has happened to the connection.
 #[derive(Debug, Error)]
@@ -312,11 +312,10 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
     let ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
-    let slots = slots(queues.len(), plan.payload_len)?;
-    let queue = queue(thread, queues.len(), shared, Some(ring))?;
-    let (device, registry) = (Arc::clone(&shared.device), Arc::clone(&shared.registry));
+    let queue = queue(thread, (queues.len(), plan.payload_len), shared, &shared.device, Some(ring))?;
+    let registry = Arc::clone(&shared.registry);
     let pacer = Pacer::new(shared.pace.clone(), thread);
-    Ok(Seat::Ring(RingSeat { queue, device, slots, queues, registry, pacer }))
+    Ok(Seat::Ring(RingSeat { queue, queues, registry, pacer }))
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -327,13 +326,12 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
         device = Arc::new(shared.device.clone_of().map_err(PrepareError::Clone)?);
         blocking = Arc::default();
     }
-    let slots = slots(depth, plan.payload_len)?;
     let ring = if plan.kind == TransportKind::Uring { None } else { lower_ring(depth) };
-    let queue = queue(thread, depth, shared, ring)?;
+    let queue = queue(thread, (depth, plan.payload_len), shared, &device, ring)?;
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
-    Ok(Seat::Device(DeviceSeat { queue, device, blocking, slots, reader, registry, aside }))
+    Ok(Seat::Device(DeviceSeat { queue, blocking, reader, registry, aside }))
 }
 
 /// A ring for the lower reads and writes of a device's thread, where one is to be had: each slot has one under way, and
@@ -343,14 +341,18 @@ fn lower_ring(depth: usize) -> Option<Ring> {
     Ring::new(entries).inspect_err(|error| tracing::debug!(%error, "lower calls hold their queue")).ok()
 }
 
-fn queue(index: usize, slots: usize, shared: &Shared, ring: Option<Ring>) -> Result<Queue, PrepareError> {
-    let ready = Ready::new(slots).map_err(|error| PrepareError::Resource { what: "a bell", error })?;
-    Ok(Queue::new(index, ready, Arc::clone(&shared.pool), ring))
-}
-
-fn slots(count: usize, payload_len: usize) -> Result<Slots, PrepareError> {
-    Slots::reserve(count, payload_len)
-        .map_err(|error| PrepareError::Resource { what: "payload memory", error })
+fn queue(
+    index: usize,
+    (slots, payload_len): (usize, usize),
+    shared: &Shared,
+    device: &Arc<FuseDevice>,
+    ring: Option<Ring>,
+) -> Result<Queue, PrepareError> {
+    let lacks = |what| move |error| PrepareError::Resource { what, error };
+    let ready = Ready::new(slots).map_err(lacks("a bell"))?;
+    let slots = Slots::reserve(slots, slot_len(payload_len), &ready).map_err(lacks("payload memory"))?;
+    let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
+    Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))
 }
 
 /// Makes a thread ready that a queue's thread started, and whose CPU and class it inherited: it is there to work beside it.

@@ -7,19 +7,13 @@
 //!
 //! The kernel copies requests into slots only inside this thread's own calls (the ring defers task work to
 //! its one submitter), which is why memory can be given back between two calls.
-//!
-//! # Safety
-//! See `slot.rs`: a slot is touched only between the completion that delivers a request and the commit of
-//! its answer.
-#![expect(unsafe_code, reason = "requests lie in memory that the kernel fills")]
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuntfs_runtime::{Queue, Token};
+use shuntfs_runtime::{Queue, Slot, Token};
 use shuntfs_sys::OsError;
-use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{Errno, InHeader, Opcode, UringEntInOut};
 use zerocopy::FromBytes;
 
@@ -28,14 +22,12 @@ use crate::interrupts::Interrupts;
 use crate::pace::Pacer;
 use crate::port::{Port, Way};
 use crate::serving::Serving;
-use crate::slot::{Parts, Slot, Slots};
+use crate::slot::{PAGE, Parts};
 
 /// What a thread that serves a ring needs.
 #[derive(Debug)]
 pub(crate) struct RingSeat {
     pub(crate) queue: Queue,
-    pub(crate) device: Arc<FuseDevice>,
-    pub(crate) slots: Slots,
     /// By slot, the kernel's queue.
     pub(crate) queues: Vec<u16>,
     pub(crate) registry: Arc<Interrupts>,
@@ -63,8 +55,6 @@ struct Loop<S, Fut> {
 
 const HEADER_AREA: usize = 288;
 const ENT_IN_OUT: usize = 256;
-/// Where in the head page the two `iovec`s of the registration lie.
-const IOVECS: usize = 512;
 const EAGAIN: i32 = -11;
 /// After so long without a request, memory is given back.
 const IDLE: Duration = Duration::from_secs(1);
@@ -78,10 +68,9 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, device, slots, queues, registry, pacer } = seat;
-    let count = slots.count();
-    let port = Port::new(queue, device, Way::Ring(queues), count, registry);
-    let serving = Serving::new(service, port, slots);
+    let RingSeat { queue, queues, registry, pacer } = seat;
+    let count = queue.slots_count();
+    let serving = Serving::new(service, Port::new(queue, Way::Ring(queues), registry));
     let states = vec![State::Waiting; count];
     let mut this = Loop { serving, states, living: count, pacer };
     this.listen_to_bell();
@@ -91,6 +80,7 @@ where
     if !failed {
         this.run();
     }
+    this.serving.end();
 }
 
 impl<S, Fut> Loop<S, Fut>
@@ -101,7 +91,7 @@ where
     /// Registers all slots; requests may arrive meanwhile and are kept for the loop.
     fn register(&mut self) -> Result<(), OsError> {
         for slot in 0..self.slots_count() {
-            self.push_register(slot);
+            self.serving.port.register(self.take(slot));
         }
         for _ in 0..REGISTER_TRIES {
             self.queue().turn(false, None)?;
@@ -111,7 +101,7 @@ where
                 match token {
                     Token::Entry(slot) if result == EAGAIN => {
                         again = true;
-                        self.push_register(slot);
+                        self.serving.port.register(self.take(slot));
                     }
                     Token::Entry(_) if result < 0 => return Err(OsError::from_raw_os_error(-result)),
                     _ => early.push((token, result)),
@@ -130,10 +120,8 @@ where
 
     fn run(&mut self) {
         while self.living > 0 {
-            while let Some(slot) = self.queue().ready().take() {
-                let outcome = self.serving.poll(slot);
-                self.finish(u32::try_from(slot).expect("slots are counted in u32"), outcome);
-            }
+            let states = &mut self.states;
+            self.serving.poll_woken(|serving, slot, outcome| finish(serving, states, slot, outcome));
             while let Some((token, result)) = self.queue().next() {
                 self.complete(token, result);
             }
@@ -179,30 +167,22 @@ where
     fn deliver(&mut self, slot: u32) {
         self.states[slot as usize] = State::Serving;
         self.pacer.serves();
-        let memory = self.slot(slot);
-        // SAFETY: the completion gave the slot to us, and no exchange has it yet.
-        let head = unsafe { memory.bytes(0..HEADER_AREA) };
+        let memory = self.take(slot);
+        let head = memory.bytes(0..HEADER_AREA);
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
         let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
         let payload_len = entry.payload_sz as usize;
-        if payload_len > memory.payload_len() {
+        if payload_len > memory.size() - PAGE {
             tracing::error!(payload_len, "a request longer than its payload");
-            self.finish(slot, Some(Outcome::Error(Errno::IO)));
+            drop(memory);
+            finish(&self.serving, &mut self.states, slot, Outcome::Error(Errno::IO));
             return;
         }
         let fixed_len = Opcode::new(header.opcode).map_or(0, Opcode::fixed_len);
-        let outcome = self.serving.start(slot, header, Parts::of_ring(fixed_len, payload_len));
-        self.finish(slot, outcome);
-    }
-
-    fn finish(&mut self, slot: u32, outcome: Option<Outcome>) {
-        let Some(outcome) = outcome else { return };
-        self.states[slot as usize] = match outcome {
-            Outcome::Linked(_) => State::Linked,
-            _ => State::Waiting,
-        };
-        let _queued = self.serving.port.send(self.slot(slot), slot, self.serving.unique(slot), outcome);
+        if let Some(outcome) = self.serving.start(memory, header, Parts::of_ring(fixed_len, payload_len)) {
+            finish(&self.serving, &mut self.states, slot, outcome);
+        }
     }
 
     /// A linked read ended early or failed, which dropped the commit behind it: the answer is committed with
@@ -216,7 +196,7 @@ where
             Ok(len) => Outcome::Reply(len),
             Err(_) => Outcome::Error(Errno::from_lower(read.saturating_neg())),
         };
-        self.finish(slot, Some(outcome));
+        finish(&self.serving, &mut self.states, slot, outcome);
     }
 
     fn bury(&mut self, slot: u32, result: i32) {
@@ -232,7 +212,7 @@ where
 
     /// The connection is gone: what is under way below is nobody's any more, and must not keep this thread.
     fn end_operations(&self) {
-        self.queue().cancel_ops();
+        self.queue().cancel_ops(None);
         for (slot, state) in (0_u32..).zip(&self.states) {
             if matches!(state, State::Linked) {
                 self.queue().cancel(Token::Link(slot));
@@ -243,27 +223,9 @@ where
     fn give_back(&mut self) {
         let idle = self.states.iter().all(|state| matches!(state, State::Waiting | State::Dead));
         if idle {
-            // SAFETY: no exchange lives, no read is linked, and the kernel fills slots only inside this
-            // thread's calls (see the module's text). What it will deliver, it writes anew.
-            unsafe { self.serving.slots.give_back() };
-            self.serving.gave_back();
+            // What the kernel will deliver, it writes anew.
+            self.serving.give_back();
         }
-    }
-
-    fn push_register(&self, slot: u32) {
-        let memory = self.slot(slot);
-        let iovecs = [
-            memory.head().as_ptr().addr(),
-            HEADER_AREA,
-            memory.payload().as_ptr().addr(),
-            memory.payload_len(),
-        ];
-        // SAFETY: the slot is not registered yet, so it is ours.
-        let room = unsafe { memory.bytes_mut(IOVECS..IOVECS + size_of_val(&iovecs)) };
-        for (place, word) in room.chunks_exact_mut(size_of::<usize>()).zip(iovecs) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.serving.port.push_register(slot, room.as_ptr().addr() as u64);
     }
 
     fn listen_to_bell(&self) {
@@ -272,14 +234,30 @@ where
     }
 
     fn queue(&self) -> &Queue {
-        self.serving.port.queue()
+        self.serving.queue()
     }
 
-    fn slot(&self, slot: u32) -> Slot {
-        self.serving.slots.slot(slot as usize)
+    /// A slot that the kernel has given back, or that it never had.
+    fn take(&self, slot: u32) -> Slot {
+        self.queue().take_slot(slot).expect("the kernel gave it back, and it serves nothing")
     }
 
     fn slots_count(&self) -> u32 {
         u32::try_from(self.states.len()).expect("slots are counted in u32")
     }
+}
+
+/// Sends an answer, which asks for the next request; a linked one has left.
+fn finish<S, Fut>(serving: &Serving<S, Fut>, states: &mut [State], slot: u32, outcome: Outcome)
+where
+    S: Fn(Exchange) -> Fut,
+    Fut: Future<Output = Done>,
+{
+    if matches!(outcome, Outcome::Linked(_)) {
+        states[slot as usize] = State::Linked;
+        return;
+    }
+    states[slot as usize] = State::Waiting;
+    let memory = serving.queue().take_slot(slot).expect("its request has ended");
+    let _queued = serving.port.send(memory, serving.unique(slot), outcome);
 }

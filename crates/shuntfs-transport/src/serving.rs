@@ -1,23 +1,25 @@
 //! Requests into futures, and their outcomes: what a device's loop and a ring's loop share.
+//!
+//! A request has ended when its future has and nobody uses its memory any more. An author's future may leave an operation or a loan
+//! behind (it was dropped half way, it was leaked, it panicked): the outcome is then held back until the last of them has ended.
 
 use std::future::Future;
 use std::rc::Rc;
 use std::task::Poll;
 
-use shuntfs_runtime::Tasks;
+use shuntfs_runtime::{Queue, Slot, Tasks};
 use shuntfs_wire::{Errno, InHeader, Opcode};
 
 use crate::exchange::{Done, Exchange, Outcome};
 use crate::load::Load;
 use crate::port::Port;
-use crate::slot::{Parts, Slots};
+use crate::slot::Parts;
 
 /// The requests of one thread that are being served.
 pub(crate) struct Serving<S, Fut> {
     service: S,
     tasks: Tasks<Fut>,
     pub(crate) port: Rc<Port>,
-    pub(crate) slots: Slots,
     served: Vec<Served>,
     /// How many went on after the first poll.
     pending: usize,
@@ -32,6 +34,8 @@ struct Served {
     unique: u64,
     opcode: u32,
     went_on: bool,
+    /// The outcome, while the request's memory is still in use.
+    held: Option<Outcome>,
 }
 
 /// An idle queue gives memory back when more than this of a payload was used.
@@ -42,20 +46,23 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    pub(crate) fn new(service: S, port: Port, slots: Slots) -> Self {
-        let count = slots.count();
+    pub(crate) fn new(service: S, port: Port) -> Self {
+        let count = port.queue().slots_count();
         let tasks = Tasks::new(count, port.queue().ready());
-        let nothing = Served { unique: 0, opcode: 0, went_on: false };
+        let nothing = Served { unique: 0, opcode: 0, went_on: false, held: None };
         Self {
             service,
             tasks,
             port: Rc::new(port),
-            slots,
             served: vec![nothing; count],
             pending: 0,
             touched: 0,
             loads: vec![Load::default(); count],
         }
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        self.port.queue()
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -73,56 +80,73 @@ where
     }
 
     /// Serves a request; its outcome where it ended at once.
-    pub(crate) fn start(&mut self, slot: u32, header: InHeader, parts: Parts) -> Option<Outcome> {
-        let at = slot as usize;
-        self.carried(at, parts.rest.len());
-        self.served[at] = Served { unique: header.unique, opcode: header.opcode, went_on: false };
-        let exchange = Exchange::new(header, parts, self.slots.slot(at), slot, Rc::clone(&self.port));
+    pub(crate) fn start(&mut self, slot: Slot, header: InHeader, parts: Parts) -> Option<Outcome> {
+        let index = slot.index();
+        let at = index as usize;
+        self.carried(index, parts.rest.len());
+        self.served[at] = Served { unique: header.unique, opcode: header.opcode, went_on: false, held: None };
+        let exchange = Exchange::new(header, parts, slot, Rc::clone(&self.port));
         let polled = self.tasks.start(at, (self.service)(exchange));
         if polled.is_pending() {
-            self.served[at].went_on = true;
-            self.pending += 1;
-            self.port.goes_on(slot, header.unique);
+            self.goes_on(at);
+            self.port.goes_on(index, header.unique);
         }
-        self.judge(slot, polled)
+        self.judge(index, polled)
     }
 
-    /// Polls a slot that was woken; its outcome where it ended.
-    pub(crate) fn poll(&mut self, slot: usize) -> Option<Outcome> {
-        let polled = self.tasks.poll(slot);
-        let slot = u32::try_from(slot).expect("slots are counted in u32");
-        self.judge(slot, polled)
+    /// Polls each slot that was woken, once, and hands out the outcomes of those that ended. One that wakes itself again and again
+    /// has its next turn after whatever else there is to do.
+    pub(crate) fn poll_woken(&mut self, mut ended: impl FnMut(&mut Self, u32, Outcome)) {
+        let mut from = 0;
+        while let Some(slot) = self.queue().ready().take_from(from) {
+            from = slot + 1;
+            let polled = self.tasks.poll(slot);
+            let slot = u32::try_from(slot).expect("slots are counted in u32");
+            if let Some(outcome) = self.judge(slot, polled) {
+                ended(self, slot, outcome);
+            }
+        }
     }
 
     fn judge(&mut self, slot: u32, polled: Poll<std::thread::Result<Done>>) -> Option<Outcome> {
-        let Poll::Ready(ended) = polled else { return None };
-        let served = &mut self.served[slot as usize];
+        let at = slot as usize;
+        let outcome = match polled {
+            Poll::Ready(Ok(done)) => done.0,
+            Poll::Ready(Err(panic)) => panicked(self.served[at].opcode, panic.as_ref()),
+            // The future goes on, or it has ended and the outcome was held; or there is none, and the wake came late.
+            Poll::Pending => self.served[at].held.take()?,
+        };
+        // What is linked has the slot on its way to the kernel.
+        if !matches!(outcome, Outcome::Linked(_)) && !self.queue().is_slot_settled(slot) {
+            self.served[at].held = Some(outcome);
+            self.goes_on(at);
+            return None;
+        }
+        let served = &mut self.served[at];
         if std::mem::take(&mut served.went_on) {
             self.pending -= 1;
-            self.port.ended(slot, served.unique);
+            self.port.ended(served.unique);
         }
-        let outcome = ended.map_or_else(
-            |panic| {
-                let said = panic.downcast_ref::<&str>().copied();
-                let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-                tracing::error!(opcode = served.opcode, panic = said.unwrap_or("?"), "an operation panicked");
-                if wants_answer(served.opcode) { Outcome::Error(Errno::IO) } else { Outcome::Silent }
-            },
-            |done| done.0,
-        );
+        self.port.interrupt(slot).clear();
         match outcome {
-            Outcome::Reply(len) => self.carried(slot as usize, len),
-            Outcome::Linked(len) => self.carried(slot as usize, len as usize),
+            Outcome::Reply(len) => self.carried(slot, len),
+            Outcome::Linked(len) => self.carried(slot, len as usize),
             _ => {}
         }
         Some(outcome)
     }
 
+    fn goes_on(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.served[at].went_on, true) {
+            self.pending += 1;
+        }
+    }
+
     /// A slot carried so many bytes of payload, or is about to.
-    fn carried(&mut self, slot: usize, len: usize) {
+    fn carried(&mut self, slot: u32, len: usize) {
         self.touched = self.touched.max(len);
-        if self.loads[slot].add(len) {
-            self.slots.gather(slot);
+        if self.loads[slot as usize].add(len) {
+            self.queue().gather(slot);
         }
     }
 
@@ -131,11 +155,28 @@ where
         self.touched >= WORTH_GIVING_BACK
     }
 
-    /// Memory was given back.
-    pub(crate) fn gave_back(&mut self) {
-        self.touched = 0;
-        self.loads.fill(Load::default());
+    /// Gives the memory of an idle queue back to the system. No answer may be on its way.
+    pub(crate) fn give_back(&mut self) {
+        if self.queue().give_back() {
+            self.touched = 0;
+            self.loads.fill(Load::default());
+        }
     }
+
+    /// The connection is gone: drops what is still served, and waits for what that had begun below.
+    pub(crate) fn end(self) {
+        drop(self.tasks);
+        if let Err(error) = self.port.queue().end_ops() {
+            tracing::error!(%error, "the ring broke with operations under way");
+        }
+    }
+}
+
+fn panicked(opcode: u32, panic: &(dyn std::any::Any + Send)) -> Outcome {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(opcode, panic = said.unwrap_or("?"), "an operation panicked");
+    if wants_answer(opcode) { Outcome::Error(Errno::IO) } else { Outcome::Silent }
 }
 
 fn wants_answer(opcode: u32) -> bool {

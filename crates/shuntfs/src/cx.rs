@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use shuntfs_sys::OsError;
@@ -95,17 +94,17 @@ impl<'r> Cx<'r> {
 
     async fn read_by_ring(
         &self,
-        lower: &LowerFile,
+        lower: &Arc<LowerFile>,
         mut into: Vec<u8>,
         offset: u64,
     ) -> shuntfs_sys::Result<Vec<u8>> {
         let wanted = into.len();
-        let (bytes, mut done) = self.local.queue.read_owned(lower.as_fd(), into, offset).await?;
+        let (bytes, mut done) = self.local.queue.read_owned(lower, into, offset).await?;
         into = bytes;
         // The kernel seldom stops before the end; what is missing then is read at its own place.
         while done > 0 && done < wanted {
             let rest = vec![0; wanted - done];
-            let (rest, more) = self.local.queue.read_owned(lower.as_fd(), rest, offset + done as u64).await?;
+            let (rest, more) = self.local.queue.read_owned(lower, rest, offset + done as u64).await?;
             if more == 0 {
                 break;
             }

@@ -1,51 +1,11 @@
 //! Where the bytes of an open file flow: the wish of the file system, and what became of it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use shuntfs_transport::Lower;
+pub use shuntfs_transport::LowerFile;
 
 use crate::range_map::RangeMap;
-
-/// A file on a branch, open.
-#[derive(Debug)]
-pub struct LowerFile {
-    fd: OwnedFd,
-    can_block: bool,
-}
-
-impl LowerFile {
-    /// Takes over an open descriptor. `O_PATH` suffices for [`Access::Register`].
-    #[must_use]
-    pub fn new(fd: OwnedFd) -> Self {
-        Self { fd, can_block: false }
-    }
-
-    /// The same on a file system where even a write into the page cache may wait for long (a network's): a queue then
-    /// does not wait for it, where its transport can do otherwise.
-    #[must_use]
-    pub fn that_can_block(self) -> Self {
-        Self { can_block: true, ..self }
-    }
-
-    /// Whether even a write into the page cache may wait for long.
-    #[must_use]
-    pub fn can_block(&self) -> bool {
-        self.can_block
-    }
-
-    /// As the transport takes it.
-    pub(crate) fn lower(&self) -> Lower<'_> {
-        Lower { fd: self.fd.as_fd(), can_block: self.can_block }
-    }
-}
-
-impl AsFd for LowerFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
 
 /// A lower file that bytes may be delegated to.
 #[derive(Clone, Debug)]

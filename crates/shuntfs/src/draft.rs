@@ -1,6 +1,7 @@
 //! Bytes of a lower file that lie in the payload and are looked at before they are the answer.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use shuntfs_transport::{Exchange, Judge};
 use shuntfs_wire::{ByteRange, Errno, Result};
@@ -24,14 +25,14 @@ impl<'q> ReadReply<'q> {
     /// How many bytes a draft can have: more than the answer, where only a part of it is to be kept.
     #[must_use]
     pub fn draft_max(&self) -> usize {
-        self.exchange.payload().len().saturating_sub(self.start)
+        self.exchange.payload_len().saturating_sub(self.start)
     }
 
     /// Reads bytes of a lower file into the payload, to be looked at: fewer than asked for only where the file ends.
     ///
     /// # Errors
     /// Those of reading it; EINVAL where `at` is longer than [`ReadReply::draft_max`].
-    pub async fn draft_from(self, cx: &Cx<'_>, lower: &LowerFile, at: ByteRange) -> Result<Draft<'q>> {
+    pub async fn draft_from(self, cx: &Cx<'_>, lower: &Arc<LowerFile>, at: ByteRange) -> Result<Draft<'q>> {
         let _ = cx;
         let wanted = at.len as usize;
         if wanted > self.draft_max() {
@@ -41,7 +42,7 @@ impl<'q> ReadReply<'q> {
         while done < wanted {
             let offset = at.offset.checked_add(done as u64).ok_or(Errno::INVAL)?;
             let rest = ByteRange { offset, len: u32::try_from(wanted - done).unwrap_or(u32::MAX) };
-            match self.exchange.read_lower(self.start + done, lower.lower(), rest).await? {
+            match self.exchange.read_lower(self.start + done, lower, rest).await? {
                 0 => break,
                 more => done += more,
             }
@@ -64,10 +65,14 @@ impl<'q> Draft<'q> {
         self.exchange.examine(self.start, parts, judge).await
     }
 
-    /// Answers with a part of the bytes, and no others. At most as many as the caller asked for.
+    /// Answers with a part of the bytes, and no others. At most as many as the caller asked for. While somebody still looks at them,
+    /// because [`Draft::examine`] was dropped or leaked half way, only a part at the start can be kept: any other is answered EIO.
     pub fn keep(self, part: Range<usize>) -> Filled<'q> {
         let part = part.start.min(self.len)..part.end.min(self.len);
         let len = part.len().min(self.answer_max);
+        if part.start > 0 && !self.exchange.is_settled() {
+            return Filled::bare(len);
+        }
         if part.start > 0 {
             let from = self.start + part.start;
             self.exchange.payload_mut().copy_within(from..from + len, self.start);

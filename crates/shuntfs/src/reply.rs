@@ -1,6 +1,7 @@
 //! Replies that are written into the request's own payload.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use shuntfs_transport::Exchange;
 use shuntfs_wire::{ByteRange, DirentSink, Errno, IoctlFlags, IoctlOut, Name, Result};
@@ -27,7 +28,7 @@ pub struct ReadReply<'q> {
 #[derive(Debug)]
 pub struct Filled<'q> {
     len: usize,
-    /// Whether it is a length alone, with no bytes.
+    /// Whether there are no bytes, but a length alone.
     bare: bool,
     _brand: PhantomData<&'q mut ()>,
 }
@@ -35,6 +36,11 @@ pub struct Filled<'q> {
 impl Filled<'_> {
     pub(crate) fn bytes(len: usize) -> Self {
         Self { len, bare: false, _brand: PhantomData }
+    }
+
+    /// A length with no bytes.
+    pub(crate) fn bare(len: usize) -> Self {
+        Self { len, bare: true, _brand: PhantomData }
     }
 
     /// How many bytes of the payload are filled. EIO where only a length was answered, but bytes were asked
@@ -52,7 +58,7 @@ impl Filled<'_> {
 impl<'q> ReadReply<'q> {
     /// `len` bytes of the payload from `start` on; fewer where it ends.
     pub(crate) fn new(exchange: &'q mut Exchange, start: usize, len: usize) -> Self {
-        let room = exchange.payload_mut().len().saturating_sub(start);
+        let room = exchange.payload_len().saturating_sub(start);
         Self { exchange, start, len: len.min(room) }
     }
 
@@ -92,17 +98,18 @@ impl<'q> ReadReply<'q> {
 
     /// Answers with a length alone (xattrs asked for with no room).
     pub fn length(self, len: usize) -> Filled<'q> {
-        Filled { len, bare: true, _brand: PhantomData }
+        Filled::bare(len)
     }
 
-    /// Answers with the bytes of a lower file, straight into the payload.
+    /// Answers with the bytes of a lower file, straight into the payload. Where the future is dropped or leaked half way, the request is
+    /// answered when the read has ended, which it is asked to.
     ///
     /// # Errors
     /// Those of reading it.
-    pub async fn read_from(self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Filled<'q>> {
+    pub async fn read_from(self, cx: &Cx<'_>, lower: &Arc<LowerFile>, offset: u64) -> Result<Filled<'q>> {
         let _ = cx;
         let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
-        let read = self.exchange.read_lower(self.start, lower.lower(), at).await?;
+        let read = self.exchange.read_lower(self.start, lower, at).await?;
         Ok(Filled::bytes(read.min(self.len)))
     }
 }
@@ -153,14 +160,15 @@ impl<'q> WriteData<'q> {
         self.kill_priv
     }
 
-    /// Writes the bytes to a lower file.
+    /// Writes the bytes to a lower file. Where the future is dropped or leaked half way, some of them may be written, and the request is
+    /// answered when the write has ended, which it is asked to.
     ///
     /// # Errors
     /// Those of writing it.
-    pub async fn write_to(&self, cx: &Cx<'_>, lower: &LowerFile, offset: u64) -> Result<Written> {
+    pub async fn write_to(&self, cx: &Cx<'_>, lower: &Arc<LowerFile>, offset: u64) -> Result<Written> {
         let _ = cx;
         let part = self.start..self.start + self.data.len();
-        let written = self.exchange.write_lower(part, lower.lower(), offset).await?;
+        let written = self.exchange.write_lower(part, lower, offset).await?;
         u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 }

@@ -2,4 +2,4 @@
 
 mod ring;
 
-pub use ring::{Completion, Ring, UringCommand};
+pub use ring::{Completion, Ring, Submission, UringCommand};

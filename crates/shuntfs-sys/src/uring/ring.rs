@@ -1,10 +1,11 @@
 //! The ring: push, enter, reap.
 //!
 //! # Safety
-//! The kernel reads and writes the memory that submissions name until their completion. Every method that
-//! names memory is `unsafe` and says so; the ring itself keeps no pointer.
+//! The kernel reads and writes the memory that submissions name until their completion. A [`Submission`] is only a description;
+//! pushing one that names memory is `unsafe` and says so. The ring itself keeps no pointer.
 #![expect(unsafe_code, reason = "submissions name memory that the kernel fills")]
 
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -36,14 +37,59 @@ pub struct UringCommand {
     pub iovecs_count: u32,
 }
 
+/// What the kernel is to do.
+#[derive(Clone)]
+pub struct Submission(squeue::Entry128);
+
 /// One io_uring, entered by the one thread that made it.
 pub struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    /// What found no room, even after submitting; each element is submitted whole.
+    backlog: VecDeque<Vec<squeue::Entry128>>,
 }
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish()
+        f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Submission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Submission").finish_non_exhaustive()
+    }
+}
+
+impl Submission {
+    /// A read of `len` bytes at `offset`.
+    #[must_use]
+    pub fn read(fd: BorrowedFd<'_>, (into, len): (*mut u8, u32), offset: u64, user_data: u64) -> Self {
+        let entry = opcode::Read::new(Fd(fd.as_raw_fd()), into, len).offset(offset).build();
+        Self(entry.user_data(user_data).into())
+    }
+
+    /// A write of `len` bytes at `offset`.
+    #[must_use]
+    pub fn write(fd: BorrowedFd<'_>, (from, len): (*const u8, u32), offset: u64, user_data: u64) -> Self {
+        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), from, len).offset(offset).build();
+        Self(entry.user_data(user_data).into())
+    }
+
+    /// A driver command.
+    #[must_use]
+    pub fn command(fd: BorrowedFd<'_>, command: &UringCommand, user_data: u64) -> Self {
+        let mut cmd = [0_u8; 80];
+        cmd[..32].copy_from_slice(&command.bytes);
+        let mut entry = opcode::UringCmd80::new(Fd(fd.as_raw_fd()), command.op)
+            .cmd(cmd)
+            .addr(Some(command.iovecs))
+            .build()
+            .user_data(user_data);
+        let len_field = std::ptr::from_mut(&mut entry).cast::<u8>().wrapping_add(SQE_LEN_OFFSET);
+        // SAFETY: the entry is `repr(C)` over the kernel's 128-byte submission, whose `len` is four aligned
+        // bytes at this offset; the crate has no setter for it.
+        unsafe { len_field.cast::<u32>().write(command.iovecs_count) };
+        Self(entry)
     }
 }
 
@@ -62,69 +108,29 @@ impl Ring {
             .setup_cqsize(entries.saturating_mul(2))
             .build(entries)
             .map_err(|error| from_io(&error))?;
-        Ok(Self { ring })
+        Ok(Self { ring, backlog: VecDeque::new() })
     }
 
-    /// Queues a driver command.
+    /// Queues a submission.
     ///
     /// # Safety
-    /// Memory that the command or its `iovec`s name must stay valid, and must not be touched in ways that the
-    /// driver's protocol forbids, until the completion is reaped.
-    pub unsafe fn push_command(&mut self, fd: BorrowedFd<'_>, command: &UringCommand, user_data: u64) {
-        let mut cmd = [0_u8; 80];
-        cmd[..32].copy_from_slice(&command.bytes);
-        let mut entry = opcode::UringCmd80::new(Fd(fd.as_raw_fd()), command.op)
-            .cmd(cmd)
-            .addr(Some(command.iovecs))
-            .build()
-            .user_data(user_data);
-        let len_field = std::ptr::from_mut(&mut entry).cast::<u8>().wrapping_add(SQE_LEN_OFFSET);
-        // SAFETY: the entry is `repr(C)` over the kernel's 128-byte submission, whose `len` is four aligned
-        // bytes at this offset; the crate has no setter for it.
-        unsafe { len_field.cast::<u32>().write(command.iovecs_count) };
+    /// Memory that it names must stay valid until the completion is reaped: untouched where the kernel writes, unchanged where it
+    /// reads, and as a driver's protocol has it for a command. Descriptors must stay open until it is submitted.
+    pub unsafe fn push(&mut self, submission: Submission) {
         // SAFETY: handed on to the caller by this function's contract.
-        unsafe { self.push(&entry) };
+        unsafe { self.push_whole(&[submission.0]) };
     }
 
-    /// Queues a read of `len` bytes at `offset`. With `link`, the next submission starts only when all `len` bytes
-    /// were read. Then only that one completes; otherwise it is dropped, and only the read completes
+    /// Queues two submissions, which the kernel sees in the same call. The second starts only when the first, a read or a write, moved
+    /// all its bytes; then only the second completes. Otherwise it is dropped, and only the first completes
     /// (`IOSQE_CQE_SKIP_SUCCESS`, whose failure hides the rest of its chain: io_uring/io_uring.c, `io_fail_links`).
     ///
     /// # Safety
-    /// `into` must be valid for writes of `len` bytes, and untouched, until the completion is reaped.
-    pub unsafe fn push_read(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        into: (*mut u8, u32),
-        offset: u64,
-        user_data: u64,
-        link: bool,
-    ) {
-        let entry =
-            opcode::Read::new(Fd(fd.as_raw_fd()), into.0, into.1).offset(offset).build().user_data(user_data);
-        let entry =
-            if link { entry.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS) } else { entry };
+    /// As of [`Ring::push`], until one of the two completes.
+    pub unsafe fn push_linked(&mut self, first: Submission, second: Submission) {
+        let first = first.0.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
         // SAFETY: handed on to the caller by this function's contract.
-        unsafe { self.push(&entry.into()) };
-    }
-
-    /// Queues a write of `len` bytes at `offset`.
-    ///
-    /// # Safety
-    /// `from` must be valid for reads of `len` bytes, and unchanged, until the completion is reaped.
-    pub unsafe fn push_write(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        from: (*const u8, u32),
-        offset: u64,
-        user_data: u64,
-    ) {
-        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), from.0, from.1)
-            .offset(offset)
-            .build()
-            .user_data(user_data);
-        // SAFETY: handed on to the caller by this function's contract.
-        unsafe { self.push(&entry.into()) };
+        unsafe { self.push_whole(&[first, second.0]) };
     }
 
     /// Queues a poll, which completes once: when the descriptor is readable, or has failed.
@@ -132,7 +138,7 @@ impl Ring {
         let wanted = u32::from(PollFlags::IN.bits());
         let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), wanted).build().user_data(user_data);
         // SAFETY: a poll names no memory, and the kernel holds the file itself while it waits.
-        unsafe { self.push(&entry.into()) };
+        unsafe { self.push_whole(&[entry.into()]) };
     }
 
     /// Queues an attempt to end the submission that carries `target` early; it completes in any case. The attempt
@@ -141,7 +147,13 @@ impl Ring {
         let entry = opcode::AsyncCancel::new(target).build();
         let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(user_data);
         // SAFETY: a cancellation names no memory.
-        unsafe { self.push(&entry.into()) };
+        unsafe { self.push_whole(&[entry.into()]) };
+    }
+
+    /// Whether something is queued that was not submitted.
+    #[must_use]
+    pub fn has_queued(&mut self) -> bool {
+        !self.backlog.is_empty() || !self.ring.submission().is_empty()
     }
 
     /// Submits what is queued and waits for `want` completions, at most `timeout` where one is given. With a `want` of
@@ -150,9 +162,10 @@ impl Ring {
     /// # Errors
     /// ETIME where the time ran out; EINTR never (it is retried by the caller's loop as an empty return).
     pub fn enter(&mut self, want: u32, timeout: Option<std::time::Duration>) -> Result<()> {
-        let want = want as usize;
+        // What has no room yet must not be waited for.
+        let want = if self.refill() { want as usize } else { 0 };
         let entered = match timeout {
-            None if want == 0 => self.collect(),
+            _ if want == 0 => self.collect(),
             None => self.ring.submit_and_wait(want),
             Some(limit) => {
                 let limit = Timespec::from(limit);
@@ -183,17 +196,38 @@ impl Ring {
         Some(Completion { user_data: entry.user_data(), result: entry.result() })
     }
 
+    /// Queues submissions that the kernel is to see in one call. Where they have no room, what is queued is submitted first; what has none
+    /// after that waits for the next call.
+    ///
     /// # Safety
-    /// As for the public methods: memory named by `entry` stays valid until its completion.
-    unsafe fn push(&mut self, entry: &squeue::Entry128) {
-        loop {
-            // SAFETY: handed on to the caller by this function's contract.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return;
-            }
-            // The queue is full: submitting empties it. An error here is seen again by the next `enter`.
-            let _submitted = self.ring.submit();
+    /// As of [`Ring::push`], for each.
+    unsafe fn push_whole(&mut self, entries: &[squeue::Entry128]) {
+        if !self.refill() || !self.has_taken(entries) {
+            self.backlog.push_back(entries.to_vec());
         }
+    }
+
+    /// Moves the backlog to the queue; false where a part of it is left.
+    fn refill(&mut self) -> bool {
+        while let Some(first) = self.backlog.pop_front() {
+            if !self.has_taken(&first) {
+                self.backlog.push_front(first);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Queues all of them or none. They come from `push_whole`, whose callers vouch for them.
+    fn has_taken(&mut self, entries: &[squeue::Entry128]) -> bool {
+        // SAFETY: whoever pushed them first keeps what they name.
+        if unsafe { self.ring.submission().push_multiple(entries) }.is_ok() {
+            return true;
+        }
+        // An error here is seen again by the next `enter`.
+        let _submitted = self.ring.submit();
+        // SAFETY: as above.
+        unsafe { self.ring.submission().push_multiple(entries) }.is_ok()
     }
 }
 
@@ -205,77 +239,4 @@ fn from_io(error: &std::io::Error) -> Errno {
 }
 
 #[cfg(test)]
-mod test {
-    use super::*;
-    use std::os::fd::AsFd;
-
-    /// What completes of a read of 4096 bytes at `offset` of the own program with another linked behind it.
-    fn linked_pair(from_end: u64) -> Option<Vec<(u64, i32)>> {
-        let mut ring = Ring::new(8).ok()?;
-        let file = std::fs::File::open("/proc/self/exe").expect("own program");
-        let len = file.metadata().expect("stat").len();
-        let mut first = vec![0_u8; 4096];
-        let mut second = vec![0_u8; 4096];
-        // SAFETY: both buffers outlive the last `enter` below, which waits for both operations.
-        unsafe { ring.push_read(file.as_fd(), (first.as_mut_ptr(), 4096), len - from_end, 1, true) };
-        // SAFETY: as above.
-        unsafe { ring.push_read(file.as_fd(), (second.as_mut_ptr(), 4096), 0, 2, false) };
-        let mut seen = Vec::new();
-        ring.enter(1, None).expect("enter");
-        while ring.enter(1, Some(std::time::Duration::from_millis(50))) != Err(Errno::TIME) {
-            seen.extend(
-                std::iter::from_fn(|| ring.next_completion()).map(|done| (done.user_data, done.result)),
-            );
-        }
-        Some(seen)
-    }
-
-    #[test]
-    fn a_linked_pair_completes_once_whole_or_broken() {
-        let Some(whole) = linked_pair(8192) else {
-            println!("SKIPPED: io_uring is not to be had here");
-            return;
-        };
-        assert_eq!(whole, [(2, 4096)]);
-        assert_eq!(linked_pair(100), Some(vec![(1, 100)]), "a short read drops what is linked behind it");
-    }
-
-    #[test]
-    fn a_poll_tells_once_and_a_cancelled_one_at_once() {
-        let Ok(mut ring) = Ring::new(8) else {
-            println!("SKIPPED: io_uring is not to be had here");
-            return;
-        };
-        let bell = crate::event::EventFd::new().expect("eventfd");
-        let nothing = |ring: &mut Ring| ring.enter(1, Some(std::time::Duration::from_millis(5)));
-        ring.push_poll(bell.as_fd(), 1);
-        ring.enter(0, None).expect("a call that submits tells of that, and not of the time");
-        assert_eq!(nothing(&mut ring), Err(Errno::TIME), "it waits");
-        bell.signal();
-        ring.enter(0, None).expect("collects without waiting");
-        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((1, 1)));
-        bell.signal();
-        assert_eq!(nothing(&mut ring), Err(Errno::TIME), "it told already");
-        bell.drain();
-        ring.push_poll(bell.as_fd(), 2);
-        ring.push_cancel(2, 3);
-        ring.enter(1, None).expect("the poll ends");
-        let cancelled = -Errno::CANCELED.raw_os_error();
-        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((2, cancelled)));
-        assert!(ring.next_completion().is_none(), "a cancellation that worked says nothing");
-        ring.push_cancel(2, 3);
-        ring.enter(1, None).expect("there is nothing to cancel any more");
-        let missing = -Errno::NOENT.raw_os_error();
-        assert_eq!(ring.next_completion().map(|done| (done.user_data, done.result)), Some((3, missing)));
-    }
-
-    #[test]
-    fn waiting_ends_with_the_timeout() {
-        let Ok(mut ring) = Ring::new(8) else {
-            println!("SKIPPED: io_uring is not to be had here");
-            return;
-        };
-        let waited = ring.enter(1, Some(std::time::Duration::from_millis(5)));
-        assert_eq!(waited, Err(Errno::TIME));
-    }
-}
+mod test;

@@ -71,7 +71,7 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
         Answer::Xattr(out) => put(&mut x, &out),
         Answer::Statfs(out) => put(&mut x, &out),
         Answer::RelayRead(lower, at) => {
-            let done = x.relay_read(lower.lower(), at).await;
+            let done = x.relay_read(&lower, at).await;
             // What the kernel alone knows counts as it was asked for.
             local.counters.read_bytes.add(done.sent_len().map_or(u64::from(at.len), |len| len as u64));
             if done.was_spliced() {
@@ -79,7 +79,7 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
             }
             return done;
         }
-        Answer::RelayWrite(lower, offset) => return x.relay_write(lower.lower(), offset).await,
+        Answer::RelayWrite(lower, offset) => return x.relay_write(&lower, offset).await,
         Answer::Error(errno) => return refuse(local, x, errno),
         Answer::NotOffered => return refuse(local, x, Errno::NOSYS),
     };

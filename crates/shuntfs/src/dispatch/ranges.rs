@@ -20,7 +20,7 @@ pub(super) async fn read<F: Filesystem>(
     (file, map): (&F::File, &dyn RangeMap),
     at: ByteRange,
 ) -> Result<Answer> {
-    let total = (at.len as usize).min(x.payload_mut().len());
+    let total = (at.len as usize).min(x.payload_len());
     let mut done = 0;
     while done < total {
         let offset = at.offset.checked_add(done as u64).ok_or(Errno::INVAL)?;

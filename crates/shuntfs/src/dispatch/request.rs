@@ -37,6 +37,8 @@ pub(crate) async fn dispatch<F: Filesystem>(server: &Server<F>, local: &Local, m
     let answer = if header.operation().is_none_or(Opcode::wants_reply) { answer } else { Answer::Silent };
     // A linked answer leaves without us: what we could time is not how long it took.
     let timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
+    // The answer is written where something may still be read or written that an operation left behind.
+    x.settled().await;
     let done = finish(local, x, answer).await;
     if let Some(timed) = timed {
         local.counters.latencies.end(timed);

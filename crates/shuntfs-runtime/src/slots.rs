@@ -1,0 +1,376 @@
+//! The memory of a queue's requests: one region, a stretch of it for each slot.
+//!
+//! # Safety
+//! A slot's memory is reached through its one [`Slot`], which whoever serves the request has, and by those whose uses its
+//! [`Hold`] counts: the kernel and threads. A use that changes the memory excludes all others; each access here asks first, and
+//! a use never begins beside a borrow of the [`Slot`] that it would contradict. A region whose memory somebody still uses is never unmapped.
+#![expect(unsafe_code, reason = "the kernel fills memory that requests are read from")]
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::Poll;
+
+use shuntfs_sys::Result;
+use shuntfs_sys::region::Region;
+use shuntfs_sys::uring::{Submission, UringCommand};
+
+use crate::hold::{Hold, Use};
+use crate::ops::Memory;
+use crate::queue::Queue;
+use crate::ready::Ready;
+use crate::ring_op::RingOp;
+use crate::token::Token;
+
+/// The memory of all slots of a queue.
+#[derive(Debug)]
+pub struct Slots {
+    region: Arc<Region>,
+    len: usize,
+    states: Box<[SlotState]>,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    hold: Arc<Hold>,
+    /// Whether there is a [`Slot`] of it.
+    is_taken: Cell<bool>,
+}
+
+/// The right to a slot's memory, and to end what it serves. There is at most one of each slot.
+#[derive(Debug)]
+pub struct Slot {
+    queue: Queue,
+    index: u32,
+}
+
+/// A part of a slot's memory that was lent to another thread, to be read.
+#[derive(Debug)]
+pub struct Lent {
+    region: Arc<Region>,
+    part: Range<usize>,
+    hold: Arc<Hold>,
+}
+
+impl Slots {
+    /// Memory for `count` slots of `len` bytes each, a multiple of the page size, whose wakers tell `ready`. It is used as it is
+    /// written.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn reserve(count: usize, len: usize, ready: &Arc<Ready>) -> Result<Self> {
+        let region = Arc::new(Region::reserve(count * len)?);
+        let state =
+            |slot| SlotState { hold: Arc::new(Hold::new(ready.waker(slot))), is_taken: Cell::new(false) };
+        Ok(Self { region, len, states: (0..count).map(state).collect() })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn hold(&self, index: u32) -> &Arc<Hold> {
+        &self.states[index as usize].hold
+    }
+
+    /// A part of a slot, counted from the region's start.
+    fn place(&self, index: u32, part: Range<usize>) -> Range<usize> {
+        assert!(part.start <= part.end && part.end <= self.len, "{part:?} of a slot");
+        let start = index as usize * self.len;
+        start + part.start..start + part.end
+    }
+
+    fn pointer(&self, place: &Range<usize>) -> *mut u8 {
+        self.region.start().as_ptr().wrapping_add(place.start)
+    }
+
+    fn gather(&self, index: u32) {
+        if let Err(error) = self.region.gather(self.place(index, 0..self.len)) {
+            tracing::debug!(%error, index, "payload memory stays in small pages");
+        }
+    }
+
+    fn give_back(&self) -> bool {
+        let is_quiet =
+            |state: &SlotState| !state.is_taken.get() && (state.hold.is_free() || state.hold.is_given());
+        if !self.states.iter().all(is_quiet) {
+            return false;
+        }
+        // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
+        // for a request, which is written anew (the caller's word).
+        match unsafe { self.region.give_back() } {
+            Ok(()) => {}
+            Err(error) => tracing::debug!(%error, "idle payload memory stays"),
+        }
+        true
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        if !self.states.iter().all(|state| state.hold.is_free()) {
+            // Somebody may still write there. Queues wait for their operations first.
+            std::mem::forget(Arc::clone(&self.region));
+        }
+    }
+}
+
+impl Queue {
+    /// The right to a slot; `None` while somebody has it, or its memory is in use.
+    #[must_use]
+    pub fn take_slot(&self, index: u32) -> Option<Slot> {
+        let state = &self.slots().states[index as usize];
+        let is_free = !state.is_taken.get() && state.hold.is_free();
+        is_free.then(|| {
+            state.is_taken.set(true);
+            Slot { queue: self.clone(), index }
+        })
+    }
+
+    /// Whether nobody has a slot or uses its memory. Otherwise what its request began is asked to end, and the slot is woken when
+    /// all of it has.
+    #[must_use]
+    pub fn is_slot_settled(&self, index: u32) -> bool {
+        let state = &self.slots().states[index as usize];
+        if state.hold.wait_free() {
+            return !state.is_taken.get();
+        }
+        self.cancel_ops(Some(index));
+        false
+    }
+
+    /// Has the system put a slot into huge pages, where it can.
+    pub fn gather(&self, index: u32) {
+        self.slots().gather(index);
+    }
+
+    /// Gives the memory of all slots back to the system, which then read as zeroes. Not where one is taken or in use (false). To be called
+    /// only while no answer is on its way to the kernel.
+    pub fn give_back(&self) -> bool {
+        self.slots().give_back()
+    }
+
+    /// A read of a file into memory of its own.
+    pub(crate) fn push_owned<F>(&self, file: &Arc<F>, mut into: Vec<u8>, offset: u64) -> RingOp<'_>
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        let target = (into.as_mut_ptr(), u32::try_from(into.len()).unwrap_or(u32::MAX));
+        let index = self.ops().borrow_mut().add(Memory::Own(into));
+        let read = Submission::read(file.as_fd(), target, offset, Token::Op(index).encode());
+        self.keep_until_submitted(file);
+        // SAFETY: the bytes lie on the heap and are the operation's, which frees them only after its completion.
+        self.with_ring(|ring| unsafe { ring.push(read) });
+        RingOp::new(self, index)
+    }
+}
+
+impl Slot {
+    /// Its number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its queue.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.slots().len
+    }
+
+    /// A part of its memory.
+    ///
+    /// # Panics
+    /// Where the part is not inside, or somebody writes to it: an operation whose future was dropped or leaked.
+    #[must_use]
+    pub fn bytes(&self, part: Range<usize>) -> &[u8] {
+        assert!(self.hold().is_readable(), "slot {} is being written", self.index);
+        let place = self.slots().place(self.index, part);
+        // SAFETY: initialised memory (zeroed when mapped) of this slot. Nobody writes to it, as was just asked, and nobody will while it is
+        // borrowed: what begins to write needs `&mut self` or `self`.
+        unsafe { std::slice::from_raw_parts(self.slots().pointer(&place), place.len()) }
+    }
+
+    /// A part of its memory, to be written.
+    ///
+    /// # Panics
+    /// Where the part is not inside, or somebody uses it: an operation whose future was dropped or leaked.
+    #[must_use]
+    pub fn bytes_mut(&mut self, part: Range<usize>) -> &mut [u8] {
+        assert!(self.is_free(), "slot {} is in use", self.index);
+        let place = self.slots().place(self.index, part);
+        // SAFETY: initialised memory (zeroed when mapped) of this slot. Nobody uses it, as was just asked, and no use begins while it is
+        // borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.slots().pointer(&place), place.len()) }
+    }
+
+    /// Whether nobody else uses its memory.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.hold().is_free()
+    }
+
+    /// Resolves when nobody else uses its memory; what was begun is asked to end. Wakes the slot's own future, whatever it is polled by.
+    pub async fn settled(&self) {
+        if !self.is_free() {
+            self.queue.cancel_ops(Some(self.index));
+            poll_fn(|_| if self.hold().wait_free() { Poll::Ready(()) } else { Poll::Pending }).await;
+        }
+    }
+
+    /// Reads a file at `offset` into a part of the memory, through the ring; fewer bytes at the file's end.
+    ///
+    /// # Errors
+    /// Those of reading; EBUSY where somebody still uses the memory.
+    pub async fn read_file<F>(&mut self, file: &Arc<F>, part: Range<usize>, offset: u64) -> Result<usize>
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        if !self.is_free() {
+            return Err(shuntfs_sys::OsError::BUSY);
+        }
+        let (into, index) = self.begin(Use::Writes, part);
+        let read = Submission::read(file.as_fd(), into, offset, Token::Op(index).encode());
+        self.push(file, read);
+        RingOp::new(&self.queue, index).await.map(|(count, _)| count)
+    }
+
+    /// Writes a part of the memory to a file at `offset`, through the ring.
+    ///
+    /// # Errors
+    /// Those of writing; EBUSY where somebody still writes to the memory.
+    pub async fn write_file<F>(&self, file: &Arc<F>, part: Range<usize>, offset: u64) -> Result<usize>
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        if !self.hold().is_readable() {
+            return Err(shuntfs_sys::OsError::BUSY);
+        }
+        let ((from, len), index) = self.begin(Use::Reads, part);
+        let write = Submission::write(file.as_fd(), (from, len), offset, Token::Op(index).encode());
+        self.push(file, write);
+        RingOp::new(&self.queue, index).await.map(|(count, _)| count)
+    }
+
+    /// Lends a part of the memory to another thread.
+    #[must_use]
+    pub fn lend(&self, part: Range<usize>) -> Lent {
+        self.hold().begin(Use::Reads);
+        let part = self.slots().place(self.index, part);
+        Lent { region: Arc::clone(&self.slots().region), part, hold: Arc::clone(self.hold()) }
+    }
+
+    /// Writes a part of the memory to the queue's device, through the ring. [`Token::Entry`] tells of the end; until then the slot is
+    /// the kernel's.
+    pub fn send(self, part: Range<usize>) {
+        let place = self.slots().place(self.index, part);
+        let from = (self.slots().pointer(&place).cast_const(), len_of(&place));
+        let write =
+            Submission::write(self.queue.device().as_fd(), from, 0, Token::Entry(self.index).encode());
+        self.hold().begin(Use::Has);
+        // SAFETY: the memory is the kernel's until the completion, and the device outlives the ring.
+        self.queue.with_ring(|ring| unsafe { ring.push(write) });
+    }
+
+    /// Gives the slot to the queue's device with a command. [`Token::Entry`] tells that it came back.
+    ///
+    /// # Safety
+    /// The command names no memory but this slot's.
+    pub unsafe fn command(self, command: &UringCommand) {
+        let command = self.entry(command);
+        self.hold().begin(Use::Has);
+        // SAFETY: the memory is the kernel's until the completion, and the device outlives the ring.
+        self.queue.with_ring(|ring| unsafe { ring.push(command) });
+    }
+
+    /// The same behind a read of a file into a part of the memory: the command starts when all of the part was read. Otherwise it is
+    /// dropped, and [`Token::Link`] tells how many bytes were read.
+    ///
+    /// # Safety
+    /// As of [`Slot::command`].
+    pub unsafe fn command_after_read<F>(
+        self,
+        file: &Arc<F>,
+        (part, offset): (Range<usize>, u64),
+        command: &UringCommand,
+    ) where
+        F: AsFd + Send + Sync + 'static,
+    {
+        let place = self.slots().place(self.index, part);
+        let into = (self.slots().pointer(&place), len_of(&place));
+        let read = Submission::read(file.as_fd(), into, offset, Token::Link(self.index).encode());
+        let command = self.entry(command);
+        self.queue.keep_until_submitted(file);
+        self.hold().begin(Use::Has);
+        // SAFETY: the memory is the kernel's until one of the two completes, and the device outlives the ring.
+        self.queue.with_ring(|ring| unsafe { ring.push_linked(read, command) });
+    }
+
+    /// Where a part lies, for a command that names it.
+    #[must_use]
+    pub fn address(&self, part: Range<usize>) -> u64 {
+        self.slots().pointer(&self.slots().place(self.index, part)).addr() as u64
+    }
+
+    fn begin(&self, what: Use, part: Range<usize>) -> ((*mut u8, u32), u32) {
+        let place = self.slots().place(self.index, part);
+        self.hold().begin(what);
+        let index = self.queue.ops().borrow_mut().add(Memory::Slot(self.index, what));
+        ((self.slots().pointer(&place), len_of(&place)), index)
+    }
+
+    fn push<F: Send + Sync + 'static>(&self, file: &Arc<F>, operation: Submission) {
+        self.queue.keep_until_submitted(file);
+        // SAFETY: the slot's memory is in use, and so left alone, until the completion.
+        self.queue.with_ring(|ring| unsafe { ring.push(operation) });
+    }
+
+    fn entry(&self, command: &UringCommand) -> Submission {
+        Submission::command(self.queue.device().as_fd(), command, Token::Entry(self.index).encode())
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        self.slots().hold(self.index)
+    }
+
+    fn slots(&self) -> &Slots {
+        self.queue.slots()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.slots().states[self.index as usize].is_taken.set(false);
+    }
+}
+
+impl Lent {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.region.start().as_ptr().wrapping_add(self.part.start);
+        // SAFETY: initialised memory of the region, which this loan keeps. It is counted, so nobody writes to it.
+        unsafe { std::slice::from_raw_parts(start, self.part.len()) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.hold.end(Use::Reads);
+    }
+}
+
+fn len_of(place: &Range<usize>) -> u32 {
+    u32::try_from(place.len()).expect("slots are below 4 GiB")
+}
+
+#[cfg(test)]
+mod test;

@@ -1,0 +1,190 @@
+//! A slot's memory beside operations and loans, on a queue of this thread.
+
+use std::future::Future;
+use std::io::Write;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::uring::Ring;
+
+use super::*;
+use crate::{OffloadPool, QueueParts};
+
+const LEN: usize = 8192;
+
+/// A queue of two slots; without a ring, or with one where there is one.
+fn queue(ring: Option<Ring>) -> Queue {
+    let ready = Ready::new(2).expect("a bell");
+    let slots = Slots::reserve(2, LEN, &ready).expect("memory");
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
+    let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
+    Queue::new(QueueParts { index: 0, device, ready, slots, pool: OffloadPool::new(4, || ()), ring })
+}
+
+fn queue_with_ring() -> Option<Queue> {
+    let ring = Ring::new(4);
+    if ring.is_err() {
+        println!("SKIPPED: io_uring is not to be had here");
+    }
+    ring.ok().map(|ring| queue(Some(ring)))
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Awaits an operation of the queue's ring.
+fn finish<F: Future>(queue: &Queue, future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = poll(future.as_mut()) {
+            return value;
+        }
+        queue.turn(true, None).expect("the ring works");
+    }
+}
+
+fn panics<T>(look: impl FnOnce() -> T) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(look()))).is_err()
+}
+
+#[test]
+fn a_slot_is_one_persons() {
+    let queue = queue(None);
+    let mut slot = queue.take_slot(1).expect("free");
+    assert!(queue.take_slot(1).is_none() && queue.take_slot(0).is_some());
+    slot.bytes_mut(0..4).copy_from_slice(b"mine");
+    assert!(panics(|| slot.bytes(LEN - 1..LEN + 1).len()), "not inside");
+    assert!(!queue.give_back(), "somebody has it");
+    assert!(!queue.is_slot_settled(1));
+    drop(slot);
+    assert!(queue.is_slot_settled(1));
+    assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), b"mine");
+    assert!(queue.give_back());
+    assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), [0; 4]);
+}
+
+#[test]
+fn operations_read_and_write_parts() {
+    let Some(queue) = queue_with_ring() else { return };
+    let program = Arc::new(std::fs::File::open("/proc/self/exe").expect("own program"));
+    let mut slot = queue.take_slot(0).expect("free");
+    assert_eq!(finish(&queue, slot.read_file(&program, 4096..4100, 0)), Ok(4));
+    assert_eq!(slot.bytes(4096..4100), b"\x7fELF");
+    let (mut out, into) = std::io::pipe().expect("a pipe");
+    let into = Arc::new(into);
+    {
+        let slot = queue.take_slot(1).expect("free");
+        assert_eq!(finish(&queue, slot.write_file(&into, 0..3, u64::MAX)), Ok(3));
+    }
+    let mut written = [9; 3];
+    std::io::Read::read_exact(&mut out, &mut written).expect("reads");
+    assert_eq!(written, [0; 3]);
+    let (bytes, count) = finish(&queue, queue.read_owned(&program, vec![0; 4], 0)).expect("reads");
+    assert_eq!((&*bytes, count), (&b"\x7fELF"[..], 4));
+    let missing = Arc::new(std::fs::File::open("/").expect("opens"));
+    assert_eq!(finish(&queue, slot.read_file(&missing, 0..4, 0)), Err(OsError::ISDIR));
+    assert_eq!(queue.ops_count(), 0);
+}
+
+/// A file may be closed between the submission and the kernel's look at it, for all that whoever began the operation knows.
+#[test]
+fn a_file_stays_open_until_the_kernel_has_seen_it() {
+    let Some(queue) = queue_with_ring() else { return };
+    let mut slot = queue.take_slot(0).expect("free");
+    let program = Arc::new(std::fs::File::open("/proc/self/exe").expect("own program"));
+    let weak = Arc::downgrade(&program);
+    {
+        let mut reading = Box::pin(slot.read_file(&program, 0..4, 0));
+        assert!(poll(reading.as_mut()).is_pending());
+        std::mem::forget(reading);
+    }
+    drop(program);
+    assert!(weak.upgrade().is_some(), "the ring has it");
+    queue.turn(true, None).expect("the ring works");
+    assert!(weak.upgrade().is_none(), "the kernel has it");
+    assert_eq!(slot.bytes(0..4), b"\x7fELF");
+}
+
+/// Nothing comes out of the pipe while the operation waits: neither dropping nor leaking it waits, and nobody gets at the memory before
+/// it has ended.
+#[test]
+fn what_is_dropped_or_leaked_keeps_its_slot_until_it_has_ended() {
+    let Some(queue) = queue_with_ring() else { return };
+    let (out, mut into) = std::io::pipe().expect("a pipe");
+    let out = Arc::new(out);
+    for (leaks, submits) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut slot = queue.take_slot(0).expect("free");
+        let mut reading = Box::pin(slot.read_file(&out, 0..4, u64::MAX));
+        assert!(poll(reading.as_mut()).is_pending());
+        if submits {
+            let limit = Some(Duration::from_millis(5));
+            // What is left of an attempt to end the one before may come first.
+            while queue.turn(true, limit).is_ok() {}
+        }
+        if leaks {
+            std::mem::forget(reading);
+        } else {
+            drop(reading);
+        }
+        assert_eq!(queue.ops_count(), 1, "nobody waited");
+        assert!(panics(|| slot.bytes(0..4).len()) && panics(|| slot.bytes_mut(0..4).len()));
+        assert!(panics(|| slot.lend(0..4)), "it is written");
+        assert_eq!(finish(&queue, slot.read_file(&out, 0..4, 0)), Err(OsError::BUSY));
+        assert_eq!(finish(&queue, slot.write_file(&out, 0..4, 0)), Err(OsError::BUSY));
+        drop(slot);
+        assert!(queue.take_slot(0).is_none() && !queue.give_back());
+        assert!(!queue.is_slot_settled(0), "it is asked to end");
+        assert_eq!(queue.ready().take_from(0), None);
+        while queue.ops_count() > 0 {
+            queue.turn(true, None).expect("the ring works");
+        }
+        assert_eq!(queue.ready().take_from(0), Some(0), "the slot is told");
+        assert!(queue.is_slot_settled(0));
+    }
+    into.write_all(b"left").expect("the pipe takes it");
+    let mut slot = queue.take_slot(0).expect("free");
+    assert_eq!(finish(&queue, slot.read_file(&out, 0..4, u64::MAX)), Ok(4), "nobody else read it");
+}
+
+/// What a thread looks at is left alone until it has looked, whatever becomes of the slot.
+#[test]
+fn a_loan_holds_the_slot() {
+    let queue = queue(None);
+    let mut slot = queue.take_slot(0).expect("free");
+    slot.bytes_mut(0..4).copy_from_slice(b"lent");
+    let (one, other) = (slot.lend(0..2), slot.lend(2..4));
+    assert!(panics(|| slot.bytes_mut(0..1).len()));
+    assert_eq!(slot.bytes(0..4), b"lent", "it may be read");
+    drop(slot);
+    assert!(!queue.is_slot_settled(0) && !queue.give_back());
+    let seen = std::thread::spawn(move || one.bytes().to_vec()).join().expect("no panic");
+    assert_eq!((&*seen, queue.ready().take_from(0)), (&b"le"[..], None));
+    // The queue may even be gone before the loan.
+    let ready = Arc::clone(queue.ready());
+    drop(queue);
+    let seen = std::thread::spawn(move || other.bytes().to_vec()).join().expect("no panic");
+    assert_eq!((&*seen, ready.take_from(0)), (&b"nt"[..], Some(0)));
+}
+
+#[test]
+fn all_operations_end_with_the_queue() {
+    let Some(queue) = queue_with_ring() else { return };
+    let (out, _into) = std::io::pipe().expect("a pipe");
+    let out = Arc::new(out);
+    let mut owned = Box::pin(queue.read_owned(&out, vec![0; 9], u64::MAX));
+    assert!(poll(owned.as_mut()).is_pending());
+    let mut slot = queue.take_slot(1).expect("free");
+    let mut reading = Box::pin(slot.read_file(&out, 0..4, u64::MAX));
+    assert!(poll(reading.as_mut()).is_pending());
+    drop(reading);
+    drop(slot);
+    assert_eq!(queue.ops_count(), 2);
+    queue.end_ops().expect("the ring works");
+    assert_eq!(queue.ops_count(), 0);
+    assert_eq!(finish(&queue, owned), Err(OsError::CANCELED));
+    assert!(queue.is_slot_settled(1));
+}

@@ -1,0 +1,4 @@
+//! What other threads see of a queue, named once, so that the model in `tests/model.rs` can put its own in their place.
+
+pub(crate) use shuntfs_sys::event::EventFd;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
