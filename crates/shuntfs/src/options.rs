@@ -29,7 +29,8 @@ pub struct MountOptions {
     /// Whether reading leaves the time of access alone. Default: no.
     pub noatime: bool,
     /// Whether fusermount3 mounts and stays, to unmount when the server has ended without doing so (`kill -9`). Default: no. Cost: a
-    /// process; fusermount3 must be installed, for root, too.
+    /// process; fusermount3 must be installed, for root, too. It looks once, when the server's end of a socket is closed: where
+    /// the kernel closes that before the device, the mount is taken for one that is still served, and stays.
     pub auto_unmount: bool,
     /// The longest READ in bytes. Default (`None`): the payload's length.
     pub max_read: Option<u32>,

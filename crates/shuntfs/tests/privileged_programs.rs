@@ -206,24 +206,3 @@ fn three_signals_end_a_busy_mount() {
     let error = std::os::unix::fs::FileExt::read_at(&open, &mut [0; 4096], 0).unwrap_err();
     assert!([Some(103), Some(107)].contains(&error.raw_os_error()), "{error}");
 }
-
-#[test]
-fn a_killed_server_leaves_no_mount_where_that_was_asked_for() {
-    if !can_mount() {
-        return;
-    }
-    if Command::new("fusermount3").arg("--version").output().is_err() {
-        println!("SKIPPED: fusermount3 is not installed");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let arguments = [Path::new("-o"), Path::new("auto_unmount"), folder.path()];
-    let Some(mut program) = Program::start("null", &arguments, None) else { return };
-    assert_eq!(fs::metadata(folder.path().join("null")).unwrap().len(), 1 << 40);
-    program.child.kill().unwrap();
-    program.wait_for("the end of the mount", |this| !is_mounted(&this.mounted));
-    let Some(mut program) = Program::start("null", &arguments, None) else { return };
-    program.interrupt();
-    program.wait_for("the end", |this| this.child.try_wait().unwrap().is_some());
-    assert!(!is_mounted(folder.path()));
-}
