@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Who may wait for locks below at once, by default.
-const LOCK_WAITERS: usize = 48;
+const LOCK_WAITERS: usize = 64;
 
 /// The settings of a pool. Start from [`PoolOptions::new`] and change fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ pub struct PoolOptions {
     /// Who keeps locks. Default: the kernel.
     pub locks: Locks,
     /// How many processes may wait for locks that are kept below; beyond that waiting is refused with ENOLCK.
-    /// A user's own are at most as many as there is room left: half of all where nobody else waits. Default: 48. Each holds one of its queue's entries while it waits, so a session whose depth is no larger
+    /// A user's own are at most as many as there is room left: half of all where nobody else waits. Default: 64. Each holds one of its queue's entries while it waits, so a session whose depth is no larger
     /// than this can be stopped by waiting alone.
     pub lock_waiters: usize,
     /// How bytes shall flow. Default: passthrough.
