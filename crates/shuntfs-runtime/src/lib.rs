@@ -17,6 +17,10 @@ mod sync;
 mod tasks;
 mod token;
 
+// Beside its subject, because `tests/model.rs` takes that in with other atomics.
+#[cfg(test)]
+mod hold_test;
+
 pub use offload::{Offload, OffloadPool};
 pub use queue::{Queue, QueueParts};
 pub use ready::Ready;
