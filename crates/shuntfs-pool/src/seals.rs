@@ -6,14 +6,15 @@
 //!
 //! Another seal may take the place of this one ([`SealControl`]). Requests name nodes, and what the new manifest says of a node is
 //! known by its name alone: so every node is *unsettled* then, and an open of it, or a look into it, gets ESTALE until its
-//! name was looked up again, which is what the kernel does at that error. A file that was sealed with other contents becomes another
-//! node: open files keep the one that they have, and its pages in the kernel's cache.
+//! name was looked up again, which is what the kernel does at that error. Where the name leads to a node that held something else by
+//! the earlier seal, another node takes its place: open files keep the one that they have, and its pages in the kernel's cache.
 //!
 //! The kernel keeps the names in a folder, the target of a symlink and the pages of a file, and nobody has checked them where the
 //! node was not sealed. So a node that the kernel knows as one that is not sealed never becomes sealed: a sealed name that leads to
 //! it gets another node.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
@@ -37,10 +38,9 @@ struct State {
     seals: Arc<Seals>,
     /// How many seals there were before.
     epoch: u64,
-    /// Where a node was not looked up since another seal was taken, what it was by the earlier one.
     known: HashMap<NodeId, Known>,
-    /// Nodes from before this seal that were not looked up since.
-    unsettled: HashSet<NodeId>,
+    /// Nodes from before this seal that were not looked up since, and what the kernel has of them.
+    unsettled: HashMap<NodeId, Option<Earlier>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,24 @@ struct Known {
     index: NodeIndex,
     /// Of a regular file. It stays when another seal is taken: whoever has the file open reads on by the earlier one.
     size: Option<u64>,
+}
+
+/// What a node was by the seal that held when it was last looked up.
+#[derive(Clone, Debug)]
+struct Earlier {
+    seals: Arc<Seals>,
+    index: NodeIndex,
+}
+
+impl Earlier {
+    /// Whether what the kernel has of the node is right by the seal that holds now, where the node is `index`, if it is sealed.
+    fn is_still(&self, seals: &Seals, index: Option<NodeIndex>, stat: &Stat) -> bool {
+        match index {
+            Some(index) => seals.holds_same(index, &self.seals, self.index).unwrap_or(false),
+            // The pages of a file are of the earlier seal, and what is below is what holds now.
+            None => !stat.is_file(),
+        }
+    }
 }
 
 /// What a seal says of a name.
@@ -68,7 +86,7 @@ impl Claim {
 
 impl SealedNodes {
     pub(crate) fn new(seals: Arc<Seals>) -> Self {
-        let state = State { seals, epoch: 0, known: HashMap::new(), unsettled: HashSet::new() };
+        let state = State { seals, epoch: 0, known: HashMap::new(), unsettled: HashMap::new() };
         Self { state: RwLock::new(state), notifier: OnceLock::new() }
     }
 
@@ -110,19 +128,20 @@ impl SealedNodes {
     /// Notes what a node is that was found by a name. `false` where the kernel knows it as something else: another node is to
     /// take its place.
     pub(crate) fn note(&self, node: &Node, stat: &Stat, claim: Claim) -> Result<bool> {
-        let (seals, known) = {
+        let (seals, known, earlier) = {
             let state = self.state.read();
             if state.epoch != claim.epoch {
                 return Err(Errno::STALE);
             }
             let known = state.index_of(node.id);
+            let unsettled = state.unsettled.get(&node.id);
             let may_have_others = stat.is_file() && stat.nlink > 1;
             let has_nothing_to_note = claim.index.is_none() && (!may_have_others || known.is_some());
-            if has_nothing_to_note && state.unsettled.is_empty() {
+            if has_nothing_to_note && unsettled.is_none() {
                 state.mark(node);
                 return Ok(true);
             }
-            (Arc::clone(&state.seals), known)
+            (Arc::clone(&state.seals), known, unsettled.cloned().flatten())
         };
         let index = match (claim.index, known) {
             (Some(index), _) => Some(index),
@@ -131,6 +150,9 @@ impl SealedNodes {
             (None, None) => None,
         };
         let record = index.map(|index| seals.check_kind(index, stat)).transpose()?;
+        if earlier.is_some_and(|earlier| !earlier.is_still(&seals, index, stat)) {
+            return Ok(false);
+        }
         let mut state = self.state.write();
         if state.epoch != claim.epoch {
             return Err(Errno::STALE);
@@ -140,7 +162,8 @@ impl SealedNodes {
             state.mark(node);
             return Ok(true);
         };
-        if state.is_known_otherwise(node, stat) {
+        // What the kernel keeps of it was never checked.
+        if state.index_of(node.id).is_none() && node.has(Marks::UNSEALED) {
             return Ok(false);
         }
         state.unsettled.remove(&node.id);
@@ -188,28 +211,20 @@ impl SealedNodes {
     /// Takes another seal.
     fn replace(&self, shared: &Shared, seals: Arc<Seals>) {
         let mut state = self.state.write();
+        let mut unsettled = mem::take(&mut state.unsettled);
         // Who is noted from now on is noted by the new seal, and who was before is in the table.
-        let nodes = shared.table.all();
-        for node in &nodes {
-            let before = state.index_of(node.id).and_then(|index| state.digest_of(index));
-            if before.is_some_and(|before| !has_at(&state, &seals, node.id, &before)) {
-                shared.table.retire(node);
+        for node in shared.table.all() {
+            if let Some(index) = state.index_of(node.id) {
+                let earlier = Earlier { seals: Arc::clone(&state.seals), index };
+                unsettled.insert(node.id, Some(earlier));
+            } else {
+                unsettled.entry(node.id).or_default();
             }
         }
-        state.unsettled = nodes.into_iter().map(|node| node.id).collect();
+        state.unsettled = unsettled;
         state.seals = seals;
         state.epoch += 1;
     }
-}
-
-/// Whether a new seal has a file of this digest where the old one has a node.
-fn has_at(old: &State, new: &Seals, node: NodeId, digest: &shuntfs_verity::Digest) -> bool {
-    let found = || {
-        let path = old.seals.manifest().path_of(old.index_of(node)?).ok()?;
-        let index = new.manifest().find(&path.join(&b'/')).ok()??;
-        new.manifest().node(index).ok()?.digest()
-    };
-    found().as_ref() == Some(digest)
 }
 
 impl State {
@@ -227,18 +242,8 @@ impl State {
         }
     }
 
-    /// Whether what the kernel keeps of a node that is to be sealed was not checked, or is a target by an earlier seal.
-    fn is_known_otherwise(&self, node: &Node, stat: &Stat) -> bool {
-        let is_earlier_link = || stat.is_symlink() && self.known.contains_key(&node.id);
-        self.index_of(node.id).is_none() && (node.has(Marks::UNSEALED) || is_earlier_link())
-    }
-
-    fn digest_of(&self, index: NodeIndex) -> Option<shuntfs_verity::Digest> {
-        self.seals.manifest().node(index).ok()?.digest()
-    }
-
     fn check_settled(&self, node: NodeId) -> Result<()> {
-        if self.unsettled.contains(&node) { Err(Errno::STALE) } else { Ok(()) }
+        if self.unsettled.contains_key(&node) { Err(Errno::STALE) } else { Ok(()) }
     }
 }
 

@@ -319,6 +319,11 @@ fn seal_again(mount: &Mount, root: &Path) {
     let jobs = NonZeroUsize::new(1).unwrap();
     let options = SealOptions::new(jobs);
     seal_tree(root, &options, &Silent).unwrap();
+    take_again(mount, root);
+}
+
+/// Has a mount take the seal that the tree has.
+fn take_again(mount: &Mount, root: &Path) {
     mount.control.replace(Seals::open(&SealsOptions::new(root)).unwrap());
 }
 
@@ -370,5 +375,36 @@ fn another_seal_is_taken_without_mounting_again() {
         seal_again(&mount, root);
         fs::write(mnt.join("plain"), "again").unwrap();
         assert_eq!(fs::read(root.join("plain")).unwrap(), b"again");
+    });
+}
+
+#[test]
+fn pages_of_an_earlier_seal_are_not_shown_as_what_another_one_has_there() {
+    each(|_, root, kind| {
+        let other: Vec<u8> = content(400_000).iter().map(|byte| byte ^ 0xff).collect();
+        fs::write(root.join("other"), &other).unwrap();
+        let mount = Mount::new(root, kind);
+        seal_again(&mount, root);
+        let mnt = mount.dir.path();
+        let errno = |error: std::io::Error| error.raw_os_error();
+        let read = |name: &str| fs::read(mnt.join(name)).map_err(errno);
+        assert_eq!((read("sealed"), read("other")), (Ok(content(400_000)), Ok(other.clone())));
+        // Two files change places before the seal is taken again, with their pages in the kernel's cache.
+        let swap = || {
+            fs::rename(root.join("sealed"), root.join("aside")).unwrap();
+            fs::rename(root.join("other"), root.join("sealed")).unwrap();
+            fs::rename(root.join("aside"), root.join("other")).unwrap();
+        };
+        swap();
+        take_again(&mount, root);
+        assert_eq!((read("sealed"), read("other")), (Err(EIO), Err(EIO)), "{kind}: each other's pages");
+        // Where they were sealed so, each is shown by the name that it has now.
+        seal_again(&mount, root);
+        assert_eq!((read("sealed"), read("other")), (Ok(other.clone()), Ok(content(400_000))), "{kind}");
+        // Nobody looks between two seals, and a file is rewritten in place between them.
+        seal_again(&mount, root);
+        fs::write(root.join("sealed"), content(400_000)).unwrap();
+        seal_again(&mount, root);
+        assert_eq!(read("sealed"), Ok(content(400_000)), "{kind}: pages from two seals before");
     });
 }

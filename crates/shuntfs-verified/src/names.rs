@@ -48,24 +48,28 @@ impl Seals {
     /// # Errors
     /// EIO where the two do not hold the same.
     pub fn check_same(&self, index: NodeIndex, known: NodeIndex) -> Result<()> {
-        if index == known {
-            return Ok(());
-        }
-        let (wanted, other) = (self.node(index)?, self.node(known)?);
-        let is_same = wanted.kind == other.kind
-            && match wanted.kind {
-                NodeKind::File => wanted.digest() == other.digest(),
-                NodeKind::Symlink => self.target(index)? == self.target(known)?,
-                NodeKind::CharDevice | NodeKind::BlockDevice => wanted.rdev == other.rdev,
-                NodeKind::Pipe | NodeKind::Socket => true,
-                // What was sealed below the one was not sealed below the other.
-                NodeKind::Folder => false,
-            };
-        if is_same {
+        if index == known || self.holds_same(index, self, known)? {
             return Ok(());
         }
         let other = self.shown_path(known).unwrap_or_default();
         Err(self.wrong(index, &format!("it is what was sealed as {other:?}")))
+    }
+
+    /// Whether a node of this seal holds what a node of another one, or of the same, held.
+    ///
+    /// # Errors
+    /// One of the manifests does not tell.
+    pub fn holds_same(&self, index: NodeIndex, earlier: &Self, was: NodeIndex) -> Result<bool> {
+        let (now, before) = (self.node(index)?, earlier.node(was)?);
+        Ok(now.kind == before.kind
+            && match now.kind {
+                NodeKind::File => now.digest() == before.digest(),
+                NodeKind::Symlink => self.target(index)? == earlier.target(was)?,
+                NodeKind::CharDevice | NodeKind::BlockDevice => now.rdev == before.rdev,
+                NodeKind::Pipe | NodeKind::Socket => true,
+                // What was sealed below the one was not sealed below the other.
+                NodeKind::Folder => self.path(index)? == earlier.path(was)?,
+            })
     }
 
     /// Whether a symlink leads where it was sealed to lead.
@@ -91,6 +95,11 @@ impl Seals {
 
     fn target(&self, index: NodeIndex) -> Result<Vec<u8>> {
         self.manifest().link_target(index).map_err(|error| told(&error))
+    }
+
+    fn path(&self, index: NodeIndex) -> Result<Vec<u8>> {
+        let names = self.manifest().path_of(index).map_err(|error| told(&error))?;
+        Ok(names.join(&b'/'))
     }
 
     /// Says what is wrong with a name, once, and counts it.
