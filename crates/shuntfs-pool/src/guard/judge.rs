@@ -61,9 +61,8 @@ impl<'s> Guard<'s> {
 
     /// Whether callers may see what a name means in different ways.
     pub(crate) fn varies(&self, spot: Spot<'_>) -> bool {
-        // Where no path is known nothing is taken for granted.
-        self.asking
-            .as_ref()
-            .is_some_and(|asking| asking.possible_at(spot).map_or(true, |possible| possible.varies))
+        // Asked of every name of a listing, so most are spared their path. Where none is known nothing is taken for granted.
+        let asking = self.asking.as_ref().filter(|asking| asking.rules().hides() || asking.rules().redacts());
+        asking.is_some_and(|asking| asking.possible_at(spot).map_or(true, |possible| possible.varies))
     }
 }

@@ -218,9 +218,12 @@ impl Engine {
         }
         let may_have_others = self.index.is_kept() && (node.has(Marks::LINKED) || !shared.is_ours_alone());
         let links = if may_have_others { stat_of(shared.descriptor(node)?).map_err(errno)?.nlink } else { 1 };
-        let mut known = self.names_of_inode(shared, &node.identity, links);
+        let mut nodes = nodes_of(shared, &node.identity);
         // A node that the kernel has forgotten is open still, perhaps.
-        known.paths.extend(self.paths.of(node.id));
+        if !nodes.iter().any(|known| known.id == node.id) {
+            nodes.push(Arc::clone(node));
+        }
+        let mut known = self.names_of_nodes(shared, &node.identity, links, &nodes);
         shared.add_aliases(&mut known.paths);
         known.paths.sort_unstable();
         known.paths.dedup();
@@ -229,6 +232,11 @@ impl Engine {
 
     /// The same of an inode that is no folder and has so many links.
     pub(crate) fn names_of_inode(&self, shared: &Shared, identity: &Identity, links: u32) -> Known {
+        self.names_of_nodes(shared, identity, links, &nodes_of(shared, identity))
+    }
+
+    /// The same where its nodes are known.
+    fn names_of_nodes(&self, shared: &Shared, identity: &Identity, links: u32, nodes: &[Arc<Node>]) -> Known {
         let home = shared.mounts.home(identity);
         let mut known = if links <= 1 || shared.is_ours_alone() {
             self.index.of(&home, links)
@@ -236,8 +244,7 @@ impl Engine {
             // What cannot be told of a name is not counted, so that it cannot hide another.
             self.index.keep(&home, links, |path| leads_to(shared, path, &home).unwrap_or(false))
         };
-        let nodes = shared.mounts.everywhere(identity).flat_map(|identity| shared.table.peek(&identity));
-        known.paths.extend(nodes.flat_map(|node| self.paths.of(node.id)));
+        known.paths.extend(nodes.iter().flat_map(|node| self.paths.of(node.id)));
         known.paths.sort_unstable();
         known.paths.dedup();
         known.is_all |= !self.index.is_kept();
@@ -254,6 +261,11 @@ impl Engine {
         );
         Errno::ACCES
     }
+}
+
+/// The nodes of an inode, in whatever view and through whatever mount.
+fn nodes_of(shared: &Shared, identity: &Identity) -> Vec<Arc<Node>> {
+    shared.mounts.everywhere(identity).flat_map(|identity| shared.table.peek(&identity)).collect()
 }
 
 /// Tells the rules whose they are.

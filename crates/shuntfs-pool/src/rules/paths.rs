@@ -16,6 +16,9 @@ const SHARDS: usize = 64;
 /// More components than any path of `PATH_MAX` bytes has.
 pub(crate) const DEPTH_MAX: usize = 4096;
 
+/// Room for most paths, in bytes.
+const PATH_USUAL: usize = 64;
+
 /// More names of one file than this are not noted here; those that a rule protects are in the index all the same.
 const NAMES_MAX: usize = 1024;
 
@@ -159,27 +162,32 @@ impl Paths {
 
     /// The path of a folder below the root, which itself is empty; `None` where a name on the way is not known.
     pub(crate) fn folder(&self, folder: NodeId) -> Option<Vec<u8>> {
-        let (mut names, mut here) = (Vec::new(), folder);
-        while here != NodeId::ROOT {
-            let link = self.shard(here).lock().get(&here)?.list.first()?.clone();
-            here = link.parent;
-            names.push(link.name);
-            if names.len() > DEPTH_MAX {
-                return None;
-            }
-        }
-        names.reverse();
-        Some(names.join(&b'/'))
+        self.path(folder, None)
     }
 
     /// The path of a name in a folder.
     pub(crate) fn child(&self, folder: NodeId, name: &[u8]) -> Option<Vec<u8>> {
-        let mut path = self.folder(folder)?;
-        if !path.is_empty() {
-            path.push(b'/');
+        self.path(folder, Some(name))
+    }
+
+    /// Put together backwards, in one piece of memory: every open and every name of a listing asks for a path.
+    fn path(&self, folder: NodeId, last: Option<&[u8]>) -> Option<Vec<u8>> {
+        let (mut path, mut here) = (Vec::with_capacity(PATH_USUAL), folder);
+        path.extend(last.into_iter().flatten().rev());
+        for _ in 0..=DEPTH_MAX {
+            if here == NodeId::ROOT {
+                path.reverse();
+                return Some(path);
+            }
+            let shard = self.shard(here).lock();
+            let link = shard.get(&here)?.list.first()?;
+            if last.is_some() || here != folder {
+                path.push(b'/');
+            }
+            path.extend(link.name.iter().rev());
+            here = link.parent;
         }
-        path.extend_from_slice(name);
-        Some(path)
+        None
     }
 
     /// The paths of a node, one for each name whose folder is known.
