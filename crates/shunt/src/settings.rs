@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use shuntfs_pool::AccessTimes;
 use shuntfs_seal::TreeName;
 use shuntfs_verity::Digest;
 
@@ -181,8 +182,8 @@ pub struct MountFlags {
     pub nodev: bool,
     /// Nothing may be executed.
     pub noexec: bool,
-    /// Times of access are not kept by the kernel.
-    pub noatime: bool,
+    /// When what is read gets a new time of access.
+    pub access_times: AccessTimes,
     /// Other users than the one who mounts get in.
     pub allow_other: bool,
     /// What stands as source in the list of mounts; the source folder where not said.

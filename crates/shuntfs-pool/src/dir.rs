@@ -67,7 +67,8 @@ impl State {
         let descriptor = shared.descriptor(node)?;
         folding::check(shared, node, &descriptor)?;
         let stat = stat_of(&descriptor).map_err(errno)?;
-        let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
+        let to_read = shared.to_access(node)?;
+        let fd = shared.opening(|| reopen(&to_read, mode::O_RDONLY | mode::O_DIRECTORY))?;
         let mut reader = DirReader::new(fd);
         if cookie != 0 {
             reader.seek(cookie).map_err(errno)?;

@@ -224,7 +224,7 @@ pub(crate) fn lower_file(shared: &Shared, file: &PoolFile, access: Access) -> Re
     }
     match access {
         // The node's own descriptor holds no right to write, so that the file can be executed.
-        Access::Register => shared.descriptor(&file.node),
+        Access::Register => shared.to_access(&file.node),
         _ => file.mover(shared),
     }
 }

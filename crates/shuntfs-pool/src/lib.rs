@@ -52,3 +52,4 @@ pub use rules::{
     Attempt, Caller, DEPENDS_ON_PROGRAM, Judgement, Place, RuleControl, RuleFacts, RuleReport, Said,
 };
 pub use seals::SealControl;
+pub use shuntfs_sys::{AccessTime, AccessTimes};

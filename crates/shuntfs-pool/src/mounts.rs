@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
-use shuntfs_sys::{FsMagic, MountInfo, filesystem_of, handle_of, mounts, open_by_handle, reopen, stat_of};
+use shuntfs_sys::{
+    AccessTimes, FsMagic, MountInfo, filesystem_of, handle_of, mounts, open_by_handle,
+    open_with_access_times, reopen, stat_of,
+};
 
 use crate::error::errno;
 use crate::mode;
@@ -37,19 +40,24 @@ pub(crate) struct Mount {
     /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not to be
     /// had, for lack of support or of `CAP_DAC_READ_SEARCH`.
     anchor: Option<OwnedFd>,
+    /// The same file system on a mount of our own, where times of access are to be kept otherwise than on this one.
+    timed: Option<OwnedFd>,
 }
 
 impl Mount {
     /// Gets to know the mount that `root` (or any file on it, `O_PATH`) is on.
-    pub(crate) fn of(index: u32, id: u64, root: &OwnedFd) -> shuntfs_sys::Result<Self> {
-        let magic = filesystem_of(root)?.magic;
+    pub(crate) fn of(index: u32, id: u64, root: &OwnedFd, times: AccessTimes) -> shuntfs_sys::Result<Self> {
+        let below = filesystem_of(root)?;
         let listed = listed(id);
         let device = match &listed {
             Some(mount) => mount.dev,
             None => stat_of(root).map(|stat| (stat.dev.major, stat.dev.minor))?,
         };
         let place = listed.map(|mount| (mount.root, mount.mount_point));
-        Ok(Self { index, id, home: index, device, place, magic, anchor: usable_anchor(root) })
+        let anchor = usable_anchor(root);
+        let differs = !times.are_kept_by(below.flags);
+        let timed = anchor.as_ref().filter(|_| differs).and_then(|anchor| timed_anchor(anchor, times));
+        Ok(Self { index, id, home: index, device, place, magic: below.magic, anchor, timed })
     }
 
     /// Whether nodes on it are reached by handle.
@@ -67,6 +75,19 @@ impl Mount {
     pub(crate) fn open(&self, handle: &shuntfs_sys::FileHandle) -> shuntfs_sys::Result<OwnedFd> {
         let anchor = self.anchor.as_ref().expect("a node has a handle only where its mount takes handles");
         open_by_handle(anchor, handle, mode::O_PATH | mode::O_NOFOLLOW)
+    }
+
+    /// Opens what a handle means, `O_PATH`, on the mount that keeps times of access as asked, where there is one. Without
+    /// a handle it is what that mount shows as its root.
+    pub(crate) fn open_timed(
+        &self,
+        handle: Option<&shuntfs_sys::FileHandle>,
+    ) -> Option<shuntfs_sys::Result<OwnedFd>> {
+        let timed = self.timed.as_ref()?;
+        Some(match handle {
+            Some(handle) => open_by_handle(timed, handle, mode::O_PATH | mode::O_NOFOLLOW),
+            None => reopen(timed, mode::O_PATH),
+        })
     }
 }
 
@@ -94,6 +115,14 @@ fn usable_anchor(root: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
+/// The file system of `anchor` with times of access as asked; `None` where they cannot be kept so.
+fn timed_anchor(anchor: &OwnedFd, times: AccessTimes) -> Option<OwnedFd> {
+    let timed = open_with_access_times(anchor, times);
+    timed
+        .inspect_err(|error| tracing::warn!(%error, "times of access are kept as the lower mount keeps them"))
+        .ok()
+}
+
 /// How many mounts a pool shows at most; each keeps a descriptor.
 const MOUNTS_MAX: usize = 256;
 
@@ -105,13 +134,14 @@ pub(crate) struct Mounts {
     count: Mutex<usize>,
     /// Whether a file system is mounted more than once.
     has_twins: AtomicBool,
+    times: AccessTimes,
 }
 
 impl Mounts {
-    pub(crate) fn new(own: Mount) -> Self {
+    pub(crate) fn new(own: Mount, times: AccessTimes) -> Self {
         let known: Box<[_]> =
             std::iter::once(own.into()).chain((1..MOUNTS_MAX).map(|_| OnceLock::new())).collect();
-        Self { known, count: Mutex::new(1), has_twins: AtomicBool::new(false) }
+        Self { known, count: Mutex::new(1), has_twins: AtomicBool::new(false), times }
     }
 
     /// The mount with this place in the table.
@@ -144,7 +174,7 @@ impl Mounts {
             return Err(Errno::LOOP);
         }
         // Asked outside of the lock: another file system may take its time.
-        let found = Mount::of(0, id, fd).map_err(errno)?;
+        let found = Mount::of(0, id, fd, self.times).map_err(errno)?;
         let mut count = self.count.lock();
         if let Some(mount) = self.find(id) {
             return Ok(mount);
@@ -264,7 +294,8 @@ mod test {
     #[test]
     fn the_number_of_mounts_is_bounded() {
         let root = shuntfs_sys::open_folder(std::path::Path::new("/")).unwrap();
-        let mounts = Mounts::new(Mount::of(0, 1 << 40, &root).unwrap());
+        let times = AccessTimes::default();
+        let mounts = Mounts::new(Mount::of(0, 1 << 40, &root, times).unwrap(), times);
         for number in 1..MOUNTS_MAX {
             let id = (1 << 40) + u64::try_from(number).unwrap();
             let index = mounts.find_or_note(id, &root).unwrap().index;

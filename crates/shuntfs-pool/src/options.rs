@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use shuntfs_sys::AccessTimes;
+
 /// Who may wait for locks below at once, by default.
 const LOCK_WAITERS: usize = 64;
 
@@ -29,6 +31,10 @@ pub struct PoolOptions {
     pub descriptors: Option<usize>,
     /// Whether lower system calls run in the queue. Default: by the type of the lower file system.
     pub calls: Calls,
+    /// When what is read below gets a new time of access. Default: as the lower mounts say. Otherwise each lower mount is mounted
+    /// once more for the pool alone, which needs CAP_SYS_ADMIN, and opens go through that: one more call each. File systems
+    /// without file handles keep these times in their own way. What the kernel answers from its caches is no access.
+    pub access_times: AccessTimes,
 }
 
 impl PoolOptions {
@@ -44,6 +50,7 @@ impl PoolOptions {
             read_only: false,
             descriptors: None,
             calls: Calls::Auto,
+            access_times: AccessTimes::default(),
         }
     }
 }

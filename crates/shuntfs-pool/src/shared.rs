@@ -99,7 +99,7 @@ impl Shared {
         let fd = open_folder(&options.source).map_err(failed)?;
         let stat = stat_of(&fd).map_err(failed)?;
         let below = filesystem_of(&fd).map_err(failed)?;
-        let mount = Mount::of(0, stat.mnt_id.unwrap_or(0), &fd).map_err(failed)?;
+        let mount = Mount::of(0, stat.mnt_id.unwrap_or(0), &fd, options.access_times).map_err(failed)?;
         let offload = match options.calls {
             Calls::Auto => mount.magic.can_block(),
             Calls::Inline => false,
@@ -112,7 +112,7 @@ impl Shared {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
             parked: Parked::default(),
-            mounts: Mounts::new(mount),
+            mounts: Mounts::new(mount, options.access_times),
             locks: LockTable::new(options.lock_waiters),
             views: Views::default(),
             copies: Copies::default(),
@@ -194,9 +194,23 @@ impl Shared {
         Ok(Folder { node, descriptor })
     }
 
+    /// An `O_PATH` descriptor of a node through which reading it sets the time of access as the options ask.
+    ///
+    /// # Errors
+    /// As for `descriptor`.
+    pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
+        let mount = self.mounts.at(node.identity.mount);
+        let handle = node.identity.handle.as_ref();
+        let opened = match handle {
+            None if node.id != NodeId::ROOT => None,
+            handle => self.opening(|| mount.open_timed(handle).transpose())?,
+        };
+        opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
+    }
+
     /// Opens a node's lower file with flags of its own.
     pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
-        let descriptor = self.descriptor(node)?;
+        let descriptor = self.to_access(node)?;
         let fd = self.opening(|| reopen(&descriptor, flags))?;
         Ok(Arc::new(self.lower_file(node, fd)))
     }

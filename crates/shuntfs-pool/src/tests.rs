@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::{Access, Entry, Errno, LookupCount, Name, NodeId, OpenFlags, SetAttr};
+use shuntfs_sys::AccessTimes;
 use shuntfs_sys::data::{read_at, write_at};
 use tempfile::TempDir;
 
@@ -625,9 +626,9 @@ fn lookups_and_forgets_of_one_file_race_safely() {
 fn pool_without_handles() -> (TempDir, Shared) {
     let (folder, mut shared) = pool(|_| ());
     let fd = shuntfs_sys::open_folder(folder.path()).unwrap();
-    let id = shared.mounts.own().id;
-    shared.mounts =
-        crate::mounts::Mounts::new(crate::mounts::Mount::of(0, id, &fd).unwrap().without_handles());
+    let (id, times) = (shared.mounts.own().id, AccessTimes::default());
+    let own = crate::mounts::Mount::of(0, id, &fd, times).unwrap().without_handles();
+    shared.mounts = crate::mounts::Mounts::new(own, times);
     (folder, shared)
 }
 

@@ -33,6 +33,7 @@ pub mod uring;
 pub mod verity;
 pub mod xattr;
 
+mod access_times;
 mod fusectl;
 mod fusermount;
 mod mountinfo;
@@ -42,6 +43,7 @@ mod raw;
 mod splice;
 mod statfs;
 
+pub use access_times::{AccessTime, AccessTimes, open_with_access_times};
 pub use attrs::{TimeSet, chmod, chown, set_times, truncate};
 pub use caps::Cap;
 pub use device::FuseDevice;

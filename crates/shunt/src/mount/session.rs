@@ -7,7 +7,7 @@ use shuntfs::{
     Filesystem, Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport,
     TransportKind,
 };
-use shuntfs_pool::{Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
+use shuntfs_pool::{AccessTime, Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
 use shuntfs_sys::{Cap, caps};
@@ -292,6 +292,7 @@ fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
         FlowChoice::Served => FlowWish::Served,
     };
     options.read_only = settings.mount.read_only;
+    options.access_times = settings.mount.access_times;
     options
 }
 
@@ -308,7 +309,7 @@ fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
         nosuid: flags.nosuid,
         nodev: flags.nodev,
         noexec: flags.noexec,
-        noatime: flags.noatime,
+        noatime: flags.access_times.kept == Some(AccessTime::Never),
         max_read: flags.max_read,
         auto_unmount: false,
     }

@@ -205,6 +205,7 @@ fn split(list: &OsStr) -> Vec<OsString> {
 mod test {
     use super::*;
     use crate::settings::{CacheChoice, FlowChoice, LocksChoice, TransportChoice};
+    use shuntfs_pool::AccessTime;
 
     fn settle(list: &str) -> Result<Settings, String> {
         parse(&[OsString::from(list)], Unknown::Refuse)
@@ -226,7 +227,7 @@ mod test {
                 && mount.nosuid
                 && mount.nodev
                 && mount.noexec
-                && mount.noatime
+                && mount.access_times.kept == Some(AccessTime::Never)
                 && mount.allow_other
         );
         assert_eq!(mount.fsname.as_deref(), Some(OsStr::new("a,b")));

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use shuntfs_pool::{AccessTime, AccessTimes};
 use shuntfs_verity::Digest;
 
 use crate::settings::{CacheChoice, Settings, TransportChoice};
@@ -79,10 +80,26 @@ pub const OPTIONS: &[Row] = &[
     flag("noexec", |s| s.mount.noexec = true, "no file may be executed"),
     flag(
         "atime",
-        |s| s.mount.noatime = false,
+        |s| s.mount.access_times = AccessTimes::default(),
         "times of access as the lower file system keeps them (default)",
     ),
-    flag("noatime", |s| s.mount.noatime = true, "marks the mount noatime"),
+    flag(
+        "noatime",
+        |s| s.mount.access_times.kept = Some(AccessTime::Never),
+        "reading sets no time of access",
+    ),
+    flag(
+        "relatime",
+        |s| s.mount.access_times.kept = Some(AccessTime::Relative),
+        "reading sets it where it is older than the last change or than a day",
+    ),
+    flag("strictatime", |s| s.mount.access_times.kept = Some(AccessTime::Strict), "reading always sets it"),
+    flag("nodiratime", |s| s.mount.access_times.not_of_folders = true, "listing a folder does not set it"),
+    flag(
+        "diratime",
+        |s| s.mount.access_times.not_of_folders = false,
+        "listing a folder sets it, too (default)",
+    ),
     value(
         "fsname",
         "NAME",
@@ -165,11 +182,7 @@ pub const OPTIONS: &[Row] = &[
     ignored("comment", "a comment"),
     ignored("nonempty", "always so: a mount point may hold files, which are hidden meanwhile"),
     ignored("async", "always so"),
-    ignored("relatime", "the lower file system keeps times of access in its own way"),
     ignored("norelatime", "the lower file system keeps times of access in its own way"),
-    ignored("strictatime", "the lower file system keeps times of access in its own way"),
-    ignored("diratime", "the lower file system keeps times of access in its own way"),
-    ignored("nodiratime", "the lower file system keeps times of access in its own way"),
     ignored("lazytime", "the lower file system keeps times in its own way"),
     ignored("silent", "for mount(8)"),
     ignored("loud", "for mount(8)"),

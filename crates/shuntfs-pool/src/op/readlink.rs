@@ -10,7 +10,7 @@ use crate::shared::Shared;
 /// READLINK: one lower call.
 pub(crate) fn readlink(shared: &Shared, id: NodeId, target: &mut [u8]) -> Result<usize> {
     let node = shared.node(id)?;
-    let descriptor = shared.descriptor(&node)?;
+    let descriptor = shared.to_access(&node)?;
     let len = readlink_of(&descriptor, target).map_err(errno)?;
     sealed::check_target(shared, id, &target[..len])?;
     Ok(len)

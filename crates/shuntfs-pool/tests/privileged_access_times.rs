@@ -1,0 +1,169 @@
+//! When reading through a pool sets the time of access below (`noatime`, `relatime`, `strictatime`, `nodiratime`). Needs root and
+//! /dev/fuse.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
+use shuntfs_pool::{AccessTime, AccessTimes, FlowWish, Pool, PoolOptions};
+use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::supervisor::Supervisor;
+use shuntfs_testkit::{mounted, skipped};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What is read: in the source, and on a file system that is mounted in it.
+const READ: [(&str, bool); 8] = [
+    ("", true),
+    ("folder", true),
+    ("file", false),
+    ("program", false),
+    ("link", false),
+    ("other", true),
+    ("other/file", false),
+    ("other/link", false),
+];
+
+struct Mount {
+    /// Before the folder, so that it is gone first.
+    session: Option<Session>,
+    _supervisor: Supervisor,
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    fn new(root: &Path, kind: TransportKind, flow: FlowWish, access_times: AccessTimes) -> Self {
+        let mut options = PoolOptions::new(root);
+        (options.flow, options.access_times) = (flow, access_times);
+        let pool = Pool::open(&options).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mount = MountOptions { nosuid: false, ..MountOptions::default() };
+        let options =
+            SessionOptions { transport: Transport::Only(kind), depth: 4, ..SessionOptions::default() };
+        let session = Session::mount(Arc::new(pool), dir.path(), &mount, &options).unwrap();
+        let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
+        Self { session: Some(session), _supervisor: supervisor, dir }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        drop(self.session.take());
+    }
+}
+
+/// A folder that is shown at another one, too.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(from: &Path, to: PathBuf) -> Self {
+        assert!(Command::new("mount").arg("--bind").arg(from).arg(&to).status().unwrap().success());
+        Self(to)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+fn set_accessed(path: &Path, time: SystemTime) {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let spec = |tv_nsec| Timespec { tv_sec: since.as_secs().try_into().unwrap(), tv_nsec };
+    let times = Timestamps { last_access: spec(0), last_modification: spec(UTIME_OMIT) };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+/// Reads it as what it is.
+fn read(path: &Path) {
+    if path.ends_with("program") {
+        assert!(Command::new(path).status().unwrap().success());
+    } else if path.is_symlink() {
+        fs::read_link(path).unwrap();
+    } else if path.is_dir() {
+        assert!(fs::read_dir(path).unwrap().count() > 0);
+    } else {
+        assert_eq!(fs::read(path).unwrap(), b"read");
+    }
+}
+
+/// Which of [`READ`] get another time of access than this one when they are read through a mount.
+fn touched(root: &Path, mnt: &Path, accessed: SystemTime) -> Vec<&'static str> {
+    for (name, _) in READ {
+        set_accessed(&root.join(name), accessed);
+    }
+    let time_of = |name: &str| fs::symlink_metadata(root.join(name)).unwrap().atime();
+    let times: Vec<_> = READ.iter().map(|(name, _)| time_of(name)).collect();
+    READ.iter().for_each(|(name, _)| read(&mnt.join(name)));
+    let is_touched = |&(index, name): &(usize, &str)| time_of(name) != times[index];
+    let names = READ.iter().map(|(name, _)| *name).enumerate();
+    names.filter(is_touched).map(|(_, name)| name).collect()
+}
+
+fn make(root: &Path) {
+    for folder in ["folder", "other"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+        fs::write(root.join(folder).join("name"), "").unwrap();
+    }
+    for folder in ["", "other"] {
+        fs::write(root.join(folder).join("file"), "read").unwrap();
+        symlink("file", root.join(folder).join("link")).unwrap();
+    }
+    fs::copy("/bin/true", root.join("program")).unwrap();
+}
+
+#[test]
+fn reading_sets_the_time_of_access_as_the_mount_was_asked() {
+    if fs::metadata("/dev/fuse").is_err() {
+        skipped("there is no /dev/fuse");
+        return;
+    }
+    use AccessTime::{Never, Relative, Strict};
+    let times = |kept, not_of_folders| AccessTimes { kept, not_of_folders };
+    let all: Vec<_> = READ.iter().map(|(name, _)| *name).collect();
+    let files: Vec<_> = READ.iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| *name).collect();
+    let none = Vec::new();
+    for (kind, flow) in [
+        (TransportKind::Device, FlowWish::Passthrough),
+        (TransportKind::Cloned, FlowWish::Relay),
+        (TransportKind::Uring, FlowWish::Passthrough),
+        (TransportKind::Uring, FlowWish::Served),
+    ] {
+        if kind == TransportKind::Uring && !mounted::enable_uring() {
+            skipped("FUSE over io_uring cannot be turned on");
+            continue;
+        }
+        let Some(lower) = Lower::make(LowerKind::Ext4).unwrap() else { return };
+        let Some(other) = Lower::make(LowerKind::Tmpfs).unwrap() else { return };
+        let root = lower.folder("tree").unwrap();
+        fs::create_dir(root.join("other")).unwrap();
+        let bound = Bound::new(other.path(), root.join("other"));
+        make(&root);
+        // Before the last change of attributes, and after it: `relatime`, which the lower mounts have, tells these apart.
+        for (asked, old, young) in [
+            (times(None, false), &all, &none),
+            (times(Some(Relative), false), &all, &none),
+            (times(Some(Never), false), &none, &none),
+            (times(Some(Strict), false), &all, &all),
+            (times(None, true), &files, &none),
+            (times(Some(Strict), true), &files, &files),
+        ] {
+            let now = SystemTime::now();
+            for (accessed, expected) in [(now - HOUR, old), (now + HOUR, young)] {
+                // Anew, so that nothing is read from the kernel's caches.
+                let mount = Mount::new(&root, kind, flow, asked);
+                let seen = touched(&root, mount.dir.path(), accessed);
+                assert_eq!(&seen, expected, "{kind}, {flow:?}, {asked:?}, {accessed:?}");
+            }
+        }
+        drop(bound);
+    }
+}
