@@ -35,6 +35,8 @@ pub(crate) struct Mount {
     device: (u32, u32),
     /// Which folder of the file system is mounted, and where; `None` where the kernel does not list it here.
     place: Option<(PathBuf, PathBuf)>,
+    /// It gives what is new the group of its folder (`grpid`).
+    pub(crate) gives_group: bool,
     /// The kind of file system.
     pub(crate) magic: FsMagic,
     /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not to be
@@ -53,11 +55,12 @@ impl Mount {
             Some(mount) => mount.dev,
             None => stat_of(root).map(|stat| (stat.dev.major, stat.dev.minor))?,
         };
+        let gives_group = listed.as_ref().is_some_and(gives_group);
         let place = listed.map(|mount| (mount.root, mount.mount_point));
         let anchor = usable_anchor(root);
         let differs = !times.are_kept_by(below.flags);
         let timed = anchor.as_ref().filter(|_| differs).and_then(|anchor| timed_anchor(anchor, times));
-        Ok(Self { index, id, home: index, device, place, magic: below.magic, anchor, timed })
+        Ok(Self { index, id, home: index, device, place, gives_group, magic: below.magic, anchor, timed })
     }
 
     /// Whether nodes on it are reached by handle.
@@ -94,6 +97,10 @@ impl Mount {
 /// A mount as the kernel's list has it; its device is, for btrfs, that of all subvolumes.
 fn listed(id: u64) -> Option<MountInfo> {
     mounts().ok()?.into_iter().find(|mount| u64::try_from(mount.id) == Ok(id))
+}
+
+fn gives_group(mount: &MountInfo) -> bool {
+    mount.super_options.split(',').any(|option| matches!(option, "grpid" | "bsdgroups"))
 }
 
 /// A descriptor that handles can be opened through: tried out, because support, privilege and the file

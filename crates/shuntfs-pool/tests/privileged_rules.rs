@@ -6,15 +6,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shuntfs::{MountOptions, Session, SessionOptions};
-use shuntfs_pool::{Pool, PoolOptions, RuleControl};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_pool::{Caller, Pool, PoolOptions, RuleControl};
+use shuntfs_rules::{Access, Known, OpenWord, Rules, Use};
+use shuntfs_testkit::lower::{LowerKind, LowerSpec};
 use shuntfs_testkit::supervisor::Supervisor;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -48,13 +49,20 @@ struct Mounted {
     lower: PathBuf,
     top: PathBuf,
     _supervisor: Supervisor,
-    _folders: [tempfile::TempDir; 2],
+    folders: Vec<tempfile::TempDir>,
 }
 
 /// Mounts a folder that `fill` has filled, under rules; `None` is without any.
 fn mount(text: Option<&str>, fill: impl FnOnce(&Path)) -> Option<Mounted> {
-    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let (lower, top) = (folders[0].path().to_owned(), folders[1].path().to_owned());
+    let lower = tempfile::tempdir().unwrap();
+    let mut mounted = mount_at(lower.path(), text, fill)?;
+    mounted.folders.push(lower);
+    Some(mounted)
+}
+
+fn mount_at(lower: &Path, text: Option<&str>, fill: impl FnOnce(&Path)) -> Option<Mounted> {
+    let folder = tempfile::tempdir().unwrap();
+    let (lower, top) = (lower.to_owned(), folder.path().to_owned());
     fs::set_permissions(&lower, fs::Permissions::from_mode(0o777)).unwrap();
     fill(&lower);
     let options = PoolOptions::new(&lower);
@@ -76,7 +84,7 @@ fn mount(text: Option<&str>, fill: impl FnOnce(&Path)) -> Option<Mounted> {
     }
     let supervisor = Supervisor::of(&top, LIMIT).unwrap();
     let session = Some(session);
-    Some(Mounted { session, control, lower, top, _supervisor: supervisor, _folders: folders })
+    Some(Mounted { session, control, lower, top, _supervisor: supervisor, folders: vec![folder] })
 }
 
 impl Mounted {
@@ -587,4 +595,32 @@ fn cost_of_open(mounted: &Mounted) -> Duration {
         .collect();
     times.sort_unstable();
     times[times.len() / 2]
+}
+
+/// A lower file system may be mounted so that what is made has the group of its folder, not of its maker. Rules were asked about
+/// the maker's, and `explain` was so where the folder hands its group on by its mode.
+#[test]
+fn what_is_made_is_judged_by_the_group_that_it_will_have() {
+    for (options, mode, expected) in
+        [("", 0o777, ""), ("grpid", 0o777, "Permission denied"), ("", 0o2777, "Permission denied")]
+    {
+        let spec = LowerSpec { options: options.into(), ..LowerSpec::new(LowerKind::Ext4) };
+        let Some(below) = spec.make().unwrap() else { return };
+        let text = "[[rule]]\npath = 'shared/**'\ngroup = BOB\nopen = 'create'\ndeny = 'EACCES'\n";
+        let Some(mounted) = mount_at(below.path(), Some(text), |lower| {
+            let shared = lower.join("shared");
+            fs::create_dir(&shared).unwrap();
+            chown(&shared, None, Some(BOB)).unwrap();
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        }) else {
+            return;
+        };
+        let control = mounted.control();
+        let caller = Caller { uid: ALICE, gid: ALICE, groups: vec![ALICE], exe: None };
+        let report = control.of_new(Path::new("shared/new"), 0o644, &caller, Use::of(OpenWord::Create));
+        let is_denied = report.decision.unwrap().access != Access::Allow;
+        assert_eq!(is_denied, !expected.is_empty(), "`{options}`, {mode:o}: explained");
+        mounted.expect(ALICE, "echo x > shared/new", expected);
+        assert_eq!(mounted.below("shared/new").exists(), expected.is_empty());
+    }
 }

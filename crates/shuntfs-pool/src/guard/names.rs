@@ -238,11 +238,11 @@ impl Change for NameMoves<'_> {
 fn may_come(asking: &Asking<'_>, paths: &[Vec<u8>], dir: &LowerFile, what: Coming<'_>) -> Result<Terms> {
     let attributes =
         Attributes { size: 0, owner: asking.who.uid(), group: asking.who.gid(), mode: what.permissions() };
-    let within = Some((dir, matches!(what, Coming::Folder { .. })));
+    let (shared, within) = (asking.shared, Some((dir, matches!(what, Coming::Folder { .. }))));
     let how = Use::of(OpenWord::Create).and(what.how());
     let mut decision = Decision::default();
     for path in paths {
-        decision = decision.strictest(asking.decide(&OfNew { path, attributes, within }, how)?);
+        decision = decision.strictest(asking.decide(&OfNew { shared, path, attributes, within }, how)?);
     }
     if what.is_file() && !decision.redact.is_empty() {
         // A partial view is never written, so a file that has one for its maker would stay empty.

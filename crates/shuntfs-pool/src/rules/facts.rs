@@ -91,10 +91,11 @@ impl FileFacts for OfName<'_> {
 
 /// What is about to be made.
 pub(crate) struct OfNew<'p> {
+    pub(crate) shared: &'p Shared,
     pub(crate) path: &'p [u8],
     /// As its maker would have them anywhere.
     pub(crate) attributes: Attributes,
-    /// The folder that it comes to, and whether it will be one itself; `None` where nobody has looked.
+    /// The folder that it comes to, and whether it will be one itself; `None` where there is no such folder.
     pub(crate) within: Option<(&'p LowerFile, bool)>,
 }
 
@@ -103,14 +104,17 @@ impl FileFacts for OfNew<'_> {
         self.path
     }
 
-    /// In a folder with the set-group-ID bit the kernel gives what is new the folder's group, and a folder that bit, too.
+    /// In a folder with the set-group-ID bit the kernel gives what is new the folder's group, and a folder that bit, too. A file
+    /// system may be mounted so that it gives the group always.
     fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
         let Some((dir, is_folder)) = self.within else { return Ok(self.attributes) };
         let found = stat_of(dir).map_err(errno).map_err(unknown("its folder cannot be looked at"))?;
-        if found.mode & mode::SGID == 0 {
+        let mount = found.mnt_id.and_then(|id| self.shared.mounts.find(id));
+        let has_bit = found.mode & mode::SGID != 0;
+        if !has_bit && !mount.is_some_and(|mount| mount.gives_group) {
             return Ok(self.attributes);
         }
-        let handed_on = if is_folder { mode::SGID } else { 0 };
+        let handed_on = if is_folder && has_bit { mode::SGID } else { 0 };
         Ok(Attributes { group: found.gid, mode: self.attributes.mode | handed_on, ..self.attributes })
     }
 

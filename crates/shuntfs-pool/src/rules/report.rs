@@ -11,6 +11,7 @@ use shuntfs_rules::{Attributes, CallerFacts, Decision, Rules, Unknown, Use};
 use super::engine::Engine;
 use super::facts::{OfNew, OfNode};
 use super::index::Known;
+use super::search::walk;
 use crate::shared::Shared;
 
 /// A hold on the rules of a pool, for whoever serves it.
@@ -163,10 +164,13 @@ impl RuleControl {
     #[must_use]
     pub fn of_new(&self, path: &Path, mode: u32, caller: &Caller, how: Use) -> RuleReport {
         use std::os::unix::ffi::OsStrExt as _;
+        let folder = path.parent().and_then(|folder| walk(&self.shared, folder.as_os_str().as_bytes()).ok());
         let path = path.as_os_str().as_bytes();
         let rules = self.engine().rules();
         let attributes = Attributes { size: 0, owner: caller.uid, group: caller.gid, mode };
-        let decided = rules.decide(&OfNew { path, attributes, within: None }, caller, how);
+        let within = folder.as_deref().map(|folder| (folder, false));
+        let new = OfNew { shared: &self.shared, path, attributes, within };
+        let decided = rules.decide(&new, caller, how);
         report(&rules, vec![path.to_owned()], decided.map_err(|failed| said(&rules, &failed)))
     }
 }

@@ -161,21 +161,26 @@ impl<'s> Walk<'s> {
 
 /// Whether a path still leads to this inode, wherever that is mounted.
 pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<bool> {
-    let mut here = shared.descriptor(&shared.root)?;
-    for name in path.split(|byte| *byte == b'/') {
-        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-        match shared.opening(|| open_path_at(&here, &name)) {
-            Ok(fd) => here = Arc::new(LowerFile::new(fd)),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
+    let here = match walk(shared, path) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(false),
+        here => here?,
+    };
     let fd = shared.opening(|| reopen(&here, mode::O_PATH))?;
     match find::by_descriptor(shared, fd) {
         Ok(found) => Ok(shared.mounts.home(&found.identity()) == *home),
         Err(Errno::LOOP) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// What a path below the source leads to.
+pub(super) fn walk(shared: &Shared, path: &[u8]) -> Result<Arc<LowerFile>> {
+    let mut here = shared.descriptor(&shared.root)?;
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+        here = Arc::new(LowerFile::new(shared.opening(|| open_path_at(&here, &name))?));
+    }
+    Ok(here)
 }
 
 fn way_of(place: Option<&Rc<Place>>) -> Way {
