@@ -59,6 +59,9 @@ const TEST_CRATES: &[&str] = &["shuntfs-testkit", "shuntfs-tests"];
 /// What every crate's own tests may import besides.
 const TEST_KITS: &[&str] = &["shuntfs-testkit", "shuntfs-fake"];
 
+/// Features that only tests may turn on: cargo turns them on for every crate that it builds in the same run.
+const TEST_FEATURES: &[&str] = &["faults"];
+
 /// Crates through which system calls are made, and who may import them: `shuntfs-sys`, and programs beside the stack.
 const SYSTEM_CALLS: &[&str] = &["libc", "nix", "rustix", "io-uring"];
 const SYSTEM_CALLERS: &[&str] = &["shuntfs-sys", "shuntfs-bench", "shuntfs-testkit", "shuntfs-tests"];
@@ -97,6 +100,10 @@ fn faults_of(package: &Package) -> Vec<String> {
 
 fn fault(package: &Package, import: &Import, allowed: &[&str]) -> Option<String> {
     let (from, to) = (package.name.as_str(), import.name.as_str());
+    let of_tests = |feature: &&String| TEST_FEATURES.contains(&feature.as_str());
+    if let Some(feature) = import.features.iter().find(of_tests).filter(|_| !import.dev) {
+        return Some(format!("{from} -> {to} with the feature {feature}, which is for tests alone"));
+    }
     if import.dev && TEST_KITS.contains(&to) {
         return None;
     }
@@ -123,7 +130,9 @@ mod tests {
     use std::path::PathBuf;
 
     fn package(name: &str, imports: &[(&str, bool)]) -> Package {
-        let imports = imports.iter().map(|&(name, dev)| Import { name: name.to_owned(), dev }).collect();
+        let import =
+            |&(name, dev): &(&str, bool)| Import { name: name.to_owned(), dev, features: Vec::new() };
+        let imports = imports.iter().map(import).collect();
         Package { name: name.to_owned(), folder: PathBuf::new(), roots: Vec::new(), imports }
     }
 
@@ -140,6 +149,15 @@ mod tests {
         let faults = faults_of(&package("shuntfs-wire", &[("shuntfs-sys", false)]));
         assert_eq!(faults.len(), 1);
         assert!(faults[0].contains("shuntfs-wire -> shuntfs-sys"), "{faults:?}");
+    }
+
+    #[test]
+    fn faults_are_for_tests_alone() {
+        for (dev, faults) in [(true, 0), (false, 1)] {
+            let mut pool = package("shuntfs-pool", &[("shuntfs-sys", dev)]);
+            pool.imports[0].features.push("faults".to_owned());
+            assert_eq!(faults_of(&pool).len(), faults);
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub(crate) struct Import {
     pub(crate) name: String,
     /// For tests, examples and benches alone.
     pub(crate) dev: bool,
+    pub(crate) features: Vec<String>,
 }
 
 impl Workspace {
@@ -75,7 +76,12 @@ impl Package {
 
 impl Import {
     fn parse(import: &Value) -> Result<Self> {
-        Ok(Self { name: text(&import["name"])?, dev: import["kind"].as_str() == Some("dev") })
+        let features = import["features"].as_array().context("no features")?;
+        Ok(Self {
+            name: text(&import["name"])?,
+            dev: import["kind"].as_str() == Some("dev"),
+            features: features.iter().map(text).collect::<Result<_>>()?,
+        })
     }
 }
 

@@ -92,3 +92,5 @@ pub use listing::Record;
 pub use open::{O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 pub use process::Process;
 pub use raw::Pending;
+#[cfg(feature = "faults")]
+pub use shuntfs_sys::{Failed, Faults, OsError};

@@ -12,7 +12,7 @@ use rustix::io::retry_on_intr;
 use crate::open::{check_id, permissions};
 use crate::proc_fd::{self, FdName};
 use crate::stat::Time;
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// What becomes of a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,7 @@ pub enum TimeSet {
 /// # Errors
 /// What fchmodat2(2) gives; EOPNOTSUPP for a symlink.
 pub fn chmod(fd: impl AsFd, mode: u32) -> Result<()> {
+    faults::point()?;
     match chmod_directly(&fd, mode) {
         // Before Linux 6.6 the call is missing; some sandboxes refuse what they do not know with EPERM.
         Err(OsError::NOSYS | OsError::PERM) => {
@@ -52,6 +53,7 @@ fn chmod_directly(fd: impl AsFd, mode: u32) -> Result<()> {
 /// # Errors
 /// What fchownat(2) gives; EINVAL for the id 2^32-1, which means "leave it" to the kernel.
 pub fn chown(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    faults::point()?;
     let uid = uid.map(check_id).transpose()?.map(Uid::from_raw);
     let gid = gid.map(check_id).transpose()?.map(Gid::from_raw);
     rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)
@@ -62,6 +64,7 @@ pub fn chown(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
 /// # Errors
 /// What utimensat(2) gives; EINVAL for nanoseconds out of range.
 pub fn set_times(fd: impl AsFd, atime: TimeSet, mtime: TimeSet) -> Result<()> {
+    faults::point()?;
     let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
     match rustix::fs::utimensat(&fd, c"", &times, AtFlags::EMPTY_PATH) {
         // Before Linux 5.8 the flag is unknown.
@@ -88,5 +91,6 @@ fn timespec(time: TimeSet) -> Result<Timespec> {
 /// # Errors
 /// What ftruncate(2) gives; EINVAL where it is not open for writing, EFBIG beyond the file system's limit.
 pub fn truncate(fd: impl AsFd, len: u64) -> Result<()> {
+    faults::point()?;
     retry_on_intr(|| rustix::fs::ftruncate(&fd, len))
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{ReadWriteFlags, retry_on_intr};
 
-use crate::{OsError, Result};
+use crate::{OsError, Result, faults};
 
 pub use crate::splice::{Pipe, splice_from_pipe, splice_to_pipe};
 
@@ -15,6 +15,7 @@ pub use crate::splice::{Pipe, splice_from_pipe, splice_to_pipe};
 /// # Errors
 /// What pread(2) gives.
 pub fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| rustix::io::pread(&fd, &mut *bytes, offset))
 }
 
@@ -23,6 +24,7 @@ pub fn read_at(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize> {
 /// # Errors
 /// EAGAIN where the first byte is not cached, EOPNOTSUPP where the file system cannot tell.
 pub fn read_at_cached(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<usize> {
+    faults::point()?;
     rustix::io::preadv2(fd, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT)
 }
 
@@ -31,6 +33,7 @@ pub fn read_at_cached(fd: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<us
 /// # Errors
 /// What posix_fadvise(2) gives.
 pub fn forget_cached(fd: impl AsFd) -> Result<()> {
+    faults::point()?;
     rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed)
 }
 
@@ -40,6 +43,7 @@ pub fn forget_cached(fd: impl AsFd) -> Result<()> {
 /// # Errors
 /// What posix_fadvise(2) gives.
 pub fn read_ahead(fd: impl AsFd, offset: u64, len: u64) -> Result<()> {
+    faults::point()?;
     rustix::fs::fadvise(fd, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed)
 }
 
@@ -48,6 +52,7 @@ pub fn read_ahead(fd: impl AsFd, offset: u64, len: u64) -> Result<()> {
 /// # Errors
 /// What pwrite(2) gives: ENOSPC, EDQUOT, EFBIG, EIO.
 pub fn write_at(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| rustix::io::pwrite(&fd, bytes, offset))
 }
 
@@ -56,6 +61,7 @@ pub fn write_at(fd: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize> {
 /// # Errors
 /// What pwritev(2) gives.
 pub fn write_vectored_at(fd: impl AsFd, pieces: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| rustix::io::pwritev(&fd, pieces, offset))
 }
 
@@ -64,6 +70,7 @@ pub fn write_vectored_at(fd: impl AsFd, pieces: &[IoSlice<'_>], offset: u64) -> 
 /// # Errors
 /// What fallocate(2) gives: EOPNOTSUPP, ENOSPC, EINVAL. EINTR is passed on, because part may have been done.
 pub fn fallocate(fd: impl AsFd, mode: u32, offset: u64, len: u64) -> Result<()> {
+    faults::point()?;
     rustix::fs::fallocate(fd, FallocateFlags::from_bits_retain(mode), offset, len)
 }
 
@@ -72,6 +79,7 @@ pub fn fallocate(fd: impl AsFd, mode: u32, offset: u64, len: u64) -> Result<()> 
 /// # Errors
 /// ENXIO beyond the last data.
 pub fn seek_data(fd: impl AsFd, offset: u64) -> Result<u64> {
+    faults::point()?;
     rustix::fs::seek(fd, SeekFrom::Data(signed(offset)?))
 }
 
@@ -80,6 +88,7 @@ pub fn seek_data(fd: impl AsFd, offset: u64) -> Result<u64> {
 /// # Errors
 /// ENXIO beyond the end of the file.
 pub fn seek_hole(fd: impl AsFd, offset: u64) -> Result<u64> {
+    faults::point()?;
     rustix::fs::seek(fd, SeekFrom::Hole(signed(offset)?))
 }
 
@@ -88,6 +97,7 @@ pub fn seek_hole(fd: impl AsFd, offset: u64) -> Result<u64> {
 /// # Errors
 /// What lseek(2) gives.
 pub fn end_of(fd: impl AsFd) -> Result<u64> {
+    faults::point()?;
     rustix::fs::seek(fd, SeekFrom::End(0))
 }
 
@@ -107,6 +117,7 @@ pub fn copy_range(
     to_offset: u64,
     len: usize,
 ) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| {
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
         rustix::fs::copy_file_range(&from, Some(&mut from_offset), &to, Some(&mut to_offset), len)
@@ -118,6 +129,7 @@ pub fn copy_range(
 /// # Errors
 /// What fsync(2) gives; an EIO is told once.
 pub fn sync_all(fd: impl AsFd) -> Result<()> {
+    faults::point()?;
     // Not repeated after an error: the kernel reports a lost write only once.
     rustix::fs::fsync(fd)
 }
@@ -127,6 +139,7 @@ pub fn sync_all(fd: impl AsFd) -> Result<()> {
 /// # Errors
 /// What fdatasync(2) gives; an EIO is told once.
 pub fn sync_data(fd: impl AsFd) -> Result<()> {
+    faults::point()?;
     rustix::fs::fdatasync(fd)
 }
 
@@ -135,5 +148,6 @@ pub fn sync_data(fd: impl AsFd) -> Result<()> {
 /// # Errors
 /// What syncfs(2) gives; EBADF for an `O_PATH` descriptor.
 pub fn sync_filesystem(fd: impl AsFd) -> Result<()> {
+    faults::point()?;
     rustix::fs::syncfs(fd)
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::SeekFrom;
 use rustix::io::retry_on_intr;
 
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// Bytes asked for in one call, as glibc does.
 const BATCH_LEN: usize = 32 * 1024;
@@ -55,6 +55,7 @@ impl DirReader {
     /// # Errors
     /// What getdents64(2) gives; ENOENT for a removed folder.
     pub fn fill(&mut self) -> Result<bool> {
+        faults::point()?;
         if self.start < self.len {
             // The descriptor stands behind the batch; what was not consumed must come again.
             self.seek_lower(self.position)?;
@@ -128,6 +129,7 @@ impl DirReader {
     }
 
     fn seek_lower(&self, cookie: u64) -> Result<()> {
+        faults::point()?;
         // Cookies are `loff_t` to the kernel, and some file systems (ext4's hashes, NFS) use the whole width.
         rustix::fs::seek(&self.fd, SeekFrom::Start(cookie)).map(drop)
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::stat::FsMagic;
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// `MAX_HANDLE_SZ` of the kernel.
 const BYTES_MAX: usize = 128;
@@ -160,6 +160,7 @@ impl fmt::Debug for FileHandle {
 /// # Errors
 /// What name_to_handle_at(2) gives: ENOENT, ENOTDIR; EOPNOTSUPP where the file system has no handles.
 pub fn handle_at(dir: impl AsFd, name: &CStr) -> Result<(FileHandle, i32)> {
+    faults::point()?;
     encode(dir.as_fd().as_raw_fd(), name, 0)
 }
 
@@ -168,6 +169,7 @@ pub fn handle_at(dir: impl AsFd, name: &CStr) -> Result<(FileHandle, i32)> {
 /// # Errors
 /// What name_to_handle_at(2) gives; EOPNOTSUPP where the file system has no handles.
 pub fn handle_of(fd: impl AsFd) -> Result<(FileHandle, i32)> {
+    faults::point()?;
     encode(fd.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
 
@@ -176,6 +178,7 @@ pub fn handle_of(fd: impl AsFd) -> Result<(FileHandle, i32)> {
 /// # Errors
 /// What name_to_handle_at(2) gives; EINVAL on kernels that know no such handles.
 pub fn identifier_of(fd: impl AsFd) -> Result<(FileHandle, i32)> {
+    faults::point()?;
     const AT_HANDLE_FID: c_int = 0x200;
     encode(fd.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH | AT_HANDLE_FID)
 }
@@ -200,6 +203,7 @@ fn encode(dir: RawFd, name: &CStr, flags: c_int) -> Result<(FileHandle, i32)> {
 /// ESTALE where the file is gone, EPERM without CAP_DAC_READ_SEARCH, EBADF where `mount` will not do, else what
 /// open(2) gives.
 pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: u32) -> Result<OwnedFd> {
+    faults::point()?;
     let bytes = handle.bytes();
     let len = c_uint::try_from(bytes.len()).map_err(|_| OsError::INVAL)?;
     let mut wanted = RawHandle { len, kind: handle.kind(), bytes: [0; BYTES_MAX] };

@@ -7,7 +7,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// What FS_IOC_GETFSLABEL writes, the longest of all.
 const ROOM: usize = 256;
@@ -44,6 +44,7 @@ const ALLOWED: [Allowed; 6] = [
 /// ENOTTY for a command that is not passed on and where the lower file system does not know it, EINVAL where `data` is
 /// too short, else the file system's own.
 pub fn file_ioctl(fd: impl AsFd, command: u32, data: &mut [u8]) -> Result<i32> {
+    faults::point()?;
     let allowed = ALLOWED.iter().find(|allowed| allowed.numbers.contains(&command)).ok_or(OsError::NOTTY)?;
     let data = data.get_mut(..allowed.len).ok_or(OsError::INVAL)?;
     let mut room = Room([0; ROOM]);

@@ -14,7 +14,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// `F_SETSIG`, which the `libc` crate lacks on some targets.
 const F_SETSIG: c_int = 10;
@@ -25,6 +25,7 @@ const F_SETSIG: c_int = 10;
 /// EAGAIN where somebody has the file open for writing, EINVAL where the file system has no leases or they are turned
 /// off, EACCES for a file of somebody else's without `CAP_LEASE`.
 pub fn take_read_lease(fd: impl AsFd) -> Result<()> {
+    faults::point()?;
     fcntl(&fd, F_SETSIG, libc::SIGURG)?;
     fcntl(&fd, libc::F_SETLEASE, libc::F_RDLCK).map(drop)
 }
@@ -35,6 +36,7 @@ pub fn take_read_lease(fd: impl AsFd) -> Result<()> {
 /// # Errors
 /// Those of `fcntl(2)`.
 pub fn is_undisturbed(fd: impl AsFd) -> Result<bool> {
+    faults::point()?;
     Ok(fcntl(&fd, libc::F_GETLEASE, 0)? == libc::F_RDLCK)
 }
 

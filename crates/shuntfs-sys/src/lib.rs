@@ -34,6 +34,7 @@ pub mod verity;
 pub mod xattr;
 
 mod access_times;
+mod faults;
 mod fusectl;
 mod fusermount;
 mod mountinfo;
@@ -49,6 +50,8 @@ pub use caps::Cap;
 pub use device::FuseDevice;
 pub use dir::{DirReader, DirRecord};
 pub use event::EventFd;
+#[cfg(feature = "faults")]
+pub use faults::{Failed, Faults};
 pub use handle::{FileHandle, handle_at, handle_of, open_by_handle};
 pub use identity::{Caller, ThreadIdentity, as_caller, prepare_thread, with_fsetid};
 pub use lease::{give_back_lease, is_undisturbed, take_read_lease};

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::FlockOperation;
 
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 /// What a lock lets others do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,6 +61,7 @@ pub struct HeldLock {
 /// EAGAIN where something stands in the way and `wait` is off; EINTR by a signal, passed on so that a waiting thread
 /// can be called back; EBADF where the file is not open for what the kind needs; EINVAL for a range beyond 2^63.
 pub fn ofd_lock(fd: impl AsFd, lock: LockSpec, wait: bool) -> Result<()> {
+    faults::point()?;
     let mut flock = to_kernel(lock)?;
     fcntl(fd, if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK }, &mut flock)
 }
@@ -70,6 +71,7 @@ pub fn ofd_lock(fd: impl AsFd, lock: LockSpec, wait: bool) -> Result<()> {
 /// # Errors
 /// EINVAL for a range beyond 2^63 or for [`LockKind::Unlock`].
 pub fn ofd_test(fd: impl AsFd, lock: LockSpec) -> Result<Option<HeldLock>> {
+    faults::point()?;
     let mut flock = to_kernel(lock)?;
     fcntl(fd, libc::F_OFD_GETLK, &mut flock)?;
     let kind = match c_int::from(flock.l_type) {
@@ -87,6 +89,7 @@ pub fn ofd_test(fd: impl AsFd, lock: LockSpec) -> Result<Option<HeldLock>> {
 /// # Errors
 /// EAGAIN where something stands in the way and `wait` is off; EINTR by a signal, passed on.
 pub fn flock(fd: impl AsFd, op: FlockOp, wait: bool) -> Result<()> {
+    faults::point()?;
     let operation = match (op, wait) {
         (FlockOp::Shared, true) => FlockOperation::LockShared,
         (FlockOp::Exclusive, true) => FlockOperation::LockExclusive,

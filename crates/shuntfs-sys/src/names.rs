@@ -9,13 +9,14 @@ use rustix::io::retry_on_intr;
 use crate::open::permissions;
 use crate::proc_fd::{self, FdName};
 use crate::stat::decode_dev;
-use crate::{OsError, Result};
+use crate::{OsError, Result, faults};
 
 /// Makes a folder; the thread's umask or the parent's default ACL applies.
 ///
 /// # Errors
 /// What mkdirat(2) gives.
 pub fn mkdir_at(dir: impl AsFd, name: &CStr, mode: u32) -> Result<()> {
+    faults::point()?;
     rustix::fs::mkdirat(dir, name, permissions(mode))
 }
 
@@ -24,6 +25,7 @@ pub fn mkdir_at(dir: impl AsFd, name: &CStr, mode: u32) -> Result<()> {
 /// # Errors
 /// What mknodat(2) gives; EPERM for a device without CAP_MKNOD.
 pub fn mknod_at(dir: impl AsFd, name: &CStr, mode: u32, dev: u32) -> Result<()> {
+    faults::point()?;
     let device = decode_dev(dev);
     let kind = FileType::from_raw_mode(mode);
     rustix::fs::mknodat(dir, name, kind, permissions(mode), rustix::fs::makedev(device.major, device.minor))
@@ -34,6 +36,7 @@ pub fn mknod_at(dir: impl AsFd, name: &CStr, mode: u32, dev: u32) -> Result<()> 
 /// # Errors
 /// What symlinkat(2) gives.
 pub fn symlink_at(target: &CStr, dir: impl AsFd, name: &CStr) -> Result<()> {
+    faults::point()?;
     rustix::fs::symlinkat(target, dir, name)
 }
 
@@ -42,6 +45,7 @@ pub fn symlink_at(target: &CStr, dir: impl AsFd, name: &CStr) -> Result<()> {
 /// # Errors
 /// What linkat(2) gives: EEXIST, EXDEV, EMLINK; ENOENT for a file whose last name is gone.
 pub fn link_to(fd: impl AsFd, dir: impl AsFd, name: &CStr) -> Result<()> {
+    faults::point()?;
     match rustix::fs::linkat(&fd, c"", &dir, name, AtFlags::EMPTY_PATH) {
         // Without CAP_DAC_READ_SEARCH the kernel says ENOENT, which the file's own state may mean as well.
         Err(OsError::NOENT | OsError::INVAL | OsError::PERM) => {
@@ -57,6 +61,7 @@ pub fn link_to(fd: impl AsFd, dir: impl AsFd, name: &CStr) -> Result<()> {
 /// # Errors
 /// What unlinkat(2) gives.
 pub fn unlink_at(dir: impl AsFd, name: &CStr) -> Result<()> {
+    faults::point()?;
     rustix::fs::unlinkat(dir, name, AtFlags::empty())
 }
 
@@ -65,6 +70,7 @@ pub fn unlink_at(dir: impl AsFd, name: &CStr) -> Result<()> {
 /// # Errors
 /// What unlinkat(2) gives; ENOTEMPTY, EBUSY for a mount point.
 pub fn rmdir_at(dir: impl AsFd, name: &CStr) -> Result<()> {
+    faults::point()?;
     rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
 }
 
@@ -73,6 +79,7 @@ pub fn rmdir_at(dir: impl AsFd, name: &CStr) -> Result<()> {
 /// # Errors
 /// What renameat2(2) gives; EINVAL where the file system does not know a flag.
 pub fn rename_at(old_dir: impl AsFd, old: &CStr, new_dir: impl AsFd, new: &CStr, flags: u32) -> Result<()> {
+    faults::point()?;
     rustix::fs::renameat_with(old_dir, old, new_dir, new, RenameFlags::from_bits_retain(flags))
 }
 
@@ -81,5 +88,6 @@ pub fn rename_at(old_dir: impl AsFd, old: &CStr, new_dir: impl AsFd, new: &CStr,
 /// # Errors
 /// What readlinkat(2) gives; EINVAL for an empty buffer, ENOENT where it is no symlink.
 pub fn readlink_of(fd: impl AsFd, target: &mut [u8]) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| rustix::fs::readlinkat_raw(&fd, c"", &mut *target))
 }

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
 use crate::proc_fd::{self, FdName};
-use crate::{OsError, Result};
+use crate::{OsError, Result, faults};
 
 /// Flags of open(2) that would create a name, or refuse the link that [`reopen`] follows.
 const NOT_FOR_REOPEN: OFlags = OFlags::CREATE
@@ -29,6 +29,7 @@ pub const O_NOFOLLOW: u32 = OFlags::NOFOLLOW.bits();
 /// # Errors
 /// What openat(2) gives: ENOENT, EACCES, EMFILE, ENOTDIR, ENAMETOOLONG.
 pub fn open_path_at(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
+    faults::point()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(&dir, name, flags, Mode::empty()))
 }
@@ -38,6 +39,7 @@ pub fn open_path_at(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
 /// # Errors
 /// What openat(2) gives; ELOOP where `name` is a symlink.
 pub fn open_at(dir: impl AsFd, name: &CStr, flags: u32, mode: u32) -> Result<OwnedFd> {
+    faults::point()?;
     let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
     retry_on_intr(|| rustix::fs::openat(&dir, name, flags, permissions(mode)))
 }
@@ -48,6 +50,7 @@ pub fn open_at(dir: impl AsFd, name: &CStr, flags: u32, mode: u32) -> Result<Own
 /// What openat2(2) gives: ELOOP for a symlink, ENOENT, ENOTDIR, EACCES; EXDEV where it would leave the folder; EINVAL for
 /// an empty component, `.` or `..` where the kernel has no openat2 or the path is longer than it takes.
 pub fn open_beneath(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> {
+    faults::point()?;
     let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let found = retry_on_intr(|| rustix::fs::openat2(&dir, path, flags, Mode::empty(), resolve));
@@ -64,6 +67,7 @@ pub fn open_beneath(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> 
 /// As [`open_beneath`]; EXDEV where something else is mounted on the way, ENOSYS or EPERM where there is no openat2,
 /// ENAMETOOLONG for a path that is longer than the kernel takes.
 pub fn open_on_mount(dir: impl AsFd, path: &CStr, flags: u32) -> Result<OwnedFd> {
+    faults::point()?;
     let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
@@ -93,6 +97,7 @@ fn open_by_steps(dir: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<Owne
 /// # Errors
 /// What openat(2) gives; ELOOP for a symlink, which cannot be opened.
 pub fn reopen(fd: impl AsFd, flags: u32) -> Result<OwnedFd> {
+    faults::point()?;
     let flags = with_defaults(OFlags::from_bits_retain(flags)).difference(NOT_FOR_REOPEN);
     let folder = proc_fd::folder()?;
     let name = FdName::new(&fd);
@@ -104,6 +109,7 @@ pub fn reopen(fd: impl AsFd, flags: u32) -> Result<OwnedFd> {
 /// # Errors
 /// What openat(2) gives; EOPNOTSUPP where the file system has no `O_TMPFILE`, EINVAL where `flags` do not write.
 pub fn tmpfile_at(dir: impl AsFd, flags: u32, mode: u32) -> Result<OwnedFd> {
+    faults::point()?;
     // `.` resolves inside `dir` itself, so an `O_PATH` folder descriptor will do.
     let flags = with_defaults(OFlags::from_bits_retain(flags)).difference(OFlags::CREATE) | OFlags::TMPFILE;
     retry_on_intr(|| rustix::fs::openat(&dir, c".", flags, permissions(mode)))
@@ -159,6 +165,7 @@ pub fn open_to_append(path: &Path, mode: u32) -> Result<OwnedFd> {
 /// # Errors
 /// EMFILE at the descriptor limit.
 pub fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
+    faults::point()?;
     rustix::io::fcntl_dupfd_cloexec(fd, 0)
 }
 
@@ -167,6 +174,7 @@ pub fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
 /// # Errors
 /// EBADF for an `O_PATH` descriptor, which gives no access.
 pub fn access_of(fd: impl AsFd) -> Result<u32> {
+    faults::point()?;
     let flags = rustix::fs::fcntl_getfl(fd)?;
     if flags.contains(OFlags::PATH) { Err(OsError::BADF) } else { Ok(flags.bits() & OFlags::ACCMODE.bits()) }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use crate::Result;
+use crate::{Result, faults};
 
 /// A pipe, both ends close-on-exec.
 #[derive(Debug)]
@@ -56,6 +56,7 @@ impl Pipe {
 /// What splice(2) gives; EAGAIN where the pipe is full, because this never waits for room; EINVAL where the file
 /// system cannot splice.
 pub fn splice_to_pipe(from: impl AsFd, offset: Option<u64>, pipe: &Pipe, len: usize) -> Result<usize> {
+    faults::point()?;
     retry_on_intr(|| {
         let mut offset = offset;
         rustix::pipe::splice(&from, offset.as_mut(), &pipe.writer, None, len, flags())

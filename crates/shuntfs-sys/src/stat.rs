@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 
-use crate::{OsError, Result};
+use crate::{OsError, Result, faults};
 
 pub use crate::statfs::{FsMagic, FsStat, filesystem_of};
 
@@ -103,6 +103,7 @@ impl Stat {
 /// # Errors
 /// What statx(2) gives: ENOENT, EACCES, ENOTDIR, ENAMETOOLONG.
 pub fn stat_at(dir: impl AsFd, name: &CStr) -> Result<Stat> {
+    faults::point()?;
     stat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
@@ -111,6 +112,7 @@ pub fn stat_at(dir: impl AsFd, name: &CStr) -> Result<Stat> {
 /// # Errors
 /// What statx(2) gives; EIO and ESTALE from a broken lower file system.
 pub fn stat_of(fd: impl AsFd) -> Result<Stat> {
+    faults::point()?;
     stat(fd, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW)
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::retry_on_intr;
 
-use crate::Result;
+use crate::{Result, faults};
 
 /// The magic number by which statfs(2) tells the types of file system apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -118,6 +118,7 @@ impl FsStat {
 /// # Errors
 /// What fstatfs(2) gives.
 pub fn filesystem_of(fd: impl AsFd) -> Result<FsStat> {
+    faults::point()?;
     let found = retry_on_intr(|| rustix::fs::fstatfs(&fd))?;
     // The kernel's words are signed longs; what does not fit is a broken lower file system's nonsense.
     let number = |value: i64| u64::try_from(value).unwrap_or(0);

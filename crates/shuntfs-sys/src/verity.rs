@@ -7,7 +7,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 const ENABLE: u32 = 0x4080_6685;
 const MEASURE: u32 = 0xc004_6686;
@@ -79,6 +79,7 @@ pub fn enable(fd: impl AsFd, how: &Enable<'_>) -> Result<()> {
 /// # Errors
 /// ENODATA where the file has no fs-verity, ENOTTY and EOPNOTSUPP where its file system has none.
 pub fn measure(fd: impl AsFd, digest: &mut [u8; DIGEST_LEN_MAX]) -> Result<(u16, usize)> {
+    faults::point()?;
     #[repr(C)]
     struct Arg {
         algorithm: u16,
@@ -109,6 +110,7 @@ pub enum Metadata {
 /// # Errors
 /// As [`measure`]; ENODATA for a signature where there is none; ENOTTY before Linux 5.12.
 pub fn read_metadata(fd: impl AsFd, what: Metadata, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+    faults::point()?;
     let kind = match what {
         Metadata::Tree => 1,
         Metadata::Descriptor => 2,

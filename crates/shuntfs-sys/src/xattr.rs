@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use rustix::fs::XattrFlags;
 
 use crate::proc_fd::{self, FdName};
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, faults, raw};
 
 // The numbers are the same on every architecture that takes them from the kernel's common table.
 const SETXATTRAT: c_long = 463;
@@ -37,6 +37,7 @@ const _: () = assert!(size_of::<XattrArgs>() == 16);
 /// # Errors
 /// ENODATA where there is none, ERANGE where the buffer is too small, EOPNOTSUPP, EACCES.
 pub fn get_xattr(fd: impl AsFd, name: &CStr, value: &mut [u8]) -> Result<usize> {
+    faults::point()?;
     let number = FdName::new(&fd);
     if has_at_calls() {
         return get_at(&number, name, value);
@@ -52,6 +53,7 @@ pub fn get_xattr(fd: impl AsFd, name: &CStr, value: &mut [u8]) -> Result<usize> 
 /// # Errors
 /// ERANGE where the buffer is too small, EOPNOTSUPP.
 pub fn list_xattr(fd: impl AsFd, names: &mut [u8]) -> Result<usize> {
+    faults::point()?;
     let number = FdName::new(&fd);
     if has_at_calls() {
         let folder = proc_fd::folder()?.as_raw_fd();
@@ -71,6 +73,7 @@ pub fn list_xattr(fd: impl AsFd, names: &mut [u8]) -> Result<usize> {
 /// # Errors
 /// What setxattr(2) gives: EEXIST, ENODATA, ENOSPC, EDQUOT, E2BIG, EOPNOTSUPP, EPERM.
 pub fn set_xattr(fd: impl AsFd, name: &CStr, value: &[u8], flags: u32) -> Result<()> {
+    faults::point()?;
     let number = FdName::new(&fd);
     if !has_at_calls() {
         return rustix::fs::setxattr(number.absolute(), name, value, XattrFlags::from_bits_retain(flags));
@@ -89,6 +92,7 @@ pub fn set_xattr(fd: impl AsFd, name: &CStr, value: &[u8], flags: u32) -> Result
 /// # Errors
 /// ENODATA where there is none, EOPNOTSUPP, EPERM.
 pub fn remove_xattr(fd: impl AsFd, name: &CStr) -> Result<()> {
+    faults::point()?;
     let number = FdName::new(&fd);
     if !has_at_calls() {
         return rustix::fs::removexattr(number.absolute(), name);
