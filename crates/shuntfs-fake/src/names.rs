@@ -10,6 +10,8 @@ use crate::walk::{Place, told};
 
 /// The umask of the fake's callers.
 const UMASK: u32 = 0o022;
+/// What makes the kernel doubt a name that was to go (`fuse_unlink`, `fuse_rename_common`).
+const GONE: [Errno; 2] = [Errno::INTR, Errno::NOENT];
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_NOREPLACE: u32 = 1;
 
@@ -131,7 +133,8 @@ impl Process {
             let outcome = self.kernel.ask(self.caller, what, &[&[arg.as_bytes()][..], &names].concat());
             self.off_at_nosys(Opcode::Rename2, outcome, Errno::INVAL)
         };
-        outcome?;
+        let outcome = self.distrusting(outcome, &GONE, &from);
+        self.distrusting(outcome, if replaced.is_some() { &GONE } else { &[] }, &to)?;
         let mut books = self.kernel.books();
         books.drop_name(from.parent, &from.name);
         books.drop_name(to.parent, &to.name);
@@ -162,6 +165,19 @@ impl Process {
         })
     }
 
+    /// After some errors of a change the kernel looks the name up again. After all others it believes what it believed before.
+    pub(crate) fn distrusting<T>(
+        &self,
+        outcome: Result<T, Errno>,
+        after: &[Errno],
+        place: &Place,
+    ) -> Result<T, Errno> {
+        if outcome.as_ref().is_err_and(|errno| after.contains(errno)) {
+            self.kernel.books().drop_name(place.parent, &place.name);
+        }
+        outcome
+    }
+
     /// The mode as a creation carries it.
     pub(crate) fn masked(&self, mode: u32) -> u32 {
         let unmasked = self.kernel.books().has_agreed(shuntfs_wire::InitFlags::DONT_MASK);
@@ -185,6 +201,7 @@ impl Process {
 
     fn make(&self, opcode: Opcode, place: &Place, parts: &[&[u8]], kind: u32) -> Result<NodeId, Errno> {
         let answer = self.kernel.ask(self.caller, (opcode, place.parent), parts);
+        let answer = self.distrusting(answer, &[Errno::EXIST], place);
         let answer =
             if opcode == Opcode::Link { self.off_at_nosys(opcode, answer, Errno::PERM) } else { answer };
         let entry = EntryOut::read_from_bytes(&answer?).map_err(|_| Errno::IO)?;
@@ -212,7 +229,8 @@ impl Process {
             (_, Opcode::Rmdir) => return Err(Errno::NOTDIR),
             _ => {}
         }
-        self.kernel.ask(self.caller, (opcode, place.parent), &[&place.name, b"\0"])?;
+        let answer = self.kernel.ask(self.caller, (opcode, place.parent), &[&place.name, b"\0"]);
+        self.distrusting(answer, &GONE, &place)?;
         let mut books = self.kernel.books();
         books.drop_name(place.parent, &place.name);
         books.changed(place.parent);

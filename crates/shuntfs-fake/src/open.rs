@@ -141,7 +141,8 @@ impl Process {
                 open_flags: OpenInFlags::empty(),
             };
             let parts: [&[u8]; 3] = [arg.as_bytes(), &place.name, b"\0"];
-            match self.kernel.ask(self.caller, (Opcode::Create, place.parent), &parts) {
+            let answer = self.kernel.ask(self.caller, (Opcode::Create, place.parent), &parts);
+            match self.distrusting(answer, &[Errno::EXIST], place) {
                 Ok(answer) => return self.created(place, flags, &answer),
                 Err(Errno::NOSYS) => drop(self.kernel.books().never.insert(Opcode::Create)),
                 Err(errno) => return Err(errno),
@@ -149,7 +150,8 @@ impl Process {
         }
         let arg = MknodIn { mode, rdev: 0, umask: Self::umask(), padding: 0 };
         let parts: [&[u8]; 3] = [arg.as_bytes(), &place.name, b"\0"];
-        let answer = self.kernel.ask(self.caller, (Opcode::Mknod, place.parent), &parts)?;
+        let answer = self.kernel.ask(self.caller, (Opcode::Mknod, place.parent), &parts);
+        let answer = self.distrusting(answer, &[Errno::EXIST], place)?;
         let entry = shuntfs_wire::EntryOut::read_from_bytes(&answer).map_err(|_| Errno::IO)?;
         let node = self.meet(&entry, place)?;
         self.kernel.books().changed(place.parent);
