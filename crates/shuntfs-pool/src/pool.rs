@@ -9,9 +9,9 @@ use std::sync::Arc;
 use shuntfs::{
     Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
     Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange, LockRequest,
-    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Offered, OpSet, OpenFlags, Opened, OpenedDir,
-    ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence, WriteData,
-    Written,
+    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Notifier, Offered, OpSet, OpenFlags, Opened,
+    OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence,
+    WriteData, Written,
 };
 use shuntfs_rules::Rules;
 use shuntfs_verified::{Seals, seal_ioctl};
@@ -158,6 +158,12 @@ impl Filesystem for Pool {
 
     fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
         init::init(&self.shared, offered)
+    }
+
+    fn mounted(&self, notifier: Notifier) {
+        if self.shared.notifier.set(notifier).is_err() {
+            tracing::debug!("a pool is mounted once");
+        }
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {

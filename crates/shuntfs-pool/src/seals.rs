@@ -15,10 +15,10 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shuntfs::{Errno, NodeId, Notifier, NotifyError, Result};
+use shuntfs::{Errno, NodeId, NotifyError, Result};
 use shuntfs_seal::{NodeIndex, NodeKind};
 use shuntfs_sys::Stat;
 use shuntfs_verified::{SealNote, Seals};
@@ -30,7 +30,6 @@ use crate::shared::Shared;
 #[derive(Debug)]
 pub(crate) struct SealedNodes {
     state: RwLock<State>,
-    notifier: OnceLock<Notifier>,
 }
 
 #[derive(Debug)]
@@ -87,7 +86,7 @@ impl Claim {
 impl SealedNodes {
     pub(crate) fn new(seals: Arc<Seals>) -> Self {
         let state = State { seals, epoch: 0, known: HashMap::new(), unsettled: HashMap::new() };
-        Self { state: RwLock::new(state), notifier: OnceLock::new() }
+        Self { state: RwLock::new(state) }
     }
 
     /// The seal, and what of its manifest a node is.
@@ -262,13 +261,6 @@ impl SealControl {
         self.shared.sealed.as_ref().expect("there is no control without a seal")
     }
 
-    /// Tells the way to the kernel, once the pool is mounted.
-    pub fn mounted(&self, notifier: Notifier) {
-        if self.sealed().notifier.set(notifier).is_err() {
-            tracing::debug!("a pool is mounted once");
-        }
-    }
-
     /// The seal that holds.
     #[must_use]
     pub fn seals(&self) -> Arc<Seals> {
@@ -280,9 +272,8 @@ impl SealControl {
     ///
     /// Not to be called from a thread that serves requests.
     pub fn replace(&self, seals: Arc<Seals>) {
-        let sealed = self.sealed();
-        sealed.replace(&self.shared, seals);
-        let Some(notifier) = sealed.notifier.get() else { return };
+        self.sealed().replace(&self.shared, seals);
+        let Some(notifier) = self.shared.notifier.get() else { return };
         // Before Linux 6.16 there are no epochs: names are looked up when something is opened by them.
         match notifier.new_epoch() {
             Ok(()) | Err(NotifyError::Unsupported | NotifyError::Ended) => {}

@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use shuntfs::{Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Result, Timestamp};
+use shuntfs::{
+    Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Notifier, NotifyError, Result, Timestamp,
+};
 use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
 use shuntfs_verified::Seals;
@@ -79,6 +81,8 @@ pub(crate) struct Shared {
     source: PathBuf,
     /// Whether writing is refused: by the options, or below.
     read_only: bool,
+    /// The way to tell the kernel, once there is a mount.
+    pub(crate) notifier: OnceLock<Notifier>,
     /// Whether lower calls leave the queue; rises for ever when a mount that can block shows up.
     offload: AtomicBool,
 }
@@ -122,6 +126,7 @@ impl Shared {
             device: device_number(stat.dev),
             source: std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone()),
             read_only: options.read_only || below.is_read_only(),
+            notifier: OnceLock::new(),
             offload: AtomicBool::new(offload),
             options: options.clone(),
         };
@@ -300,6 +305,14 @@ impl Shared {
     pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
         let ttl = if node.has(Marks::VARIES) { Duration::ZERO } else { self.ttl() };
         Entry::new(node.id, self.attr_reply(node, stat)).with_ttl(ttl)
+    }
+
+    /// Has the kernel ask for a node's attributes again: a change of them failed, and what it keeps it believes.
+    pub(crate) fn doubt_attributes(&self, id: NodeId) {
+        match self.notifier.get().map(|notifier| notifier.attributes(id)) {
+            None | Some(Ok(()) | Err(NotifyError::Unknown | NotifyError::Ended)) => {}
+            Some(Err(error)) => tracing::warn!(%error, "the kernel may believe old attributes"),
+        }
     }
 
     /// How long what the kernel was told holds.

@@ -79,9 +79,6 @@ fn mount_at(lower: &Path, text: Option<&str>, fill: impl FnOnce(&Path)) -> Optio
             return None;
         }
     };
-    if let Some(control) = &control {
-        control.mounted(session.notifier());
-    }
     let supervisor = Supervisor::of(&top, LIMIT).unwrap();
     let session = Some(session);
     Some(Mounted { session, control, lower, top, _supervisor: supervisor, folders: vec![folder] })

@@ -77,7 +77,6 @@ impl Mount {
         };
         let session = Session::mount(Arc::new(pool), dir.path(), &MountOptions::default(), &options).unwrap();
         let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
-        control.mounted(session.notifier());
         Self { session: Some(session), seals, observer, control, _supervisor: supervisor, dir }
     }
 }

@@ -10,6 +10,7 @@ use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::{Access, Flows, LowerFile, Opened, OpenedDir};
 use crate::init::{InitError, Offered, Wanted};
+use crate::notify::Notifier;
 use crate::open_flags::OpenFlags;
 use crate::poll::{Poll, PollEvents};
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
@@ -128,6 +129,11 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
         let _ = offered;
         Ok(Wanted::default())
+    }
+
+    /// Gives the way to tell the kernel of changes, before the first request arrives. Default: nothing.
+    fn mounted(&self, notifier: Notifier) {
+        drop(notifier);
     }
 
     /// The kernel takes back `lookups` of a node's lookup count. At zero the node may be forgotten, unless it is the root, which

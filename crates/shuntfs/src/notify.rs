@@ -20,7 +20,8 @@ const RETRIEVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Tells the kernel what has changed behind its back.
 ///
-/// Never to be used from inside a request, nor from a thread that serves requests: the kernel takes locks
+/// Never to be used from inside a request, nor from a thread that serves requests, but for [`Notifier::attributes`],
+/// [`Notifier::new_epoch`], [`Notifier::poll`] and [`Notifier::doubt`], which wait for nothing: the kernel takes locks
 /// that the caller of a request holds while it waits for the answer. [`Notifier::entry`], [`Notifier::expire`]
 /// and [`Notifier::delete`] take the folder's lock, which LOOKUP and READDIR hold shared and every change of
 /// its names holds alone; [`Notifier::data`] waits for pages that READ and WRITE have locked;
@@ -132,7 +133,6 @@ impl Notifier {
     }
 
     /// Tells who polls a file that it may be ready for something else now; they ask again. That nobody waits any more is as good.
-    /// The one notification that may be sent from anywhere.
     ///
     /// # Errors
     /// [`NotifyError`].
@@ -157,6 +157,29 @@ impl Notifier {
         self.send(&Notification::IncEpoch)
     }
 
+    /// Has the kernel look a name up again, and ask again for the folder's listing and attributes, because a change of the
+    /// name failed half way: the kernel believes that it failed as a whole. From inside of the request that failed: where
+    /// the kernel has no epochs (before Linux 6.16) a thread of its own waits for the folder's lock. No error is told, because
+    /// there is one already.
+    pub fn doubt(&self, parent: NodeId, name: Name<'_>) {
+        let told = [self.attributes(parent), self.new_epoch()];
+        let later = told.contains(&Err(NotifyError::Unsupported)).then(|| {
+            let (notifier, name) = (self.clone(), name.as_c_str().to_owned());
+            let tell = move || {
+                let told = [
+                    Name::new(&name).map_or(Ok(()), |name| notifier.entry(parent, name)),
+                    notifier.data(parent, 0, 0),
+                ];
+                told.into_iter().for_each(heed);
+            };
+            std::thread::Builder::new().name("fuse-doubt".into()).spawn(tell)
+        });
+        told.into_iter().for_each(heed);
+        if let Some(Err(error)) = later {
+            tracing::warn!(%error, "the kernel may believe for a while that a name is not there");
+        }
+    }
+
     /// Has the kernel forget these nodes where nothing uses them, so that FORGETs come.
     ///
     /// # Errors
@@ -178,6 +201,14 @@ impl Notifier {
             Err(OsError::INVAL) => Err(NotifyError::Unsupported),
             Err(error) => Err(NotifyError::Refused(Errno::from_lower(error.raw_os_error()))),
         }
+    }
+}
+
+/// Says what nobody waits for.
+fn heed(told: Result<(), NotifyError>) {
+    match told {
+        Ok(()) | Err(NotifyError::Ended | NotifyError::Unknown | NotifyError::Unsupported) => {}
+        Err(error) => tracing::warn!(%error, "the kernel may believe for a while what is not so any more"),
     }
 }
 

@@ -117,6 +117,7 @@ impl Session {
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
         let core = Arc::new(core(&device, negotiated, &chosen.prepared, options));
+        fs.mounted(Notifier::new(Arc::downgrade(&core)));
         let server = Arc::new(Server::new(fs, ops, Arc::clone(&core)));
         handshake::agree(&device, &greeting, &negotiated)?;
         let mut transport = TransportStatus::of(&chosen);

@@ -62,12 +62,6 @@ impl Mounted {
         };
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let folder = target.source.clone();
-        if let Some(rules) = &rules {
-            rules.mounted(session.notifier());
-        }
-        if let Some(verifying) = &verifying {
-            verifying.mounted(session.notifier());
-        }
         let changed = if pool.is_some() { changed(target, settings) } else { Vec::new() };
         Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying, changed })
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shuntfs::{Flow, Notifier, Reason};
+use shuntfs::{Flow, Reason};
 use shuntfs_pool::SealControl;
 use shuntfs_verified::{
     CheckOptions, CheckedBy, SealNote, Seals, SealsOptions, TreeReadahead, VerifiedError,
@@ -97,13 +97,6 @@ impl Verifying {
     /// The pool has the seal from now on.
     pub(super) fn hand_over(&mut self, control: SealControl) {
         self.holder = Holder::Pool(control);
-    }
-
-    /// Tells the way to the kernel.
-    pub(super) fn mounted(&self, notifier: Notifier) {
-        if let Holder::Pool(control) = &self.holder {
-            control.mounted(notifier);
-        }
     }
 
     /// Reads the seal again. One that is not acceptable changes nothing, and is told of.

@@ -1,6 +1,5 @@
 //! The rules of a mount that is up.
 
-use shuntfs::Notifier;
 use shuntfs_pool::RuleControl;
 
 use super::source::RuleSource;
@@ -24,11 +23,6 @@ impl LiveRules {
     /// What is probably not meant in the rules that were mounted with.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
-    }
-
-    /// Tells the way to the kernel.
-    pub(crate) fn mounted(&self, notifier: Notifier) {
-        self.control.mounted(notifier);
     }
 
     pub(crate) fn control(&self) -> &RuleControl {

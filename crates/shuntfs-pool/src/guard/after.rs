@@ -174,7 +174,7 @@ impl<'s> Moving<'s> {
             nodes.iter().any(|node| is_touched(engine, new, node))
         };
         if self.moves().any(is_touched) {
-            engine.expire_names();
+            engine.expire_names(self.shared);
         }
     }
 

@@ -26,6 +26,7 @@ mod opens;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod untold;
 
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};
@@ -37,3 +38,4 @@ pub(crate) use listing::{Names, is_listing_common};
 pub(crate) use names::{NameComes, NameGoes, NameMoves, NamelessComes, SecondName};
 pub(crate) use opens::{FileOpens, FolderOpens};
 pub(crate) use terms::{Limits, Terms};
+pub(crate) use untold::Untold;

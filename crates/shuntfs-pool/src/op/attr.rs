@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shuntfs::{AttrReply, Birth, LowerFile, NodeId, Result, SetAttr, Statfs, Timestamp};
-use shuntfs_sys::{filesystem_of, stat_of};
+use shuntfs_sys::{Stat, filesystem_of, stat_of};
 
 use crate::error::errno;
 use crate::guard::{AttributesChange, ContentCut, Guard, Limits, PrivilegesGo};
@@ -52,17 +52,24 @@ pub(crate) fn setattr(
     let cut = set.size.map(|len| guard.judge(ContentCut { node, by, len })).transpose()?;
     let change = (attributes != SetAttr::default()).then(|| guard.judge(AttributesChange { node, set }));
     let change = change.transpose()?;
-    if let Some(strip) = strip {
-        strip.strip(shared)?;
+    let change = || -> Result<Stat> {
+        if let Some(strip) = strip {
+            strip.strip(shared)?;
+        }
+        if let Some(cut) = cut {
+            cut.cut(shared, writable, &set)?;
+        }
+        if let Some(change) = change {
+            change.set(shared)?;
+        }
+        stat_of(shared.descriptor(node)?).map_err(errno)
+    };
+    let changed = change();
+    if changed.is_err() {
+        // Some of it may have been done.
+        shared.doubt_attributes(id);
     }
-    if let Some(cut) = cut {
-        cut.cut(shared, writable, &set)?;
-    }
-    if let Some(change) = change {
-        change.set(shared)?;
-    }
-    let stat = stat_of(shared.descriptor(node)?).map_err(errno)?;
-    Ok(shared.attr_reply(node, &stat))
+    changed.map(|stat| shared.attr_reply(node, &stat))
 }
 
 /// STATFS.

@@ -60,7 +60,7 @@ fn create_once(
     // Else read-only, so that the descriptor can be registered and holds no right to write.
     let access =
         if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
-    let (fd, terms) = match judged.create(shared, access) {
+    let (fd, terms, untold) = match judged.create(shared, access) {
         Ok(created) => created,
         Err(Errno::EXIST) if flags.0 & mode::O_EXCL == 0 => {
             return open_existing(shared, &guard, spot, flags);
@@ -73,6 +73,7 @@ fn create_once(
         (shared.opening(|| reopen(&fd, mode::O_PATH))?, Some(fd))
     };
     let arrived = guard.arrive(spot, find::made(shared, spot.folder, fd)?, Arrival::Made)?;
+    untold.told();
     let entry = arrived.entry(shared);
     let file = PoolFile::new(shared, guard.who(), arrived.node, flags, terms);
     if let Some(mover) = mover {
@@ -113,6 +114,8 @@ fn open_existing(
     });
     if opened.is_err() {
         shared.forget(node.id, LookupCount(1));
+        // It may have been cut.
+        shared.doubt_attributes(node.id);
     }
     match opened {
         Err(Errno::STALE) => Ok(None),

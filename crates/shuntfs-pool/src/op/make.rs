@@ -46,9 +46,11 @@ pub(crate) fn symlink(
 fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
     let folder = shared.folder(parent)?;
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
-    guard.judge(NameComes { spot, what })?.make()?;
+    let untold = guard.judge(NameComes { spot, what })?.make(shared)?;
     let found = find::find(shared, &folder.node, &folder.descriptor, name.as_c_str())?;
-    guard.arrive(spot, found, Arrival::Made).map(|arrived| arrived.entry(shared))
+    let arrived = guard.arrive(spot, found, Arrival::Made)?;
+    untold.told();
+    Ok(arrived.entry(shared))
 }
 
 /// LINK.
@@ -59,9 +61,14 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     }
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let held = guard.hold(&[])?;
-    guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
+    let untold = guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
+    let stat = stat_of(shared.descriptor(&node)?).map_err(errno);
+    if stat.is_err() {
+        shared.doubt_attributes(id);
+    }
+    let stat = stat?;
+    untold.told();
     drop(held);
-    let stat = stat_of(shared.descriptor(&node)?).map_err(errno)?;
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
     let (same, _) = shared.table.obtain(node.identity.clone(), node.view, make);

@@ -59,8 +59,6 @@ pub(crate) struct Engine {
     chores: AtomicU8,
     /// The pool, for that thread.
     home: OnceLock<Weak<Shared>>,
-    /// The way to tell the kernel, once there is a mount.
-    pub(super) notifier: OnceLock<Notifier>,
 }
 
 impl Engine {
@@ -77,22 +75,21 @@ impl Engine {
             pause: Mutex::new(None),
             chores: AtomicU8::new(0),
             home: OnceLock::new(),
-            notifier: OnceLock::new(),
         }
     }
 
     /// Has the kernel look up every name again before it believes it, and list every folder again. The listings take
     /// locks in the kernel that callers of requests may hold, so not inside of a request.
-    pub(super) fn forget_names(&self) {
-        if let Some(notifier) = self.notifier.get() {
+    pub(super) fn forget_names(&self, shared: &Shared) {
+        if let Some(notifier) = shared.notifier.get() {
             forget_names(notifier, &self.paths);
         }
     }
 
     /// The same from inside of a request: names at once, where the kernel has epochs, and the rest as soon as a thread
     /// comes to it.
-    pub(crate) fn expire_names(&self) {
-        if let Some(notifier) = self.notifier.get() {
+    pub(crate) fn expire_names(&self, shared: &Shared) {
+        if let Some(notifier) = shared.notifier.get() {
             heed(notifier.new_epoch());
         }
         self.leave(NAMES);
@@ -132,7 +129,7 @@ impl Engine {
         loop {
             let chores = self.chores.swap(BUSY, Ordering::SeqCst);
             if chores & NAMES != 0 {
-                self.forget_names();
+                self.forget_names(shared);
             }
             if chores & SEARCH != 0
                 && let Err(error) = self.search(shared)

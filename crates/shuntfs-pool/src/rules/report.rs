@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use shuntfs::{Errno, NodeId, Notifier};
+use shuntfs::{Errno, NodeId};
 use shuntfs_rules::{Attributes, CallerFacts, Decision, Rules, Unknown, Use};
 
 use super::engine::Engine;
@@ -93,13 +93,6 @@ impl RuleControl {
         self.shared.rules.as_ref().expect("there is no control without rules")
     }
 
-    /// Tells the way to the kernel, once the pool is mounted.
-    pub fn mounted(&self, notifier: Notifier) {
-        if self.engine().notifier.set(notifier).is_err() {
-            tracing::debug!("a pool is mounted once");
-        }
-    }
-
     /// Takes other rules. Files that are open keep what was decided when they were opened; every name is looked up
     /// again before the kernel believes it.
     ///
@@ -109,7 +102,7 @@ impl RuleControl {
     /// Where the source cannot be searched for the names that they protect; the earlier rules then hold.
     pub fn replace(&self, rules: Rules) -> shuntfs::Result<()> {
         self.engine().replace(&self.shared, rules)?;
-        self.engine().forget_names();
+        self.engine().forget_names(&self.shared);
         Ok(())
     }
 

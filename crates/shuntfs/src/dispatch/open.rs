@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shuntfs_wire::{
-    CreateIn, CreateOut, EntryOut, Errno, Fh, FopenFlags, LockOwner, LookupCount, NodeId, Op, OpenOut,
+    CreateIn, CreateOut, EntryOut, Errno, Fh, FopenFlags, LockOwner, LookupCount, Name, NodeId, Op, OpenOut,
     ReleaseFlags, ReleaseIn, Result,
 };
 
@@ -16,6 +16,7 @@ use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::flow::Wish;
 use crate::nodes::{Counted, Nodes};
+use crate::notify::Notifier;
 use crate::open_flags::OpenFlags;
 use crate::range_map;
 use crate::server::{Direction, Local, Open, Server};
@@ -38,13 +39,15 @@ pub(super) async fn serve<F: Filesystem>(
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Create { parent: node, name, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.create(cx, op).await?;
-            created(server, local, &entry, opened, op.flags)
+            let untold = Untold { server, node: entry.node, place: Some((node, name)) };
+            created(server, local, &entry, untold, (opened, op.flags))
         }
         Op::Tmpfile { arg, .. } => {
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Tmpfile { parent: node, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.tmpfile(cx, op).await?;
-            created(server, local, &entry, opened, op.flags)
+            let untold = Untold { server, node: entry.node, place: None };
+            created(server, local, &entry, untold, (opened, op.flags))
         }
         Op::Flush(arg) => {
             let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
@@ -59,11 +62,10 @@ fn created<F: Filesystem>(
     server: &Server<F>,
     local: &Local,
     entry: &Entry,
-    opened: Opened<F::File>,
-    flags: OpenFlags,
+    untold: Untold<'_, F>,
+    (opened, flags): (Opened<F::File>, OpenFlags),
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
-    let untold = Untold { fs: &*server.fs, node };
     let open = if server.ops.contains(OpSet::OPEN) {
         install(server, local, node, opened, (flags, Maker::ThisOpen))?
     } else {
@@ -77,15 +79,23 @@ fn created<F: Filesystem>(
     Ok(Answer::Created(CreateOut { entry, open }))
 }
 
-/// Takes back the lookup count of a creation that the kernel does not get to hear of, unless it is forgotten.
+/// A creation of which the kernel does not get to hear, unless this is forgotten: the lookup count is taken back, and the kernel
+/// is to look the name up again, which it believes to stand for nothing.
 struct Untold<'a, F: Filesystem> {
-    fs: &'a F,
-    node: NodeId,
+    server: &'a Server<F>,
+    node: Option<NodeId>,
+    /// Folder and name, where it has one.
+    place: Option<(NodeId, Name<'a>)>,
 }
 
 impl<F: Filesystem> Drop for Untold<'_, F> {
     fn drop(&mut self) {
-        self.fs.forget(self.node, LookupCount(1));
+        if let Some(node) = self.node {
+            self.server.fs.forget(node, LookupCount(1));
+        }
+        if let Some((parent, name)) = self.place {
+            Notifier::new(Arc::downgrade(&self.server.core)).doubt(parent, name);
+        }
     }
 }
 

@@ -9,14 +9,16 @@ use shuntfs_sys::{
 
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
-use crate::guard::{Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms};
+use crate::guard::{
+    Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms, Untold,
+};
 use crate::mode;
 use crate::removal::{self, Removal};
 use crate::shared::Shared;
 
-impl Judged<NameComes<'_>> {
+impl<'c> Judged<NameComes<'c>> {
     /// Makes a folder, a symlink or a node.
-    pub(crate) fn make(self) -> Result<()> {
+    pub(crate) fn make(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let (who, spot) = (self.who, self.change.spot);
         let (dir, name) = (spot.dir, spot.c_name());
         let made = match self.change.what {
@@ -28,17 +30,18 @@ impl Judged<NameComes<'_>> {
                 who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
             }
         };
-        made.map_err(errno)
+        made.map_err(errno)?;
+        Ok(Untold::new(shared, spot))
     }
 
     /// Makes a file and opens it with `access`, as its maker.
-    pub(crate) fn create(self, shared: &Shared, access: u32) -> Result<(OwnedFd, Terms)> {
+    pub(crate) fn create(self, shared: &'c Shared, access: u32) -> Result<(OwnedFd, Terms, Untold<'c>)> {
         let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
         let (who, spot) = (self.who, self.change.spot);
         let flags = mode::O_CREAT | mode::O_EXCL | access;
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
-        Ok((shared.opening(open)?, self.terms))
+        Ok((shared.opening(open)?, self.terms, Untold::new(shared, spot)))
     }
 }
 
@@ -55,16 +58,17 @@ impl Judged<NamelessComes<'_>> {
     }
 }
 
-impl Judged<SecondName<'_>> {
+impl<'c> Judged<SecondName<'c>> {
     /// Gives a file one more name.
-    pub(crate) fn link(self, shared: &Shared) -> Result<()> {
+    pub(crate) fn link(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let SecondName { node, spot, _held } = self.change;
         let descriptor = shared.descriptor(node)?;
         link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno)?;
+        let untold = Untold::new(shared, spot);
         // It has a name again, so its handle can be opened.
         removal::settle(shared, node);
         after::note_second(shared, spot, node);
-        Ok(())
+        Ok(untold)
     }
 }
 
