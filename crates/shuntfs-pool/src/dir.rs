@@ -305,10 +305,13 @@ impl Lister<'_> {
             return;
         }
         // A name that not everybody sees alike is looked up at each walk anyway.
-        if !out.wants_entries() || self.guard.varies(spot) {
+        let push_plain = |out: &mut dyn Records| {
             if self.names.has(spot) {
                 out.push(shown(ino), next, kind, name);
             }
+        };
+        if !out.wants_entries() || self.guard.varies(spot) {
+            push_plain(out);
             return;
         }
         match find::find(self.shared, self.dir, &self.descriptor, name) {
@@ -321,16 +324,12 @@ impl Lister<'_> {
                 // What is hidden, or cannot be told, is not there.
                 Err(Errno::NOENT | Errno::ACCES | Errno::STALE) => {}
                 // The manifest does not tell: whoever asks for it gets the error.
-                Err(_) => {
-                    out.push(shown(ino), next, kind, name);
-                }
+                Err(_) => push_plain(out),
             },
             // The name went away since the batch was read.
             Err(Errno::NOENT) => {}
             // It is there, but cannot be told about: whoever asks for it gets the error.
-            Err(_) => {
-                out.push(shown(ino), next, kind, name);
-            }
+            Err(_) => push_plain(out),
         }
     }
 }
