@@ -134,17 +134,23 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
 
 /// The nodes that a name means, one for each view that the kernel knows: one lower call where handles tell inode
 /// numbers. Nothing is counted as a lookup.
-pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Vec<Arc<Node>> {
+///
+/// # Errors
+/// Those of looking: then nobody knows who loses a name. That there is none is no error.
+pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Vec<Arc<Node>>> {
     let mount = shared.mounts.at(parent.identity.mount);
     if mount.has_handles()
         && let Ok((handle, id)) = handle_at(dir, name)
         && u64::try_from(id) == Ok(mount.id)
         && let Some(ino) = handle.inode(mount.magic)
     {
-        return shared.table.peek(&Identity::of_handle(ino, mount.index, handle));
+        return Ok(shared.table.peek(&Identity::of_handle(ino, mount.index, handle)));
     }
-    let Ok(found) = find(shared, parent, dir, name) else { return Vec::new() };
-    shared.table.peek(&Identity::new(&found.stat, found.mount, found.handle))
+    match find(shared, parent, dir, name) {
+        Ok(found) => Ok(shared.table.peek(&found.identity())),
+        Err(Errno::NOENT) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Notes that a node was made through this mount.

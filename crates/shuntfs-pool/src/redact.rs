@@ -590,7 +590,7 @@ mod test {
         let (photo, other) = (top.path().join("photo"), top.path().join("other"));
         assert!(photo.metadata().is_ok() && other.metadata().is_ok());
         let dir = shared.descriptor(&shared.root).unwrap();
-        let node = Arc::clone(&find::known(&shared, &shared.root, &dir, c"photo")[0]);
+        let node = Arc::clone(&find::known(&shared, &shared.root, &dir, c"photo").unwrap()[0]);
         let lower = shared.open_node(&node, mode::O_RDONLY).unwrap();
         let lease = Lease::take(&shared.copies.gates, &node, &lower).unwrap();
         let cut = "truncate($ARGV[0], 1) or die $!";

@@ -24,7 +24,7 @@ pub(crate) struct Removal<'s> {
 
 impl<'s> Removal<'s> {
     pub(crate) fn begin(shared: &'s Shared, spot: Spot<'_>) -> Result<Self> {
-        let nodes = find::known(shared, spot.folder, spot.dir, spot.c_name());
+        let nodes = find::known(shared, spot.folder, spot.dir, spot.c_name())?;
         // Before the look at the opens: whoever opens from now on sees it.
         nodes.iter().for_each(|node| node.removing());
         let removal = Self { shared, nodes };

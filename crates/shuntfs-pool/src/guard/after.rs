@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shuntfs::NodeId;
+use shuntfs::{NodeId, Result};
 use shuntfs_sys::stat_of;
 
 use super::arrive::Arrived;
@@ -133,13 +133,16 @@ pub(super) struct Moving<'s> {
 
 impl<'s> Moving<'s> {
     /// Notes which nodes move.
-    pub(super) fn begin(shared: &'s Shared, from: Spot<'s>, to: Spot<'s>, flags: u32) -> Self {
+    ///
+    /// # Errors
+    /// Those of looking what the names mean.
+    pub(super) fn begin(shared: &'s Shared, from: Spot<'s>, to: Spot<'s>, flags: u32) -> Result<Self> {
         let known = |spot: Spot<'_>| match &shared.rules {
             Some(_) => find::known(shared, spot.folder, spot.dir, spot.c_name()),
-            None => Vec::new(),
+            None => Ok(Vec::new()),
         };
-        let (moved, met) = (known(from), known(to));
-        Self { shared, from, to, moved, met, exchanges: flags & mode::RENAME_EXCHANGE != 0 }
+        let (moved, met) = (known(from)?, known(to)?);
+        Ok(Self { shared, from, to, moved, met, exchanges: flags & mode::RENAME_EXCHANGE != 0 })
     }
 
     /// It has happened.

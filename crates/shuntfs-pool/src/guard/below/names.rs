@@ -90,7 +90,7 @@ impl Judged<NameMoves<'_>> {
     /// Moves a name, or exchanges two.
     pub(crate) fn rename(self, shared: &Shared) -> Result<()> {
         let NameMoves { from, to, flags, .. } = self.change;
-        let moving = Moving::begin(shared, from, to, flags);
+        let moving = Moving::begin(shared, from, to, flags)?;
         let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
         let _removal = if replaces { Some(Removal::begin(shared, to)?) } else { None };
         let rename = || rename_at(from.dir, from.c_name(), to.dir, to.c_name(), flags);
