@@ -8,7 +8,7 @@ use libc::c_uint;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::stat::stat_of;
-use crate::{OsError, Result, raw, reopen};
+use crate::{OsError, Result, faults, raw, reopen};
 
 /// When files and folders that are read get a new time of access. The default leaves it to the mount that they are on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,6 +71,7 @@ impl AccessTimes {
 /// EPERM without CAP_SYS_ADMIN or where the mount's flags are locked, ENOSYS before Linux 5.12, EINVAL for what is no
 /// folder and no regular file, what open(2) gives.
 pub fn open_with_access_times(file: &OwnedFd, times: AccessTimes) -> Result<OwnedFd> {
+    faults::point()?;
     let stat = stat_of(file)?;
     if !stat.is_dir() && !stat.is_file() {
         return Err(OsError::INVAL);
