@@ -66,6 +66,9 @@ pub(crate) struct Nodes {
 
 type Shard = Mutex<HashMap<NodeId, Arc<Node>>>;
 
+/// The kernel's number of an open's lower file, or why there is none.
+type Registered = std::result::Result<BackingId, Reason>;
+
 #[derive(Debug)]
 struct Node {
     state: Mutex<State>,
@@ -120,7 +123,9 @@ impl Nodes {
         self.ring.store(false, Ordering::Relaxed);
     }
 
-    /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered.
+    /// Settles one open and counts it. `lower` is asked for the lower file only where it must be registered: that may wait for the
+    /// lower file system, so other opens and closes of the node go on meanwhile. Where one of them has registered the file by then,
+    /// that is taken, and this one's is taken back.
     ///
     /// # Errors
     /// EBUSY for a checked open of a node that is open unchecked, and the other way round.
@@ -131,6 +136,28 @@ impl Nodes {
         cache: CacheHint,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
     ) -> Result<SettledOpen> {
+        let mut registered = None;
+        let outcome = loop {
+            match self.try_open(node, wish, cache, &mut registered) {
+                Ok(None) => registered = Some(self.register(lower)),
+                Ok(Some(settled)) => break Ok(settled),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Some(Ok(spare)) = registered {
+            self.backings.unregister(spare);
+        }
+        outcome
+    }
+
+    /// The same with what was registered for it; `None` where the file must be.
+    fn try_open(
+        &self,
+        node: NodeId,
+        wish: Wish,
+        cache: CacheHint,
+        registered: &mut Option<Registered>,
+    ) -> Result<Option<SettledOpen>> {
         loop {
             let entry = self.entry(node);
             let mut state = entry.state.lock();
@@ -139,13 +166,13 @@ impl Nodes {
             }
             self.turn(&mut state, wish.worth())?;
             let cache = self.cache_for(node, wish.worth(), cache);
-            let settled = self.settle(&mut state, wish, cache, lower);
+            let Some(settled) = self.settle(&mut state, wish, cache, registered) else { return Ok(None) };
             self.count(&mut state, settled);
             let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
             let Settlement { flows, flags, kind } = settled;
             let drops_pages = state.worth == Worth::Checked && !flags.contains(FopenFlags::KEEP_CACHE);
             let counted = Counted { kind, drops_pages };
-            return Ok(SettledOpen { flows, flags, counted, backing });
+            return Ok(Some(SettledOpen { flows, flags, counted, backing }));
         }
     }
 
@@ -261,8 +288,8 @@ impl Nodes {
         state: &mut State,
         wish: Wish,
         cache: CacheHint,
-        lower: &dyn Fn() -> Result<Arc<LowerFile>>,
-    ) -> Settlement {
+        registered: &mut Option<Registered>,
+    ) -> Option<Settlement> {
         if cache == CacheHint::Again {
             self.leave_passthrough(state);
         }
@@ -280,9 +307,9 @@ impl Nodes {
         let ring = self.ring.load(Ordering::Relaxed);
         let settled = settle(wish, cache, mode, Offer { passthrough, ring });
         if settled.kind != OpenKind::Backed || state.id.is_some() {
-            return settled;
+            return Some(settled);
         }
-        match self.register(lower) {
+        Some(match registered.take()? {
             Ok(id) => {
                 state.id = Some(id);
                 state.key = key;
@@ -290,7 +317,7 @@ impl Nodes {
                 settled
             }
             Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
-        }
+        })
     }
 
     /// Lets go of an id that is only kept.
@@ -306,7 +333,7 @@ impl Nodes {
         }
     }
 
-    fn register(&self, lower: &dyn Fn() -> Result<Arc<LowerFile>>) -> std::result::Result<BackingId, Reason> {
+    fn register(&self, lower: &dyn Fn() -> Result<Arc<LowerFile>>) -> Registered {
         use std::os::fd::AsFd;
         let lower = lower().map_err(|error| {
             tracing::debug!(%error, "no lower file to register");
@@ -481,6 +508,43 @@ mod test {
         assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
         assert_eq!(nodes.flow_of(node(5)), None);
         assert_eq!(nodes.flow_of(node(9)), Some(Flows::both(Flow::Passthrough, Reason::Wished)));
+    }
+
+    /// A regression: whoever opened or closed a node waited for the lower file system of somebody who opened it first.
+    #[test]
+    fn others_open_and_close_a_node_while_its_lower_file_is_waited_for() {
+        let (fake, nodes) = nodes(8);
+        let wish = Wish::Whole(Way::Passthrough);
+        let other = std::cell::Cell::new(None);
+        let slow = || {
+            std::thread::scope(|scope| {
+                let opens = scope.spawn(|| {
+                    let settled = nodes.open(node(5), wish, CacheHint::Keep, &lower).unwrap();
+                    let again = nodes.open(node(5), wish, CacheHint::Keep, &lower).unwrap();
+                    nodes.close(node(5), again.counted);
+                    settled
+                });
+                for _ in 0..1000 {
+                    if opens.is_finished() {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                if !opens.is_finished() {
+                    // It waits for the lock that this thread has.
+                    std::process::abort();
+                }
+                other.set(Some(opens.join().unwrap()));
+            });
+            lower()
+        };
+        let mine = nodes.open(node(5), wish, CacheHint::Keep, &slow).unwrap();
+        let other = other.take().unwrap();
+        assert_eq!((mine.backing, mine.flows), (other.backing, other.flows), "all opens of a node share one");
+        assert_eq!((nodes.open_count(), live(&fake)), (1, 1), "the second registration was taken back");
+        nodes.close(node(5), mine.counted);
+        nodes.close(node(5), other.counted);
+        assert_eq!((nodes.kept_count(), live(&fake)), (1, 1));
     }
 
     #[test]
