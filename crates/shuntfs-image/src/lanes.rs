@@ -85,6 +85,7 @@ impl Lanes {
 
 impl Shared {
     fn serve(&self) {
+        shuntfs::leave_queue();
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {

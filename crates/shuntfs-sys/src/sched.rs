@@ -36,20 +36,24 @@ pub fn set_class(tid: u32, class: Class) -> Result<()> {
 /// (nobody chose another for the whole process), and has `CAP_SYS_NICE`, which the way back needs.
 #[must_use]
 pub fn may_change_class() -> bool {
+    policy_of(0) == libc::SCHED_OTHER && has_effective(Cap::SysNice)
+}
+
+/// Whether a thread of any process is in the light class; false where it is gone.
+#[must_use]
+pub fn is_light(tid: u32) -> bool {
+    c_int::try_from(tid).is_ok_and(|tid| policy_of(tid) == libc::SCHED_IDLE)
+}
+
+fn policy_of(tid: c_int) -> c_int {
     // SAFETY: no memory is passed.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    policy == libc::SCHED_OTHER && has_effective(Cap::SysNice)
+    unsafe { libc::sched_getscheduler(tid) }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
     use crate::threads::gettid;
-
-    fn class_of_this_thread() -> c_int {
-        // SAFETY: no memory is passed.
-        unsafe { libc::sched_getscheduler(0) }
-    }
 
     #[test]
     fn a_thread_goes_to_light_and_back() {
@@ -59,10 +63,10 @@ mod test {
                 return;
             }
             set_class(gettid(), Class::Light).unwrap();
-            assert_eq!(class_of_this_thread(), libc::SCHED_IDLE);
+            assert!(is_light(gettid()));
             assert!(!may_change_class(), "a class of its own is somebody's choice");
             set_class(gettid(), Class::Normal).unwrap();
-            assert_eq!(class_of_this_thread(), libc::SCHED_OTHER);
+            assert!(!is_light(gettid()));
         })
         .join()
         .unwrap();

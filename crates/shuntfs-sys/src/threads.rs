@@ -6,6 +6,7 @@ use std::io::Write;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
 
+use crate::sched::{Class, is_light, set_class};
 use crate::{OsError, Result};
 
 /// Keeps the calling thread on one CPU.
@@ -86,6 +87,38 @@ pub fn allowed_cpus() -> Result<Cpus> {
     rustix::thread::sched_getaffinity(None).map(Cpus)
 }
 
+/// The CPUs that a thread may run on, of any process.
+///
+/// # Errors
+/// What sched_getaffinity(2) gives.
+pub fn allowed_cpus_of(tid: u32) -> Result<Cpus> {
+    let pid = i32::try_from(tid).ok().and_then(rustix::thread::Pid::from_raw).ok_or(OsError::SRCH)?;
+    rustix::thread::sched_getaffinity(Some(pid)).map(Cpus)
+}
+
+/// Lets the calling thread run where the process's first thread may, and takes it out of the light class where that one is not in it:
+/// both are inherited from whoever started it.
+///
+/// # Errors
+/// What sched_setaffinity(2) gives; EPERM where the class is not to be left.
+pub fn follow_first() -> Result<()> {
+    let first = std::process::id();
+    spread_over(&allowed_cpus_of(first)?)?;
+    if is_light(gettid()) && !is_light(first) { set_class(gettid(), Class::Normal) } else { Ok(()) }
+}
+
+/// The threads that the kernel keeps for the rings of this process, where an operation would wait (io-wq).
+#[must_use]
+pub fn ring_workers() -> Vec<u32> {
+    let tids = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let is_worker = |path: &std::path::Path| {
+        std::fs::read(path.join("comm")).is_ok_and(|name| name.starts_with(b"iou-wrk-"))
+    };
+    tids.filter(|entry| is_worker(&entry.path()))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// The CPU that a thread of any process ran on last; `None` where it is gone or not visible.
 #[must_use]
 pub fn last_cpu_of(tid: u32) -> Option<usize> {
@@ -115,13 +148,14 @@ fn running(loadavg: &str) -> Option<u32> {
     loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Enough for all fields of `/proc/TID/stat`.
+/// Enough for all fields of a thread's `stat`.
 const STAT_LEN: usize = 512;
 
-/// The text of `/proc/TID/stat`. No allocation: this is called between requests.
+/// The text of a thread's `stat`. No allocation: this is called between requests.
 fn stat_of(tid: u32, text: &mut [u8; STAT_LEN]) -> Option<&[u8]> {
-    let mut path = [0_u8; 32];
-    write!(&mut path[..], "/proc/{tid}/stat\0").ok()?;
+    // That of the thread alone: in `/proc/TID/stat` the kernel sums all threads of the process up.
+    let mut path = [0_u8; 48];
+    write!(&mut path[..], "/proc/{tid}/task/{tid}/stat\0").ok()?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let len = crate::data::read_at(&file, text, 0).ok()?;

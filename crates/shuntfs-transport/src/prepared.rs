@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_sys::sched::{self, Class};
-use shuntfs_sys::threads::{self, Cpus};
+use shuntfs_sys::threads;
 use shuntfs_sys::uring::Ring;
 use thiserror::Error;
 
@@ -131,12 +130,11 @@ impl Prepared {
         let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let plain = plan.plain_threads;
         let pace = if plain { None } else { Pace::new(rings + device_threads) };
-        let (home, changes_class) = (threads::allowed_cpus().ok(), pace.is_some());
         let shared = Shared {
             device: Arc::clone(device),
             pool: OffloadPool::new(plan.offload_threads, move || {
                 if !plain {
-                    prepare_offload(home.as_ref(), changes_class);
+                    leave_queue();
                 }
             }),
             registry: Arc::default(),
@@ -355,20 +353,18 @@ fn queue(
     Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))
 }
 
-/// Makes a thread ready that a queue's thread started, and whose CPU and class it inherited: it is there to work beside it.
-/// It inherited the capabilities, too, so that it is restrained in any case; without an identity of its own it makes nothing for
-/// anybody.
-fn prepare_offload(home: Option<&Cpus>, changes_class: bool) {
+/// Makes the calling thread, which a queue's thread started, one that works beside it. It inherited the queue's CPU and class, and
+/// shares its umask: it gets those of the process's first thread, and a umask of its own. It inherited the lack of capabilities, too,
+/// so that it stays restrained; without an identity of its own it makes nothing for anybody.
+///
+/// Threads of the offload pool have done so. One that a handler starts by itself calls this first: it would stand still wherever
+/// its queue does.
+pub fn leave_queue() {
     if let Err(error) = shuntfs_sys::identity::prepare_thread() {
         tracing::error!(%error, "a thread cannot act as its callers, so nothing is made by it");
     }
-    if let Some(home) = home
-        && let Err(error) = threads::spread_over(home)
-    {
-        tracing::debug!(%error, "a thread keeps to the CPU of its queue");
-    }
-    if changes_class && let Err(error) = sched::set_class(threads::gettid(), Class::Normal) {
-        tracing::debug!(%error, "a thread keeps the class of its queue");
+    if let Err(error) = threads::follow_first() {
+        tracing::debug!(%error, "a thread keeps the CPU or the class of its queue");
     }
 }
 
@@ -379,22 +375,27 @@ fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
 
 #[cfg(test)]
 mod test {
+    use shuntfs_sys::sched::{self, Class};
+
     use super::*;
 
     #[test]
-    fn work_beside_a_pinned_queue_may_run_on_every_cpu() {
-        let home = threads::allowed_cpus().unwrap();
-        let theirs = home.clone();
+    fn what_a_light_and_pinned_queue_starts_is_neither() {
+        let first = threads::allowed_cpus_of(std::process::id()).unwrap();
         let queue = std::thread::spawn(move || {
             threads::pin_to_cpu(threads::current_cpu()).unwrap();
-            let pinned = threads::allowed_cpus().unwrap();
+            let may = sched::may_change_class();
+            if may {
+                sched::set_class(threads::gettid(), Class::Light).unwrap();
+            }
             let (told, tells) = mpsc::channel();
-            let pool = OffloadPool::new(1, move || prepare_offload(Some(&theirs), false));
-            drop(pool.run(move || drop(told.send(threads::allowed_cpus().unwrap()))));
-            (pinned, tells.recv_timeout(Duration::from_secs(10)).unwrap())
+            let pool = OffloadPool::new(1, leave_queue);
+            let look = || (threads::allowed_cpus().unwrap(), sched::may_change_class());
+            drop(pool.run(move || drop(told.send(look()))));
+            (may, look(), tells.recv_timeout(Duration::from_secs(10)).unwrap())
         });
-        let (pinned, beside) = queue.join().unwrap();
-        assert_eq!(beside, home);
-        assert!(pinned != home || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
+        let (may, (pinned, _), beside) = queue.join().unwrap();
+        assert_eq!(beside, (first.clone(), may));
+        assert!(pinned != first || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
     }
 }

@@ -106,8 +106,8 @@ use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Wr
 /// # Threads
 ///
 /// Queue threads have a file mode mask of 0, lack `CAP_FSETID` and `CAP_SYS_RESOURCE`, may be pinned to a CPU and may be in the
-/// scheduling class `SCHED_IDLE`. A thread that an operation starts inherits all of it; those of [`Cx::offload`] may run on every
-/// CPU.
+/// scheduling class `SCHED_IDLE`. A thread that an operation starts inherits all of it, and shares the mask with its queue, until it
+/// calls [`crate::leave_queue`]; those of [`Cx::offload`] have done so.
 ///
 /// # Operations
 ///

@@ -100,7 +100,7 @@ pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Writt
 pub use run::{ServeError, SignalOutcome, Signals, serve};
 pub use session::{AbortError, Session};
 pub use shuntfs_sys::FuseDevice;
-pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport};
+pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport, leave_queue};
 pub use shuntfs_wire::{
     ByteRange, Errno, Fh, Generation, InitFlags, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
 };

@@ -147,6 +147,7 @@ impl Waiters {
     }
 
     fn serve(&self) {
+        shuntfs::leave_queue();
         let mut pause = PAUSE_MIN;
         let mut state = self.state.lock();
         loop {

@@ -120,3 +120,34 @@ fn waiting_ends_with_the_timeout() {
     let Some(mut ring) = ring(8) else { return };
     assert_eq!(ring.enter(1, Some(Duration::from_millis(5))), Err(Errno::TIME));
 }
+
+/// The kernel's threads for what would wait are made in the class of the ring's thread, where they may starve.
+#[test]
+fn workers_of_a_ring_are_found_and_leave_the_light_class() {
+    use crate::sched::{Class, is_light, may_change_class, set_class};
+    use crate::threads::{gettid, ring_workers};
+
+    std::thread::spawn(|| {
+        let Some(mut ring) = ring(8) else { return };
+        if !may_change_class() {
+            println!("SKIPPED: CAP_SYS_NICE is not to be had");
+            return;
+        }
+        set_class(gettid(), Class::Light).expect("the light class");
+        // It knows no reading without waiting, so that a worker does it.
+        let file = std::fs::File::open("/proc/self/status").expect("opens");
+        let mut room = vec![0_u8; 16];
+        let read = Submission::read(file.as_fd(), (room.as_mut_ptr(), 16), 0, 1);
+        // SAFETY: the buffer and the file outlive the `enter` that waits for the operation.
+        unsafe { ring.push(read) };
+        assert_eq!(completions(&mut ring), [(1, 16)]);
+        let light: Vec<u32> = ring_workers().into_iter().filter(|tid| is_light(*tid)).collect();
+        assert!(!light.is_empty(), "there is a worker, and it inherited the class");
+        for tid in light {
+            set_class(tid, Class::Normal).expect("the normal class");
+            assert!(!is_light(tid));
+        }
+    })
+    .join()
+    .expect("no panic");
+}
