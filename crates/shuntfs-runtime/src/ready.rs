@@ -68,11 +68,6 @@ impl Ready {
         self.sleeping.store(false, Ordering::SeqCst);
     }
 
-    /// Wakes the queue without a slot to poll.
-    pub fn ring_bell(&self) {
-        self.bell.signal();
-    }
-
     /// Stills the bell after it woke the queue.
     pub fn still_bell(&self) {
         self.bell.drain();

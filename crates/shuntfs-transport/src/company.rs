@@ -27,9 +27,9 @@ const FEW: usize = 4;
 const SHUN: u32 = 64;
 const SHUN_MAX: u32 = 4096;
 /// A plain call below that takes longer than this is slow...
-const SLOW: Duration = Duration::from_millis(5);
+pub(crate) const SLOW: Duration = Duration::from_millis(5);
 /// ...and after two of them in a row (one may be a thread that lost its CPU) the next so many do not hold the thread.
-const SLOW_FOR: u32 = 64;
+pub(crate) const SLOW_FOR: u32 = 64;
 
 /// What one thread knows of its requests.
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ pub(crate) struct Company {
     shun: Cell<u32>,
     slow: Cell<u32>,
     was_slow: Cell<bool>,
+    /// Plain calls since one was slow.
+    since_slow: Cell<u32>,
 }
 
 impl Company {
@@ -118,9 +120,15 @@ impl Company {
     /// A plain call below took so long.
     pub(crate) fn took(&self, took: Duration) {
         let slow = took >= SLOW;
+        self.since_slow.set(if slow { 0 } else { self.since_slow.get().saturating_add(1) });
         if self.was_slow.replace(slow) && slow {
             self.slow.set(SLOW_FOR);
         }
+    }
+
+    /// Whether one of the last plain calls was slow, so that nothing should be held back during the next.
+    pub(crate) fn was_slow(&self) -> bool {
+        self.since_slow.get() < SLOW_FOR
     }
 
     /// Whether the next call below is to be expected to be slow. Each answer counts as one call.

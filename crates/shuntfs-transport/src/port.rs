@@ -192,17 +192,22 @@ impl Port {
         self.timed(|| shuntfs_sys::data::read_at(lower, into, offset))
     }
 
-    /// Writes a lower file by a plain call. Where it may wait for long, another reader takes over first.
+    /// Writes a lower file by a plain call. Where it may wait for long, another reader takes over first, and answers that were
+    /// gathered leave.
     pub(crate) fn write_plain(
         &self,
         lower: &LowerFile,
         data: &[u8],
         offset: u64,
     ) -> shuntfs_sys::Result<usize> {
-        if lower.can_block()
-            && let Way::Device(way) = &self.way
-        {
-            way.reader.about_to_block();
+        if let Way::Device(way) = &self.way {
+            if lower.can_block() {
+                way.reader.about_to_block();
+            }
+            if way.company.was_slow() && self.queue.has_queued() {
+                // An error here is seen again by the loop's next turn.
+                let _submitted = self.queue.turn(false, None);
+            }
         }
         self.timed(|| shuntfs_sys::data::write_at(lower, data, offset))
     }
@@ -359,21 +364,49 @@ mod test {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
 
-    use shuntfs_runtime::{OffloadPool, QueueParts, Ready, Slots};
+    use shuntfs_runtime::{OffloadPool, QueueParts, Ready, Slots, Token};
+    use shuntfs_sys::uring::Ring;
 
     use super::*;
+    use crate::company::{SLOW, SLOW_FOR};
     use crate::readers::Readers;
 
-    fn port() -> Port {
+    fn port(ring: Option<Ring>) -> Port {
         let ready = Ready::new(1).expect("a bell");
         let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
         let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
-        let slots = Slots::reserve(1, PAGE, &ready).expect("memory");
+        let slots = Slots::reserve(1, 2 * PAGE, &ready).expect("memory");
         let pool = OffloadPool::new(1, || ());
-        let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring: None });
+        let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring });
         // More than one, or nobody could take over and the cached read would not be tried.
         let reader = Readers::new(2).reader(crate::pace::Pacer::new(None, 0));
         Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), Arc::default())
+    }
+
+    /// A regression: answers that were gathered were held back while the next buffered write waited for other dirty pages.
+    #[test]
+    fn gathered_answers_do_not_wait_for_a_slow_write() {
+        let Ok(ring) = Ring::new(8) else {
+            println!("SKIPPED: io_uring is not to be had here");
+            return;
+        };
+        let port = port(Some(ring));
+        let Way::Device(way) = port.way() else { unreachable!("made above") };
+        let lower = LowerFile::new(tempfile::tempfile().expect("a file").into());
+        for (calls, is_held) in [(0, false), (SLOW_FOR, true), (1, true)] {
+            for _ in 0..calls {
+                way.company.took(Duration::ZERO);
+            }
+            port.queue_answer(port.queue().take_slot(0).expect("free"), 1, 8);
+            assert_eq!(port.write_plain(&lower, b"bytes", 0), Ok(5));
+            assert_eq!(port.queue().has_queued(), is_held, "after {calls} quick calls");
+            port.queue().turn(true, None).expect("turns");
+            assert_eq!(port.queue().next(), Some((Token::Entry(0), 24)));
+        }
+        way.company.took(SLOW);
+        port.queue_answer(port.queue().take_slot(0).expect("free"), 1, 8);
+        assert_eq!(port.write_plain(&lower, b"bytes", 0), Ok(5));
+        assert!(!port.queue().has_queued(), "the last call was slow");
     }
 
     /// A regression: a read of what is cached in part gave the part, which the kernel took for the file's end, and cut
@@ -383,7 +416,7 @@ mod test {
         let bytes: Vec<u8> = (0..1_000_000_u32).map(|index| (index % 251) as u8).collect();
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).expect("written");
-        let port = port();
+        let port = port(None);
         let lower = LowerFile::new(file.as_file().try_clone().expect("dup").into());
         let mut was_in_part = false;
         for round in 0..20 {
