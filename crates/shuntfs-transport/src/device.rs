@@ -148,6 +148,7 @@ where
 
     fn next(&mut self, way: &DeviceWay) -> Next {
         let Some(slot) = self.free.pop() else {
+            way.reader.is_full();
             self.wait_for_answers(way);
             return Next::Again;
         };
@@ -156,7 +157,7 @@ where
             if self.serving.queue().has_ring() {
                 return self.next_of_many(slot, way);
             }
-            self.wait_for_either();
+            self.wait_for(true, way);
         } else {
             if self.listening.answers > 0 {
                 // They are sent by calls that do not wait, which needs the descriptor as it is.
@@ -166,6 +167,7 @@ where
             }
             self.block_again();
             if self.serving.holds_memory() {
+                way.reader.waits();
                 self.give_back_when_idle();
             }
         }
@@ -220,7 +222,8 @@ where
                 match error {
                     // NOENT: the request went while it was being read. IO: it was too large, and was failed.
                     OsError::INTR | OsError::NOENT | OsError::IO => {}
-                    OsError::AGAIN if !self.nonblocking => self.wait_for_request(),
+                    // Another thread made the shared descriptor nonblocking.
+                    OsError::AGAIN if !self.nonblocking => self.wait_for(true, way),
                     OsError::AGAIN => {}
                     OsError::NODEV | OsError::CONNABORTED | OsError::NOTCONN => return Next::Gone,
                     other => {
@@ -310,7 +313,7 @@ where
         if self.serving.queue().has_ring() {
             self.wait_on_ring(way);
         } else {
-            self.wait_for_bell();
+            self.wait_for(false, way);
         }
     }
 
@@ -335,7 +338,8 @@ where
         // come, they are all that there is to wait for.
         let want = if self.listening.to_device { self.listening.answers + 1 } else { 1 };
         let limit = (idle && self.serving.holds_memory()).then_some(IDLE);
-        self.enter_ring(if sleeps { want } else { 0 }, limit);
+        let reads = sleeps && !self.free.is_empty();
+        way.reader.rests(reads, || self.enter_ring(if sleeps { want } else { 0 }, limit));
         queue.ready().woke();
         if sleeps {
             let read = std::mem::take(&mut self.listening.since_wait);
@@ -374,30 +378,17 @@ where
         }
     }
 
-    fn wait_for_bell(&self) {
+    /// Waits for the bell without a ring, and for a request where this thread could read one.
+    fn wait_for(&self, request: bool, way: &DeviceWay) {
         let ready = self.serving.queue().ready();
         if ready.may_sleep() {
-            let _woken = shuntfs_sys::event::wait_readable(&[ready.bell()], None);
+            let both = [ready.bell(), self.serving.queue().device().as_fd()];
+            way.reader.rests(request, || {
+                let _woken = shuntfs_sys::event::wait_readable(&both[..1 + usize::from(request)], None);
+            });
         }
         ready.woke();
         ready.still_bell();
-    }
-
-    fn wait_for_either(&self) {
-        let ready = self.serving.queue().ready();
-        if ready.may_sleep() {
-            let _woken = shuntfs_sys::event::wait_readable(
-                &[self.serving.queue().device().as_fd(), ready.bell()],
-                None,
-            );
-        }
-        ready.woke();
-        ready.still_bell();
-    }
-
-    /// Another thread made the shared descriptor nonblocking: waits without reading.
-    fn wait_for_request(&self) {
-        let _woken = shuntfs_sys::event::wait_readable(&[self.serving.queue().device().as_fd()], None);
     }
 
     fn give_back_when_idle(&mut self) {

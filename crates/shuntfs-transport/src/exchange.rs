@@ -123,6 +123,13 @@ impl Exchange {
         self.port.is_ring()
     }
 
+    /// Whether the queue has room for others while this one waits for one of them, so that it may. What ends the waiting, an
+    /// unlock, needs a slot, too: an eighth of them is kept.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.port.has_room_beside(self.slot.index())
+    }
+
     /// What tells whether the caller got a signal, for as long as the request is served.
     #[must_use]
     pub fn signal(&self) -> Signal {

@@ -118,6 +118,20 @@ impl Port {
         self.registry.arrived(unique);
     }
 
+    /// Whether an eighth of the slots that the request in `slot` could have come in is free.
+    pub(crate) fn has_room_beside(&self, slot: u32) -> bool {
+        let is_same = |other: &u32| match &self.way {
+            Way::Ring(queues) => queues[*other as usize] == queues[slot as usize],
+            Way::Device(_) => true,
+        };
+        let (mut free, mut all) = (0, 0);
+        for other in (0..u32::try_from(self.interrupts.len()).unwrap_or(u32::MAX)).filter(is_same) {
+            all += 1;
+            free += usize::from(!self.queue.is_slot_taken(other));
+        }
+        free * 8 >= all
+    }
+
     /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread. A
     /// direct one always may wait; another one only where it was seen that it would.
     pub(crate) fn takes_ring(&self, lower: &LowerFile, direct: bool) -> bool {

@@ -86,7 +86,7 @@ struct SeatHandle {
 type Job = Box<dyn FnOnce(Seat) + Send>;
 
 enum Seat {
-    Device(DeviceSeat),
+    Device(Box<DeviceSeat>),
     Ring(RingSeat),
 }
 
@@ -203,7 +203,7 @@ impl Prepared {
             let job: Job = Box::new(move |seat| match seat {
                 Seat::Device(seat) => {
                     let service = make(&seat.queue);
-                    crate::device::serve(seat, service);
+                    crate::device::serve(*seat, service);
                 }
                 Seat::Ring(seat) => {
                     let service = make(&seat.queue);
@@ -317,7 +317,8 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
-    let depth = if plan.kind == TransportKind::Uring { SIDE_DEPTH } else { plan.depth };
+    // Beside rings a request or two are here at once; where the kernel refuses the rings, all are, and their memory is spared.
+    let depth = plan.depth.max(SIDE_DEPTH);
     let mut device = Arc::clone(&shared.device);
     let mut blocking = Arc::clone(&shared.blocking);
     if plan.kind == TransportKind::Cloned && thread > 0 {
@@ -329,7 +330,7 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
-    Ok(Seat::Device(DeviceSeat { queue, blocking, reader, registry, aside }))
+    Ok(Seat::Device(Box::new(DeviceSeat { queue, blocking, reader, registry, aside })))
 }
 
 /// A ring for the lower reads and writes of a device's thread, where one is to be had: each slot has one under way, and

@@ -5,6 +5,11 @@
 //! are needed: a reader that finds requests waiting several times in a row, or that is about to block below,
 //! calls another; a reader that waits long for requests, while others read too, goes back to standing by.
 //!
+//! A reader that does not come back to the device is no reader: it is out of slots, or what it called blocks (a handler that
+//! sleeps, a lower file that hangs). The first of those that stand by watches for that while requests are served, and then goes in
+//! its place. It looks every 50 ms, sees by one number of each reader whether that went on, and sleeps when none did: an idle mount
+//! has no wakeups, and the first request after that costs one.
+//!
 //! A lone reader also follows its callers from CPU to CPU: where it sleeps on another CPU than the caller, each
 //! request costs two wakeups across CPUs, which on a virtual machine are many times the cost of all the rest.
 //! The kernel's scheduler leaves it where it slept last, so the reader looks now and then where its caller runs.
@@ -17,11 +22,12 @@
 use std::cell::{Cell, OnceCell};
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use shuntfs_sys::Result;
 use shuntfs_sys::threads::{self, Cpus};
 
 use crate::pace::Pacer;
@@ -34,12 +40,17 @@ const MIX_CHANGE: u32 = 128;
 const MIX_MAX: u32 = 1024;
 /// ...and from here on they are several that call at once, not one after the other.
 const MIXED: u32 = 512;
-/// A read of the device that returns sooner than this found its request waiting.
+/// A read of the device that returns sooner than this, but for what it copied, found its request waiting.
 const AT_ONCE: Duration = Duration::from_nanos(1_500);
 /// A reader that waited longer than this for a request has nothing to do...
 const LONG: Duration = Duration::from_micros(300);
 /// ...and stands by after so many of them in a row.
 const IDLE_STREAK: u32 = 4;
+
+/// How often whoever watches looks. A reader that served the same request at two looks is stuck.
+const LOOK: Duration = Duration::from_millis(50);
+/// A read copies at least so many bytes of a WRITE in a nanosecond, and where memory is new to it an eighth of that.
+const COPIED: u64 = 8;
 
 /// After so many requests a lone reader looks where its caller runs.
 const LOOK_EVERY: u32 = 64;
@@ -81,7 +92,11 @@ const LOOKS_SPARED: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Readers {
     state: Mutex<State>,
+    /// Those that stand by wait here, but for the one that watches.
     call: Condvar,
+    watch: Condvar,
+    /// Whoever watches is to be told of the next request.
+    is_asleep: AtomicBool,
     threads: usize,
     /// How many threads can run at once.
     cpus: usize,
@@ -89,10 +104,37 @@ pub(crate) struct Readers {
 
 #[derive(Debug)]
 struct State {
-    reading: usize,
+    members: Vec<Member>,
     /// Readers called that have not begun yet.
     called: usize,
+    is_watched: bool,
     ended: bool,
+}
+
+/// What the others know of one reader.
+#[derive(Debug)]
+struct Member {
+    role: Role,
+    gauge: Arc<Gauge>,
+    /// What the gauge showed at the last look.
+    seen: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    StandsBy,
+    Reads,
+    /// It was to read, and cannot for now.
+    Away,
+}
+
+/// What one reader shows.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Gauge {
+    /// Changes whenever the reader goes on; even while it waits for requests.
+    turn: AtomicU64,
+    is_away: AtomicBool,
 }
 
 /// One thread's view.
@@ -100,6 +142,10 @@ struct State {
 pub(crate) struct Reader {
     readers: Arc<Readers>,
     pacer: Pacer,
+    /// Its place among the members.
+    index: usize,
+    gauge: Arc<Gauge>,
+    turn: Cell<u64>,
     /// The last read found its request waiting.
     at_once: Cell<bool>,
     /// Whose request was served last.
@@ -128,14 +174,27 @@ impl Readers {
     }
 
     fn on_cpus(threads: usize, cpus: usize) -> Arc<Self> {
-        let state = State { reading: 0, called: 1, ended: false };
-        Arc::new(Self { state: Mutex::new(state), call: Condvar::new(), threads, cpus })
+        let state = State { members: Vec::new(), called: 1, is_watched: false, ended: false };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            call: Condvar::new(),
+            watch: Condvar::new(),
+            is_asleep: AtomicBool::new(false),
+            threads,
+            cpus,
+        })
     }
 
     pub(crate) fn reader(self: &Arc<Self>, pacer: Pacer) -> Reader {
+        let mut state = self.state.lock();
+        let gauge = Arc::<Gauge>::default();
+        state.members.push(Member { role: Role::StandsBy, gauge: Arc::clone(&gauge), seen: 0 });
         Reader {
             readers: Arc::clone(self),
             pacer,
+            index: state.members.len() - 1,
+            gauge,
+            turn: Cell::new(0),
             at_once: Cell::new(false),
             caller: Cell::new(0),
             mix: Cell::new(0),
@@ -154,24 +213,89 @@ impl Readers {
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.call.notify_all();
+        self.watch.notify_all();
     }
 
     /// Whether another reader would find a CPU that neither a reader nor the only caller has.
     fn has_room_beside_one_caller(&self) -> bool {
         let state = self.state.lock();
-        state.reading + state.called + 1 < self.cpus
+        state.at_work() + state.called + 1 < self.cpus
     }
 
     /// Calls a reader that stands by; false where there is none.
     fn call_one(&self) -> bool {
         let mut state = self.state.lock();
-        if state.reading + state.called >= self.threads {
+        if state.at_work() + state.called >= self.threads {
             return false;
         }
         state.called += 1;
         drop(state);
-        self.call.notify_one();
+        if !self.call.notify_one() {
+            self.watch.notify_one();
+        }
         true
+    }
+
+    /// Waits until somebody is called, and calls where all who read are stuck.
+    fn watch(&self, state: &mut MutexGuard<'_, State>) {
+        state.is_watched = true;
+        while state.called == 0 && !state.ended {
+            let goes_on = state.look();
+            let was_asleep = self.is_asleep.swap(!goes_on, Ordering::Relaxed);
+            if state.called > 0 {
+                break;
+            }
+            // A reader that began before it could see the flag is found by the one look that comes after it.
+            if goes_on || !was_asleep {
+                self.watch.wait_for(state, LOOK);
+            } else {
+                self.watch.wait(state);
+            }
+        }
+        self.is_asleep.store(false, Ordering::Relaxed);
+        state.is_watched = false;
+    }
+
+    /// A request came while nobody looked.
+    fn wake(&self) {
+        let _sleeps = self.state.lock();
+        self.is_asleep.store(false, Ordering::Relaxed);
+        self.watch.notify_one();
+    }
+}
+
+impl State {
+    fn count(&self, role: Role) -> usize {
+        self.members.iter().filter(|member| member.role == role).count()
+    }
+
+    /// Readers that do not stand by.
+    fn at_work(&self) -> usize {
+        self.members.len() - self.count(Role::StandsBy)
+    }
+
+    /// Calls a reader where all are stuck; whether any has gone on since the last look.
+    fn look(&mut self) -> bool {
+        let mut goes_on = false;
+        for member in &mut self.members {
+            let turn = member.gauge.turn.load(Ordering::Relaxed);
+            let changed = std::mem::replace(&mut member.seen, turn) != turn;
+            goes_on |= changed;
+            if !changed && !turn.is_multiple_of(2) && member.role == Role::Reads {
+                member.go_away();
+            }
+        }
+        if self.called == 0 && self.count(Role::Reads) == 0 {
+            self.called = 1;
+        }
+        goes_on
+    }
+}
+
+impl Member {
+    fn go_away(&mut self) {
+        self.role = Role::Away;
+        self.gauge.is_away.store(true, Ordering::Relaxed);
     }
 }
 
@@ -180,16 +304,65 @@ impl Reader {
     pub(crate) fn stand_by(&self) -> bool {
         let mut state = self.readers.state.lock();
         while state.called == 0 && !state.ended {
-            self.readers.call.wait(&mut state);
+            if state.is_watched {
+                self.readers.call.wait(&mut state);
+            } else {
+                self.readers.watch(&mut state);
+            }
         }
         if state.ended {
             return false;
         }
         state.called -= 1;
-        state.reading += 1;
+        state.members[self.index].role = Role::Reads;
+        if !state.is_watched {
+            // It is another's turn to watch.
+            self.readers.call.notify_one();
+        }
         self.busy.set(0);
         self.idle.set(0);
         true
+    }
+
+    /// This thread is about to wait for requests.
+    pub(crate) fn waits(&self) {
+        self.go_on((self.turn.get() | 1) + 1);
+        if self.gauge.is_away.load(Ordering::Relaxed) {
+            self.gauge.is_away.store(false, Ordering::Relaxed);
+            self.readers.state.lock().members[self.index].role = Role::Reads;
+        }
+    }
+
+    /// It has something to do.
+    fn woke(&self) {
+        self.go_on((self.turn.get() + 1) | 1);
+        if self.readers.is_asleep.load(Ordering::Relaxed) {
+            self.readers.wake();
+        }
+    }
+
+    /// Waits by `wait`. Where that `reads` requests, or ends when there is one, this is no standstill.
+    pub(crate) fn rests(&self, reads: bool, wait: impl FnOnce()) {
+        if reads {
+            self.waits();
+        }
+        wait();
+        if reads {
+            self.woke();
+        }
+    }
+
+    fn go_on(&self, turn: u64) {
+        self.turn.set(turn);
+        self.gauge.turn.store(turn, Ordering::Relaxed);
+    }
+
+    /// This thread has no slot for another request: it reads none until it waits for requests again.
+    pub(crate) fn is_full(&self) {
+        if self.has_others() && !self.gauge.is_away.load(Ordering::Relaxed) {
+            self.readers.state.lock().members[self.index].go_away();
+            self.call_another();
+        }
     }
 
     /// The connection is gone: all readers end.
@@ -219,7 +392,7 @@ impl Reader {
         if left > 0 {
             return None;
         }
-        if self.loaded.take() || self.readers.state.lock().reading > 1 {
+        if self.loaded.take() || self.readers.state.lock().at_work() > 1 {
             self.spread();
             return None;
         }
@@ -311,23 +484,32 @@ impl Reader {
         }
     }
 
-    /// Reads by `read` and judges by the time it took. `Err` where this thread, not the last, is to stand by;
+    /// Reads by `read` and judges by the time it took. True where this thread, not the last, is to stand by;
     /// what was read is to be served first in any case.
-    pub(crate) fn timed<T>(&self, read: impl FnOnce() -> T) -> (T, bool) {
+    pub(crate) fn timed(&self, read: impl FnOnce() -> Result<usize>) -> (Result<usize>, bool) {
+        self.waits();
         let start = Instant::now();
         let outcome = read();
         let took = start.elapsed();
-        self.at_once.set(took < AT_ONCE);
-        if took < LONG || !self.has_others() {
+        self.woke();
+        (outcome, self.judge_wait(took, outcome.unwrap_or(0)))
+    }
+
+    /// A read took so long and gave so many bytes, which were copied in that time.
+    fn judge_wait(&self, took: Duration, len: usize) -> bool {
+        let copied = Duration::from_nanos(len as u64 / COPIED);
+        self.at_once.set(took < AT_ONCE + copied);
+        if took < LONG + copied * 8 || !self.has_others() {
             self.idle.set(0);
-            return (outcome, false);
+            return false;
         }
         self.idle.set(self.idle.get() + 1);
-        (outcome, self.idle.get() >= IDLE_STREAK && self.leave())
+        self.idle.get() >= IDLE_STREAK && self.leave()
     }
 
     /// A read that does not wait found a request; `at_once` where this thread had not waited for it either.
     pub(crate) fn found(&self, at_once: bool, in_company: bool) {
+        self.woke();
         if in_company {
             self.is_loaded();
         }
@@ -346,17 +528,22 @@ impl Reader {
     fn leave(&self) -> bool {
         self.idle.set(0);
         let mut state = self.readers.state.lock();
-        if state.reading + state.called > 1 {
-            state.reading -= 1;
-            return true;
+        let is_last = state.count(Role::Reads) + state.called == 1;
+        if !is_last {
+            state.members[self.index].role = Role::StandsBy;
         }
-        false
+        !is_last
     }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
+
+    fn waited(time: Duration) -> Result<usize> {
+        std::thread::sleep(time);
+        Ok(0)
+    }
 
     #[test]
     fn load_calls_a_second_reader_and_idleness_sends_it_away() {
@@ -365,18 +552,18 @@ mod test {
         assert!(first.stand_by());
         for _ in 0..BUSY_STREAK {
             assert_eq!(readers.state.lock().called, 0, "one request that waited is no load");
-            assert!(!first.timed(|| ()).1);
+            assert!(!first.timed(|| Ok(0)).1);
             first.serves(7, Sort::Data);
         }
         assert_eq!(readers.state.lock().called, 1, "a reader is called");
         assert!(second.stand_by());
         let mut left = false;
         for _ in 0..IDLE_STREAK {
-            left = second.timed(|| std::thread::sleep(LONG * 2)).1;
+            left = second.timed(|| waited(LONG * 2)).1;
         }
         assert!(left);
         for _ in 0..IDLE_STREAK * 2 {
-            assert!(!first.timed(|| std::thread::sleep(LONG * 2)).1, "the last reader stays");
+            assert!(!first.timed(|| waited(LONG * 2)).1, "the last reader stays");
         }
         readers.end();
         assert!(!second.stand_by());
@@ -395,7 +582,7 @@ mod test {
                 reader.serves(caller, Sort::Names);
             }
             for request in 0..512 {
-                reader.timed(|| ());
+                let _read = reader.timed(|| Ok(0));
                 reader.serves(7 + request / 32 % callers, Sort::Data);
             }
             assert_eq!(readers.state.lock().called, expected, "{cpus} CPUs, {callers} callers");
@@ -408,9 +595,9 @@ mod test {
         let reader = readers.reader(Pacer::new(None, 0));
         assert!(reader.stand_by());
         for _ in 0..BUSY_STREAK * 2 {
-            reader.timed(|| ());
+            let _read = reader.timed(|| Ok(0));
             reader.serves(7, Sort::Data);
-            reader.timed(|| std::thread::sleep(AT_ONCE * 10));
+            let _read = reader.timed(|| waited(AT_ONCE * 10));
             reader.serves(7, Sort::Data);
         }
         assert_eq!(readers.state.lock().called, 0);
@@ -443,14 +630,87 @@ mod test {
         let reader = readers.reader(Pacer::new(None, 0));
         assert!(reader.stand_by());
         for _ in 0..BUSY_STREAK * 2 {
-            reader.timed(|| ());
+            let _read = reader.timed(|| Ok(0));
             reader.serves(7, Sort::Names);
         }
         assert_eq!(readers.state.lock().called, 0);
         for caller in 0..BUSY_STREAK {
-            reader.timed(|| ());
+            let _read = reader.timed(|| Ok(0));
             reader.serves(7 + caller % 2, Sort::Names);
         }
         assert_eq!(readers.state.lock().called, 1);
+    }
+
+    /// A regression: a WRITE of 128 KiB was never found waiting, however many there were, and one that took long to copy was taken
+    /// for idleness, which sent the busiest reader away.
+    #[test]
+    fn what_a_read_copied_is_no_waiting() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
+        readers.call_one();
+        assert!(first.stand_by() && second.stand_by());
+        let us = Duration::from_micros;
+        for (took, len, at_once, is_idle) in [
+            (us(1), 80, true, false),
+            (us(4), 80, false, false),
+            (us(16), 128 << 10, true, false),
+            (us(60), 128 << 10, false, false),
+            (us(400), 80, false, true),
+            (us(400), 1 << 20, false, false),
+            (us(2000), 1 << 20, false, true),
+        ] {
+            first.idle.set(0);
+            first.judge_wait(took, len);
+            assert_eq!((first.at_once.get(), first.idle.get() == 1), (at_once, is_idle), "{took:?}, {len}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_stuck_is_replaced_until_it_comes_back() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
+        assert!(first.stand_by());
+        let look = || {
+            let mut state = readers.state.lock();
+            (state.look(), state.called)
+        };
+        first.waits();
+        assert_eq!([look(), look(), look()], [(true, 0), (false, 0), (false, 0)], "it waits for a request");
+        first.woke();
+        assert_eq!([look(), look()], [(true, 0), (false, 1)], "it serves the same one as a look before");
+        assert!(second.stand_by());
+        let leaves = |reader: &Reader| (0..IDLE_STREAK * 2).any(|_| reader.judge_wait(LONG, 0));
+        assert!(!leaves(&second), "the only one that reads");
+        first.waits();
+        assert!(leaves(&second));
+        first.is_full();
+        assert!(second.stand_by() && !leaves(&second), "nor does it leave where the other is full");
+    }
+
+    #[test]
+    fn who_watches_sleeps_while_there_are_no_requests_and_wakes_with_one() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
+        assert!(first.stand_by());
+        first.waits();
+        let stands_by = std::thread::spawn(move || second.stand_by());
+        let until = |is_so: &dyn Fn() -> bool| {
+            let patience = Instant::now() + Duration::from_secs(10);
+            while !is_so() {
+                assert!(Instant::now() < patience);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for _ in 0..2 {
+            until(&|| readers.is_asleep.load(Ordering::Relaxed));
+            // By now it sleeps for good.
+            std::thread::sleep(LOOK * 3);
+            first.woke();
+            assert!(!readers.is_asleep.load(Ordering::Relaxed), "it was told");
+            first.waits();
+        }
+        first.woke();
+        until(&|| stands_by.is_finished());
+        assert!(stands_by.join().unwrap(), "it reads in the place of the other");
     }
 }

@@ -41,9 +41,12 @@ pub struct UnknownTransport(pub String);
 /// Settings of a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How many queues. Default (`None`): one a CPU, at most 8 on a device, where more gain nothing, and
-    /// one a possible CPU on io_uring. On io_uring a smaller number makes one thread serve several of the
-    /// kernel's queues.
+    /// How many queues. Default (`None`): one a CPU on a device, from 2 to 8, and one a possible CPU on
+    /// io_uring. On io_uring a smaller number makes one thread serve several of the kernel's queues.
+    ///
+    /// A queue is a thread. On a device another one goes on where a handler blocks its own, so only as many of them as there are
+    /// queues stop a mount. On io_uring the kernel gives a caller's requests to the queue of the caller's CPU: a handler that
+    /// blocks holds up whoever calls from there.
     pub queues: Option<usize>,
     /// How many requests a queue serves at once, 1 to 1024. Default: 32. On io_uring: entries for each of the
     /// kernel's queues. Readahead and asynchronous direct I/O go no deeper than this.
@@ -103,7 +106,7 @@ impl Plan {
         let (threads, kernel_queues) = match kind {
             TransportKind::Uring => (settings.queues.unwrap_or(cpus).clamp(1, cpus), cpus),
             TransportKind::Device | TransportKind::Cloned => {
-                let threads = settings.queues.unwrap_or(cpus.min(DEVICE_QUEUES_MAX)).max(1);
+                let threads = settings.queues.unwrap_or(cpus.clamp(2, DEVICE_QUEUES_MAX)).max(1);
                 (threads, threads)
             }
         };

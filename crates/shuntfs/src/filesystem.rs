@@ -93,10 +93,12 @@ use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Wr
 /// # Blocking
 ///
 /// Blocking work goes through [`Cx::offload`], whose work owns what it uses: state that it shares with the file system is in an
-/// `Arc` within it, and a reply stays behind and is filled from what comes back. What blocks inline stalls its queue; on
-/// [`crate::TransportKind::Device`] and [`crate::TransportKind::Cloned`] requests of other queues may wait for it, too, because a
-/// further reader is called only when one has been found busy. What waits for another request of the same mount must never
-/// do so inline. There is no reactor beyond the queue's own: sockets and timers of an async runtime belong into threads of
+/// `Arc` within it, and a reply stays behind and is filled from what comes back. What blocks inline stalls its queue: the request
+/// itself, and others that the queue has read and not answered. On [`crate::TransportKind::Device`] and
+/// [`crate::TransportKind::Cloned`] another queue goes on with the rest after 50 to 100 milliseconds, so that a mount stops where as
+/// many handlers block as it has queues ([`crate::SessionOptions::queues`]). On [`crate::TransportKind::Uring`] the kernel gives
+/// requests to the queue of the caller's CPU: whoever calls from there waits, and callers on other CPUs go on. What waits for
+/// another request of the same mount must never do so inline. There is no reactor beyond the queue's own: sockets and timers of an async runtime belong into threads of
 /// that runtime, and its join handles can be awaited here.
 ///
 /// # Panics
@@ -368,7 +370,8 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Takes or gives back a lock; where `lock.wait` holds, waits, watching [`Cx::interrupted`].
+    /// Takes or gives back a lock; where `lock.wait` holds, waits, watching [`Cx::interrupted`]. A caller whose wait would leave less
+    /// than an eighth of its queue's requests to others, who may have to unlock, gets ENOLCK and does not come here.
     async fn setlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
         let _ = (cx, node, file, lock);
         Err(Errno::OPNOTSUPP)

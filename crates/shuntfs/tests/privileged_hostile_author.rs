@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use common::author::{Author, PLAIN, SIZE, Stage, pattern};
 use common::{Mounted, on_each_transport, options};
-use shuntfs::{LowerFile, Opcode, SessionOptions, TransportKind};
+use shuntfs::{LowerFile, Opcode, SessionOptions, Transport, TransportKind};
 
 const EMLINK: i32 = 31;
 const EIO: i32 = 5;
+const ENOLCK: i32 = 37;
 /// How long something may take that should be done at once.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -32,27 +33,37 @@ struct Scene {
     _lower: tempfile::NamedTempFile,
 }
 
+/// A stage, and the lower file and the pipe that it uses: the end for reading, or that for writing.
+fn stage(for_writing: bool) -> (Arc<Stage>, (PipeReader, PipeWriter), tempfile::NamedTempFile) {
+    let mut lower = tempfile::NamedTempFile::new().expect("a file");
+    lower.write_all(&(0..SIZE).map(pattern).collect::<Vec<_>>()).expect("written");
+    let pipe = std::io::pipe().expect("a pipe");
+    let end: OwnedFd = if for_writing {
+        pipe.1.try_clone().expect("dup").into()
+    } else {
+        pipe.0.try_clone().expect("dup").into()
+    };
+    let stage = Arc::new(Stage {
+        pipe: Arc::new(LowerFile::new(end).that_can_block()),
+        into: pipe.1.try_clone().expect("dup"),
+        lower: Arc::new(LowerFile::new(lower.as_file().try_clone().expect("dup").into())),
+        hung: None.into(),
+        gate: Arc::default(),
+        seen: Default::default(),
+        interrupted: 0.into(),
+    });
+    (stage, pipe, lower)
+}
+
 impl Scene {
     /// One queue, which whatever holds it would hold up for all. Operations use the pipe's end for reading, or that for writing.
     fn new(options: &SessionOptions, for_writing: bool) -> Self {
-        let mut lower = tempfile::NamedTempFile::new().expect("a file");
-        lower.write_all(&(0..SIZE).map(pattern).collect::<Vec<_>>()).expect("written");
-        let pipe = std::io::pipe().expect("a pipe");
-        let end: OwnedFd = if for_writing {
-            pipe.1.try_clone().expect("dup").into()
-        } else {
-            pipe.0.try_clone().expect("dup").into()
-        };
-        let stage = Arc::new(Stage {
-            pipe: Arc::new(LowerFile::new(end).that_can_block()),
-            lower: Arc::new(LowerFile::new(lower.as_file().try_clone().expect("dup").into())),
-            hung: None.into(),
-            gate: Arc::default(),
-            seen: Default::default(),
-            interrupted: 0.into(),
-        });
-        let options = SessionOptions { queues: Some(1), ..options.clone() };
-        let mounted = Mounted::new(Author(Arc::clone(&stage)), &options);
+        Self::with(&SessionOptions { queues: Some(1), ..options.clone() }, for_writing)
+    }
+
+    fn with(options: &SessionOptions, for_writing: bool) -> Self {
+        let (stage, pipe, lower) = stage(for_writing);
+        let mounted = Mounted::new(Author(Arc::clone(&stage)), options);
         Self { stage, mounted, pipe, _lower: lower }
     }
 
@@ -68,9 +79,16 @@ impl Scene {
 
     /// Other requests of the same queue are answered, and rightly.
     fn others_go_on(&self) {
-        let plain = self.open("plain");
+        self.others_go_on_at(None);
+    }
+
+    /// The same from a CPU.
+    fn others_go_on_at(&self, cpu: Option<usize>) {
+        let plain = self.mounted.join("plain");
         let (told, tells) = mpsc::channel();
         std::thread::spawn(move || {
+            go_to(cpu);
+            let plain = File::open(plain).expect("opens");
             for _ in 0..20 {
                 let mut room = vec![0; 65_536];
                 plain.read_exact_at(&mut room, 0).expect("reads");
@@ -98,6 +116,25 @@ impl Scene {
         out.read_to_end(&mut left).expect("reads");
         left
     }
+}
+
+fn go_to(cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        shuntfs_sys::threads::pin_to_cpu(cpu).expect("a CPU");
+    }
+}
+
+/// With the options: the CPU of callers that are kept waiting, and that of others, which have nothing to do with them. On a device
+/// they may all be anywhere; on a ring each CPU has its queue. `None` where there is one CPU.
+fn two_queues(options: &SessionOptions) -> Option<(SessionOptions, Option<usize>, Option<usize>)> {
+    if !matches!(options.transport, Transport::Only(TransportKind::Uring)) {
+        return Some((SessionOptions { queues: Some(2), ..options.clone() }, None, None));
+    }
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
+        println!("SKIPPED on a ring: there is one CPU");
+        return None;
+    }
+    Some((SessionOptions { queues: None, ..options.clone() }, Some(0), Some(1)))
 }
 
 fn error_of(read: std::io::Result<usize>) -> Option<i32> {
@@ -301,6 +338,97 @@ fn privileged_a_signal_reaches_a_future_with_a_waker_of_its_own() {
             wait_until("the signal", || scene.stage.interrupted.load(Ordering::SeqCst) as u64 == round);
             caller.wait().unwrap();
         }
+        scene.end();
+    });
+}
+
+/// A handler that blocks its thread holds up what that thread has read, and no other caller: a regression, for the one reader of a
+/// device that reads was the one that was blocked. On a ring the thread is the queue of its callers' CPU.
+#[test]
+fn privileged_a_handler_that_blocks_its_thread_holds_up_no_other_queue() {
+    on_each_transport(|options| {
+        let Some((options, here, elsewhere)) = two_queues(options) else { return };
+        let scene = Scene::with(&options, false);
+        let file = scene.open("blocks");
+        std::thread::scope(|threads| {
+            let blocks = threads.spawn(|| {
+                go_to(here);
+                file.read_at(&mut [0; 4096], 0).unwrap()
+            });
+            scene.arrived(Opcode::Read, 1);
+            for _ in 0..3 {
+                scene.others_go_on_at(elsewhere);
+            }
+            assert!(!blocks.is_finished());
+            scene.stage.gate.open();
+            assert_eq!(blocks.join().unwrap(), 4096);
+        });
+        scene.others_go_on();
+        drop(file);
+        scene.end();
+    });
+}
+
+/// A queue all of whose requests wait reads no other: then another queue does, which also reads who was interrupted. A regression: the
+/// one reader of a device stayed the only one.
+#[test]
+fn privileged_a_full_queue_keeps_no_other_from_reading() {
+    on_each_transport(|options| {
+        let Some((options, here, elsewhere)) = two_queues(options) else { return };
+        let scene = Scene::with(&SessionOptions { depth: 2, ..options }, false);
+        let file = scene.open("waits");
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| {
+                go_to(here);
+                file.read_at(&mut [0; 4096], 0).unwrap()
+            });
+            let nested = scene.mounted.join("nested");
+            let caller = threads.spawn(move || {
+                go_to(here);
+                Command::new("cat").arg(nested).stdout(Stdio::null()).spawn().unwrap()
+            });
+            let mut caller = caller.join().unwrap();
+            scene.arrived(Opcode::Read, 2);
+            scene.others_go_on_at(elsewhere);
+            caller.kill().unwrap();
+            wait_until("the signal", || scene.stage.interrupted.load(Ordering::SeqCst) == 1);
+            caller.wait().unwrap();
+            scene.stage.gate.open();
+            assert_eq!(waits.join().unwrap(), 4096);
+        });
+        drop(file);
+        scene.end();
+    });
+}
+
+/// Who waits for locks leaves room for whoever has them to unlock.
+#[test]
+fn privileged_waiting_for_locks_never_fills_a_queue() {
+    on_each_transport(|options| {
+        let scene = Scene::new(options, false);
+        let (told, tells) = mpsc::channel();
+        let files: Vec<_> = (0..4).map(|_| scene.open("plain")).collect();
+        let last = files.last().unwrap().try_clone().unwrap();
+        for (nth, file) in (1..).zip(files) {
+            let told = told.clone();
+            std::thread::spawn(move || {
+                go_to(Some(0));
+                let error = file.lock().err().and_then(|error| error.raw_os_error());
+                drop(file);
+                told.send(error).expect("somebody listens");
+            });
+            scene.arrived(Opcode::Setlkw, nth);
+        }
+        let refused = tells.recv_timeout(LIMIT);
+        if refused.is_ok() {
+            scene.others_go_on_at(Some(0));
+        }
+        let unlocked = if refused.is_ok() { last.unlock() } else { Ok(()) };
+        scene.stage.gate.open();
+        assert_eq!(refused, Ok(Some(ENOLCK)), "the last one");
+        unlocked.expect("unlocks");
+        assert_eq!((0..3).map(|_| tells.recv_timeout(LIMIT)).collect::<Vec<_>>(), [Ok(None); 3]);
+        drop(last);
         scene.end();
     });
 }

@@ -3,7 +3,7 @@
 use shuntfs_wire::{Errno, Fh, LkFlags, LkIn, LockOwner, NodeId, Op, Result};
 
 use super::answer::Answer;
-use crate::args::{LockRequest, OpSet};
+use crate::args::{LockRequest, LockType, OpSet};
 use crate::cx::Cx;
 use crate::encode;
 use crate::filesystem::Filesystem;
@@ -32,6 +32,11 @@ pub(super) async fn serve<F: Filesystem>(
         return Ok(Answer::Lock(encode::lock_out(&found)));
     }
     server.fs.setlk(cx, node, &open.file, lock).await.map(|()| Answer::Empty)
+}
+
+/// Whether it may wait for others. An unlock of flock(2) comes as if it did.
+pub(super) fn may_wait(arg: &LkIn) -> bool {
+    encode::lock_in(&arg.lk).is_some_and(|range| range.kind != LockType::Unlock)
 }
 
 fn request(arg: &LkIn, wait: bool) -> Result<LockRequest> {

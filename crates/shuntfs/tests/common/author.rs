@@ -2,6 +2,7 @@
 //! panics while they are under way, and polls with wakers of its own. Each file is one way to do so.
 
 use std::future::{Future, poll_fn};
+use std::io::{PipeWriter, Write};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use shuntfs::{
     Attr, AttrReply, Backing, ByteRange, CacheHint, Cx, Delegation, Entry, Errno, Filesystem, Filled, Judge,
-    LowerFile, Name, NodeId, OpSet, OpenFlags, Opened, RangeMap, RangeSource, ReadReply, Result, WriteData,
-    Written,
+    LockRequest, LockType, LowerFile, Name, NodeId, OpSet, OpenFlags, Opened, RangeMap, RangeSource,
+    ReadReply, Result, WriteData, Written,
 };
 
 /// What each file's handler does.
@@ -33,6 +34,10 @@ pub(crate) enum Way {
     Lends,
     /// READ: wakes itself until the gate opens.
     Spins,
+    /// READ: blocks its thread until the gate opens.
+    Blocks,
+    /// READ: awaits a read of the pipe by a waker that panics.
+    Wakes,
     /// READ: awaits a signal by a waker of its own.
     Nested,
     /// WRITE: polls a write to the pipe once, forgets it, and says that all is written.
@@ -43,7 +48,7 @@ pub(crate) enum Way {
     Relayed,
 }
 
-const WAYS: [(&[u8], Way); 12] = [
+const WAYS: [(&[u8], Way); 14] = [
     (b"plain", Way::Plain),
     (b"waits", Way::Waits),
     (b"forgets", Way::Forgets),
@@ -52,6 +57,8 @@ const WAYS: [(&[u8], Way); 12] = [
     (b"joins", Way::Joins),
     (b"lends", Way::Lends),
     (b"spins", Way::Spins),
+    (b"blocks", Way::Blocks),
+    (b"wakes", Way::Wakes),
     (b"nested", Way::Nested),
     (b"writes", Way::Writes),
     (b"ranges", Way::Ranges),
@@ -74,6 +81,8 @@ pub(crate) fn pattern(offset: usize) -> u8 {
 pub(crate) struct Stage {
     /// Gives its bytes when the test says so, or takes no more.
     pub(crate) pipe: Arc<LowerFile>,
+    /// Where what the pipe gives is put in.
+    pub(crate) into: PipeWriter,
     pub(crate) lower: Arc<LowerFile>,
     /// A file whose reads cannot be ended.
     pub(crate) hung: Mutex<Option<Arc<LowerFile>>>,
@@ -166,6 +175,15 @@ async fn by_its_own_waker<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// A waker whose loop does not survive it.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("told to");
+    }
+}
+
 impl Author {
     fn plain<'q>(at: ByteRange, reply: ReadReply<'q>) -> Result<Filled<'q>> {
         let mut out = reply.cursor();
@@ -246,6 +264,17 @@ impl Author {
                 .await;
                 Self::plain(at, reply)
             }
+            Way::Blocks => {
+                self.0.gate.wait();
+                Self::plain(at, reply)
+            }
+            Way::Wakes => {
+                let mut reading = pin!(reply.read_from(cx, &self.0.pipe, u64::MAX));
+                let waker = Waker::from(Arc::new(Panics));
+                assert!(reading.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                (&self.0.into).write_all(b"bytes").map_err(|_| Errno::IO)?;
+                std::future::pending().await
+            }
             Way::Nested => {
                 by_its_own_waker(cx.interrupted()).await;
                 self.0.interrupted.fetch_add(1, Ordering::SeqCst);
@@ -285,7 +314,7 @@ impl Filesystem for Author {
     type File = Way;
     type Dir = ();
 
-    const OPS: OpSet = OpSet::OPEN;
+    const OPS: OpSet = OpSet::OPEN.union(OpSet::FLOCK_LOCKS);
 
     async fn lookup(&self, _: &Cx<'_>, _: NodeId, name: Name<'_>) -> Result<Entry> {
         let at = WAYS.iter().position(|(known, _)| *known == name.as_bytes()).ok_or(Errno::NOENT)?;
@@ -315,6 +344,14 @@ impl Filesystem for Author {
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
         self.misbehave(cx, *file, at, reply).await
+    }
+
+    /// Whoever waits for a lock has it when the gate opens.
+    async fn setlk(&self, cx: &Cx<'_>, _: NodeId, _: &Way, lock: LockRequest) -> Result<()> {
+        if lock.wait && lock.range.kind != LockType::Unlock {
+            self.wait(cx).await;
+        }
+        Ok(())
     }
 
     async fn write(&self, cx: &Cx<'_>, _: &Way, _: u64, data: WriteData<'_>) -> Result<Written> {
