@@ -16,6 +16,7 @@ use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::threads;
 
 use crate::governor::{BUSY, Governor};
+use crate::prepared::or_abort;
 
 /// How often a watcher that is awake looks.
 const LOOK: Duration = Duration::from_millis(4);
@@ -77,7 +78,7 @@ impl Pace {
     /// Starts the watcher, which ends when all queues did.
     pub(crate) fn watch(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let pace = Arc::clone(self);
-        std::thread::Builder::new().name("shunt-pace".to_owned()).spawn(move || pace.run())
+        std::thread::Builder::new().name("shunt-pace".to_owned()).spawn(move || or_abort(|| pace.run()))
     }
 
     fn run(&self) {

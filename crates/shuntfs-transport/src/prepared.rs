@@ -249,9 +249,7 @@ impl Running {
         loop {
             let next = self.threads.lock().pop();
             let Some(thread) = next else { return };
-            if thread.join().is_err() {
-                tracing::error!("a queue's thread panicked");
-            }
+            thread.join().expect("such a panic ends the process");
         }
     }
 }
@@ -276,7 +274,7 @@ impl SeatHandle {
                     let listening = told.send(Ok(())).is_ok();
                     drop((told, shared));
                     if let (true, Ok(job)) = (listening, jobs.recv()) {
-                        job(seat);
+                        or_abort(|| job(seat));
                     }
                 }
                 Err(error) => drop(told.send(Err(error))),
@@ -290,6 +288,15 @@ impl SeatHandle {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(PrepareError::Resource { what: "a thread", error: OsError::IO }),
         }
+    }
+}
+
+/// Runs what a thread does for as long as there are requests. A panic that gets here is no handler's: nobody would answer what the
+/// thread has, and its callers would wait for ever. The end of the process ends the connection.
+pub(crate) fn or_abort(serve: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).is_err() {
+        tracing::error!("a queue's thread panicked");
+        std::process::abort();
     }
 }
 

@@ -10,6 +10,8 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,12 +19,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::author::{Author, PLAIN, SIZE, Stage, pattern};
-use common::{Mounted, on_each_transport, options};
-use shuntfs::{LowerFile, Opcode, SessionOptions, Transport, TransportKind};
+use common::{Mounted, is_mounted, on_each_transport, options};
+use shuntfs::{LowerFile, MountOptions, Opcode, Session, SessionOptions, Transport, TransportKind};
 
 const EMLINK: i32 = 31;
 const EIO: i32 = 5;
 const ENOLCK: i32 = 37;
+const SIGABRT: i32 = 6;
 /// How long something may take that should be done at once.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -430,5 +433,48 @@ fn privileged_waiting_for_locks_never_fills_a_queue() {
         assert_eq!((0..3).map(|_| tells.recv_timeout(LIMIT)).collect::<Vec<_>>(), [Ok(None); 3]);
         drop(last);
         scene.end();
+    });
+}
+
+/// What serves the mount of the next test: this program again, told so by its environment.
+const SERVES: &str = "SHUNTFS_TEST_SERVES";
+
+fn serve_at(place: &str) {
+    let (kind, path) = place.split_once(' ').expect("two words");
+    let options = SessionOptions { queues: Some(1), ..options(kind.parse().expect("a transport")) };
+    let author = Arc::new(Author(stage(false).0));
+    Session::mount(author, Path::new(path), &MountOptions::default(), &options).expect("mounts").wait();
+}
+
+/// A panic that is no handler's ends the process, and with it the mount: nobody else would answer what the thread had.
+#[test]
+fn privileged_a_panic_of_a_loop_leaves_no_caller_waiting() {
+    if let Ok(place) = std::env::var(SERVES) {
+        return serve_at(&place);
+    }
+    on_each_transport(|options| {
+        let Transport::Only(kind) = options.transport else { unreachable!("one at a time") };
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "privileged_a_panic_of_a_loop_leaves_no_caller_waiting"])
+            .env(SERVES, format!("{kind} {}", dir.path().display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the mount", || is_mounted(dir.path()));
+        let (told, tells) = mpsc::channel();
+        let path = dir.path().join("wakes");
+        std::thread::spawn(move || {
+            let read = File::open(path).and_then(|file| file.read_at(&mut [0; 4096], 0));
+            told.send(read.is_err()).expect("somebody listens");
+        });
+        let answered = tells.recv_timeout(LIMIT);
+        let _may_have_ended = server.kill();
+        let ended = server.wait().unwrap();
+        let gone = Command::new("umount").arg("-l").arg(dir.path()).status();
+        assert!(gone.is_ok_and(|status| status.success()));
+        assert_eq!(answered, Ok(true), "its caller waits");
+        assert_eq!(ended.signal(), Some(SIGABRT));
     });
 }
