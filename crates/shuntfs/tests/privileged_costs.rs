@@ -119,3 +119,53 @@ fn a_repeated_passthrough_open_is_two_requests() {
         mounted.end();
     });
 }
+
+/// What a round of 200 allocates in this whole process: the least of five, as above.
+fn least_of(mut round: impl FnMut(usize)) -> u64 {
+    let one = |nth| {
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        round(nth);
+        ALLOCATIONS.load(Ordering::SeqCst) - before
+    };
+    (0..5).map(one).min().expect("five rounds")
+}
+
+/// Names and attributes allocate nothing, and an open with its close no more than it did before operations belonged to their slots
+/// (commit 430ddad, counted by this test).
+#[test]
+fn names_attributes_and_opens_allocate_no_more_than_they_did() {
+    let _alone = ALONE.lock();
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Null, options);
+        let path = mounted.join("null");
+        let missing: Vec<_> = (0..1000).map(|nth| mounted.join(&format!("missing{nth}"))).collect();
+        let lookups = least_of(|nth| {
+            for path in &missing[nth * 200..][..200] {
+                assert!(std::fs::metadata(path).is_err());
+            }
+        });
+        let file = File::options().write(true).open(&path).expect("opens");
+        let getattrs = least_of(|_| {
+            for _ in 0..200 {
+                // What is written makes the kernel ask.
+                file.write_all_at(b"x", 0).expect("writes");
+                file.metadata().expect("attributes");
+            }
+        });
+        let opens = least_of(|_| {
+            for _ in 0..200 {
+                drop(File::open(&path).expect("opens"));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        });
+        let status = mounted.session().status();
+        assert!(status.requests(Opcode::Lookup) >= 1000 && status.requests(Opcode::Getattr) >= 1000);
+        assert_eq!(status.requests(Opcode::Release), 1000, "closes are counted with their opens");
+        println!(
+            "200 lookups, writes with getattr, opens with release: {lookups}, {getattrs}, {opens} allocations"
+        );
+        assert!((lookups, getattrs) == (0, 0) && opens <= 400, "{lookups}, {getattrs}, {opens}");
+        drop(file);
+        mounted.end();
+    });
+}
