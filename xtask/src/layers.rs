@@ -133,7 +133,13 @@ mod tests {
         let import =
             |&(name, dev): &(&str, bool)| Import { name: name.to_owned(), dev, features: Vec::new() };
         let imports = imports.iter().map(import).collect();
-        Package { name: name.to_owned(), folder: PathBuf::new(), roots: Vec::new(), imports }
+        Package {
+            name: name.to_owned(),
+            folder: PathBuf::new(),
+            roots: Vec::new(),
+            imports,
+            is_published: true,
+        }
     }
 
     #[test]

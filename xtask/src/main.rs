@@ -1,9 +1,10 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | test | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | test | package | bench`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod layers;
+mod package;
 mod test;
 mod tidy;
 mod workspace;
@@ -21,6 +22,7 @@ usage: cargo xtask CHORE
   tidy                      checks the house rules that a program can check
   test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
                             --quick without set-up and end-to-end tests, FILTER runs the tests with it in their name alone
+  package                   packs every crate that can be published, and builds each from its package
   bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
 ";
 
@@ -41,6 +43,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ("layers", []) => report("layers", &layers::check(&Workspace::read()?)?),
         ("tidy", []) => report("tidy", &tidy::check(&Workspace::read()?)?),
         ("test", _) => test::run(&Workspace::read()?, rest),
+        ("package", []) => package::run(&Workspace::read()?),
         ("bench", _) => bench::run(&Workspace::read()?, rest),
         ("help" | "--help" | "-h", _) => {
             print!("{USAGE}");

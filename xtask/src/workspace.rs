@@ -23,6 +23,7 @@ pub(crate) struct Package {
     /// The file that each library, program, test, example and build script starts at.
     pub(crate) roots: Vec<PathBuf>,
     pub(crate) imports: Vec<Import>,
+    pub(crate) is_published: bool,
 }
 
 /// One entry of a crate's dependencies.
@@ -37,12 +38,7 @@ pub(crate) struct Import {
 impl Workspace {
     /// Asks cargo.
     pub(crate) fn read() -> Result<Self> {
-        let output = cargo().args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output();
-        let output = output.context("cannot start cargo")?;
-        if !output.status.success() {
-            bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Self::parse(&serde_json::from_slice(&output.stdout).context("cargo metadata")?)
+        Self::parse(&metadata()?)
     }
 
     fn parse(metadata: &Value) -> Result<Self> {
@@ -70,6 +66,7 @@ impl Package {
             folder: manifest.parent().context("a manifest without a folder")?.to_path_buf(),
             roots: targets.iter().map(|target| path(&target["src_path"])).collect::<Result<_>>()?,
             imports: imports.iter().map(Import::parse).collect::<Result<_>>()?,
+            is_published: package["publish"].is_null(),
         })
     }
 }
@@ -83,6 +80,16 @@ impl Import {
             features: features.iter().map(text).collect::<Result<_>>()?,
         })
     }
+}
+
+/// What `cargo metadata` says of our crates.
+pub(crate) fn metadata() -> Result<Value> {
+    let output = cargo().args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output();
+    let output = output.context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata")
 }
 
 /// Makes a command for the cargo that runs us.

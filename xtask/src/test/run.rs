@@ -16,7 +16,7 @@ use super::shown::Shown;
 use super::tally::Tally;
 use super::{backstop, fuse, machine};
 use crate::workspace::{Workspace, cargo};
-use crate::{layers, tidy};
+use crate::{layers, package, tidy};
 
 /// The crate of the tests that mount, which take turns.
 const END_TO_END: &str = "shuntfs-tests";
@@ -67,6 +67,10 @@ impl Runner<'_> {
     fn checks(&mut self) {
         self.rules("layers", layers::check);
         self.rules("tidy", tidy::check);
+        let mut package = package::arguments(self.workspace);
+        // Building each from its package takes long: `cargo xtask package`.
+        package.push("--no-verify");
+        self.cargo("packages", &package);
         self.cargo("format", &["fmt", "--all", "--", "--check"]);
         self.cargo("clippy", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         self.cargo(

@@ -4,6 +4,7 @@ mod dependencies;
 mod links;
 mod modules;
 mod outline;
+mod published;
 mod scan;
 mod size;
 mod source;

@@ -116,7 +116,13 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let roots = vec![root.join("src/lib.rs")];
-        let package = Package { name: "x".to_owned(), folder: root.clone(), roots, imports: Vec::new() };
+        let package = Package {
+            name: "x".to_owned(),
+            folder: root.clone(),
+            roots,
+            imports: Vec::new(),
+            is_published: true,
+        };
         let workspace = Workspace { root, target: PathBuf::new(), packages: Vec::new() };
         check(&workspace, &package).unwrap()
     }

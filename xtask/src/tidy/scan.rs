@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{dependencies, links, modules, outline, size, source, threats, unsafety, words};
-use crate::workspace::Workspace;
+use super::{dependencies, links, modules, outline, published, size, source, threats, unsafety, words};
+use crate::workspace::{Workspace, metadata};
 
 /// Folders that hold nothing of ours.
 const SKIPPED: &[&str] = &[".git", "target", "corpus", "artifacts"];
@@ -32,6 +32,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let docs = fs::read_to_string(workspace.root.join("docs/dependencies.md")).unwrap_or_default();
     faults.extend(dependencies::check(&manifest, &docs)?);
     faults.extend(threats::check(&workspace.root));
+    faults.extend(published::check(&metadata()?)?);
     Ok(faults)
 }
 
