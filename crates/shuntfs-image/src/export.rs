@@ -6,9 +6,9 @@ use std::time::Duration;
 use imago::format::PreallocateMode;
 use parking_lot::Mutex;
 use shuntfs::{
-    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, Errno, Fallocate, Filesystem, Filled, Flow,
-    InitError, LowerFile, NodeId, Offered, OpSet, OpenFlags, Opened, ReadReply, Result, SetAttr, Statfs,
-    Timestamp, Wanted, Whence, WriteData, Written,
+    Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, Errno, Fallocate, FileType, Filesystem, Filled,
+    Flow, InitError, LowerFile, NodeId, Offered, OpSet, OpenFlags, Opened, ReadReply, Result, SetAttr,
+    Statfs, Timestamp, Wanted, Whence, WriteData, Written,
 };
 use shuntfs_sys::{Time, spawn, stat_of};
 
@@ -237,6 +237,10 @@ impl Filesystem for Export {
             Disk::Raw(raw) => Ok(Arc::clone(&raw.lower)),
             _ => Err(Errno::BADF),
         }
+    }
+
+    fn root_type(&self) -> FileType {
+        FileType::Regular
     }
 
     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&ExportFile>) -> Result<AttrReply> {

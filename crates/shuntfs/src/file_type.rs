@@ -1,5 +1,8 @@
 //! What a node is.
 
+use std::fmt;
+use std::os::unix::fs::FileTypeExt as _;
+
 /// The type of a node: the type bits of `st_mode`, and what listings call `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FileType {
@@ -67,9 +70,45 @@ impl FileType {
     }
 }
 
+impl From<std::fs::FileType> for FileType {
+    fn from(kind: std::fs::FileType) -> Self {
+        match kind {
+            _ if kind.is_dir() => Self::Directory,
+            _ if kind.is_symlink() => Self::Symlink,
+            _ if kind.is_fifo() => Self::Fifo,
+            _ if kind.is_socket() => Self::Socket,
+            _ if kind.is_char_device() => Self::CharDevice,
+            _ if kind.is_block_device() => Self::BlockDevice,
+            _ => Self::Regular,
+        }
+    }
+}
+
+impl fmt::Display for FileType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Regular => "a file",
+            Self::Directory => "a folder",
+            Self::Symlink => "a symlink",
+            Self::Fifo => "a FIFO",
+            Self::Socket => "a socket",
+            Self::CharDevice => "a character device",
+            Self::BlockDevice => "a block device",
+        })
+    }
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn what_std_found_is_the_same() {
+        let kind = |path| FileType::from(std::fs::symlink_metadata(path).unwrap().file_type());
+        assert_eq!(kind("/dev/null"), FileType::CharDevice);
+        assert_eq!(kind("/proc/self"), FileType::Symlink);
+        assert_eq!((kind("/"), kind("/proc/self/status")), (FileType::Directory, FileType::Regular));
+    }
 
     #[test]
     fn each_type_is_found_by_both_its_numbers() {

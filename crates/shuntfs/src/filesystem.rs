@@ -9,6 +9,7 @@ use crate::args::{
 use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::{Access, Flows, LowerFile, Opened, OpenedDir};
+use crate::file_type::FileType;
 use crate::init::{InitError, Offered, Wanted};
 use crate::notify::Notifier;
 use crate::open_flags::OpenFlags;
@@ -136,6 +137,12 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     /// Gives the way to tell the kernel of changes, before the first request arrives. Default: nothing.
     fn mounted(&self, notifier: Notifier) {
         drop(notifier);
+    }
+
+    /// What the root is: the mount is refused at a place of another type, where the kernel would answer EIO to everything. Default: a
+    /// folder.
+    fn root_type(&self) -> FileType {
+        FileType::Directory
     }
 
     /// The kernel takes back `lookups` of a node's lookup count. At zero the node may be forgotten, unless it is the root, which

@@ -11,6 +11,7 @@ use shuntfs_sys::mount::{
 use shuntfs_sys::{Cap, OsError, caps, open, spawn, stat};
 use thiserror::Error;
 
+use crate::file_type::FileType;
 use crate::init::InitError;
 use crate::options::MountOptions;
 
@@ -34,6 +35,16 @@ pub enum MountError {
         /// Why.
         #[source]
         error: std::io::Error,
+    },
+    /// The mount point is of another type than the root.
+    #[error("{} is {point}, and the root of the file system is {root}", path.display())]
+    OtherType {
+        /// The mount point.
+        path: PathBuf,
+        /// What it is.
+        point: FileType,
+        /// What the root is.
+        root: FileType,
     },
     /// The mount itself was refused.
     #[error("mounting on {} failed: {error}", path.display())]
@@ -140,6 +151,7 @@ pub(crate) fn check_identity() -> Result<(), MountError> {
 pub(crate) fn mount(
     path: &Path,
     options: &MountOptions,
+    root: FileType,
 ) -> Result<(FuseDevice, MountPoint, Option<Lifeline>), MountError> {
     if let Some(number) = handed_over(path) {
         let device = spawn::inherited_fd(number).and_then(FuseDevice::from_fd);
@@ -147,8 +159,12 @@ pub(crate) fn mount(
         return Ok((device, MountPoint { path: path.to_owned(), by: MountedBy::Other }, None));
     }
     // Resolved once, so that an unmount means the same place whatever becomes of links on the way.
-    let path = std::fs::canonicalize(path)
-        .map_err(|error| MountError::MountPoint { path: path.to_owned(), error })?;
+    let unusable = |error| MountError::MountPoint { path: path.to_owned(), error };
+    let path = std::fs::canonicalize(path).map_err(unusable)?;
+    let point = FileType::from(std::fs::symlink_metadata(&path).map_err(unusable)?.file_type());
+    if point != root {
+        return Err(MountError::OtherType { path, point, root });
+    }
     if caps::has_effective(Cap::SysAdmin) && !options.auto_unmount {
         by_calls(path, options).map(|(device, point)| (device, point, None))
     } else {
@@ -302,7 +318,8 @@ mod test {
 
     #[test]
     fn a_missing_mount_point_is_named() {
-        let error = mount(Path::new("/nonexistent/there"), &MountOptions::default()).unwrap_err();
+        let error = mount(Path::new("/nonexistent/there"), &MountOptions::default(), FileType::Directory)
+            .unwrap_err();
         assert!(error.to_string().contains("/nonexistent/there"), "{error}");
     }
 }

@@ -77,7 +77,7 @@ impl Session {
         options: &SessionOptions,
     ) -> Result<Self, MountError> {
         mount::check_identity()?;
-        let (device, point, lifeline) = mount::mount(path, mount)?;
+        let (device, point, lifeline) = mount::mount(path, mount, fs.root_type())?;
         let mut session = Self::connect(fs, device, point, (mount.source.clone(), options))?;
         session.lifeline = lifeline;
         Ok(session)

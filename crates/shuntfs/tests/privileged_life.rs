@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use common::odd::Odd;
 use common::{Mounted, can_mount, is_mounted, on_each_transport, options};
-use shuntfs::{MountError, MountOptions, Session, SessionOptions, Transport, TransportKind, UnmountError};
+use shuntfs::{
+    Attr, AttrReply, Cx, FileType, Filesystem, MountError, MountOptions, NodeId, Session, SessionOptions,
+    Transport, TransportKind, UnmountError,
+};
 use shuntfs_testkit::bare;
 use shuntfs_testkit::supervisor::Supervisor;
 
@@ -43,6 +46,21 @@ fn a_detached_mount_serves_what_is_open() {
         drop(open);
         mounted.session().wait();
         mounted.session().unmount().unwrap();
+    });
+}
+
+/// The kernel would answer EIO to everything. It is refused before anything is mounted.
+#[test]
+fn a_folder_is_not_mounted_over_a_file() {
+    on_each_transport(|options| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = mount(file.path(), options).err().unwrap();
+        assert!(matches!(error, MountError::OtherType { .. }), "{error}");
+        assert!(
+            error.to_string().ends_with("is a file, and the root of the file system is a folder"),
+            "{error}"
+        );
+        assert!(!is_mounted(file.path()));
     });
 }
 
@@ -158,11 +176,29 @@ fn a_file_can_be_mounted_on() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("point");
     fs::write(&file, "under").unwrap();
-    // The root is a folder, so the kernel finds the types at odds as soon as it asks; the mount itself stands.
-    let session = mount(&file, &options(TransportKind::Device)).unwrap();
-    assert!(is_mounted(&file));
-    drop(session);
+    let (how, options) = (MountOptions::default(), options(TransportKind::Device));
+    let session = Session::mount(Arc::new(OneFile), &file, &how, &options).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), 77);
+    session.unmount().unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "under");
+    let error = Session::mount(Arc::new(OneFile), dir.path(), &how, &options).err().unwrap();
+    assert!(error.to_string().ends_with("is a folder, and the root of the file system is a file"), "{error}");
+}
+
+/// A file system of one file.
+struct OneFile;
+
+impl Filesystem for OneFile {
+    type File = ();
+    type Dir = ();
+
+    fn root_type(&self) -> FileType {
+        FileType::Regular
+    }
+
+    async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> shuntfs::Result<AttrReply> {
+        Ok(Attr::new(node.get(), FileType::Regular, 0o644).with_size(77).valid_for(Duration::MAX))
+    }
 }
 
 /// As mount.fuse3 does it with `drop_privileges`: the device is mounted before the server starts.

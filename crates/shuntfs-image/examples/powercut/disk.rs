@@ -169,6 +169,10 @@ impl Filesystem for PowerCut {
 
     const OPS: OpSet = OpSet::OPEN.union(OpSet::FSYNC).union(OpSet::FALLOCATE);
 
+    fn root_type(&self) -> FileType {
+        FileType::Regular
+    }
+
     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&()>) -> Result<AttrReply> {
         Ok(self.attr())
     }
