@@ -4,16 +4,19 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::{can_mount, is_mounted};
 
 const NOBODY: u32 = 65_534;
+/// How long a program may take for one thing.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// A program that does not outlive the test, nor its mount.
 struct Program {
@@ -44,7 +47,7 @@ impl Program {
     }
 
     fn wait_for(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + LIMIT;
         while !holds(self) {
             assert!(Instant::now() < end, "never: {what}");
             std::thread::sleep(Duration::from_millis(10));
@@ -176,6 +179,17 @@ fn the_end_of_a_terminal_unmounts() {
     assert!(!is_mounted(folder.path()));
 }
 
+/// Tells the next line that begins so; a program that says nothing is not waited for without end.
+fn lines_of(stderr: ChildStderr, begin: &'static str) -> impl Fn() -> String {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        // Nobody may listen any more.
+        lines.filter(|line| line.starts_with(begin)).try_for_each(|line| tell.send(line)).unwrap_or_default();
+    });
+    move || told.recv_timeout(LIMIT).expect("a line in time")
+}
+
 /// A file that is open keeps the mount busy: the first signal says so, the second detaches, the third ends it by force.
 #[test]
 fn three_signals_end_a_busy_mount() {
@@ -187,9 +201,7 @@ fn three_signals_end_a_busy_mount() {
     let open = fs::File::open(folder.path().join("null")).unwrap();
     program.interrupt();
     let stderr = program.child.stderr.take().unwrap();
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map(Result::unwrap);
-    let mut told = lines.filter(|line| line.starts_with("null: "));
-    let mut next = || told.next().unwrap();
+    let next = lines_of(stderr, "null: ");
     let said = next();
     assert!(said.contains("is busy") && said.contains("again detaches"), "{said}");
     assert!(is_mounted(folder.path()));
