@@ -6,28 +6,35 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shuntfs_wire::{ByteRange, LockOwner, LookupCount, Name, NodeId, Result};
+use shuntfs_wire::{ByteRange, Errno, LockOwner, LookupCount, Name, NodeId, Result};
 
 use super::filesystem::{BlockingFilesystem, Caller, DirEntry, New};
-use crate::args::{Create, Fallocate, Link, Mkdir, Mknod, OpSet, Rename, SetAttr, SetXattr, Symlink, Whence};
-use crate::attr::{AttrReply, Entry, Statfs};
+use super::released::Released;
+use crate::args::{
+    CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod, OpSet,
+    Rename, SetAttr, SetXattr, Symlink, Tmpfile, Whence,
+};
+use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::{Opened, OpenedDir};
-use crate::filesystem::Filesystem;
+use crate::file_type::FileType;
+use crate::filesystem::{Filesystem, IoctlTarget};
 use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
-use crate::reply::{DirSink, Filled, Listed, ReadReply, WriteData, Written};
+use crate::poll::{Poll, PollEvents};
+use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 
 /// Serves a [`BlockingFilesystem`]: `shuntfs::serve(Blocking::new(fs), ...)`.
 #[derive(Debug)]
 pub struct Blocking<F> {
     fs: Arc<F>,
+    released: Released,
 }
 
 impl<F: BlockingFilesystem> Blocking<F> {
     /// The file system to be served.
     pub fn new(fs: F) -> Self {
-        Self { fs: Arc::new(fs) }
+        Self { fs: Arc::new(fs), released: Released::default() }
     }
 
     /// Runs `work` on the offload pool. What it uses it owns: the request stays here.
@@ -38,6 +45,13 @@ impl<F: BlockingFilesystem> Blocking<F> {
     {
         let (fs, caller) = (Arc::clone(&self.fs), Caller::of(cx));
         cx.offload(move || work(&fs, &caller))
+    }
+
+    /// Tells those who wait for a lock to try again, where a close may have given one back.
+    fn closed(&self) {
+        if F::OPS.intersects(OpSet::POSIX_LOCKS | OpSet::FLOCK_LOCKS) {
+            self.released.tell();
+        }
     }
 }
 
@@ -65,6 +79,10 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
         Ok(Wanted { ops: wanted.ops.map(|ops| ops | OpSet::OPENDIR), ..wanted })
     }
 
+    fn root_type(&self) -> FileType {
+        self.fs.root_type()
+    }
+
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         self.fs.forget(node, lookups);
     }
@@ -72,6 +90,14 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let name = owned(name);
         self.run(cx, move |fs, caller| fs.lookup(caller, parent, &name)).await
+    }
+
+    async fn lookup_node(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        self.run(cx, move |fs, caller| fs.lookup_node(caller, node)).await
+    }
+
+    async fn lookup_parent(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        self.run(cx, move |fs, caller| fs.lookup_parent(caller, node)).await
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, file: Option<&Arc<F::File>>) -> Result<AttrReply> {
@@ -88,6 +114,10 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
     ) -> Result<AttrReply> {
         let file = file.cloned();
         self.run(cx, move |fs, caller| fs.setattr(caller, node, file.as_deref(), set)).await
+    }
+
+    async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {
+        self.run(cx, move |fs, caller| fs.statx(caller, node)).await
     }
 
     async fn readlink<'q>(&self, cx: &Cx<'_>, node: NodeId, reply: ReadReply<'q>) -> Result<Filled<'q>> {
@@ -144,6 +174,11 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
         Ok((entry, shared(opened)))
     }
 
+    async fn tmpfile(&self, cx: &Cx<'_>, op: Tmpfile) -> Result<(Entry, Opened<Self::File>)> {
+        let (entry, opened) = self.run(cx, move |fs, caller| fs.tmpfile(caller, op)).await?;
+        Ok((entry, shared(opened)))
+    }
+
     async fn read<'q>(
         &self,
         cx: &Cx<'_>,
@@ -164,17 +199,20 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
 
     async fn flush(&self, cx: &Cx<'_>, file: &Arc<F::File>, owner: LockOwner) -> Result<()> {
         let file = Arc::clone(file);
-        self.run(cx, move |fs, caller| fs.flush(caller, &file, owner)).await
+        let flushed = self.run(cx, move |fs, caller| fs.flush(caller, &file, owner)).await;
+        self.closed();
+        flushed
     }
 
-    async fn release(&self, cx: &Cx<'_>, node: NodeId, file: Arc<Self::File>, _: Option<LockOwner>) {
+    async fn release(&self, cx: &Cx<'_>, node: NodeId, file: Arc<Self::File>, owner: Option<LockOwner>) {
         let done = self.run(cx, move |fs, caller| {
-            fs.release(caller, node, &file);
+            fs.release(caller, node, &file, owner);
             drop(file);
             Ok(())
         });
         // Nobody hears of it.
         let _: Result<()> = done.await;
+        self.closed();
     }
 
     async fn fsync(&self, cx: &Cx<'_>, file: &Arc<F::File>, data_only: bool) -> Result<()> {
@@ -192,6 +230,74 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
         self.run(cx, move |fs, caller| fs.lseek(caller, &file, offset, whence)).await
     }
 
+    async fn copy_file_range(&self, cx: &Cx<'_>, op: CopyFileRange<'_, Self::File>) -> Result<u64> {
+        let (from, to) = (Arc::clone(op.from), Arc::clone(op.to));
+        let CopyFileRange { from_node, from_offset, to_node, to_offset, len, flags, .. } = op;
+        self.run(cx, move |fs, caller| {
+            let (from, to) = (&*from, &*to);
+            let op = CopyFileRange { from_node, from, from_offset, to_node, to, to_offset, len, flags };
+            fs.copy_file_range(caller, op)
+        })
+        .await
+    }
+
+    async fn ioctl<'q>(
+        &self,
+        cx: &Cx<'_>,
+        target: IoctlTarget<'_, Self>,
+        op: Ioctl<'_>,
+        reply: IoctlReply<'q>,
+    ) -> Result<Filled<'q>> {
+        let file = match target {
+            IoctlTarget::File(file) => Some(Arc::clone(file)),
+            IoctlTarget::Dir(_) => None,
+        };
+        let Ioctl { node, command, argument, output_max, dir, .. } = op;
+        let input = op.input.to_vec();
+        let answered = self.run(cx, move |fs, caller| {
+            let op = Ioctl { node, command, argument, input: &input, output_max, dir };
+            fs.ioctl(caller, file.as_deref(), op)
+        });
+        let (result, data) = answered.await?;
+        reply.answer(result, &data)
+    }
+
+    async fn getlk(
+        &self,
+        cx: &Cx<'_>,
+        node: NodeId,
+        file: &Self::File,
+        lock: LockRequest,
+    ) -> Result<LockRange> {
+        let file = Arc::clone(file);
+        self.run(cx, move |fs, caller| fs.getlk(caller, node, &file, lock)).await
+    }
+
+    async fn setlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
+        loop {
+            let (seen, file) = (self.released.count(), Arc::clone(file));
+            let once = LockRequest { wait: false, ..lock };
+            match self.run(cx, move |fs, caller| fs.setlk(caller, node, &file, once)).await {
+                Err(Errno::AGAIN) if lock.wait => {}
+                outcome => {
+                    // A shared lock may take the place of an exclusive one.
+                    if outcome.is_ok() && lock.range.kind != LockType::Write {
+                        self.released.tell();
+                    }
+                    return outcome;
+                }
+            }
+            if !self.released.since(seen, cx).await {
+                return Err(Errno::INTR);
+            }
+        }
+    }
+
+    async fn poll(&self, cx: &Cx<'_>, file: &Self::File, op: Poll) -> Result<PollEvents> {
+        let file = Arc::clone(file);
+        self.run(cx, move |fs, caller| fs.poll(caller, &file, op)).await
+    }
+
     async fn opendir(&self, cx: &Cx<'_>, node: NodeId, _: OpenFlags) -> Result<OpenedDir<Self::Dir>> {
         self.run(cx, move |fs, caller| fs.list(caller, node)).await.map(OpenedDir::new)
     }
@@ -205,6 +311,15 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
         out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
         Ok(out.list(cookie, listing.iter().map(|entry| (entry.ino, entry.kind, entry.name.as_bytes()))))
+    }
+
+    async fn fsyncdir(&self, cx: &Cx<'_>, _: &Self::Dir, data_only: bool) -> Result<()> {
+        let node = cx.node();
+        self.run(cx, move |fs, caller| fs.fsyncdir(caller, node, data_only)).await
+    }
+
+    async fn access(&self, cx: &Cx<'_>, node: NodeId, mask: u32) -> Result<()> {
+        self.run(cx, move |fs, caller| fs.access(caller, node, mask)).await
     }
 
     async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs> {

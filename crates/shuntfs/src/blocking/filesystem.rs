@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use shuntfs_wire::{ByteRange, Errno, LockOwner, LookupCount, NodeId, Result};
 
-use crate::args::{Fallocate, OpSet, SetAttr, Whence};
-use crate::attr::{AttrReply, Entry, Statfs};
+use crate::args::{CopyFileRange, Fallocate, Ioctl, LockRange, LockRequest, OpSet, SetAttr, Tmpfile, Whence};
+use crate::attr::{AttrReply, Birth, Entry, Statfs};
 use crate::cx::Cx;
 use crate::delegation::Opened;
 use crate::file_type::FileType;
 use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
+use crate::poll::{Poll, PollEvents};
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +75,11 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
         Ok(Wanted::default())
     }
 
+    /// What the root is. Default: a folder.
+    fn root_type(&self) -> FileType {
+        FileType::Directory
+    }
+
     /// The kernel takes lookups back. Called inline by a queue: must not block.
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         let _ = (node, lookups);
@@ -83,6 +89,18 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let _ = (caller, parent, name);
         Err(Errno::NOTDIR)
+    }
+
+    /// Finds a node by its number alone, for a file handle.
+    fn lookup_node(&self, caller: &Caller, node: NodeId) -> Result<Entry> {
+        let _ = (caller, node);
+        Err(Errno::STALE)
+    }
+
+    /// Finds the folder of a folder, for a file handle.
+    fn lookup_parent(&self, caller: &Caller, node: NodeId) -> Result<Entry> {
+        let _ = (caller, node);
+        Err(Errno::STALE)
     }
 
     /// Reads the attributes of a node.
@@ -98,6 +116,12 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
     ) -> Result<AttrReply> {
         let _ = (caller, node, file, set);
         Err(Errno::OPNOTSUPP)
+    }
+
+    /// Reads the attributes and the time of birth.
+    fn statx(&self, caller: &Caller, node: NodeId) -> Result<(AttrReply, Birth)> {
+        let _ = (caller, node);
+        Err(Errno::NOSYS)
     }
 
     /// Reads the target of a symlink.
@@ -171,6 +195,12 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
+    /// Makes a file without a name.
+    fn tmpfile(&self, caller: &Caller, op: Tmpfile) -> Result<(Entry, Opened<Self::File>)> {
+        let _ = (caller, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
     /// Reads, no more than `at.len` bytes; fewer mean the end.
     fn read(&self, caller: &Caller, file: &Self::File, at: ByteRange) -> Result<Vec<u8>> {
         let _ = (caller, file, at);
@@ -189,9 +219,9 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The last descriptor is gone. The file itself is dropped after this.
-    fn release(&self, caller: &Caller, node: NodeId, file: &Self::File) {
-        let _ = (caller, node, file);
+    /// The last descriptor is gone. The file itself is dropped after this. `flock_owner` holds a `flock` that goes with it.
+    fn release(&self, caller: &Caller, node: NodeId, file: &Self::File, flock_owner: Option<LockOwner>) {
+        let _ = (caller, node, file, flock_owner);
     }
 
     /// Makes a file's data durable, and its attributes unless `data_only`.
@@ -209,6 +239,57 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
     /// Finds the next data or hole at or after `offset`.
     fn lseek(&self, caller: &Caller, file: &Self::File, offset: u64, whence: Whence) -> Result<u64> {
         let _ = (caller, file, offset, whence);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Copies between two files; returns how many bytes.
+    fn copy_file_range(&self, caller: &Caller, op: CopyFileRange<'_, Self::File>) -> Result<u64> {
+        let _ = (caller, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Answers an ioctl on an open file, or on a folder (`file` is `None`): with a result (0 or positive) and data for the caller, no
+    /// more than `op.output_max`.
+    fn ioctl(&self, caller: &Caller, file: Option<&Self::File>, op: Ioctl<'_>) -> Result<(i32, Vec<u8>)> {
+        let _ = (caller, file, op);
+        Err(Errno::NOTTY)
+    }
+
+    /// Finds a lock that stands in the way.
+    fn getlk(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        file: &Self::File,
+        lock: LockRequest,
+    ) -> Result<LockRange> {
+        let _ = (caller, node, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Takes or gives back a lock, without waiting: EAGAIN where somebody else has it. Who wants to wait is asked for again whenever a
+    /// lock was given back by this mount (`lock.wait` is never set here), and holds no thread meanwhile. A deadlock of locks is not
+    /// found.
+    fn setlk(&self, caller: &Caller, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
+        let _ = (caller, node, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Tells what a file is ready for now, without waiting.
+    fn poll(&self, caller: &Caller, file: &Self::File, op: Poll) -> Result<PollEvents> {
+        let _ = (caller, file, op);
+        Ok(PollEvents::IN | PollEvents::OUT | PollEvents::READ_NORMAL | PollEvents::WRITE_NORMAL)
+    }
+
+    /// Makes a folder's entries durable.
+    fn fsyncdir(&self, caller: &Caller, node: NodeId, data_only: bool) -> Result<()> {
+        let _ = (caller, node, data_only);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Checks access, where the kernel does not.
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Result<()> {
+        let _ = (caller, node, mask);
         Err(Errno::OPNOTSUPP)
     }
 

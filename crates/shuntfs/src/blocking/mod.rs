@@ -7,6 +7,7 @@ mod adapter;
 mod filesystem;
 mod path_filesystem;
 mod paths;
+mod released;
 
 pub use adapter::Blocking;
 pub use filesystem::{BlockingFilesystem, Caller, DirEntry, New};

@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shuntfs_wire::{ByteRange, Errno, Result};
+use shuntfs_wire::{ByteRange, Errno, LockOwner, Result};
 
 use super::filesystem::{Caller, DirEntry, New};
-use crate::args::{OpSet, SetAttr};
-use crate::attr::{Attr, Statfs};
+use crate::args::{CopyFileRange, Fallocate, Ioctl, LockRange, LockRequest, OpSet, SetAttr, Whence};
+use crate::attr::{Attr, Birth, Statfs};
 use crate::delegation::Opened;
+use crate::file_type::FileType;
 use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
+use crate::poll::{Poll, PollEvents};
 
 /// What is asked about: by its path, or by an open file of it where its name is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +44,8 @@ impl<'a, F> Place<'a, F> {
 /// Each name is a node of its own: hard links of one file are seen as files of the same bytes, each with pages in the kernel's
 /// cache of its own. Who moves names or changes files other than by the mount is seen after [`PathFilesystem::ttl`].
 ///
-/// Only [`PathFilesystem::getattr`] has no default.
+/// Only [`PathFilesystem::getattr`] has no default. Of what a [`crate::BlockingFilesystem`] can do, three things need nodes and are missing:
+/// lasting handles of files, files that are made without a name, and delegation to a lower file of a node.
 pub trait PathFilesystem: Sized + Send + Sync + 'static {
     /// State of one open file.
     type File: Send + Sync + 'static;
@@ -59,6 +62,11 @@ pub trait PathFilesystem: Sized + Send + Sync + 'static {
         Ok(Wanted::default())
     }
 
+    /// What the root is. Default: a folder.
+    fn root_type(&self) -> FileType {
+        FileType::Directory
+    }
+
     /// How long the kernel may believe names and attributes. Default: one second.
     fn ttl(&self) -> Duration {
         Duration::from_secs(1)
@@ -69,6 +77,12 @@ pub trait PathFilesystem: Sized + Send + Sync + 'static {
     /// # Errors
     /// ENOENT where there is nothing: this is how names are found.
     fn getattr(&self, caller: &Caller, place: Place<'_, Self::File>) -> Result<Attr>;
+
+    /// Reads the attributes and the time of birth; the inode number is not looked at.
+    fn statx(&self, caller: &Caller, place: Place<'_, Self::File>) -> Result<(Attr, Birth)> {
+        let _ = (caller, place);
+        Err(Errno::NOSYS)
+    }
 
     /// Changes attributes.
     fn setattr(&self, caller: &Caller, place: Place<'_, Self::File>, set: SetAttr) -> Result<()> {
@@ -148,14 +162,74 @@ pub trait PathFilesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// The last descriptor is gone. The file itself is dropped after this.
-    fn release(&self, caller: &Caller, file: &Self::File) {
-        let _ = (caller, file);
+    /// A descriptor of the file was closed.
+    fn flush(&self, caller: &Caller, file: &Self::File, owner: LockOwner) -> Result<()> {
+        let _ = (caller, file, owner);
+        Ok(())
+    }
+
+    /// The last descriptor is gone. The file itself is dropped after this. `flock_owner` holds a `flock` that goes with it.
+    fn release(&self, caller: &Caller, file: &Self::File, flock_owner: Option<LockOwner>) {
+        let _ = (caller, file, flock_owner);
     }
 
     /// Makes a file's data durable, and its attributes unless `data_only`.
     fn fsync(&self, caller: &Caller, file: &Self::File, data_only: bool) -> Result<()> {
         let _ = (caller, file, data_only);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Allocates or frees space.
+    fn fallocate(&self, caller: &Caller, file: &Self::File, op: Fallocate) -> Result<()> {
+        let _ = (caller, file, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Finds the next data or hole at or after `offset`.
+    fn lseek(&self, caller: &Caller, file: &Self::File, offset: u64, whence: Whence) -> Result<u64> {
+        let _ = (caller, file, offset, whence);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Copies between two files; returns how many bytes.
+    fn copy_file_range(&self, caller: &Caller, op: CopyFileRange<'_, Self::File>) -> Result<u64> {
+        let _ = (caller, op);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Answers an ioctl on an open file, or on a folder by its path: as [`crate::BlockingFilesystem::ioctl`].
+    fn ioctl(&self, caller: &Caller, place: Place<'_, Self::File>, op: Ioctl<'_>) -> Result<(i32, Vec<u8>)> {
+        let _ = (caller, place, op);
+        Err(Errno::NOTTY)
+    }
+
+    /// Finds a lock that stands in the way.
+    fn getlk(&self, caller: &Caller, file: &Self::File, lock: LockRequest) -> Result<LockRange> {
+        let _ = (caller, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Takes or gives back a lock, without waiting: as [`crate::BlockingFilesystem::setlk`].
+    fn setlk(&self, caller: &Caller, file: &Self::File, lock: LockRequest) -> Result<()> {
+        let _ = (caller, file, lock);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Tells what a file is ready for now, without waiting.
+    fn poll(&self, caller: &Caller, file: &Self::File, op: Poll) -> Result<PollEvents> {
+        let _ = (caller, file, op);
+        Ok(PollEvents::IN | PollEvents::OUT | PollEvents::READ_NORMAL | PollEvents::WRITE_NORMAL)
+    }
+
+    /// Makes a folder's entries durable.
+    fn fsyncdir(&self, caller: &Caller, path: &Path, data_only: bool) -> Result<()> {
+        let _ = (caller, path, data_only);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Checks access, where the kernel does not.
+    fn access(&self, caller: &Caller, path: &Path, mask: u32) -> Result<()> {
+        let _ = (caller, path, mask);
         Err(Errno::OPNOTSUPP)
     }
 

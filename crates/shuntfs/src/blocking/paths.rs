@@ -8,16 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use shuntfs_wire::{ByteRange, Errno, LookupCount, NodeId, Result};
+use shuntfs_wire::{ByteRange, Errno, LockOwner, LookupCount, NodeId, Result};
 
 use super::filesystem::{BlockingFilesystem, Caller, DirEntry, New};
 use super::path_filesystem::{PathFilesystem, Place};
-use crate::args::{OpSet, SetAttr};
-use crate::attr::{Attr, AttrReply, Entry, Statfs};
+use crate::args::{CopyFileRange, Fallocate, Ioctl, LockRange, LockRequest, OpSet, SetAttr, Whence};
+use crate::attr::{Attr, AttrReply, Birth, Entry, Statfs};
 use crate::delegation::Opened;
+use crate::file_type::FileType;
 use crate::init::{InitError, Offered, Wanted};
 use crate::node_table::NodeTable;
 use crate::open_flags::OpenFlags;
+use crate::poll::{Poll, PollEvents};
 
 const RENAME_EXCHANGE: u32 = 2;
 
@@ -111,10 +113,15 @@ impl<P: PathFilesystem> Paths<P> {
 impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     type File = Arc<P::File>;
 
-    const OPS: OpSet = P::OPS;
+    // Those that need nodes have no methods here.
+    const OPS: OpSet = P::OPS.difference(OpSet::EXPORT.union(OpSet::TMPFILE));
 
     fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
         self.fs.init(offered)
+    }
+
+    fn root_type(&self) -> FileType {
+        self.fs.root_type()
     }
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
@@ -128,6 +135,11 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     fn getattr(&self, caller: &Caller, node: NodeId, _: Option<&Self::File>) -> Result<AttrReply> {
         let attr = self.fs.getattr(caller, self.held(node)?.place())?;
         Ok(self.reply(node, attr))
+    }
+
+    fn statx(&self, caller: &Caller, node: NodeId) -> Result<(AttrReply, Birth)> {
+        let (attr, birth) = self.fs.statx(caller, self.held(node)?.place())?;
+        Ok((self.reply(node, attr), birth))
     }
 
     fn setattr(
@@ -221,12 +233,66 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
         self.fs.write(caller, file, at, data)
     }
 
-    fn release(&self, caller: &Caller, _: NodeId, file: &Self::File) {
-        self.fs.release(caller, file);
+    fn flush(&self, caller: &Caller, file: &Self::File, owner: LockOwner) -> Result<()> {
+        self.fs.flush(caller, file, owner)
+    }
+
+    fn release(&self, caller: &Caller, _: NodeId, file: &Self::File, flock_owner: Option<LockOwner>) {
+        self.fs.release(caller, file, flock_owner);
     }
 
     fn fsync(&self, caller: &Caller, file: &Self::File, data_only: bool) -> Result<()> {
         self.fs.fsync(caller, file, data_only)
+    }
+
+    fn fallocate(&self, caller: &Caller, file: &Self::File, op: Fallocate) -> Result<()> {
+        self.fs.fallocate(caller, file, op)
+    }
+
+    fn lseek(&self, caller: &Caller, file: &Self::File, offset: u64, whence: Whence) -> Result<u64> {
+        self.fs.lseek(caller, file, offset, whence)
+    }
+
+    fn copy_file_range(&self, caller: &Caller, op: CopyFileRange<'_, Self::File>) -> Result<u64> {
+        let CopyFileRange { from_node, from, from_offset, to_node, to, to_offset, len, flags } = op;
+        let op = CopyFileRange {
+            from_node,
+            from: &**from,
+            from_offset,
+            to_node,
+            to: &**to,
+            to_offset,
+            len,
+            flags,
+        };
+        self.fs.copy_file_range(caller, op)
+    }
+
+    fn ioctl(&self, caller: &Caller, file: Option<&Self::File>, op: Ioctl<'_>) -> Result<(i32, Vec<u8>)> {
+        match file {
+            Some(file) => self.fs.ioctl(caller, Place::Open(&**file), op),
+            None => self.fs.ioctl(caller, Place::Path(&self.path(op.node)?), op),
+        }
+    }
+
+    fn getlk(&self, caller: &Caller, _: NodeId, file: &Self::File, lock: LockRequest) -> Result<LockRange> {
+        self.fs.getlk(caller, file, lock)
+    }
+
+    fn setlk(&self, caller: &Caller, _: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
+        self.fs.setlk(caller, file, lock)
+    }
+
+    fn poll(&self, caller: &Caller, file: &Self::File, op: Poll) -> Result<PollEvents> {
+        self.fs.poll(caller, file, op)
+    }
+
+    fn fsyncdir(&self, caller: &Caller, node: NodeId, data_only: bool) -> Result<()> {
+        self.fs.fsyncdir(caller, &self.path(node)?, data_only)
+    }
+
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Result<()> {
+        self.fs.access(caller, &self.path(node)?, mask)
     }
 
     fn list(&self, caller: &Caller, node: NodeId) -> Result<Vec<DirEntry>> {

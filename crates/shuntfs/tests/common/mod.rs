@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod author;
+pub(crate) mod desk;
 pub(crate) mod fixture;
 pub(crate) mod odd;
 pub(crate) mod shelf;
