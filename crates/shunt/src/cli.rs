@@ -14,7 +14,9 @@ pub use crate::seal::{
     ShowArgs, SignArgs, TrustAddArgs, TrustArgs, TrustForgetArgs, TrustListArgs, TrustStoreArgs, TrustWhat,
     VerifyArgs,
 };
-use crate::settings::{CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice};
+use crate::settings::{
+    CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice, VerifyChoice,
+};
 pub use crate::wishes::VerifyWishes;
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
@@ -133,6 +135,9 @@ pub struct Wishes {
     /// Where file locks hold; `lower` where processes beside the mount must see them.
     #[arg(long, value_enum, value_name = "LOCKS")]
     pub locks: Option<LocksChoice>,
+    /// Handles of files (`name_to_handle_at`, NFS) hold when the kernel has forgotten the file, and after a new mount.
+    #[arg(long)]
+    pub handles: bool,
     /// Nothing may be written through the mount.
     #[arg(long, short = 'r')]
     pub read_only: bool,
@@ -178,6 +183,7 @@ impl Wishes {
         override_with(&mut settings.log, self.log);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
+        settings.handles |= self.handles;
         settings.mount.read_only |= self.read_only;
         settings.mount.allow_other |= self.allow_other;
         if self.rules.is_some() {
@@ -190,6 +196,12 @@ impl Wishes {
             return Err(Failure::usage("a view is made by rules").hint("add --rules FILE"));
         }
         self.verify.settle(&mut settings)?;
+        if settings.handles && (settings.rules.is_some() || settings.verify.what != VerifyChoice::Off) {
+            return Err(Failure::usage(
+                "rules and seals go by names, and a handle leads to a file without one",
+            )
+            .hint("leave --handles out, or --rules and --verify"));
+        }
         if self.log_file.is_some() {
             settings.log_file.clone_from(&self.log_file);
         }
@@ -225,7 +237,11 @@ impl Wishes {
         let options = options.collect::<std::io::Result<Vec<OsString>>>()?;
         let options = options.into_iter().flat_map(|list| ["-o".into(), list]);
         let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
-        let flags = [("--read-only", self.read_only), ("--allow-other", self.allow_other)];
+        let flags = [
+            ("--handles", self.handles),
+            ("--read-only", self.read_only),
+            ("--allow-other", self.allow_other),
+        ];
         let flags = flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.into());
         Ok(options.chain(valued).chain(flags).chain(self.verify.words()?).collect())
     }
@@ -504,6 +520,25 @@ mod test {
         let settle = |wishes: &Wishes| wishes.settle(options::Unknown::Refuse).expect("settles");
         assert_eq!(settle(&first), settle(&second));
         assert_eq!(second.log_file, Some("/tmp/log".into()));
+    }
+
+    #[test]
+    fn handles_that_last_are_refused_beside_what_goes_by_names() {
+        let settle = |words: &[&str]| {
+            let all = ["shunt", "mount"].iter().chain(words).chain(&["/a", "/b"]);
+            let Command::Mount(mount) = Cli::try_parse_from(all).expect("parses").command else {
+                panic!("not a mount")
+            };
+            let again = mount.wishes.words().expect("absolute").contains(&"--handles".into());
+            mount.wishes.settle(options::Unknown::Refuse).map(|(settings, _)| (settings.handles, again))
+        };
+        assert_eq!(settle(&["--handles"]).ok(), Some((true, true)));
+        assert_eq!(settle(&["-o", "handles"]).ok(), Some((true, false)));
+        assert_eq!(settle(&[]).ok(), Some((false, false)));
+        for beside in [["--rules", "/r"], ["--verify", "if-sealed"], ["--verify", "required"]] {
+            let error = settle(&["-o", "handles", beside[0], beside[1]]).expect_err("refused");
+            assert!(error.to_string().contains("go by names"), "{error}");
+        }
     }
 
     #[test]

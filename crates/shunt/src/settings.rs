@@ -152,6 +152,8 @@ pub struct Settings {
     pub cache: CacheChoice,
     /// Where file locks hold.
     pub locks: LocksChoice,
+    /// Whether handles of files outlive what the kernel remembers, and the mount.
+    pub handles: bool,
     /// What the kernel is told at the mount.
     pub mount: MountFlags,
     /// The file of rules, where there is one.

@@ -7,6 +7,7 @@ use shuntfs_sys::OsError;
 use thiserror::Error;
 
 use crate::folding::Folds;
+use crate::lasting::Fleeting;
 
 /// Why a pool cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -38,6 +39,14 @@ pub enum PoolError {
         /// What does.
         why: Folds,
     },
+    /// Handles of files were to last, and would not.
+    #[error("no lasting file handles of {path:?}: {why}")]
+    Handles {
+        /// The source.
+        path: PathBuf,
+        /// Why.
+        why: Fleeting,
+    },
     /// The source cannot be opened or asked about.
     #[error("cannot use {path:?}: {error}")]
     Source {
@@ -65,7 +74,7 @@ impl PoolError {
             Self::Missing { .. } => Errno::NOENT,
             Self::NotAFolder { .. } => Errno::NOTDIR,
             Self::Names { error } => *error,
-            Self::FoldsNames { .. } => Errno::OPNOTSUPP,
+            Self::FoldsNames { .. } | Self::Handles { .. } => Errno::OPNOTSUPP,
             Self::Source { error, .. } => errno(*error),
         }
     }

@@ -115,7 +115,8 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
     let by_handle = handle.is_some();
     let identity = Identity::new(&stat, mount, handle);
-    let (node, _) = shared.table.obtain(identity, seen.view, |id, identity| {
+    let wish = shared.lasting_number(&identity, seen.view);
+    let (node, _) = shared.table.obtain(identity, seen.view, wish, |id, identity| {
         let node = Node::new(id, identity, seen.view, stat.mode);
         if !by_handle && let Some(fd) = fd.take() {
             // Without a handle this descriptor is the only way to the inode, and what keeps its number its own.

@@ -24,6 +24,9 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if !shared.hears_of_open_folders() {
         ops.remove(OpSet::OPENDIR);
     }
+    if shared.lasting.is_none() {
+        ops.remove(OpSet::EXPORT);
+    }
     Ok(Wanted {
         ops: Some(ops),
         passthrough: shared.options.flow == FlowWish::Passthrough,
@@ -38,6 +41,8 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         // program would be truncated.
         atomic_trunc: false,
         supp_group: true,
+        // Rules and seals go by names, and somebody could guess a handle of what is hidden from him.
+        file_handles: shared.rules.is_none() && shared.sealed.is_none(),
         ..Wanted::default()
     })
 }

@@ -19,6 +19,7 @@ mod folding;
 mod gate;
 mod guard;
 mod init;
+mod lasting;
 mod locks;
 mod mode;
 mod mounts;
@@ -46,6 +47,7 @@ pub use error::PoolError;
 pub use facts::{Facts, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
+pub use lasting::Fleeting;
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
 pub use rules::{

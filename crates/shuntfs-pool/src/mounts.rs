@@ -63,6 +63,11 @@ impl Mount {
         Ok(Self { index, id, home: index, device, place, gives_group, magic: below.magic, anchor, timed })
     }
 
+    /// Whether it shows all of its file system, at this place.
+    pub(crate) fn is_whole_at(&self, folder: &Path) -> bool {
+        self.place.as_ref().is_some_and(|(root, point)| root == Path::new("/") && point == folder)
+    }
+
     /// Whether nodes on it are reached by handle.
     pub(crate) fn has_handles(&self) -> bool {
         self.anchor.is_some()

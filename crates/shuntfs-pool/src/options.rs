@@ -25,6 +25,11 @@ pub struct PoolOptions {
     pub flow: FlowWish,
     /// Whether changes are refused with EROFS. Default: no.
     pub read_only: bool,
+    /// Whether handles of files (`name_to_handle_at`, an NFS server's) hold when the kernel has forgotten the file, and when the pool is
+    /// mounted again. The source must then be where a whole file system is mounted, with nothing mounted below it, and there are no
+    /// rules and no seals. Default: no. Danger: whoever may open handles (`CAP_DAC_READ_SEARCH`) reaches every file of the source by
+    /// a number.
+    pub handles: bool,
     /// How many `O_PATH` descriptors are kept for nodes in use. Default: the smaller of 4096 and a quarter of
     /// the limit on open descriptors. Each saves one system call on the next use of its node. Nodes of a lower
     /// file system without file handles keep one descriptor each beyond this.
@@ -48,6 +53,7 @@ impl PoolOptions {
             lock_waiters: LOCK_WAITERS,
             flow: FlowWish::Passthrough,
             read_only: false,
+            handles: false,
             descriptors: None,
             calls: Calls::Auto,
             access_times: AccessTimes::default(),

@@ -23,7 +23,7 @@ use crate::guard::{Guard, Made, ReadBelow, Reading, is_listing_common};
 use crate::name_buf::NameBuf;
 use crate::node::Marks;
 use crate::op::rename::Named;
-use crate::op::{attr, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
+use crate::op::{attr, by_number, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
 use crate::options::PoolOptions;
 use crate::rules::{self, RuleControl};
 use crate::seals::SealControl;
@@ -181,6 +181,14 @@ impl Filesystem for Pool {
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
         self.run(cx, move |shared| lookup::lookup(shared, who, parent, &name)).await
+    }
+
+    async fn lookup_node(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        self.run(cx, move |shared| by_number::node(shared, node)).await
+    }
+
+    async fn lookup_parent(&self, cx: &Cx<'_>, node: NodeId) -> Result<Entry> {
+        self.run(cx, move |shared| by_number::parent(shared, node)).await
     }
 
     async fn getattr(&self, cx: &Cx<'_>, node: NodeId, _file: Option<&PoolFile>) -> Result<AttrReply> {

@@ -1,14 +1,16 @@
 //! What all operations of a pool share, and the ways from a node to a descriptor.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use shuntfs::{
-    Attr, AttrReply, Entry, Errno, LookupCount, LowerFile, NodeId, Notifier, NotifyError, Result, Timestamp,
+    Attr, AttrReply, Entry, Errno, Generation, LookupCount, LowerFile, NodeId, Notifier, NotifyError, Result,
+    Timestamp,
 };
 use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
@@ -17,8 +19,10 @@ use shuntfs_verified::Seals;
 use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
+use crate::find::Found;
 use crate::folding;
 use crate::guard::Spot;
+use crate::lasting::{Fleeting, Lasting};
 use crate::locks::LockTable;
 use crate::mode;
 use crate::mounts::{Mount, Mounts, shown_ino};
@@ -75,6 +79,10 @@ pub(crate) struct Shared {
     pub(crate) sealed: Option<SealedNodes>,
     /// What is decided by rules, where there are any.
     pub(crate) rules: Option<Engine>,
+    /// Which numbers nodes have, where handles of them are to outlive the mount.
+    pub(crate) lasting: Option<Lasting>,
+    /// Tells handles of this mount from those of others, where they do not outlive it.
+    generation: Generation,
     /// The branch's own device.
     device: u32,
     /// The folder that is shown, absolute and without symlinks.
@@ -109,6 +117,13 @@ impl Shared {
             Calls::Inline => false,
             Calls::Offload => true,
         };
+        let source = std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone());
+        let lasting = match options.handles {
+            true if rules.is_some() || seals.is_some() => Err(Fleeting::Names),
+            true => Lasting::of(&source, &mount, &fd).map(Some),
+            false => Ok(None),
+        };
+        let lasting = lasting.map_err(|why| PoolError::Handles { path: options.source.clone(), why })?;
         let identity = Identity::new(&stat, 0, None);
         let root = Arc::new(Node::new(NodeId::ROOT, identity, View::WHOLE, stat.mode));
         root.pin(Arc::new(LowerFile::new(fd)));
@@ -124,7 +139,9 @@ impl Shared {
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
             device: device_number(stat.dev),
-            source: std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone()),
+            source,
+            lasting,
+            generation: Generation(u64::from(of_this_mount())),
             read_only: options.read_only || below.is_read_only(),
             notifier: OnceLock::new(),
             offload: AtomicBool::new(offload),
@@ -304,7 +321,32 @@ impl Shared {
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.
     pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
         let ttl = if node.has(Marks::VARIES) { Duration::ZERO } else { self.ttl() };
-        Entry::new(node.id, self.attr_reply(node, stat)).with_ttl(ttl)
+        Entry::new(node.id, self.attr_reply(node, stat)).with_ttl(ttl).with_generation(self.generation(node))
+    }
+
+    /// The number by which a node is found again in another mount, where there are such numbers.
+    pub(crate) fn lasting_number(&self, identity: &Identity, view: View) -> Option<NodeId> {
+        let handle = identity.handle.as_ref().filter(|_| identity.mount == 0 && view.is_whole())?;
+        self.lasting.as_ref()?.number(handle)
+    }
+
+    /// What tells this life of a node's number from others.
+    fn generation(&self, node: &Node) -> Generation {
+        if node.id == NodeId::ROOT {
+            return Generation(0);
+        }
+        self.lasting.as_ref().and_then(|lasting| lasting.generation(node)).unwrap_or(self.generation)
+    }
+
+    /// Whether it is the folder that is shown.
+    pub(crate) fn is_root(&self, found: &Found) -> bool {
+        let root = &self.root.identity;
+        found.stat.ino == root.ino && device_number(found.stat.dev) == root.device
+    }
+
+    /// The folder that is shown, absolute and without symlinks.
+    pub(crate) fn source(&self) -> &Path {
+        &self.source
     }
 
     /// Has the kernel ask for a node's attributes again: a change of them failed, and what it keeps it believes.
@@ -390,6 +432,12 @@ impl Shared {
         let magic = self.mounts.own().magic;
         magic == shuntfs_sys::FsMagic::OVERLAY || magic == shuntfs_sys::FsMagic::FUSE
     }
+}
+
+/// A number that another mount does not have.
+fn of_this_mount() -> u32 {
+    let number = RandomState::new().build_hasher().finish();
+    u32::try_from(number >> 32).expect("32 bits fit")
 }
 
 fn timestamp(time: shuntfs_sys::Time) -> Timestamp {

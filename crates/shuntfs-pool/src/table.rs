@@ -61,12 +61,13 @@ impl Table {
         self.by_id[shard(hash)].read().find(hash, |node| node.id == id).cloned()
     }
 
-    /// The node of this view of this identity, its lookup count raised by one; made where there is none. The flag says
-    /// whether it was made.
+    /// The node of this view of this identity, its lookup count raised by one; made where there is none, with the number `wish`
+    /// if no other node has it. The flag says whether it was made.
     pub(crate) fn obtain(
         &self,
         identity: Identity,
         view: View,
+        wish: Option<NodeId>,
         make: impl FnOnce(NodeId, Identity) -> Node,
     ) -> (Arc<Node>, bool) {
         let hash = identity.hash();
@@ -75,16 +76,26 @@ impl Table {
             node.lookups.fetch_add(1, Ordering::Relaxed);
             return (Arc::clone(node), false);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let id = NodeId::new(number).expect("2^64 nodes are never made");
+        let mut id = wish.unwrap_or_else(|| self.next_id());
+        let mut ids = loop {
+            let ids = self.by_id[shard(mix(id.get()))].write();
+            if ids.find(mix(id.get()), |node| node.id == id).is_none() {
+                break ids;
+            }
+            id = self.next_id();
+        };
         let node = Arc::new(make(id, identity));
         node.lookups.store(1, Ordering::Relaxed);
         nodes.insert_unique(hash, Arc::clone(&node), |node| node.identity.hash());
-        let id_hash = mix(number);
-        let mut ids = self.by_id[shard(id_hash)].write();
-        ids.insert_unique(id_hash, Arc::clone(&node), |node| mix(node.id.get()));
+        ids.insert_unique(mix(id.get()), Arc::clone(&node), |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);
         (node, true)
+    }
+
+    /// A number that no node ever had. Those that are wished for begin at 2^63.
+    fn next_id(&self) -> NodeId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        NodeId::new(number).expect("2^63 nodes are never made")
     }
 
     /// The nodes of this identity that the kernel knows, one for each view; their counts stay.
@@ -200,7 +211,7 @@ mod test {
     }
 
     fn obtain_view(table: &Table, ino: u64, view: View) -> Arc<Node> {
-        table.obtain(identity(ino), view, |id, identity| Node::new(id, identity, view, 0)).0
+        table.obtain(identity(ino), view, None, |id, identity| Node::new(id, identity, view, 0)).0
     }
 
     #[test]
@@ -247,10 +258,27 @@ mod test {
         let first = obtain(&table, 7);
         for other in others {
             let make = |id, identity| Node::new(id, identity, View::WHOLE, 0);
-            let (node, made) = table.obtain(other, View::WHOLE, make);
+            let (node, made) = table.obtain(other, View::WHOLE, None, make);
             assert!(made);
             assert_ne!(node.id, first.id);
         }
+    }
+
+    #[test]
+    fn a_wish_is_granted_unless_another_has_the_number() {
+        let table = Table::new();
+        let wished = NodeId::new(1 << 63 | 5).unwrap();
+        let obtain = |ino| {
+            let make = |id, identity| Node::new(id, identity, View::WHOLE, 0);
+            table.obtain(identity(ino), View::WHOLE, Some(wished), make).0
+        };
+        let (first, second) = (obtain(7), obtain(8));
+        assert_eq!((first.id, obtain(7).id), (wished, wished));
+        assert!(second.id != wished && Arc::ptr_eq(&second, &table.find(second.id).unwrap()));
+        assert!(table.forget(wished, LookupCount(2)).is_some());
+        assert_eq!(obtain(8).id, second.id, "a node keeps its number");
+        assert_eq!(obtain(9).id, wished);
+        assert_eq!((table.len(), table.overdrawn()), (2, 0));
     }
 
     #[test]

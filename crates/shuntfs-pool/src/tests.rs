@@ -575,7 +575,7 @@ fn a_million_nodes_fit_into_their_share_of_memory() {
     let before = resident();
     for ino in 0..1_000_000 {
         let identity = crate::node::Identity::of_handle(ino, 0, handle(ino));
-        let (node, is_new) = shared.table.obtain(identity, View::WHOLE, |id, identity| {
+        let (node, is_new) = shared.table.obtain(identity, View::WHOLE, None, |id, identity| {
             crate::node::Node::new(id, identity, View::WHOLE, 0)
         });
         assert!(is_new);

@@ -104,6 +104,26 @@ impl FileHandle {
         }
     }
 
+    /// The handle of another inode of the same file system; `None` where the layout is not known here or has no room for the number.
+    #[must_use]
+    pub fn of_other(&self, magic: FsMagic, inode: u64, generation: u32) -> Option<Self> {
+        let layout = self.layout(magic)?;
+        let mut bytes = self.bytes().to_vec();
+        let (number, at, generation_at) = match layout {
+            Layout::Ino32 => (&u32::try_from(inode).ok()?.to_ne_bytes()[..], 0, 4),
+            Layout::Ino64 => (&inode.to_ne_bytes()[..], 0, 8),
+            // The low half comes first on every machine.
+            Layout::GenerationFirst => {
+                bytes.get_mut(8..12)?.copy_from_slice(&u32::try_from(inode >> 32).ok()?.to_ne_bytes());
+                (&u32::try_from(inode & u64::from(u32::MAX)).ok()?.to_ne_bytes()[..], 4, 0)
+            }
+            Layout::Btrfs => (&inode.to_ne_bytes()[..], 0, 16),
+        };
+        bytes.get_mut(at..at + number.len())?.copy_from_slice(number);
+        bytes.get_mut(generation_at..generation_at + 4)?.copy_from_slice(&generation.to_ne_bytes());
+        Self::new(self.kind(), &bytes)
+    }
+
     fn layout(&self, magic: FsMagic) -> Option<Layout> {
         match (magic, self.kind()) {
             (FsMagic::EXT | FsMagic::F2FS | FsMagic::XFS, FILEID_INO32_GEN)
@@ -265,6 +285,17 @@ mod test {
             (Some(0x1234_5678_9abc), Some(8))
         );
         assert_eq!(handle(0x81, &[1, 2]).inode(FsMagic::XFS), None);
+        for (of, magic) in
+            [(&ext, FsMagic::EXT), (&tmpfs, FsMagic::TMPFS), (&xfs, FsMagic::XFS), (&btrfs, FsMagic::BTRFS)]
+        {
+            let (inode, generation) = (of.inode(magic).unwrap(), of.generation(magic).unwrap());
+            assert_eq!(of.of_other(magic, inode, generation).as_ref(), Some(of));
+            let other = of.of_other(magic, 77, 78).unwrap();
+            assert_eq!((other.inode(magic), other.generation(magic)), (Some(77), Some(78)));
+            assert_eq!(other.of_other(magic, inode, generation).as_ref(), Some(of));
+        }
+        assert_eq!(ext.of_other(FsMagic::EXT, 1 << 32, 1), None, "too long");
+        assert_eq!(ext.of_other(FsMagic::BTRFS, 1, 1), None, "not its layout");
     }
 
     #[test]

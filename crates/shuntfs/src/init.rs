@@ -48,6 +48,10 @@ pub struct Wanted {
     /// pages are read to be completed, and never with `O_APPEND`. Default: no. Danger: what changes a file other than this mount is
     /// not seen, and what was written is lost with the machine, or the server, until `fsync` or a close.
     pub writeback_cache: bool,
+    /// Whether `name_to_handle_at` gives handles of what is in the mount. Default: yes; without [`OpSet::EXPORT`] they hold for as long as
+    /// the kernel remembers the node. Without, there is no way to a node but by its names, for root neither (from FUSE 7.40 on,
+    /// Linux 6.9; older kernels do not know the wish).
+    pub file_handles: bool,
     /// Granularity of times. Default: 1 ns.
     pub time_granularity: Duration,
 }
@@ -67,6 +71,7 @@ impl Default for Wanted {
             atomic_trunc: false,
             supp_group: false,
             writeback_cache: false,
+            file_handles: true,
             time_granularity: Duration::from_nanos(1),
         }
     }

@@ -134,7 +134,8 @@ fn chosen(wanted: &Wanted, ops: OpSet, terms: &Terms) -> InitFlags {
         (InitFlags::HANDLE_KILLPRIV_V2, wanted.kill_priv),
         (InitFlags::CREATE_SUPP_GROUP, wanted.supp_group),
         (InitFlags::WRITEBACK_CACHE, wanted.writeback_cache),
-        (InitFlags::EXPORT_SUPPORT, ops.contains(OpSet::EXPORT)),
+        (InitFlags::EXPORT_SUPPORT, wanted.file_handles && ops.contains(OpSet::EXPORT)),
+        (InitFlags::NO_EXPORT_SUPPORT, !wanted.file_handles),
         (InitFlags::OVER_IO_URING, terms.uring),
     ] {
         flags.set(bit, on);
@@ -213,7 +214,13 @@ mod test {
         let of =
             |wanted: &Wanted, ops, terms: &Terms| agreed(InitFlags::all(), wanted, ops, terms).init_flags();
         let all = OpSet::all();
-        let table: [(InitFlags, Wanted, OpSet, Terms); 16] = [
+        let table: [(InitFlags, Wanted, OpSet, Terms); 17] = [
+            (
+                InitFlags::NO_EXPORT_SUPPORT | InitFlags::EXPORT_SUPPORT,
+                Wanted { file_handles: false, ..base },
+                all,
+                TERMS,
+            ),
             (InitFlags::HANDLE_KILLPRIV_V2, Wanted { kill_priv: true, ..base }, all, TERMS),
             (InitFlags::POSIX_ACL, Wanted { posix_acl: true, ..base }, all, TERMS),
             (InitFlags::DONT_MASK, Wanted { dont_mask: true, ..base }, all, TERMS),

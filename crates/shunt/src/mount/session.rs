@@ -287,6 +287,7 @@ fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
     };
     options.read_only = settings.mount.read_only;
     options.access_times = settings.mount.access_times;
+    options.handles = settings.handles;
     options
 }
 

@@ -119,6 +119,7 @@ pub const OPTIONS: &[Row] = &[
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v), "requests that one queue may hold"),
     value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
+    flag("handles", |s| s.handles = true, "handles of files hold over the kernel's memory and the mount"),
     path("rules", "FILE", |s, path| s.rules = Some(path), "decides by the rules of this file"),
     value("view", "NAME", set_view, "shows the view of this name"),
     value(

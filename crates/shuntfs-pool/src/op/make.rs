@@ -71,7 +71,8 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     drop(held);
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
-    let (same, _) = shared.table.obtain(node.identity.clone(), node.view, make);
+    let wish = shared.lasting_number(&node.identity, node.view);
+    let (same, _) = shared.table.obtain(node.identity.clone(), node.view, wish, make);
     if guard.varies(spot) {
         same.mark(Marks::VARIES);
     }

@@ -2,6 +2,7 @@
 //! what the guard gave.
 
 pub(crate) mod attr;
+pub(crate) mod by_number;
 pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod ioctl;

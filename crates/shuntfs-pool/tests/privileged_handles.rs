@@ -1,0 +1,384 @@
+//! Handles of files on a pool: what they hold over, and what nobody may reach by one. Needs root and /dev/fuse.
+//!
+//! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuntfs::{MountOptions, Opcode, Session, SessionOptions, Transport, TransportKind};
+use shuntfs_pool::{Fleeting, Observer, Pool, PoolError, PoolOptions};
+use shuntfs_rules::{Known, Rules};
+use shuntfs_sys::{FileHandle, OsError, handle_of, open_by_handle};
+use shuntfs_testkit::limit::wait_until;
+use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::mounted::Transport as Kind;
+use shuntfs_testkit::supervisor::Supervisor;
+use shuntfs_testkit::{say, serial};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const O_PATH: u32 = 0o10_000_000;
+const O_DIRECTORY: u32 = 0o200_000;
+
+struct Mounted {
+    session: Option<Session>,
+    observer: Observer,
+    folder: tempfile::TempDir,
+    _supervisor: Supervisor,
+}
+
+impl Mounted {
+    fn new(pool: Pool, kind: Kind) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let observer = pool.observer();
+        let kind = match kind {
+            Kind::Device => TransportKind::Device,
+            Kind::Cloned => TransportKind::Cloned,
+            Kind::Uring => TransportKind::Uring,
+        };
+        let options = SessionOptions {
+            transport: Transport::Only(kind),
+            queues: Some(2),
+            depth: 8,
+            ..SessionOptions::default()
+        };
+        let how = MountOptions { allow_other: true, ..MountOptions::default() };
+        let session = match Session::mount(Arc::new(pool), folder.path(), &how, &options) {
+            Ok(session) => Some(session),
+            Err(error) => {
+                println!("SKIPPED: cannot mount here: {error}");
+                return None;
+            }
+        };
+        let supervisor = Supervisor::of(folder.path(), LIMIT).unwrap();
+        Some(Self { session, observer, folder, _supervisor: supervisor })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn handle(&self, name: &str) -> FileHandle {
+        handle_of(File::open(self.at(name)).unwrap()).unwrap().0
+    }
+
+    fn by_handle(&self, handle: &FileHandle, flags: u32) -> shuntfs_sys::Result<File> {
+        let root = File::open(self.folder.path()).unwrap();
+        open_by_handle(&root, handle, flags).map(File::from)
+    }
+
+    fn text(&self, handle: &FileHandle) -> shuntfs_sys::Result<String> {
+        let mut text = String::new();
+        self.by_handle(handle, 0)?.read_to_string(&mut text).unwrap();
+        Ok(text)
+    }
+
+    fn session(&self) -> &Session {
+        self.session.as_ref().unwrap()
+    }
+
+    fn lookups(&self) -> u64 {
+        self.session().status().requests(Opcode::Lookup)
+    }
+
+    /// Has the kernel forget every node but the root.
+    fn forget_all(&self) {
+        let forgotten = wait_until(Duration::from_secs(20), || {
+            fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+            self.observer.facts().nodes == 0
+        });
+        assert!(forgotten, "{} nodes are left", self.observer.facts().nodes);
+    }
+
+    fn end(mut self) {
+        let session = self.session.take().unwrap();
+        session.unmount().unwrap();
+        session.wait();
+        assert_eq!(session.status().panics, 0);
+        assert_eq!(self.observer.facts().overdrawn, 0);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            drop(session.unmount());
+        }
+    }
+}
+
+fn with_handles(source: &Path) -> Pool {
+    Pool::open(&PoolOptions { handles: true, ..PoolOptions::new(source) }).unwrap()
+}
+
+fn transports() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| kind.is_available())
+}
+
+/// What an NFS server needs.
+#[test]
+fn handles_hold_over_the_kernels_memory_and_the_mount() {
+    let _serial = serial();
+    for kind in [LowerKind::Tmpfs, LowerKind::Ext4, LowerKind::Xfs, LowerKind::Btrfs] {
+        for transport in transports() {
+            let Some(lower) = Lower::make(kind).unwrap() else { break };
+            holds(&lower, transport);
+            say(&format!("handles of files on {kind} hold on {}", transport.name()));
+        }
+    }
+}
+
+fn holds(lower: &Lower, transport: Kind) {
+    let Some(first) = Mounted::new(with_handles(lower.path()), transport) else { return };
+    fs::create_dir_all(first.at("a/b")).unwrap();
+    for name in ["a/b/file", "a/renamed", "removed", "removed later"] {
+        fs::write(first.at(name), name).unwrap();
+    }
+    let [file, renamed, removed, later] =
+        ["a/b/file", "a/renamed", "removed", "removed later"].map(|name| first.handle(name));
+    let folder = first.handle("a/b");
+    let all = |mounted: &Mounted| {
+        assert_eq!(mounted.text(&file).as_deref(), Ok("a/b/file"));
+        assert_eq!(mounted.text(&renamed).as_deref(), Ok("a/renamed"));
+        assert_eq!(mounted.text(&removed), Err(OsError::STALE));
+        let opened = mounted.by_handle(&folder, O_DIRECTORY).unwrap();
+        let listed: Vec<_> =
+            fs::read_dir(fd_path(&opened)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(
+            (listed, fs::read_link(fd_path(&opened)).unwrap()),
+            (vec!["file".into()], mounted.at("a/b"))
+        );
+    };
+    // As the kernel remembers them.
+    fs::rename(first.at("a/renamed"), first.at("a/b/other")).unwrap();
+    fs::rename(first.at("a/b/other"), first.at("other")).unwrap();
+    fs::remove_file(first.at("removed")).unwrap();
+    all(&first);
+    // When it does not.
+    first.forget_all();
+    let before = first.lookups();
+    assert_eq!(first.text(&file).as_deref(), Ok("a/b/file"));
+    assert_eq!(first.lookups(), before + 1, "by its number alone");
+    all(&first);
+    assert_eq!(first.handle("a/b/file"), file, "looked up by its name it is the same node");
+    assert_eq!(fs::metadata(first.at("a/b/file")).unwrap().nlink(), 1);
+    // Removed while nobody remembers it, and its inode given to others.
+    first.forget_all();
+    fs::remove_file(lower.path().join("removed later")).unwrap();
+    for number in 0..50 {
+        fs::write(first.at(&format!("new {number}")), "new").unwrap();
+    }
+    assert_eq!(first.text(&later), Err(OsError::STALE));
+    all(&first);
+    first.end();
+    // In another mount.
+    let second = Mounted::new(with_handles(lower.path()), transport).unwrap();
+    // In another order, so that counted numbers would lead to other files.
+    assert!(second.at("new 7").exists());
+    all(&second);
+    assert_eq!(second.text(&later), Err(OsError::STALE));
+    assert_eq!(second.handle("a/b/file"), file);
+    fs::write(second.at("a/b/file"), "changed").unwrap();
+    assert_eq!(second.text(&file).as_deref(), Ok("changed"));
+    fs::write(second.at("a/b/file"), "a/b/file").unwrap();
+    assert_eq!(handle_of(File::open(second.folder.path()).unwrap()).unwrap().0.bytes()[8..], [0; 4]);
+    second.end();
+}
+
+fn fd_path(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Numbers can be made up: they lead to files that are shown, or nowhere.
+#[test]
+fn made_up_handles_lead_to_files_that_are_shown_or_nowhere() {
+    let _serial = serial();
+    let Some(lower) = Lower::make(LowerKind::Ext4).unwrap() else { return };
+    let Some(transport) = transports().next() else { return };
+    fs::write(lower.path().join("shown"), "shown").unwrap();
+    let nameless = lower.path().join("nameless");
+    fs::write(&nameless, "nameless").unwrap();
+    let open = File::open(&nameless).unwrap();
+    fs::remove_file(&nameless).unwrap();
+    let Some(mounted) = Mounted::new(with_handles(lower.path()), transport) else { return };
+    let like = mounted.handle("shown");
+    let (kind, shown) = (like.kind(), fs::metadata(lower.path().join("shown")).unwrap().ino());
+    let number = |id: u64, generation: u32| {
+        let half = |shift: u32| u32::try_from(id >> shift & u64::from(u32::MAX)).unwrap();
+        let halves = [half(32), half(0), generation];
+        let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_ne_bytes()).collect();
+        FileHandle::new(kind, &bytes).unwrap()
+    };
+    let lower_generation = |file: &File| {
+        let (handle, _) = handle_of(file).unwrap();
+        handle.generation(shuntfs_sys::FsMagic::EXT).unwrap()
+    };
+    let of = |inode: u64, generation: u32| {
+        number(1 << 63 | u64::from(generation & 0xff_ffff) << 39 | inode, generation)
+    };
+    let generation = lower_generation(&File::open(lower.path().join("shown")).unwrap());
+    assert_eq!(of(shown, generation), like);
+    assert_eq!(mounted.text(&of(shown, generation)).as_deref(), Ok("shown"));
+    mounted.forget_all();
+    // Another generation, or half of the right one, is not the file's.
+    for wrong in [0, generation ^ 1, generation ^ 1 << 31] {
+        assert_eq!(mounted.text(&of(shown, wrong)), Err(OsError::STALE), "{wrong}");
+    }
+    // The journal, the table of quotas, and other inodes of the file system's own; the root, which has another number.
+    for inode in 0..11 {
+        for generation in [0, 1, generation] {
+            let got = mounted.by_handle(&of(inode, generation), O_PATH);
+            assert_eq!(got.err(), Some(OsError::STALE), "inode {inode}");
+        }
+    }
+    // A file that somebody has open and that has no name.
+    let inode = open.metadata().unwrap().ino();
+    assert_eq!(mounted.text(&of(inode, lower_generation(&open))), Err(OsError::STALE));
+    // Counted numbers, and numbers of nothing.
+    for id in (2..100).chain([u64::MAX, 1 << 62, 1 << 63]) {
+        for generation in [0, generation, u32::MAX] {
+            assert_eq!(
+                mounted.by_handle(&number(id, generation), O_PATH).err(),
+                Some(OsError::STALE),
+                "{id}"
+            );
+        }
+    }
+    assert_eq!(mounted.text(&like).as_deref(), Ok("shown"));
+    mounted.end();
+}
+
+/// What a handle could reach that is not shown is looked for at the mount, and at each handle.
+#[test]
+fn where_a_handle_could_lead_out_there_are_none_that_last() {
+    let _serial = serial();
+    let Some(lower) = Lower::make(LowerKind::Tmpfs).unwrap() else { return };
+    let folder = lower.folder("folder").unwrap();
+    let handles = |source: &Path| PoolOptions { handles: true, ..PoolOptions::new(source) };
+    let refused = |source: &Path, expected| match Pool::open(&handles(source)) {
+        Err(PoolError::Handles { why, .. }) => assert_eq!(why, expected),
+        other => panic!("{other:?}"),
+    };
+    refused(&folder, Fleeting::PartOfMore);
+    let bind = |from: &Path, to: &Path| {
+        assert!(Command::new("mount").arg("--bind").arg(from).arg(to).status().unwrap().success());
+        Bound(to.to_owned())
+    };
+    let place = tempfile::tempdir().unwrap();
+    let bound = bind(&folder, place.path());
+    refused(place.path(), Fleeting::PartOfMore);
+    drop(bound);
+    let bound = bind(place.path(), &folder);
+    refused(lower.path(), Fleeting::Covered);
+    drop(bound);
+    refused(Path::new("/proc"), Fleeting::Below);
+    match Pool::open_with_rules(&handles(lower.path()), rules("[[rule]]\nbasename = 'x'\nhide = true\n")) {
+        Err(error @ PoolError::Handles { why: Fleeting::Names, .. }) => {
+            assert!(error.to_string().contains("go by names"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Covered later: what the kernel remembers is there, and nothing else is found.
+    fs::write(lower.path().join("file"), "file").unwrap();
+    let Some(mounted) = Mounted::new(with_handles(lower.path()), transports().next().unwrap()) else {
+        return;
+    };
+    let handle = mounted.handle("file");
+    let bound = bind(place.path(), &folder);
+    mounted.forget_all();
+    assert_eq!(mounted.text(&handle), Err(OsError::STALE));
+    drop(bound);
+    assert_eq!(mounted.text(&handle).as_deref(), Ok("file"));
+    mounted.end();
+}
+
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// Two mounts count their nodes alike, and a handle of the first would be one of whatever has its number in the second.
+#[test]
+fn without_the_option_a_handle_is_of_its_own_mount() {
+    let _serial = serial();
+    let source = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        fs::write(source.path().join(name), name).unwrap();
+    }
+    for transport in transports() {
+        let pool = || Pool::open(&PoolOptions::new(source.path())).unwrap();
+        let Some(first) = Mounted::new(pool(), transport) else { return };
+        let handle = first.handle("one");
+        assert_eq!(first.text(&handle).as_deref(), Ok("one"));
+        first.end();
+        let second = Mounted::new(pool(), transport).unwrap();
+        let other = second.handle("two");
+        assert_eq!(handle.bytes()[..8], other.bytes()[..8], "the same number");
+        assert_eq!(second.text(&handle), Err(OsError::STALE));
+        assert_eq!(second.text(&other).as_deref(), Ok("two"));
+        second.end();
+    }
+}
+
+struct Nobody;
+
+impl Known for Nobody {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn policies(&self) -> &[&str] {
+        &[]
+    }
+}
+
+fn rules(text: &str) -> Rules {
+    Rules::parse(text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+/// A file that is hidden from some is known to the kernel when others have met it. Who may open handles could then guess the number of
+/// its node, and see what it is.
+#[test]
+fn under_rules_there_are_no_handles_to_guess() {
+    let _serial = serial();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("secret"), "secret").unwrap();
+    fs::set_permissions(source.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let hidden = "[[rule]]\npath = 'secret'\nuid = 0\nhide = true\n";
+    for transport in transports() {
+        let pool = Pool::open_with_rules(&PoolOptions::new(source.path()), rules(hidden)).unwrap();
+        let Some(mounted) = Mounted::new(pool, transport) else { return };
+        assert!(File::open(mounted.at("secret")).is_err(), "hidden from who runs this");
+        let mut met = Command::new("setpriv");
+        met.args(["--reuid=71001", "--regid=71001", "--clear-groups", "cat"]).arg(mounted.at("secret"));
+        assert_eq!(met.output().unwrap().stdout, b"secret");
+        if mounted.session().negotiated().minor < 40 {
+            println!("SKIPPED: this kernel gives handles of everything");
+            return;
+        }
+        let mut reached = Vec::new();
+        for id in 2..200_u32 {
+            let bytes: Vec<u8> = [0, id, 0].iter().flat_map(|half| half.to_ne_bytes()).collect();
+            let guess = FileHandle::new(0x81, &bytes).unwrap();
+            reached.extend(mounted.by_handle(&guess, O_PATH).map(|file| file.metadata().unwrap().len()));
+        }
+        assert_eq!(reached, [0; 0], "lengths of files");
+        let root = File::open(mounted.folder.path()).unwrap();
+        assert_eq!(handle_of(&root).err(), Some(OsError::OPNOTSUPP));
+        drop(root);
+        mounted.end();
+    }
+}
