@@ -60,7 +60,8 @@ impl Interrupt {
 
     /// The request has ended. Only the queue's thread waits and clears.
     pub(crate) fn clear(&self) {
-        if self.is_awaited.load(Ordering::Relaxed) {
+        // It may have come while nobody waited for it; the slot's next request is another caller's.
+        if self.is_awaited.load(Ordering::Relaxed) || self.is_set.load(Ordering::Relaxed) {
             self.is_awaited.store(false, Ordering::Relaxed);
             self.wakers.lock().clear();
             self.is_set.store(false, Ordering::SeqCst);
@@ -140,6 +141,21 @@ mod test {
         second.clear();
         interrupts.arrived(6);
         assert!(!is_set(&second), "the request has ended");
+    }
+
+    /// A caller was killed while its request did something else than to wait for that. The next request in the slot, which was
+    /// somebody else's, was taken for interrupted: its caller got EINTR, or error 512 for a lock, without any signal.
+    #[test]
+    fn an_interrupt_that_nobody_waited_for_is_not_the_next_ones() {
+        let (interrupts, slot) = (Interrupts::default(), Arc::<Interrupt>::default());
+        interrupts.register(4, &slot);
+        interrupts.arrived(4);
+        interrupts.ended(4);
+        slot.clear();
+        interrupts.register(6, &slot);
+        assert!(!is_set(&slot));
+        interrupts.arrived(6);
+        assert!(is_set(&slot));
     }
 
     #[test]
