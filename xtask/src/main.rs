@@ -1,8 +1,9 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | test | package | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | test | package | fuser | bench`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod fuser;
 mod layers;
 mod package;
 mod test;
@@ -23,6 +24,7 @@ usage: cargo xtask CHORE
   test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
                             --quick without set-up and end-to-end tests, FILTER runs the tests with it in their name alone
   package                   packs every crate that can be published, and builds each from its package
+  fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
   bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
 ";
 
@@ -44,6 +46,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ("tidy", []) => report("tidy", &tidy::check(&Workspace::read()?)?),
         ("test", _) => test::run(&Workspace::read()?, rest),
         ("package", []) => package::run(&Workspace::read()?),
+        ("fuser", _) => fuser::run(&Workspace::read()?, rest),
         ("bench", _) => bench::run(&Workspace::read()?, rest),
         ("help" | "--help" | "-h", _) => {
             print!("{USAGE}");

@@ -29,6 +29,7 @@ pub mod raw;
 pub mod seeded;
 pub mod status;
 pub mod supervisor;
+pub mod tools;
 pub mod tree;
 pub mod viewer;
 

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
-use shuntfs_testkit::program::{find, run};
+use shuntfs_testkit::program::run;
+use shuntfs_testkit::tools::pjdfstest;
 use shuntfs_testkit::{say, serial, skipped};
-
-const VERSION: &str = "0.2.2";
 
 /// The naps are longer than any kernel's tick. The users are two that every Debian has.
 const CONFIGURATION: &str = r#"
@@ -30,30 +29,6 @@ allow_remount = false
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
-
-/// The program: installed, or built once beside the tests; `None` with the reason where neither is to be had.
-fn program() -> Result<Option<PathBuf>> {
-    if let Some(found) = find("pjdfstest") {
-        return Ok(Some(found));
-    }
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().find(|folder| folder.join("deps").is_dir()).and_then(Path::parent);
-    let tools = target.context("the tests are in a target folder")?.join("tools");
-    let built = tools.join("bin/pjdfstest");
-    if built.is_file() {
-        return Ok(Some(built));
-    }
-    say(&format!("NOTE: installing pjdfstest {VERSION} below {}", tools.display()));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["install", "--quiet", "--locked", "pjdfstest", "--version", VERSION, "--root"]).arg(&tools);
-    let ran = run(&mut command, Duration::from_secs(500));
-    if !ran.as_ref().is_ok_and(|ran| ran.status.success()) {
-        skipped(&format!("pjdfstest cannot be installed: {ran:?}"));
-        return Ok(None);
-    }
-    Ok(Some(built))
-}
 
 /// One run of the suite: each test's name, with how it ended and why.
 fn suite(program: &Path, folder: &Path, other: &Path) -> Result<BTreeMap<String, String>> {
@@ -106,7 +81,7 @@ fn same_as_bare(transport: Transport) -> Result<()> {
         skipped("pjdfstest needs root");
         return Ok(());
     }
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = pjdfstest()? else { return Ok(()) };
     let (Some(lower), Some(other)) = (Lower::make(LowerKind::Ext4)?, Lower::make(LowerKind::Tmpfs)?) else {
         return Ok(());
     };

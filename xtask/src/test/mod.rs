@@ -1,7 +1,7 @@
 //! `cargo xtask test`: one command that sets up the machine, runs every check and every test, and says what came of it.
 
 mod backstop;
-mod fuse;
+pub(crate) mod fuse;
 mod leftovers;
 mod libtest;
 mod machine;

@@ -80,6 +80,12 @@ impl Built {
         if path.is_file() { Ok(path) } else { bail!("{} was not built", path.display()) }
     }
 
+    /// An optimised program of the package.
+    pub(crate) fn released(&self, name: &str) -> Result<PathBuf> {
+        let path = home()?.join("target/release").join(name);
+        if path.is_file() { Ok(path) } else { bail!("{} was not built", path.display()) }
+    }
+
     /// A cargo command in the package.
     pub(crate) fn cargo(&self) -> Result<Command> {
         cargo(&self.folder)
@@ -89,6 +95,11 @@ impl Built {
 /// Where the crates of this project are.
 pub(crate) fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// The one line that is changed.
+pub(crate) fn fuser_as_ours() -> String {
+    format!("fuser = {{ package = \"shuntfs-fuser\", path = {:?} }}", crates().join("shuntfs-fuser"))
 }
 
 /// Where the packages and what is built of them are: below the target folder.

@@ -74,6 +74,8 @@ metrics = ["musefs-fuse/metrics"]
 fuser = "0.17"
 musefs-fuse = "=1.3.0"
 musefs-core = "1.3"
+musefs-db = "1.3"
+musefs-format = { version = "1.3", features = ["fuzzing"] }
 tempfile = "3"
 libc = "0.2"
 rustix = { version = "1", features = ["fs", "process"] }
@@ -88,18 +90,6 @@ fuser = { path = "../fuser-0.17.0" }
 debug = 0
 "#;
 
-fn is_wanted() -> bool {
-    if std::env::var_os("SHUNTFS_FUSER_PEERS").is_none() {
-        skipped("published crates on shuntfs-fuser: SHUNTFS_FUSER_PEERS=all is not set");
-        return false;
-    }
-    if !rustix::process::geteuid().is_root() {
-        skipped("mounting what was written for fuser needs root");
-        return false;
-    }
-    true
-}
-
 fn own(source: &'static str, names: &[&str]) -> Vec<Target<'static>> {
     let of = |name: &&str| Target {
         name: format!("{source}-{name}"),
@@ -110,26 +100,26 @@ fn own(source: &'static str, names: &[&str]) -> Vec<Target<'static>> {
     names.iter().map(of).collect()
 }
 
-fn easy_and_ng() -> Result<Option<Built>> {
-    if !is_wanted() {
+/// Builds what depends on a version of fuser, with ours in its place.
+fn with_ours(version: &str, package: &Package<'_>) -> Result<Option<Built>> {
+    if !rustix::process::geteuid().is_root() {
+        skipped("mounting what was written for fuser needs root");
         return Ok(None);
     }
-    shim("0.18.0")?;
+    shim(version)?;
+    build(package, &["test", "--quiet", "--no-run"])
+}
+
+fn easy_and_ng() -> Result<Option<Built>> {
     let mut targets = own("easy_fuser", &EASY);
     targets.push(Target { name: "mirror".into(), kind: "bin", source: None, path: "src/mirror.rs".into() });
     let files = [("src/mirror.rs", include_str!("mirror.rs.txt"))];
-    let package = Package { name: "easy-and-ng", manifest: EASY_AND_NG, targets, files: &files };
-    build(&package, &["test", "--quiet", "--no-run"])
+    with_ours("0.18.0", &Package { name: "easy-and-ng", manifest: EASY_AND_NG, targets, files: &files })
 }
 
 fn musefs() -> Result<Option<Built>> {
-    if !is_wanted() {
-        return Ok(None);
-    }
-    shim("0.17.0")?;
-    let package =
-        Package { name: "musefs", manifest: MUSEFS, targets: own("musefs-fuse", &MUSE), files: &[] };
-    build(&package, &["test", "--quiet", "--no-run"])
+    let targets = own("musefs-fuse", &MUSE);
+    with_ours("0.17.0", &Package { name: "musefs", manifest: MUSEFS, targets, files: &[] })
 }
 
 /// The tests of a published crate, one after the other, on each transport.

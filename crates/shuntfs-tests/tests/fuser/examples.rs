@@ -1,6 +1,8 @@
 //! fuser's own examples, each on each transport.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -14,7 +16,7 @@ use shuntfs_testkit::raw::ioctl_int;
 use shuntfs_testkit::{serial, skipped};
 
 use crate::build::{Built, Package, Target, build, crates};
-use crate::server::Server;
+use crate::server::{How, Server};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -118,6 +120,38 @@ fn hello() -> Result<()> {
         ensure!(server.script("ls -a | wc -l")?.trim() == "4", "., .. and two files");
         Ok(())
     })
+}
+
+/// Without root, fusermount3 mounts; nobody else gets in, root neither.
+#[test]
+fn hello_of_an_ordinary_user() -> Result<()> {
+    const NOBODY: u32 = 65_534;
+    let Some(built) = examples()? else { return Ok(()) };
+    if fs::metadata("/usr/bin/fusermount3").map_or(true, |found| found.permissions().mode() & 0o4000 == 0) {
+        skipped("fusermount3 is not there, or not set-uid");
+        return Ok(());
+    }
+    let _serial = serial();
+    // The folders of the built one may be closed to others.
+    let copies = tempfile::tempdir()?;
+    fs::set_permissions(copies.path(), Permissions::from_mode(0o755))?;
+    let program = copies.path().join("hello");
+    fs::copy(built.program("example", "hello")?, &program)?;
+    for transport in Transport::ALL.into_iter().filter(|transport| transport.is_available()) {
+        let words = |point: &Path| vec![point.display().to_string()];
+        let how = How { user: Some(NOBODY), ..How::default() };
+        let server = Server::start_by(how, &program, Some(transport), LIMIT, words)?;
+        let read =
+            |user: u32| run(Command::new("cat").arg(server.join("hello.txt")).uid(user).gid(user), LIMIT);
+        ensure!(read(NOBODY)?.ok("cat")? == "Hello World!\n");
+        ensure!(!read(0)?.status.success(), "root is let in");
+        let table = fs::read_to_string("/proc/self/mountinfo")?;
+        let point = server.path().display().to_string();
+        let line = table.lines().find(|line| line.split(' ').nth(4) == Some(&point)).context("a mount")?;
+        ensure!(line.contains("nosuid") && line.contains(&format!("user_id={NOBODY}")), "{line}");
+        server.end_as(NOBODY).with_context(|| transport.name())?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use shuntfs_testkit::mounted::Transport;
 use shuntfs_testkit::program::run;
+use shuntfs_testkit::tools::pjdfstest;
 use shuntfs_testkit::{say, serial, skipped};
 
-use crate::build::{Package, Target, build, crates, home};
+use crate::build::{Package, Target, build, fuser_as_ours};
 use crate::server::Server;
 
 const LIMIT: Duration = Duration::from_secs(1500);
@@ -95,19 +96,15 @@ fn results(
 
 #[test]
 fn pjdfstest_ends_alike_with_fuser_and_with_ours() -> Result<()> {
-    if std::env::var_os("SHUNTFS_FUSER_PEERS").is_none() {
-        skipped("pjdfstest with fuser itself: SHUNTFS_FUSER_PEERS=all is not set");
+    if !rustix::process::geteuid().is_root() {
+        skipped("pjdfstest needs root");
         return Ok(());
     }
-    let suite_program = home()?.with_file_name("tools").join("bin/pjdfstest");
-    if !suite_program.is_file() || !rustix::process::geteuid().is_root() {
-        skipped("needs root, and pjdfstest, which the test pjdfstest installs");
-        return Ok(());
-    }
+    let Some(suite_program) = pjdfstest()? else { return Ok(()) };
     let mut programs = Vec::new();
     let ours = format!(
-        "fuser = {{ package = \"shuntfs-fuser\", path = {:?} }}\npublished = {{ package = \"fuser\", version = \"=0.18.0\", optional = true }}",
-        crates().join("shuntfs-fuser")
+        "{}\npublished = {{ package = \"fuser\", version = \"=0.18.0\", optional = true }}",
+        fuser_as_ours()
     );
     for (name, fuser) in [("simple-of-fuser", "fuser = \"=0.18.0\""), ("simple-of-ours", &ours)] {
         let path = "examples/simple.rs".to_owned();

@@ -1,7 +1,8 @@
 //! A program that mounts, gone with its guard whatever happens.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,9 +30,36 @@ pub(crate) struct Server {
     supervisor: Option<Supervisor>,
 }
 
+/// In which way a program is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// By which ordinary user; by root where not said.
+    pub(crate) user: Option<u32>,
+    /// How many threads take requests; as many as the program does by itself where not said.
+    pub(crate) queues: Option<u32>,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        // Programs that take one call at a time must read several descriptors nonetheless.
+        Self { user: None, queues: Some(2) }
+    }
+}
+
 impl Server {
     /// Starts `program` with words that are made of the mount point, and waits for its mount, which is ended after `limit`.
     pub(crate) fn start(
+        program: &Path,
+        transport: Option<Transport>,
+        limit: Duration,
+        words: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Result<Self> {
+        Self::start_by(How::default(), program, transport, limit, words)
+    }
+
+    /// The same, in another way.
+    pub(crate) fn start_by(
+        how: How,
         program: &Path,
         transport: Option<Transport>,
         limit: Duration,
@@ -48,10 +76,17 @@ impl Server {
             .stdout(out.try_clone()?)
             .stderr(out)
             .process_group(0);
-        // Programs that take one call at a time must read several descriptors nonetheless.
-        command.env("SHUNTFS_FUSER_QUEUES", "2").env("RUST_LOG", "error");
+        command.env("RUST_LOG", "error");
+        if let Some(queues) = how.queues {
+            command.env("SHUNTFS_FUSER_QUEUES", queues.to_string());
+        }
         if let Some(transport) = transport {
             command.env("SHUNTFS_FUSER_TRANSPORT", transport.name());
+        }
+        if let Some(user) = how.user {
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
+            chown(&point, Some(user), Some(user))?;
+            command.uid(user).gid(user);
         }
         let child = command.spawn().with_context(|| program.display().to_string())?;
         let mut server = Self { child, dir, log, supervisor: None };
@@ -82,9 +117,20 @@ impl Server {
         script(&self.path(), text, STEP_LIMIT).with_context(|| format!("the server said: {}", self.said()))
     }
 
+    /// Unmounts as its ordinary user, by fusermount3; the program is to end by itself and well.
+    pub(crate) fn end_as(mut self, user: u32) -> Result<()> {
+        let mut command = Command::new("fusermount3");
+        run(command.arg("-u").arg(self.path()).uid(user).gid(user), STEP_LIMIT)?.ok("fusermount3 -u")?;
+        self.has_ended(true)
+    }
+
     /// Unmounts; the program is to end by itself and well, where it is one that ends.
     pub(crate) fn end(mut self, ends: bool) -> Result<()> {
         run(Command::new("umount").arg(self.path()), STEP_LIMIT)?.ok("umount")?;
+        self.has_ended(ends)
+    }
+
+    fn has_ended(&mut self, ends: bool) -> Result<()> {
         if ends {
             let status = wait_for(&mut self.child, STEP_LIMIT)?;
             ensure!(
