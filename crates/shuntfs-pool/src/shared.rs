@@ -225,7 +225,11 @@ impl Shared {
         let handle = node.identity.handle.as_ref();
         let opened = match handle {
             None if node.id != NodeId::ROOT => None,
-            handle => self.opening(|| mount.open_timed(handle).transpose())?,
+            handle => match self.opening(|| mount.open_timed(handle).transpose()) {
+                // It has lost its last name, and not every file system finds it by its handle then.
+                Err(Errno::STALE) => None,
+                opened => opened?,
+            },
         };
         opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
     }

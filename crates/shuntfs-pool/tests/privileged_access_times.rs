@@ -2,7 +2,8 @@
 //! /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -165,5 +166,26 @@ fn reading_sets_the_time_of_access_as_the_mount_was_asked() {
             }
         }
         drop(bound);
+    }
+}
+
+#[test]
+fn a_file_without_a_name_is_opened_again() {
+    if fs::metadata("/dev/fuse").is_err() {
+        skipped("there is no /dev/fuse");
+        return;
+    }
+    let never = AccessTimes { kept: Some(AccessTime::Never), not_of_folders: false };
+    for kind in [LowerKind::Tmpfs, LowerKind::Ext4, LowerKind::Xfs, LowerKind::Btrfs] {
+        let Some(lower) = Lower::make(kind).unwrap() else { continue };
+        let root = lower.folder("tree").unwrap();
+        for flow in [FlowWish::Passthrough, FlowWish::Served] {
+            fs::write(root.join("file"), "read").unwrap();
+            let mount = Mount::new(&root, TransportKind::Device, flow, never);
+            let file = File::open(mount.dir.path().join("file")).unwrap();
+            fs::remove_file(mount.dir.path().join("file")).unwrap();
+            let again = fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            assert_eq!(again.unwrap(), b"read", "{kind}, {flow:?}");
+        }
     }
 }
