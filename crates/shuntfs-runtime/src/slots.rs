@@ -129,12 +129,6 @@ impl Queue {
         })
     }
 
-    /// Whether a request is served in a slot.
-    #[must_use]
-    pub fn is_slot_taken(&self, index: u32) -> bool {
-        self.slots().states[index as usize].is_taken.get()
-    }
-
     /// Whether nobody has a slot or uses its memory. Otherwise what its request began is asked to end, and the slot is woken when
     /// all of it has.
     #[must_use]

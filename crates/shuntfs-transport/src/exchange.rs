@@ -16,7 +16,7 @@ use shuntfs_wire::{ByteRange, Errno, InHeader, ParseError, Request, Result, Writ
 use zerocopy::IntoBytes;
 
 use crate::lower::LowerFile;
-use crate::port::Port;
+use crate::port::{Port, Waiting};
 use crate::slot::{PAGE, Parts, payload};
 use crate::splice::{SpliceRead, Spliced};
 
@@ -123,11 +123,11 @@ impl Exchange {
         self.port.is_ring()
     }
 
-    /// Whether the queue has room for others while this one waits for one of them, so that it may. What ends the waiting, an
+    /// The request begins to wait for another one, if the queue has room for others beside all that do. What ends the waiting, an
     /// unlock, needs a slot, too: an eighth of them is kept.
     #[must_use]
-    pub fn may_wait(&self) -> bool {
-        self.port.has_room_beside(self.slot.index())
+    pub fn begin_to_wait(&self) -> Option<Waiting<'_>> {
+        self.port.begin_to_wait(self.slot.index())
     }
 
     /// What tells whether the caller got a signal, for as long as the request is served.

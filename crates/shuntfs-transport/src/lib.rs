@@ -23,5 +23,6 @@ mod splice;
 
 pub use exchange::{Done, Exchange, Judge, Signal};
 pub use lower::LowerFile;
+pub use port::Waiting;
 pub use prepared::{PrepareError, Prepared, Running, StartError, leave_queue};
 pub use settings::{Settings, TransportKind, UnknownTransport};

@@ -41,7 +41,19 @@ pub(crate) struct Port {
     queue: Queue,
     way: Way,
     interrupts: Vec<Arc<Interrupt>>,
+    /// By slot, whether its request waits for what only another request may bring.
+    waiting: Vec<Cell<bool>>,
     registry: Arc<Interrupts>,
+}
+
+/// A request waits for another one, until this is dropped.
+#[derive(Debug)]
+pub struct Waiting<'p>(&'p Cell<bool>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 #[derive(Debug)]
@@ -75,8 +87,9 @@ impl DeviceWay {
 
 impl Port {
     pub(crate) fn new(queue: Queue, way: Way, registry: Arc<Interrupts>) -> Self {
-        let interrupts = (0..queue.slots_count()).map(|_| Arc::default()).collect();
-        Self { queue, way, interrupts, registry }
+        let interrupts: Vec<_> = (0..queue.slots_count()).map(|_| Arc::default()).collect();
+        let waiting = vec![Cell::new(false); interrupts.len()];
+        Self { queue, way, interrupts, waiting, registry }
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -118,18 +131,20 @@ impl Port {
         self.registry.arrived(unique);
     }
 
-    /// Whether an eighth of the slots that the request in `slot` could have come in is free.
-    pub(crate) fn has_room_beside(&self, slot: u32) -> bool {
-        let is_same = |other: &u32| match &self.way {
-            Way::Ring(queues) => queues[*other as usize] == queues[slot as usize],
+    /// The request in `slot` begins to wait, unless fewer than an eighth of the slots that it could have come in would be left.
+    pub(crate) fn begin_to_wait(&self, slot: u32) -> Option<Waiting<'_>> {
+        let slot = slot as usize;
+        let is_same = |other: usize| match &self.way {
+            Way::Ring(queues) => queues[other] == queues[slot],
             Way::Device(_) => true,
         };
-        let (mut free, mut all) = (0, 0);
-        for other in (0..u32::try_from(self.interrupts.len()).unwrap_or(u32::MAX)).filter(is_same) {
-            all += 1;
-            free += usize::from(!self.queue.is_slot_taken(other));
-        }
-        free * 8 >= all
+        let same = self.waiting.iter().enumerate().filter(|(other, _)| is_same(*other));
+        let (all, waiting) =
+            same.fold((0, 0), |(all, waiting), (_, waits)| (all + 1, waiting + usize::from(waits.get())));
+        (8 * (waiting + 1) <= 7 * all).then(|| {
+            self.waiting[slot].set(true);
+            Waiting(&self.waiting[slot])
+        })
     }
 
     /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread. A

@@ -104,7 +104,8 @@ use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Wr
 ///
 /// # Panics
 ///
-/// An operation that panics is answered EIO; the panic is logged and counted ([`crate::Status::panics`]), and the mount goes on.
+/// An operation that panics is answered EIO; the panic is logged and counted ([`crate::Status::panics`]), and the mount goes on. A
+/// panic outside of operations, in a waker or a `Drop` of the author's, ends the process.
 ///
 /// # Threads
 ///
@@ -377,8 +378,9 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Takes or gives back a lock; where `lock.wait` holds, waits, watching [`Cx::interrupted`]. A caller whose wait would leave less
-    /// than an eighth of its queue's requests to others, who may have to unlock, gets ENOLCK and does not come here.
+    /// Takes or gives back a lock; where `lock.wait` holds, waits, watching [`Cx::interrupted`]. Where another one that
+    /// waits would leave less than an eighth of its queue's requests to others, who may have to unlock, `lock.wait` does not hold, and
+    /// the caller is told ENOLCK instead of EAGAIN or EACCES.
     async fn setlk(&self, cx: &Cx<'_>, node: NodeId, file: &Self::File, lock: LockRequest) -> Result<()> {
         let _ = (cx, node, file, lock);
         Err(Errno::OPNOTSUPP)

@@ -436,6 +436,20 @@ fn privileged_waiting_for_locks_never_fills_a_queue() {
     });
 }
 
+/// A regression: where the queue had no room for one more that waits, nobody got a lock that was free.
+#[test]
+fn privileged_a_free_lock_is_taken_where_nobody_may_wait() {
+    on_each_transport(|options| {
+        let scene = Scene::new(&SessionOptions { depth: 1, ..options.clone() }, false);
+        scene.stage.gate.open();
+        let file = scene.open("plain");
+        file.lock().expect("nobody has it");
+        file.unlock().expect("unlocks");
+        drop(file);
+        scene.end();
+    });
+}
+
 /// What serves the mount of the next test: this program again, told so by its environment.
 const SERVES: &str = "SHUNTFS_TEST_SERVES";
 

@@ -1,5 +1,6 @@
 //! GETLK, SETLK, SETLKW.
 
+use shuntfs_transport::Exchange;
 use shuntfs_wire::{Errno, Fh, LkFlags, LkIn, LockOwner, NodeId, Op, Result};
 
 use super::answer::Answer;
@@ -8,7 +9,7 @@ use crate::cx::Cx;
 use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::open_flags::OpenFlags;
-use crate::server::Server;
+use crate::server::{Local, Server};
 
 pub(super) async fn serve<F: Filesystem>(
     server: &Server<F>,
@@ -32,6 +33,25 @@ pub(super) async fn serve<F: Filesystem>(
         return Ok(Answer::Lock(encode::lock_out(&found)));
     }
     server.fs.setlk(cx, node, &open.file, lock).await.map(|()| Answer::Empty)
+}
+
+/// SETLKW that may wait for others, where the queue has room for that.
+///
+/// # Errors
+/// ENOLCK where it has none and the lock is not free.
+pub(super) async fn wait<F: Filesystem>(
+    server: &Server<F>,
+    local: &Local,
+    x: &Exchange,
+    arg: LkIn,
+) -> Result<Answer> {
+    let (header, signal) = (x.header(), x.signal());
+    let (cx, node) = (Cx::new(local, header, &signal), header.node().unwrap_or(NodeId::ROOT));
+    if let Some(_waiting) = x.begin_to_wait() {
+        return serve(server, &cx, node, Op::Setlkw(arg)).await;
+    }
+    let taken = serve(server, &cx, node, Op::Setlk(arg)).await;
+    taken.map_err(|error| if matches!(error, Errno::AGAIN | Errno::ACCES) { Errno::NOLCK } else { error })
 }
 
 /// Whether it may wait for others. An unlock of flock(2) comes as if it did.

@@ -66,7 +66,8 @@ async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchang
         Op::Readdir(arg) => dirs::readdir(server, local, x, arg, false).await,
         Op::Readdirplus(arg) => dirs::readdir(server, local, x, arg, true).await,
         Op::Readlink => xattr::readlink(server, local, x).await,
-        Op::Setlkw(arg) if locks::may_wait(&arg) && !x.may_wait() => Err(Errno::NOLCK),
+        // On the heap, because all other requests would have to have room for it.
+        Op::Setlkw(arg) if locks::may_wait(&arg) => Box::pin(locks::wait(server, local, x, arg)).await,
         Op::Getxattr { arg, name } => match xattr::NameBuf::new(name) {
             Ok(name) => xattr::getxattr(server, local, x, arg, &name).await,
             Err(errno) => Err(errno),

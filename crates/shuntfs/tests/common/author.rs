@@ -348,9 +348,13 @@ impl Filesystem for Author {
 
     /// Whoever waits for a lock has it when the gate opens.
     async fn setlk(&self, cx: &Cx<'_>, _: NodeId, _: &Way, lock: LockRequest) -> Result<()> {
-        if lock.wait && lock.range.kind != LockType::Unlock {
-            self.wait(cx).await;
+        if lock.range.kind == LockType::Unlock || self.0.gate.is_open() {
+            return Ok(());
         }
+        if !lock.wait {
+            return Err(Errno::AGAIN);
+        }
+        self.wait(cx).await;
         Ok(())
     }
 

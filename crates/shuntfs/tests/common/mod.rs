@@ -12,9 +12,9 @@ pub(crate) mod wishes;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use shuntfs::{Filesystem, MountOptions, Session, SessionOptions, Transport, TransportKind};
+use shuntfs::{Filesystem, MountOptions, Session, SessionOptions, Transport, TransportKind, UnmountError};
 use shuntfs_testkit::supervisor::Supervisor;
 use tempfile::TempDir;
 
@@ -57,7 +57,17 @@ impl Mounted {
     /// Unmounts and waits for the queues to end.
     pub(crate) fn end(mut self) {
         let session = self.session.take().expect("mounted until dropped");
-        session.unmount().expect("nothing is open");
+        // A program that another test starts has all descriptors of this process for a moment.
+        let patience = Instant::now() + Duration::from_secs(10);
+        let unmounted = loop {
+            match session.unmount() {
+                Err(UnmountError::Busy { .. }) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                unmounted => break unmounted,
+            }
+        };
+        unmounted.expect("nothing is open");
         session.wait();
         drop(session);
         assert!(!is_mounted(self.dir.path()));
