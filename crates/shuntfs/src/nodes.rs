@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs_wire::{Errno, FopenFlags, NodeId, Result};
@@ -62,12 +62,19 @@ pub(crate) struct Nodes {
     ring: AtomicBool,
     backings: Backings,
     open: AtomicUsize,
+    /// How many ids were asked to go.
+    dropped: AtomicU64,
 }
 
 type Shard = Mutex<HashMap<NodeId, Arc<Node>>>;
 
 /// The kernel's number of an open's lower file, or why there is none.
-type Registered = std::result::Result<BackingId, Reason>;
+#[derive(Debug)]
+struct Registered {
+    outcome: std::result::Result<BackingId, Reason>,
+    /// How many ids had been asked to go before the file was named: where another was since, this may be one of them.
+    dropped: u64,
+}
 
 #[derive(Debug)]
 struct Node {
@@ -110,6 +117,7 @@ impl Nodes {
             ring: AtomicBool::new(ring),
             backings,
             open: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
         }
     }
 
@@ -144,7 +152,7 @@ impl Nodes {
                 Err(error) => break Err(error),
             }
         };
-        if let Some(Ok(spare)) = registered {
+        if let Some(Registered { outcome: Ok(spare), .. }) = registered {
             self.backings.unregister(spare);
         }
         outcome
@@ -183,7 +191,7 @@ impl Nodes {
 
     /// The kernel has forgotten a node.
     pub(crate) fn forget(&self, node: NodeId) {
-        self.drop_backing(node);
+        self.let_go(node);
         self.pages.may_be_unchecked(node);
     }
 
@@ -222,6 +230,11 @@ impl Nodes {
 
     /// Lets go of a node's backing id: at once, or with its last close.
     pub(crate) fn drop_backing(&self, node: NodeId) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+        self.let_go(node);
+    }
+
+    fn let_go(&self, node: NodeId) {
         let Some(entry) = self.find(node) else { return };
         let dropped = {
             let mut state = entry.state.lock();
@@ -309,11 +322,12 @@ impl Nodes {
         if settled.kind != OpenKind::Backed || state.id.is_some() {
             return Some(settled);
         }
-        Some(match registered.take()? {
+        let Registered { outcome, dropped } = registered.take()?;
+        Some(match outcome {
             Ok(id) => {
                 state.id = Some(id);
                 state.key = key;
-                state.retire = false;
+                state.retire = dropped != self.dropped.load(Ordering::SeqCst);
                 settled
             }
             Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
@@ -335,11 +349,12 @@ impl Nodes {
 
     fn register(&self, lower: &dyn Fn() -> Result<Arc<LowerFile>>) -> Registered {
         use std::os::fd::AsFd;
+        let dropped = self.dropped.load(Ordering::SeqCst);
         let lower = lower().map_err(|error| {
             tracing::debug!(%error, "no lower file to register");
             Reason::RegisterFailed
-        })?;
-        self.backings.register(lower.as_fd())
+        });
+        Registered { outcome: lower.and_then(|lower| self.backings.register(lower.as_fd())), dropped }
     }
 
     fn count(&self, state: &mut State, settled: Settlement) {
@@ -508,6 +523,25 @@ mod test {
         assert_eq!((nodes.kept_count(), live(&fake)), (2, 2));
         assert_eq!(nodes.flow_of(node(5)), None);
         assert_eq!(nodes.flow_of(node(9)), Some(Flows::both(Flow::Passthrough, Reason::Wished)));
+    }
+
+    /// A regression: an id that was to go while the file was being registered stayed, and later opens went to that file.
+    #[test]
+    fn an_id_that_is_dropped_while_it_is_made_goes_with_the_last_close() {
+        let (fake, nodes) = nodes(8);
+        let (wish, first) = (Wish::Whole(Way::Passthrough), std::cell::Cell::new(true));
+        let switched = || {
+            let file = lower();
+            if first.take() {
+                nodes.drop_backing(node(5));
+            }
+            file
+        };
+        for kept in [0, 1] {
+            let settled = nodes.open(node(5), wish, CacheHint::Keep, &switched).unwrap();
+            nodes.close(node(5), settled.counted);
+            assert_eq!((nodes.kept_count(), live(&fake)), (kept, kept));
+        }
     }
 
     /// A regression: whoever opened or closed a node waited for the lower file system of somebody who opened it first.
