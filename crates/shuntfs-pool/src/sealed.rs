@@ -114,11 +114,12 @@ pub(crate) fn check_name(shared: &Shared, parent: NodeId, name: &NameBuf) -> Res
 
 /// Refuses a change of what a sealed file holds. Its attributes are not covered, as with fs-verity.
 pub(crate) fn check_content(shared: &Shared, node: NodeId) -> Result<()> {
-    // Whoever has it open for writing may go on with what it was when it was opened.
-    if let Some(sealed) = &shared.sealed
-        && shared.node(node)?.opens() == 0
-    {
-        sealed.check_settled(node)?;
+    if let Some(sealed) = &shared.sealed {
+        // Whoever has open for writing what was not sealed may go on with what it was when it was opened.
+        let may_go_on = shared.node(node)?.opens() > 0 && !sealed.was_sealed(node);
+        if !may_go_on {
+            sealed.check_settled(node)?;
+        }
     }
     if seal_of_file(shared, node).is_some() { Err(Errno::PERM) } else { Ok(()) }
 }

@@ -195,6 +195,11 @@ impl SealedNodes {
         self.state.read().check_settled(node)
     }
 
+    /// Whether a node was sealed by an earlier seal, and not looked up since.
+    pub(crate) fn was_sealed(&self, node: NodeId) -> bool {
+        self.state.read().unsettled.get(&node).is_some_and(Option::is_some)
+    }
+
     /// The kernel has forgotten a node.
     pub(crate) fn forget(&self, node: NodeId) {
         let mut state = self.state.write();

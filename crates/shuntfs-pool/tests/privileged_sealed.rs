@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -374,6 +375,22 @@ fn another_seal_is_taken_without_mounting_again() {
         seal_again(&mount, root);
         fs::write(mnt.join("plain"), "again").unwrap();
         assert_eq!(fs::read(root.join("plain")).unwrap(), b"again");
+    });
+}
+
+/// A regression: whoever had a sealed file open could cut it once another seal was taken, until its name was looked up again.
+#[test]
+fn a_sealed_file_that_is_open_is_not_cut_after_another_seal_is_taken() {
+    each(|_, root, kind| {
+        let mount = Mount::new(root, kind);
+        let file = File::open(mount.dir.path().join("sealed")).unwrap();
+        fs::write(root.join("new"), "new").unwrap();
+        seal_again(&mount, root);
+        // By truncate(2) and the descriptor's link in /proc, so that nothing is opened.
+        let link = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let cut = Command::new("perl").args(["-e", "exit !truncate($ARGV[0], 5)", &link]).status();
+        assert!(!cut.unwrap().success(), "{kind}");
+        assert_eq!(fs::metadata(root.join("sealed")).unwrap().len(), 400_000, "{kind}");
     });
 }
 
