@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
 use shuntfs_sys::{
-    AccessTimes, FsMagic, MountInfo, filesystem_of, handle_of, mounts, open_by_handle,
+    AccessTimes, FsMagic, MountInfo, OsError, filesystem_of, handle_of, mounts, open_by_handle,
     open_with_access_times, reopen, stat_of,
 };
 
@@ -59,7 +59,7 @@ impl Mount {
         let place = listed.map(|mount| (mount.root, mount.mount_point));
         let anchor = usable_anchor(root);
         let differs = !times.are_kept_by(below.flags);
-        let timed = anchor.as_ref().filter(|_| differs).and_then(|anchor| timed_anchor(anchor, times));
+        let timed = if differs { timed_anchor(anchor.as_ref(), times) } else { None };
         Ok(Self { index, id, home: index, device, place, gives_group, magic: below.magic, anchor, timed })
     }
 
@@ -83,6 +83,11 @@ impl Mount {
     pub(crate) fn open(&self, handle: &shuntfs_sys::FileHandle) -> shuntfs_sys::Result<OwnedFd> {
         let anchor = self.anchor.as_ref().expect("a node has a handle only where its mount takes handles");
         open_by_handle(anchor, handle, mode::O_PATH | mode::O_NOFOLLOW)
+    }
+
+    /// Whether what is read is opened through another mount of the file system than this one.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timed.is_some()
     }
 
     /// Opens what a handle means, `O_PATH`, on the mount that keeps times of access as asked, where there is one. Without
@@ -128,8 +133,8 @@ fn usable_anchor(root: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// The file system of `anchor` with times of access as asked; `None` where they cannot be kept so.
-fn timed_anchor(anchor: &OwnedFd, times: AccessTimes) -> Option<OwnedFd> {
-    let timed = open_with_access_times(anchor, times);
+fn timed_anchor(anchor: Option<&OwnedFd>, times: AccessTimes) -> Option<OwnedFd> {
+    let timed = anchor.ok_or(OsError::OPNOTSUPP).and_then(|anchor| open_with_access_times(anchor, times));
     timed
         .inspect_err(|error| tracing::warn!(%error, "times of access are kept as the lower mount keeps them"))
         .ok()

@@ -236,7 +236,9 @@ impl Shared {
 
     /// Opens a node's lower file with flags of its own.
     pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
-        let descriptor = self.to_access(node)?;
+        let reads = flags & mode::O_ACCMODE == mode::O_RDONLY;
+        // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
+        let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
         let fd = self.opening(|| reopen(&descriptor, flags))?;
         Ok(Arc::new(self.lower_file(node, fd)))
     }

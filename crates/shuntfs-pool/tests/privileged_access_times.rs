@@ -189,3 +189,28 @@ fn a_file_without_a_name_is_opened_again() {
         }
     }
 }
+
+/// A regression: what is opened through a mount of the pool's own was written, too, when the lower mount was read-only since.
+#[test]
+fn a_lower_mount_that_became_read_only_is_not_written() {
+    if fs::metadata("/dev/fuse").is_err() {
+        skipped("there is no /dev/fuse");
+        return;
+    }
+    let never = AccessTimes { kept: Some(AccessTime::Never), not_of_folders: false };
+    for flow in [FlowWish::Passthrough, FlowWish::Served] {
+        let Some(lower) = Lower::make(LowerKind::Ext4).unwrap() else { return };
+        let bound = tempfile::tempdir().unwrap();
+        let bound_at = Bound::new(lower.path(), bound.path().to_owned());
+        fs::write(bound.path().join("file"), "read").unwrap();
+        let mount = Mount::new(bound.path(), TransportKind::Device, flow, never);
+        let file = mount.dir.path().join("file");
+        assert_eq!(fs::read(&file).unwrap(), b"read");
+        let remount = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(bound.path()).status();
+        assert!(remount.unwrap().success());
+        assert!(fs::write(&file, "written").is_err(), "{flow:?}");
+        assert_eq!(fs::read(lower.path().join("file")).unwrap(), b"read", "{flow:?}");
+        drop(mount);
+        drop(bound_at);
+    }
+}

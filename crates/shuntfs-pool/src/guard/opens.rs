@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, OpenFlags, Result};
 use shuntfs_rules::{OpenWord, Use};
-use shuntfs_sys::stat_of;
+use shuntfs_sys::{filesystem_of, stat_of};
 
 use super::change::Change;
 use super::terms::{Terms, refused, use_of};
@@ -77,6 +77,13 @@ impl Change for FileOpens {
         let node = &self.node;
         if !node.view.is_whole() {
             return Err(Errno::ACCES);
+        }
+        if shared.mounts.at(node.identity.mount).is_timed() {
+            // Passthrough goes through a mount of our own, and the lower one may have been remounted.
+            let below = filesystem_of(shared.descriptor(node)?).map_err(errno)?;
+            if below.is_read_only() {
+                return Err(Errno::ROFS);
+            }
         }
         if !shared.is_ours_alone() {
             let descriptor = shared.descriptor(node)?;
