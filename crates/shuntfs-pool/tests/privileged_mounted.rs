@@ -570,3 +570,33 @@ fn privileged_storm_on_each_transport_and_flow() {
         }
     }
 }
+
+/// A regression: a folder that was made through the mount and removed below in the same moment made the kernel look all names up
+/// again, and whatever was mounted inside the mount was taken away. Any user could do that.
+#[test]
+fn a_folder_that_is_removed_below_at_once_takes_no_mount_away() {
+    let Some(mounted) = mount(|_| ()) else { return };
+    let (above, below) = mounted.sides();
+    for folder in ["inside", "folder"] {
+        fs::create_dir(below(folder)).unwrap();
+    }
+    let status = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(above("inside")).status().unwrap();
+    assert!(status.success());
+    fs::write(above("inside/file"), "").unwrap();
+    let ended = Instant::now() + Duration::from_secs(3);
+    let (mut failed, path) = (0, below("folder/x"));
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while Instant::now() < ended {
+                let _gone = fs::remove_dir(&path);
+            }
+        });
+        while Instant::now() < ended {
+            failed += u32::from(fs::create_dir(above("folder/x")).is_err());
+        }
+    });
+    let is_there = above("inside/file").exists();
+    let _ended = Command::new("umount").arg("--lazy").arg(above("inside")).status();
+    assert!(is_there, "after {failed} that failed");
+    assert!(failed > 0, "nothing was removed in time");
+}

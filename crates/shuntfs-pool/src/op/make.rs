@@ -47,7 +47,15 @@ fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<
     let folder = shared.folder(parent)?;
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let untold = guard.judge(NameComes { spot, what })?.make(shared)?;
-    let found = find::find(shared, &folder.node, &folder.descriptor, name.as_c_str())?;
+    let found = match find::find(shared, &folder.node, &folder.descriptor, name.as_c_str()) {
+        Err(Errno::NOENT) => {
+            // Somebody has removed it below: there is no such name, as the kernel believes.
+            untold.told();
+            shared.doubt_attributes(parent);
+            return Err(Errno::NOENT);
+        }
+        found => found?,
+    };
     let arrived = guard.arrive(spot, found, Arrival::Made)?;
     untold.told();
     Ok(arrived.entry(shared))
