@@ -8,7 +8,7 @@ use shuntfs_sys::open_path_at;
 use crate::find::{self, Found};
 use crate::lasting;
 use crate::shared::Shared;
-use crate::view::Seen;
+use crate::view::{Seen, View};
 
 /// LOOKUP of ".": the node with this number, whether the kernel knows it or not.
 ///
@@ -38,7 +38,7 @@ pub(crate) fn node(shared: &Shared, id: NodeId) -> Result<Entry> {
 /// # Errors
 /// ESTALE for the root, and for a folder that was removed.
 pub(crate) fn parent(shared: &Shared, id: NodeId) -> Result<Entry> {
-    if shared.lasting.is_none() || id == NodeId::ROOT {
+    if shared.lasting.is_none() || id == NodeId::ROOT || lasting::is_covered(shared.source()) {
         return Err(Errno::STALE);
     }
     let folder = shared.folder(id)?;
@@ -47,7 +47,9 @@ pub(crate) fn parent(shared: &Shared, id: NodeId) -> Result<Entry> {
     if shared.is_root(&found) {
         return Ok(shared.entry(&shared.root, &found.stat));
     }
-    entry(shared, found, |_| true)
+    // What has no lasting number is on another file system, or in another subvolume: it may be a folder around the source.
+    let wish = shared.lasting_number(&found.identity(), View::WHOLE).ok_or(Errno::STALE)?;
+    entry(shared, found, |found| found == wish)
 }
 
 fn entry(shared: &Shared, found: Found, is_it: impl Fn(NodeId) -> bool) -> Result<Entry> {
