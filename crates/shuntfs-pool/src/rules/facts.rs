@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_rules::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown};
 use shuntfs_sys::data::read_at;
-use shuntfs_sys::{Stat, open_path_at, stat_of};
+use shuntfs_sys::{FsMagic, Stat, open_path_at, stat_of};
 
 use crate::error::errno;
 use crate::mode;
@@ -105,16 +105,19 @@ impl FileFacts for OfNew<'_> {
     }
 
     /// In a folder with the set-group-ID bit the kernel gives what is new the folder's group, and a folder that bit, too. A file
-    /// system may be mounted so that it gives the group always.
+    /// system may be mounted so that it gives the group always; ext4 then does not hand the bit on.
     fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
         let Some((dir, is_folder)) = self.within else { return Ok(self.attributes) };
         let found = stat_of(dir).map_err(errno).map_err(unknown("its folder cannot be looked at"))?;
         let mount = found.mnt_id.and_then(|id| self.shared.mounts.find(id));
-        let has_bit = found.mode & mode::SGID != 0;
-        if !has_bit && !mount.is_some_and(|mount| mount.gives_group) {
+        let (has_bit, gives_group) =
+            (found.mode & mode::SGID != 0, mount.is_some_and(|mount| mount.gives_group));
+        if !has_bit && !gives_group {
             return Ok(self.attributes);
         }
-        let handed_on = if is_folder && has_bit { mode::SGID } else { 0 };
+        let hands_bit_on =
+            has_bit && !(gives_group && mount.is_some_and(|mount| mount.magic == FsMagic::EXT));
+        let handed_on = if is_folder && hands_bit_on { mode::SGID } else { 0 };
         Ok(Attributes { group: found.gid, mode: self.attributes.mode | handed_on, ..self.attributes })
     }
 
