@@ -161,8 +161,11 @@ pub(crate) fn mount(
     // Resolved once, so that an unmount means the same place whatever becomes of links on the way.
     let unusable = |error| MountError::MountPoint { path: path.to_owned(), error };
     let path = std::fs::canonicalize(path).map_err(unusable)?;
-    let point = FileType::from(std::fs::symlink_metadata(&path).map_err(unusable)?.file_type());
-    if point != root {
+    // What cannot be looked at (a mount whose server has died) can be mounted over all the same.
+    let point = std::fs::symlink_metadata(&path).map(|found| FileType::from(found.file_type()));
+    if let Ok(point) = point
+        && point != root
+    {
         return Err(MountError::OtherType { path, point, root });
     }
     if caps::has_effective(Cap::SysAdmin) && !options.auto_unmount {

@@ -166,10 +166,13 @@ impl<K: Clone + Eq + Hash, V> NodeTable<K, V> {
 
 impl<K: Clone + Eq + Hash, V> Inner<K, V> {
     fn enter(&mut self, node: NodeId, key: K, make: impl FnOnce() -> V) -> Arc<V> {
-        let held = self.by_node.entry(node).or_insert_with(|| {
+        if !self.by_node.contains_key(&node) {
+            // Another node had the key until now: its name leads elsewhere.
+            self.detach(&key);
             self.by_key.insert(key.clone(), node);
-            Held { key: Some(key), value: Arc::new(make()), lookups: 0 }
-        });
+        }
+        let fresh = || Held { key: Some(key), value: Arc::new(make()), lookups: 0 };
+        let held = self.by_node.entry(node).or_insert_with(fresh);
         held.lookups += 1;
         Arc::clone(&held.value)
     }
@@ -204,6 +207,17 @@ mod test {
         assert_ne!(nodes.enter(5, || "b").unwrap().0, a, "no number is used twice");
         assert!(nodes.forget(NodeId::ROOT, LookupCount(u64::MAX)).is_none());
         assert_eq!(nodes.get(NodeId::ROOT).as_deref(), Ok(&"root"));
+    }
+
+    /// A regression: when the node that had lost its key was forgotten, the other one lost it, too.
+    #[test]
+    fn a_key_that_leads_elsewhere_is_the_other_nodes() {
+        let nodes = NodeTable::new('/', ());
+        let id = |number| NodeId::new(number).unwrap();
+        nodes.enter_as(id(10), 'a', || ());
+        nodes.enter_as(id(11), 'a', || ());
+        nodes.forget(id(10), LookupCount(1));
+        assert_eq!(nodes.find(&'a'), Some(id(11)));
     }
 
     #[test]

@@ -57,8 +57,7 @@ pub struct DirEntry {
 /// thread of the offload pool (as many at once as [`crate::SessionOptions::offload_threads`] says) and may take its time, but must
 /// not use the mount itself. Costs two switches between threads for each request, and one copy of what is read or written.
 ///
-/// Only [`BlockingFilesystem::getattr`] has no default. What is missing here (locks, ioctls, polls, copies between files, replies
-/// that are written in place) the asynchronous trait has.
+/// Only [`BlockingFilesystem::getattr`] has no default. What is missing here (replies that are written in place, listings with entries, lower files) the asynchronous trait has.
 pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
     /// State of one open file.
     type File: Send + Sync + 'static;
