@@ -58,7 +58,12 @@ const BATCH: u32 = 8;
 const GATHER_MAX: usize = 16 << 10;
 
 enum Next {
-    Request { slot: Slot, len: usize, leave: bool },
+    /// Where this thread `may_leave`, others read, and it waited long for this one.
+    Request {
+        slot: Slot,
+        len: usize,
+        may_leave: bool,
+    },
     Again,
     Gone,
 }
@@ -119,25 +124,21 @@ where
 {
     /// False where the connection is gone, true where this thread is to stand by.
     fn read_until_idle(&mut self, way: &DeviceWay) -> bool {
-        let mut leaving = false;
         loop {
             let mut ended = std::mem::take(&mut self.ended);
             self.serving.poll_woken(|_, slot, outcome| ended.push((slot, outcome)));
             ended.drain(..).for_each(|(slot, outcome)| self.finish(slot, outcome));
             self.ended = ended;
-            if leaving {
-                if self.serving.pending() == 0 && self.listening.answers == 0 {
-                    return true;
-                }
-                self.wait_for_answers(way);
-                continue;
-            }
             match self.next(way) {
-                Next::Request { slot, len, leave } => {
-                    leaving = leave;
+                Next::Request { slot, len, may_leave } => {
                     let index = slot.index();
                     if let Some(outcome) = self.begin(slot, len) {
                         self.finish(index, outcome);
+                    }
+                    // Who stands by is called to read, or watches, which is nothing for who waits for its own requests.
+                    let is_done = self.serving.pending() == 0 && self.listening.answers == 0;
+                    if may_leave && is_done && way.reader.leave() {
+                        return true;
                     }
                 }
                 Next::Again => {}
@@ -210,13 +211,13 @@ where
         let room = device_room(memory.size());
         let buffer = memory.bytes_mut(room);
         let device = queue.device();
-        let (outcome, leave) = if self.nonblocking {
+        let (outcome, may_leave) = if self.nonblocking {
             (device.read(buffer), false)
         } else {
             way.reader.timed(|| device.read(buffer))
         };
         match outcome {
-            Ok(len) => return Next::Request { slot: memory, len, leave },
+            Ok(len) => return Next::Request { slot: memory, len, may_leave },
             Err(error) => {
                 self.free.push(slot);
                 match error {

@@ -484,8 +484,8 @@ impl Reader {
         }
     }
 
-    /// Reads by `read` and judges by the time it took. True where this thread, not the last, is to stand by;
-    /// what was read is to be served first in any case.
+    /// Reads by `read` and judges by the time it took. True where this thread is to [`Reader::leave`] once it has served what it
+    /// has.
     pub(crate) fn timed(&self, read: impl FnOnce() -> Result<usize>) -> (Result<usize>, bool) {
         self.waits();
         let start = Instant::now();
@@ -504,7 +504,7 @@ impl Reader {
             return false;
         }
         self.idle.set(self.idle.get() + 1);
-        self.idle.get() >= IDLE_STREAK && self.leave()
+        self.idle.get() >= IDLE_STREAK
     }
 
     /// A read that does not wait found a request; `at_once` where this thread had not waited for it either.
@@ -524,13 +524,14 @@ impl Reader {
         }
     }
 
-    /// Stops reading, unless it is the last.
-    fn leave(&self) -> bool {
+    /// Stops reading, unless it is the last. Who leaves has nothing under way, and stands by at once.
+    pub(crate) fn leave(&self) -> bool {
         self.idle.set(0);
         let mut state = self.readers.state.lock();
-        let is_last = state.count(Role::Reads) + state.called == 1;
-        if !is_last {
-            state.members[self.index].role = Role::StandsBy;
+        let before = std::mem::replace(&mut state.members[self.index].role, Role::StandsBy);
+        let is_last = state.count(Role::Reads) + state.called == 0;
+        if is_last {
+            state.members[self.index].role = before;
         }
         !is_last
     }
@@ -538,11 +539,32 @@ impl Reader {
 
 #[cfg(test)]
 mod test {
+    use std::io::IoSlice;
+    use std::os::fd::BorrowedFd;
+    use std::sync::mpsc;
+
+    use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
+    use shuntfs_sys::device::FuseDevice;
+    use shuntfs_sys::uring::Ring;
+    use shuntfs_sys::{OsError, Peer};
+    use shuntfs_wire::{Errno, InHeader, Opcode, OutHeader};
+    use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
     use super::*;
+    use crate::device::{DeviceSeat, serve};
+    use crate::slot::slot_len;
 
     fn waited(time: Duration) -> Result<usize> {
         std::thread::sleep(time);
         Ok(0)
+    }
+
+    fn until(is_so: &dyn Fn() -> bool) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !is_so() {
+            assert!(Instant::now() < patience);
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
@@ -561,9 +583,9 @@ mod test {
         for _ in 0..IDLE_STREAK {
             left = second.timed(|| waited(LONG * 2)).1;
         }
-        assert!(left);
+        assert!(left && second.leave());
         for _ in 0..IDLE_STREAK * 2 {
-            assert!(!first.timed(|| waited(LONG * 2)).1, "the last reader stays");
+            assert!(!(first.timed(|| waited(LONG * 2)).1 && first.leave()), "the last reader stays");
         }
         readers.end();
         assert!(!second.stand_by());
@@ -679,7 +701,8 @@ mod test {
         first.woke();
         assert_eq!([look(), look()], [(true, 0), (false, 1)], "it serves the same one as a look before");
         assert!(second.stand_by());
-        let leaves = |reader: &Reader| (0..IDLE_STREAK * 2).any(|_| reader.judge_wait(LONG, 0));
+        let leaves =
+            |reader: &Reader| (0..IDLE_STREAK * 2).any(|_| reader.judge_wait(LONG, 0)) && reader.leave();
         assert!(!leaves(&second), "the only one that reads");
         first.waits();
         assert!(leaves(&second));
@@ -694,13 +717,6 @@ mod test {
         assert!(first.stand_by());
         first.waits();
         let stands_by = std::thread::spawn(move || second.stand_by());
-        let until = |is_so: &dyn Fn() -> bool| {
-            let patience = Instant::now() + Duration::from_secs(10);
-            while !is_so() {
-                assert!(Instant::now() < patience);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
         for _ in 0..2 {
             until(&|| readers.is_asleep.load(Ordering::Relaxed));
             // By now it sleeps for good.
@@ -712,5 +728,101 @@ mod test {
         first.woke();
         until(&|| stands_by.is_finished());
         assert!(stands_by.join().unwrap(), "it reads in the place of the other");
+    }
+
+    /// Tells which requests were answered.
+    #[derive(Debug)]
+    struct Answers(mpsc::Sender<u64>);
+
+    impl Peer for Answers {
+        fn write(&self, message: &[IoSlice<'_>]) -> Result<usize> {
+            let header = OutHeader::read_from_bytes(&message[0]).expect("a header");
+            self.0.send(header.unique).expect("somebody listens");
+            Ok(message.iter().map(|piece| piece.len()).sum())
+        }
+
+        fn backing_open(&self, _: BorrowedFd<'_>) -> Result<u32> {
+            Err(OsError::NOSYS)
+        }
+
+        fn backing_close(&self, _: u32) -> Result<()> {
+            Err(OsError::NOSYS)
+        }
+    }
+
+    fn request(opcode: Opcode, unique: u64, arguments: &[u8]) -> Vec<u8> {
+        let mut header = InHeader::new_zeroed();
+        (header.opcode, header.unique) = (opcode as u32, unique);
+        header.len = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
+        [header.as_bytes(), arguments].concat()
+    }
+
+    /// A thread that serves `device`, and answers the request `waits` when that is interrupted.
+    fn serves(reader: Reader, device: FuseDevice, has_ring: bool, waits: u64) -> thread::JoinHandle<()> {
+        thread::spawn(move || {
+            let ready = Ready::new(4).unwrap();
+            let slots = Slots::reserve(4, slot_len(8192), &ready).unwrap();
+            let ring = has_ring.then(|| Ring::new(8).unwrap());
+            let (device, pool) = (Arc::new(device), OffloadPool::new(1, || ()));
+            let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring });
+            let (blocking, registry, aside) = (Arc::default(), Arc::default(), Arc::default());
+            let seat = DeviceSeat { queue, blocking, reader, registry, aside };
+            serve(seat, |exchange| async move {
+                if exchange.header().unique == waits {
+                    exchange.signal().arrived().await;
+                }
+                exchange.error(Errno::IO)
+            });
+        })
+    }
+
+    /// A regression: whoever was to leave waited for its last request, which may take for ever, and neither read nor stood by. The
+    /// others took it for one that they could call.
+    #[test]
+    fn who_has_a_request_under_way_does_not_leave() {
+        for has_ring in [false, true] {
+            if has_ring && Ring::new(8).is_err() {
+                println!("SKIPPED: io_uring is not to be had here");
+                continue;
+            }
+            let (told, answers) = mpsc::channel();
+            let (device, kernel) = FuseDevice::of_peer(Arc::new(Answers(told))).unwrap();
+            let readers = Readers::new(2);
+            // It reads, as far as the others know.
+            let stuck = readers.reader(Pacer::new(None, 0));
+            assert!(stuck.stand_by());
+            stuck.about_to_block();
+            let reader = readers.reader(Pacer::new(None, 1));
+            let (index, gauge) = (reader.index, Arc::clone(&reader.gauge));
+            let role = || readers.state.lock().members[index].role;
+            let waits = u64::from(IDLE_STREAK);
+            let thread = serves(reader, device, has_ring, waits);
+            until(&|| role() == Role::Reads);
+            let answer = |unique| assert_eq!(answers.recv_timeout(Duration::from_secs(10)), Ok(unique));
+            let send = |unique| {
+                // It waits for long: this is no load.
+                thread::sleep(LONG * 10);
+                kernel.send(&request(Opcode::Statfs, unique, &[])).unwrap();
+            };
+            (1..=waits).for_each(send);
+            (1..waits).for_each(answer);
+            send(waits + 1);
+            answer(waits + 1);
+            assert_eq!(role(), Role::Reads);
+            kernel.send(&request(Opcode::Interrupt, 0, &waits.to_ne_bytes())).unwrap();
+            answer(waits);
+            let left = (waits + 2..).take(100).find(|&unique| {
+                until(&|| role() == Role::StandsBy || gauge.turn.load(Ordering::Relaxed).is_multiple_of(2));
+                if role() == Role::Reads {
+                    send(unique);
+                    answer(unique);
+                }
+                role() == Role::StandsBy
+            });
+            assert!(left.is_some(), "it stands by when it has nothing under way");
+            kernel.end();
+            readers.end();
+            thread.join().unwrap();
+        }
     }
 }
