@@ -239,17 +239,20 @@ impl Readers {
     /// Waits until somebody is called, and calls where all who read are stuck.
     fn watch(&self, state: &mut MutexGuard<'_, State>) {
         state.is_watched = true;
+        // Whether the whole time between two looks has passed: whoever watches may be woken sooner.
+        let mut has_waited = false;
         while state.called == 0 && !state.ended {
-            let goes_on = state.look();
+            let goes_on = state.look(has_waited);
             let was_asleep = self.is_asleep.swap(!goes_on, Ordering::Relaxed);
             if state.called > 0 {
                 break;
             }
             // A reader that began before it could see the flag is found by the one look that comes after it.
-            if goes_on || !was_asleep {
-                self.watch.wait_for(state, LOOK);
+            if goes_on || !was_asleep || !has_waited {
+                has_waited = self.watch.wait_for(state, LOOK).timed_out();
             } else {
                 self.watch.wait(state);
+                has_waited = false;
             }
         }
         self.is_asleep.store(false, Ordering::Relaxed);
@@ -274,14 +277,14 @@ impl State {
         self.members.len() - self.count(Role::StandsBy)
     }
 
-    /// Calls a reader where all are stuck; whether any has gone on since the last look.
-    fn look(&mut self) -> bool {
+    /// Calls a reader where all are stuck, which none is before it `has_waited`; whether any has gone on since the last look.
+    fn look(&mut self, has_waited: bool) -> bool {
         let mut goes_on = false;
         for member in &mut self.members {
             let turn = member.gauge.turn.load(Ordering::Relaxed);
             let changed = std::mem::replace(&mut member.seen, turn) != turn;
             goes_on |= changed;
-            if !changed && !turn.is_multiple_of(2) && member.role == Role::Reads {
+            if has_waited && !changed && !turn.is_multiple_of(2) && member.role == Role::Reads {
                 member.go_away();
             }
         }
@@ -314,7 +317,7 @@ impl Reader {
             return false;
         }
         state.called -= 1;
-        state.members[self.index].role = Role::Reads;
+        self.begins(&mut state);
         if !state.is_watched {
             // It is another's turn to watch.
             self.readers.call.notify_one();
@@ -328,9 +331,15 @@ impl Reader {
     pub(crate) fn waits(&self) {
         self.go_on((self.turn.get() | 1) + 1);
         if self.gauge.is_away.load(Ordering::Relaxed) {
-            self.gauge.is_away.store(false, Ordering::Relaxed);
-            self.readers.state.lock().members[self.index].role = Role::Reads;
+            self.begins(&mut self.readers.state.lock());
         }
+    }
+
+    /// This thread reads: nothing that it did before holds it up.
+    fn begins(&self, state: &mut State) {
+        self.go_on((self.turn.get() | 1) + 1);
+        self.gauge.is_away.store(false, Ordering::Relaxed);
+        state.members[self.index].role = Role::Reads;
     }
 
     /// It has something to do.
@@ -694,7 +703,7 @@ mod test {
         assert!(first.stand_by());
         let look = || {
             let mut state = readers.state.lock();
-            (state.look(), state.called)
+            (state.look(true), state.called)
         };
         first.waits();
         assert_eq!([look(), look(), look()], [(true, 0), (false, 0), (false, 0)], "it waits for a request");
@@ -708,6 +717,39 @@ mod test {
         assert!(leaves(&second));
         first.is_full();
         assert!(second.stand_by() && !leaves(&second), "nor does it leave where the other is full");
+    }
+
+    /// A regression: whoever watches was told of a request, or woken for a reader that another became, and took for stuck who had
+    /// served one request since then, or who had not even begun.
+    #[test]
+    fn who_just_began_is_not_stuck() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
+        assert!(first.stand_by());
+        first.woke();
+        let look = |has_waited| {
+            let mut state = readers.state.lock();
+            (state.look(has_waited), state.called)
+        };
+        assert_eq!(
+            [look(false), look(false)],
+            [(true, 0), (false, 0)],
+            "two looks, and no time between them"
+        );
+        assert_eq!(look(true), (false, 1));
+        assert!(second.stand_by());
+        assert!(first.leave(), "it served that one after all, and waits for its call");
+        second.about_to_block();
+        assert!(first.stand_by());
+        look(true);
+        assert_eq!(look(true), (false, 0));
+        let is_away = |reader: &Reader| readers.state.lock().members[reader.index].role == Role::Away;
+        assert!(!is_away(&first), "it was called and has not begun");
+        second.woke();
+        second.is_full();
+        first.woke();
+        first.is_full();
+        assert!(is_away(&first) && is_away(&second), "that it was away before is no matter");
     }
 
     #[test]
