@@ -27,8 +27,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use shuntfs_sys::Result;
 use shuntfs_sys::threads::{self, Cpus};
+use shuntfs_sys::{OsError, Result};
 
 use crate::pace::Pacer;
 
@@ -146,6 +146,8 @@ pub(crate) struct Reader {
     index: usize,
     gauge: Arc<Gauge>,
     turn: Cell<u64>,
+    /// Since when it waits, where a read has found nothing and did not wait itself.
+    since: Cell<Option<Instant>>,
     /// The last read found its request waiting.
     at_once: Cell<bool>,
     /// Whose request was served last.
@@ -195,6 +197,7 @@ impl Readers {
             index: state.members.len() - 1,
             gauge,
             turn: Cell::new(0),
+            since: Cell::new(None),
             at_once: Cell::new(false),
             caller: Cell::new(0),
             mix: Cell::new(0),
@@ -494,13 +497,17 @@ impl Reader {
     }
 
     /// Reads by `read` and judges by the time it took. True where this thread is to [`Reader::leave`] once it has served what it
-    /// has.
+    /// has. A read that gives EAGAIN, because another thread made the descriptor nonblocking, begins a wait that the next one ends.
     pub(crate) fn timed(&self, read: impl FnOnce() -> Result<usize>) -> (Result<usize>, bool) {
         self.waits();
-        let start = Instant::now();
+        let start = self.since.take().unwrap_or_else(Instant::now);
         let outcome = read();
         let took = start.elapsed();
         self.woke();
+        if outcome == Err(OsError::AGAIN) {
+            self.since.set(Some(start));
+            return (outcome, false);
+        }
         (outcome, self.judge_wait(took, outcome.unwrap_or(0)))
     }
 
@@ -553,9 +560,9 @@ mod test {
     use std::sync::mpsc;
 
     use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
+    use shuntfs_sys::Peer;
     use shuntfs_sys::device::FuseDevice;
     use shuntfs_sys::uring::Ring;
-    use shuntfs_sys::{OsError, Peer};
     use shuntfs_wire::{Errno, InHeader, Opcode, OutHeader};
     use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -694,6 +701,27 @@ mod test {
             first.judge_wait(took, len);
             assert_eq!((first.at_once.get(), first.idle.get() == 1), (at_once, is_idle), "{took:?}, {len}");
         }
+    }
+
+    /// A regression: while one reader needed the descriptor nonblocking, every wait of the others began with a read that gave
+    /// EAGAIN and ended with one that found a request, and both counted as load.
+    #[test]
+    fn a_wait_that_begins_with_eagain_is_one() {
+        let readers = Readers::new(2);
+        let (first, second) = (readers.reader(Pacer::new(None, 0)), readers.reader(Pacer::new(None, 1)));
+        readers.call_one();
+        assert!(first.stand_by() && second.stand_by());
+        let mut left = false;
+        for _ in 0..IDLE_STREAK {
+            assert!(!left);
+            let idle = second.idle.get();
+            assert_eq!(second.timed(|| Err(OsError::AGAIN)), (Err(OsError::AGAIN), false));
+            assert_eq!((second.at_once.get(), second.idle.get()), (false, idle), "it is no verdict");
+            thread::sleep(LONG * 2);
+            left = second.timed(|| Ok(0)).1;
+            assert!(!second.at_once.get(), "it was waited for");
+        }
+        assert!(left && second.leave());
     }
 
     #[test]
