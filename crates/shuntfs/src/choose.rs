@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_sys::{kernel, threads};
+use shuntfs_sys::kernel;
 use shuntfs_transport::{Prepared, Settings, TransportKind};
 use shuntfs_wire::InitFlags;
 
@@ -47,7 +47,8 @@ fn choose_by<P>(
         }
         Err(why) => why,
     };
-    let no_clones = if options.queues.unwrap_or_else(|| threads::possible_cpus() as usize) > 1 {
+    // Where nobody says how many, there are several, on one CPU, too.
+    let no_clones = if options.queues.is_none_or(|queues| queues > 1) {
         match prepare(TransportKind::Cloned) {
             Ok(prepared) => return Ok(Chosen { prepared, why: format!("no io_uring: {no_ring}") }),
             Err(why) => why,
@@ -105,6 +106,7 @@ mod test {
             (RING, &two, &[Uring, Cloned, Device][..], Uring, "offers io_uring"),
             (RING, &two, &[Cloned, Device], Cloned, "no uring today"),
             (InitFlags::empty(), &two, &[Uring, Cloned, Device], Cloned, "no io_uring"),
+            (InitFlags::empty(), &SessionOptions::default(), &[Cloned, Device], Cloned, "no io_uring"),
             (RING, &two, &[Device], Device, "no cloned today"),
             (InitFlags::empty(), &one, &[Uring, Cloned, Device], Device, "one queue"),
         ] {
