@@ -13,7 +13,7 @@ use shuntfs::{
     MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session, SessionOptions,
 };
 use shuntfs_pool::{Pool, PoolError, PoolOptions};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::{Nobody, Rules};
 
 /// A folder `sub`, and in each of the two folders a file `Secret`.
 struct Folding {
@@ -78,20 +78,6 @@ impl Filesystem for Folding {
         let names: &[&[u8]] = if node == NodeId::ROOT { &[b"Secret", b"sub"] } else { &[b"Secret"] };
         let records = names.iter().filter_map(|name| Some((self.find(node, name)?.get(), None, name)));
         Ok(out.list(cookie, records))
-    }
-}
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
     }
 }
 

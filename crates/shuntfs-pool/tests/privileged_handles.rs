@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use shuntfs::{MountOptions, Opcode, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{Fleeting, Observer, Pool, PoolError, PoolOptions};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::{Nobody, Rules};
 use shuntfs_sys::{FileHandle, OsError, handle_of, open_by_handle};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind};
@@ -328,20 +328,6 @@ fn without_the_option_a_handle_is_of_its_own_mount() {
         assert_eq!(second.text(&handle), Err(OsError::STALE));
         assert_eq!(second.text(&other).as_deref(), Ok("two"));
         second.end();
-    }
-}
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
     }
 }
 

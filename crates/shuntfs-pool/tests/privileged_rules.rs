@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use shuntfs::{MountOptions, Session, SessionOptions};
 use shuntfs_pool::{Caller, Pool, PoolOptions, RuleControl};
-use shuntfs_rules::{Access, Known, OpenWord, Rules, Use};
+use shuntfs_rules::{Access, Nobody, OpenWord, Rules, Use};
 use shuntfs_testkit::lower::{LowerKind, LowerSpec};
 use shuntfs_testkit::supervisor::Supervisor;
 
@@ -23,20 +23,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Users of this number exist nowhere else.
 const ALICE: u32 = 71_001;
 const BOB: u32 = 71_002;
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
-    }
-}
 
 fn rules(text: &str) -> Rules {
     let text = text.replace("ALICE", &ALICE.to_string()).replace("BOB", &BOB.to_string());

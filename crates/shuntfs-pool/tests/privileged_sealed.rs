@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{Observer, Pool, PoolOptions, SealControl};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::{Nobody, Rules};
 use shuntfs_seal::{Progress, SealOptions, seal_tree};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::supervisor::Supervisor;
@@ -43,20 +43,6 @@ struct Mount {
     control: SealControl,
     _supervisor: Supervisor,
     dir: tempfile::TempDir,
-}
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
-    }
 }
 
 impl Mount {

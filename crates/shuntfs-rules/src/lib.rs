@@ -28,7 +28,7 @@ pub use decision::{
     RegexRedaction, VerifyWord,
 };
 pub use facts::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown, Use};
-pub use known::Known;
+pub use known::{Known, Nobody};
 pub use mistake::{Mistake, Mistakes};
 pub use model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
 pub use rules::{Failed, Listing, Rules};

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use shuntfs::{Errno, Name, NodeId, SetAttr};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::{Nobody, Rules};
 
 use super::{Coming, Guard, Made, NameComes};
 use crate::mode;
@@ -17,20 +17,6 @@ use crate::shared::Shared;
 use crate::who::Who;
 
 const CALLER: Who = Who::new(4002, 4002, None);
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
-    }
-}
 
 fn name(name: &str) -> NameBuf {
     let name = CString::new(name).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shuntfs::{Errno, Transport, TransportKind};
 use shuntfs_fake::{Fake, O_RDONLY, Settings, Totals};
 use shuntfs_pool::{Observer, Pool};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::{Nobody, Rules};
 
 /// A pool, and what it shows.
 pub(crate) struct Fixture {
@@ -95,20 +95,6 @@ pub(crate) fn settings(kind: TransportKind) -> Settings {
     settings.session.payload_len = 128 << 10;
     settings.session.queues = Some(if kind == TransportKind::Cloned { 2 } else { 1 });
     settings
-}
-
-struct Nobody;
-
-impl Known for Nobody {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn policies(&self) -> &[&str] {
-        &[]
-    }
 }
 
 pub(crate) fn rules(text: &str) -> Rules {
