@@ -361,6 +361,18 @@ fn a_bar_says_its_ratio_or_why_there_is_none() {
 }
 
 #[test]
+fn a_block_names_what_its_ratios_are_to() {
+    let mut run = run();
+    for row in &mut run.tables[0].rows {
+        row.beside = Some("shunt".to_owned());
+    }
+    run.settle();
+    let plots = plots(&run).unwrap();
+    assert!(plots[0].svg.contains("shunt: 98,765 ops/s"), "{}", plots[0].svg);
+    assert!(plots[0].caption.contains("ratio to shunt"), "{}", plots[0].caption);
+}
+
+#[test]
 fn lines_show_names_and_goals() {
     for plot in &plots(&run()).unwrap()[1..] {
         let document = Document::parse(&plot.svg).unwrap();

@@ -30,7 +30,7 @@ const MARK: u32 = 26;
 const HALF: f64 = 6.0;
 /// Room for a column's name, for the baseline's figure and for the words beside a bar, at most.
 const NAME_ROOM: u32 = 200;
-const BASE_ROOM: u32 = 220;
+const BASE_ROOM: u32 = 280;
 const WORDS_ROOM: u32 = 190;
 
 /// Draws rows of a table.
@@ -44,17 +44,19 @@ pub(super) fn draw(report: &Report, rows: &[&Row], name: &str) -> Result<Plot> {
 }
 
 fn said(report: &Report, rows: &[&Row], name: &str) -> Said {
+    let usual = report.baseline.as_str();
+    let first = rows.first().map_or(usual, |row| row.base(usual));
+    let base = if rows.iter().all(|row| row.base(usual) == first) { first } else { usual };
     let absent: Vec<&str> = absent(report).map(|column| column.name.as_str()).collect();
     let columns = report.columns.len().saturating_sub(1 + absent.len());
     let absent =
         if absent.is_empty() { String::new() } else { format!(" Not measured: {}.", absent.join(", ")) };
     Said {
         id: format!("plot-{name}"),
-        title: format!("{}: ratio to {}, longer is better", report.table, report.baseline),
+        title: format!("{}: ratio to {base}, longer is better", report.table),
         description: format!(
-            "{} rows on {columns} columns; each bar is the median of a column as a ratio to {}: 1 is as good, longer is better.{absent}",
+            "{} rows on {columns} columns; each bar is the median of a column as a ratio to {base}: 1 is as good, longer is better.{absent}",
             rows.len(),
-            report.baseline
         ),
     }
 }
@@ -160,7 +162,7 @@ impl<'a> Sheet<'a> {
         let (from, to) = ((0, head), (px(WIDTH), head + px(HEAD)));
         area.draw(&Rectangle::new([from, to], PAPER.light.filled()))?;
         let middle = head + px(HEAD / 2);
-        let base = fit(&format!("{}: {}", self.baseline, block.base), BASE_ROOM);
+        let base = fit(&block.base, BASE_ROOM);
         let name = fit_bold(&block.name, WIDTH - 3 * EDGE - width(&base));
         area.draw(&Text::new(name, (px(EDGE), middle), bold(TEXT, At::Left)))?;
         area.draw(&Text::new(base, (px(WIDTH - EDGE), middle), text(FAINT, At::Right)))?;

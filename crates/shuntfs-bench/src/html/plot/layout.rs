@@ -9,7 +9,7 @@ use crate::report::{Column, Kind, Report, Row};
 pub(super) struct Block {
     /// The row's name.
     pub(super) name: String,
-    /// The baseline's figure.
+    /// What the ratios are to, and its figure.
     pub(super) base: String,
     /// How far the baseline scatters around 1, as ratios.
     pub(super) band: Option<(f64, f64)>,
@@ -54,7 +54,7 @@ fn block(report: &Report, row: &Row) -> Block {
     let others = report.columns.iter().filter(shown);
     Block {
         name: row.name.clone(),
-        base: figure.unwrap_or_else(|| "no figure".to_owned()),
+        base: format!("{}: {}", row.base(&report.baseline), figure.unwrap_or_else(|| "no figure".to_owned())),
         band: base.and_then(|cell| range_as_ratios(report, row, cell)),
         lines: others.map(|column| line(report, row, column)).collect(),
     }
