@@ -14,7 +14,11 @@ const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
-    file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring";
+    file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring,device-never-light,cloned-never-light,\
+    uring-never-light";
+
+const TABLES: [&str; 9] =
+    ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "tails", "peers", "verity"];
 
 fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -139,7 +143,7 @@ fn what_does_not_exist_is_refused_with_the_nearest() {
 fn tables_and_columns_are_listed() {
     let (code, text) = Run::start(&["--list"]).end(Duration::from_secs(30));
     assert_eq!(code, Some(0), "{text}");
-    for name in ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "peers", "verity"] {
+    for name in TABLES {
         assert!(
             text.contains(&format!("\n{name}: ")) || text.starts_with(&format!("{name}: ")),
             "{name}: {text}"
@@ -204,6 +208,7 @@ fn smoke_as_root_measures_every_table_and_leaves_nothing() {
     a_broken_peer_fails_alone(folder.path());
     wrong_bytes_are_no_figure(folder.path());
     a_server_that_hangs_is_left_at_the_limit(folder.path());
+    calls_that_hang_are_left_at_the_limit(folder.path());
     an_interrupt_takes_everything_down();
 }
 
@@ -218,8 +223,7 @@ fn every_row_has_a_figure_for_each_column(folder: &Path) {
     let run = read(&json);
     let tables: Vec<&str> =
         run["tables"].as_array().unwrap().iter().map(|table| table["table"].as_str().unwrap()).collect();
-    let wanted = ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "peers", "verity"];
-    assert_eq!(tables, wanted);
+    assert_eq!(tables, TABLES);
     for table in run["tables"].as_array().unwrap() {
         every_cell_has_a_figure(table);
     }
@@ -304,6 +308,21 @@ fn a_server_that_hangs_is_left_at_the_limit(folder: &Path) {
     let cells = &table["rows"][0]["cells"];
     assert!(cells["bare"]["median"].as_f64().is_some_and(|median| median > 0.0), "{cells}");
     assert!(cells["hung"]["error"].as_str().unwrap().contains("longer than 10 s"), "{cells}");
+}
+
+/// The same between single calls, which no program of somebody else's makes.
+fn calls_that_hang_are_left_at_the_limit(folder: &Path) {
+    let script = folder.join("stopped.sh");
+    let until = "until [ -e \"$1/calls/made.0/name.0\" ]; do sleep 0.02; done";
+    let lines = format!("{SHUNT} mount -f --flow served \"$1\" \"$2\" &\n{until}\nkill -STOP $!\nwait\n");
+    fs::write(&script, lines).unwrap();
+    let template = format!("sh {} {{SRC}} {{MNT}}", script.display());
+    let more = ["--size", "8M", "--rounds", "1", "--limit", "5"];
+    let table = one_case(folder, ["tails", "create idle j1"], "stopped", &template, &more);
+    for row in table["rows"].as_array().unwrap() {
+        assert!(row["cells"]["bare"]["median"].as_f64().is_some_and(|median| median > 0.0), "{row}");
+        assert!(row["cells"]["stopped"]["error"].as_str().unwrap().contains("longer than 5 s"), "{row}");
+    }
 }
 
 /// Once the run has a figure, an interrupt ends it with the report of what there is.

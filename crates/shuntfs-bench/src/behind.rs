@@ -59,6 +59,9 @@ pub(crate) fn behind(run: &Run) -> Vec<Behind<'_>> {
 }
 
 fn look<'a>(report: &'a Report, row: &'a Row) -> Option<Behind<'a>> {
+    if !row.is_judged() {
+        return None;
+    }
     let missed = row.goal.as_ref().filter(|_| row.met == Some(false));
     let goal = missed.and_then(|goal| Some((goal, reached(row, goal)?)));
     let peer = lead(row);

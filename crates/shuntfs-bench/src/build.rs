@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -82,17 +83,29 @@ impl Project {
 
     /// Builds, and returns how long it took.
     pub(crate) fn run(&self, root: &Path, amount: &Amount, stop: &Stop) -> Result<Duration> {
-        let make = |words: &[&str]| {
+        let make = |word: &str| {
             let mut command = Command::new("make");
-            command.arg("-s").arg("-C").arg(root.join(SOURCES));
-            command.arg(format!("O={}", root.join(OBJECTS).display())).args(words);
+            command.args(make_words(root, word));
             process::run_ok(&mut command, amount.build_limit, stop).map(|ended| ended.elapsed)
         };
-        let jobs = format!("-j{}", self.cpus);
+        let jobs = self.jobs();
         match self.kind {
-            Kind::Linux(_) => Ok(make(&["tinyconfig"])? + make(&[&jobs])?),
-            Kind::Generated(_) => make(&[&jobs]),
+            Kind::Linux(_) => Ok(make("tinyconfig")? + make(&jobs)?),
+            Kind::Generated(_) => make(&jobs),
         }
+    }
+
+    /// Starts a build that goes on beside something else.
+    pub(crate) fn start(&self, root: &Path) -> Result<Building> {
+        self.prepare(root)?;
+        let words = std::iter::once("make".to_owned()).chain(make_words(root, &self.jobs()));
+        let mut command = process::bound(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Building(command.spawn().context("cannot start `make`")?))
+    }
+
+    fn jobs(&self) -> String {
+        format!("-j{}", self.cpus)
     }
 
     /// Checks on the lower folder that there is something built.
@@ -107,6 +120,34 @@ impl Project {
         }
         Ok(())
     }
+}
+
+/// A build that goes on until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Building(Child);
+
+impl Building {
+    /// Ends the build.
+    ///
+    /// # Errors
+    /// When it had ended before: what was measured beside it was not beside it all the time.
+    pub(crate) fn end(mut self) -> Result<()> {
+        match self.0.try_wait()? {
+            Some(status) => bail!("the build beside the calls ended before them with {status}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        process::kill(&mut self.0);
+    }
+}
+
+fn make_words(root: &Path, word: &str) -> [String; 5] {
+    let place = |name| root.join(name).display().to_string();
+    ["-s".to_owned(), "-C".to_owned(), place(SOURCES), format!("O={}", place(OBJECTS)), word.to_owned()]
 }
 
 /// Returns whether the project that would be built is the large one.
@@ -218,5 +259,10 @@ mod tests {
         assert!(project.verify(lower.path()).is_err());
         assert!(!project.run(lower.path(), &Amount::TINY, &stop).unwrap().is_zero());
         project.verify(lower.path()).unwrap();
+        let mut building = project.start(lower.path()).unwrap();
+        assert!(project.verify(lower.path()).is_err(), "it begins anew");
+        building.0.wait().unwrap();
+        assert!(building.end().is_err(), "what is over is beside nothing");
+        project.start(lower.path()).unwrap().end().unwrap();
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits;
 use crate::report::{Goal, Measure, Unit};
 
@@ -27,6 +29,8 @@ pub(crate) struct Output {
     pub(crate) suffix: &'static str,
     /// What it counts.
     pub(crate) unit: Unit,
+    /// Which of the times of single calls it is, where they are taken.
+    pub(crate) quantile: Option<Quantile>,
     /// What is aimed at.
     pub(crate) goal: Option<Goal>,
     /// The column that ratios are to, where that is not the table's baseline.
@@ -47,6 +51,22 @@ impl Case {
     /// Makes a data case.
     pub(crate) fn fio(name: impl Into<String>, fio: Fio, unit: Unit) -> Self {
         Self::new(name, Work::Fio(fio), unit)
+    }
+
+    /// Makes a case of single calls, with a figure for each quantile of their times.
+    pub(crate) fn of_calls(calls: Calls) -> Self {
+        let group = calls.call.as_str();
+        let output = |quantile: Quantile| Output {
+            quantile: Some(quantile),
+            ..Output::new(quantile.suffix(), Unit::Micros)
+        };
+        Self {
+            name: format!("{group} {} j{}", calls.load.as_str(), calls.callers),
+            group: group.to_owned(),
+            jobs: None,
+            work: Work::Calls(calls),
+            outputs: Quantile::ALL.map(output).to_vec(),
+        }
     }
 
     /// Makes it one of several that differ in the number of jobs alone.
@@ -103,7 +123,7 @@ impl Case {
 
 impl Output {
     fn new(suffix: &'static str, unit: Unit) -> Self {
-        Self { suffix, unit, goal: None, beside: None, peer_on_record: None, limit: None }
+        Self { suffix, unit, quantile: None, goal: None, beside: None, peer_on_record: None, limit: None }
     }
 }
 
@@ -120,6 +140,8 @@ pub(crate) enum Work {
     Build,
     /// One request and its answer, with nothing remembered.
     RoundTrip,
+    /// One kind of call again and again, each timed by itself.
+    Calls(Calls),
     /// Data through fio, on a file that was sealed.
     Sealed(Sealed),
 }
@@ -270,6 +292,134 @@ pub(crate) enum TreeStep {
     Remove,
 }
 
+/// Single calls, and what else the machine does meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Calls {
+    /// What is called.
+    pub(crate) call: Call,
+    /// Threads that call, each with files of its own.
+    pub(crate) callers: u32,
+    /// What is beside them.
+    pub(crate) load: Load,
+}
+
+/// A call that reaches the server each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// `statx` with `AT_STATX_FORCE_SYNC`.
+    GetAttr,
+    /// `statx` of a name that this mount has not seen yet.
+    Lookup,
+    /// `open` of a name that does not exist yet.
+    Create,
+    /// `pread` of 4 KiB with `O_DIRECT`.
+    Read,
+    /// `open` of a file, by passthrough where the target has that.
+    Open,
+}
+
+impl Call {
+    /// Every one, in the order of the report.
+    pub(crate) const ALL: [Self; 5] = [Self::GetAttr, Self::Lookup, Self::Create, Self::Read, Self::Open];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::GetAttr => "getattr",
+            Self::Lookup => "lookup",
+            Self::Create => "create",
+            Self::Read => "read",
+            Self::Open => "open",
+        }
+    }
+
+    /// Returns what the request is called that a server gets.
+    pub(crate) const fn request(self) -> &'static str {
+        match self {
+            Self::GetAttr => "GETATTR",
+            Self::Lookup => "LOOKUP",
+            Self::Create => "CREATE",
+            Self::Read => "READ",
+            Self::Open => "OPEN",
+        }
+    }
+}
+
+/// What computes beside the callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Load {
+    /// Nothing.
+    Idle,
+    /// A thread for each CPU, where the kernel puts them.
+    Computing,
+    /// A thread on the CPU that all callers are on, too, and so on that of the queue that serves them.
+    Pinned,
+    /// Four threads, where the kernel puts them.
+    Four,
+    /// `make` with a job for each CPU, beside the mount and not below it.
+    Make,
+}
+
+impl Load {
+    /// Every one, in the order of the report.
+    pub(crate) const ALL: [Self; 5] = [Self::Idle, Self::Computing, Self::Pinned, Self::Four, Self::Make];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Computing => "computing",
+            Self::Pinned => "pinned",
+            Self::Four => "four",
+            Self::Make => "make",
+        }
+    }
+}
+
+/// Which of all calls, the fastest first, has the time that is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantile {
+    /// The one in the middle.
+    P50,
+    /// One in a hundred takes longer.
+    P99,
+    /// One in a thousand takes longer.
+    P999,
+    /// The last.
+    Longest,
+}
+
+impl Quantile {
+    /// Every one, in the order of the report.
+    pub(crate) const ALL: [Self; 4] = [Self::P50, Self::P99, Self::P999, Self::Longest];
+
+    /// Returns the part of all calls that take no longer.
+    pub(crate) const fn part(self) -> f64 {
+        match self {
+            Self::P50 => 0.5,
+            Self::P99 => 0.99,
+            Self::P999 => 0.999,
+            Self::Longest => 1.0,
+        }
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::Longest => "longest",
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::P50 => ", p50",
+            Self::P99 => ", p99",
+            Self::P999 => ", p99.9",
+            Self::Longest => ", longest",
+        }
+    }
+}
+
 /// How much of each workload is run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Amount {
@@ -285,6 +435,12 @@ pub(crate) struct Amount {
     pub(crate) real_build: bool,
     /// Requests of which each round trip's time is taken.
     pub(crate) round_trips: u32,
+    /// Single calls of a case, at most...
+    pub(crate) calls: u64,
+    /// ...and of those that take a new name each. A server may hold a descriptor for each name.
+    pub(crate) names: u64,
+    /// Single calls end after this time, should there be fewer.
+    pub(crate) calling: Duration,
     /// Whether the caches are dropped for every figure, and not just once for a case: that takes most of a small run's time.
     pub(crate) cold_each: bool,
     /// A data case ends after this time, or when the file was read or written once.
@@ -323,6 +479,9 @@ impl Amount {
         sources: 3,
         real_build: false,
         round_trips: 10,
+        calls: 100,
+        names: 20,
+        calling: Duration::from_secs(5),
         cold_each: false,
         runtime: Duration::from_secs(1),
         limit: Duration::from_secs(30),

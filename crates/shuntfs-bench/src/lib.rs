@@ -17,6 +17,7 @@
 
 mod behind;
 mod build;
+mod calls;
 mod case;
 mod cpu;
 mod docs;
@@ -46,6 +47,7 @@ mod tables;
 mod target;
 mod tree;
 
+pub use calls::Timed;
 pub use isolate::isolate;
 pub use machine::Machine;
 pub use options::{Options, Size};

@@ -15,7 +15,9 @@ pub(crate) const fn of_served(work: &Work) -> &'static str {
         Work::Sealed(_) => {
             "each byte is read as where it is served, and hashed by the same processors besides"
         }
-        Work::RoundTrip => "two switches between threads, as the pipe has, and the protocol on top",
+        Work::RoundTrip | Work::Calls(_) => {
+            "two switches between threads, as the pipe has, and the protocol on top"
+        }
     }
 }
 

@@ -229,6 +229,8 @@ pub(crate) struct Need {
     pub(crate) copy: u64,
     /// Small files at one time.
     pub(crate) files: u64,
+    /// Small files that stay until the end.
+    pub(crate) kept_files: u64,
     /// Bytes of the tree, once as tar and once unpacked.
     pub(crate) tree: u64,
     /// Bytes of what is built.
@@ -243,8 +245,10 @@ impl Need {
         const BESIDES: u64 = 160 << 20;
         /// A block of data, and its part of inodes and folders.
         const SMALL_FILE: u64 = 8192;
-        let len =
-            self.large + self.copy + self.files * SMALL_FILE + self.tree + self.build + self.sealed + BESIDES;
+        /// The same where they are most of all files: the file system has an inode for so many bytes.
+        const KEPT_FILE: u64 = 16_384;
+        let files = self.files * SMALL_FILE + self.kept_files * KEPT_FILE;
+        let len = self.large + self.copy + files + self.tree + self.build + self.sealed + BESIDES;
         // Full file systems look for room, which is not what is measured.
         len + len / 8
     }
@@ -265,7 +269,7 @@ fn available(parent: &Path, on_ram: bool) -> Result<u64> {
 }
 
 /// Writes a large file of bytes that do not compress; other seeds make other bytes.
-fn write_noise(path: &Path, len: u64, seed: u64) -> Result<()> {
+pub(crate) fn write_noise(path: &Path, len: u64, seed: u64) -> Result<()> {
     let mut file = fs::File::create(path)?;
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
     for _ in 0..len >> 20 {

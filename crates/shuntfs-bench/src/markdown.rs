@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Cell, Goal, Measure, Report, Row, Run, Unit};
+use crate::report::{Cell, Goal, Measure, Report, Row, Run, Tail, Unit};
 
 impl Run {
     /// Prints the run: the machine, then for each table the ratios with the goals, the figures with their spread, and what
@@ -73,6 +73,9 @@ impl Report {
 
     /// Prints how good each column is beside the baseline: 1 as good, more is better.
     pub(crate) fn ratios(&self, out: &mut String) {
+        if self.judged().next().is_none() {
+            return;
+        }
         let names = self.others();
         let columns = names.join(" | ");
         line(
@@ -80,7 +83,7 @@ impl Report {
             format_args!("| case | {} | {columns} | goal | met | best peer | reached |", self.baseline),
         );
         line(out, format_args!("|---|{}", "---|".repeat(names.len() + 5)));
-        for row in &self.rows {
+        for row in self.judged() {
             let bare = row.cells.get(&self.baseline).map_or(String::new(), |cell| median(cell, row.unit));
             let _ = write!(out, "| {} | {bare} |", row.name);
             for &name in &names {
@@ -93,10 +96,17 @@ impl Report {
     /// Prints the medians with what they range over.
     pub(crate) fn figures(&self, out: &mut String) {
         let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        for (call, tails) in self.tails() {
+            quantiles(out, call, &tails, &names);
+        }
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.quantile.is_none()).collect();
+        if rows.is_empty() {
+            return;
+        }
         line(out, format_args!("\nMedians (least to largest):\n"));
         line(out, format_args!("| case | unit | {} |", names.join(" | ")));
         line(out, format_args!("|---|---|{}", "---|".repeat(names.len())));
-        for row in &self.rows {
+        for row in rows {
             let cells: Vec<String> =
                 names.iter().map(|&name| row.cells.get(name).map_or(String::new(), spread)).collect();
             line(out, format_args!("| {} | {} | {} |", row.name, row.unit.label(), cells.join(" | ")));
@@ -112,17 +122,40 @@ impl Report {
     /// Says what failed; what failed for one reason in a whole column is said once.
     pub(crate) fn errors(&self) -> Vec<String> {
         let mut said: Vec<(String, Vec<&str>)> = Vec::new();
-        for row in &self.rows {
+        for row in self.firsts() {
             for (name, cell) in &row.cells {
                 let Some(error) = &cell.error else { continue };
                 let error = format!("{name}: {error}");
                 match said.iter_mut().find(|(known, _)| *known == error) {
-                    Some((_, rows)) => rows.push(&row.name),
-                    None => said.push((error, vec![&row.name])),
+                    Some((_, rows)) => rows.push(row.case()),
+                    None => said.push((error, vec![row.case()])),
                 }
             }
         }
         said.into_iter().map(|(error, rows)| format!("{error} ({})", rows.join(", "))).collect()
+    }
+}
+
+/// Prints the quantiles of one call, those of a case in one cell.
+fn quantiles(out: &mut String, call: &str, tails: &[Tail<'_>], names: &[&str]) {
+    let Some(first) = tails.first() else { return };
+    let which: Vec<&str> = first.quantiles().collect();
+    let unit = first.rows.first().map_or("", |row| row.unit.label());
+    line(out, format_args!("\n### `{call}`: {}, in {unit}\n", which.join(" / ")));
+    line(out, format_args!("| beside | {} |", names.join(" | ")));
+    line(out, format_args!("|---|{}", "---|".repeat(names.len())));
+    for tail in tails {
+        let figure = |row: &Row, name: &str| match row.cells.get(name) {
+            Some(Cell { median: Some(median), .. }) => number(*median),
+            cell => cell.map_or(String::new(), ratio),
+        };
+        let cell = |&name: &&str| {
+            let mut figures: Vec<String> = tail.rows.iter().map(|row| figure(row, name)).collect();
+            figures.dedup_by(|one, other| one == other && other.parse::<f64>().is_err());
+            figures.join(" / ")
+        };
+        let cells: Vec<String> = names.iter().map(cell).collect();
+        line(out, format_args!("| {} | {} |", tail.name, cells.join(" | ")));
     }
 }
 
@@ -211,7 +244,9 @@ pub(crate) fn number(figure: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::sample::run;
+    use super::*;
+    use crate::behind::behind;
+    use crate::sample::{quantiles, run};
 
     #[test]
     fn rows_carry_goal_and_verdict() {
@@ -242,5 +277,48 @@ mod tests {
         let text = run.to_markdown();
         assert!(text.contains("1.00 (failed)"), "{text}");
         assert_eq!(text.matches("no luck").count(), 1, "{text}");
+    }
+
+    /// Two calls, one beside two loads; the last column of one of them failed.
+    fn tails() -> Run {
+        let mut run = run();
+        let table = &mut run.tables[0];
+        let figures =
+            |bare, served, passthrough| [("bare", bare), ("served", served), ("passthrough", passthrough)];
+        table.rows = [
+            quantiles("getattr", "idle j1", &figures([0.5, 9.0], [4.5, 1860.0], [4.25, 20.0])),
+            quantiles("getattr", "make j8", &figures([0.5, 9.0], [5.0, 5.0], [6.0, 30.0])),
+            quantiles("open", "idle j1", &figures([1.5, 2.0], [7.0, 8.0], [-1.0, -1.0])),
+        ]
+        .concat();
+        table.rows[0].goal =
+            Some(Goal { columns: vec!["passthrough".to_owned()], measure: Measure::Ratio, value: 0.5 });
+        run.settle();
+        run
+    }
+
+    #[test]
+    fn quantiles_are_shown_together_by_call() {
+        let text = tails().to_markdown();
+        for line in [
+            "### `getattr`: p50 / longest, in us",
+            "| idle j1 | 0.50 / 9.00 | 4.50 / 1860 | 4.25 / 20.0 |",
+            "| make j8 | 0.50 / 9.00 | 5.00 / 5.00 | 6.00 / 30.0 |",
+            "### `open`: p50 / longest, in us",
+            "| idle j1 | 1.50 / 2.00 | 7.00 / 8.00 | failed |",
+            "- passthrough: no such call (open idle j1)",
+        ] {
+            assert!(text.lines().any(|one| one == line), "no `{line}` in {text}");
+        }
+        assert_eq!(text.matches("| getattr idle j1, p50 |").count(), 1, "the row with a goal: {text}");
+        assert!(!text.contains("longest |") && !text.contains("Medians (least to largest)"), "{text}");
+        assert!(!text.contains("differ by more than 25 %"), "{text}");
+    }
+
+    #[test]
+    fn only_quantiles_with_a_goal_are_behind() {
+        let run = tails();
+        let rows: Vec<&str> = behind(&run).iter().map(|behind| behind.row.name.as_str()).collect();
+        assert_eq!(rows, ["getattr idle j1, p50"]);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use crate::calls::Timed;
 use crate::case::Amount;
 use crate::probe::Probe;
 
@@ -90,6 +91,10 @@ pub struct Options {
     /// What a child of ours measures, and prints.
     #[arg(long, hide = true)]
     pub probe: Option<Probe>,
+
+    /// What a child of ours calls again and again; it prints the quantiles of the calls' times.
+    #[arg(long, hide = true)]
+    pub calls: Option<Timed>,
 }
 
 /// How much is asked for.
@@ -181,6 +186,9 @@ const FULL: Scale = Scale {
         sources: 400,
         real_build: true,
         round_trips: 20_000,
+        calls: 100_000,
+        names: 16_000,
+        calling: Duration::from_millis(800),
         cold_each: true,
         runtime: Duration::from_secs(3),
         limit: Duration::from_secs(180),
@@ -198,6 +206,9 @@ const SMOKE: Scale = Scale {
         sources: 8,
         real_build: false,
         round_trips: 500,
+        calls: 2_000,
+        names: 400,
+        calling: Duration::from_millis(50),
         cold_each: false,
         runtime: Duration::from_secs(1),
         limit: Duration::from_secs(30),

@@ -92,7 +92,7 @@ fn parse(text: &str) -> Option<Latency> {
 }
 
 /// Stays on the last CPU that we may run on: the first has most of a machine's interrupts. Threads inherit it.
-fn pin() -> Result<()> {
+pub(crate) fn pin() -> Result<()> {
     let allowed = sched_getaffinity(None).context("sched_getaffinity")?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)).context("no CPU")?;
     let mut one = CpuSet::new();

@@ -98,6 +98,19 @@ pub(crate) fn terminate(child: &Child) {
     }
 }
 
+/// Makes a command that the kernel ends when we are killed and cannot do it ourselves, where there is `setpriv`.
+pub(crate) fn bound(mut words: impl Iterator<Item = String>) -> Command {
+    let mut command = if on_path("setpriv") {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        command
+    } else {
+        Command::new(words.next().unwrap_or_default())
+    };
+    command.args(words);
+    command
+}
+
 /// Looks a program up on the PATH.
 pub(crate) fn on_path(name: &str) -> bool {
     let Some(path) = std::env::var_os("PATH") else { return false };

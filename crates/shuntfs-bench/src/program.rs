@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::calls;
 use crate::docs;
 use crate::html;
 use crate::options::Options;
@@ -21,6 +22,10 @@ use crate::stop::Stop;
 pub fn run(options: &Options) -> Result<ExitCode> {
     if let Some(probe) = &options.probe {
         probe::run(probe)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(timed) = &options.calls {
+        calls::run(timed)?;
         return Ok(ExitCode::SUCCESS);
     }
     if options.list {

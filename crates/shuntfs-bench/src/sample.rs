@@ -26,6 +26,28 @@ pub(crate) fn run() -> Run {
     run
 }
 
+/// Makes the rows of a case of single calls; a figure below zero stands for a call that failed.
+pub(crate) fn quantiles(call: &str, case: &str, columns: &[(&str, [f64; 2])]) -> Vec<Row> {
+    let of = |at: usize, quantile: &str| {
+        let cell = |&(name, figures): &(&str, [f64; 2])| {
+            let error = (figures[at] < 0.0).then(|| "no such call".to_owned());
+            let samples = if error.is_some() { Vec::new() } else { vec![figures[at]] };
+            (name.to_owned(), Cell { samples, error, ..Cell::default() })
+        };
+        Row {
+            group: call.to_owned(),
+            unit: Unit::Micros,
+            quantile: Some(quantile.to_owned()),
+            better: Unit::Micros.better(),
+            cells: columns.iter().map(cell).collect(),
+            goal: None,
+            limit: None,
+            ..row(&format!("{call} {case}, {quantile}"))
+        }
+    };
+    vec![of(0, "p50"), of(1, "longest")]
+}
+
 fn table() -> Report {
     let column = |name: &str, kind| Column {
         name: name.to_owned(),
@@ -62,6 +84,7 @@ fn row(name: &str) -> Row {
         group: name.to_owned(),
         jobs: None,
         unit: Unit::OpsPerSec,
+        quantile: None,
         better: Unit::OpsPerSec.better(),
         cells: BTreeMap::from([
             cell("bare", &[100.0, 104.0, 90.0]),

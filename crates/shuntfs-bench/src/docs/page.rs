@@ -149,7 +149,7 @@ fn changes(out: &mut String, table: &str, history: &History) {
     line(out, format_args!("\n### `{table}`\n"));
     line(out, format_args!("| case | column | {} |", dates.join(" | ")));
     line(out, format_args!("|---|---|{}", "---|".repeat(dates.len())));
-    for row in &newest.rows {
+    for row in newest.judged() {
         let Some(column) = column_of(row) else { continue };
         let _ = write!(out, "| {} | {column} |", row.name);
         let mut before = None;

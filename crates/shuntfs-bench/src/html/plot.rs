@@ -80,8 +80,7 @@ type Groups<'a> = Vec<(&'a str, Vec<&'a Row>)>;
 
 /// Splits a table into groups to draw as lines and rows to draw as bars.
 fn split(report: &Report) -> (Groups<'_>, Vec<&Row>) {
-    let with_figures =
-        || report.rows.iter().filter(|row| row.cells.values().any(|cell| cell.median.is_some()));
+    let with_figures = || report.judged().filter(|row| row.cells.values().any(|cell| cell.median.is_some()));
     let alike = |one: &Row, other: &Row| one.group == other.group && one.unit == other.unit;
     let grows = |row: &Row| {
         let others = with_figures().filter(|other| alike(row, other));
@@ -89,12 +88,12 @@ fn split(report: &Report) -> (Groups<'_>, Vec<&Row>) {
     };
     let growing = with_figures().filter(|row| grows(row)).count();
     // A table of single rows with a few pairs among them is read more easily as bars.
-    if growing * 2 <= report.rows.len() {
-        return (Vec::new(), report.rows.iter().collect());
+    if growing * 2 <= report.judged().count() {
+        return (Vec::new(), report.judged().collect());
     }
     let mut groups: Groups<'_> = Vec::new();
     let mut single = Vec::new();
-    for row in &report.rows {
+    for row in report.judged() {
         if !grows(row) {
             single.push(row);
         } else if let Some((_, rows)) =

@@ -6,7 +6,7 @@ use super::plot::Plot;
 use super::state::{State, absent};
 use super::words::{clean, cut, figure, goal, number, percent, prose, ratio};
 use crate::behind::reached;
-use crate::report::{Better, Cell, Column, Kind, Measure, Report, Row};
+use crate::report::{Better, Cell, Column, Kind, Measure, Report, Row, Tail};
 
 /// Writes the section of a table.
 pub(super) fn table(report: &Report, anchor: &str, plots: &[Plot]) -> Markup {
@@ -21,6 +21,7 @@ pub(super) fn table(report: &Report, anchor: &str, plots: &[Plot]) -> Markup {
             }
             @if !report.rows.is_empty() {
                 (pictures(report, plots))
+                (quantiles(report))
                 (figures(report))
                 (failures(report, anchor))
                 (rounds(report))
@@ -52,7 +53,7 @@ fn figures(report: &Report) -> Markup {
     let on_record = report.rows.iter().any(|row| row.peer_on_record.is_some());
     let aims = report.rows.iter().any(|row| row.goal.is_some());
     let columns = shown(report);
-    html! {
+    html! { @if report.judged().next().is_some() {
         p.hint {
             "In bold the ratio to " (clean(&report.baseline)) ": 1 is as good, more is better. Below it the median, and \
              least to largest."
@@ -66,12 +67,56 @@ fn figures(report: &Report) -> Markup {
                     @if on_record { th scope="col" { "best peer on record" } }
                 } }
                 tbody {
-                    @for row in &report.rows {
+                    @for row in report.judged() {
                         tr {
                             th scope="row" { (clean(&row.name)) small { (row.unit.label()) @if row.better == Better::Lower { ", less is better" } } }
                             @if aims { (verdict(report, row)) }
                             @for column in &columns { (cell(report, row, column)) }
                             @if on_record { td { @if let Some(best) = row.peer_on_record { (ratio(best)) } } }
+                        }
+                    }
+                }
+            }
+        }
+    } }
+}
+
+/// The quantiles of single calls: a table for each call, the quantiles of a case in one row.
+fn quantiles(report: &Report) -> Markup {
+    let columns = shown(report);
+    html! {
+        @for (call, tails) in report.tails() {
+            h3 { code { (clean(call)) } @if let Some(row) = tails.first().and_then(|tail| tail.rows.first()) {
+                ": medians over the rounds, " (row.unit.label()) ", less is better"
+            } }
+            div.scroll tabindex="0" role="region" aria-label={ "Quantiles of " (clean(call)) } {
+                table {
+                    thead { tr {
+                        th scope="col" { "beside" }
+                        th scope="col" { "quantile" }
+                        @for column in &columns { (column_head(report, column)) }
+                    } }
+                    tbody { @for tail in &tails { (quantiles_row(tail, &columns)) } }
+                }
+            }
+        }
+    }
+}
+
+fn quantiles_row(tail: &Tail<'_>, columns: &[&Column]) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (clean(tail.name)) }
+            td { @for quantile in tail.quantiles() { span.figure { (clean(quantile)) } } }
+            @for column in columns {
+                td {
+                    @for row in &tail.rows {
+                        @match State::of(row, column) {
+                            State::Figure { median, error, .. } => {
+                                span.figure { (number(median)) @if error.is_some() { span.bad { " failed in a round" } } }
+                            }
+                            State::Failed(_) => span.figure.bad { "failed" },
+                            State::Skipped(_) | State::Unknown => span.figure { "not measured" },
                         }
                     }
                 }
@@ -157,7 +202,7 @@ fn verdict(report: &Report, row: &Row) -> Markup {
 /// Every error in full.
 fn failures(report: &Report, anchor: &str) -> Markup {
     let cells =
-        report.rows.iter().flat_map(|row| row.cells.iter().map(move |(column, cell)| (row, column, cell)));
+        report.firsts().flat_map(|row| row.cells.iter().map(move |(column, cell)| (row, column, cell)));
     let failed = cells.filter_map(|(row, column, cell)| Some((row, column, cell.error.as_deref()?)));
     let failed: Vec<_> = failed.collect();
     html! {
@@ -165,7 +210,7 @@ fn failures(report: &Report, anchor: &str) -> Markup {
             h3 id={ (anchor) "-failed" } { "What failed" }
             ul.errors {
                 @for (row, column, error) in failed {
-                    li { strong { (clean(&row.name)) " on " (clean(column)) ": " } (clean(error)) }
+                    li { strong { (clean(row.case())) " on " (clean(column)) ": " } (clean(error)) }
                 }
             }
         }

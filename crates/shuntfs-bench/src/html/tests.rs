@@ -28,6 +28,7 @@ fn row(name: &str, unit: Unit, cells: &[(&str, &[f64])]) -> Row {
         group: name.to_owned(),
         jobs: None,
         unit,
+        quantile: None,
         better: unit.better(),
         cells: cells.iter().map(|(name, samples)| ((*name).to_owned(), cell(samples))).collect(),
         beside: None,
@@ -260,6 +261,25 @@ fn heads_have_a_scope_and_links_a_target() {
     for link in attributes("href") {
         assert!(link.strip_prefix('#').is_some_and(|id| ids.iter().any(|other| other == id)), "{link}");
     }
+}
+
+#[test]
+fn quantiles_are_in_one_row_by_call() {
+    let mut run = run();
+    let columns = [("bare", [0.5, 9.0]), ("shunt", [4.5, 1860.0]), (EVIL, [-1.0, -1.0])];
+    run.tables[0].rows = sample::quantiles("getattr", "idle j1", &columns);
+    run.settle();
+    let page = page(&run).unwrap();
+    let line = page.split("<tr>").find(|line| line.starts_with("<th scope=\"row\">idle j1<")).unwrap();
+    let cells: Vec<&str> = line.split("<td").skip(1).collect();
+    assert_eq!(cells.len(), 4, "{line}");
+    let figures = [["p50", "longest"], ["0.50", "9.00"], ["4.50", "1,860"], ["failed", "failed"]];
+    for (cell, [first, second]) in cells.iter().zip(figures) {
+        let (before, after) = cell.split_once(&format!(">{first}</span>")).unwrap();
+        assert!(!before.contains("</span>") && after.contains(&format!(">{second}</span>")), "{cell}");
+    }
+    assert_eq!(page.matches("no such call").count(), 1);
+    assert!(!plots(&run).unwrap().iter().any(|plot| plot.table == "peers"), "a plot of nothing");
 }
 
 #[test]

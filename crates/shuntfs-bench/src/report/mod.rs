@@ -15,4 +15,5 @@ pub use column::{Column, Kind};
 pub use row::{Goal, Measure, Row};
 pub use run::{FORMAT, Run, Version};
 pub use table::Report;
+pub(crate) use table::Tail;
 pub use unit::{Better, Unit};

@@ -20,6 +20,9 @@ pub struct Row {
     pub jobs: Option<u32>,
     /// What the figures count.
     pub unit: Unit,
+    /// Which quantile of single calls' times they are (`p99`), the end of the row's name; such rows are shown together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<String>,
     /// Which way is better.
     pub better: Better,
     /// The cells, by the column's name.
@@ -70,6 +73,17 @@ pub enum Measure {
 }
 
 impl Row {
+    /// Returns whether it is judged by itself, beside the baseline and the peers. Quantiles are shown together, unless one has a goal.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.quantile.is_none() || self.goal.is_some()
+    }
+
+    /// Returns the row's name, without the quantile that it is.
+    pub(crate) fn case(&self) -> &str {
+        let rest = self.quantile.as_deref().and_then(|quantile| self.name.strip_suffix(quantile));
+        rest.map_or(&self.name, |rest| rest.trim_end_matches(", "))
+    }
+
     /// Returns the column that ratios are to.
     pub(crate) fn base<'a>(&'a self, baseline: &'a str) -> &'a str {
         self.beside.as_deref().unwrap_or(baseline)
@@ -97,7 +111,8 @@ impl Row {
     pub(super) fn is_noisy(&self, baseline: &str) -> bool {
         /// A quarter: what the field's own tables differ by.
         const SPREAD_MAX: f64 = 0.25;
-        self.cells.get(self.base(baseline)).and_then(Cell::spread).is_some_and(|spread| spread > SPREAD_MAX)
+        let spread = self.cells.get(self.base(baseline)).and_then(Cell::spread);
+        self.is_judged() && spread.is_some_and(|spread| spread > SPREAD_MAX)
     }
 
     /// Returns the same of a row that is not settled yet.
@@ -143,6 +158,7 @@ mod tests {
             group: "row".to_owned(),
             jobs: None,
             unit,
+            quantile: None,
             better: unit.better(),
             cells: cells.collect(),
             beside: None,

@@ -7,6 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::column::Column;
 use super::row::Row;
 
+/// The quantiles of one case.
+#[derive(Debug)]
+pub(crate) struct Tail<'a> {
+    /// The case, without what is called: `idle j1`.
+    pub(crate) name: &'a str,
+    /// Its rows, the least quantile first.
+    pub(crate) rows: Vec<&'a Row>,
+}
+
+impl Tail<'_> {
+    /// Returns what its rows are, in their order.
+    pub(crate) fn quantiles(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().filter_map(|row| row.quantile.as_deref())
+    }
+}
+
 /// One table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -53,6 +69,39 @@ impl Report {
             cell.skipped.is_some()
                 || (cell.error.is_none() && (cell.median.is_some() || !cell.samples.is_empty()))
         })
+    }
+
+    /// Returns the rows that are judged by themselves.
+    pub(crate) fn judged(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.is_judged())
+    }
+
+    /// Returns the rows without what differs from the row before by its quantile alone: what fails, fails in all of those.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = &Row> {
+        let before = std::iter::once(None).chain(self.rows.iter().map(Some));
+        let alike =
+            |row: &Row, before: Option<&Row>| before.is_some_and(|before| before.case() == row.case());
+        self.rows.iter().zip(before).filter(move |(row, before)| !alike(row, *before)).map(|(row, _)| row)
+    }
+
+    /// Returns the quantiles, by what is called; the calls in the order in which they were measured.
+    pub(crate) fn tails(&self) -> Vec<(&str, Vec<Tail<'_>>)> {
+        let mut groups: Vec<(&str, Vec<Tail<'_>>)> = Vec::new();
+        for row in &self.rows {
+            if row.quantile.is_none() {
+                continue;
+            }
+            let name = row.case().strip_prefix(row.group.as_str()).unwrap_or(row.case()).trim_start();
+            if groups.last().is_none_or(|(group, _)| *group != row.group) {
+                groups.push((&row.group, Vec::new()));
+            }
+            let Some((_, tails)) = groups.last_mut() else { continue };
+            match tails.last_mut() {
+                Some(tail) if tail.name == name => tail.rows.push(row),
+                _ => tails.push(Tail { name, rows: vec![row] }),
+            }
+        }
+        groups
     }
 
     pub(super) fn settle(&mut self) {

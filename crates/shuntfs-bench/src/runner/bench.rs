@@ -6,8 +6,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::figures::Measured;
-use crate::build::Project;
-use crate::case::{Amount, Case, Fio, Sealed, TreeStep, Work};
+use crate::build::{Building, Project};
+use crate::calls::{self, Times};
+use crate::case::{Amount, Call, Calls, Case, Fio, Load, Sealed, TreeStep, Work};
 use crate::fio;
 use crate::lower::{Lower, Need, WARM};
 use crate::meta;
@@ -26,6 +27,8 @@ use crate::tree::Tree;
 pub(super) struct Bench {
     pub(super) tree: Option<Tree>,
     pub(super) project: Option<Project>,
+    /// What is built beside calls.
+    beside: Option<Project>,
     pub(super) lower: Lower,
     pub(super) stop: Stop,
     pub(super) progress: Progress,
@@ -49,6 +52,7 @@ impl Bench {
         Ok(Self {
             tree: None,
             project: None,
+            beside: None,
             lower,
             stop: stop.clone(),
             progress,
@@ -86,8 +90,17 @@ impl Bench {
     /// Takes one sample. It is taken on a fresh mount, mounted after the caches were dropped: nothing that a case did
     /// before can be cached, and a server that breaks in one case does not fail the next.
     pub(super) fn sample(&mut self, case: &Case, target: &Target) -> Result<Measured> {
+        let passing;
+        let target = if matches!(case.work, Work::Calls(Calls { call: Call::Open, .. })) {
+            passing = target.clone().passing();
+            &passing
+        } else {
+            target
+        };
         self.prepare(case).context("cannot prepare")?;
-        if self.amount.cold_each || self.dropped_for.as_ref() != Some(&case.name) {
+        // What single calls take is a matter of the server, and not of the disk.
+        let warm = matches!(case.work, Work::Calls(_));
+        if !warm && (self.amount.cold_each || self.dropped_for.as_ref() != Some(&case.name)) {
             self.lower.drop_caches(&self.stop)?;
             self.dropped_for = Some(case.name.clone());
         }
@@ -100,7 +113,7 @@ impl Bench {
         let measured = measured?;
         down?;
         below_down?;
-        self.verify(case, target, &places.source)?;
+        self.verify(case, target, &places.source, &measured)?;
         Ok(measured)
     }
 
@@ -131,6 +144,10 @@ impl Bench {
             Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
             Work::Tree(step) => self.prepare_tree(*step, &source),
             Work::Build => self.prepare_build(&source),
+            Work::Calls(calls) => {
+                self.prepare_load(calls.load)?;
+                calls::prepare(calls, &source, &self.amount)
+            }
             Work::Sealed(sealed) => self.prepare_sealed(sealed),
             Work::RoundTrip => Ok(std::fs::write(source.join(probe::FILE), "probe\n")?),
         }
@@ -147,10 +164,18 @@ impl Bench {
     fn prepare_build(&mut self, source: &Path) -> Result<()> {
         if self.project.is_none() {
             self.progress.now("unpacking the sources to build".to_owned());
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            self.project = Some(Project::unpack(source, &self.amount, u32::try_from(cpus)?, &self.stop)?);
+            self.project = Some(Project::unpack(source, &self.amount, cpus()?, &self.stop)?);
         }
         self.project.as_ref().context("no project")?.prepare(source)
+    }
+
+    /// Makes ready what is built beside calls: in a folder of its own, so that it asks nothing of the mount.
+    fn prepare_load(&mut self, load: Load) -> Result<()> {
+        if load == Load::Make && self.beside.is_none() {
+            let amount = Amount { real_build: false, ..self.amount };
+            self.beside = Some(Project::unpack(self.lower.work(), &amount, cpus()?, &self.stop)?);
+        }
+        Ok(())
     }
 
     fn run(&mut self, case: &Case, target: &Target, mounted: &Mounted) -> Result<Measured> {
@@ -170,6 +195,7 @@ impl Bench {
                 let project = self.project.as_ref().context("no project")?;
                 measured.elapsed = Some(project.run(root, amount, stop)?);
             }
+            Work::Calls(calls) => measured.times = Some(self.run_calls(calls, target, root)?),
             Work::RoundTrip => {
                 let file = root.join(probe::FILE);
                 let file = (!matches!(target.mounting, Mounting::Pipe)).then_some(file.as_path());
@@ -177,6 +203,19 @@ impl Bench {
             }
         }
         Ok(measured)
+    }
+
+    fn run_calls(&self, calls: &Calls, target: &Target, root: &Path) -> Result<Times> {
+        let building = self.beside.as_ref().filter(|_| calls.load == Load::Make);
+        let building = building.map(|project| project.start(self.lower.work())).transpose()?;
+        let times = calls::measure(calls, root, &self.amount, &self.stop)?;
+        building.map_or(Ok(()), Building::end)?;
+        if target.kind == Kind::Ours
+            && let Some(shunt) = target.mounting.words().and_then(|words| words.first())
+        {
+            calls::check_requests(shunt, root, calls.call, &times, &self.stop)?;
+        }
+        Ok(times)
     }
 
     /// Notes a read of the bare folder that did not reach the device: something was cached that should not have been.
@@ -238,7 +277,7 @@ impl Bench {
         Ok(measured)
     }
 
-    fn verify(&self, case: &Case, target: &Target, source: &Path) -> Result<()> {
+    fn verify(&self, case: &Case, target: &Target, source: &Path, measured: &Measured) -> Result<()> {
         if matches!(target.mounting, Mounting::Pipe) {
             return Ok(());
         }
@@ -249,7 +288,12 @@ impl Bench {
                 tree.verify(*step, source, &self.amount, &self.stop)
             }
             Work::Build => self.project.as_ref().context("no project")?.verify(source),
+            Work::Calls(calls) => calls::verify(calls, source, &measured.times.context("no call was timed")?),
             Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip => Ok(()),
         }
     }
+}
+
+fn cpus() -> Result<u32> {
+    Ok(u32::try_from(std::thread::available_parallelism().map_or(1, usize::from))?)
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::calls::Times;
+use crate::case::Output;
 use crate::fio::Counted;
 use crate::probe::Latency;
 use crate::report::Unit;
@@ -16,16 +18,24 @@ pub(super) struct Measured {
     pub(super) server_cpu_s: Option<f64>,
     pub(super) elapsed: Option<Duration>,
     pub(super) latency: Option<Latency>,
+    pub(super) times: Option<Times>,
     /// How often a hash tree was read; only where there is one.
     pub(super) tree_reads: Option<u64>,
 }
 
 impl Measured {
-    /// Returns the figure in a unit.
+    /// Returns the figure of an output.
     ///
     /// # Errors
     /// When the workload does not count such a thing.
-    pub(super) fn figure(&self, unit: Unit) -> Result<f64> {
+    pub(super) fn figure(&self, output: &Output) -> Result<f64> {
+        match output.quantile {
+            Some(quantile) => Ok(self.times.context("no call was timed")?.micros(quantile)),
+            None => self.figure_in(output.unit),
+        }
+    }
+
+    fn figure_in(&self, unit: Unit) -> Result<f64> {
         const MIB: f64 = 1_048_576.0;
         let elapsed = self.elapsed.map(|elapsed| elapsed.as_secs_f64());
         let figure = match unit {
@@ -69,8 +79,8 @@ mod tests {
     fn processor_time_is_that_of_both_sides() {
         let counted = Counted { len: 512 << 20, cpu_s: 0.5, ..Counted::default() };
         let measured = Measured { counted: Some(counted), server_cpu_s: Some(1.0), ..Measured::default() };
-        assert!((measured.figure(Unit::CpuSecPerGib).unwrap() - 3.0).abs() < 1e-9);
-        assert!(measured.figure(Unit::Micros).is_err());
+        assert!((measured.figure_in(Unit::CpuSecPerGib).unwrap() - 3.0).abs() < 1e-9);
+        assert!(measured.figure_in(Unit::Micros).is_err());
     }
 
     #[test]
@@ -80,20 +90,20 @@ mod tests {
         assert!(plain.lacks(Unit::TreeReads).is_some() && plain.lacks(Unit::MibPerSec).is_none());
         let verified = Measured { tree_reads: Some(1), ..plain };
         assert!(verified.lacks(Unit::TreeReads).is_none());
-        assert!((verified.figure(Unit::TreeReads).unwrap() - 0.5).abs() < 1e-9);
+        assert!((verified.figure_in(Unit::TreeReads).unwrap() - 0.5).abs() < 1e-9);
     }
 
     #[test]
     fn a_walk_has_seconds_and_walks_a_second() {
         let measured = Measured { elapsed: Some(Duration::from_millis(250)), ..Measured::default() };
-        assert!((measured.figure(Unit::Seconds).unwrap() - 0.25).abs() < 1e-9);
-        assert!((measured.figure(Unit::OpsPerSec).unwrap() - 4.0).abs() < 1e-9);
+        assert!((measured.figure_in(Unit::Seconds).unwrap() - 0.25).abs() < 1e-9);
+        assert!((measured.figure_in(Unit::OpsPerSec).unwrap() - 4.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_round_trip_is_a_multiple_of_the_pipe() {
         let latency = Some(Latency { micros: 9.0, pipe_micros: 3.0 });
         let measured = Measured { latency, ..Measured::default() };
-        assert!((measured.figure(Unit::Times).unwrap() - 3.0).abs() < 1e-9);
+        assert!((measured.figure_in(Unit::Times).unwrap() - 3.0).abs() < 1e-9);
     }
 }

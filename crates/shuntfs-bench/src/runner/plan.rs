@@ -26,20 +26,30 @@ pub(crate) struct Plan {
 impl Plan {
     /// Returns the figures that are taken.
     pub(crate) fn figures(&self) -> usize {
-        let of = |table: &Table| {
-            table.cases.len() * table.targets.iter().filter(|target| target.missing.is_none()).count()
-        };
-        self.tables.iter().map(of).sum::<usize>() * self.scale.rounds
+        self.tables.iter().map(|table| table.cases.len() * usable(table)).sum::<usize>() * self.scale.rounds
     }
 
     /// Returns how long the run takes about, should every data case take its time.
     pub(crate) fn about(&self) -> Duration {
         /// Mounting, dropping caches and starting a program.
         const BESIDES: Duration = Duration::from_millis(1500);
-        let each =
-            if self.scale.amount.cold_each { self.scale.amount.runtime + BESIDES } else { BESIDES / 2 };
-        each * u32::try_from(self.figures()).unwrap_or(u32::MAX)
+        let amount = &self.scale.amount;
+        let each = |case: &Case| match case.work {
+            Work::Calls(_) => amount.calling + BESIDES / 3,
+            _ if amount.cold_each => amount.runtime + BESIDES,
+            _ => BESIDES / 2,
+        };
+        let of = |table: &Table| {
+            table.cases.iter().map(each).sum::<Duration>() * u32::try_from(usable(table)).unwrap_or(u32::MAX)
+        };
+        let round: Duration = self.tables.iter().map(of).sum();
+        round * u32::try_from(self.scale.rounds).unwrap_or(u32::MAX)
     }
+}
+
+/// Returns how many columns of a table can be measured.
+fn usable(table: &Table) -> usize {
+    table.targets.iter().filter(|target| target.missing.is_none()).count()
 }
 
 const NOT_ROOT: &str = "Not root: in a folder instead of ext4 over RAM, without bind mounts; the caches are not dropped, so \
@@ -181,6 +191,7 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
     /// The small project.
     const BUILD: u64 = 64 << 20;
     let mut need = Need::default();
+    let mut names = 0;
     if tables.iter().flat_map(|table| &table.targets).any(Target::copies_the_large_file) {
         need.copy = amount.file_len;
     }
@@ -204,9 +215,12 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
                 let len = Sealed::amount(amount).file_len;
                 need.sealed = len + len / 64;
             }
+            // Once to be looked up, once created.
+            Work::Calls(_) => names = amount.names * 2,
             Work::RoundTrip => {}
         }
     }
+    need.kept_files = names;
     need
 }
 
@@ -228,7 +242,7 @@ mod tests {
 
     #[test]
     fn all_tables_are_measured_where_none_is_named() {
-        assert_eq!(asked(&[]).unwrap().len(), 8);
+        assert_eq!(asked(&[]).unwrap().len(), 9);
         let named = asked(&["--table", "uring,queues"]).unwrap();
         assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["uring", "queues"]);
     }

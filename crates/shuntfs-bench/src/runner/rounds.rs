@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use crate::build;
-use crate::case::{Case, Work};
+use crate::case::{Calls, Case, Load, Work};
 use crate::markdown::figure_in;
 use crate::options::Scale;
 use crate::report::{Report, Row};
@@ -86,7 +86,7 @@ impl Bench {
                 continue;
             }
             let figure = match &outcome {
-                Ok(measured) => measured.figure(output.unit),
+                Ok(measured) => measured.figure(output),
                 Err(error) => Err(anyhow::anyhow!("{error:#}")),
             };
             match figure {
@@ -158,7 +158,11 @@ fn refuse(report: &mut Report, target: &Target, error: &anyhow::Error) {
 
 /// Returns whether a case cannot be run on this machine, and puts the reason into its cells.
 fn skip(case: &Case, rows: &mut [Row]) -> bool {
-    let Some(why) = matches!(case.work, Work::Build).then(build::missing).flatten() else { return false };
+    let missing = match &case.work {
+        Work::Build | Work::Calls(Calls { load: Load::Make, .. }) => build::missing(),
+        _ => None,
+    };
+    let Some(why) = missing else { return false };
     for cell in rows.iter_mut().flat_map(|row| row.cells.values_mut()) {
         cell.skipped.get_or_insert_with(|| why.to_owned());
     }

@@ -58,6 +58,15 @@ fn report(table: &Table, scale: &Scale) -> Report {
     if table.cases.iter().any(|case| matches!(case.work, Work::Meta(_))) {
         notes.push(format!("{} small files a job.", scale.amount.files));
     }
+    if table.cases.iter().any(|case| matches!(case.work, Work::Calls(_))) {
+        let amount = &scale.amount;
+        notes.push(format!(
+            "A cell's calls end after {} ms, {} calls, or {} new names.",
+            amount.calling.as_millis(),
+            amount.calls,
+            amount.names
+        ));
+    }
     Report {
         table: table.name.to_owned(),
         about: table.about.to_owned(),
@@ -86,9 +95,14 @@ fn row(table: &Table, case: &Case, output: &Output) -> Row {
     let cell = |target: &Target| Cell { skipped: target.missing.clone(), ..Cell::default() };
     Row {
         name: format!("{}{}", case.name, output.suffix),
-        group: format!("{}{}", case.group, output.suffix),
+        group: if output.quantile.is_some() {
+            case.group.clone()
+        } else {
+            format!("{}{}", case.group, output.suffix)
+        },
         jobs: case.jobs,
         unit: output.unit,
+        quantile: output.quantile.map(|quantile| quantile.as_str().to_owned()),
         better: output.unit.better(),
         cells: table.targets.iter().map(|target| (target.name.clone(), cell(target))).collect(),
         beside: output.beside.map(str::to_owned),

@@ -7,6 +7,7 @@ mod roundtrip;
 mod smallfiles;
 mod stacked;
 mod table;
+mod tails;
 mod uring;
 mod verity;
 

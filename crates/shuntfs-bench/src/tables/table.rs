@@ -1,6 +1,6 @@
 //! What a table is, and the list of them.
 
-use super::{passthrough, peers, queues, roundtrip, smallfiles, stacked, uring, verity};
+use super::{passthrough, peers, queues, roundtrip, smallfiles, stacked, tails, uring, verity};
 use crate::case::Case;
 use crate::target::{Ours, Target};
 
@@ -47,6 +47,7 @@ pub(crate) fn tables(setting: &Setting) -> Vec<Table> {
         queues::table(setting),
         smallfiles::table(setting),
         roundtrip::table(setting),
+        tails::table(setting),
         peers::table(setting),
         verity::table(setting),
     ];
@@ -121,8 +122,17 @@ pub(crate) mod tests {
     #[test]
     fn the_tables_of_the_field_are_there() {
         let names: Vec<_> = tables(&setting(2)).iter().map(|table| table.name).collect();
-        let wanted =
-            ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "peers", "verity"];
+        let wanted = [
+            "passthrough",
+            "stacked",
+            "uring",
+            "queues",
+            "smallfiles",
+            "roundtrip",
+            "tails",
+            "peers",
+            "verity",
+        ];
         assert_eq!(names, wanted);
     }
 }

@@ -29,6 +29,21 @@ impl Ours {
         self.target(name, words, options, Mounting::Server)
     }
 
+    /// Makes a target of `shunt mount` by a transport, which serves, or passes through where that is what a case is about.
+    pub(crate) fn mount_by(&self, transport: &str) -> Target {
+        let mount = |flow| self.mount(transport, &format!("--transport {transport} --flow {flow}"));
+        Target { passing: Some(mount("passthrough").mounting), ..mount("served") }
+    }
+
+    /// Makes the same target without the light class of the scheduler: no server leaves a class that somebody chose for it.
+    pub(crate) fn never_light(target: Target) -> Target {
+        const BATCH: &[&str] = &["chrt", "--batch", "0"];
+        let missing =
+            (!process::on_path(BATCH[0])).then(|| "there is no chrt (Debian: util-linux)".to_owned());
+        let missing = target.missing.or(missing);
+        Target { name: format!("{}-never-light", target.name), started_by: BATCH, missing, ..target }
+    }
+
     /// Makes a target of `shunt export` of the large file.
     pub(crate) fn export(&self, name: &str, options: &str) -> Target {
         let words = [&self.shunt, "export", "-f", "-w", "{SRC}/large.0", "{MNT}"].into_iter();
@@ -67,12 +82,7 @@ impl Ours {
     /// Makes what shows a folder with each READ delayed.
     pub(crate) fn slow(shunt: &str, delay_ms: u32) -> Target {
         let words = [shunt, "slow", "--delay-ms", &delay_ms.to_string(), "{SRC}", "{MNT}"].map(str::to_owned);
-        Target {
-            name: "slow".to_owned(),
-            kind: Kind::Floor,
-            mounting: Mounting::Server(words.to_vec()),
-            missing: None,
-        }
+        Target::new("slow", Kind::Floor, Mounting::Server(words.to_vec()))
     }
 
     /// Returns why io_uring is not to be had, and how to have it.
@@ -89,7 +99,7 @@ impl Ours {
     ) -> Target {
         let words: Vec<String> = words.chain(options.split_whitespace()).map(str::to_owned).collect();
         let missing = wants_uring(&words).then(|| self.uring_off.clone()).flatten();
-        Target { name: name.to_owned(), kind: Kind::Ours, mounting: mounting(words), missing }
+        Target { missing, ..Target::new(name, Kind::Ours, mounting(words)) }
     }
 }
 
@@ -121,6 +131,12 @@ mod tests {
         assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));
         assert_eq!(device.about(), "shunt mount -f {SRC} {MNT} --transport device");
         assert!(matches!(ours.null("null", "").mounting, Mounting::OwnFileServer(_)));
+        let heavy = Ours::never_light(ours.mount_by("device"));
+        assert_eq!(heavy.name, "device-never-light");
+        let served = "chrt --batch 0 shunt mount -f {SRC} {MNT} --transport device --flow ";
+        assert_eq!(heavy.about(), format!("{served}served"));
+        assert_eq!(heavy.words().unwrap()[..4], ["chrt", "--batch", "0", "/bin/shunt"]);
+        assert_eq!(heavy.passing().about(), format!("{served}passthrough"));
         assert!(matches!(ours.export("file", "").mounting, Mounting::FileServer(_)));
     }
 }

@@ -36,6 +36,30 @@ pub(crate) fn peers_uncached() -> Vec<Target> {
     ])
 }
 
+/// Returns the peers as they serve every byte themselves, and as they pass files through where they have that.
+pub(crate) fn peers_of_calls() -> Vec<Target> {
+    let libfuse = ["passthrough_hp", "--foreground"];
+    let with = |more: &[&'static str]| [&libfuse[..], more, &["{SRC}", "{MNT}"]].concat();
+    let uring = ["-o", "io_uring"];
+    let mergerfs = |options| vec!["mergerfs", "-f", "-o", options, "{SRC}", "{MNT}"];
+    [
+        ("passthrough_hp", with(&["--nopassthrough"]), Some(with(&[]))),
+        ("passthrough_hp-uring", with(&["--nopassthrough", uring[0], uring[1]]), Some(with(&uring))),
+        ("mergerfs", mergerfs("minfreespace=0,cache.files=auto-full"), Some(mergerfs(mergerfs_options()))),
+        ("bindfs", vec!["bindfs", "-f", "{SRC}", "{MNT}"], None),
+        ("bindfs-single", vec!["bindfs", "-f", "-s", "{SRC}", "{MNT}"], None),
+    ]
+    .iter()
+    .flat_map(|(name, serving, passing)| {
+        let mut targets = known(&[(name, serving)]);
+        for target in &mut targets {
+            target.passing = passing.as_ref().map(|words| Target::peer(name, words).mounting);
+        }
+        targets
+    })
+    .collect()
+}
+
 /// Returns the programs that show one file: qemu's storage daemon, on the large file and on nothing.
 pub(crate) fn storage_daemons() -> Vec<Target> {
     const PROGRAM: &str = "qemu-storage-daemon";

@@ -14,6 +14,10 @@ pub(crate) struct Target {
     pub(crate) kind: Kind,
     /// How it is mounted.
     pub(crate) mounting: Mounting,
+    /// What the server is started by.
+    pub(crate) started_by: &'static [&'static str],
+    /// How it is mounted where files are to go by passthrough, should that be another command.
+    pub(crate) passing: Option<Mounting>,
     /// Why it cannot be measured here, if so.
     pub(crate) missing: Option<String>,
 }
@@ -48,6 +52,10 @@ impl Mounting {
 }
 
 impl Target {
+    pub(super) fn new(name: &str, kind: Kind, mounting: Mounting) -> Self {
+        Self { name: name.to_owned(), kind, mounting, started_by: &[], passing: None, missing: None }
+    }
+
     /// The lower folder itself.
     pub(crate) fn bare() -> Self {
         Self::floor("bare", Mounting::Bare)
@@ -67,16 +75,16 @@ impl Target {
     pub(crate) fn hashing() -> Option<Self> {
         let words = ["openssl", "dgst", "-sha256", "{FILE}"].map(str::to_owned);
         let mounting = Mounting::Program(words.to_vec());
-        process::on_path(&words[0]).then(|| Self { kind: Kind::Peer, ..Self::floor("openssl", mounting) })
+        process::on_path(&words[0]).then(|| Self::new("openssl", Kind::Peer, mounting))
     }
 
     fn floor(name: &str, mounting: Mounting) -> Self {
-        Self { name: name.to_owned(), kind: Kind::Floor, mounting, missing: None }
+        Self::new(name, Kind::Floor, mounting)
     }
 
     pub(super) fn peer(name: &str, words: &[&str]) -> Self {
         let mounting = Mounting::Server(words.iter().map(|&word| word.to_owned()).collect());
-        Self { name: name.to_owned(), kind: Kind::Peer, mounting, missing: None }
+        Self::new(name, Kind::Peer, mounting)
     }
 
     /// Returns what is run, for the report.
@@ -88,8 +96,25 @@ impl Target {
             Mounting::Pipe => {
                 "a byte there and back between two threads on one CPU, through two pipes".to_owned()
             }
-            server => command_line(server.words().unwrap_or_default()),
+            server => {
+                let by = self.started_by.iter().map(|word| format!("{word} "));
+                by.collect::<String>() + &command_line(server.words().unwrap_or_default())
+            }
         }
+    }
+
+    /// Returns the words of the server with what starts it, if there is one.
+    pub(crate) fn words(&self) -> Option<Vec<String>> {
+        let by = self.started_by.iter().map(|&word| word.to_owned());
+        Some(by.chain(self.mounting.words()?.iter().cloned()).collect())
+    }
+
+    /// Returns the target as it is where files are to go by passthrough.
+    pub(crate) fn passing(mut self) -> Self {
+        if let Some(mounting) = self.passing.take() {
+            self.mounting = mounting;
+        }
+        self
     }
 
     /// Returns whether the target makes a copy of the large file, which must find room.

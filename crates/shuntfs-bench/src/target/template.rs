@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
             bail!("the command of target `{name}` does not say where {place} goes");
         }
     }
-    Ok(Target { name: name.to_owned(), kind: Kind::Peer, mounting: Mounting::Server(words), missing: None })
+    Ok(Target::new(name, Kind::Peer, Mounting::Server(words)))
 }
 
 /// Fills in the places of a template.
@@ -51,17 +51,7 @@ pub(crate) fn fill(words: &[String], places: &Places) -> Command {
     let fill = |word: &String| {
         values.iter().fold(word.clone(), |word, (place, path)| word.replace(place, &path.to_string_lossy()))
     };
-    let mut filled = words.iter().map(fill);
-    // `setpriv` makes the kernel end the server when we are killed and cannot do it ourselves.
-    let mut command = if process::on_path("setpriv") {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]);
-        command
-    } else {
-        Command::new(filled.next().unwrap_or_default())
-    };
-    command.args(filled);
-    command
+    process::bound(words.iter().map(fill))
 }
 
 #[cfg(test)]
