@@ -136,6 +136,8 @@ pub(crate) enum Work {
     Meta(Meta),
     /// A walk over a whole tree by the program that a user would run.
     Tree(TreeStep),
+    /// What git does with a repository of many files.
+    Git(GitStep),
     /// A build of a C project, sources and objects below the folder.
     Build,
     /// One request and its answer, with nothing remembered.
@@ -292,6 +294,15 @@ pub(crate) enum TreeStep {
     Remove,
 }
 
+/// What git does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GitStep {
+    /// `git checkout` of everything into a folder that has only the repository.
+    Checkout,
+    /// `git status` right after another one.
+    Status,
+}
+
 /// Single calls, and what else the machine does meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Calls {
@@ -441,6 +452,8 @@ pub(crate) struct Amount {
     pub(crate) names: u64,
     /// Single calls end after this time, should there be fewer.
     pub(crate) calling: Duration,
+    /// Files of the git repository.
+    pub(crate) git_files: u32,
     /// Whether the caches are dropped for every figure, and not just once for a case: that takes most of a small run's time.
     pub(crate) cold_each: bool,
     /// A data case ends after this time, or when the file was read or written once.
@@ -482,6 +495,7 @@ impl Amount {
         calls: 100,
         names: 20,
         calling: Duration::from_secs(5),
+        git_files: 60,
         cold_each: false,
         runtime: Duration::from_secs(1),
         limit: Duration::from_secs(30),

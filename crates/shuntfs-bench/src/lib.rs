@@ -22,6 +22,7 @@ mod case;
 mod cpu;
 mod docs;
 mod fio;
+mod git;
 mod goal;
 pub mod html;
 mod isolate;

@@ -1,6 +1,6 @@
 //! What keeps a case from being as fast as the bare folder, in a sentence.
 
-use crate::case::{Engine, Fio, MetaStep, Pattern, TreeStep, Work};
+use crate::case::{Engine, Fio, GitStep, MetaStep, Pattern, TreeStep, Work};
 
 /// Says what limits a case whose bytes the server moves.
 pub(crate) const fn of_served(work: &Work) -> &'static str {
@@ -8,6 +8,7 @@ pub(crate) const fn of_served(work: &Work) -> &'static str {
         Work::Fio(fio) => of_data(fio),
         Work::Meta(meta) => of_meta(meta.step),
         Work::Tree(step) => of_tree(*step),
+        Work::Git(step) => of_git(*step),
         Work::Build => {
             "an OPEN that the caller waits for, and a RELEASE, each time that a file is read: 95 of 100 requests of a \
              kernel's tinyconfig"
@@ -58,6 +59,15 @@ const fn of_meta(step: MetaStep) -> &'static str {
         MetaStep::Stat => "a LOOKUP that the caller waits for, beside the lower file system's own read",
         MetaStep::Delete => {
             "GETATTR of the folder (more, where several jobs change it), LOOKUP and UNLINK that the caller waits for"
+        }
+    }
+}
+
+const fn of_git(step: GitStep) -> &'static str {
+    match step {
+        GitStep::Checkout => "as unpacking: what git does for each new file is a round trip for each request",
+        GitStep::Status => {
+            "a GETATTR or a LOOKUP for each file whose attributes are not known any more, and the listing of each folder"
         }
     }
 }

@@ -170,7 +170,7 @@ impl Tree {
     }
 }
 
-fn find(folder: &Path) -> Command {
+pub(crate) fn find(folder: &Path) -> Command {
     let mut command = Command::new("find");
     command.arg(folder).arg("-ls");
     command
@@ -189,7 +189,7 @@ fn remove(folder: &Path) -> Command {
 }
 
 /// Counts entries, without the marks that a union file system leaves in its upper folder.
-fn walked(stdout: &str) -> usize {
+pub(crate) fn walked(stdout: &str) -> usize {
     stdout.lines().filter(|line| !line.contains("/.wh.")).count()
 }
 

@@ -8,8 +8,9 @@ use anyhow::{Context as _, Result};
 use super::figures::Measured;
 use crate::build::{Building, Project};
 use crate::calls::{self, Times};
-use crate::case::{Amount, Call, Calls, Case, Fio, Load, Sealed, TreeStep, Work};
+use crate::case::{Amount, Call, Calls, Case, Fio, GitStep, Load, Sealed, TreeStep, Work};
 use crate::fio;
+use crate::git::Repository;
 use crate::lower::{Lower, Need, WARM};
 use crate::meta;
 use crate::mounted::Mounted;
@@ -29,6 +30,7 @@ pub(super) struct Bench {
     pub(super) project: Option<Project>,
     /// What is built beside calls.
     beside: Option<Project>,
+    repository: Option<Repository>,
     pub(super) lower: Lower,
     pub(super) stop: Stop,
     pub(super) progress: Progress,
@@ -53,6 +55,7 @@ impl Bench {
             tree: None,
             project: None,
             beside: None,
+            repository: None,
             lower,
             stop: stop.clone(),
             progress,
@@ -144,6 +147,7 @@ impl Bench {
             Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
             Work::Tree(step) => self.prepare_tree(*step, &source),
             Work::Build => self.prepare_build(&source),
+            Work::Git(step) => self.prepare_git(*step, &source),
             Work::Calls(calls) => {
                 self.prepare_load(calls.load)?;
                 calls::prepare(calls, &source, &self.amount)
@@ -167,6 +171,15 @@ impl Bench {
             self.project = Some(Project::unpack(source, &self.amount, cpus()?, &self.stop)?);
         }
         self.project.as_ref().context("no project")?.prepare(source)
+    }
+
+    fn prepare_git(&mut self, step: GitStep, source: &Path) -> Result<()> {
+        if self.repository.is_none() {
+            self.progress.now("making a git repository".to_owned());
+            self.repository = Some(Repository::make(source, self.lower.work(), &self.amount, &self.stop)?);
+        }
+        let repository = self.repository.as_mut().context("no repository")?;
+        repository.prepare(step, source, &self.amount, &self.stop)
     }
 
     /// Makes ready what is built beside calls: in a folder of its own, so that it asks nothing of the mount.
@@ -194,6 +207,10 @@ impl Bench {
             Work::Build => {
                 let project = self.project.as_ref().context("no project")?;
                 measured.elapsed = Some(project.run(root, amount, stop)?);
+            }
+            Work::Git(step) => {
+                let repository = self.repository.as_mut().context("no repository")?;
+                measured.elapsed = Some(repository.run(*step, root, amount, stop)?);
             }
             Work::Calls(calls) => measured.times = Some(self.run_calls(calls, target, root)?),
             Work::RoundTrip => {
@@ -288,6 +305,10 @@ impl Bench {
                 tree.verify(*step, source, &self.amount, &self.stop)
             }
             Work::Build => self.project.as_ref().context("no project")?.verify(source),
+            Work::Git(step) => {
+                let repository = self.repository.as_ref().context("no repository")?;
+                repository.verify(*step, source, &self.amount, &self.stop)
+            }
             Work::Calls(calls) => calls::verify(calls, source, &measured.times.context("no call was timed")?),
             Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip => Ok(()),
         }

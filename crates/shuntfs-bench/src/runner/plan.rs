@@ -191,7 +191,7 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
     /// The small project.
     const BUILD: u64 = 64 << 20;
     let mut need = Need::default();
-    let mut names = 0;
+    let (mut names, mut git) = (0, 0);
     if tables.iter().flat_map(|table| &table.targets).any(Target::copies_the_large_file) {
         need.copy = amount.file_len;
     }
@@ -217,10 +217,11 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
             }
             // Once to be looked up, once created.
             Work::Calls(_) => names = amount.names * 2,
+            Work::Git(_) => git = u64::from(amount.git_files),
             Work::RoundTrip => {}
         }
     }
-    need.kept_files = names;
+    need.kept_files = names + git;
     need
 }
 

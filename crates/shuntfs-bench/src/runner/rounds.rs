@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::bench::Bench;
 use crate::build;
 use crate::case::{Calls, Case, Load, Work};
+use crate::git;
 use crate::markdown::figure_in;
 use crate::options::Scale;
 use crate::report::{Report, Row};
@@ -160,6 +161,7 @@ fn refuse(report: &mut Report, target: &Target, error: &anyhow::Error) {
 fn skip(case: &Case, rows: &mut [Row]) -> bool {
     let missing = match &case.work {
         Work::Build | Work::Calls(Calls { load: Load::Make, .. }) => build::missing(),
+        Work::Git(_) => git::missing(),
         _ => None,
     };
     let Some(why) = missing else { return false };

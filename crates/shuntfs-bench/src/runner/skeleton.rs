@@ -58,6 +58,9 @@ fn report(table: &Table, scale: &Scale) -> Report {
     if table.cases.iter().any(|case| matches!(case.work, Work::Meta(_))) {
         notes.push(format!("{} small files a job.", scale.amount.files));
     }
+    if table.cases.iter().any(|case| matches!(case.work, Work::Git(_))) {
+        notes.push(format!("A git repository of {} files, in one pack.", scale.amount.git_files));
+    }
     if table.cases.iter().any(|case| matches!(case.work, Work::Calls(_))) {
         let amount = &scale.amount;
         notes.push(format!(

@@ -1,7 +1,7 @@
 //! What a user does with many small files: unpack, walk, search, remove, build.
 
 use super::{Setting, Table};
-use crate::case::{Case, TreeStep, Work};
+use crate::case::{Case, GitStep, TreeStep, Work};
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -17,7 +17,7 @@ pub(super) fn table(setting: &Setting) -> Table {
     targets.extend(peers());
     Table {
         name: "smallfiles",
-        about: "a source tree unpacked, walked, searched and removed, and a C project built",
+        about: "a source tree unpacked, walked, searched and removed, a git repository checked out, and a C project built",
         baseline: "bare",
         against: None,
         targets,
@@ -31,12 +31,15 @@ fn cases() -> Vec<Case> {
     let case = |name, step, ratio| {
         Case::new(name, Work::Tree(step), Unit::Seconds).reach(OURS, ratio).served_limit()
     };
+    let git = |name, step| Case::new(name, Work::Git(step), Unit::Seconds).served_limit();
     vec![
         case("unpack", TreeStep::Untar, 0.5),
         case("walk cold", TreeStep::FindCold, 0.6),
         case("walk warm", TreeStep::FindWarm, 0.9),
         case("grep cold", TreeStep::GrepCold, 0.8),
         case("remove", TreeStep::Remove, 0.5),
+        git("git checkout", GitStep::Checkout),
+        git("git status", GitStep::Status),
         Case::new("build", Work::Build, Unit::Seconds).reach(OURS, 0.9).served_limit(),
     ]
 }
