@@ -15,7 +15,8 @@ pub use crate::seal::{
     VerifyArgs,
 };
 use crate::settings::{
-    CacheChoice, FlowChoice, LevelChoice, LocksChoice, Settings, TransportChoice, VerifyChoice,
+    CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, TransportChoice,
+    VerifyChoice, XattrsChoice,
 };
 pub use crate::wishes::VerifyWishes;
 
@@ -138,6 +139,12 @@ pub struct Wishes {
     /// Handles of files (`name_to_handle_at`, NFS) hold when the kernel has forgotten the file, and after a new mount.
     #[arg(long)]
     pub handles: bool,
+    /// Who checks permissions; `none` is for root alone, and spares a request for each name that comes or goes.
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub permissions: Option<PermissionsChoice>,
+    /// Whether files have extended attributes and ACLs; `off` spares a request for most writes of new files.
+    #[arg(long, value_enum, value_name = "XATTRS")]
+    pub xattrs: Option<XattrsChoice>,
     /// Nothing may be written through the mount.
     #[arg(long, short = 'r')]
     pub read_only: bool,
@@ -180,6 +187,8 @@ impl Wishes {
         override_with(&mut settings.flow, self.flow);
         override_with(&mut settings.cache, self.cache);
         override_with(&mut settings.locks, self.locks);
+        override_with(&mut settings.permissions, self.permissions);
+        override_with(&mut settings.xattrs, self.xattrs);
         override_with(&mut settings.log, self.log);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
@@ -202,6 +211,7 @@ impl Wishes {
             )
             .hint("leave --handles out, or --rules and --verify"));
         }
+        settings.check_trust()?;
         if self.log_file.is_some() {
             settings.log_file.clone_from(&self.log_file);
         }
@@ -228,6 +238,8 @@ impl Wishes {
             ("--queue-depth", self.queue_depth.map(number)),
             ("--cache", self.cache.map(name)),
             ("--locks", self.locks.map(name)),
+            ("--permissions", self.permissions.map(name)),
+            ("--xattrs", self.xattrs.map(name)),
             ("--log", self.log.map(name)),
             ("--log-file", log_file.map(OsString::from)),
             ("--rules", rules.map(OsString::from)),

@@ -9,6 +9,8 @@ use shuntfs_pool::AccessTimes;
 use shuntfs_seal::TreeName;
 use shuntfs_verity::Digest;
 
+use crate::failure::Failure;
+
 /// How requests arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
@@ -61,6 +63,28 @@ pub enum LocksChoice {
     Kernel,
     /// On the lower files, so that processes beside the mount see them, too.
     Lower,
+}
+
+/// Who checks permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum PermissionsChoice {
+    /// The kernel, as on any file system.
+    #[default]
+    Kernel,
+    /// Nobody: whoever gets in may do what root may.
+    None,
+}
+
+/// Whether files have extended attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum XattrsChoice {
+    /// Those of the lower files, and ACLs.
+    #[default]
+    On,
+    /// None: the kernel does not ask for them before it writes, and nobody else gets an answer.
+    Off,
 }
 
 /// What is checked against its seal.
@@ -154,6 +178,10 @@ pub struct Settings {
     pub locks: LocksChoice,
     /// Whether handles of files outlive what the kernel remembers, and the mount.
     pub handles: bool,
+    /// Who checks permissions.
+    pub permissions: PermissionsChoice,
+    /// Whether files have extended attributes.
+    pub xattrs: XattrsChoice,
     /// What the kernel is told at the mount.
     pub mount: MountFlags,
     /// The file of rules, where there is one.
@@ -166,6 +194,25 @@ pub struct Settings {
     pub log: LevelChoice,
     /// Where it is logged; to standard error or the system log where not said.
     pub log_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Refuses to leave out what keeps somebody from something, where there is somebody to keep.
+    ///
+    /// # Errors
+    /// Where others are let in, or rules and seals are asked.
+    pub(crate) fn check_trust(&self) -> Result<(), Failure> {
+        let sealed = self.verify.what != VerifyChoice::Off;
+        if !(self.mount.allow_other || self.rules.is_some() || sealed) {
+            return Ok(());
+        }
+        let (flag, why) = match (self.permissions, self.xattrs) {
+            (PermissionsChoice::None, _) => ("--permissions none", "nobody would check what others may do"),
+            (_, XattrsChoice::Off) => ("--xattrs off", "without extended attributes no ACL keeps others out"),
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(why).hint(format!("leave {flag} out, or --allow-other, --rules and --verify")))
+    }
 }
 
 /// What the kernel is told at the mount.

@@ -24,6 +24,12 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if !shared.hears_of_open_folders() {
         ops.remove(OpSet::OPENDIR);
     }
+    if shared.options.checks_permissions {
+        ops.remove(OpSet::ACCESS);
+    }
+    if !shared.options.xattrs {
+        ops.remove(OpSet::XATTR);
+    }
     if shared.lasting.is_none() {
         ops.remove(OpSet::EXPORT);
     }
@@ -31,7 +37,8 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         ops: Some(ops),
         passthrough: shared.options.flow == FlowWish::Passthrough,
         stack_depth: if shared.is_stacked() { 2 } else { 1 },
-        posix_acl: has_acls(shared),
+        // It would bring the check of permissions back.
+        posix_acl: shared.options.checks_permissions && shared.options.xattrs && has_acls(shared),
         kill_priv: true,
         cache_symlinks: shared.is_ours_alone(),
         // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.

@@ -15,6 +15,10 @@ pub(crate) const FILE: u32 = FileType::Regular.mode_bits();
 pub(crate) const SUID: u32 = 0o4000;
 /// Set-group-id.
 pub(crate) const SGID: u32 = 0o2000;
+/// Somebody may execute.
+pub(crate) const EXEC: u32 = 0o111;
+/// `X_OK`, of access(2).
+pub(crate) const X_OK: u32 = 1;
 /// The group may execute.
 pub(crate) const GROUP_EXEC: u32 = 0o010;
 

@@ -30,6 +30,13 @@ pub struct PoolOptions {
     /// rules and no seals. Default: no. Danger: whoever may open handles (`CAP_DAC_READ_SEARCH`) reaches every file of the source by
     /// a number.
     pub handles: bool,
+    /// Whether the kernel checks permissions, which must be what the mount says, too (`default_permissions`). Default: yes. Without, it does
+    /// not ask for a folder's attributes after each change in it. Danger: whoever can reach the mount may do what the server may.
+    pub checks_permissions: bool,
+    /// Whether files have extended attributes, ACLs included. Default: yes. Without, the kernel does not ask for file capabilities before
+    /// the first write to a file; the lower file system takes those away all the same. Danger: ACLs of the lower files are not asked, and
+    /// the group bits of a file that has one say more than it allows, so only for a mount that one user can reach.
+    pub xattrs: bool,
     /// How many `O_PATH` descriptors are kept for nodes in use. Default: the smaller of 4096 and a quarter of
     /// the limit on open descriptors. Each saves one system call on the next use of its node. Nodes of a lower
     /// file system without file handles keep one descriptor each beyond this.
@@ -54,6 +61,8 @@ impl PoolOptions {
             flow: FlowWish::Passthrough,
             read_only: false,
             handles: false,
+            checks_permissions: true,
+            xattrs: true,
             descriptors: None,
             calls: Calls::Auto,
             access_times: AccessTimes::default(),

@@ -154,7 +154,7 @@ impl Filesystem for Pool {
     type File = PoolFile;
     type Dir = PoolDir;
 
-    const OPS: OpSet = OpSet::all().difference(OpSet::ACCESS);
+    const OPS: OpSet = OpSet::all();
 
     fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
         init::init(&self.shared, offered)
@@ -208,6 +208,10 @@ impl Filesystem for Pool {
             return self.run_aside(cx, move |shared| attr::setattr(shared, who, node, by, set)).await;
         }
         self.run(cx, move |shared| attr::setattr(shared, who, node, by, set)).await
+    }
+
+    async fn access(&self, cx: &Cx<'_>, node: NodeId, mask: u32) -> Result<()> {
+        self.run(cx, move |shared| attr::access(shared, node, mask)).await
     }
 
     async fn statx(&self, cx: &Cx<'_>, node: NodeId) -> Result<(AttrReply, Birth)> {

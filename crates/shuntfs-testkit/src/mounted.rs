@@ -98,6 +98,8 @@ pub struct MountSpec {
     pub transport: Transport,
     /// Where the bytes flow.
     pub flow: Flow,
+    /// Whether other users than the one who mounts get in, which is so where nothing else is asked for.
+    pub allow_other: bool,
     /// More arguments for `shunt mount`.
     pub args: Vec<OsString>,
     /// How long the test may take before the watchdog ends the mount.
@@ -116,6 +118,7 @@ impl MountSpec {
             source: source.to_owned(),
             transport,
             flow,
+            allow_other: true,
             args: Vec::new(),
             limit: Duration::from_secs(120),
             descriptors: None,
@@ -127,6 +130,13 @@ impl MountSpec {
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(OsString::from));
+        self
+    }
+
+    /// Lets nobody in but who mounts.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.allow_other = false;
         self
     }
 
@@ -401,7 +411,7 @@ fn server(spec: &MountSpec, target: &Path, log: &Path) -> Result<Child> {
         .arg(&spec.source)
         .arg(target)
         .args(["-f", "--transport", spec.transport.name(), "--flow", spec.flow.name(spec.transport)])
-        .args(["--allow-other"])
+        .args(spec.allow_other.then_some("--allow-other"))
         .args(&spec.args)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

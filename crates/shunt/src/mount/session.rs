@@ -18,7 +18,9 @@ use super::verify::Verifying;
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
-use crate::settings::{CacheChoice, FlowChoice, LocksChoice, Settings, TransportChoice};
+use crate::settings::{
+    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, TransportChoice, XattrsChoice,
+};
 
 /// A mount that answers.
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Mounted {
             (mount(sealed, target, &settings)?, None, None)
         } else {
             refuse_others(settings)?;
+            refuse_trust(settings)?;
             let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
             let observer = pool.observer();
             if let (Some(verifying), Some(control)) = (&mut verifying, pool.seal_control()) {
@@ -213,6 +216,15 @@ fn refuse_others(settings: &Settings) -> Result<(), Failure> {
     Err(Failure::new(why).hint("mount as root, which has CAP_SETUID and CAP_SETGID, or read-only (ro)"))
 }
 
+/// Refuses to leave the check of permissions out where the lower file system would check as the server's user at one time and not at
+/// another: a file is opened below when its bytes are needed.
+fn refuse_trust(settings: &Settings) -> Result<(), Failure> {
+    if settings.permissions == PermissionsChoice::Kernel || caps::has_effective(Cap::DacOverride) {
+        return Ok(());
+    }
+    Err(Failure::new("permissions can only be left unchecked by root").hint("leave --permissions none out"))
+}
+
 /// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount.
 fn open_pool(
     target: &Target,
@@ -288,6 +300,8 @@ fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
     options.read_only = settings.mount.read_only;
     options.access_times = settings.mount.access_times;
     options.handles = settings.handles;
+    options.checks_permissions = settings.permissions == PermissionsChoice::Kernel;
+    options.xattrs = settings.xattrs == XattrsChoice::On;
     options
 }
 
@@ -299,7 +313,7 @@ fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
         source: text(flags.fsname.as_deref().unwrap_or(source.as_os_str())),
         subtype: flags.subtype.as_deref().map(text).unwrap_or(defaults.subtype),
         allow_other: flags.allow_other,
-        default_permissions: true,
+        default_permissions: settings.permissions == PermissionsChoice::Kernel,
         read_only: flags.read_only,
         nosuid: flags.nosuid,
         nodev: flags.nodev,

@@ -71,7 +71,10 @@ pub const OPTIONS: &[Row] = &[
     flag("ro", |s| s.mount.read_only = true, "nothing may be written"),
     flag("rw", |s| s.mount.read_only = false, "files may be written (default)"),
     flag("allow_other", |s| s.mount.allow_other = true, "other users get in, as their own permissions allow"),
-    ignored("default_permissions", "always so: the kernel checks permissions"),
+    ignored(
+        "default_permissions",
+        "so, unless permissions=none says otherwise: the kernel checks permissions",
+    ),
     flag("suid", |s| s.mount.nosuid = false, "set-uid bits have effect (default for root)"),
     flag("nosuid", |s| s.mount.nosuid = true, "set-uid bits have no effect"),
     flag("dev", |s| s.mount.nodev = false, "device files have effect (default for root)"),
@@ -120,6 +123,13 @@ pub const OPTIONS: &[Row] = &[
     value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
     flag("handles", |s| s.handles = true, "handles of files hold over the kernel's memory and the mount"),
+    value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v), "who checks permissions"),
+    value(
+        "xattrs",
+        "on|off",
+        |s, v| choose(&mut s.xattrs, v),
+        "whether files have extended attributes and ACLs",
+    ),
     path("rules", "FILE", |s, path| s.rules = Some(path), "decides by the rules of this file"),
     value("view", "NAME", set_view, "shows the view of this name"),
     value(

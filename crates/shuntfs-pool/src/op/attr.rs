@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use shuntfs::{AttrReply, Birth, LowerFile, NodeId, Result, SetAttr, Statfs, Timestamp};
+use shuntfs::{AttrReply, Birth, Errno, LowerFile, NodeId, Result, SetAttr, Statfs, Timestamp};
 use shuntfs_sys::{Stat, filesystem_of, stat_of};
 
 use crate::error::errno;
 use crate::guard::{AttributesChange, ContentCut, Guard, Limits, PrivilegesGo};
+use crate::mode;
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::who::Who;
@@ -20,6 +21,14 @@ pub(crate) fn getattr(shared: &Shared, id: NodeId) -> Result<AttrReply> {
     let descriptor = shared.descriptor(&node)?;
     let stat = stat_of(&descriptor).map_err(errno)?;
     Ok(shared.attr_reply(&node, &stat))
+}
+
+/// ACCESS, which comes where the kernel checks nothing: what is forbidden to those who may do everything.
+pub(crate) fn access(shared: &Shared, id: NodeId, mask: u32) -> Result<()> {
+    let node = shared.node(id)?;
+    let stat = stat_of(shared.descriptor(&node)?).map_err(errno)?;
+    let runs = stat.is_dir() || stat.mode & mode::EXEC != 0;
+    if mask & mode::X_OK != 0 && !runs { Err(Errno::ACCES) } else { Ok(()) }
 }
 
 /// STATX.
