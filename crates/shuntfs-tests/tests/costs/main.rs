@@ -1,19 +1,21 @@
 //! What each path may cost, by counting requests and lower system calls: numbers that do not depend on the machine.
 
+mod programs;
+mod stage;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::mm::ProtFlags;
-use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::{Lower, LowerKind};
-use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
-use shuntfs_testkit::process::{Tracer, wakeups};
+use shuntfs_testkit::mounted::{Flow, Transport};
+use shuntfs_testkit::process::wakeups;
 use shuntfs_testkit::raw::Mapping;
-use shuntfs_testkit::{Serial, say, serial};
+use shuntfs_testkit::say;
+
+use stage::Stage;
 
 /// System calls that touch a lower file; everything else is the queue's own.
 const LOWER_CALLS: [&str; 17] = [
@@ -35,81 +37,6 @@ const LOWER_CALLS: [&str; 17] = [
     "lseek",
     "ioctl",
 ];
-
-struct Stage {
-    mount: Mounted,
-    source: PathBuf,
-    _lower: Lower,
-    _serial: Serial,
-}
-
-impl Stage {
-    fn make(transport: Transport, flow: Flow) -> Result<Option<Self>> {
-        Self::make_with(transport, flow, &[])
-    }
-
-    fn make_with(transport: Transport, flow: Flow, args: &[&str]) -> Result<Option<Self>> {
-        let serial = serial();
-        let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(None) };
-        let source = lower.folder("source")?;
-        fs::write(source.join("file"), vec![b'x'; 1 << 20])?;
-        fs::create_dir(source.join("names"))?;
-        let spec = MountSpec::new(&source, transport, flow).args(args);
-        let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
-        Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
-    }
-
-    /// Counts the requests, by operation, that `act` sends to the server, with those that come a moment later. What the
-    /// kernel forgets it says in its own time; that is left out.
-    fn requests(&self, act: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64>> {
-        let before = self.settled()?;
-        act()?;
-        let after = self.settled()?;
-        let grown =
-            after.iter().map(|(name, count)| (name.clone(), count - before.get(name).copied().unwrap_or(0)));
-        Ok(grown.filter(|(_, count)| *count > 0).collect())
-    }
-
-    /// The counts once nothing more arrives: RELEASE and FORGET come in the background.
-    fn settled(&self) -> Result<BTreeMap<String, u64>> {
-        let mut last = self.counts()?;
-        wait_until(Duration::from_secs(5), || {
-            std::thread::sleep(Duration::from_millis(60));
-            let now = self.counts().unwrap_or_default();
-            let still = now == last;
-            last = now;
-            still
-        });
-        Ok(last)
-    }
-
-    fn counts(&self) -> Result<BTreeMap<String, u64>> {
-        let status = self.mount.status()?;
-        Ok(status
-            .counted()
-            .map(|(name, count)| (name.to_uppercase(), count))
-            .filter(|(name, _)| !name.contains("FORGET"))
-            .collect())
-    }
-
-    /// Counts the system calls of the server during `act`; `None` where it cannot be traced.
-    fn calls(&self, act: impl FnOnce() -> Result<()>) -> Result<Option<BTreeMap<String, u64>>> {
-        let Some(tracer) = Tracer::follow(self.mount.pid())? else { return Ok(None) };
-        act()?;
-        std::thread::sleep(Duration::from_millis(60));
-        tracer.stop().map(Some)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.mount.path().join(name)
-    }
-
-    fn end(mut self) -> Result<()> {
-        let status = self.mount.unmount()?;
-        ensure!(status.success(), "the server ended with {status}:\n{}", self.mount.log());
-        Ok(())
-    }
-}
 
 /// Asks for what stat(2) tells. The standard library asks for the birth time, too, which is a request of its own.
 fn look_at(path: &std::path::Path) -> Result<()> {

@@ -1,0 +1,91 @@
+//! A mount whose requests and lower system calls are counted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use shuntfs_testkit::limit::wait_until;
+use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
+use shuntfs_testkit::process::Tracer;
+use shuntfs_testkit::{Serial, serial};
+
+/// A mounted folder, with a file of 1 MiB and a folder for names.
+pub(crate) struct Stage {
+    pub(crate) mount: Mounted,
+    pub(crate) source: PathBuf,
+    _lower: Lower,
+    _serial: Serial,
+}
+
+impl Stage {
+    pub(crate) fn make(transport: Transport, flow: Flow) -> Result<Option<Self>> {
+        Self::make_with(transport, flow, &[])
+    }
+
+    pub(crate) fn make_with(transport: Transport, flow: Flow, args: &[&str]) -> Result<Option<Self>> {
+        let serial = serial();
+        let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(None) };
+        let source = lower.folder("source")?;
+        fs::write(source.join("file"), vec![b'x'; 1 << 20])?;
+        fs::create_dir(source.join("names"))?;
+        let mut spec = MountSpec::new(&source, transport, flow).args(args);
+        // Some settings are for a mount that nobody else reaches.
+        spec.allow_other = args.is_empty();
+        let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
+        Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
+    }
+
+    /// Counts the requests, by operation, that `act` sends to the server, with those that come a moment later. What the
+    /// kernel forgets it says in its own time; that is left out.
+    pub(crate) fn requests(&self, act: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64>> {
+        let before = self.settled()?;
+        act()?;
+        let after = self.settled()?;
+        let grown =
+            after.iter().map(|(name, count)| (name.clone(), count - before.get(name).copied().unwrap_or(0)));
+        Ok(grown.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The counts once nothing more arrives: RELEASE and FORGET come in the background.
+    fn settled(&self) -> Result<BTreeMap<String, u64>> {
+        let mut last = self.counts()?;
+        wait_until(Duration::from_secs(5), || {
+            std::thread::sleep(Duration::from_millis(60));
+            let now = self.counts().unwrap_or_default();
+            let still = now == last;
+            last = now;
+            still
+        });
+        Ok(last)
+    }
+
+    fn counts(&self) -> Result<BTreeMap<String, u64>> {
+        let status = self.mount.status()?;
+        Ok(status
+            .counted()
+            .map(|(name, count)| (name.to_uppercase(), count))
+            .filter(|(name, _)| !name.contains("FORGET"))
+            .collect())
+    }
+
+    /// Counts the system calls of the server during `act`; `None` where it cannot be traced.
+    pub(crate) fn calls(&self, act: impl FnOnce() -> Result<()>) -> Result<Option<BTreeMap<String, u64>>> {
+        let Some(tracer) = Tracer::follow(self.mount.pid())? else { return Ok(None) };
+        act()?;
+        std::thread::sleep(Duration::from_millis(60));
+        tracer.stop().map(Some)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.mount.path().join(name)
+    }
+
+    pub(crate) fn end(mut self) -> Result<()> {
+        let status = self.mount.unmount()?;
+        ensure!(status.success(), "the server ended with {status}:\n{}", self.mount.log());
+        Ok(())
+    }
+}
