@@ -146,6 +146,9 @@ fn access_is_answered_as_below() -> Result<()> {
     Ok(())
 }
 
+/// Something that is done to a file.
+type Act<'a> = &'a dyn Fn(&Path) -> Result<()>;
+
 /// `cap_net_raw+ep` as the kernel keeps it.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -160,7 +163,7 @@ fn without_xattrs_a_write_still_takes_capabilities_away() -> Result<()> {
         let give = |name: &str| {
             setxattr(stage.source.join(name), "security.capability", &CAPABILITY, XattrFlags::empty())
         };
-        let acts: [(&str, &dyn Fn(&Path) -> Result<()>); 3] = [
+        let acts: [(&str, Act<'_>); 3] = [
             ("write", &|path| Ok(fs::write(path, "other")?)),
             ("cut", &|path| Ok(fs::OpenOptions::new().write(true).open(path)?.set_len(1)?)),
             ("chown", &|path| Ok(chown(path, Some(1), Some(1))?)),

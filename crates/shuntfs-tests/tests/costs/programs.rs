@@ -214,7 +214,7 @@ fn a_walk_asks_for_each_folder_once() -> Result<()> {
         let (tree, names) = (Tree::make()?, stage.path("names"));
         unpack(&tree, &names)?;
         let walk = || run(Command::new("find").arg(&names).args(["-size", "+100"]));
-        let mut of = |operation: &str| -> Result<u64> {
+        let of = |operation: &str| -> Result<u64> {
             let seen = stage.requests(walk)?;
             say(&format!("{transport:?}: a walk sent {seen:?}"));
             ensure!(seen.keys().all(|name| name == operation || name == "STATFS"), "{transport:?}: {seen:?}");
