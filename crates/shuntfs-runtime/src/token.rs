@@ -13,6 +13,8 @@ pub enum Token {
     Bell,
     /// The device that requests are read from.
     Device,
+    /// The end of the device's connection.
+    End,
     /// An attempt to end an operation early, which failed.
     Cancel,
 }
@@ -30,6 +32,7 @@ impl Token {
             Self::Bell => (3_u64, 0),
             Self::Device => (4, 0),
             Self::Cancel => (5, 0),
+            Self::End => (6, 0),
         };
         (kind << KIND_SHIFT) | u64::from(index)
     }
@@ -45,6 +48,7 @@ impl Token {
             3 if index == 0 => Some(Self::Bell),
             4 if index == 0 => Some(Self::Device),
             5 if index == 0 => Some(Self::Cancel),
+            6 if index == 0 => Some(Self::End),
             _ => None,
         }
     }
@@ -57,7 +61,7 @@ mod test {
     #[test]
     fn tokens_survive_the_ring() {
         let entries = [Token::Entry(0), Token::Entry(u32::MAX), Token::Link(7), Token::Op(9)];
-        for token in entries.into_iter().chain([Token::Bell, Token::Device, Token::Cancel]) {
+        for token in entries.into_iter().chain([Token::Bell, Token::Device, Token::Cancel, Token::End]) {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }
         assert_eq!(Token::decode(u64::MAX), None);

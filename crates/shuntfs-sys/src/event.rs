@@ -1,9 +1,12 @@
-//! Waking and waiting: an event descriptor, and waiting until one of several is readable.
+//! Waking and waiting: an event descriptor, a timer, and waiting until one of several is readable.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::{OsError, Result};
 
@@ -38,6 +41,40 @@ impl AsFd for EventFd {
     }
 }
 
+/// A timer that any thread may set and one waits for: a timerfd, close-on-exec. Setting it wakes nobody before it expires.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// Makes a timer that is not set.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn new() -> Result<Self> {
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?))
+    }
+
+    /// Lets it expire once, so long from now; `None` stops it. What was set before no longer counts.
+    pub fn set(&self, after: Option<Duration>) {
+        let it_value = timespec(after.unwrap_or_default());
+        let spec = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
+        // The descriptor is a timer's and the time is valid: nothing else can fail.
+        let _set = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &spec);
+    }
+
+    /// Waits until it has expired. It may return sooner, where a signal comes.
+    pub fn wait(&self) {
+        let _interrupted = rustix::io::read(&self.0, &mut [0_u8; 8]);
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
 /// How many descriptors [`wait_readable`] takes at most.
 pub const WAIT_MAX: usize = 4;
 
@@ -53,10 +90,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<
     for (place, fd) in polled.iter_mut().zip(fds) {
         *place = Some(PollFd::from_borrowed_fd(*fd, PollFlags::IN));
     }
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
+    let limit = limit.map(timespec);
     let [first, second, third, fourth] = polled;
     let ready = match (first, second, third, fourth) {
         (Some(a), None, None, None) => poll(&mut [a], limit.as_ref()),
@@ -68,9 +102,30 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<
     Ok(ready > 0)
 }
 
+/// Waits until `fd` is readable or `other` has failed; whether the latter is so.
+///
+/// # Errors
+/// EINTR where a signal came.
+pub fn wait_readable_or_end(fd: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool> {
+    let mut polled =
+        [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::empty())];
+    poll(&mut polled, None)?;
+    Ok(!polled[1].revents().is_empty())
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn a_timer_that_was_stopped_does_not_expire() {
+        let timer = Timer::new().expect("timerfd");
+        timer.set(Some(Duration::from_millis(1)));
+        timer.wait();
+        timer.set(Some(Duration::from_millis(10)));
+        timer.set(None);
+        assert_eq!(wait_readable(&[timer.0.as_fd()], Some(Duration::from_millis(50))), Ok(false));
+    }
 
     #[test]
     fn a_bell_rings_until_it_is_stilled() {

@@ -14,12 +14,7 @@ use crate::{OsError, Result};
 /// # Errors
 /// EINVAL where the CPU is not there, is offline, or is not among those this process may use.
 pub fn pin_to_cpu(cpu: usize) -> Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(OsError::INVAL);
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
+    Cpus::one(cpu).ok_or(OsError::INVAL).and_then(|cpus| spread_over(&cpus))
 }
 
 /// How many CPUs this machine can ever have, offline ones included: the kernel's `num_possible_cpus()`.
@@ -79,6 +74,39 @@ pub fn leave_cpu(cpu: usize) -> Result<()> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cpus(CpuSet);
 
+impl Cpus {
+    /// One CPU alone; `None` where no machine has so many.
+    #[must_use]
+    pub fn one(cpu: usize) -> Option<Self> {
+        let mut set = CpuSet::new();
+        (cpu < CpuSet::MAX_CPU).then(|| set.set(cpu)).map(|()| Self(set))
+    }
+
+    /// Whether a CPU is one of them.
+    #[must_use]
+    pub fn has(&self, cpu: usize) -> bool {
+        cpu < CpuSet::MAX_CPU && self.0.is_set(cpu)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        usize::try_from(self.0.count()).unwrap_or(usize::MAX)
+    }
+}
+
+/// Lets a thread run on all CPUs that `cpus` names.
+///
+/// # Errors
+/// EINVAL where none of them is there or allowed, ESRCH where the thread is gone.
+pub fn spread(tid: u32, cpus: &Cpus) -> Result<()> {
+    rustix::thread::sched_setaffinity(Some(pid_of(tid)?), &cpus.0)
+}
+
+fn pid_of(tid: u32) -> Result<rustix::thread::Pid> {
+    i32::try_from(tid).ok().and_then(rustix::thread::Pid::from_raw).ok_or(OsError::SRCH)
+}
+
 /// The CPUs that the calling thread may run on.
 ///
 /// # Errors
@@ -92,8 +120,7 @@ pub fn allowed_cpus() -> Result<Cpus> {
 /// # Errors
 /// What sched_getaffinity(2) gives.
 pub fn allowed_cpus_of(tid: u32) -> Result<Cpus> {
-    let pid = i32::try_from(tid).ok().and_then(rustix::thread::Pid::from_raw).ok_or(OsError::SRCH)?;
-    rustix::thread::sched_getaffinity(Some(pid)).map(Cpus)
+    rustix::thread::sched_getaffinity(Some(pid_of(tid)?)).map(Cpus)
 }
 
 /// Lets the calling thread run where the process's first thread may, and takes it out of the light class where that one is not in it:
@@ -126,26 +153,11 @@ pub fn last_cpu_of(tid: u32) -> Option<usize> {
     processor(stat_of(tid, &mut text)?)
 }
 
-/// Whether a thread of any process runs, or waits for a CPU to run on; false where it is gone or not visible.
+/// Whether a thread of any process runs, or waits for a CPU to run on; `None` where it is gone or not visible.
 #[must_use]
-pub fn is_runnable(tid: u32) -> bool {
+pub fn is_runnable(tid: u32) -> Option<bool> {
     let mut text = [0_u8; STAT_LEN];
-    stat_of(tid, &mut text).and_then(after_name).is_some_and(|fields| fields.starts_with(" R"))
-}
-
-/// How many threads of the whole machine run or wait for a CPU right now, the caller included; `None` where
-/// `/proc/loadavg` does not tell.
-#[must_use]
-pub fn running_now() -> Option<u32> {
-    let file = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0_u8; 128];
-    let len = crate::data::read_at(&file, &mut text, 0).ok()?;
-    running(std::str::from_utf8(text.get(..len)?).ok()?)
-}
-
-/// The number in front of the slash in the fourth field.
-fn running(loadavg: &str) -> Option<u32> {
-    loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+    stat_of(tid, &mut text).and_then(after_name).map(|fields| fields.starts_with(" R"))
 }
 
 /// Enough for all fields of a thread's `stat`.
@@ -217,8 +229,8 @@ mod test {
 
     #[test]
     fn the_running_are_told_from_the_sleeping() {
-        assert!(is_runnable(gettid()));
-        assert!(!is_runnable(u32::MAX));
+        assert_eq!(is_runnable(gettid()), Some(true));
+        assert_eq!(is_runnable(u32::MAX), None);
         let (told, tells) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
@@ -227,16 +239,9 @@ mod test {
         });
         let tid = tells.recv().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(!is_runnable(tid));
+        assert_eq!(is_runnable(tid), Some(false));
         drop(end);
         sleeper.join().unwrap();
-    }
-
-    #[test]
-    fn whoever_asks_runs() {
-        assert!(running_now().is_some_and(|threads| threads >= 1));
-        assert_eq!(running("0.20 0.18 0.12 3/80 11206\n"), Some(3));
-        assert_eq!(running("0.20 0.18 0.12"), None);
     }
 
     #[test]

@@ -135,7 +135,16 @@ impl Ring {
 
     /// Queues a poll, which completes once: when the descriptor is readable, or has failed.
     pub fn push_poll(&mut self, fd: BorrowedFd<'_>, user_data: u64) {
-        let wanted = u32::from(PollFlags::IN.bits());
+        self.push_poll_for(PollFlags::IN, fd, user_data);
+    }
+
+    /// Queues a poll, which completes once: when the descriptor has failed.
+    pub fn push_poll_end(&mut self, fd: BorrowedFd<'_>, user_data: u64) {
+        self.push_poll_for(PollFlags::empty(), fd, user_data);
+    }
+
+    fn push_poll_for(&mut self, wanted: PollFlags, fd: BorrowedFd<'_>, user_data: u64) {
+        let wanted = u32::from(wanted.bits());
         let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), wanted).build().user_data(user_data);
         // SAFETY: a poll names no memory, and the kernel holds the file itself while it waits.
         unsafe { self.push_whole(&[entry.into()]) };
