@@ -14,7 +14,7 @@ use std::future::Future;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shuntfs_runtime::{Queue, Slot, Token};
@@ -26,7 +26,7 @@ use zerocopy::FromBytes;
 use crate::exchange::{Done, Exchange, Outcome, has_direct};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
-use crate::readers::{Reader, Sort};
+use crate::readers::Reader;
 use crate::serving::Serving;
 use crate::slot::{Parts, device_room};
 
@@ -58,12 +58,7 @@ const BATCH: u32 = 8;
 const GATHER_MAX: usize = 16 << 10;
 
 enum Next {
-    /// Where this thread `may_leave`, others read, and it waited long for this one.
-    Request {
-        slot: Slot,
-        len: usize,
-        may_leave: bool,
-    },
+    Request(Slot, usize),
     Again,
     Gone,
 }
@@ -85,6 +80,9 @@ struct Listening {
     /// The ring will tell of the next request: until then there is none.
     to_device: bool,
     to_bell: bool,
+    to_end: bool,
+    /// The connection is gone.
+    is_over: bool,
     /// Requests read since the ring was last entered.
     read: u32,
     /// Requests read since the thread last waited.
@@ -115,6 +113,7 @@ where
     port.connection_ended();
     this.block_again();
     this.serving.end();
+    way.reader.meter.end();
 }
 
 impl<S, Fut> Loop<S, Fut>
@@ -130,14 +129,13 @@ where
             ended.drain(..).for_each(|(slot, outcome)| self.finish(slot, outcome));
             self.ended = ended;
             match self.next(way) {
-                Next::Request { slot, len, may_leave } => {
+                Next::Request(slot, len) => {
                     let index = slot.index();
                     if let Some(outcome) = self.begin(slot, len) {
                         self.finish(index, outcome);
                     }
-                    // Who stands by is called to read, or watches, which is nothing for who waits for its own requests.
-                    let is_done = self.serving.pending() == 0 && self.listening.answers == 0;
-                    if may_leave && is_done && way.reader.leave() {
+                    // Who stands by is called to read, which is nothing for who waits for its own requests.
+                    if !self.nonblocking && self.serving.pending() == 0 && way.reader.leaves() {
                         return true;
                     }
                 }
@@ -151,14 +149,18 @@ where
         let Some(slot) = self.free.pop() else {
             way.reader.is_full();
             self.wait_for_answers(way);
-            return Next::Again;
+            return if self.listening.is_over { Next::Gone } else { Next::Again };
         };
+        if self.listening.to_end {
+            // It would go off at each request of the others. The attempt may be too late, and is made again.
+            self.serving.queue().cancel(Token::End);
+        }
         if self.serving.pending() > 0 || way.company.is_there() {
             self.block_never();
             if self.serving.queue().has_ring() {
                 return self.next_of_many(slot, way);
             }
-            self.wait_for(true, way);
+            self.wait_for_request(way);
         } else {
             if self.listening.answers > 0 {
                 // They are sent by calls that do not wait, which needs the descriptor as it is.
@@ -168,8 +170,7 @@ where
             }
             self.block_again();
             if self.serving.holds_memory() {
-                way.reader.waits();
-                self.give_back_when_idle();
+                way.reader.rests(true, || self.give_back_when_idle());
             }
         }
         self.read(slot, way)
@@ -185,11 +186,12 @@ where
         let in_company = self.serving.queue().ops_count() > 0;
         let next = self.read(slot, way);
         match next {
-            Next::Request { .. } => {
+            Next::Request(..) => {
                 if in_company {
                     way.company.met();
                 }
-                way.reader.found(self.listening.since_wait > 0, way.company.is_there());
+                way.reader.meter.woke();
+                way.reader.has_more(self.listening.since_wait > 0);
                 self.listening.since_wait += 1;
                 self.listening.read += 1;
                 if !way.company.is_there() {
@@ -211,20 +213,20 @@ where
         let room = device_room(memory.size());
         let buffer = memory.bytes_mut(room);
         let device = queue.device();
-        let (outcome, may_leave) = if self.nonblocking {
-            (device.read(buffer), false)
+        let outcome = if self.nonblocking {
+            device.read(buffer)
         } else {
-            way.reader.timed(|| device.read(buffer))
+            way.reader.rests(true, || device.read(buffer))
         };
         match outcome {
-            Ok(len) => return Next::Request { slot: memory, len, may_leave },
+            Ok(len) => return Next::Request(memory, len),
             Err(error) => {
                 self.free.push(slot);
                 match error {
                     // NOENT: the request went while it was being read. IO: it was too large, and was failed.
                     OsError::INTR | OsError::NOENT | OsError::IO => {}
                     // Another thread made the shared descriptor nonblocking.
-                    OsError::AGAIN if !self.nonblocking => self.wait_for(true, way),
+                    OsError::AGAIN if !self.nonblocking => self.wait_for_request(way),
                     OsError::AGAIN => {}
                     OsError::NODEV | OsError::CONNABORTED | OsError::NOTCONN => return Next::Gone,
                     other => {
@@ -254,12 +256,14 @@ where
             return Some(Outcome::Silent);
         }
         if let Way::Device(way) = self.serving.port.way() {
-            let sort = sort_of(opcode);
-            if way.reader.serves(header.pid, sort) && has_direct(rest) {
-                self.serving.port.may_have_company();
-            }
-            if let Some(look) = way.reader.follows(header.pid, sort) {
-                drop(self.serving.queue().offload(move || look.look()));
+            way.reader.meter.serves(header.pid);
+            if !self.nonblocking
+                && let Some(more) = way.company.look(|| self.serving.port.request_waits())
+            {
+                way.reader.has_more(more);
+                if more && self.serving.queue().has_ring() && has_direct(rest) {
+                    way.company.met();
+                }
             }
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
@@ -309,13 +313,23 @@ where
         self.free.push(slot);
     }
 
-    /// Waits until a request goes on, and reads no other meanwhile.
+    /// Waits until a request goes on or the connection ends, and reads no request meanwhile.
     fn wait_for_answers(&mut self, way: &DeviceWay) {
-        if self.serving.queue().has_ring() {
+        let queue = self.serving.queue().clone();
+        if queue.has_ring() {
+            if !std::mem::replace(&mut self.listening.to_end, true) {
+                queue.with_ring(|ring| ring.push_poll_end(queue.device().as_fd(), Token::End.encode()));
+            }
             self.wait_on_ring(way);
-        } else {
-            self.wait_for(false, way);
+            return;
         }
+        let ready = queue.ready();
+        if ready.may_sleep() {
+            let ended = shuntfs_sys::event::wait_readable_or_end(ready.bell(), queue.device().as_fd());
+            self.listening.is_over = ended == Ok(true);
+        }
+        ready.woke();
+        ready.still_bell();
     }
 
     fn listen_to_device(&mut self) {
@@ -333,7 +347,7 @@ where
             queue.with_ring(|ring| ring.push_poll(queue.ready().bell(), Token::Bell.encode()));
         }
         let idle = self.serving.pending() == 0;
-        let (operations, start) = (queue.ops_count(), Instant::now());
+        let operations = queue.ops_count();
         let sleeps = queue.ready().may_sleep();
         // What is waited for comes after the answers, which complete as they are sent. Where nothing else is bound to
         // come, they are all that there is to wait for.
@@ -344,7 +358,7 @@ where
         queue.ready().woke();
         if sleeps {
             let read = std::mem::take(&mut self.listening.since_wait);
-            way.company.waited(operations, read, start.elapsed());
+            way.company.waited(operations, read);
         }
     }
 
@@ -356,6 +370,10 @@ where
             match token {
                 Token::Entry(slot) => self.answered(slot, result),
                 Token::Device => self.listening.to_device = false,
+                Token::End => {
+                    self.listening.to_end = false;
+                    self.listening.is_over |= result > 0;
+                }
                 Token::Bell => {
                     self.listening.to_bell = false;
                     queue.ready().still_bell();
@@ -379,13 +397,13 @@ where
         }
     }
 
-    /// Waits for the bell without a ring, and for a request where this thread could read one.
-    fn wait_for(&self, request: bool, way: &DeviceWay) {
+    /// Waits for a request or the bell without a ring.
+    fn wait_for_request(&self, way: &DeviceWay) {
         let ready = self.serving.queue().ready();
         if ready.may_sleep() {
             let both = [ready.bell(), self.serving.queue().device().as_fd()];
-            way.reader.rests(request, || {
-                let _woken = shuntfs_sys::event::wait_readable(&both[..1 + usize::from(request)], None);
+            way.reader.rests(true, || {
+                let _woken = shuntfs_sys::event::wait_readable(&both, None);
             });
         }
         ready.woke();
@@ -422,36 +440,5 @@ impl Blocking {
         {
             tracing::error!(%error, "the device's mode cannot be changed");
         }
-    }
-}
-
-/// What a request is, for its reader. Names are those that the kernel sends in the middle of a system call of a caller who lives.
-fn sort_of(opcode: Option<Opcode>) -> Sort {
-    match opcode {
-        Some(Opcode::Read | Opcode::Write) => Sort::Data,
-        Some(
-            Opcode::Lookup
-            | Opcode::Getattr
-            | Opcode::Setattr
-            | Opcode::Readlink
-            | Opcode::Mknod
-            | Opcode::Mkdir
-            | Opcode::Symlink
-            | Opcode::Unlink
-            | Opcode::Rmdir
-            | Opcode::Rename
-            | Opcode::Rename2
-            | Opcode::Link
-            | Opcode::Open
-            | Opcode::Create
-            | Opcode::Opendir
-            | Opcode::Readdir
-            | Opcode::Readdirplus
-            | Opcode::Getxattr
-            | Opcode::Listxattr
-            | Opcode::Access
-            | Opcode::Statfs,
-        ) => Sort::Names,
-        _ => Sort::Other,
     }
 }

@@ -220,7 +220,7 @@ impl Exchange {
         let (direct, part) = (self.is_direct(), payload(start, len as usize));
         // Borrowed and not counted: a future that is leaked must not keep the port when its thread ends.
         let Self { port, slot, .. } = self;
-        if port.takes_ring(lower, direct) {
+        if port.takes_ring(lower) {
             if !direct && port.read_cached(lower, slot.bytes_mut(part.clone()), at.offset) {
                 return Ok(len as usize);
             }
@@ -245,7 +245,7 @@ impl Exchange {
             return Err(Errno::INVAL);
         }
         let (part, direct) = (start + part.start..start + part.end, self.is_direct());
-        let outcome = if (direct || lower.can_block()) && self.port.takes_ring(lower, direct) {
+        let outcome = if (direct || lower.can_block()) && self.port.takes_ring(lower) {
             self.slot.write_file(lower, part, offset).await
         } else {
             // Cached writes end in the page cache, and one that comes alone has nobody to keep waiting: one plain

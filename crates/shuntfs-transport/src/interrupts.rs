@@ -1,29 +1,40 @@
 //! Which waiting requests were interrupted.
 //!
-//! Only requests that did not end at once are registered, so that the common path touches no lock. An
-//! INTERRUPT may be read, by another thread, before its request is registered; those that find no request
-//! are kept for a while, a bounded number of them.
+//! A request that does not end at once writes its number into its slot, and takes no lock for that. An INTERRUPT, which is rare, looks
+//! for its number in all slots of the connection. It may be read, by another thread, before its request has gone that far; those
+//! that find no request are kept for a while, a bounded number of them.
+//!
+//! Order: a request first shows its number and then asks whether an INTERRUPT was kept; an INTERRUPT is first kept and then looks for the
+//! number. So one of them sees the other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
 /// How many early INTERRUPTs are kept.
 const EARLY_MAX: usize = 256;
+/// No request has this number.
+const NONE: u64 = 0;
+/// Any request is interrupted.
+const ALL: u64 = u64::MAX;
 
 /// The interrupts of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
+    /// Held while an INTERRUPT looks for its request.
     state: Mutex<State>,
+    /// Whether `early` may hold something, or the connection is gone.
+    has_news: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: HashMap<u64, Arc<Interrupt>>,
+    /// The slots of each queue.
+    queues: Vec<Arc<[Interrupt]>>,
     early: VecDeque<u64>,
     /// The connection is gone: nobody waits for an answer.
     ended: bool,
@@ -32,7 +43,9 @@ struct State {
 /// Whether the request in one slot was interrupted, and who waits for that.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
-    is_set: AtomicBool,
+    /// The request that goes on in the slot, and the one that was interrupted last.
+    unique: AtomicU64,
+    interrupted: AtomicU64,
     /// Whether `wakers` may hold something, so that most requests look at no lock.
     is_awaited: AtomicBool,
     /// Those of all futures that wait, each of which may be polled by something of its own.
@@ -40,17 +53,22 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
+    fn is_set(&self) -> bool {
+        let interrupted = self.interrupted.load(Ordering::SeqCst);
+        interrupted != NONE && (interrupted == ALL || interrupted == self.unique.load(Ordering::SeqCst))
+    }
+
     /// Resolves when the request is interrupted.
     pub(crate) fn wait(&self) -> impl Future<Output = ()> + '_ {
         std::future::poll_fn(|cx| {
-            if !self.is_set.load(Ordering::SeqCst) {
+            if !self.is_set() {
                 let mut wakers = self.wakers.lock();
                 if !wakers.iter().any(|known| known.will_wake(cx.waker())) {
                     wakers.push(cx.waker().clone());
                 }
                 self.is_awaited.store(true, Ordering::Relaxed);
                 // It may have come before the waker was there.
-                if !self.is_set.load(Ordering::SeqCst) {
+                if !self.is_set() {
                     return Poll::Pending;
                 }
             }
@@ -60,38 +78,44 @@ impl Interrupt {
 
     /// The request has ended. Only the queue's thread waits and clears.
     pub(crate) fn clear(&self) {
-        // It may have come while nobody waited for it; the slot's next request is another caller's.
-        if self.is_awaited.load(Ordering::Relaxed) || self.is_set.load(Ordering::Relaxed) {
+        if self.unique.load(Ordering::Relaxed) != NONE {
+            self.unique.store(NONE, Ordering::SeqCst);
+        }
+        if self.is_awaited.load(Ordering::Relaxed) {
             self.is_awaited.store(false, Ordering::Relaxed);
             self.wakers.lock().clear();
-            self.is_set.store(false, Ordering::SeqCst);
         }
     }
 
-    fn set(&self) {
-        self.is_set.store(true, Ordering::SeqCst);
+    fn set(&self, unique: u64) {
+        self.interrupted.store(unique, Ordering::SeqCst);
         let wakers = std::mem::take(&mut *self.wakers.lock());
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Interrupts {
-    /// Registers a request that goes on.
-    pub(crate) fn register(&self, unique: u64, interrupt: &Arc<Interrupt>) {
-        let mut state = self.state.lock();
-        if let Some(at) = state.early.iter().position(|early| *early == unique) {
-            state.early.remove(at);
-            interrupt.set();
-        }
-        if state.ended {
-            interrupt.set();
-        }
-        state.waiting.insert(unique, Arc::clone(interrupt));
+    /// Slots for the requests of one more queue.
+    pub(crate) fn of_queue(&self, slots: usize) -> Arc<[Interrupt]> {
+        let queue: Arc<[Interrupt]> = (0..slots).map(|_| Interrupt::default()).collect();
+        self.state.lock().queues.push(Arc::clone(&queue));
+        queue
     }
 
-    /// Takes a request back that has ended.
-    pub(crate) fn ended(&self, unique: u64) {
-        self.state.lock().waiting.remove(&unique);
+    /// Registers a request that goes on.
+    pub(crate) fn register(&self, unique: u64, interrupt: &Interrupt) {
+        interrupt.unique.store(unique, Ordering::SeqCst);
+        if self.has_news.load(Ordering::SeqCst) {
+            let mut state = self.state.lock();
+            if let Some(at) = state.early.iter().position(|early| *early == unique) {
+                state.early.remove(at);
+                interrupt.set(unique);
+            }
+            if state.ended {
+                interrupt.set(ALL);
+            }
+            self.has_news.store(state.ended || !state.early.is_empty(), Ordering::SeqCst);
+        }
     }
 
     /// The connection is gone, which interrupts every request: on a ring, one that waits (for a lock, say)
@@ -99,20 +123,23 @@ impl Interrupts {
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
-        state.waiting.values().for_each(|interrupt| interrupt.set());
+        self.has_news.store(true, Ordering::SeqCst);
+        state.queues.iter().flat_map(|queue| queue.iter()).for_each(|interrupt| interrupt.set(ALL));
     }
 
     /// The kernel says that the caller of `unique` got a signal.
     pub(crate) fn arrived(&self, unique: u64) {
         let mut state = self.state.lock();
-        if let Some(interrupt) = state.waiting.get(&unique) {
-            interrupt.set();
-            return;
-        }
         if state.early.len() == EARLY_MAX {
             state.early.pop_front();
         }
         state.early.push_back(unique);
+        self.has_news.store(true, Ordering::SeqCst);
+        let mut slots = state.queues.iter().flat_map(|queue| queue.iter());
+        if let Some(found) = slots.find(|slot| slot.unique.load(Ordering::SeqCst) == unique) {
+            found.set(unique);
+            state.early.pop_back();
+        }
     }
 }
 
@@ -129,43 +156,44 @@ mod test {
     #[test]
     fn early_and_late_interrupts_both_arrive() {
         let interrupts = Interrupts::default();
-        let (first, second) = (Arc::<Interrupt>::default(), Arc::<Interrupt>::default());
+        let slots = interrupts.of_queue(2);
+        let (first, second) = (&slots[0], &slots[1]);
         interrupts.arrived(4);
-        interrupts.register(4, &first);
-        assert!(is_set(&first));
-        interrupts.register(6, &second);
-        assert!(!is_set(&second));
+        interrupts.register(4, first);
+        assert!(is_set(first));
+        interrupts.register(6, second);
+        assert!(!is_set(second));
         interrupts.arrived(6);
-        assert!(is_set(&second));
-        interrupts.ended(6);
+        assert!(is_set(second));
         second.clear();
         interrupts.arrived(6);
-        assert!(!is_set(&second), "the request has ended");
+        assert!(!is_set(second), "the request has ended");
     }
 
     /// A caller was killed while its request did something else than to wait for that. The next request in the slot, which was
     /// somebody else's, was taken for interrupted: its caller got EINTR, or error 512 for a lock, without any signal.
     #[test]
     fn an_interrupt_that_nobody_waited_for_is_not_the_next_ones() {
-        let (interrupts, slot) = (Interrupts::default(), Arc::<Interrupt>::default());
-        interrupts.register(4, &slot);
+        let interrupts = Interrupts::default();
+        let slots = interrupts.of_queue(1);
+        let slot = &slots[0];
+        interrupts.register(4, slot);
         interrupts.arrived(4);
-        interrupts.ended(4);
         slot.clear();
-        interrupts.register(6, &slot);
-        assert!(!is_set(&slot));
+        interrupts.register(6, slot);
+        assert!(!is_set(slot));
         interrupts.arrived(6);
-        assert!(is_set(&slot));
+        assert!(is_set(slot));
     }
 
     #[test]
     fn the_end_interrupts_those_that_wait_and_those_that_come() {
         let interrupts = Interrupts::default();
-        let (waits, comes) = (Arc::<Interrupt>::default(), Arc::<Interrupt>::default());
-        interrupts.register(4, &waits);
+        let (first, second) = (interrupts.of_queue(1), interrupts.of_queue(1));
+        interrupts.register(4, &first[0]);
         interrupts.end();
-        interrupts.register(6, &comes);
-        assert!(is_set(&waits) && is_set(&comes));
+        interrupts.register(6, &second[0]);
+        assert!(is_set(&first[0]) && is_set(&second[0]));
     }
 
     #[test]
@@ -175,5 +203,31 @@ mod test {
             interrupts.arrived(unique);
         }
         assert_eq!(interrupts.state.lock().early.len(), EARLY_MAX);
+    }
+
+    /// Requests show their numbers while INTERRUPTs look for them: each is found by one or the other.
+    #[test]
+    fn none_is_lost_between_a_request_and_its_interrupt() {
+        let interrupts = Interrupts::default();
+        let slots = interrupts.of_queue(1);
+        let (told, tells) = std::sync::mpsc::sync_channel(0);
+        std::thread::scope(|scope| {
+            let interrupts = &interrupts;
+            scope.spawn(move || {
+                while let Ok(unique) = tells.recv() {
+                    interrupts.arrived(unique);
+                }
+            });
+            for unique in (2..20_000).step_by(2) {
+                told.send(unique).expect("it listens");
+                interrupts.register(unique, &slots[0]);
+                while !is_set(&slots[0]) {
+                    std::thread::yield_now();
+                }
+                slots[0].clear();
+            }
+            drop(told);
+        });
+        assert!(interrupts.state.lock().early.is_empty());
     }
 }

@@ -7,11 +7,10 @@
 mod company;
 mod device;
 mod exchange;
-mod governor;
 mod interrupts;
 mod load;
 mod lower;
-mod pace;
+mod meter;
 mod port;
 mod prepared;
 mod readers;
@@ -20,6 +19,7 @@ mod serving;
 mod settings;
 mod slot;
 mod splice;
+mod watch;
 
 pub use exchange::{Done, Exchange, Judge, Signal};
 pub use lower::LowerFile;

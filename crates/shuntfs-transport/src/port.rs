@@ -40,7 +40,7 @@ const OUT_HEADER_LEN: usize = size_of::<OutHeader>();
 pub(crate) struct Port {
     queue: Queue,
     way: Way,
-    interrupts: Vec<Arc<Interrupt>>,
+    interrupts: Arc<[Interrupt]>,
     /// By slot, whether its request waits for what only another request may bring.
     waiting: Vec<Cell<bool>>,
     registry: Arc<Interrupts>,
@@ -87,7 +87,7 @@ impl DeviceWay {
 
 impl Port {
     pub(crate) fn new(queue: Queue, way: Way, registry: Arc<Interrupts>) -> Self {
-        let interrupts: Vec<_> = (0..queue.slots_count()).map(|_| Arc::default()).collect();
+        let interrupts = registry.of_queue(queue.slots_count());
         let waiting = vec![Cell::new(false); interrupts.len()];
         Self { queue, way, interrupts, waiting, registry }
     }
@@ -117,11 +117,6 @@ impl Port {
         self.registry.register(unique, &self.interrupts[slot as usize]);
     }
 
-    /// The request with this number, which went on, has ended.
-    pub(crate) fn ended(&self, unique: u64) {
-        self.registry.ended(unique);
-    }
-
     /// The connection is gone; whatever waits hears of it.
     pub(crate) fn connection_ended(&self) {
         self.registry.end();
@@ -147,9 +142,8 @@ impl Port {
         })
     }
 
-    /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread. A
-    /// direct one always may wait; another one only where it was seen that it would.
-    pub(crate) fn takes_ring(&self, lower: &LowerFile, direct: bool) -> bool {
+    /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread.
+    pub(crate) fn takes_ring(&self, lower: &LowerFile) -> bool {
         let Way::Device(way) = &self.way else { return true };
         if !self.queue.has_ring() {
             return false;
@@ -159,18 +153,11 @@ impl Port {
             way.company.met();
             return true;
         }
-        if direct { way.company.look(|| self.request_waits()) } else { way.company.is_there() }
-    }
-
-    /// Requests were found waiting: looks whether they come in company, where the thread has a ring for that.
-    pub(crate) fn may_have_company(&self) {
-        if let (Way::Device(way), true) = (&self.way, self.queue.has_ring()) {
-            way.company.found(|| self.request_waits());
-        }
+        way.company.is_there()
     }
 
     /// Whether another request waits to be read.
-    fn request_waits(&self) -> bool {
+    pub(crate) fn request_waits(&self) -> bool {
         let now = Some(Duration::ZERO);
         shuntfs_sys::event::wait_readable(&[self.device().as_fd()], now) == Ok(true)
     }
@@ -408,7 +395,8 @@ mod test {
         let pool = OffloadPool::new(1, || ());
         let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring });
         // More than one, or nobody could take over and the cached read would not be tried.
-        let reader = Readers::new(2).reader(crate::pace::Pacer::new(None, 0));
+        let gauges = crate::meter::Gauges::new(1).expect("a timer");
+        let reader = Readers::new(2).reader(crate::meter::Meter::new(&gauges, 0));
         Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), Arc::default())
     }
 

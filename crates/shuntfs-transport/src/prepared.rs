@@ -10,18 +10,19 @@ use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_sys::threads;
 use shuntfs_sys::uring::Ring;
+use shuntfs_sys::{sched, threads};
 use thiserror::Error;
 
 use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
-use crate::pace::{Pace, Pacer};
+use crate::meter::{Gauges, Meter};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
 use crate::slot::slot_len;
+use crate::watch::{May, Watcher};
 
 /// Why a transport is not to be had. Nothing has happened to the connection.
 #[derive(Debug, Error)]
@@ -71,8 +72,7 @@ pub enum StartError {
 pub struct Prepared {
     plan: Plan,
     seats: Vec<SeatHandle>,
-    readers: Arc<Readers>,
-    pace: Option<Arc<Pace>>,
+    watcher: Watcher,
     rings_serve: Arc<AtomicBool>,
 }
 
@@ -98,7 +98,7 @@ struct Shared {
     registry: Arc<Interrupts>,
     readers: Arc<Readers>,
     blocking: Arc<Blocking>,
-    pace: Option<Arc<Pace>>,
+    gauges: Arc<Gauges>,
     /// Whether rings serve all that waits for an answer.
     rings_serve: Arc<AtomicBool>,
 }
@@ -129,7 +129,7 @@ impl Prepared {
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
         let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let plain = plan.plain_threads;
-        let pace = if plain { None } else { Pace::new(rings + device_threads) };
+        let gauges = Gauges::new(rings + device_threads).map_err(lacks("a timer"))?;
         let shared = Shared {
             device: Arc::clone(device),
             pool: OffloadPool::new(plan.offload_threads, move || {
@@ -140,7 +140,7 @@ impl Prepared {
             registry: Arc::default(),
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
-            pace,
+            gauges,
             rings_serve: Arc::default(),
         };
         let mut seats = Vec::new();
@@ -152,7 +152,9 @@ impl Prepared {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
             seats.push(SeatHandle::spawn((false, plain), thread, &shared, make)?);
         }
-        Ok(Self { plan, seats, readers: shared.readers, pace: shared.pace, rings_serve: shared.rings_serve })
+        let may = May { lighten: !plain && sched::may_change_class(), pin: !plain };
+        let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
+        Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve })
     }
 
     /// Which transport it is.
@@ -216,10 +218,10 @@ impl Prepared {
             running.push(seat.thread);
         }
         drop(told);
-        if let Some(pace) = &self.pace {
-            match pace.watch() {
-                Ok(watcher) => running.push(watcher),
-                Err(error) => tracing::debug!(%error, "nobody watches the queues"),
+        match self.watcher.start() {
+            Ok(watcher) => running.push(watcher),
+            Err(error) => {
+                tracing::warn!(%error, "nobody watches the queues: one that is stuck is not replaced")
             }
         }
         let mut refused = None;
@@ -229,7 +231,6 @@ impl Prepared {
             }
         }
         self.rings_serve.store(rings > 0 && refused.is_none(), Ordering::Relaxed);
-        let _kept_until_now = self.readers;
         Ok(Running { threads: Mutex::new(running), refused })
     }
 }
@@ -319,8 +320,8 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
     let queue = queue(thread, (queues.len(), plan.payload_len), shared, &shared.device, Some(ring))?;
     let registry = Arc::clone(&shared.registry);
-    let pacer = Pacer::new(shared.pace.clone(), thread);
-    Ok(Seat::Ring(RingSeat { queue, queues, registry, pacer }))
+    let meter = Meter::new(&shared.gauges, thread);
+    Ok(Seat::Ring(RingSeat { queue, queues, registry, meter }))
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -336,14 +337,14 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let queue = queue(thread, (depth, plan.payload_len), shared, &device, ring)?;
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
-    let reader = shared.readers.reader(Pacer::new(shared.pace.clone(), thread));
+    let reader = shared.readers.reader(Meter::new(&shared.gauges, thread));
     Ok(Seat::Device(Box::new(DeviceSeat { queue, blocking, reader, registry, aside })))
 }
 
 /// A ring for the lower reads and writes of a device's thread, where one is to be had: each slot has one under way, and
-/// beside them there are polls of the device and the bell.
+/// beside them there are polls of the device, its end and the bell.
 fn lower_ring(depth: usize) -> Option<Ring> {
-    let entries = u32::try_from(depth + 2).ok()?.next_power_of_two();
+    let entries = u32::try_from(depth + 3).ok()?.next_power_of_two();
     Ring::new(entries).inspect_err(|error| tracing::debug!(%error, "lower calls hold their queue")).ok()
 }
 
@@ -354,7 +355,6 @@ fn queue(
     device: &Arc<FuseDevice>,
     ring: Option<Ring>,
 ) -> Result<Queue, PrepareError> {
-    let lacks = |what| move |error| PrepareError::Resource { what, error };
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
     let slots = Slots::reserve(slots, slot_len(payload_len), &ready).map_err(lacks("payload memory"))?;
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
@@ -376,6 +376,10 @@ pub fn leave_queue() {
     }
 }
 
+fn lacks(what: &'static str) -> impl Fn(OsError) -> PrepareError {
+    move |error| PrepareError::Resource { what, error }
+}
+
 fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
     let error = error.raw_os_error().map_or(OsError::IO, OsError::from_raw_os_error);
     PrepareError::Resource { what, error }
@@ -383,7 +387,7 @@ fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
 
 #[cfg(test)]
 mod test {
-    use shuntfs_sys::sched::{self, Class};
+    use shuntfs_sys::sched::Class;
 
     use super::*;
 

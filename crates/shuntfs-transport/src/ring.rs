@@ -19,7 +19,7 @@ use zerocopy::FromBytes;
 
 use crate::exchange::{Done, Exchange, Outcome};
 use crate::interrupts::Interrupts;
-use crate::pace::Pacer;
+use crate::meter::Meter;
 use crate::port::{Port, Way};
 use crate::serving::Serving;
 use crate::slot::{PAGE, Parts};
@@ -31,7 +31,7 @@ pub(crate) struct RingSeat {
     /// By slot, the kernel's queue.
     pub(crate) queues: Vec<u16>,
     pub(crate) registry: Arc<Interrupts>,
-    pub(crate) pacer: Pacer,
+    pub(crate) meter: Meter,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ struct Loop<S, Fut> {
     serving: Serving<S, Fut>,
     states: Vec<State>,
     living: usize,
-    pacer: Pacer,
+    meter: Meter,
 }
 
 const HEADER_AREA: usize = 288;
@@ -68,11 +68,11 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, queues, registry, pacer } = seat;
+    let RingSeat { queue, queues, registry, meter } = seat;
     let count = queue.slots_count();
     let serving = Serving::new(service, Port::new(queue, Way::Ring(queues), registry));
     let states = vec![State::Waiting; count];
-    let mut this = Loop { serving, states, living: count, pacer };
+    let mut this = Loop { serving, states, living: count, meter };
     this.listen_to_bell();
     let outcome = this.register();
     let failed = outcome.is_err();
@@ -160,18 +160,18 @@ where
                 }
             },
             Token::Op(_) | Token::Cancel => unreachable!("the queue keeps operations to itself"),
-            Token::Device => unreachable!("only a device's thread polls it"),
+            Token::Device | Token::End => unreachable!("only a device's thread polls it"),
         }
     }
 
     fn deliver(&mut self, slot: u32) {
         self.states[slot as usize] = State::Serving;
-        self.pacer.serves();
         let memory = self.take(slot);
         let head = memory.bytes(0..HEADER_AREA);
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
         let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
+        self.meter.serves(header.pid);
         let payload_len = entry.payload_sz as usize;
         if payload_len > memory.size() - PAGE {
             tracing::error!(payload_len, "a request longer than its payload");

@@ -122,10 +122,8 @@ where
             self.goes_on(at);
             return None;
         }
-        let served = &mut self.served[at];
-        if std::mem::take(&mut served.went_on) {
+        if std::mem::take(&mut self.served[at].went_on) {
             self.pending -= 1;
-            self.port.ended(served.unique);
         }
         self.port.interrupt(slot).clear();
         match outcome {

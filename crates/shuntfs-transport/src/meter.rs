@@ -1,0 +1,233 @@
+//! What the threads of a connection count for the watcher, and how they wake it.
+//!
+//! A thread only stores numbers, in a cache line of its own. The watcher (`watch.rs`) looks at them while there is work and sleeps
+//! otherwise. It is woken by requests that come quickly one after the other. A lone request of a device sets a timer instead, which
+//! is stopped when the request is done: only one that takes long wakes the watcher.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use shuntfs_sys::event::Timer;
+use shuntfs_sys::sched::{self, Class};
+use shuntfs_sys::threads;
+
+/// How often a watcher that is awake looks.
+pub(crate) const LOOK: Duration = Duration::from_millis(4);
+/// A reader that serves one request for so many looks is stuck.
+pub(crate) const STUCK: u32 = 12;
+/// So many requests within [`SOON`] wake the watcher.
+const WAKE: u32 = 8;
+const SOON: Duration = Duration::from_millis(16);
+
+/// What one thread shows.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Gauge {
+    /// 0 before it starts and after it ended. Held by whoever changes something of the thread, so that it is no other one by then.
+    pub(crate) tid: Mutex<u32>,
+    /// Whose request it served last, 0 where that is not known.
+    pub(crate) caller: AtomicU32,
+    /// Requests served.
+    pub(crate) served: AtomicU64,
+    /// Changes whenever a reader goes on. Even while it waits for requests.
+    pub(crate) turn: AtomicU64,
+    /// How often a request was another caller's than the one before.
+    pub(crate) changes: AtomicU64,
+    /// Whether another request was there when it last looked.
+    pub(crate) has_more: AtomicBool,
+    /// Others read in its place.
+    pub(crate) is_away: AtomicBool,
+    /// There is too little to do for so many readers.
+    pub(crate) is_to_leave: AtomicBool,
+}
+
+/// What all threads of a connection share with the watcher.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    pub(crate) all: Box<[Gauge]>,
+    pub(crate) timer: Timer,
+    is_awake: AtomicBool,
+    dozing: Mutex<Dozing>,
+}
+
+/// What is known while the watcher sleeps.
+#[derive(Debug)]
+struct Dozing {
+    requests: u32,
+    since: Instant,
+    is_timer_set: bool,
+}
+
+/// A thread's end, at home there.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    gauges: Arc<Gauges>,
+    pub(crate) index: usize,
+    turn: Cell<u64>,
+    served: Cell<u64>,
+    caller: Cell<u32>,
+    changes: Cell<u64>,
+}
+
+impl Gauges {
+    /// For so many threads.
+    ///
+    /// # Errors
+    /// Those of making a timer.
+    pub(crate) fn new(threads: usize) -> shuntfs_sys::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            all: (0..threads).map(|_| Gauge::default()).collect(),
+            timer: Timer::new()?,
+            is_awake: AtomicBool::new(false),
+            dozing: Mutex::new(Dozing { requests: 0, since: Instant::now(), is_timer_set: false }),
+        }))
+    }
+
+    /// The watcher looks again soon.
+    pub(crate) fn stay_awake(&self) {
+        self.wake(&mut self.dozing.lock());
+    }
+
+    fn wake(&self, dozing: &mut Dozing) {
+        (dozing.requests, dozing.is_timer_set) = (0, false);
+        self.is_awake.store(true, Ordering::SeqCst);
+        self.timer.set(Some(LOOK));
+    }
+
+    /// The watcher is about to sleep. A request whose thread saw it awake is still looked after.
+    pub(crate) fn doze(&self) {
+        let mut dozing = self.dozing.lock();
+        self.is_awake.store(false, Ordering::SeqCst);
+        if self.any_serves() {
+            self.wake(&mut dozing);
+        }
+    }
+
+    fn any_serves(&self) -> bool {
+        self.all.iter().any(|gauge| {
+            !gauge.turn.load(Ordering::SeqCst).is_multiple_of(2) && !gauge.is_away.load(Ordering::Relaxed)
+        })
+    }
+
+    /// What is known while the watcher sleeps; `None` where it does not.
+    fn asleep(&self) -> Option<MutexGuard<'_, Dozing>> {
+        let dozing = self.dozing.lock();
+        (!self.is_awake.load(Ordering::SeqCst)).then_some(dozing)
+    }
+
+    /// A request came while the watcher sleeps.
+    #[cold]
+    fn came(&self) {
+        let Some(mut dozing) = self.asleep() else { return };
+        if dozing.requests == 0 {
+            dozing.since = Instant::now();
+        }
+        dozing.requests += 1;
+        if dozing.requests == WAKE {
+            dozing.requests = 0;
+            if dozing.since.elapsed() < SOON {
+                self.wake(&mut dozing);
+            }
+        }
+    }
+
+    /// A reader goes on while the watcher sleeps.
+    #[cold]
+    fn begins(&self) {
+        if let Some(mut dozing) = self.asleep()
+            && !std::mem::replace(&mut dozing.is_timer_set, true)
+        {
+            self.timer.set(Some(LOOK * STUCK / 2));
+        }
+    }
+
+    /// A reader waits for requests while the watcher sleeps.
+    #[cold]
+    fn ends(&self) {
+        if let Some(mut dozing) = self.asleep()
+            && dozing.is_timer_set
+            && !self.any_serves()
+        {
+            dozing.is_timer_set = false;
+            self.timer.set(None);
+        }
+    }
+}
+
+impl Meter {
+    /// For the calling thread.
+    pub(crate) fn new(gauges: &Arc<Gauges>, index: usize) -> Self {
+        *gauges.all[index].tid.lock() = threads::gettid();
+        let zero = || Cell::new(0);
+        Self {
+            gauges: Arc::clone(gauges),
+            index,
+            turn: zero(),
+            served: zero(),
+            caller: Cell::new(0),
+            changes: zero(),
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> &Gauge {
+        &self.gauges.all[self.index]
+    }
+
+    /// Told of each request with its caller's thread, 0 where there is none.
+    pub(crate) fn serves(&self, caller: u32) {
+        let gauge = self.gauge();
+        self.served.set(self.served.get() + 1);
+        gauge.served.store(self.served.get(), Ordering::Relaxed);
+        if caller != 0 && self.caller.replace(caller) != caller {
+            gauge.caller.store(caller, Ordering::Relaxed);
+            self.changes.set(self.changes.get() + 1);
+            gauge.changes.store(self.changes.get(), Ordering::Relaxed);
+        }
+        if !self.gauges.is_awake.load(Ordering::Relaxed) {
+            self.gauges.came();
+        }
+    }
+
+    /// A reader is about to wait for requests.
+    pub(crate) fn waits(&self) {
+        self.turn((self.turn.get() | 1) + 1);
+        if !self.gauges.is_awake.load(Ordering::Relaxed) {
+            self.gauges.ends();
+        }
+    }
+
+    /// A reader has something to do.
+    pub(crate) fn woke(&self) {
+        self.turn((self.turn.get() + 1) | 1);
+        if !self.gauges.is_awake.load(Ordering::SeqCst) {
+            self.gauges.begins();
+        }
+    }
+
+    fn turn(&self, turn: u64) {
+        self.turn.set(turn);
+        self.gauge().turn.store(turn, Ordering::SeqCst);
+    }
+
+    /// This thread serves no more. Said by it, for an author may leak what has its meter.
+    pub(crate) fn end(&self) {
+        let me = std::mem::take(&mut *self.gauge().tid.lock());
+        if me != 0 && sched::is_light(me) {
+            // What is left to do goes at the normal pace, and nobody else will see to that.
+            let _ended_anyway = sched::set_class(me, Class::Normal);
+        }
+        // The watcher ends when all threads have.
+        self.gauges.timer.set(Some(Duration::from_nanos(1)));
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if *self.gauge().tid.lock() == threads::gettid() {
+            self.end();
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The scheduler of a connection, on one page: which threads read, where they run, and in which class.
+//!
+//! One thread, the watcher, looks every 4 ms at what the others count (`meter.rs`) and at what the kernel says of them, and goes by these
+//! rules alone. docs/scheduler.md has the figure that each of them earned.
+//!
+//! 1. A queue that serves two requests a millisecond or more is *light*: in the class `SCHED_IDLE`, whose CPU counts as idle, so that the
+//!    kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
+//! 2. A light queue that waits for its CPU and serves too little at two looks in a row *starves*. It is normal for 0.4 s, and each time it starves
+//!    again for twice as long.
+//! 3. A reader that serves one request for 48 ms is *stuck*: where nobody else reads, another one is called.
+//! 4. Another reader is called where all that read were running at four looks in a row, found other requests waiting, and several callers sent
+//!    them or a CPU is left for it. One that hardly ran at eight looks in a row leaves.
+//! 5. A lone reader that finds no other requests waiting runs on its caller's CPU; all others run anywhere.
+//!
+//! After 20 ms without a light queue or a request in hand the watcher sleeps, and no reader is kept on a CPU meanwhile.
+//!
+//! A look at the `/proc` entry of a caller holds that process's memory for a moment, and whoever lets go of it last unmaps it: waits for its
+//! asynchronous I/O and for its dirty mapped pages to be written, which may be requests to this very connection. So neither a reader nor
+//! the watcher looks there, but a thread that does nothing else.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use shuntfs_sys::sched::{self, Class};
+use shuntfs_sys::threads::{self, Cpus};
+
+use crate::meter::{Gauge, Gauges, STUCK};
+use crate::prepared::or_abort;
+use crate::readers::Readers;
+
+/// Requests a millisecond from which on the light class pays.
+const BUSY: f64 = 2.0;
+/// Looks in a row with fewer requests that end it.
+const CALM: u32 = 15;
+const STARVING: u32 = 2;
+/// How many looks a queue that starved stays normal: at first, and at most.
+const HOLD: u32 = 100;
+const HOLD_MAX: u32 = 6400;
+const CALL: u32 = 4;
+const LEAVE: u32 = 8;
+/// A caller is one of several where so many of its requests follow another caller's: one in eight.
+const SEVERAL: u64 = 8;
+/// Looks in a row without work that send the watcher to sleep.
+const QUIET: u32 = 5;
+/// So many looks after it was asked where a caller runs, it is asked again.
+const ASK: u32 = 16;
+
+/// What the watcher may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct May {
+    /// Change the class of threads.
+    pub(crate) lighten: bool,
+    /// Keep threads on a CPU.
+    pub(crate) pin: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    gauges: Arc<Gauges>,
+    readers: Arc<Readers>,
+    may: May,
+    /// Made when it is first needed.
+    looker: Option<Looker>,
+    queues: Box<[Watched]>,
+    home: Option<Cpus>,
+    cpus: usize,
+}
+
+/// What the watcher knows of one thread.
+#[derive(Debug)]
+struct Watched {
+    turn: u64,
+    served: u64,
+    changes: u64,
+    /// Looks in a row that found the same request being served.
+    same: u32,
+    /// Looks in a row that found it running or ready to, and that did not.
+    running: u32,
+    waiting: u32,
+    has_several: bool,
+    light: bool,
+    /// Looks in a row with few requests.
+    calm: u32,
+    starving: u32,
+    hold: u32,
+    next_hold: u32,
+    /// Looks since it became light.
+    light_for: u32,
+    /// The CPU that it is kept on.
+    cpu: Option<usize>,
+}
+
+/// A thread that looks where a reader's caller runs.
+#[derive(Debug)]
+struct Looker {
+    asks: mpsc::SyncSender<u32>,
+    caller: u32,
+    /// Looks of the watcher until it is asked again.
+    wait: u32,
+    /// The last answer, a CPU and one; 0 where there is none.
+    answer: Arc<AtomicUsize>,
+}
+
+impl Watcher {
+    pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
+        Self {
+            gauges: Arc::clone(gauges),
+            readers: Arc::clone(readers),
+            may,
+            looker: None,
+            queues: gauges.all.iter().map(|_| Watched::default()).collect(),
+            home: threads::allowed_cpus().ok(),
+            cpus: thread::available_parallelism().map_or(1, NonZero::get),
+        }
+    }
+
+    /// Starts the thread, which ends when all others did.
+    pub(crate) fn start(self) -> std::io::Result<JoinHandle<()>> {
+        thread::Builder::new().name("shunt-watch".to_owned()).spawn(move || or_abort(|| self.run()))
+    }
+
+    fn run(mut self) {
+        let (mut quiet, mut last) = (0, Instant::now());
+        while self.gauges.all.iter().any(|gauge| *gauge.tid.lock() != 0) {
+            self.gauges.timer.wait();
+            let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
+            quiet = if self.look(elapsed) { 0 } else { quiet + 1 };
+            if quiet < QUIET {
+                self.gauges.stay_awake();
+            } else {
+                quiet = 0;
+                self.let_go(|_| true);
+                self.gauges.doze();
+            }
+        }
+    }
+
+    /// One look, so many milliseconds after the last one. Whether there is something to look after.
+    fn look(&mut self, elapsed: f64) -> bool {
+        let (mut busy, mut helped) = (false, false);
+        for (gauge, queue) in self.gauges.all.iter().zip(&mut self.queues) {
+            busy |= queue.look(gauge, elapsed);
+            helped |= self.may.lighten && queue.settle(gauge);
+            busy |= queue.light;
+        }
+        if helped {
+            help_workers();
+        }
+        let lone = self.choose_readers();
+        self.let_go(|index| Some(index) != lone);
+        match (lone, &mut self.looker) {
+            (Some(index), _) if self.may.pin => self.follow(index),
+            (None, Some(looker)) => looker.forget(),
+            _ => {}
+        }
+        busy
+    }
+
+    /// Rules 3 and 4. The number of a lone reader that finds no other requests waiting.
+    fn choose_readers(&mut self) -> Option<usize> {
+        let (gauges, queues) = (&self.gauges.all, &mut self.queues);
+        let mut state = self.readers.lock();
+        state.part_with(&self.gauges, |index| queues[index].same >= STUCK);
+        let all_run = state.reading().all(|index| queues[index].running >= CALL);
+        let has_more = state.reading().any(|index| gauges[index].has_more.load(Ordering::Relaxed));
+        let has_several = state.reading().any(|index| queues[index].has_several);
+        // Beside its readers the machine has to have room for the caller.
+        let has_room = state.at_work() + 1 < self.cpus;
+        if state.is_deserted() || (all_run && has_more && (has_several || has_room)) {
+            self.readers.call(&mut state);
+            state.reading().for_each(|index| queues[index].running = 0);
+        }
+        let is_alone = state.is_one();
+        for index in state.reading() {
+            let is_to_leave = !is_alone && queues[index].waiting >= LEAVE;
+            gauges[index].is_to_leave.store(is_to_leave, Ordering::Relaxed);
+        }
+        state.reading().next().filter(|_| is_alone && !has_more)
+    }
+
+    /// Rule 5 for one reader.
+    fn follow(&mut self, index: usize) {
+        let (gauge, queue) = (&self.gauges.all[index], &mut self.queues[index]);
+        if self.looker.is_none() {
+            self.looker = Looker::start();
+        }
+        let Some(looker) = &mut self.looker else { return };
+        if queue.calm == 0 {
+            looker.ask(gauge.caller.load(Ordering::Relaxed));
+        }
+        let found = looker.answer.load(Ordering::Relaxed).checked_sub(1);
+        if let (Some(cpu), Some(home)) = (found, &self.home) {
+            queue.keep_on(gauge, Some(cpu).filter(|cpu| home.has(*cpu)), home);
+        }
+    }
+
+    /// Lets those threads run anywhere.
+    fn let_go(&mut self, which: impl Fn(usize) -> bool) {
+        let Some(home) = &self.home else { return };
+        for (index, (gauge, queue)) in self.gauges.all.iter().zip(&mut self.queues).enumerate() {
+            if which(index) {
+                queue.keep_on(gauge, None, home);
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Takes note of what a queue did. Whether that is worth another look.
+    fn look(&mut self, gauge: &Gauge, elapsed: f64) -> bool {
+        let since = |now: u64, last: &mut u64| now - std::mem::replace(last, now);
+        let turn = gauge.turn.load(Ordering::SeqCst);
+        let went_on = since(turn, &mut self.turn) > 0;
+        let served = since(gauge.served.load(Ordering::Relaxed), &mut self.served);
+        let changed = since(gauge.changes.load(Ordering::Relaxed), &mut self.changes);
+        let serves = !turn.is_multiple_of(2);
+        self.same = if serves && !went_on { self.same.saturating_add(1) } else { 0 };
+        self.has_several = changed * SEVERAL > served;
+        // Where the kernel does not tell, it is taken to run.
+        let may_run = served > 0 || serves || self.light;
+        let runs = may_run && threads::is_runnable(*gauge.tid.lock()).unwrap_or(true);
+        (self.running, self.waiting) =
+            if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
+        let is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
+        self.calm = if is_busy { 0 } else { self.calm.saturating_add(1) };
+        self.starving = if self.light && !is_busy && runs { self.starving + 1 } else { 0 };
+        self.hold = self.hold.saturating_sub(1);
+        self.light_for = if self.light { self.light_for.saturating_add(1) } else { 0 };
+        if self.starving == STARVING {
+            self.hold = self.next_hold;
+            self.next_hold = (self.next_hold * 2).min(HOLD_MAX);
+        } else if self.light_for == HOLD {
+            self.next_hold = HOLD;
+        }
+        is_busy || (serves && self.same < STUCK)
+    }
+
+    /// Puts the queue into the class that it is to be in. True where it left the light class.
+    fn settle(&mut self, gauge: &Gauge) -> bool {
+        let light = self.hold == 0 && self.calm < if self.light { CALM } else { 1 };
+        let tid = gauge.tid.lock();
+        if light == self.light || *tid == 0 {
+            return false;
+        }
+        let class = if light { Class::Light } else { Class::Normal };
+        if let Err(error) = sched::set_class(*tid, class) {
+            tracing::debug!(%error, ?class, "a queue keeps its class");
+            return false;
+        }
+        self.light = light;
+        !light
+    }
+
+    /// Keeps a thread on one CPU, or lets it run wherever this process may.
+    fn keep_on(&mut self, gauge: &Gauge, cpu: Option<usize>, home: &Cpus) {
+        let tid = gauge.tid.lock();
+        if cpu == self.cpu || *tid == 0 {
+            return;
+        }
+        let one = cpu.and_then(Cpus::one);
+        match threads::spread(*tid, one.as_ref().unwrap_or(home)) {
+            Ok(()) => self.cpu = cpu,
+            Err(error) => tracing::debug!(%error, ?cpu, "a reader stays where it is"),
+        }
+    }
+}
+
+impl Looker {
+    fn start() -> Option<Self> {
+        let (asks, asked) = mpsc::sync_channel(1);
+        let answer = Arc::<AtomicUsize>::default();
+        let found = Arc::clone(&answer);
+        let look = move || {
+            for cpu in asked.into_iter().filter_map(threads::last_cpu_of) {
+                found.store(cpu + 1, Ordering::Relaxed);
+            }
+        };
+        let started = thread::Builder::new().name("shunt-look".to_owned()).spawn(look);
+        started.ok().map(|_ends_with_the_watcher| Self { asks, caller: 0, wait: 0, answer })
+    }
+
+    /// Asks where a caller runs, where it is another one or the last answer is old.
+    fn ask(&mut self, caller: u32) {
+        self.wait = self.wait.saturating_sub(1);
+        // Where it still looks at the last one, it is asked again at the next look.
+        if caller != 0 && (caller != self.caller || self.wait == 0) && self.asks.try_send(caller).is_ok() {
+            (self.caller, self.wait) = (caller, ASK);
+        }
+    }
+
+    /// The last answer no longer counts.
+    fn forget(&mut self) {
+        self.caller = 0;
+        self.answer.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            turn: 0,
+            served: 0,
+            changes: 0,
+            same: 0,
+            running: 0,
+            waiting: 0,
+            has_several: false,
+            light: false,
+            calm: CALM,
+            starving: 0,
+            hold: 0,
+            next_hold: HOLD,
+            light_for: 0,
+            cpu: None,
+        }
+    }
+}
+
+/// The kernel's threads for operations of a ring that would wait began in the class of their queue, and nobody else helps them: one
+/// that starves may hold a lock of the lower file system.
+fn help_workers() {
+    for tid in threads::ring_workers().into_iter().filter(|tid| sched::is_light(*tid)) {
+        if let Err(error) = sched::set_class(tid, Class::Normal) {
+            tracing::debug!(tid, %error, "a ring's worker keeps its class");
+        }
+    }
+}
+
+#[cfg(test)]
+mod test;
