@@ -1,8 +1,14 @@
 //! Acting as the caller of a request, on one thread.
 //!
 //! File system ids, supplementary groups, umask and capabilities belong to a thread in the kernel. libc hides that for
-//! the ids by changing every thread at once, so the raw calls are made here. Everything is put back when the closure
-//! ends, by return or by panic; nothing of it may live across an await, and the closures make that impossible.
+//! the ids by changing every thread at once, so the raw calls are made here. Ids, groups and capabilities are put back when the
+//! closure ends, by return or by panic; nothing of them may live across an await, and the closures make that impossible.
+//!
+//! The ids could stay until another caller comes only if nothing else looked at them, but much does. A backing file is read and written
+//! with the credentials that registered it, a lower FUSE or network file system is told who asks, and the group decides whether a
+//! chmod for the next caller keeps sgid. The umask does stay: nothing but a creation looks at it, and every creation of this crate takes
+//! its mode from [`mode_of_new`], which puts the thread's own umask back first where nobody is acted for. Whoever makes something on
+//! such a thread by other means gets fewer permission bits than it asked for, never more.
 //!
 //! A server as root keeps its capabilities while it acts as somebody else (`SECBIT_NO_SETUID_FIXUP`), because the
 //! kernel has checked the caller's permission on the mount already (`default_permissions`); what the ids decide is who
@@ -23,7 +29,7 @@ use rustix::fs::{Gid, Mode};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, UnshareFlags};
 
 use crate::caps::Cap;
-use crate::open::check_id;
+use crate::open::{check_id, permissions};
 use crate::{OsError, Result};
 
 /// Whom to act for.
@@ -60,6 +66,8 @@ struct State {
     identity: ThreadIdentity,
     now: Caller,
     sets: CapabilitySets,
+    /// Whether somebody is acted for; else the umask may be the last caller's, and the rest is the thread's own.
+    acts: bool,
     /// The thread could not be made itself again: nothing is done for anybody any more.
     is_lost: bool,
 }
@@ -103,7 +111,7 @@ pub fn prepare_thread() -> Result<ThreadIdentity> {
     let (uid, gid) = (set_fsuid(u32::MAX), set_fsgid(u32::MAX));
     let identity = ThreadIdentity { uid, gid, switches_ids, keeps_capabilities, is_restrained: true };
     let now = Caller { uid, gid, group: None, umask: 0 };
-    STATE.set(Some(State { identity, now, sets, is_lost: false }));
+    STATE.set(Some(State { identity, now, sets, acts: false, is_lost: false }));
     Ok(identity)
 }
 
@@ -112,10 +120,11 @@ fn keep_capabilities() -> Result<()> {
     rustix::thread::set_capabilities_secure_bits(held | CapabilitiesSecureBits::NO_SETUID_FIXUP)
 }
 
-/// Runs `work` with the caller's ids, group and umask, and puts the thread's own back.
+/// Runs `work` with the caller's ids, group and umask, and puts the thread's own back, but for the umask, which whatever this crate
+/// makes next sets itself.
 ///
-/// A thread that was not prepared is prepared first, and keeps that. Costs two calls for each of supplementary group and
-/// umask that differ, and three for each of user and group.
+/// A thread that was not prepared is prepared first, and keeps that. Costs two calls for the supplementary group where there is one, four
+/// for each of user and group that are not the thread's own, and one for a umask that is not the last caller's.
 ///
 /// # Errors
 /// Those of `work`, and those of [`prepare_thread`]. EPERM, and `work` is not run, where the thread cannot act as the caller:
@@ -131,7 +140,7 @@ pub fn as_caller<T>(caller: &Caller, work: impl FnOnce() -> Result<T>) -> Result
     } else {
         return Err(OsError::PERM);
     };
-    let _restore = switch_to(Caller { group, ..*caller })?.map(Restore);
+    let _restore = switch_to(Caller { group, ..*caller })?;
     work()
 }
 
@@ -142,28 +151,44 @@ fn check_ids(caller: &Caller) -> Result<()> {
     if all_valid { Ok(()) } else { Err(OsError::OVERFLOW) }
 }
 
-struct Restore(Caller);
+/// Whom the thread acted for before.
+struct Restore {
+    before: Caller,
+    acted: bool,
+}
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // Where this fails the thread is marked as lost, and `as_caller` says so from then on.
-        let _ = switch_to(self.0);
+        let Some(mut state) = STATE.get().filter(|state| !state.is_lost) else { return };
+        let umask = if self.acted { self.before.umask } else { state.now.umask };
+        state.acts = self.acted;
+        // Where this fails `as_caller` says so from then on.
+        state.is_lost = change(&mut state, Caller { umask, ..self.before }).is_err();
+        STATE.set(Some(state));
     }
 }
 
-/// Makes the thread act as `wanted`; gives what it acted as before, `None` where nothing changed.
-fn switch_to(wanted: Caller) -> Result<Option<Caller>> {
+/// Makes the thread act as `wanted`, until what this gives is dropped.
+fn switch_to(wanted: Caller) -> Result<Restore> {
     let mut state = STATE.get().filter(|state| !state.is_lost).ok_or(OsError::PERM)?;
-    let before = state.now;
-    if before == wanted {
-        return Ok(None);
-    }
+    let restore = Restore { before: state.now, acted: state.acts };
+    state.acts = true;
     let outcome = change(&mut state, wanted);
-    if outcome.is_err() {
-        state.is_lost = change(&mut state, before).is_err();
-    }
     STATE.set(Some(state));
-    outcome.map(|()| Some(before))
+    // Here an error has what changed before it put back.
+    outcome?;
+    Ok(restore)
+}
+
+/// The permission bits of a mode, for a call that makes something. Where nobody is acted for, the thread's own umask is in force from
+/// here on; a thread that was not prepared has one that is not ours to touch.
+pub(crate) fn mode_of_new(mode: u32) -> Mode {
+    if let Some(mut state) = STATE.get().filter(|state| !state.acts && state.now.umask != 0) {
+        rustix::process::umask(Mode::empty());
+        state.now.umask = 0;
+        STATE.set(Some(state));
+    }
+    permissions(mode)
 }
 
 /// Changes what differs; after an error some of it may have changed.

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, RenameFlags};
 use rustix::io::retry_on_intr;
 
-use crate::open::permissions;
+use crate::identity::mode_of_new;
 use crate::proc_fd::{self, FdName};
 use crate::stat::decode_dev;
 use crate::{OsError, Result, faults};
@@ -17,7 +17,7 @@ use crate::{OsError, Result, faults};
 /// What mkdirat(2) gives.
 pub fn mkdir_at(dir: impl AsFd, name: &CStr, mode: u32) -> Result<()> {
     faults::point()?;
-    rustix::fs::mkdirat(dir, name, permissions(mode))
+    rustix::fs::mkdirat(dir, name, mode_of_new(mode))
 }
 
 /// Makes a file, fifo, socket or device node; `mode` holds the type, `dev` is encoded as FUSE carries it.
@@ -28,7 +28,7 @@ pub fn mknod_at(dir: impl AsFd, name: &CStr, mode: u32, dev: u32) -> Result<()> 
     faults::point()?;
     let device = decode_dev(dev);
     let kind = FileType::from_raw_mode(mode);
-    rustix::fs::mknodat(dir, name, kind, permissions(mode), rustix::fs::makedev(device.major, device.minor))
+    rustix::fs::mknodat(dir, name, kind, mode_of_new(mode), rustix::fs::makedev(device.major, device.minor))
 }
 
 /// Makes a symlink that holds `target`.

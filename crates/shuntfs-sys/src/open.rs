@@ -8,14 +8,14 @@ pub use rustix::fs::CWD;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
+use crate::identity::mode_of_new;
 use crate::proc_fd::{self, FdName};
 use crate::{OsError, Result, faults};
 
 /// Flags of open(2) that would create a name, or refuse the link that [`reopen`] follows.
-const NOT_FOR_REOPEN: OFlags = OFlags::CREATE
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::TMPFILE.difference(OFlags::DIRECTORY));
+const NOT_FOR_REOPEN: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(TMPFILE);
+/// What `O_TMPFILE` has beyond `O_DIRECTORY`.
+const TMPFILE: OFlags = OFlags::TMPFILE.difference(OFlags::DIRECTORY);
 
 /// `O_DIRECT` on this architecture.
 pub const O_DIRECT: u32 = OFlags::DIRECT.bits();
@@ -41,7 +41,9 @@ pub fn open_path_at(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
 pub fn open_at(dir: impl AsFd, name: &CStr, flags: u32, mode: u32) -> Result<OwnedFd> {
     faults::point()?;
     let flags = with_defaults(OFlags::from_bits_retain(flags)) | OFlags::NOFOLLOW;
-    retry_on_intr(|| rustix::fs::openat(&dir, name, flags, permissions(mode)))
+    let makes = flags.intersects(OFlags::CREATE | TMPFILE);
+    let mode = if makes { mode_of_new(mode) } else { Mode::empty() };
+    retry_on_intr(|| rustix::fs::openat(&dir, name, flags, mode))
 }
 
 /// Opens what a path leads to below a folder: through no symlink, not even at its end, and never out of the folder.
@@ -112,7 +114,8 @@ pub fn tmpfile_at(dir: impl AsFd, flags: u32, mode: u32) -> Result<OwnedFd> {
     faults::point()?;
     // `.` resolves inside `dir` itself, so an `O_PATH` folder descriptor will do.
     let flags = with_defaults(OFlags::from_bits_retain(flags)).difference(OFlags::CREATE) | OFlags::TMPFILE;
-    retry_on_intr(|| rustix::fs::openat(&dir, c".", flags, permissions(mode)))
+    let mode = mode_of_new(mode);
+    retry_on_intr(|| rustix::fs::openat(&dir, c".", flags, mode))
 }
 
 /// Takes hold of the folder at `path`, following symlinks.
@@ -152,7 +155,8 @@ pub fn open_to_append(path: &Path, mode: u32) -> Result<OwnedFd> {
         | OFlags::NONBLOCK
         | OFlags::NOCTTY
         | OFlags::CLOEXEC;
-    let file = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::from_bits_truncate(mode)))?;
+    let mode = mode_of_new(mode);
+    let file = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, mode))?;
     let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
     if matches!(kind, rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket) {
         return Err(OsError::PIPE);

@@ -2,15 +2,16 @@
 
 mod support;
 
-use std::ffi::CStr;
-use std::os::fd::OwnedFd;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use shuntfs_sys::data::write_at;
+use shuntfs_sys::open::open_to_append;
 use shuntfs_sys::{
-    Caller, OsError, Stat, as_caller, chmod, chown, mkdir_at, open_at, open_folder, open_path_at,
-    prepare_thread, reopen, stat_at, stat_of, with_fsetid,
+    Caller, OsError, Stat, as_caller, chmod, chown, mkdir_at, mknod_at, open_at, open_folder, open_path_at,
+    prepare_thread, reopen, stat_at, stat_of, tmpfile_at, with_fsetid,
 };
 use support::{is_privileged, on_own_thread};
 use tempfile::TempDir;
@@ -29,11 +30,96 @@ fn create(root: &OwnedFd, name: &CStr, mode: u32) -> Result<Stat, OsError> {
     open_at(root, name, O_RDWR | O_CREAT, mode).and_then(stat_of)
 }
 
-/// What the kernel says of the calling thread, without what changes by itself.
+/// What the kernel says of the calling thread, without what changes by itself, and without the umask, which stays.
 fn identity() -> String {
+    status_lines(&["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:"])
+}
+
+fn umask() -> u32 {
+    let line = status_lines(&["Umask:"]);
+    u32::from_str_radix(line.trim_start_matches("Umask:").trim(), 8).expect("an octal number")
+}
+
+fn status_lines(kept: &[&str]) -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs is there");
-    let kept = ["Umask:", "Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:"];
     status.lines().filter(|line| kept.iter().any(|key| line.starts_with(key))).collect::<Vec<_>>().join("\n")
+}
+
+/// Has each call that makes something make it, all with 0777; gives the permissions of what was made.
+fn modes_of_new(root: &OwnedFd, round: u32) -> Vec<u32> {
+    let name = |what: &str| CString::new(format!("{what}{round}")).expect("no NUL");
+    let mode_of = |what: &CStr| stat_at(root, what).expect("stat").mode & 0o7777;
+    let (file, folder, node) = (name("file"), name("folder"), name("node"));
+    let makes: [&dyn Fn() -> Result<u32, OsError>; 4] = [
+        &|| open_at(root, &file, O_RDWR | O_CREAT, 0o777).map(|_| mode_of(&file)),
+        &|| mkdir_at(root, &folder, 0o777).map(|()| mode_of(&folder)),
+        &|| mknod_at(root, &node, 0o010_777, 0).map(|()| mode_of(&node)),
+        &|| tmpfile_at(root, O_RDWR, 0o777).and_then(stat_of).map(|stat| stat.mode & 0o7777),
+    ];
+    // Each is the first after the round before, once.
+    let first = round as usize % makes.len();
+    (0..makes.len()).map(|at| makes[(first + at) % makes.len()]().expect("makes")).collect()
+}
+
+/// The umask of the last caller stays with the thread. It is in force for that caller alone: nobody else who is acted for, and nothing
+/// that the server makes for itself, is met by it.
+#[test]
+fn the_umask_stays_and_meets_nobody_else() {
+    on_own_thread(|| {
+        let (_folder, root) = folder();
+        prepare_thread().expect("prepares");
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let itself = |umask| Caller { uid, gid, group: None, umask };
+        for round in (0..20).step_by(5) {
+            let made = as_caller(&itself(0o077), || Ok(modes_of_new(&root, round)));
+            assert_eq!(made, Ok(vec![0o700; 4]));
+            assert_eq!(umask(), 0o077, "it is what the next creation of this caller needs");
+            // Those that make nothing leave it.
+            open_at(&root, c"file0", 0, 0).expect("opens");
+            open_path_at(&root, c"file0").expect("opens");
+            assert_eq!(umask(), 0o077);
+            assert_eq!(modes_of_new(&root, round + 1), [0o777; 4], "the server's own");
+            assert_eq!(umask(), 0);
+            let made = as_caller(&itself(0o077), || {
+                let inner = as_caller(&itself(0o022), || Ok(modes_of_new(&root, round + 2)));
+                assert_eq!(inner, Ok(vec![0o755; 4]));
+                Ok(modes_of_new(&root, round + 3))
+            });
+            assert_eq!(made, Ok(vec![0o700; 4]), "after one inside");
+        }
+        // Neither a panic nor an error leaves the thread acting for the caller.
+        let panicked = catch_unwind(AssertUnwindSafe(|| -> Result<(), OsError> {
+            as_caller(&itself(0o027), || resume_unwind(Box::new("without the hook's message")))
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(modes_of_new(&root, 27), [0o777; 4]);
+        let failed = as_caller(&itself(0o027), || Err::<(), _>(OsError::IO));
+        assert_eq!(failed, Err(OsError::IO));
+        assert_eq!(modes_of_new(&root, 28), [0o777; 4]);
+        assert_eq!(as_caller(&itself(0), || Ok(modes_of_new(&root, 29))), Ok(vec![0o777; 4]));
+    });
+}
+
+/// What `O_CREAT` is to [`open_at`], `O_TMPFILE` is, too.
+#[test]
+fn a_nameless_file_by_open_meets_no_umask_of_others() {
+    on_own_thread(|| {
+        let (_folder, root) = folder();
+        let identity = prepare_thread().expect("prepares");
+        let itself = Caller { uid: identity.uid, gid: identity.gid, group: None, umask: 0o077 };
+        as_caller(&itself, || Ok(())).expect("acts");
+        let flags = O_RDWR | rustix::fs::OFlags::TMPFILE.bits();
+        let made = open_at(&root, c".", flags, 0o777).and_then(stat_of).expect("makes");
+        assert_eq!(made.mode & 0o7777, 0o777);
+        as_caller(&itself, || Ok(())).expect("acts");
+        let target = root_path(&root).join("appended");
+        let made = open_to_append(&target, 0o666).and_then(stat_of).expect("makes");
+        assert_eq!(made.mode & 0o7777, 0o666);
+    });
+}
+
+fn root_path(root: &OwnedFd) -> std::path::PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())).expect("procfs is there")
 }
 
 #[test]
@@ -48,7 +134,7 @@ fn what_is_made_is_the_callers_as_root() {
         assert!(prepared.switches_ids && prepared.keeps_capabilities && prepared.is_restrained);
         assert_eq!(prepare_thread(), Ok(prepared));
         let before = identity();
-        assert!(before.contains("Umask:\t0000"));
+        assert_eq!(umask(), 0);
         // The folder is root's alone: permission was the kernel's to check on the mount.
         let made = as_caller(&SOMEBODY, || create(&root, c"file", 0o666)).expect("creates");
         assert_eq!((made.uid, made.gid, made.mode & 0o7777), (1234, 2345, 0o640));
@@ -61,9 +147,9 @@ fn what_is_made_is_the_callers_as_root() {
 
         let inner = Caller { uid: 9, gid: 8, group: Some(7), umask: 0 };
         let (inside, after) = as_caller(&SOMEBODY, || {
-            let held = identity();
+            let held = (identity(), umask());
             let inside = as_caller(&inner, || Ok(identity()));
-            assert_eq!(identity(), held);
+            assert_eq!((identity(), umask()), held);
             Ok((inside?, create(&root, c"nested", 0o666)))
         })
         .expect("acts");
