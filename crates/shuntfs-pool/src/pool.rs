@@ -92,27 +92,31 @@ impl Pool {
         facts::Observer::of(Arc::clone(&self.shared))
     }
 
-    /// Runs an operation where the lower file system allows: here, or on the offload pool.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        cx: &Cx<'_>,
-        operation: impl FnOnce(&Shared) -> T + Send + 'static,
-    ) -> T {
-        if self.shared.runs_inline() {
-            return operation(&self.shared);
+    /// Runs an operation where the lower file system allows: here and now, or on the offload pool. What is awaited is its outcome: the
+    /// operation itself, with the names that it owns, takes no room in a future.
+    pub(crate) fn run<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Shared) -> T + Send + 'static,
+    {
+        let inline = self.shared.runs_inline();
+        let outcome = if inline { Ok(operation(&self.shared)) } else { Err(self.run_aside(cx, operation)) };
+        async move {
+            match outcome {
+                Ok(outcome) => outcome,
+                Err(away) => away.await,
+            }
         }
-        let shared = Arc::clone(&self.shared);
-        cx.offload(move || operation(&shared)).await
     }
 
     /// Runs an operation that may wait for others: never in the queue.
-    async fn run_aside<T: Send + 'static>(
-        &self,
-        cx: &Cx<'_>,
-        operation: impl FnOnce(&Shared) -> T + Send + 'static,
-    ) -> T {
+    fn run_aside<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Shared) -> T + Send + 'static,
+    {
         let shared = Arc::clone(&self.shared);
-        cx.offload(move || operation(&shared)).await
+        cx.offload(move || operation(&shared))
     }
 
     /// Whether a change of a file may have to wait until nobody looks at it: decided by what never changes back, so that nobody

@@ -296,10 +296,7 @@ fn start<F: Filesystem>(prepared: Prepared, server: Arc<Server<F>>) -> Result<Ru
         let core = Arc::clone(&server.core);
         let counters = core.counters.add_queue(queue.index());
         let seat = Rc::new((Arc::clone(&server), Local { core, queue: queue.clone(), counters }));
-        move |exchange| {
-            let seat = Rc::clone(&seat);
-            async move { dispatch(&seat.0, &seat.1, exchange).await }
-        }
+        move |exchange| dispatch(Rc::clone(&seat), exchange)
     });
     Ok(running?)
 }

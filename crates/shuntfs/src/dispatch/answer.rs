@@ -52,8 +52,8 @@ impl Answer {
     }
 }
 
-/// Hands the answer to the transport.
-pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
+/// Hands an answer to the transport that is in our hands.
+pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
     let len = match answer {
         Answer::Empty => 0,
         Answer::Silent => return x.silent(),
@@ -70,20 +70,22 @@ pub(super) async fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Do
         Answer::Polled(out) => put(&mut x, &out),
         Answer::Xattr(out) => put(&mut x, &out),
         Answer::Statfs(out) => put(&mut x, &out),
-        Answer::RelayRead(lower, at) => {
-            let done = x.relay_read(&lower, at).await;
-            // What the kernel alone knows counts as it was asked for.
-            local.counters.read_bytes.add(done.sent_len().map_or(u64::from(at.len), |len| len as u64));
-            if done.was_spliced() {
-                local.counters.spliced_reads.bump();
-            }
-            return done;
-        }
-        Answer::RelayWrite(lower, offset) => return x.relay_write(&lower, offset).await,
+        Answer::RelayRead(..) | Answer::RelayWrite(..) => unreachable!("these are awaited"),
         Answer::Error(errno) => return refuse(local, x, errno),
         Answer::NotOffered => return refuse(local, x, Errno::NOSYS),
     };
     x.reply(len)
+}
+
+/// Has the transport answer with a lower file's bytes.
+pub(super) async fn relay_read(local: &Local, x: Exchange, lower: &Arc<LowerFile>, at: ByteRange) -> Done {
+    let done = x.relay_read(lower, at).await;
+    // What the kernel alone knows counts as it was asked for.
+    local.counters.read_bytes.add(done.sent_len().map_or(u64::from(at.len), |len| len as u64));
+    if done.was_spliced() {
+        local.counters.spliced_reads.bump();
+    }
+    done
 }
 
 fn refuse(local: &Local, x: Exchange, errno: Errno) -> Done {

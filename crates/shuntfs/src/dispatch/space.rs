@@ -55,13 +55,13 @@ pub(super) async fn serve<F: Filesystem>(
             Ok(Answer::Polled(PollOut { revents: ready.bits(), padding: 0 }))
         }
         Op::CopyFileRange(arg) => {
-            let copied =
-                copy(server, cx, node, CopyFileRangeIn { len: arg.len.min(COPY_MAX), ..arg }).await?;
+            let arg = CopyFileRangeIn { len: arg.len.min(COPY_MAX), ..arg };
+            let copied = Box::pin(copy(server, cx, node, arg)).await?;
             let size = u32::try_from(copied).map_err(|_| Errno::IO)?;
             Ok(Answer::Write(WriteOut { size, padding: 0 }))
         }
         Op::CopyFileRange64(arg) => {
-            let bytes_copied = copy(server, cx, node, arg).await?;
+            let bytes_copied = Box::pin(copy(server, cx, node, arg)).await?;
             Ok(Answer::Copied(CopyFileRangeOut { bytes_copied }))
         }
         _ => Ok(Answer::NotOffered),
