@@ -57,6 +57,7 @@ mod init;
 mod latency;
 mod mount;
 mod negotiate;
+mod node_hash;
 mod node_table;
 mod nodes;
 mod notify;

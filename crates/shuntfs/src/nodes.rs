@@ -24,6 +24,7 @@ use shuntfs_wire::{Errno, FopenFlags, NodeId, Result};
 use crate::backing::{BackingId, Backings};
 use crate::delegation::{CacheHint, Flow, Flows, LowerFile, Reason};
 use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, Worth, settle};
+use crate::node_hash::NodeHash;
 use crate::pages::Pages;
 use crate::range_map::FileKey;
 
@@ -66,7 +67,7 @@ pub(crate) struct Nodes {
     dropped: AtomicU64,
 }
 
-type Shard = Mutex<HashMap<NodeId, Arc<Node>>>;
+type Shard = Mutex<HashMap<NodeId, Arc<Node>, NodeHash>>;
 
 /// The kernel's number of an open's lower file, or why there is none.
 #[derive(Debug)]
@@ -212,20 +213,21 @@ impl Nodes {
                 return;
             }
             self.open.fetch_sub(1, Ordering::Relaxed);
-            match state.id {
-                Some(_) if state.retire || self.kept_max == 0 => state.id.take(),
-                Some(_) => {
-                    state.kept_at = Some(self.kept.lock().push(node));
-                    None
+            if state.id.is_some() && !state.retire && self.kept_max > 0 {
+                let (place, count) = self.kept.lock().push(node);
+                state.kept_at = Some(place);
+                drop(state);
+                if count > self.kept_max {
+                    self.shed();
                 }
-                None => None,
+                return;
             }
+            state.id.take()
         };
         if let Some(id) = dropped {
             self.backings.unregister(id);
         }
         self.remove_if_idle(node);
-        self.shed();
     }
 
     /// Lets go of a node's backing id: at once, or with its last close.
@@ -464,11 +466,12 @@ impl State {
 }
 
 impl Kept {
-    fn push(&mut self, node: NodeId) -> u64 {
+    /// Keeps a node's id; its place, and how many are kept now.
+    fn push(&mut self, node: NodeId) -> (u64, usize) {
         let place = self.next;
         self.next += 1;
         self.order.insert(place, node);
-        place
+        (place, self.order.len())
     }
 }
 
