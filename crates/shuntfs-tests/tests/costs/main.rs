@@ -5,11 +5,13 @@ mod stage;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::mm::ProtFlags;
+use shuntfs_testkit::identity::Identity;
 use shuntfs_testkit::mounted::{Flow, Transport};
 use shuntfs_testkit::process::wakeups;
 use shuntfs_testkit::raw::Mapping;
@@ -509,6 +511,76 @@ fn an_idle_mount_sleeps() -> Result<()> {
             }
         }
         ensure!(woken.ends_with(&[0]), "{transport:?}: wakeups in two idle seconds each: {woken:?}");
+        stage.end()?;
+    }
+    Ok(())
+}
+
+/// What it costs to act as the caller, per creation: nothing where that is whom the server is, and nothing for a umask that is the last
+/// caller's. Ids are changed, asked for, changed back and asked for again each time, because much else looks at them.
+#[test]
+fn creations_change_no_more_of_the_identity_than_differs() -> Result<()> {
+    const ROUNDS: u64 = 60;
+    const MADE: u32 = 0o666;
+    let (root, one, other) = (Identity::new(0, 0), Identity::new(1000, 1000), Identity::new(1001, 1002));
+    let secretive = Identity::new(0, 0).umask(0o077);
+    // Callers in turns; then the ids and the umasks that are set for 100 creations.
+    let turns: [(&str, [&Identity; 2], u64, u64); 4] = [
+        ("root", [&root, &root], 0, 0),
+        ("a user", [&one, &one], 800, 0),
+        ("two users", [&one, &other], 800, 0),
+        ("two umasks", [&root, &secretive], 0, 100),
+    ];
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make_with(transport, Flow::Passthrough, &["--threads", "1"])? else {
+            continue;
+        };
+        let home = stage.path("names");
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o777))?;
+        let act = |callers: [&Identity; 2], each: &(dyn Fn(PathBuf) -> std::io::Result<()> + Sync)| {
+            (0..ROUNDS).try_for_each(|round| {
+                let path = home.join(round.to_string());
+                Ok(callers[usize::from(round % 2 == 1)].run(|| each(path))?)
+            })
+        };
+        let create =
+            |path: PathBuf| File::options().write(true).create_new(true).mode(MADE).open(path).map(drop);
+        let mkdir = |path: PathBuf| fs::create_dir(path);
+        let (unlink, rmdir) = (|path: PathBuf| fs::remove_file(path), |path: PathBuf| fs::remove_dir(path));
+        for (name, callers, ids, umasks) in turns {
+            // The umask of whoever came before may have to go first, and each queue has one.
+            act(callers, &create)?;
+            act(callers, &unlink)?;
+            let [Some(made), Some(gone), Some(folders)] = [
+                stage.calls(|| act(callers, &create))?,
+                stage.calls(|| act(callers, &unlink))?,
+                stage.calls(|| act(callers, &mkdir))?,
+            ] else {
+                return Ok(());
+            };
+            act(callers, &rmdir)?;
+            let of = |calls: &BTreeMap<String, u64>, names: [&str; 2]| -> u64 {
+                names.iter().filter_map(|name| calls.get(*name)).sum()
+            };
+            for (what, calls) in [("CREATE", &made), ("MKDIR", &folders)] {
+                let all = calls.values().sum::<u64>() * 100 / ROUNDS;
+                say(&format!("{transport:?}: 100 {what} by {name} made {all} calls: {calls:?}"));
+                ensure!(
+                    of(calls, ["setfsuid", "setfsgid"]) == ids * ROUNDS / 100,
+                    "{transport:?}: {what} by {name}: {calls:?}"
+                );
+                let masks = of(calls, ["umask", "setgroups"]);
+                // A caller may change over to a queue that has served others last.
+                ensure!(
+                    masks <= umasks * ROUNDS / 100 + 4,
+                    "{transport:?}: {what} by {name} set {masks} umasks: {calls:?}"
+                );
+            }
+            ensure!(
+                of(&gone, ["setfsuid", "setfsgid"]) + of(&gone, ["umask", "setgroups"]) == 0,
+                "{transport:?}: removals by {name}: {gone:?}"
+            );
+        }
         stage.end()?;
     }
     Ok(())

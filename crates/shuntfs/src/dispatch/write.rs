@@ -26,7 +26,10 @@ pub(super) async fn write<F: Filesystem>(
     local.counters.written_bytes.add(u64::from(arg.size));
     let data = WriteData::new(x, data, arg.write_flags.contains(WriteFlags::KILL_SUIDGID));
     match open.delegation.of_writes() {
-        Delegation::PerRange(map) => ranges::write(server, &cx, (&open.file, &**map), arg.offset, data).await,
+        // On the heap, as every request would have to have room for it.
+        Delegation::PerRange(map) => {
+            Box::pin(ranges::write(server, &cx, (&open.file, &**map), arg.offset, data)).await
+        }
         Delegation::Splice(_) | Delegation::Passthrough(_)
             if data.kill_priv() || !server.fs.keeps_set_ids(&open.file) =>
         {
