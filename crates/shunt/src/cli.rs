@@ -139,10 +139,12 @@ pub struct Wishes {
     /// Handles of files (`name_to_handle_at`, NFS) hold when the kernel has forgotten the file, and after a new mount.
     #[arg(long)]
     pub handles: bool,
-    /// Who checks permissions; `none` is for root alone, and spares a request for each name that comes or goes.
+    /// Who checks permissions. `none` is for root alone and spares a request for each name that comes or goes: folders are not sticky then, so
+    /// root follows links that others planted in a shared one.
     #[arg(long, value_enum, value_name = "WHO")]
     pub permissions: Option<PermissionsChoice>,
-    /// Whether files have extended attributes and ACLs; `off` spares a request for most writes of new files.
+    /// Whether files have extended attributes and ACLs. `off` spares a request for most writes of new files: ACLs keep nobody out then, modes
+    /// alone count.
     #[arg(long, value_enum, value_name = "XATTRS")]
     pub xattrs: Option<XattrsChoice>,
     /// Nothing may be written through the mount.

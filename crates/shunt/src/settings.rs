@@ -83,7 +83,7 @@ pub enum XattrsChoice {
     /// Those of the lower files, and ACLs.
     #[default]
     On,
-    /// None: the kernel does not ask for them before it writes, and nobody else gets an answer.
+    /// None, and no ACL is enforced: the kernel does not ask for them before it writes, and nobody else gets an answer.
     Off,
 }
 

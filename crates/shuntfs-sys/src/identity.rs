@@ -7,7 +7,7 @@
 //! The ids could stay until another caller comes only if nothing else looked at them, but much does. A backing file is read and written
 //! with the credentials that registered it, a lower FUSE or network file system is told who asks, and the group decides whether a
 //! chmod for the next caller keeps sgid. The umask does stay: nothing but a creation looks at it, and every creation of this crate takes
-//! its mode from [`mode_of_new`], which puts the thread's own umask back first where nobody is acted for. Whoever makes something on
+//! its mode from `mode_of_new`, which puts the thread's own umask back first where nobody is acted for. Whoever makes something on
 //! such a thread by other means gets fewer permission bits than it asked for, never more.
 //!
 //! A server as root keeps its capabilities while it acts as somebody else (`SECBIT_NO_SETUID_FIXUP`), because the

@@ -123,6 +123,26 @@ fn without_the_check_root_needs_no_capability() -> Result<()> {
     Ok(())
 }
 
+/// A link that somebody planted in a shared folder is not followed, by nobody, where the kernel protects from that. Without the check no folder is
+/// sticky to it, and root with all its capabilities follows.
+#[test]
+fn without_the_check_planted_links_are_followed() -> Result<()> {
+    let protects = fs::read_to_string("/proc/sys/fs/protected_symlinks")?.trim() == "1";
+    for transport in Transport::ALL {
+        for (args, follows) in [(&[][..], !protects), (&["--permissions", "none"], true)] {
+            let Some(stage) = Stage::make(transport, args)? else { continue };
+            let planted = stage.source.join("sticky/planted");
+            std::os::unix::fs::symlink("../open/public", &planted)?;
+            std::os::unix::fs::lchown(&planted, Some(OWNER + 1), Some(OWNER + 1))?;
+            ensure!(fs::read(&planted).is_ok() != protects, "the bare folder");
+            let here = fs::read(stage.path("sticky/planted")).is_ok();
+            ensure!(here == follows, "{transport:?} {args:?}: followed: {here}");
+            stage.end()?;
+        }
+    }
+    Ok(())
+}
+
 /// The kernel sends access(2) and chdir(2) on where it does not check.
 #[test]
 fn access_is_answered_as_below() -> Result<()> {
@@ -208,11 +228,15 @@ fn nothing_is_left_out_where_somebody_else_gets_in() -> Result<()> {
             ensure!(said.contains(left_out[0]), "{left_out:?} beside {beside:?}: {said}");
         }
     }
-    // What the server itself may not do it can let nobody do.
-    let mut command = Command::new("setpriv");
-    command.arg("--bounding-set=-dac_override").arg(shunt_binary()?).args(["mount", "--permissions", "none"]);
-    let ran = command.args([&source, &target]).output()?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    ensure!(!ran.status.success() && said.contains("by root"), "a server without CAP_DAC_OVERRIDE: {said}");
+    // What the server itself may not do it can let nobody do. And where it is not root, others of its user would get what it may do.
+    let powers = ["--inh-caps=+dac_override,+sys_admin", "--ambient-caps=+dac_override,+sys_admin"];
+    let other = ["--reuid=4000", "--regid=4000", "--clear-groups", powers[0], powers[1]];
+    for how in [&["--bounding-set=-dac_override"][..], &other] {
+        let mut command = Command::new("setpriv");
+        command.args(how).arg(shunt_binary()?).args(["mount", "--permissions", "none"]);
+        let ran = command.args([&source, &target]).output()?;
+        let said = String::from_utf8_lossy(&ran.stderr);
+        ensure!(!ran.status.success() && said.contains("by root"), "{how:?}: {said}");
+    }
     Ok(())
 }

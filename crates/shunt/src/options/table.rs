@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use shuntfs_pool::{AccessTime, AccessTimes};
 use shuntfs_verity::Digest;
 
-use crate::settings::{CacheChoice, Settings, TransportChoice};
+use crate::settings::{CacheChoice, PermissionsChoice, Settings, TransportChoice};
 
 /// Changes settings by the value of an option, or says which values there are.
 pub type Setter = fn(&mut Settings, &OsStr) -> Result<(), String>;
@@ -71,9 +71,10 @@ pub const OPTIONS: &[Row] = &[
     flag("ro", |s| s.mount.read_only = true, "nothing may be written"),
     flag("rw", |s| s.mount.read_only = false, "files may be written (default)"),
     flag("allow_other", |s| s.mount.allow_other = true, "other users get in, as their own permissions allow"),
-    ignored(
+    flag(
         "default_permissions",
-        "so, unless permissions=none says otherwise: the kernel checks permissions",
+        |s| s.permissions = PermissionsChoice::Kernel,
+        "the kernel checks permissions (default)",
     ),
     flag("suid", |s| s.mount.nosuid = false, "set-uid bits have effect (default for root)"),
     flag("nosuid", |s| s.mount.nosuid = true, "set-uid bits have no effect"),
