@@ -33,10 +33,17 @@ pub fn set_class(tid: u32, class: Class) -> Result<()> {
 }
 
 /// Whether threads of the calling thread's kind may go to `Light` and come back: it is in the normal class itself
-/// (nobody chose another for the whole process), and has `CAP_SYS_NICE`, which the way back needs.
+/// (nobody chose another for the whole process), and has `CAP_SYS_NICE`, which the way back needs. In a user namespace that is not
+/// enough, so a thread tries it.
 #[must_use]
 pub fn may_change_class() -> bool {
-    policy_of(0) == libc::SCHED_OTHER && has_effective(Cap::SysNice)
+    let there_and_back = || {
+        let tid = crate::threads::gettid();
+        set_class(tid, Class::Light).and_then(|()| set_class(tid, Class::Normal)).is_ok()
+    };
+    policy_of(0) == libc::SCHED_OTHER
+        && has_effective(Cap::SysNice)
+        && std::thread::spawn(there_and_back).join().unwrap_or(false)
 }
 
 /// Whether a thread of any process is in the light class; false where it is gone.

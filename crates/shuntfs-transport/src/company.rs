@@ -52,7 +52,7 @@ impl Company {
 
     /// The thread waited on its ring; so many operations it had under way, and so many requests it had read since it waited last.
     pub(crate) fn waited(&self, operations: usize, read: usize) {
-        let alone = if operations.max(read) > 1 { 0 } else { self.alone.get() + 1 };
+        let alone = if operations.max(read) > 1 { 0 } else { self.alone.get().saturating_add(1) };
         self.alone.set(alone);
         if alone >= ALONE_MAX {
             self.together.set(false);

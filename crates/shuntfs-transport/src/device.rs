@@ -81,6 +81,8 @@ struct Listening {
     to_device: bool,
     to_bell: bool,
     to_end: bool,
+    /// The poll for the end was given up, and has not completed.
+    not_to_end: bool,
     /// The connection is gone.
     is_over: bool,
     /// Requests read since the ring was last entered.
@@ -147,12 +149,12 @@ where
 
     fn next(&mut self, way: &DeviceWay) -> Next {
         let Some(slot) = self.free.pop() else {
-            way.reader.is_full();
+            way.reader.goes_away();
             self.wait_for_answers(way);
             return if self.listening.is_over { Next::Gone } else { Next::Again };
         };
-        if self.listening.to_end {
-            // It would go off at each request of the others. The attempt may be too late, and is made again.
+        if self.listening.to_end && !std::mem::replace(&mut self.listening.not_to_end, true) {
+            // It would go off at each request of the others.
             self.serving.queue().cancel(Token::End);
         }
         if self.serving.pending() > 0 || way.company.is_there() {
@@ -162,8 +164,8 @@ where
             }
             self.wait_for_request(way);
         } else {
-            if self.listening.answers > 0 {
-                // They are sent by calls that do not wait, which needs the descriptor as it is.
+            if self.listening.answers > 0 || self.listening.to_end {
+                // Answers are sent by calls that do not wait, which needs the descriptor as it is.
                 self.free.push(slot);
                 self.enter_ring(0, None);
                 return Next::Again;
@@ -371,7 +373,7 @@ where
                 Token::Entry(slot) => self.answered(slot, result),
                 Token::Device => self.listening.to_device = false,
                 Token::End => {
-                    self.listening.to_end = false;
+                    (self.listening.to_end, self.listening.not_to_end) = (false, false);
                     self.listening.is_over |= result > 0;
                 }
                 Token::Bell => {

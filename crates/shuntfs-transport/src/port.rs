@@ -192,12 +192,12 @@ impl Port {
             && way.reader.has_others()
         {
             match shuntfs_sys::data::read_at_cached(lower, into, offset) {
-                Err(OsError::AGAIN) => way.reader.about_to_block(),
+                Err(OsError::AGAIN) => way.reader.goes_away(),
                 Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
                 // What comes after is not cached, or the file ends here: only a read that may wait can tell. A
                 // short answer would be the file's end for the kernel, which then cuts the file for its callers.
                 Ok(count) if count < into.len() => {
-                    way.reader.about_to_block();
+                    way.reader.goes_away();
                     let rest =
                         || shuntfs_sys::data::read_at(lower, &mut into[count..], offset + count as u64);
                     return Ok(count + self.timed(rest)?);
@@ -218,7 +218,7 @@ impl Port {
     ) -> shuntfs_sys::Result<usize> {
         if let Way::Device(way) = &self.way {
             if lower.can_block() {
-                way.reader.about_to_block();
+                way.reader.goes_away();
             }
             if way.company.was_slow() && self.queue.has_queued() {
                 // An error here is seen again by the loop's next turn.
@@ -254,7 +254,7 @@ impl Port {
             match shuntfs_sys::data::read_at_cached(read.fd, &mut [0], last) {
                 Err(OsError::OPNOTSUPP) => way.tries_cached.set(false),
                 Err(_) if takes_ring => return Spliced::No,
-                Err(OsError::AGAIN) => way.reader.about_to_block(),
+                Err(OsError::AGAIN) => way.reader.goes_away(),
                 _ => {}
             }
         }

@@ -71,8 +71,9 @@ impl Readers {
         self.call.notify_all();
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    /// What the watcher looks at and changes. It does not wait for a thread that may have lost its CPU, which nobody else helps.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock()
     }
 
     /// Calls a reader that stands by, if there is one.
@@ -154,10 +155,9 @@ impl Reader {
         outcome
     }
 
-    /// This thread has no slot for another request: it reads none until it waits for requests again.
-    pub(crate) fn is_full(&self) {
-        let gauge = self.meter.gauge();
-        if self.has_others() && !gauge.is_away.swap(true, Ordering::Relaxed) {
+    /// This thread reads nothing until it waits for requests again: it has no slot for another one, or is about to block below.
+    pub(crate) fn goes_away(&self) {
+        if self.has_others() && !self.meter.gauge().is_away.swap(true, Ordering::Relaxed) {
             let mut state = self.readers.state.lock();
             state.members[self.index].role = Role::Away;
             self.readers.call(&mut state);
@@ -177,13 +177,6 @@ impl Reader {
     /// Whether other threads could read.
     pub(crate) fn has_others(&self) -> bool {
         self.readers.threads > 1
-    }
-
-    /// This thread is about to block on something else than the device.
-    pub(crate) fn about_to_block(&self) {
-        if self.has_others() {
-            self.readers.call(&mut self.readers.state.lock());
-        }
     }
 
     /// Stops reading where it was told to, unless it is the last. Who leaves has nothing under way, and stands by at once.

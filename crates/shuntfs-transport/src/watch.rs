@@ -124,7 +124,7 @@ impl Watcher {
 
     fn run(mut self) {
         let (mut quiet, mut last) = (0, Instant::now());
-        while self.gauges.all.iter().any(|gauge| *gauge.tid.lock() != 0) {
+        while self.gauges.all.iter().any(|gauge| gauge.tid.try_lock().is_none_or(|tid| *tid != 0)) {
             self.gauges.timer.wait();
             let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
             quiet = if self.look(elapsed) { 0 } else { quiet + 1 };
@@ -149,7 +149,7 @@ impl Watcher {
         if helped {
             help_workers();
         }
-        let lone = self.choose_readers();
+        let Some(lone) = self.choose_readers() else { return busy };
         self.let_go(|index| Some(index) != lone);
         match (lone, &mut self.looker) {
             (Some(index), _) if self.may.pin => self.follow(index),
@@ -159,10 +159,10 @@ impl Watcher {
         busy
     }
 
-    /// Rules 3 and 4. The number of a lone reader that finds no other requests waiting.
-    fn choose_readers(&mut self) -> Option<usize> {
+    /// Rules 3 and 4. The number of a lone reader that finds no other requests waiting, where there is one; `None` where this look is left out.
+    fn choose_readers(&mut self) -> Option<Option<usize>> {
         let (gauges, queues) = (&self.gauges.all, &mut self.queues);
-        let mut state = self.readers.lock();
+        let mut state = self.readers.try_lock()?;
         state.part_with(&self.gauges, |index| queues[index].same >= STUCK);
         let all_run = state.reading().all(|index| queues[index].running >= CALL);
         let has_more = state.reading().any(|index| gauges[index].has_more.load(Ordering::Relaxed));
@@ -173,12 +173,18 @@ impl Watcher {
             self.readers.call(&mut state);
             state.reading().for_each(|index| queues[index].running = 0);
         }
+        for (index, queue) in queues.iter_mut().enumerate() {
+            if state.reading().all(|reading| reading != index) {
+                // It has not begun to wait for requests.
+                queue.waiting = 0;
+            }
+        }
         let is_alone = state.is_one();
         for index in state.reading() {
             let is_to_leave = !is_alone && queues[index].waiting >= LEAVE;
             gauges[index].is_to_leave.store(is_to_leave, Ordering::Relaxed);
         }
-        state.reading().next().filter(|_| is_alone && !has_more)
+        Some(state.reading().next().filter(|_| is_alone && !has_more))
     }
 
     /// Rule 5 for one reader.
@@ -192,8 +198,8 @@ impl Watcher {
             looker.ask(gauge.caller.load(Ordering::Relaxed));
         }
         let found = looker.answer.load(Ordering::Relaxed).checked_sub(1);
-        if let (Some(cpu), Some(home)) = (found, &self.home) {
-            queue.keep_on(gauge, Some(cpu).filter(|cpu| home.has(*cpu)), home);
+        if let Some(home) = &self.home {
+            queue.keep_on(gauge, found.filter(|cpu| home.has(*cpu)), home);
         }
     }
 
@@ -221,7 +227,8 @@ impl Watched {
         self.has_several = changed * SEVERAL > served;
         // Where the kernel does not tell, it is taken to run.
         let may_run = served > 0 || serves || self.light;
-        let runs = may_run && threads::is_runnable(*gauge.tid.lock()).unwrap_or(true);
+        let tid = gauge.tid.try_lock().map_or(0, |tid| *tid);
+        let runs = may_run && threads::is_runnable(tid).unwrap_or(true);
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
         let is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
@@ -241,7 +248,11 @@ impl Watched {
     /// Puts the queue into the class that it is to be in. True where it left the light class.
     fn settle(&mut self, gauge: &Gauge) -> bool {
         let light = self.hold == 0 && self.calm < if self.light { CALM } else { 1 };
-        let tid = gauge.tid.lock();
+        let Some(tid) = gauge.tid.try_lock() else { return false };
+        if *tid == 0 {
+            // It has ended.
+            self.light = false;
+        }
         if light == self.light || *tid == 0 {
             return false;
         }
@@ -256,10 +267,7 @@ impl Watched {
 
     /// Keeps a thread on one CPU, or lets it run wherever this process may.
     fn keep_on(&mut self, gauge: &Gauge, cpu: Option<usize>, home: &Cpus) {
-        let tid = gauge.tid.lock();
-        if cpu == self.cpu || *tid == 0 {
-            return;
-        }
+        let Some(tid) = gauge.tid.try_lock().filter(|tid| cpu != self.cpu && **tid != 0) else { return };
         let one = cpu.and_then(Cpus::one);
         match threads::spread(*tid, one.as_ref().unwrap_or(home)) {
             Ok(()) => self.cpu = cpu,
@@ -274,8 +282,8 @@ impl Looker {
         let answer = Arc::<AtomicUsize>::default();
         let found = Arc::clone(&answer);
         let look = move || {
-            for cpu in asked.into_iter().filter_map(threads::last_cpu_of) {
-                found.store(cpu + 1, Ordering::Relaxed);
+            for caller in asked {
+                found.store(threads::last_cpu_of(caller).map_or(0, |cpu| cpu + 1), Ordering::Relaxed);
             }
         };
         let started = thread::Builder::new().name("shunt-look".to_owned()).spawn(look);

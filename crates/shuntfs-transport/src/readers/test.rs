@@ -33,21 +33,18 @@ fn two() -> (Arc<Gauges>, Arc<Readers>, [Reader; 2]) {
 fn one_reader_reads_until_it_is_about_to_block_or_full() {
     let (_, readers, [first, second]) = two();
     assert!(first.stand_by());
-    assert_eq!(readers.lock().at_work(), 1);
-    first.about_to_block();
-    first.about_to_block();
-    assert_eq!(readers.lock().at_work(), 2, "there are no more");
+    assert_eq!(readers.state.lock().at_work(), 1);
+    first.goes_away();
+    first.goes_away();
+    assert_eq!(readers.state.lock().at_work(), 2, "there are no more");
     assert!(second.stand_by());
-    second.meter.gauge().is_to_leave.store(true, Ordering::Relaxed);
+    let is_told = || second.meter.gauge().is_to_leave.store(true, Ordering::Relaxed);
+    is_told();
+    assert!(!second.leaves(), "the other one blocks below");
+    first.rests(true, || ());
+    is_told();
     assert!(second.leaves());
     assert!(!second.leaves(), "it was told once");
-    first.is_full();
-    assert!(second.stand_by());
-    second.meter.gauge().is_to_leave.store(true, Ordering::Relaxed);
-    assert!(!second.leaves(), "the other one has no slot left");
-    first.rests(true, || ());
-    second.meter.gauge().is_to_leave.store(true, Ordering::Relaxed);
-    assert!(second.leaves());
     readers.end();
     assert!(!second.stand_by());
 }
@@ -56,17 +53,17 @@ fn one_reader_reads_until_it_is_about_to_block_or_full() {
 fn a_reader_that_is_stuck_is_away_until_it_comes_back() {
     let (gauges, readers, [first, second]) = two();
     assert!(first.stand_by());
-    readers.lock().part_with(&gauges, |index| index == 1);
-    assert!(!readers.lock().is_deserted(), "the other one is stuck, and does not read");
-    readers.lock().part_with(&gauges, |index| index == 0);
-    assert!(readers.lock().is_deserted());
-    readers.call(&mut readers.lock());
-    assert!(!readers.lock().is_deserted(), "one is called");
+    readers.state.lock().part_with(&gauges, |index| index == 1);
+    assert!(!readers.state.lock().is_deserted(), "the other one is stuck, and does not read");
+    readers.state.lock().part_with(&gauges, |index| index == 0);
+    assert!(readers.state.lock().is_deserted());
+    readers.call(&mut readers.state.lock());
+    assert!(!readers.state.lock().is_deserted(), "one is called");
     assert!(second.stand_by());
     first.rests(false, || ());
-    assert_eq!(readers.lock().reading().collect::<Vec<_>>(), [1]);
+    assert_eq!(readers.state.lock().reading().collect::<Vec<_>>(), [1]);
     first.rests(true, || ());
-    assert_eq!(readers.lock().reading().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(readers.state.lock().reading().collect::<Vec<_>>(), [0, 1]);
 }
 
 /// Tells which requests were answered.
@@ -130,8 +127,9 @@ fn who_has_a_request_under_way_does_not_leave() {
         let (gauges, readers, [stuck, reader]) = two();
         // It reads, as far as the others know.
         assert!(stuck.stand_by());
-        stuck.about_to_block();
-        let reads = || readers.lock().reading().any(|index| index == 1);
+        stuck.goes_away();
+        stuck.rests(true, || ());
+        let reads = || readers.state.lock().reading().any(|index| index == 1);
         let thread = serves(reader, device, has_ring, WAITS);
         until(&reads);
         let answer = |unique| assert_eq!(answers.recv_timeout(Duration::from_secs(10)), Ok(unique));
@@ -173,7 +171,7 @@ fn the_end_is_seen_while_every_slot_is_taken() {
         let (_, readers, [reader, _other]) = two();
         let thread = serves(reader, device, has_ring, 7);
         (0..4).for_each(|_| kernel.send(&request(Opcode::Statfs, 7, &[])).unwrap());
-        until(&|| readers.lock().at_work() == 2);
+        until(&|| readers.state.lock().at_work() == 2);
         kernel.end();
         until(&|| thread.is_finished());
         thread.join().unwrap();
