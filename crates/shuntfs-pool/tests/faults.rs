@@ -198,7 +198,11 @@ fn every_lower_call_of_generated_requests_fails() {
         let fixture = Fixture::new(pool(lower.path()), lower.path(), &settings(TransportKind::Device));
         let all = clean(&fixture.fake);
         fixture.end("without a fault");
-        let differs = |fixture: &Fixture| clean(&fixture.fake) != all;
+        let differs = |fixture: &Fixture| {
+            let now = clean(&fixture.fake);
+            println!("seed {seed}: {now} calls succeed, and {all} without a fault");
+            now != all
+        };
         each_call_fails_once((OsError::IO, 1), pool, differs, goes_on);
     }
 }
