@@ -33,7 +33,7 @@ impl Stage {
         fs::create_dir(source.join("names"))?;
         let mut spec = MountSpec::new(&source, transport, flow).args(args);
         // Some settings are for a mount that nobody else reaches.
-        spec.allow_other = args.is_empty();
+        spec.allow_other = !args.iter().any(|arg| ["--permissions", "--xattrs"].contains(arg));
         let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
         Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
     }
