@@ -72,7 +72,7 @@ pub struct Tracer {
 
 impl Tracer {
     /// Starts to follow the threads of a process with `strace -c`; `None` where that is not to be had, with the reason. The
-    /// threads that watch the queues are left out: their calls come by the clock, not by the request.
+    /// thread that watches the queues is left out: its calls come by the clock, not by the request.
     ///
     /// # Errors
     /// strace cannot be started.
@@ -136,7 +136,7 @@ fn threads_of(pid: u32) -> Result<Vec<u32>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if !["shunt-watch", "shunt-look"].contains(&name.trim()) {
+        if name.trim() != "shunt-watch" {
             threads.push(entry.file_name().to_string_lossy().parse()?);
         }
     }

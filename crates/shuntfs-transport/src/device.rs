@@ -263,6 +263,9 @@ where
                 && let Some(more) = way.company.look(|| self.serving.port.request_waits())
             {
                 way.reader.has_more(more);
+                if header.pid != 0 && opcode.is_some_and(asks_for_name) {
+                    way.reader.look_at(header.pid);
+                }
                 if more && self.serving.queue().has_ring() && has_direct(rest) {
                     way.company.met();
                 }
@@ -443,4 +446,36 @@ impl Blocking {
             tracing::error!(%error, "the device's mode cannot be changed");
         }
     }
+}
+
+/// Whether the kernel sends this in the middle of a system call of a caller who waits for the answer, and is not about to end.
+fn asks_for_name(opcode: Opcode) -> bool {
+    use Opcode::{
+        Access, Create, Getattr, Getxattr, Link, Listxattr, Lookup, Mkdir, Mknod, Open, Opendir, Readdir,
+        Readdirplus, Readlink, Rename, Rename2, Rmdir, Setattr, Statfs, Symlink, Unlink,
+    };
+    let names = [
+        Lookup,
+        Getattr,
+        Setattr,
+        Readlink,
+        Mknod,
+        Mkdir,
+        Symlink,
+        Unlink,
+        Rmdir,
+        Rename,
+        Rename2,
+        Link,
+        Open,
+        Create,
+        Opendir,
+        Readdir,
+        Readdirplus,
+        Getxattr,
+        Listxattr,
+        Access,
+        Statfs,
+    ];
+    names.contains(&opcode)
 }

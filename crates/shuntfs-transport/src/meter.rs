@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -28,8 +28,8 @@ const SOON: Duration = Duration::from_millis(16);
 pub(crate) struct Gauge {
     /// 0 before it starts and after it ended. Held by whoever changes something of the thread, so that it is no other one by then.
     pub(crate) tid: Mutex<u32>,
-    /// Whose request it served last, 0 where that is not known.
-    pub(crate) caller: AtomicU32,
+    /// Where its caller ran when it last looked, and one; 0 where that is not known.
+    pub(crate) caller_cpu: AtomicUsize,
     /// Requests served.
     pub(crate) served: AtomicU64,
     /// Changes whenever a reader goes on. Even while it waits for requests.
@@ -182,7 +182,6 @@ impl Meter {
         self.served.set(self.served.get() + 1);
         gauge.served.store(self.served.get(), Ordering::Relaxed);
         if caller != 0 && self.caller.replace(caller) != caller {
-            gauge.caller.store(caller, Ordering::Relaxed);
             self.changes.set(self.changes.get() + 1);
             gauge.changes.store(self.changes.get(), Ordering::Relaxed);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use shuntfs_sys::threads;
 
 use crate::meter::{Gauges, Meter};
 
@@ -161,6 +162,15 @@ impl Reader {
             let mut state = self.readers.state.lock();
             state.members[self.index].role = Role::Away;
             self.readers.call(&mut state);
+        }
+    }
+
+    /// Looks where a caller runs, for the watcher. To be called for one that waits for a name: a look at a thread's `/proc` entry holds
+    /// that process's memory for a moment, and whoever lets go of it last unmaps it, which may wait for requests to this very reader. Who
+    /// waits for a name lives and keeps its memory.
+    pub(crate) fn look_at(&self, caller: u32) {
+        if let Some(cpu) = threads::last_cpu_of(caller) {
+            self.meter.gauge().caller_cpu.store(cpu + 1, Ordering::Relaxed);
         }
     }
 

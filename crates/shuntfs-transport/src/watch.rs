@@ -13,14 +13,10 @@
 //! 5. A lone reader that finds no other requests waiting runs on its caller's CPU; all others run anywhere.
 //!
 //! After 20 ms without a light queue or a request in hand the watcher sleeps, and no reader is kept on a CPU meanwhile.
-//!
-//! A look at the `/proc` entry of a caller holds that process's memory for a moment, and whoever lets go of it last unmaps it: waits for its
-//! asynchronous I/O and for its dirty mapped pages to be written, which may be requests to this very connection. So neither a reader nor
-//! the watcher looks there, but a thread that does nothing else.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -45,8 +41,6 @@ const LEAVE: u32 = 8;
 const SEVERAL: u64 = 8;
 /// Looks in a row without work that send the watcher to sleep.
 const QUIET: u32 = 5;
-/// So many looks after it was asked where a caller runs, it is asked again.
-const ASK: u32 = 16;
 
 /// What the watcher may do.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +56,6 @@ pub(crate) struct Watcher {
     gauges: Arc<Gauges>,
     readers: Arc<Readers>,
     may: May,
-    /// Made when it is first needed.
-    looker: Option<Looker>,
     queues: Box<[Watched]>,
     home: Option<Cpus>,
     cpus: usize,
@@ -93,24 +85,12 @@ struct Watched {
     cpu: Option<usize>,
 }
 
-/// A thread that looks where a reader's caller runs.
-#[derive(Debug)]
-struct Looker {
-    asks: mpsc::SyncSender<u32>,
-    caller: u32,
-    /// Looks of the watcher until it is asked again.
-    wait: u32,
-    /// The last answer, a CPU and one; 0 where there is none.
-    answer: Arc<AtomicUsize>,
-}
-
 impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
         Self {
             gauges: Arc::clone(gauges),
             readers: Arc::clone(readers),
             may,
-            looker: None,
             queues: gauges.all.iter().map(|_| Watched::default()).collect(),
             home: threads::allowed_cpus().ok(),
             cpus: thread::available_parallelism().map_or(1, NonZero::get),
@@ -133,6 +113,8 @@ impl Watcher {
             } else {
                 quiet = 0;
                 self.let_go(|_| true);
+                // Where callers ran is old by the time that it is asked for again.
+                self.gauges.all.iter().for_each(|gauge| gauge.caller_cpu.store(0, Ordering::Relaxed));
                 self.gauges.doze();
             }
         }
@@ -151,10 +133,8 @@ impl Watcher {
         }
         let Some(lone) = self.choose_readers() else { return busy };
         self.let_go(|index| Some(index) != lone);
-        match (lone, &mut self.looker) {
-            (Some(index), _) if self.may.pin => self.follow(index),
-            (None, Some(looker)) => looker.forget(),
-            _ => {}
+        if let (Some(index), true) = (lone, self.may.pin) {
+            self.follow(index);
         }
         busy
     }
@@ -190,15 +170,8 @@ impl Watcher {
     /// Rule 5 for one reader.
     fn follow(&mut self, index: usize) {
         let (gauge, queue) = (&self.gauges.all[index], &mut self.queues[index]);
-        if self.looker.is_none() {
-            self.looker = Looker::start();
-        }
-        let Some(looker) = &mut self.looker else { return };
-        if queue.calm == 0 {
-            looker.ask(gauge.caller.load(Ordering::Relaxed));
-        }
-        let found = looker.answer.load(Ordering::Relaxed).checked_sub(1);
-        if let Some(home) = &self.home {
+        let found = gauge.caller_cpu.load(Ordering::Relaxed).checked_sub(1);
+        if let (0, Some(home)) = (queue.calm, &self.home) {
             queue.keep_on(gauge, found.filter(|cpu| home.has(*cpu)), home);
         }
     }
@@ -273,36 +246,6 @@ impl Watched {
             Ok(()) => self.cpu = cpu,
             Err(error) => tracing::debug!(%error, ?cpu, "a reader stays where it is"),
         }
-    }
-}
-
-impl Looker {
-    fn start() -> Option<Self> {
-        let (asks, asked) = mpsc::sync_channel(1);
-        let answer = Arc::<AtomicUsize>::default();
-        let found = Arc::clone(&answer);
-        let look = move || {
-            for caller in asked {
-                found.store(threads::last_cpu_of(caller).map_or(0, |cpu| cpu + 1), Ordering::Relaxed);
-            }
-        };
-        let started = thread::Builder::new().name("shunt-look".to_owned()).spawn(look);
-        started.ok().map(|_ends_with_the_watcher| Self { asks, caller: 0, wait: 0, answer })
-    }
-
-    /// Asks where a caller runs, where it is another one or the last answer is old.
-    fn ask(&mut self, caller: u32) {
-        self.wait = self.wait.saturating_sub(1);
-        // Where it still looks at the last one, it is asked again at the next look.
-        if caller != 0 && (caller != self.caller || self.wait == 0) && self.asks.try_send(caller).is_ok() {
-            (self.caller, self.wait) = (caller, ASK);
-        }
-    }
-
-    /// The last answer no longer counts.
-    fn forget(&mut self) {
-        self.caller = 0;
-        self.answer.store(0, Ordering::Relaxed);
     }
 }
 

@@ -137,14 +137,8 @@ fn a_lone_reader_runs_where_its_caller_does_until_there_are_more() {
     assert!(readers[0].stand_by());
     let mut cpus = |has_more: bool| {
         serve(&readers[0], 64, 1, has_more);
-        readers[0].meter.serves(std::process::id());
-        for _ in 0..3 {
-            serve(&readers[0], 0, 1, has_more);
-            (0..8).for_each(|_| readers[0].meter.serves(std::process::id()));
-            watcher.look(SHORT);
-            // The answer comes from another thread.
-            thread::sleep(Duration::from_millis(30));
-        }
+        readers[0].look_at(std::process::id());
+        watcher.look(SHORT);
         threads::allowed_cpus_of(tid).expect("it lives")
     };
     assert_eq!(cpus(false).count(), 1);
