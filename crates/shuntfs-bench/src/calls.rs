@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Amount, Call, Calls, Load, Quantile};
+use crate::cpu;
 use crate::lower::write_noise;
 use crate::probe;
 use crate::process;
@@ -69,6 +70,8 @@ pub(crate) struct Times {
     pub(crate) count: u64,
     /// The quantiles in microseconds, in the order of [`Quantile::ALL`].
     micros: [f64; Quantile::ALL.len()],
+    /// Processor time of the caller for each call, in microseconds.
+    pub(crate) cpu_micros: f64,
 }
 
 impl Times {
@@ -77,12 +80,13 @@ impl Times {
         self.micros[quantile as usize]
     }
 
-    fn new(count: u64, nanos: &Histogram<u64>) -> Self {
+    fn new(count: u64, nanos: &Histogram<u64>, cpu: Duration) -> Self {
         let micros = |quantile: Quantile| {
             let nanos = Duration::from_nanos(nanos.value_at_quantile(quantile.part()));
             nanos.as_secs_f64() * 1e6
         };
-        Self { count, micros: Quantile::ALL.map(micros) }
+        let calls = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        Self { count, micros: Quantile::ALL.map(micros), cpu_micros: cpu.as_secs_f64() * 1e6 / calls }
     }
 }
 
@@ -200,16 +204,17 @@ fn times(timed: &Timed) -> Result<Times> {
         over.store(true, Ordering::Relaxed);
         outcomes
     });
-    let (mut all, mut nanos) = (0, histogram()?);
+    let (mut all, mut nanos, mut cpu) = (0, histogram()?, Duration::ZERO);
     for outcome in outcomes {
-        let (count, of_one) = outcome.map_err(|_| anyhow!("a caller panicked"))??;
+        let (count, of_one, cpu_of_one) = outcome.map_err(|_| anyhow!("a caller panicked"))??;
         all += count;
+        cpu += cpu_of_one;
         nanos.add(of_one).context("cannot add histograms")?;
     }
     if nanos.is_empty() {
         bail!("the time was over before a call that counts");
     }
-    Ok(Times::new(all, &nanos))
+    Ok(Times::new(all, &nanos, cpu))
 }
 
 /// Up to a minute in nanoseconds, in three digits; more counts as that.
@@ -261,11 +266,11 @@ impl Caller {
         })
     }
 
-    /// Calls until the count or the time is reached; how often, and how long each took.
-    fn call(mut self, timed: &Timed, start: &Barrier) -> Result<(u64, Histogram<u64>)> {
+    /// Calls until the count or the time is reached; how often, how long each took, and this thread's processor time for all.
+    fn call(mut self, timed: &Timed, start: &Barrier) -> Result<(u64, Histogram<u64>, Duration)> {
         let mut nanos = histogram()?;
         start.wait();
-        let begun = Instant::now();
+        let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());
         let mut count = 0;
         while count == 0 || (count < timed.count && begun.elapsed() < timed.time) {
             let at = if self.call == Call::Lookup { self.number * timed.count + count } else { count };
@@ -277,7 +282,7 @@ impl Caller {
                 nanos.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
             }
         }
-        Ok((count, nanos))
+        Ok((count, nanos, cpu::of_this_thread().saturating_sub(cpu_before)))
     }
 
     fn once(&mut self, at: u64) -> Result<Duration> {
@@ -345,7 +350,7 @@ mod tests {
         for (micros, count) in [(1, 9800), (50, 190), (2000, 9), (30_000, 1)] {
             nanos.record_n(micros * 1000, count).unwrap();
         }
-        let times = Times::new(10_000, &nanos);
+        let times = Times::new(10_000, &nanos, Duration::from_millis(40));
         for (quantile, micros) in [
             (Quantile::P50, 1.0),
             (Quantile::P99, 50.0),
@@ -355,15 +360,18 @@ mod tests {
             let near = (times.micros(quantile) / micros - 1.0).abs() < 0.001;
             assert!(near, "{quantile:?}: {} and not {micros}", times.micros(quantile));
         }
+        assert!((times.cpu_micros - 4.0).abs() < 1e-9, "{}", times.cpu_micros);
         nanos.record_n(2_000_000, 1).unwrap();
-        assert!((Times::new(10_001, &nanos).micros(Quantile::P999) / 2000.0 - 1.0).abs() < 0.001);
+        assert!(
+            (Times::new(10_001, &nanos, Duration::ZERO).micros(Quantile::P999) / 2000.0 - 1.0).abs() < 0.001
+        );
     }
 
     #[test]
     fn what_takes_longer_than_the_histogram_is_still_counted() {
         let mut nanos = histogram().unwrap();
         nanos.saturating_record(u64::MAX);
-        assert!(Times::new(1, &nanos).micros(Quantile::Longest) >= 60e6);
+        assert!(Times::new(1, &nanos, Duration::ZERO).micros(Quantile::Longest) >= 60e6);
     }
 
     #[test]
@@ -372,7 +380,7 @@ mod tests {
         let timed = Timed { calls, folder: "/a b:c".into(), count: 7, time: Duration::from_millis(3) };
         assert_eq!(serde_json::to_string(&timed).unwrap().parse(), Ok(timed));
         assert!("7:/a".parse::<Timed>().is_err());
-        let times = Times { count: 3, micros: [0.5, 1.0, 1.5, 2.25] };
+        let times = Times { count: 3, micros: [0.5, 1.0, 1.5, 2.25], cpu_micros: 0.25 };
         assert_eq!(serde_json::from_str::<Times>(&serde_json::to_string(&times).unwrap()).unwrap(), times);
     }
 
@@ -399,6 +407,7 @@ mod tests {
                 let times = times(&timed).unwrap();
                 assert_eq!(times.count, amount.names, "{calls:?}");
                 assert!(times.micros.is_sorted() && times.micros[0] > 0.0, "{calls:?}: {times:?}");
+                assert!(times.cpu_micros > 0.0, "{calls:?}: {times:?}");
                 verify(&calls, lower.path(), &times).unwrap();
                 if call == Call::Create {
                     let more = Times { count: times.count + 1, ..times };

@@ -69,6 +69,15 @@ impl Case {
         }
     }
 
+    /// Takes the processor time of each call, too, of who makes it and of who serves it.
+    pub(crate) fn and_cpu(self, beside: Option<&'static str>) -> Self {
+        let mut case = self
+            .and(", CPU of the caller", Unit::CallerMicros)
+            .and(", CPU of the server", Unit::ServerMicros);
+        case.outputs.iter_mut().rev().take(2).for_each(|output| output.beside = beside);
+        case
+    }
+
     /// Makes it one of several that differ in the number of jobs alone.
     pub(crate) fn of_jobs(mut self, jobs: u32) -> Self {
         self.name = format!("{} j{jobs}", self.group);

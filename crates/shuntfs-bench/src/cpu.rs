@@ -1,12 +1,21 @@
 //! The processor time of a server, as the kernel counts it.
 
 use std::fs;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the user and system time of a process and its threads, and of its children that have ended, in seconds.
 pub(crate) fn process_s(id: u32) -> Option<f64> {
     let ticks = ticks(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?;
     let a_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
     Some(f64::from(u32::try_from(ticks).ok()?) / f64::from(a_second))
+}
+
+/// Returns the user and system time of the calling thread.
+pub(crate) fn of_this_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Returns the part of the time that the host took for others, and of the whole, in ticks of all CPUs.

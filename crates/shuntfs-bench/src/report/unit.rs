@@ -17,6 +17,10 @@ pub enum Unit {
     Micros,
     /// A multiple of something that was measured in the same round.
     Times,
+    /// Microseconds of processor time of who calls, for each call.
+    CallerMicros,
+    /// Microseconds of processor time of who serves, for each call.
+    ServerMicros,
     /// Seconds of processor time (client and server) for each GiB that was moved.
     CpuSecPerGib,
     /// Reads of a hash tree for each 4 MiB of data that was read.
@@ -42,6 +46,7 @@ impl Unit {
             Self::MibPerSec => "MiB/s",
             Self::Seconds => "s",
             Self::Micros => "us",
+            Self::CallerMicros | Self::ServerMicros => "CPU us",
             Self::Times => "x",
             Self::CpuSecPerGib => "CPU s/GiB",
             Self::TreeReads => "reads/4 MiB",
@@ -53,9 +58,13 @@ impl Unit {
     pub const fn better(self) -> Better {
         match self {
             Self::OpsPerSec | Self::MibPerSec => Better::Higher,
-            Self::Seconds | Self::Micros | Self::Times | Self::CpuSecPerGib | Self::TreeReads => {
-                Better::Lower
-            }
+            Self::Seconds
+            | Self::Micros
+            | Self::CallerMicros
+            | Self::ServerMicros
+            | Self::Times
+            | Self::CpuSecPerGib
+            | Self::TreeReads => Better::Lower,
         }
     }
 }

@@ -212,7 +212,12 @@ impl Bench {
                 let repository = self.repository.as_mut().context("no repository")?;
                 measured.elapsed = Some(repository.run(*step, root, amount, stop)?);
             }
-            Work::Calls(calls) => measured.times = Some(self.run_calls(calls, target, root)?),
+            Work::Calls(calls) => {
+                let before = mounted.server_cpu_s();
+                measured.times = Some(self.run_calls(calls, target, root)?);
+                measured.server_cpu_s =
+                    mounted.server_cpu_s().zip(before).map(|(after, before)| after - before);
+            }
             Work::RoundTrip => {
                 let file = root.join(probe::FILE);
                 let file = (!matches!(target.mounting, Mounting::Pipe)).then_some(file.as_path());

@@ -45,6 +45,8 @@ impl Measured {
             Unit::MibPerSec => self.counted.map(|counted| counted.bytes_per_sec / MIB),
             Unit::Seconds => elapsed,
             Unit::Micros => self.latency.map(|latency| latency.micros),
+            Unit::CallerMicros => self.times.map(|times| times.cpu_micros),
+            Unit::ServerMicros => self.server_micros(),
             Unit::Times => self.latency.map(|latency| latency.micros / latency.pipe_micros),
             Unit::CpuSecPerGib => self.cpu_s_per_gib(),
             Unit::TreeReads => self.tree_reads_per_strip(),
@@ -54,7 +56,16 @@ impl Measured {
 
     /// Says why a column that did its work has no figure in a unit.
     pub(super) fn lacks(&self, unit: Unit) -> Option<&'static str> {
-        (unit == Unit::TreeReads && self.tree_reads.is_none()).then_some("reads no hash tree")
+        match unit {
+            Unit::TreeReads if self.tree_reads.is_none() => Some("reads no hash tree"),
+            Unit::ServerMicros if self.server_cpu_s.is_none() => Some("has no server"),
+            _ => None,
+        }
+    }
+
+    fn server_micros(&self) -> Option<f64> {
+        let calls = u32::try_from(self.times?.count).ok().filter(|calls| *calls > 0)?;
+        Some(self.server_cpu_s? * 1e6 / f64::from(calls))
     }
 
     fn tree_reads_per_strip(&self) -> Option<f64> {
@@ -91,6 +102,16 @@ mod tests {
         let verified = Measured { tree_reads: Some(1), ..plain };
         assert!(verified.lacks(Unit::TreeReads).is_none());
         assert!((verified.figure_in(Unit::TreeReads).unwrap() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_servers_time_is_that_of_one_call() {
+        let times = serde_json::from_str(r#"{"count":500000,"micros":[1,2,3,4],"cpu_micros":2.5}"#).unwrap();
+        let measured = Measured { times: Some(times), ..Measured::default() };
+        assert!(measured.lacks(Unit::ServerMicros).is_some() && measured.lacks(Unit::CallerMicros).is_none());
+        assert!((measured.figure_in(Unit::CallerMicros).unwrap() - 2.5).abs() < 1e-9);
+        let served = Measured { server_cpu_s: Some(1.5), ..measured };
+        assert!((served.figure_in(Unit::ServerMicros).unwrap() - 3.0).abs() < 1e-9);
     }
 
     #[test]

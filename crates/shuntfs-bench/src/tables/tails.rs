@@ -1,7 +1,7 @@
 //! What the slowest of many calls take, beside what else a machine does: a mean hides them, and they are what people wait for.
 
 use super::{Setting, Table};
-use crate::case::{Call, Calls, Case, Load, Quantile};
+use crate::case::{Call, Calls, Case, Load, Quantile, Work};
 use crate::report::{Goal, Measure};
 use crate::target::{Ours, Target, peers_of_calls};
 
@@ -17,7 +17,9 @@ pub(super) fn table(setting: &Setting) -> Table {
     }
     targets.extend(peers_of_calls());
     let (mut cases, mut notes) = (cases(setting.smoke), notes());
-    if targets.iter().any(|target| target.name == RIVAL) {
+    let rival = targets.iter().find(|target| target.name == RIVAL).map(|_| RIVAL);
+    cases = cases.into_iter().map(|case| if is_quiet(&case) { case.and_cpu(rival) } else { case }).collect();
+    if rival.is_some() {
         cases.iter_mut().for_each(aim);
         notes.push(format!("A row with a goal has its ratios to {RIVAL}."));
     }
@@ -43,6 +45,11 @@ fn cases(smoke: bool) -> Vec<Case> {
     let callers = |call, load| CALLERS.map(|callers| Case::of_calls(Calls { call, callers, load }));
     let loads = |call| Load::ALL.into_iter().flat_map(move |load| callers(call, load));
     Call::ALL.into_iter().flat_map(loads).collect()
+}
+
+/// Whether nothing but one caller and the server is at work.
+fn is_quiet(case: &Case) -> bool {
+    matches!(case.work, Work::Calls(Calls { callers: 1, load: Load::Idle, .. }))
 }
 
 /// Sets what one caller's median shall reach on an idle machine, and its tail beside computing threads.
@@ -71,6 +78,8 @@ fn notes() -> Vec<String> {
         "`j8` is eight callers, each with files and a folder of its own. The time is that of one call, without closing.",
         "`never-light` is the same server without the light class of the scheduler, which no queue enters that was started in a \
          class of its own.",
+        "The processor time is that of user and system of one caller without other load, closing included, and that of all threads of \
+         the server meanwhile.",
         "Nothing is dropped from the lower file system's caches.",
     ]
     .map(str::to_owned)
@@ -85,7 +94,7 @@ mod tests {
 
     fn calls(table: &Table) -> Vec<Calls> {
         let of = |case: &Case| match case.work {
-            crate::case::Work::Calls(calls) => calls,
+            Work::Calls(calls) => calls,
             _ => panic!("{}", case.name),
         };
         table.cases.iter().map(of).collect()
@@ -95,7 +104,8 @@ mod tests {
     fn every_call_is_measured_beside_every_load_with_one_caller_and_with_eight() {
         let table = table(&setting(2));
         assert_eq!(table.cases.len(), 5 * 5 * 2);
-        assert!(table.cases.iter().all(|case| case.outputs.len() == 4));
+        assert!(table.cases.iter().all(|case| case.outputs.len() == if is_quiet(case) { 6 } else { 4 }));
+        assert_eq!(table.cases.iter().filter(|case| is_quiet(case)).count(), 5);
         let calls = calls(&table);
         assert!(Call::ALL.iter().all(|call| calls.iter().filter(|one| one.call == *call).count() == 10));
         assert!(Load::ALL.iter().all(|load| calls.iter().filter(|one| one.load == *load).count() == 10));
