@@ -303,8 +303,9 @@ pub(crate) fn or_abort(serve: impl FnOnce()) {
 
 fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
     let mut served: Vec<usize> = plan.queues_of(thread).collect();
-    if let ([cpu], false) = (&served[..], plan.plain_threads) {
-        let cpu = *cpu;
+    if let (&[cpu], false) = (&served[..], plan.plain_threads)
+        && threads::allowed_cpus().is_ok_and(|cpus| cpus.has(cpu))
+    {
         // A round trip that stays on the caller's CPU is many times cheaper than one that wakes another.
         if let Err(error) = threads::pin_to_cpu(cpu) {
             tracing::debug!(cpu, %error, "a queue is not pinned");

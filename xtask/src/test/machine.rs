@@ -46,6 +46,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("sqlite3", "sqlite3"),
     ("strace", "strace"),
     ("tar", "tar"),
+    ("taskset", "util-linux"),
     ("unshare", "util-linux"),
 ];
 
