@@ -15,8 +15,8 @@ pub use crate::seal::{
     VerifyArgs,
 };
 use crate::settings::{
-    CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, TransportChoice,
-    VerifyChoice, XattrsChoice,
+    CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice,
+    VerifyChoice,
 };
 pub use crate::wishes::VerifyWishes;
 
@@ -146,7 +146,10 @@ pub struct Wishes {
     /// Whether files have extended attributes and ACLs. `off` spares a request for most writes of new files: ACLs keep nobody out then, modes
     /// alone count.
     #[arg(long, value_enum, value_name = "XATTRS")]
-    pub xattrs: Option<XattrsChoice>,
+    pub xattrs: Option<Switch>,
+    /// Whether threads that serve much go to the scheduler's class SCHED_IDLE meanwhile, so that callers are not woken on another CPU.
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub sched_idle: Option<Switch>,
     /// Nothing may be written through the mount.
     #[arg(long, short = 'r')]
     pub read_only: bool,
@@ -191,6 +194,7 @@ impl Wishes {
         override_with(&mut settings.locks, self.locks);
         override_with(&mut settings.permissions, self.permissions);
         override_with(&mut settings.xattrs, self.xattrs);
+        override_with(&mut settings.sched_idle, self.sched_idle);
         override_with(&mut settings.log, self.log);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
@@ -242,6 +246,7 @@ impl Wishes {
             ("--locks", self.locks.map(name)),
             ("--permissions", self.permissions.map(name)),
             ("--xattrs", self.xattrs.map(name)),
+            ("--sched-idle", self.sched_idle.map(name)),
             ("--log", self.log.map(name)),
             ("--log-file", log_file.map(OsString::from)),
             ("--rules", rules.map(OsString::from)),
@@ -521,7 +526,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

@@ -76,14 +76,14 @@ pub enum PermissionsChoice {
     None,
 }
 
-/// Whether files have extended attributes.
+/// Something that is so unless it is turned off.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
-pub enum XattrsChoice {
-    /// Those of the lower files, and ACLs.
+pub enum Switch {
+    /// It is.
     #[default]
     On,
-    /// None, and no ACL is enforced: the kernel does not ask for them before it writes, and nobody else gets an answer.
+    /// It is not.
     Off,
 }
 
@@ -180,8 +180,11 @@ pub struct Settings {
     pub handles: bool,
     /// Who checks permissions.
     pub permissions: PermissionsChoice,
-    /// Whether files have extended attributes.
-    pub xattrs: XattrsChoice,
+    /// Whether files have extended attributes. Otherwise no ACL is enforced, the kernel does not ask for them before it writes, and
+    /// nobody else gets an answer.
+    pub xattrs: Switch,
+    /// Whether queues that serve much go to `SCHED_IDLE`.
+    pub sched_idle: Switch,
     /// What the kernel is told at the mount.
     pub mount: MountFlags,
     /// The file of rules, where there is one.
@@ -208,7 +211,7 @@ impl Settings {
         }
         let (flag, why) = match (self.permissions, self.xattrs) {
             (PermissionsChoice::None, _) => ("--permissions none", "nobody would check what others may do"),
-            (_, XattrsChoice::Off) => ("--xattrs off", "without extended attributes no ACL keeps others out"),
+            (_, Switch::Off) => ("--xattrs off", "without extended attributes no ACL keeps others out"),
             _ => return Ok(()),
         };
         Err(Failure::usage(why).hint(format!("leave {flag} out, or --allow-other, --rules and --verify")))

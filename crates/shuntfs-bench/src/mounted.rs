@@ -40,13 +40,13 @@ impl Mounted {
     /// # Errors
     /// When the server ends, says nothing in time, or does not answer; what it said is part of the error.
     pub(crate) fn start(target: &Target, places: &Places, stop: &Stop) -> Result<Self> {
-        let Some(words) = target.words() else { return Self::without_server(target, places, stop) };
+        let Some(words) = target.mounting.words() else { return Self::without_server(target, places, stop) };
         let file = match target.mounting {
             Mounting::FileServer(_) | Mounting::OwnFileServer(_) => Some(""),
             _ => None,
         };
         let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
-        let mut command = fill(&words, places);
+        let mut command = fill(words, places);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
         let server = command.spawn().with_context(|| format!("cannot start `{}`", words.join(" ")))?;
         let mut mounted =

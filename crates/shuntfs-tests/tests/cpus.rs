@@ -1,5 +1,5 @@
 //! A server works on the CPUs that it was given: by its affinity (`taskset`, systemd's `CPUAffinity=`) or by a cpuset, which may
-//! change while it serves.
+//! change while it serves. And in the scheduling classes that it was given.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -181,6 +181,60 @@ fn a_server_keeps_to_its_cpuset() -> Result<()> {
         let found = while_asked(&mount, &all)?;
         ensure!(found == only_last, "{transport:?}: may run on {found:?} when only {last} is left");
         end(mount)?;
+    }
+    Ok(())
+}
+
+/// Whether a thread of a server is in the class `SCHED_IDLE`.
+fn is_light(pid: u32) -> Result<bool> {
+    const POLICY: usize = 38;
+    const SCHED_IDLE: &str = "5";
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
+        let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+        if rest.split(' ').nth(POLICY) == Some(SCHED_IDLE) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a server's threads are ever seen in the light class while one caller asks for names on one CPU.
+fn is_ever_light(mount: &Mounted, cpu: usize) -> Result<bool> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| ask(mount.path(), cpu, &stop));
+        let since = Instant::now();
+        let mut seen = Ok(false);
+        while matches!(seen, Ok(false)) && since.elapsed() < WATCHED {
+            seen = is_light(mount.pid());
+            thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let asked = caller.join().expect("no panic")?;
+        ensure!(asked > 100, "hardly anything was asked: {asked}");
+        seen
+    })
+}
+
+/// The light class is entered by who serves much, and by nobody where it is turned off.
+#[test]
+fn the_light_class_can_be_turned_off() -> Result<()> {
+    let _serial = serial();
+    let cpu = cpus()?[0];
+    let Some(lower) = Lower::make(LowerKind::Tmpfs)? else { return Ok(()) };
+    for transport in Transport::ALL {
+        for (value, wanted) in [("on", true), ("off", false)] {
+            let spec = MountSpec::new(lower.path(), transport, Flow::Served).args(&["--sched-idle", value]);
+            let Some(mount) = Mounted::start(&spec)? else { continue };
+            // A busy machine may keep a server from serving enough.
+            let mut found = false;
+            for _ in 0..if wanted { 40 } else { 2 } {
+                found = found || is_ever_light(&mount, cpu)?;
+            }
+            ensure!(found == wanted, "{transport:?}, {value}: light: {found}");
+            end(mount)?;
+        }
     }
     Ok(())
 }

@@ -152,7 +152,8 @@ impl Prepared {
             let make = move |shared: &Shared| device_seat(plan, thread, shared);
             seats.push(SeatHandle::spawn((false, plain), thread, &shared, make)?);
         }
-        let may = May { lighten: !plain && sched::may_change_class(), pin: !plain };
+        let lighten = settings.sched_idle && !plain && sched::may_change_class();
+        let may = May { lighten, pin: !plain };
         let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
         Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve })
     }

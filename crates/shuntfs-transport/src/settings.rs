@@ -64,6 +64,9 @@ pub struct Settings {
     /// CPU. Default: no. For servers whose operations act as the process itself, or start threads, which inherit all of that.
     /// Cost: each request wakes another CPU more often. Such threads must not act as callers.
     pub plain_threads: bool,
+    /// Whether queues that serve much go to the class `SCHED_IDLE` while they do, where the process may come back from there
+    /// (`CAP_SYS_NICE`). Default: yes.
+    pub sched_idle: bool,
 }
 
 impl Default for Settings {
@@ -75,6 +78,7 @@ impl Default for Settings {
             payload_cap: 256 << 20,
             offload_threads: 64,
             plain_threads: false,
+            sched_idle: true,
         }
     }
 }

@@ -84,6 +84,7 @@ fn settings(options: &SessionOptions) -> Settings {
         payload_cap: options.payload_cap,
         offload_threads: options.offload_threads,
         plain_threads: false,
+        sched_idle: options.sched_idle,
     }
 }
 

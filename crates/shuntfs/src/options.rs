@@ -188,6 +188,9 @@ pub struct SessionOptions {
     pub payload_cap: u64,
     /// How many threads run offloaded work, at most. Default: 64.
     pub offload_threads: usize,
+    /// Whether queues that serve much go to the scheduler's class `SCHED_IDLE` while they do. Default: yes. Cost of no: a caller is
+    /// more often woken on another CPU. See `docs/scheduler.md`.
+    pub sched_idle: bool,
     /// How many backing ids are kept that no open uses. Default: 1024. Each pins a lower inode and keeps the lower
     /// mount busy; without any, each first open of a file registers it again.
     pub backing_ids_kept: usize,
@@ -210,6 +213,7 @@ impl Default for SessionOptions {
             payload_len: settings.payload_len,
             payload_cap: settings.payload_cap,
             offload_threads: settings.offload_threads,
+            sched_idle: settings.sched_idle,
             backing_ids_kept: 1024,
             passthrough: true,
             max_background: None,

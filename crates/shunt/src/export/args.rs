@@ -9,7 +9,7 @@ use shuntfs_image::Backing;
 
 use crate::failure::Failure;
 use crate::mounts::shown;
-use crate::settings::{FlowChoice, LevelChoice, TransportChoice};
+use crate::settings::{FlowChoice, LevelChoice, Switch, TransportChoice};
 
 /// What stands below the flags.
 pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Take it away: shunt umount FILE\n\n\
@@ -54,6 +54,9 @@ pub struct ExportArgs {
     /// Requests that one queue may hold at once [default: 32].
     #[arg(long, value_name = "N")]
     pub queue_depth: Option<NonZeroUsize>,
+    /// Whether threads that serve much go to the scheduler's class SCHED_IDLE meanwhile, so that callers are not woken on another CPU.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "on")]
+    pub sched_idle: Switch,
     /// How requests arrive.
     #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
     pub transport: TransportChoice,
@@ -170,6 +173,7 @@ impl ExportArgs {
             ("--backing", backing),
             ("--queues", self.queues.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
+            ("--sched-idle", name(self.sched_idle)),
             ("--transport", name(self.transport)),
             ("--flow", name(self.flow)),
             ("--allow-other", name(self.allow_other)),
@@ -242,7 +246,7 @@ mod test {
             Command::Export(args) => args,
             other => panic!("no export: {other:?}"),
         };
-        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --transport uring --flow served \
+        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served \
             --allow-other --cache none --backing follow --log debug --log-file /tmp/log /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);

@@ -19,7 +19,7 @@ use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount};
 use crate::mounts::shown;
 use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
-use crate::settings::{FlowChoice, Settings, TransportChoice};
+use crate::settings::{FlowChoice, Settings, Switch, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
 const PAYLOAD_MIN: u64 = 128 << 10;
@@ -233,6 +233,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
         queues: args.queues.map(usize::from),
         depth,
         payload_len,
+        sched_idle: args.sched_idle == Switch::On,
         payload_cap: defaults.payload_cap.max(all),
         passthrough: matches!(args.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         ..defaults

@@ -19,7 +19,7 @@ use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
 use crate::settings::{
-    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, TransportChoice, XattrsChoice,
+    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice,
 };
 
 /// A mount that answers.
@@ -303,7 +303,7 @@ fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
     options.access_times = settings.mount.access_times;
     options.handles = settings.handles;
     options.checks_permissions = settings.permissions == PermissionsChoice::Kernel;
-    options.xattrs = settings.xattrs == XattrsChoice::On;
+    options.xattrs = settings.xattrs == Switch::On;
     options
 }
 
@@ -337,6 +337,7 @@ fn session_options(settings: &Settings) -> SessionOptions {
         },
         queues: settings.threads.map(usize::from).or(defaults.queues),
         depth: settings.queue_depth.map_or(room.depth, usize::from),
+        sched_idle: settings.sched_idle == Switch::On,
         // A rule may wish for it where the mount does not.
         passthrough: settings.rules.is_some()
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),

@@ -131,6 +131,12 @@ pub const OPTIONS: &[Row] = &[
         |s, v| choose(&mut s.xattrs, v),
         "whether files have extended attributes and ACLs",
     ),
+    value(
+        "sched_idle",
+        "on|off",
+        |s, v| choose(&mut s.sched_idle, v),
+        "whether threads that serve much go to SCHED_IDLE",
+    ),
     path("rules", "FILE", |s, path| s.rules = Some(path), "decides by the rules of this file"),
     value("view", "NAME", set_view, "shows the view of this name"),
     value(

@@ -3,17 +3,16 @@
 use super::{Setting, Table};
 use crate::case::{Call, Calls, Case, Load, Quantile, Work};
 use crate::report::{Goal, Measure};
-use crate::target::{Ours, Target, peers_of_calls};
+use crate::target::{Target, peers_of_calls};
 
 /// What libfuse reaches in the same run is what is aimed at.
 const RIVAL: &str = "passthrough_hp-uring";
 
 pub(super) fn table(setting: &Setting) -> Table {
-    let ours = ["device", "cloned", "uring"].map(|transport| setting.ours.mount_by(transport));
+    let ours = &setting.ours;
     let mut targets = vec![Target::bare()];
-    for target in ours {
-        targets.push(target.clone());
-        targets.push(Ours::never_light(target));
+    for transport in ["device", "cloned", "uring"] {
+        targets.extend([ours.mount_by(transport), ours.mount_never_light(transport)]);
     }
     targets.extend(peers_of_calls());
     let (mut cases, mut notes) = (cases(setting.smoke), notes());
@@ -76,8 +75,7 @@ fn notes() -> Vec<String> {
         "Beside: `idle` nothing, `computing` a thread for each CPU, `pinned` one thread on the one CPU that all callers are \
          pinned to, `four` four threads, `make` the build of a C project, elsewhere, with a job for each CPU.",
         "`j8` is eight callers, each with files and a folder of its own. The time is that of one call, without closing.",
-        "`never-light` is the same server without the light class of the scheduler, which no queue enters that was started in a \
-         class of its own.",
+        "`never-light` is the same server without the light class of the scheduler (`--sched-idle off`).",
         "The processor time is that of user and system of one caller without other load, closing included, and that of all threads of \
          the server meanwhile.",
         "Nothing is dropped from the lower file system's caches.",

@@ -31,17 +31,20 @@ impl Ours {
 
     /// Makes a target of `shunt mount` by a transport, which serves, or passes through where that is what a case is about.
     pub(crate) fn mount_by(&self, transport: &str) -> Target {
-        let mount = |flow| self.mount(transport, &format!("--transport {transport} --flow {flow}"));
-        Target { passing: Some(mount("passthrough").mounting), ..mount("served") }
+        self.mount_so(transport, &format!("--transport {transport}"))
     }
 
-    /// Makes the same target without the light class of the scheduler: no server leaves a class that somebody chose for it.
-    pub(crate) fn never_light(target: Target) -> Target {
-        const BATCH: &[&str] = &["chrt", "--batch", "0"];
-        let missing =
-            (!process::on_path(BATCH[0])).then(|| "there is no chrt (Debian: util-linux)".to_owned());
-        let missing = target.missing.or(missing);
-        Target { name: format!("{}-never-light", target.name), started_by: BATCH, missing, ..target }
+    /// Makes the same target without the light class of the scheduler.
+    pub(crate) fn mount_never_light(&self, transport: &str) -> Target {
+        self.mount_so(
+            &format!("{transport}-never-light"),
+            &format!("--transport {transport} --sched-idle off"),
+        )
+    }
+
+    fn mount_so(&self, name: &str, options: &str) -> Target {
+        let mount = |flow| self.mount(name, &format!("{options} --flow {flow}"));
+        Target { passing: Some(mount("passthrough").mounting), ..mount("served") }
     }
 
     /// Makes a target of `shunt export` of the large file.
@@ -131,11 +134,10 @@ mod tests {
         assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));
         assert_eq!(device.about(), "shunt mount -f {SRC} {MNT} --transport device");
         assert!(matches!(ours.null("null", "").mounting, Mounting::OwnFileServer(_)));
-        let heavy = Ours::never_light(ours.mount_by("device"));
+        let heavy = ours.mount_never_light("device");
         assert_eq!(heavy.name, "device-never-light");
-        let served = "chrt --batch 0 shunt mount -f {SRC} {MNT} --transport device --flow ";
+        let served = "shunt mount -f {SRC} {MNT} --transport device --sched-idle off --flow ";
         assert_eq!(heavy.about(), format!("{served}served"));
-        assert_eq!(heavy.words().unwrap()[..4], ["chrt", "--batch", "0", "/bin/shunt"]);
         assert_eq!(heavy.passing().about(), format!("{served}passthrough"));
         assert!(matches!(ours.export("file", "").mounting, Mounting::FileServer(_)));
     }

@@ -14,8 +14,6 @@ pub(crate) struct Target {
     pub(crate) kind: Kind,
     /// How it is mounted.
     pub(crate) mounting: Mounting,
-    /// What the server is started by.
-    pub(crate) started_by: &'static [&'static str],
     /// How it is mounted where files are to go by passthrough, should that be another command.
     pub(crate) passing: Option<Mounting>,
     /// Why it cannot be measured here, if so.
@@ -53,7 +51,7 @@ impl Mounting {
 
 impl Target {
     pub(super) fn new(name: &str, kind: Kind, mounting: Mounting) -> Self {
-        Self { name: name.to_owned(), kind, mounting, started_by: &[], passing: None, missing: None }
+        Self { name: name.to_owned(), kind, mounting, passing: None, missing: None }
     }
 
     /// The lower folder itself.
@@ -96,17 +94,8 @@ impl Target {
             Mounting::Pipe => {
                 "a byte there and back between two threads on one CPU, through two pipes".to_owned()
             }
-            server => {
-                let by = self.started_by.iter().map(|word| format!("{word} "));
-                by.collect::<String>() + &command_line(server.words().unwrap_or_default())
-            }
+            server => command_line(server.words().unwrap_or_default()),
         }
-    }
-
-    /// Returns the words of the server with what starts it, if there is one.
-    pub(crate) fn words(&self) -> Option<Vec<String>> {
-        let by = self.started_by.iter().map(|&word| word.to_owned());
-        Some(by.chain(self.mounting.words()?.iter().cloned()).collect())
     }
 
     /// Returns the target as it is where files are to go by passthrough.
