@@ -244,4 +244,6 @@ pub struct MountFlags {
     pub subtype: Option<OsString>,
     /// The most bytes that one READ asks for.
     pub max_read: Option<u32>,
+    /// How many bytes the kernel reads ahead of who reads a file on end.
+    pub max_readahead: Option<u32>,
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -71,6 +71,37 @@ fn privileged_every_transport_and_flow_that_can_be_named_mounts() {
                 matches!(flow, "relay" | "splice") && flow != expected,
                 "{ran:?}"
             );
+            room.umount(&[]).ok();
+        }
+    }
+}
+
+/// A round trip for each 128 KiB was what long cached reads waited for.
+#[test]
+fn privileged_long_cached_reads_are_read_ahead_by_long_requests() {
+    const PIECES: usize = 16;
+    const PIECE: usize = 1 << 20;
+    if !can_mount() {
+        return;
+    }
+    for &transport in transports() {
+        for (words, kib, requests) in [("", "1024", 16..=24), (",max_readahead=131072", "128", 128..=136)] {
+            let room = Room::new();
+            fs::write(room.src().join("long"), vec![7; PIECES * PIECE]).expect("writes");
+            room.mount(&["--transport", transport, "-o", &format!("flow=served{words}")]);
+            let file = fs::File::open(room.mnt().join("long")).expect("opens");
+            let mut piece = vec![0; PIECE];
+            for at in 0..PIECES {
+                file.read_exact_at(&mut piece, (at * PIECE) as u64).expect("reads");
+                assert!(piece.iter().all(|byte| *byte == 7));
+            }
+            let status = json(shunt(["status".as_ref(), "--json".as_ref(), room.mnt().as_os_str()]));
+            let connection = &status["session"]["connection"];
+            let set = fs::read_to_string(format!("/sys/class/bdi/0:{connection}/read_ahead_kb"));
+            assert_eq!(set.expect("is there").trim(), kib);
+            let count = status["session"]["ops"]["READ"]["requests"].as_u64().expect("counted");
+            assert!(requests.contains(&count), "{transport}{words}: {count} READs");
+            drop(file);
             room.umount(&[]).ok();
         }
     }

@@ -36,7 +36,7 @@ pub(crate) const fn of_passthrough(pattern: Pattern) -> &'static str {
 
 const fn of_data(fio: &Fio) -> &'static str {
     match (fio.engine, fio.pattern, fio.direct) {
-        (Engine::Mmap, ..) => "a page fault reads ahead by requests of 128 KiB, each a round trip",
+        (Engine::Mmap, ..) => "a page fault reads ahead by requests of 1 MiB at most, each a round trip",
         (Engine::Libaio { .. }, ..) => {
             "a request each: what a caller has in flight waits for the one queue of its CPU"
         }
@@ -46,7 +46,7 @@ const fn of_data(fio: &Fio) -> &'static str {
         (_, _, true) if fio.block.0 >= 1024 => "the server's thread copies what bare moves without a copy",
         (_, _, true) => "a round trip each",
         (_, Pattern::Read | Pattern::RandRead, false) => {
-            "readahead by requests of 128 KiB; each byte is in two page caches and copied between them"
+            "each byte is in two page caches and copied between them; readahead asks for 1 MiB at a time at most"
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
 use crate::settings::{
-    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice,
+    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice, VerifyChoice,
 };
 
 /// A mount that answers.
@@ -341,8 +341,18 @@ fn session_options(settings: &Settings) -> SessionOptions {
         // A rule may wish for it where the mount does not.
         passthrough: settings.rules.is_some()
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
+        readahead: readahead(settings, &room),
         ..room
     }
+}
+
+/// As far as one READ is long, because each is a round trip: the kernel's own choice is an eighth of that. Only root may change it. What
+/// is checked stays with the kernel's: its queue hashes a READ of that length at once.
+fn readahead(settings: &Settings, room: &SessionOptions) -> Option<u64> {
+    let asked = settings.mount.max_readahead.map(u64::from);
+    let may = shuntfs_sys::spawn::effective_uid() == 0;
+    let by_us = may && settings.mount.max_read.is_none() && settings.verify.what == VerifyChoice::Off;
+    asked.or(by_us.then_some(room.payload_len as u64))
 }
 
 /// Requests of a queue that are left where all that may wait for locks do.

@@ -217,7 +217,7 @@ mod test {
     fn the_words_of_fstab_are_understood() {
         let settings = settle(
             "defaults,nofail,x-systemd.requires=/disk,_netdev,ro,nosuid,nodev,noexec,noatime,allow_other,\
-             fsname=a\\,b,subtype=pool,max_read=65536,transport=uring,flow=relay,threads=3,queue-depth=8,\
+             fsname=a\\,b,subtype=pool,max_read=65536,max_readahead=262144,transport=uring,flow=relay,threads=3,queue-depth=8,\
              cache=none,locks=lower,entry_timeout=0,attr_timeout=0.0,comment=x,nonempty",
         )
         .expect("all known");
@@ -232,7 +232,7 @@ mod test {
         );
         assert_eq!(mount.fsname.as_deref(), Some(OsStr::new("a,b")));
         assert_eq!(mount.subtype.as_deref(), Some(OsStr::new("pool")));
-        assert_eq!(mount.max_read, Some(65536));
+        assert_eq!((mount.max_read, mount.max_readahead), (Some(65536), Some(262_144)));
         assert_eq!(settings.transport, TransportChoice::Uring);
         assert_eq!(settings.flow, FlowChoice::Relay);
         assert_eq!(settings.cache, CacheChoice::None);
@@ -262,6 +262,7 @@ mod test {
             ("flow=fast", "needs one of auto, passthrough, relay, splice, served"),
             ("entry_timeout=1", "needs 0; leave it out"),
             ("max_read=1", "from 4096 to 4294967295"),
+            ("max_readahead=far", "a number of bytes up to 4294967295"),
             ("allow_root", "is not offered: only all other users can be let in: allow_other"),
             ("context=system_u:object_r:x", "is not offered: files keep their labels"),
         ];

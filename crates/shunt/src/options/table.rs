@@ -112,6 +112,7 @@ pub const OPTIONS: &[Row] = &[
     ),
     value("subtype", "NAME", |s, v| set_some(&mut s.mount.subtype, v), "type after `fuse.` (default: shunt)"),
     value("max_read", "BYTES", set_max_read, "the most that one READ asks for, at least 4096"),
+    value("max_readahead", "BYTES", set_max_readahead, "how far the kernel reads ahead (needs root)"),
     value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v), "how requests arrive"),
     value(
         "flow",
@@ -278,6 +279,12 @@ fn set_tree_cache(settings: &mut Settings, value: &OsStr) -> Result<(), String> 
 fn set_max_read(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     let bytes = value.to_str().and_then(|text| text.parse::<u32>().ok()).filter(|bytes| *bytes >= 4096);
     settings.mount.max_read = Some(bytes.ok_or("a number of bytes from 4096 to 4294967295")?);
+    Ok(())
+}
+
+fn set_max_readahead(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let bytes = value.to_str().and_then(|text| text.parse().ok());
+    settings.mount.max_readahead = Some(bytes.ok_or("a number of bytes up to 4294967295")?);
     Ok(())
 }
 
