@@ -5,6 +5,7 @@
 
 mod adapter;
 mod filesystem;
+mod name_locks;
 mod path_filesystem;
 mod paths;
 mod released;

@@ -41,6 +41,10 @@ impl<'a, F> Place<'a, F> {
 /// the root of the mount on and start with no slash, so that `folder.join(path)` is what lies below. Nodes, lookup counts and
 /// inode numbers are not its own: a file has the number of its node, as long as the kernel knows it.
 ///
+/// While a method runs that was given a path, no other moves, removes or replaces what is on that path: `rename`, `unlink` and `rmdir` wait for
+/// it, and it for them. So a method must not wait for what another request of the mount brings, or a rename that waits may keep that
+/// request from coming. Methods of open files have no path and are not waited for.
+///
 /// Each name is a node of its own: hard links of one file are seen as files of the same bytes, each with pages in the kernel's
 /// cache of its own. Who moves names or changes files other than by the mount is seen after [`PathFilesystem::ttl`].
 ///

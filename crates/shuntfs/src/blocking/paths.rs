@@ -2,6 +2,9 @@
 //!
 //! The key of a node is its folder's node and its name there, so a folder that moves takes with it all that lies below. A node
 //! whose name is removed has no path any more; what is still open of it is reached by its open files.
+//!
+//! The kernel locks the folders that a name is looked up, made or removed in, but not those above them, and none for what is done to a
+//! file. So the names on a path are kept where they are until the call that uses it has returned, and the table knows what it changed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,6 +14,7 @@ use parking_lot::Mutex;
 use shuntfs_wire::{ByteRange, Errno, LockOwner, LookupCount, NodeId, Result};
 
 use super::filesystem::{BlockingFilesystem, Caller, DirEntry, New};
+use super::name_locks::{NameLock, NameLocks, Names};
 use super::path_filesystem::{PathFilesystem, Place};
 use crate::args::{CopyFileRange, Fallocate, Ioctl, LockRange, LockRequest, OpSet, SetAttr, Whence};
 use crate::attr::{Attr, AttrReply, Birth, Entry, Statfs};
@@ -25,27 +29,36 @@ const RENAME_EXCHANGE: u32 = 2;
 
 type Key = (NodeId, OsString);
 type NewName = New<(NodeId, OsString)>;
+/// A node, or a name in a folder.
+type Where<'a> = (NodeId, Option<&'a OsStr>);
 
 /// Makes a [`BlockingFilesystem`] of a [`PathFilesystem`]: `shuntfs::serve(Blocking::new(Paths::new(fs)), ...)`.
 #[derive(Debug)]
 pub struct Paths<P: PathFilesystem> {
     fs: P,
     nodes: NodeTable<Key, Files<P::File>>,
+    locks: NameLocks<Key>,
 }
 
 /// The open files of a node.
 type Files<F> = Mutex<Vec<Weak<F>>>;
 
+/// A path that holds until this is dropped.
+struct Held<'p> {
+    path: PathBuf,
+    _lock: NameLock<'p, Key>,
+}
+
 /// What a node is asked about by.
-enum Held<F> {
-    Path(PathBuf),
+enum Asked<'p, F> {
+    Path(Held<'p>),
     Open(Arc<F>),
 }
 
-impl<F> Held<F> {
+impl<F> Asked<'_, F> {
     fn place(&self) -> Place<'_, F> {
         match self {
-            Self::Path(path) => Place::Path(path),
+            Self::Path(held) => Place::Path(&held.path),
             Self::Open(file) => Place::Open(file),
         }
     }
@@ -54,30 +67,62 @@ impl<F> Held<F> {
 impl<P: PathFilesystem> Paths<P> {
     /// The file system to be served.
     pub fn new(fs: P) -> Self {
-        Self { fs, nodes: NodeTable::new((NodeId::ROOT, OsString::new()), Mutex::default()) }
+        let nodes = NodeTable::new((NodeId::ROOT, OsString::new()), Mutex::default());
+        Self { fs, nodes, locks: NameLocks::default() }
     }
 
-    fn path(&self, node: NodeId) -> Result<PathBuf> {
-        let mut names = Vec::new();
-        self.nodes.climb(node, |(parent, name)| {
-            names.push(name.clone());
-            *parent
+    /// The names that lead to a place, the last one first.
+    fn names(&self, (node, name): Where<'_>) -> Result<Vec<Key>> {
+        let mut names: Vec<Key> = name.map(|name| (node, name.to_owned())).into_iter().collect();
+        self.nodes.climb(node, |key| {
+            names.push(key.clone());
+            key.0
         })?;
-        Ok(names.iter().rev().collect())
+        Ok(names)
     }
 
-    fn path_of(&self, parent: NodeId, name: &OsStr) -> Result<PathBuf> {
-        Ok(self.path(parent)?.join(name))
+    /// The paths of places, which hold until the lock is dropped; `changes` where the call moves, removes or replaces what is there.
+    fn lock<const N: usize>(
+        &self,
+        places: [Where<'_>; N],
+        changes: bool,
+    ) -> Result<([PathBuf; N], NameLock<'_, Key>)> {
+        self.locks.lock(|| {
+            let mut names = Names { keeps: Vec::new(), changes: Vec::new() };
+            let mut paths = [const { PathBuf::new() }; N];
+            for (place, path) in places.iter().zip(&mut paths) {
+                let mut found = self.names(*place)?;
+                *path = found.iter().rev().map(|(_, name)| name).collect();
+                if changes {
+                    names.changes.extend(found.drain(..1));
+                }
+                names.keeps.append(&mut found);
+            }
+            Ok((paths, names))
+        })
+    }
+
+    fn held(&self, place: Where<'_>) -> Result<Held<'_>> {
+        let ([path], lock) = self.lock([place], false)?;
+        Ok(Held { path, _lock: lock })
+    }
+
+    fn node(&self, node: NodeId) -> Result<Held<'_>> {
+        self.held((node, None))
+    }
+
+    fn name(&self, parent: NodeId, name: &OsStr) -> Result<Held<'_>> {
+        self.held((parent, Some(name)))
     }
 
     /// The node's path, else an open file of it.
-    fn held(&self, node: NodeId) -> Result<Held<P::File>> {
-        match self.path(node) {
-            Ok(path) => Ok(Held::Path(path)),
+    fn asked(&self, node: NodeId) -> Result<Asked<'_, P::File>> {
+        match self.node(node) {
+            Ok(held) => Ok(Asked::Path(held)),
             Err(errno) => {
                 let files = self.nodes.get(node)?;
                 let open = files.lock().iter().find_map(Weak::upgrade);
-                open.map(Held::Open).ok_or(errno)
+                open.map(Asked::Open).ok_or(errno)
             }
         }
     }
@@ -86,17 +131,33 @@ impl<P: PathFilesystem> Paths<P> {
         Attr { ino: node.get(), ..attr }.valid_for(self.fs.ttl())
     }
 
-    /// The entry of a name that is there; raises its lookup count.
-    fn entry(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<Entry> {
-        let path = self.path_of(parent, name)?;
-        let attr = self.fs.getattr(caller, Place::Path(&path))?;
+    /// The entry of a name that is there, at a path that holds; raises its lookup count.
+    fn entry(&self, caller: &Caller, parent: NodeId, name: &OsStr, path: &Path) -> Result<Entry> {
+        let attr = self.fs.getattr(caller, Place::Path(path))?;
         let (node, _) = self.nodes.enter((parent, name.to_owned()), Mutex::default)?;
         Ok(Entry::new(node, self.reply(node, attr)))
     }
 
-    fn by_path(&self, new: &NewName) -> Result<New<PathBuf>> {
-        let place = self.path_of(new.place.0, &new.place.1)?;
-        Ok(New { place, mode: new.mode, umask: new.umask })
+    /// Makes something by `make`; its entry.
+    fn make<T>(
+        &self,
+        caller: &Caller,
+        new: &NewName,
+        make: impl FnOnce(&New<PathBuf>) -> Result<T>,
+    ) -> Result<(Entry, T)> {
+        let (parent, name) = (new.place.0, &new.place.1);
+        let Held { path, _lock } = self.name(parent, name)?;
+        let new = New { place: path, mode: new.mode, umask: new.umask };
+        let made = make(&new)?;
+        Ok((self.entry(caller, parent, name, &new.place)?, made))
+    }
+
+    /// Removes a name by `remove`.
+    fn remove(&self, parent: NodeId, name: &OsStr, remove: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let ([path], _lock) = self.lock([(parent, Some(name))], true)?;
+        remove(&path)?;
+        self.nodes.detach(&(parent, name.to_owned()));
+        Ok(())
     }
 
     fn opened(&self, node: NodeId, opened: Opened<P::File>) -> Result<Opened<Arc<P::File>>> {
@@ -129,16 +190,17 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     }
 
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<Entry> {
-        self.entry(caller, parent, name)
+        let held = self.name(parent, name)?;
+        self.entry(caller, parent, name, &held.path)
     }
 
     fn getattr(&self, caller: &Caller, node: NodeId, _: Option<&Self::File>) -> Result<AttrReply> {
-        let attr = self.fs.getattr(caller, self.held(node)?.place())?;
+        let attr = self.fs.getattr(caller, self.asked(node)?.place())?;
         Ok(self.reply(node, attr))
     }
 
     fn statx(&self, caller: &Caller, node: NodeId) -> Result<(AttrReply, Birth)> {
-        let (attr, birth) = self.fs.statx(caller, self.held(node)?.place())?;
+        let (attr, birth) = self.fs.statx(caller, self.asked(node)?.place())?;
         Ok((self.reply(node, attr), birth))
     }
 
@@ -149,46 +211,42 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
         _: Option<&Self::File>,
         set: SetAttr,
     ) -> Result<AttrReply> {
-        let held = self.held(node)?;
-        self.fs.setattr(caller, held.place(), set)?;
-        let attr = self.fs.getattr(caller, held.place())?;
+        let asked = self.asked(node)?;
+        self.fs.setattr(caller, asked.place(), set)?;
+        let attr = self.fs.getattr(caller, asked.place())?;
         Ok(self.reply(node, attr))
     }
 
     fn readlink(&self, caller: &Caller, node: NodeId) -> Result<PathBuf> {
-        self.fs.readlink(caller, &self.path(node)?)
+        self.fs.readlink(caller, &self.node(node)?.path)
     }
 
     fn mknod(&self, caller: &Caller, new: &NewName, rdev: u32) -> Result<Entry> {
-        self.fs.mknod(caller, &self.by_path(new)?, rdev)?;
-        self.entry(caller, new.place.0, &new.place.1)
+        self.make(caller, new, |new| self.fs.mknod(caller, new, rdev)).map(|(entry, ())| entry)
     }
 
     fn mkdir(&self, caller: &Caller, new: &NewName) -> Result<Entry> {
-        self.fs.mkdir(caller, &self.by_path(new)?)?;
-        self.entry(caller, new.place.0, &new.place.1)
+        self.make(caller, new, |new| self.fs.mkdir(caller, new)).map(|(entry, ())| entry)
     }
 
     fn symlink(&self, caller: &Caller, parent: NodeId, name: &OsStr, target: &Path) -> Result<Entry> {
-        self.fs.symlink(caller, &self.path_of(parent, name)?, target)?;
-        self.entry(caller, parent, name)
+        let held = self.name(parent, name)?;
+        self.fs.symlink(caller, &held.path, target)?;
+        self.entry(caller, parent, name, &held.path)
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
-        self.fs.link(caller, &self.path(node)?, &self.path_of(parent, name)?)?;
-        self.entry(caller, parent, name)
+        let ([existing, new], _lock) = self.lock([(node, None), (parent, Some(name))], false)?;
+        self.fs.link(caller, &existing, &new)?;
+        self.entry(caller, parent, name, &new)
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<()> {
-        self.fs.unlink(caller, &self.path_of(parent, name)?)?;
-        self.nodes.detach(&(parent, name.to_owned()));
-        Ok(())
+        self.remove(parent, name, |path| self.fs.unlink(caller, path))
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<()> {
-        self.fs.rmdir(caller, &self.path_of(parent, name)?)?;
-        self.nodes.detach(&(parent, name.to_owned()));
-        Ok(())
+        self.remove(parent, name, |path| self.fs.rmdir(caller, path))
     }
 
     fn rename(
@@ -198,7 +256,8 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
         to: (NodeId, &OsStr),
         flags: u32,
     ) -> Result<()> {
-        self.fs.rename(caller, &self.path_of(from.0, from.1)?, &self.path_of(to.0, to.1)?, flags)?;
+        let ([old, new], _lock) = self.lock([(from.0, Some(from.1)), (to.0, Some(to.1))], true)?;
+        self.fs.rename(caller, &old, &new, flags)?;
         let (from, to) = ((from.0, from.1.to_owned()), (to.0, to.1.to_owned()));
         if flags & RENAME_EXCHANGE == 0 {
             self.nodes.rename(&from, to);
@@ -209,7 +268,8 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     }
 
     fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Opened<Self::File>> {
-        let opened = self.fs.open(caller, &self.path(node)?, flags)?;
+        let held = self.node(node)?;
+        let opened = self.fs.open(caller, &held.path, flags)?;
         self.opened(node, opened)
     }
 
@@ -219,8 +279,7 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
         new: &NewName,
         flags: OpenFlags,
     ) -> Result<(Entry, Opened<Self::File>)> {
-        let opened = self.fs.create(caller, &self.by_path(new)?, flags)?;
-        let entry = self.entry(caller, new.place.0, &new.place.1)?;
+        let (entry, opened) = self.make(caller, new, |new| self.fs.create(caller, new, flags))?;
         let opened = self.opened(entry.node.ok_or(Errno::IO)?, opened)?;
         Ok((entry, opened))
     }
@@ -271,7 +330,7 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     fn ioctl(&self, caller: &Caller, file: Option<&Self::File>, op: Ioctl<'_>) -> Result<(i32, Vec<u8>)> {
         match file {
             Some(file) => self.fs.ioctl(caller, Place::Open(&**file), op),
-            None => self.fs.ioctl(caller, Place::Path(&self.path(op.node)?), op),
+            None => self.fs.ioctl(caller, Place::Path(&self.node(op.node)?.path), op),
         }
     }
 
@@ -288,15 +347,15 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     }
 
     fn fsyncdir(&self, caller: &Caller, node: NodeId, data_only: bool) -> Result<()> {
-        self.fs.fsyncdir(caller, &self.path(node)?, data_only)
+        self.fs.fsyncdir(caller, &self.node(node)?.path, data_only)
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Result<()> {
-        self.fs.access(caller, &self.path(node)?, mask)
+        self.fs.access(caller, &self.node(node)?.path, mask)
     }
 
     fn list(&self, caller: &Caller, node: NodeId) -> Result<Vec<DirEntry>> {
-        let mut records = self.fs.list(caller, &self.path(node)?)?;
+        let mut records = self.fs.list(caller, &self.node(node)?.path)?;
         for record in &mut records {
             // A node that the kernel does not know has no number yet. Zero would hide the record from some programs.
             let known = self.nodes.find(&(node, record.name.clone()));
@@ -310,18 +369,21 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
-        self.fs.getxattr(caller, &self.path(node)?, name)
+        self.fs.getxattr(caller, &self.node(node)?.path, name)
     }
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> Result<Vec<OsString>> {
-        self.fs.listxattr(caller, &self.path(node)?)
+        self.fs.listxattr(caller, &self.node(node)?.path)
     }
 
     fn setxattr(&self, caller: &Caller, node: NodeId, name: &OsStr, value: &[u8], flags: u32) -> Result<()> {
-        self.fs.setxattr(caller, &self.path(node)?, name, value, flags)
+        self.fs.setxattr(caller, &self.node(node)?.path, name, value, flags)
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &OsStr) -> Result<()> {
-        self.fs.removexattr(caller, &self.path(node)?, name)
+        self.fs.removexattr(caller, &self.node(node)?.path, name)
     }
 }
+
+#[cfg(test)]
+mod test;
