@@ -273,11 +273,11 @@ impl Slot {
     pub fn send(self, part: Range<usize>) {
         let place = self.slots().place(self.index, part);
         let from = (self.slots().pointer(&place).cast_const(), len_of(&place));
-        let write =
-            Submission::write(self.queue.device().as_fd(), from, 0, Token::Entry(self.index).encode());
+        let token = Token::Entry(self.index).encode();
+        let answer = Submission::answer(self.queue.device().as_fd(), from, token);
         self.hold().begin(Use::Has);
         // SAFETY: the memory is the kernel's until the completion, and the device outlives the ring.
-        self.queue.with_ring(|ring| unsafe { ring.push(write) });
+        self.queue.with_ring(|ring| unsafe { ring.push(answer) });
     }
 
     /// Gives the slot to the queue's device with a command. [`Token::Entry`] tells that it came back.

@@ -1,8 +1,8 @@
 //! Lower calls that fail on purpose: for tests, with the feature `faults`.
 //!
 //! A test says which ones are to fail, counted from when it says so. What its own thread calls is not counted and never fails.
-//! The calls are those that reach lower files: names, attributes, data, listings, handles, locks, ioctls. What a ring does for
-//! a queue is not among them.
+//! The calls are those that reach lower files: names, attributes, data, listings, handles, locks, ioctls; and what a ring reads
+//! and writes of them. Its commands, polls and answers are not among them.
 //!
 //! Without the feature a point is an empty function that is inlined: nothing is left of it. Cargo turns a feature on for every
 //! crate that it builds in one run, so only `[dev-dependencies]` may name it, which a build of the program does not look at

@@ -13,7 +13,7 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use crate::Result;
+use crate::{Result, faults};
 
 /// A finished submission.
 #[derive(Clone, Copy, Debug)]
@@ -61,17 +61,26 @@ impl std::fmt::Debug for Submission {
 }
 
 impl Submission {
-    /// A read of `len` bytes at `offset`.
+    /// A read of `len` bytes of a lower file at `offset`.
     #[must_use]
+    #[track_caller]
     pub fn read(fd: BorrowedFd<'_>, (into, len): (*mut u8, u32), offset: u64, user_data: u64) -> Self {
         let entry = opcode::Read::new(Fd(fd.as_raw_fd()), into, len).offset(offset).build();
-        Self(entry.user_data(user_data).into())
+        Self::of_lower(entry, user_data)
     }
 
-    /// A write of `len` bytes at `offset`.
+    /// A write of `len` bytes to a lower file at `offset`.
     #[must_use]
+    #[track_caller]
     pub fn write(fd: BorrowedFd<'_>, (from, len): (*const u8, u32), offset: u64, user_data: u64) -> Self {
         let entry = opcode::Write::new(Fd(fd.as_raw_fd()), from, len).offset(offset).build();
+        Self::of_lower(entry, user_data)
+    }
+
+    /// A write of `len` bytes to a device, which is no place in a file.
+    #[must_use]
+    pub fn answer(fd: BorrowedFd<'_>, (from, len): (*const u8, u32), user_data: u64) -> Self {
+        let entry = opcode::Write::new(Fd(fd.as_raw_fd()), from, len).build();
         Self(entry.user_data(user_data).into())
     }
 
@@ -85,11 +94,19 @@ impl Submission {
             .addr(Some(command.iovecs))
             .build()
             .user_data(user_data);
-        let len_field = std::ptr::from_mut(&mut entry).cast::<u8>().wrapping_add(SQE_LEN_OFFSET);
-        // SAFETY: the entry is `repr(C)` over the kernel's 128-byte submission, whose `len` is four aligned
-        // bytes at this offset; the crate has no setter for it.
-        unsafe { len_field.cast::<u32>().write(command.iovecs_count) };
+        set(&mut entry, Field::Len, command.iovecs_count);
         Self(entry)
+    }
+
+    /// An operation on a lower file. One that a test has made fail is a submission that moves no bytes and completes with the error
+    /// (`IORING_NOP_INJECT_RESULT`, Linux 6.10), so that what is linked behind it is dropped by the kernel itself.
+    #[track_caller]
+    fn of_lower(entry: squeue::Entry, user_data: u64) -> Self {
+        let Err(error) = faults::point() else { return Self(entry.user_data(user_data).into()) };
+        let mut failing = opcode::Nop::new().build().user_data(user_data).into();
+        set(&mut failing, Field::Len, error.raw_os_error().wrapping_neg().cast_unsigned());
+        set(&mut failing, Field::Flags, NOP_INJECT_RESULT);
+        Self(failing)
     }
 }
 
@@ -240,8 +257,21 @@ impl Ring {
     }
 }
 
-/// `offsetof(struct io_uring_sqe, len)`.
-const SQE_LEN_OFFSET: usize = 24;
+/// What the crate has no setter for, by its offset in `struct io_uring_sqe`.
+#[derive(Clone, Copy)]
+enum Field {
+    Len = 24,
+    Flags = 28,
+}
+
+/// `IORING_NOP_INJECT_RESULT`.
+const NOP_INJECT_RESULT: u32 = 1;
+
+fn set(entry: &mut squeue::Entry128, field: Field, value: u32) {
+    let place = std::ptr::from_mut(entry).cast::<u8>().wrapping_add(field as usize);
+    // SAFETY: the entry is `repr(C)` over the kernel's 128-byte submission, in which each of these is four aligned bytes.
+    unsafe { place.cast::<u32>().write(value) };
+}
 
 fn from_io(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
