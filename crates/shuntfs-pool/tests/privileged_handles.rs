@@ -128,25 +128,37 @@ fn handles_hold_over_the_kernels_memory_and_the_mount() {
     for kind in [LowerKind::Tmpfs, LowerKind::Ext4, LowerKind::Xfs, LowerKind::Btrfs] {
         for transport in transports() {
             let Some(lower) = Lower::make(kind).unwrap() else { break };
-            holds(&lower, transport);
+            holds(&lower, kind, transport);
             say(&format!("handles of files on {kind} hold on {}", transport.name()));
         }
     }
 }
 
-fn holds(lower: &Lower, transport: Kind) {
+fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
     let Some(first) = Mounted::new(with_handles(lower.path()), transport) else { return };
     fs::create_dir_all(first.at("a/b")).unwrap();
-    for name in ["a/b/file", "a/renamed", "removed", "removed later"] {
+    fs::create_dir(first.at("tree")).unwrap();
+    for name in
+        ["a/b/file", "a/renamed", "removed", "removed later", "linked", "tree/leaf", "replaced", "new"]
+    {
         fs::write(first.at(name), name).unwrap();
     }
+    fs::hard_link(first.at("linked"), first.at("a/second")).unwrap();
     let [file, renamed, removed, later] =
         ["a/b/file", "a/renamed", "removed", "removed later"].map(|name| first.handle(name));
+    let [linked, second, tree, leaf, replaced] =
+        ["linked", "a/second", "tree", "tree/leaf", "replaced"].map(|name| first.handle(name));
+    assert_eq!(linked, second, "names of one file");
     let folder = first.handle("a/b");
     let all = |mounted: &Mounted| {
         assert_eq!(mounted.text(&file).as_deref(), Ok("a/b/file"));
         assert_eq!(mounted.text(&renamed).as_deref(), Ok("a/renamed"));
         assert_eq!(mounted.text(&removed), Err(OsError::STALE));
+        assert_eq!(mounted.text(&replaced), Err(OsError::STALE));
+        assert_eq!(mounted.text(&linked).as_deref(), Ok("linked"), "by its other name");
+        assert_eq!(mounted.text(&leaf).as_deref(), Ok("tree/leaf"), "in a folder that moved");
+        let moved = mounted.by_handle(&tree, O_DIRECTORY).unwrap();
+        assert_eq!(fs::read_link(fd_path(&moved)).unwrap(), mounted.at("a/tree"));
         let opened = mounted.by_handle(&folder, O_DIRECTORY).unwrap();
         let listed: Vec<_> =
             fs::read_dir(fd_path(&opened)).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -159,6 +171,9 @@ fn holds(lower: &Lower, transport: Kind) {
     fs::rename(first.at("a/renamed"), first.at("a/b/other")).unwrap();
     fs::rename(first.at("a/b/other"), first.at("other")).unwrap();
     fs::remove_file(first.at("removed")).unwrap();
+    fs::remove_file(first.at("linked")).unwrap();
+    fs::rename(first.at("tree"), first.at("a/tree")).unwrap();
+    fs::rename(first.at("new"), first.at("replaced")).unwrap();
     all(&first);
     // When it does not.
     first.forget_all();
@@ -170,10 +185,15 @@ fn holds(lower: &Lower, transport: Kind) {
     assert_eq!(fs::metadata(first.at("a/b/file")).unwrap().nlink(), 1);
     // Removed while nobody remembers it, and its inode given to others.
     first.forget_all();
+    let inode = fs::metadata(lower.path().join("removed later")).unwrap().ino();
     fs::remove_file(lower.path().join("removed later")).unwrap();
+    let mut is_reused = false;
     for number in 0..50 {
-        fs::write(first.at(&format!("new {number}")), "new").unwrap();
+        let name = format!("new {number}");
+        fs::write(first.at(&name), "new").unwrap();
+        is_reused |= fs::metadata(lower.path().join(&name)).unwrap().ino() == inode;
     }
+    assert!(is_reused || kind != LowerKind::Ext4, "ext4 gives inodes again");
     assert_eq!(first.text(&later), Err(OsError::STALE));
     all(&first);
     first.end();
@@ -187,6 +207,10 @@ fn holds(lower: &Lower, transport: Kind) {
     fs::write(second.at("a/b/file"), "changed").unwrap();
     assert_eq!(second.text(&file).as_deref(), Ok("changed"));
     fs::write(second.at("a/b/file"), "a/b/file").unwrap();
+    fs::remove_file(second.at("a/second")).unwrap();
+    assert_eq!(second.text(&linked), Err(OsError::STALE), "its last name is gone");
+    second.forget_all();
+    assert_eq!(second.text(&linked), Err(OsError::STALE));
     assert_eq!(handle_of(File::open(second.folder.path()).unwrap()).unwrap().0.bytes()[8..], [0; 4]);
     second.end();
 }
