@@ -185,15 +185,8 @@ fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
     assert_eq!(fs::metadata(first.at("a/b/file")).unwrap().nlink(), 1);
     // Removed while nobody remembers it, and its inode given to others.
     first.forget_all();
-    let inode = fs::metadata(lower.path().join("removed later")).unwrap().ino();
-    fs::remove_file(lower.path().join("removed later")).unwrap();
-    let mut is_reused = false;
-    for number in 0..50 {
-        let name = format!("new {number}");
-        fs::write(first.at(&name), "new").unwrap();
-        is_reused |= fs::metadata(lower.path().join(&name)).unwrap().ino() == inode;
-    }
-    assert!(is_reused || kind != LowerKind::Ext4, "ext4 gives inodes again");
+    let is_given_again = replace(lower.path(), "removed later", first.folder.path());
+    assert!(is_given_again || kind != LowerKind::Ext4, "ext4 gives inodes again");
     assert_eq!(first.text(&later), Err(OsError::STALE));
     all(&first);
     first.end();
@@ -213,6 +206,20 @@ fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
     assert_eq!(second.text(&linked), Err(OsError::STALE));
     assert_eq!(handle_of(File::open(second.folder.path()).unwrap()).unwrap().0.bytes()[8..], [0; 4]);
     second.end();
+}
+
+/// Removes a file below, and makes new ones by the mount; whether its inode was given to one of them.
+fn replace(lower: &Path, name: &str, mnt: &Path) -> bool {
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let removed = inode(&lower.join(name));
+    fs::remove_file(lower.join(name)).unwrap();
+    let mut is_given_again = false;
+    for number in 0..50 {
+        let name = format!("new {number}");
+        fs::write(mnt.join(&name), "new").unwrap();
+        is_given_again |= inode(&lower.join(&name)) == removed;
+    }
+    is_given_again
 }
 
 fn fd_path(file: &File) -> PathBuf {
