@@ -89,7 +89,7 @@ impl<P: PathFilesystem> Paths<P> {
     ) -> Result<([PathBuf; N], NameLock<'_, Key>)> {
         self.locks.lock(|| {
             let mut names = Names { keeps: Vec::new(), changes: Vec::new() };
-            let mut paths = [const { PathBuf::new() }; N];
+            let mut paths = [(); N].map(|()| PathBuf::new());
             for (place, path) in places.iter().zip(&mut paths) {
                 let mut found = self.names(*place)?;
                 *path = found.iter().rev().map(|(_, name)| name).collect();
