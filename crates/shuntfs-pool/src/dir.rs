@@ -22,7 +22,6 @@ use crate::find;
 use crate::folding;
 use crate::guard::{Arrival, FolderOpens, Guard, Names, Spot};
 use crate::mode;
-use crate::mounts::shown_ino;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
 use crate::parked::Rest;
@@ -290,7 +289,8 @@ struct Lister<'l> {
 impl Lister<'_> {
     fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
         let &DirRecord { ino, next, kind, name } = record;
-        let shown = |ino| shown_ino(ino, self.device, self.shared.device());
+        let branch = self.shared.branch(self.dir.identity.mount);
+        let shown = |ino| branch.shown_ino(ino, self.device);
         if name == c"." || (name == c".." && self.dir.id == NodeId::ROOT) {
             out.push(shown(self.ino), next, kind, name);
             return;

@@ -59,7 +59,7 @@ impl Observer {
     #[must_use]
     pub fn facts(&self) -> Facts {
         let shared = &self.shared;
-        let own = shared.mounts.own();
+        let own = shared.first_branch().mounts.own();
         Facts {
             source: shared.options.source.clone(),
             magic: own.magic.0,
@@ -69,7 +69,7 @@ impl Observer {
             read_only: shared.check_writable().is_err(),
             inline: shared.runs_inline(),
             handles: own.has_handles(),
-            mounts: shared.mounts.len(),
+            mounts: shared.branches.iter().map(|branch| branch.mounts.len()).sum(),
             nodes: shared.table.len(),
             descriptors: shared.descriptors.len(),
             overdrawn: shared.table.overdrawn(),

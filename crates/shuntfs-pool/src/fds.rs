@@ -90,13 +90,14 @@ impl Clock {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::branch::MountIndex;
     use crate::node::Identity;
     use crate::view::View;
     use shuntfs::NodeId;
     use shuntfs_sys::Stat;
 
     fn node(number: u64) -> Arc<Node> {
-        let identity = Identity::new(&Stat { ino: number, ..Stat::default() }, 0, None);
+        let identity = Identity::new(&Stat { ino: number, ..Stat::default() }, MountIndex::own(0), None);
         let node = Arc::new(Node::new(NodeId::new(number).unwrap(), identity, View::WHOLE, 0));
         let fd = shuntfs_sys::open_folder(std::path::Path::new("/")).unwrap();
         node.keep(Arc::new(LowerFile::new(fd)));

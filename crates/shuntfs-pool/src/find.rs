@@ -13,8 +13,8 @@ use std::sync::Arc;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
 
+use crate::branch::{Branch, Mount, MountIndex};
 use crate::error::errno;
-use crate::mounts::Mount;
 use crate::node::{Identity, Marks, Node};
 use crate::rules::Moment;
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use crate::view::Seen;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) stat: Stat,
-    mount: u32,
+    mount: MountIndex,
     handle: Option<FileHandle>,
     fd: Option<OwnedFd>,
     /// Before which change of names it was looked for.
@@ -46,14 +46,14 @@ impl Found {
 /// Finds out what `name` in the folder means.
 pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
-    let mount = shared.mounts.at(parent.identity.mount);
+    let mount = shared.mount(parent.identity.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
     {
         return Ok(Found { moment, ..found });
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    by_descriptor(shared, fd).map(|found| Found { moment, ..found })
+    by_descriptor(shared.branch(parent.identity.mount), fd).map(|found| Found { moment, ..found })
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -80,23 +80,23 @@ fn find_by_handle(mount: &Mount, dir: &LowerFile, name: &CStr) -> Result<Option<
     }))
 }
 
-/// What an `O_PATH` descriptor holds.
-pub(crate) fn by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
+/// What an `O_PATH` descriptor of something in a branch holds.
+pub(crate) fn by_descriptor(branch: &Branch, fd: OwnedFd) -> Result<Found> {
     // The handle comes first, because it tells the mount without asking the file system there, which may be the
     // one that this process serves.
     let (handle, noted) = match handle_of(&fd) {
         Ok((handle, id)) => {
             let id = u64::try_from(id).map_err(|_| Errno::IO)?;
-            (Some(handle), Some(shared.mounts.find_or_note(id, &fd)?))
+            (Some(handle), Some(branch.mounts.find_or_note(id, &fd)?))
         }
         Err(_) => (None, None),
     };
     let stat = stat_of(&fd).map_err(errno)?;
     let mount = match noted {
         Some(mount) => mount,
-        None => shared.mounts.find_or_note(stat.mnt_id.unwrap_or(shared.mounts.own().id), &fd)?,
+        None => branch.mounts.find_or_note(stat.mnt_id.unwrap_or(branch.mounts.own().id), &fd)?,
     };
-    shared.heed(mount);
+    branch.lane.heed(mount);
     let handle = handle.filter(|_| mount.has_handles());
     Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
 }
@@ -104,7 +104,7 @@ pub(crate) fn by_descriptor(shared: &Shared, fd: OwnedFd) -> Result<Found> {
 /// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
 pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found> {
     let stat = stat_of(&fd).map_err(errno)?;
-    let mount = shared.mounts.at(parent.identity.mount);
+    let mount = shared.mount(parent.identity.mount);
     let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
     Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
 }
@@ -139,7 +139,7 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
 /// # Errors
 /// Those of looking: then nobody knows who loses a name. That there is none is no error.
 pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Vec<Arc<Node>>> {
-    let mount = shared.mounts.at(parent.identity.mount);
+    let mount = shared.mount(parent.identity.mount);
     if mount.has_handles()
         && let Ok((handle, id)) = handle_at(dir, name)
         && u64::try_from(id) == Ok(mount.id)

@@ -71,7 +71,7 @@ pub(crate) fn check(shared: &Shared, folder: &Arc<Node>, lower: &LowerFile) -> R
     if folder.has(Marks::EXACT) || !shared.goes_by_names() {
         return Ok(());
     }
-    let kind = kind_of(shared.mounts.at(folder.identity.mount).magic);
+    let kind = kind_of(shared.mount(folder.identity.mount).magic);
     let folds = match kind {
         Kind::Exact => Some(false),
         Kind::Folds(_) => Some(true),
@@ -125,7 +125,7 @@ pub(crate) fn of_source(shared: &Shared) -> Result<Option<Folds>> {
     let root = shared.descriptor(&shared.root)?;
     match check(shared, &shared.root, &root) {
         Ok(()) => Ok(None),
-        Err(Errno::OPNOTSUPP) => Ok(Some(Folds::of(kind_of(shared.mounts.own().magic)))),
+        Err(Errno::OPNOTSUPP) => Ok(Some(Folds::of(kind_of(shared.first_branch().mounts.own().magic)))),
         Err(error) => Err(error),
     }
 }

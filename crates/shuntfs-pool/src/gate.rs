@@ -76,6 +76,7 @@ mod test {
     use std::time::Duration;
 
     use super::*;
+    use crate::branch::MountIndex;
     use crate::node::Identity;
     use crate::view::View;
     use shuntfs::NodeId;
@@ -84,7 +85,7 @@ mod test {
     #[test]
     fn writers_wait_for_looks_and_looks_give_way_to_writers() {
         let node = |ino| {
-            let identity = Identity::new(&Stat { ino, ..Stat::default() }, 0, None);
+            let identity = Identity::new(&Stat { ino, ..Stat::default() }, MountIndex::own(0), None);
             Arc::new(Node::new(NodeId::ROOT, identity, View::WHOLE, 0))
         };
         let (gates, one, other) = (Arc::new(Gates::default()), node(1), node(2));

@@ -4,6 +4,7 @@ use shuntfs::{Filesystem, InitError, Offered, OpSet, Wanted};
 use shuntfs_sys::OsError;
 use shuntfs_sys::xattr::get_xattr;
 
+use crate::branch::Branch;
 use crate::options::FlowWish;
 use crate::pool::Pool;
 use crate::shared::Shared;
@@ -36,9 +37,11 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     Ok(Wanted {
         ops: Some(ops),
         passthrough: shared.options.flow == FlowWish::Passthrough,
-        stack_depth: if shared.is_stacked() { 2 } else { 1 },
+        stack_depth: if shared.branches.iter().any(Branch::is_stacked) { 2 } else { 1 },
         // It would bring the check of permissions back.
-        posix_acl: shared.options.checks_permissions && shared.options.xattrs && has_acls(shared),
+        posix_acl: shared.options.checks_permissions
+            && shared.options.xattrs
+            && shared.branches.iter().any(has_acls),
         kill_priv: true,
         cache_symlinks: shared.is_ours_alone(),
         // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
@@ -54,10 +57,9 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     })
 }
 
-/// Whether the lower file system has POSIX ACLs: then the kernel must enforce them, else it must not ask.
-fn has_acls(shared: &Shared) -> bool {
-    let Some(root) = shared.root.descriptor() else { return false };
-    match get_xattr(&root, c"system.posix_acl_access", &mut []) {
+/// Whether a branch's file system has POSIX ACLs: then the kernel must enforce them, else it must not ask.
+fn has_acls(branch: &Branch) -> bool {
+    match get_xattr(branch.root(), c"system.posix_acl_access", &mut []) {
         Ok(_) | Err(OsError::NODATA) => true,
         Err(_) => false,
     }

@@ -14,10 +14,10 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use shuntfs::{Generation, NodeId};
+use shuntfs::{Generation, LowerFile, NodeId};
 use shuntfs_sys::{FileHandle, FsMagic, OsError, handle_of, mounts};
 
-use crate::mounts::Mount;
+use crate::branch::Mount;
 use crate::node::Node;
 
 /// Why handles of a pool would not last.
@@ -69,7 +69,7 @@ pub(crate) struct Lasting {
 
 impl Lasting {
     /// For the file system that `root` is the top of.
-    pub(crate) fn of(source: &Path, mount: &Mount, root: &OwnedFd) -> Result<Self, Fleeting> {
+    pub(crate) fn of(source: &Path, mount: &Mount, root: &LowerFile) -> Result<Self, Fleeting> {
         let (like, _) = handle_of(root).map_err(|_| Fleeting::Below)?;
         let magic = mount.magic;
         let (Some(inode), Some(generation)) = (like.inode(magic), like.generation(magic)) else {

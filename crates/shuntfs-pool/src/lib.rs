@@ -9,6 +9,7 @@
 //! attributes of a cached node one, a repeated open none.
 #![forbid(unsafe_code)]
 
+mod branch;
 mod dir;
 mod error;
 mod facts;
@@ -22,7 +23,6 @@ mod init;
 mod lasting;
 mod locks;
 mod mode;
-mod mounts;
 mod name_buf;
 mod node;
 mod op;

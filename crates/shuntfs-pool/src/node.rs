@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use shuntfs::{LowerFile, NodeId};
 use shuntfs_sys::{Device, FileHandle, Stat, encode_dev};
 
+use crate::branch::MountIndex;
 use crate::mode;
 use crate::reread;
 use crate::view::View;
@@ -22,26 +23,26 @@ pub(crate) struct Identity {
     pub(crate) ino: u64,
     /// Device, in 32 bits; 0 where there is a handle, which says by itself which subvolume it is of.
     pub(crate) device: u32,
-    /// Index of the mount, because a folder that is mounted twice must be two nodes: it has two parents.
-    pub(crate) mount: u32,
+    /// The mount, because a folder that is mounted twice must be two nodes: it has two parents.
+    pub(crate) mount: MountIndex,
     /// The handle, whose generation tells two lives of one inode number apart; `None` where there are none.
     pub(crate) handle: Option<FileHandle>,
 }
 
 impl Identity {
-    pub(crate) fn new(stat: &Stat, mount: u32, handle: Option<FileHandle>) -> Self {
+    pub(crate) fn new(stat: &Stat, mount: MountIndex, handle: Option<FileHandle>) -> Self {
         let device = if handle.is_some() { 0 } else { device_number(stat.dev) };
         Self { ino: stat.ino, device, mount, handle }
     }
 
     /// The identity that a handle alone gives, where its inode number is known.
-    pub(crate) fn of_handle(ino: u64, mount: u32, handle: FileHandle) -> Self {
+    pub(crate) fn of_handle(ino: u64, mount: MountIndex, handle: FileHandle) -> Self {
         Self { ino, device: 0, mount, handle: Some(handle) }
     }
 
     /// A hash of it; inode numbers of one device spread by themselves, so one round of mixing will do.
     pub(crate) fn hash(&self) -> u64 {
-        let place = (u64::from(self.device) << 32) | u64::from(self.mount);
+        let place = (u64::from(self.device) << 32) | u64::from(self.mount.bits());
         mix(self.ino ^ mix(place))
     }
 }

@@ -2,8 +2,6 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,22 +11,21 @@ use shuntfs::{
     Timestamp,
 };
 use shuntfs_rules::Rules;
-use shuntfs_sys::{OsError, Stat, encode_dev, filesystem_of, limits, open_folder, reopen, stat_of};
+use shuntfs_sys::{OsError, Stat, encode_dev, limits, reopen};
 use shuntfs_verified::Seals;
 
+use crate::branch::{Branch, Mount, MountIndex};
 use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
-use crate::find::Found;
 use crate::folding;
 use crate::guard::Spot;
 use crate::lasting::{Fleeting, Lasting};
 use crate::locks::LockTable;
 use crate::mode;
-use crate::mounts::{Mount, Mounts, shown_ino};
 use crate::name_buf::NameBuf;
-use crate::node::{Identity, Marks, Node, device_number};
-use crate::options::{Cache, Calls, Locks, PoolOptions};
+use crate::node::{Identity, Marks, Node};
+use crate::options::{Cache, Locks, PoolOptions};
 use crate::parked::Parked;
 use crate::redact::Copies;
 use crate::rules::Engine;
@@ -69,7 +66,8 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     /// Listings under way, where the kernel opens folders without telling.
     pub(crate) parked: Parked<dir::State>,
-    pub(crate) mounts: Mounts,
+    /// The lower trees. Today there is one.
+    pub(crate) branches: Vec<Branch>,
     pub(crate) locks: LockTable,
     pub(crate) views: Views,
     /// What open files of partial views show.
@@ -83,16 +81,8 @@ pub(crate) struct Shared {
     pub(crate) lasting: Option<Lasting>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     generation: Generation,
-    /// The branch's own device.
-    device: u32,
-    /// The folder that is shown, absolute and without symlinks.
-    source: PathBuf,
-    /// Whether writing is refused: by the options, or below.
-    read_only: bool,
     /// The way to tell the kernel, once there is a mount.
     pub(crate) notifier: OnceLock<Notifier>,
-    /// Whether lower calls leave the queue; rises for ever when a mount that can block shows up.
-    offload: AtomicBool,
 }
 
 impl Shared {
@@ -107,44 +97,29 @@ impl Shared {
         rules: Option<Rules>,
         seals: Option<Arc<Seals>>,
     ) -> std::result::Result<Self, PoolError> {
-        let failed = |error| PoolError::of_source(&options.source, error);
-        let fd = open_folder(&options.source).map_err(failed)?;
-        let stat = stat_of(&fd).map_err(failed)?;
-        let below = filesystem_of(&fd).map_err(failed)?;
-        let mount = Mount::of(0, stat.mnt_id.unwrap_or(0), &fd, options.access_times).map_err(failed)?;
-        let offload = match options.calls {
-            Calls::Auto => mount.magic.can_block(),
-            Calls::Inline => false,
-            Calls::Offload => true,
-        };
-        let source = std::fs::canonicalize(&options.source).unwrap_or_else(|_| options.source.clone());
+        let branch = Branch::open(0, &options.source, options)?;
         let lasting = match options.handles {
             true if rules.is_some() || seals.is_some() => Err(Fleeting::Names),
-            true => Lasting::of(&source, &mount, &fd).map(Some),
+            true => Lasting::of(branch.source(), branch.mounts.own(), branch.root()).map(Some),
             false => Ok(None),
         };
         let lasting = lasting.map_err(|why| PoolError::Handles { path: options.source.clone(), why })?;
-        let identity = Identity::new(&stat, 0, None);
-        let root = Arc::new(Node::new(NodeId::ROOT, identity, View::WHOLE, stat.mode));
-        root.pin(Arc::new(LowerFile::new(fd)));
+        let root = Arc::new(Node::new(NodeId::ROOT, branch.identity(), View::WHOLE, branch.mode()));
+        root.pin(Arc::clone(branch.root()));
         let shared = Self {
             table: Table::new(),
             descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
             parked: Parked::default(),
-            mounts: Mounts::new(mount, options.access_times),
+            branches: vec![branch],
             locks: LockTable::new(options.lock_waiters),
             views: Views::default(),
             copies: Copies::default(),
             root,
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
-            device: device_number(stat.dev),
-            source,
             lasting,
             generation: Generation(u64::from(of_this_mount())),
-            read_only: options.read_only || below.is_read_only(),
             notifier: OnceLock::new(),
-            offload: AtomicBool::new(offload),
             options: options.clone(),
         };
         if let Some(engine) = &shared.rules {
@@ -158,14 +133,37 @@ impl Shared {
 
     /// Whether lower calls run in the queue.
     pub(crate) fn runs_inline(&self) -> bool {
-        !self.offload.load(Ordering::Relaxed)
+        self.branches.iter().all(|branch| branch.lane.runs_inline())
     }
 
-    /// From now on lower calls leave the queue where `mount` can block and the options let us choose.
-    pub(crate) fn heed(&self, mount: &Mount) {
-        if self.options.calls == Calls::Auto && mount.magic.can_block() {
-            self.offload.store(true, Ordering::Relaxed);
-        }
+    /// The branch that a mount is of.
+    pub(crate) fn branch(&self, mount: MountIndex) -> &Branch {
+        &self.branches[usize::from(mount.branch)]
+    }
+
+    /// For what is of one branch only, as yet.
+    pub(crate) fn first_branch(&self) -> &Branch {
+        &self.branches[0]
+    }
+
+    /// The mount with this index.
+    pub(crate) fn mount(&self, index: MountIndex) -> &Mount {
+        self.branch(index).mounts.at(index)
+    }
+
+    /// An inode as it is wherever its file system is mounted.
+    pub(crate) fn home(&self, identity: &Identity) -> Identity {
+        self.branch(identity.mount).mounts.home(identity)
+    }
+
+    /// What an inode is through each mount of its file system.
+    pub(crate) fn everywhere(&self, identity: &Identity) -> impl Iterator<Item = Identity> {
+        self.branch(identity.mount).mounts.everywhere(identity)
+    }
+
+    /// Whether a file may have paths through several mounts, with one name only.
+    pub(crate) fn has_twins(&self) -> bool {
+        self.branches.iter().any(|branch| branch.mounts.has_twins())
     }
 
     /// The node with this id.
@@ -188,7 +186,7 @@ impl Shared {
             return Ok(held);
         }
         let handle = node.identity.handle.as_ref().ok_or(Errno::STALE)?;
-        let mount = self.mounts.at(node.identity.mount);
+        let mount = self.mount(node.identity.mount);
         let fd = self.opening(|| mount.open(handle))?;
         Ok(self.adopt(node, Arc::new(LowerFile::new(fd))))
     }
@@ -221,7 +219,7 @@ impl Shared {
     /// # Errors
     /// As for `descriptor`.
     pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
-        let mount = self.mounts.at(node.identity.mount);
+        let mount = self.mount(node.identity.mount);
         let handle = node.identity.handle.as_ref();
         let opened = match handle {
             None if node.id != NodeId::ROOT => None,
@@ -246,10 +244,8 @@ impl Shared {
     /// An open lower file, which says whether its file system may keep a queue waiting.
     pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
         let file = LowerFile::new(fd);
-        let can_block = self.options.calls == Calls::Auto
-            && self.mounts.at(node.identity.mount).magic.can_block()
-            || self.options.calls == Calls::Offload;
-        if can_block { file.that_can_block() } else { file }
+        let mount = node.identity.mount;
+        if self.branch(mount).lane.can_block(self.mount(mount)) { file.that_can_block() } else { file }
     }
 
     /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
@@ -269,9 +265,11 @@ impl Shared {
 
     /// Adds to the paths of a file those by which other mounts of its file system show it.
     pub(crate) fn add_aliases(&self, paths: &mut Vec<Vec<u8>>) {
-        if self.mounts.has_twins() {
-            let more: Vec<_> =
-                paths.iter().flat_map(|path| self.mounts.aliases(&self.source, path)).collect();
+        if self.has_twins() {
+            let aliases = |path: &Vec<u8>| {
+                self.branches.iter().flat_map(|branch| branch.aliases(path)).collect::<Vec<_>>()
+            };
+            let more: Vec<_> = paths.iter().flat_map(aliases).collect();
             paths.extend(more);
         }
     }
@@ -291,15 +289,16 @@ impl Shared {
         self.rules.as_ref().filter(|engine| engine.index.is_kept()).map(|engine| engine.order.lock())
     }
 
-    /// Refuses changes of a pool that is read-only.
+    /// Refuses changes of a pool that is read-only, by the options or below.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+        let is_read_only = self.options.read_only || self.branches.iter().all(Branch::is_read_only);
+        if is_read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// The attributes to show.
-    pub(crate) fn attr(&self, stat: &Stat) -> Attr {
+    fn attr(&self, node: &Node, stat: &Stat) -> Attr {
         Attr {
-            ino: shown_ino(stat.ino, stat.dev, self.device),
+            ino: self.branch(node.identity.mount).shown_ino(stat.ino, stat.dev),
             size: stat.size,
             blocks: stat.blocks,
             atime: timestamp(stat.atime),
@@ -317,7 +316,7 @@ impl Shared {
     /// Fresh attributes of a node, for the kernel.
     pub(crate) fn attr_reply(&self, node: &Node, stat: &Stat) -> AttrReply {
         node.saw(stat);
-        let mut attr = self.attr(stat);
+        let mut attr = self.attr(node, stat);
         if self.sealed.is_some() {
             attr.size = sealed::size(self, node).unwrap_or(attr.size);
         }
@@ -332,7 +331,7 @@ impl Shared {
 
     /// The number by which a node is found again in another mount, where there are such numbers.
     pub(crate) fn lasting_number(&self, identity: &Identity, view: View) -> Option<NodeId> {
-        let handle = identity.handle.as_ref().filter(|_| identity.mount == 0 && view.is_whole())?;
+        let handle = identity.handle.as_ref().filter(|_| identity.mount.is_own() && view.is_whole())?;
         self.lasting.as_ref()?.number(handle)
     }
 
@@ -342,17 +341,6 @@ impl Shared {
             return Generation(0);
         }
         self.lasting.as_ref().and_then(|lasting| lasting.generation(node)).unwrap_or(self.generation)
-    }
-
-    /// Whether it is the folder that is shown.
-    pub(crate) fn is_root(&self, found: &Found) -> bool {
-        let root = &self.root.identity;
-        found.stat.ino == root.ino && device_number(found.stat.dev) == root.device
-    }
-
-    /// The folder that is shown, absolute and without symlinks.
-    pub(crate) fn source(&self) -> &Path {
-        &self.source
     }
 
     /// Has the kernel ask for a node's attributes again: a change of them failed, and what it keeps it believes.
@@ -400,11 +388,6 @@ impl Shared {
         self.rules.is_some() || !self.is_ours_alone()
     }
 
-    /// The branch's own device.
-    pub(crate) fn device(&self) -> u32 {
-        self.device
-    }
-
     /// Whether locks are kept below.
     pub(crate) fn locks_below(&self) -> bool {
         self.options.locks == Locks::Lower
@@ -431,12 +414,6 @@ impl Shared {
             node.unmark(Marks::PINNED);
             drop(node.drop_descriptor());
         }
-    }
-
-    /// Whether the kind of lower file at the source is an overlay or FUSE, which are file systems on others.
-    pub(crate) fn is_stacked(&self) -> bool {
-        let magic = self.mounts.own().magic;
-        magic == shuntfs_sys::FsMagic::OVERLAY || magic == shuntfs_sys::FsMagic::FUSE
     }
 }
 

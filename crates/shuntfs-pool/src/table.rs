@@ -197,13 +197,14 @@ fn shard(hash: u64) -> usize {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::branch::MountIndex;
     use crate::view::Views;
     use shuntfs_rules::Redact;
     use shuntfs_sys::Stat;
     use std::sync::atomic::AtomicBool;
 
     fn identity(ino: u64) -> Identity {
-        Identity::new(&Stat { ino, ..Stat::default() }, 0, None)
+        Identity::new(&Stat { ino, ..Stat::default() }, MountIndex::own(0), None)
     }
 
     fn obtain(table: &Table, ino: u64) -> Arc<Node> {
@@ -253,7 +254,7 @@ mod test {
         let others = [
             Identity { ino: 8, ..base.clone() },
             Identity { device: 1, ..base.clone() },
-            Identity { mount: 1, ..base.clone() },
+            Identity { mount: MountIndex::other(1), ..base.clone() },
         ];
         let first = obtain(&table, 7);
         for other in others {

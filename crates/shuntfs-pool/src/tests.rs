@@ -13,6 +13,7 @@ use shuntfs_sys::AccessTimes;
 use shuntfs_sys::data::{read_at, write_at};
 use tempfile::TempDir;
 
+use crate::branch::{Mount, MountIndex, Mounts};
 use crate::dir::{self, Records};
 use crate::guard::Made;
 use crate::name_buf::NameBuf;
@@ -574,7 +575,7 @@ fn a_million_nodes_fit_into_their_share_of_memory() {
         |ino: u64| shuntfs_sys::FileHandle::new(0x4d, &[ino.to_ne_bytes(), [1; 8]].concat()).unwrap();
     let before = resident();
     for ino in 0..1_000_000 {
-        let identity = crate::node::Identity::of_handle(ino, 0, handle(ino));
+        let identity = crate::node::Identity::of_handle(ino, MountIndex::own(0), handle(ino));
         let (node, is_new) = shared.table.obtain(identity, View::WHOLE, None, |id, identity| {
             crate::node::Node::new(id, identity, View::WHOLE, 0)
         });
@@ -626,9 +627,9 @@ fn lookups_and_forgets_of_one_file_race_safely() {
 fn pool_without_handles() -> (TempDir, Shared) {
     let (folder, mut shared) = pool(|_| ());
     let fd = shuntfs_sys::open_folder(folder.path()).unwrap();
-    let (id, times) = (shared.mounts.own().id, AccessTimes::default());
-    let own = crate::mounts::Mount::of(0, id, &fd, times).unwrap().without_handles();
-    shared.mounts = crate::mounts::Mounts::new(own, times);
+    let (id, times) = (shared.first_branch().mounts.own().id, AccessTimes::default());
+    let own = Mount::of(MountIndex::own(0), id, &fd, times).unwrap().without_handles();
+    shared.branches[0].mounts = Mounts::new(own, times);
     (folder, shared)
 }
 
@@ -742,7 +743,7 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
     assert_eq!(f.attr.size, 3);
     assert_eq!(id(&lookup(&shared, id(&top), "f")), id(&f));
     assert_ne!(f.attr.ino, fs::metadata(below.join("f")).unwrap().ino(), "it does not meet the branch's own");
-    assert_eq!(shared.mounts.len(), 2);
+    assert_eq!(shared.first_branch().mounts.len(), 2);
     assert_eq!(make::link(&shared, Who::root(), id(&f), NodeId::ROOT, &name("l")).err(), Some(Errno::XDEV));
     let mut list = List { plus: true, room: 9, ..List::default() };
     let opened = dir::open(&shared, Who::root(), NodeId::ROOT).unwrap();

@@ -35,7 +35,7 @@ pub(super) fn met(shared: &Shared, spot: Spot<'_>, found: &Found) {
     if found.stat.nlink <= 1 || found.stat.is_dir() {
         return;
     }
-    let (file, folder) = (shared.mounts.home(&found.identity()), &spot.folder.identity);
+    let (file, folder) = (shared.home(&found.identity()), &spot.folder.identity);
     let mut names = engine.index.change();
     if engine.paths.moment() == found.moment && !names.has(&file, folder, spot.bytes()) {
         came(shared, engine, &mut names, &file, spot);
@@ -62,7 +62,7 @@ pub(super) fn note_removed(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>])
 fn went(shared: &Shared, engine: &Engine, names: &mut State, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     nodes.iter().for_each(|node| engine.paths.removed(node.id, spot.folder.id, spot.bytes()));
     if let Some(node) = nodes.first().filter(|node| names.is_kept() && !node.is_dir()) {
-        let (file, folder) = (shared.mounts.home(&node.identity), spot.folder.identity.clone());
+        let (file, folder) = (shared.home(&node.identity), spot.folder.identity.clone());
         names.note(Event::Went { file, folder, name: spot.bytes().into() });
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
     if !names.is_kept() {
         return;
     }
-    let file = shared.mounts.home(&node.identity);
+    let file = shared.home(&node.identity);
     came(shared, engine, &mut names, &file, spot);
     for Link { parent, name } in before {
         match way_to(shared, engine, parent) {
@@ -89,7 +89,7 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
 
 /// The names by which the kernel knows an inode now, in whatever view and through whatever mount.
 fn links_of(shared: &Shared, engine: &Engine, node: &Node) -> Vec<Link> {
-    let everywhere = shared.mounts.everywhere(&node.identity);
+    let everywhere = shared.everywhere(&node.identity);
     let nodes = everywhere.flat_map(|identity| shared.table.peek(&identity));
     nodes.flat_map(|node| engine.paths.links_now(node.id)).collect()
 }
@@ -107,7 +107,7 @@ fn way_to(shared: &Shared, engine: &Engine, folder: NodeId) -> Option<Way> {
     while here != NodeId::ROOT {
         let Link { parent, name } = engine.paths.links(here).into_iter().next()?;
         let folder = shared.node(here).ok()?.identity.clone();
-        way.push(Step { home: shared.mounts.home(&folder), folder, name });
+        way.push(Step { home: shared.home(&folder), folder, name });
         here = parent;
         if way.len() > DEPTH_MAX {
             return None;
@@ -200,11 +200,11 @@ fn moved(
     let name: Box<[u8]> = new.bytes().into();
     names.note(if node.is_dir() {
         let folder = node.identity.clone();
-        way.insert(0, Step { home: shared.mounts.home(&folder), folder, name });
+        way.insert(0, Step { home: shared.home(&folder), folder, name });
         Event::FolderMoved { way }
     } else {
         let from = (old.folder.identity.clone(), old.bytes().into());
-        Event::Moved { file: shared.mounts.home(&node.identity), from, to: (way, name), has_others }
+        Event::Moved { file: shared.home(&node.identity), from, to: (way, name), has_others }
     });
 }
 

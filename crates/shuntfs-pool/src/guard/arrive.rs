@@ -150,7 +150,7 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
         return Ok(Seen::ALL);
     }
     let path = asking.path_of(spot)?;
-    let may_have_others = found.stat.nlink > 1 || shared.mounts.has_twins();
+    let may_have_others = found.stat.nlink > 1 || shared.has_twins();
     if !may_have_others && !asking.at(&path).is_touched() {
         return Ok(Seen::ALL);
     }

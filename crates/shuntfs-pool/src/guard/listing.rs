@@ -36,7 +36,7 @@ fn listing(asking: &Asking<'_>, folder: NodeId) -> Listing {
         return Listing::Whole;
     }
     // By another path of the folder other names may be hidden.
-    if asking.shared.mounts.has_twins() {
+    if asking.shared.has_twins() {
         return Listing::Varies;
     }
     // Where no path is known nothing is taken for granted.

@@ -353,7 +353,7 @@ impl<'m> Meant<'m> {
         let here = self.asking.at(&self.path);
         let mut others = self.subject.paths.iter().filter(|path| **path != self.path).chain(new);
         // With several paths each name is some other path's name, too, and none of them alone says what goes.
-        let is_alone = !self.asking.shared.mounts.has_twins();
+        let is_alone = !self.asking.shared.has_twins();
         // Names that are not known may not protect it.
         if is_alone && (!here.restricts() || others.any(|other| here.is_same_as(&self.asking.at(other)))) {
             return Ok(());

@@ -16,7 +16,8 @@ use crate::view::{Seen, View};
 /// ESTALE where there is none, and where it cannot be told whether it is shown.
 pub(crate) fn node(shared: &Shared, id: NodeId) -> Result<Entry> {
     let lasting = shared.lasting.as_ref().ok_or(Errno::STALE)?;
-    if lasting::is_covered(shared.source()) {
+    let branch = shared.first_branch();
+    if lasting::is_covered(branch.source()) {
         tracing::warn!("something was mounted below the source: files are not found by handle");
         return Err(Errno::STALE);
     }
@@ -24,10 +25,10 @@ pub(crate) fn node(shared: &Shared, id: NodeId) -> Result<Entry> {
     let fd = match known {
         // Any descriptor of it will do, and it must be one of our own.
         Some(descriptor) => descriptor.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
-        None => shared.opening(|| lasting.open(shared.mounts.own(), id))?,
+        None => shared.opening(|| lasting.open(branch.mounts.own(), id))?,
     };
-    let found = find::by_descriptor(shared, fd)?;
-    if shared.is_root(&found) {
+    let found = find::by_descriptor(branch, fd)?;
+    if branch.is_root(&found.stat) {
         return Err(Errno::STALE);
     }
     entry(shared, found, |found| found == id)
@@ -38,13 +39,14 @@ pub(crate) fn node(shared: &Shared, id: NodeId) -> Result<Entry> {
 /// # Errors
 /// ESTALE for the root, and for a folder that was removed.
 pub(crate) fn parent(shared: &Shared, id: NodeId) -> Result<Entry> {
-    if shared.lasting.is_none() || id == NodeId::ROOT || lasting::is_covered(shared.source()) {
+    let branch = shared.first_branch();
+    if shared.lasting.is_none() || id == NodeId::ROOT || lasting::is_covered(branch.source()) {
         return Err(Errno::STALE);
     }
     let folder = shared.folder(id)?;
     let fd = shared.opening(|| open_path_at(&folder.descriptor, c".."))?;
-    let found = find::by_descriptor(shared, fd)?;
-    if shared.is_root(&found) {
+    let found = find::by_descriptor(branch, fd)?;
+    if branch.is_root(&found.stat) {
         return Ok(shared.entry(&shared.root, &found.stat));
     }
     // What has no lasting number is on another file system, or in another subvolume: it may be a folder around the source.

@@ -234,7 +234,7 @@ impl Engine {
 
     /// The same where its nodes are known.
     fn names_of_nodes(&self, shared: &Shared, identity: &Identity, links: u32, nodes: &[Arc<Node>]) -> Known {
-        let home = shared.mounts.home(identity);
+        let home = shared.home(identity);
         let mut known = if links <= 1 || shared.is_ours_alone() {
             self.index.of(&home, links)
         } else {
@@ -262,7 +262,7 @@ impl Engine {
 
 /// The nodes of an inode, in whatever view and through whatever mount.
 fn nodes_of(shared: &Shared, identity: &Identity) -> Vec<Arc<Node>> {
-    shared.mounts.everywhere(identity).flat_map(|identity| shared.table.peek(&identity)).collect()
+    shared.everywhere(identity).flat_map(|identity| shared.table.peek(&identity)).collect()
 }
 
 /// Tells the rules whose they are.

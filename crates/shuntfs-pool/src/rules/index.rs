@@ -32,7 +32,7 @@ const ROOT: u32 = 0;
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) folder: Identity,
-    /// The same wherever it is mounted ([`crate::mounts::Mounts::home`]).
+    /// The same wherever it is mounted ([`crate::shared::Shared::home`]).
     pub(crate) home: Identity,
     pub(crate) name: Box<[u8]>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct State {
     is_torn: bool,
 }
 
-/// A change of names. Files are known by [`crate::mounts::Mounts::home`]: by which mount they were reached says nothing.
+/// A change of names. Files are known by [`crate::shared::Shared::home`]: by which mount they were reached says nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A file has a name.
@@ -368,6 +368,7 @@ impl Names {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::branch::MountIndex;
     use crate::find;
     use crate::node::Identity;
     use crate::options::PoolOptions;
@@ -376,7 +377,7 @@ mod test {
     use shuntfs_sys::Stat;
 
     fn inode(ino: u64) -> Identity {
-        Identity::new(&Stat { ino, ..Stat::default() }, 0, None)
+        Identity::new(&Stat { ino, ..Stat::default() }, MountIndex::own(0), None)
     }
 
     fn step(ino: u64, name: &str) -> Step {
@@ -420,7 +421,7 @@ mod test {
         assert_eq!(index.len(), 4);
         let dir = shared.descriptor(&shared.root).unwrap();
         let file = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity();
-        let file = shared.mounts.home(&file);
+        let file = shared.home(&file);
         let known = index.of(&file, 2);
         assert!(known.is_all && !index.of(&file, 3).is_all, "a third link is nobody's");
         let mut paths: Vec<_> =
@@ -517,7 +518,7 @@ mod test {
     fn a_link_that_two_mounts_show_is_one() {
         let index = Index::default();
         walked(&index, empty());
-        let (here, there) = (inode(2), Identity { mount: 1, ..inode(2) });
+        let (here, there) = (inode(2), Identity { mount: MountIndex::other(1), ..inode(2) });
         for (folder, name) in [(here, "a"), (there, "b")] {
             let way = vec![Step { folder, home: inode(2), name: name.as_bytes().into() }];
             index.change().note(Event::Came { file: inode(9), folder: way, name: b"f".as_slice().into() });

@@ -15,6 +15,7 @@ use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{open_path_at, reopen, stat_of};
 
 use super::index::{Index, Names, Step, Way};
+use crate::branch::{Branch, MountIndex};
 use crate::error::errno;
 use crate::find::{self, Found};
 use crate::mode;
@@ -53,20 +54,21 @@ struct Place {
 
 struct Walk<'s> {
     shared: &'s Shared,
+    branch: &'s Branch,
     names: Option<Names>,
     /// Mounts and inode numbers.
-    seen: HashSet<(u32, u64)>,
+    seen: HashSet<(MountIndex, u64)>,
     /// Folders to be walked; `None` is the root.
     ahead: Vec<Option<Rc<Place>>>,
 }
 
 impl<'s> Walk<'s> {
     fn new(shared: &'s Shared) -> Result<Self> {
-        let root = shared.descriptor(&shared.root)?;
-        let root = shared.opening(|| reopen(&root, mode::O_PATH))?;
-        let root = find::by_descriptor(shared, root)?.identity();
-        let names = Some(Names::new(shared.root.identity.clone(), shared.mounts.home(&root)));
-        Ok(Self { shared, names, seen: HashSet::new(), ahead: vec![None] })
+        let branch = shared.first_branch();
+        let root = shared.opening(|| reopen(branch.root(), mode::O_PATH))?;
+        let root = find::by_descriptor(branch, root)?.identity();
+        let names = Some(Names::new(branch.identity(), branch.mounts.home(&root)));
+        Ok(Self { shared, branch, names, seen: HashSet::new(), ahead: vec![None] })
     }
 
     /// Walks all, and hands it over; whether that went well.
@@ -89,7 +91,8 @@ impl<'s> Walk<'s> {
     }
 
     fn folder(&mut self, place: Option<Rc<Place>>) -> Result<()> {
-        let identity = place.as_ref().map_or(&self.shared.root.identity, |place| &place.step.folder).clone();
+        let identity =
+            place.as_ref().map_or_else(|| self.branch.identity(), |place| place.step.folder.clone());
         if !self.seen.insert((identity.mount, identity.ino)) {
             return Ok(());
         }
@@ -102,7 +105,7 @@ impl<'s> Walk<'s> {
         let mut way = None;
         for (name, found) in entries {
             let (folder, name) = (found.identity(), name.into_bytes().into_boxed_slice());
-            let home = self.shared.mounts.home(&folder);
+            let home = self.branch.mounts.home(&folder);
             if found.stat.is_dir() {
                 let step = Step { folder, home, name };
                 self.ahead.push(Some(Rc::new(Place { step, outer: place.clone() })));
@@ -133,7 +136,7 @@ impl<'s> Walk<'s> {
             }
             // Opened first, because asking about a name would ask whatever is mounted there, and that may be ourselves.
             let opened = self.shared.opening(|| open_path_at(&folder, &name));
-            match opened.and_then(|fd: OwnedFd| find::by_descriptor(self.shared, fd)) {
+            match opened.and_then(|fd: OwnedFd| find::by_descriptor(self.branch, fd)) {
                 Ok(found) if found.stat.is_dir() || found.stat.nlink > 1 => {
                     entries.push((name, found.without_descriptor()));
                 }
@@ -145,10 +148,10 @@ impl<'s> Walk<'s> {
 
     fn open(&self, place: Option<&Rc<Place>>, identity: &Identity) -> Result<Arc<LowerFile>> {
         if let Some(handle) = &identity.handle {
-            let mount = self.shared.mounts.at(identity.mount);
+            let mount = self.branch.mounts.at(identity.mount);
             return self.shared.opening(|| mount.open(handle)).map(LowerFile::new).map(Arc::new);
         }
-        let mut folder = self.shared.descriptor(&self.shared.root)?;
+        let mut folder = Arc::clone(self.branch.root());
         for step in way_of(place).into_iter().rev() {
             let name = CString::new(step.name).map_err(|_| Errno::INVAL)?;
             let fd = self.shared.opening(|| open_path_at(&folder, &name))?;
@@ -166,8 +169,9 @@ pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<
         here => here?,
     };
     let fd = shared.opening(|| reopen(&here, mode::O_PATH))?;
-    match find::by_descriptor(shared, fd) {
-        Ok(found) => Ok(shared.mounts.home(&found.identity()) == *home),
+    let branch = shared.first_branch();
+    match find::by_descriptor(branch, fd) {
+        Ok(found) => Ok(branch.mounts.home(&found.identity()) == *home),
         Err(Errno::LOOP) => Ok(false),
         Err(error) => Err(error),
     }
@@ -175,7 +179,7 @@ pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<
 
 /// What a path below the source leads to.
 pub(super) fn walk(shared: &Shared, path: &[u8]) -> Result<Arc<LowerFile>> {
-    let mut here = shared.descriptor(&shared.root)?;
+    let mut here = Arc::clone(shared.first_branch().root());
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         here = Arc::new(LowerFile::new(shared.opening(|| open_path_at(&here, &name))?));

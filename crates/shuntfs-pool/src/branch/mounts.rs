@@ -1,4 +1,4 @@
-//! The lower mounts: the branch's own, and every other file system that is mounted below the source.
+//! The lower mounts of a branch: its own, and every other file system that is mounted below the source.
 //!
 //! A mount is noticed when a name leads into it. Where it takes handles it is held by a descriptor from then on, so
 //! its id cannot be used again, and what was there stays reachable; unmounting it below gives EBUSY while the pool
@@ -20,17 +20,46 @@ use shuntfs_sys::{
 
 use crate::error::errno;
 use crate::mode;
-use crate::node::{Identity, device_number};
+use crate::node::Identity;
+
+/// Which lower mount of a pool: its branch, and its place in the branch's table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct MountIndex {
+    pub(crate) branch: u16,
+    mount: u16,
+}
+
+impl MountIndex {
+    /// The mount that the branch with this number is on.
+    pub(crate) fn own(branch: u16) -> Self {
+        Self { branch, mount: 0 }
+    }
+
+    /// Whether it is the branch's own.
+    pub(crate) fn is_own(self) -> bool {
+        self.mount == 0
+    }
+
+    /// Both numbers in one.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.branch) << 16 | u32::from(self.mount)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn other(mount: u16) -> Self {
+        Self { branch: 0, mount }
+    }
+}
 
 /// One lower mount.
 #[derive(Debug)]
 pub(crate) struct Mount {
     /// Its place in the table, as nodes name it.
-    pub(crate) index: u32,
+    pub(crate) index: MountIndex,
     /// The kernel's mount id.
     pub(crate) id: u64,
     /// The first mount of the same file system: by whichever a file is reached, its names are the same.
-    home: u32,
+    home: MountIndex,
     /// The device of the file system as such, whatever its files show.
     device: (u32, u32),
     /// Which folder of the file system is mounted, and where; `None` where the kernel does not list it here.
@@ -48,7 +77,12 @@ pub(crate) struct Mount {
 
 impl Mount {
     /// Gets to know the mount that `root` (or any file on it, `O_PATH`) is on.
-    pub(crate) fn of(index: u32, id: u64, root: &OwnedFd, times: AccessTimes) -> shuntfs_sys::Result<Self> {
+    pub(crate) fn of(
+        index: MountIndex,
+        id: u64,
+        root: &OwnedFd,
+        times: AccessTimes,
+    ) -> shuntfs_sys::Result<Self> {
         let below = filesystem_of(root)?;
         let listed = listed(id);
         let device = match &listed {
@@ -143,7 +177,7 @@ fn timed_anchor(anchor: Option<&OwnedFd>, times: AccessTimes) -> Option<OwnedFd>
 /// How many mounts a pool shows at most; each keeps a descriptor.
 const MOUNTS_MAX: usize = 256;
 
-/// All of them; index 0 is the branch's own. Read without a lock, because every lookup does.
+/// All of a branch; the first is its own. Read without a lock, because every lookup does.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     known: Box<[OnceLock<Mount>]>,
@@ -162,14 +196,14 @@ impl Mounts {
     }
 
     /// The mount with this place in the table.
-    pub(crate) fn at(&self, index: u32) -> &Mount {
-        let slot = usize::try_from(index).ok().and_then(|index| self.known.get(index));
+    pub(crate) fn at(&self, index: MountIndex) -> &Mount {
+        let slot = self.known.get(usize::from(index.mount));
         slot.and_then(OnceLock::get).expect("indices are given out for mounts that are noted")
     }
 
     /// The branch's own.
     pub(crate) fn own(&self) -> &Mount {
-        self.at(0)
+        self.at(MountIndex::own(0))
     }
 
     /// The mount with this id, if it is known.
@@ -191,7 +225,8 @@ impl Mounts {
             return Err(Errno::LOOP);
         }
         // Asked outside of the lock: another file system may take its time.
-        let found = Mount::of(0, id, fd, self.times).map_err(errno)?;
+        let own = self.own().index;
+        let found = Mount::of(own, id, fd, self.times).map_err(errno)?;
         let mut count = self.count.lock();
         if let Some(mount) = self.find(id) {
             return Ok(mount);
@@ -200,7 +235,7 @@ impl Mounts {
             tracing::warn!(limit = MOUNTS_MAX, "too many file systems are mounted below the source");
             return Err(Errno::MFILE);
         };
-        let index = u32::try_from(*count).expect("at most 256");
+        let index = MountIndex { mount: u16::try_from(*count).expect("at most 256"), ..own };
         *count += 1;
         let mut known = self.known.iter().map_while(OnceLock::get);
         let home = known.find(|mount| mount.device == found.device).map_or(index, |mount| mount.home);
@@ -281,46 +316,23 @@ fn is_served_here(id: u64) -> bool {
     })
 }
 
-/// Inode numbers of other devices than the branch's are changed in their top 24 bits by their device, so that
-/// they do not meet the branch's own; the same device always gives the same change.
-pub(crate) fn shown_ino(ino: u64, device: shuntfs_sys::Device, own: u32) -> u64 {
-    let device = device_number(device);
-    if device == own { ino } else { ino ^ (crate::node::mix(u64::from(device)) & !0xff_ffff_ffff) }
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
-    use shuntfs_sys::Device;
-
-    #[test]
-    fn inode_numbers_of_devices_do_not_meet() {
-        let own = device_number(Device { major: 8, minor: 1 });
-        assert_eq!(shown_ino(2, Device { major: 8, minor: 1 }, own), 2);
-        let mut seen: Vec<_> = (2..200).map(|minor| shown_ino(2, Device { major: 8, minor }, own)).collect();
-        seen.push(2);
-        seen.sort_unstable();
-        let all = seen.len();
-        seen.dedup();
-        assert_eq!(seen.len(), all);
-        let other = Device { major: 8, minor: 7 };
-        assert_eq!(shown_ino(5, other, own), shown_ino(5, other, own));
-        assert_eq!(shown_ino(5, other, own) & 0xff_ffff_ffff, 5);
-    }
 
     #[test]
     fn the_number_of_mounts_is_bounded() {
         let root = shuntfs_sys::open_folder(std::path::Path::new("/")).unwrap();
         let times = AccessTimes::default();
-        let mounts = Mounts::new(Mount::of(0, 1 << 40, &root, times).unwrap(), times);
+        let mounts = Mounts::new(Mount::of(MountIndex::own(3), 1 << 40, &root, times).unwrap(), times);
         for number in 1..MOUNTS_MAX {
             let id = (1 << 40) + u64::try_from(number).unwrap();
             let index = mounts.find_or_note(id, &root).unwrap().index;
-            assert_eq!(usize::try_from(index), Ok(number));
+            assert_eq!((index.branch, usize::from(index.mount)), (3, number));
             assert_eq!(mounts.find_or_note(id, &root).unwrap().index, index);
         }
         assert_eq!(mounts.len(), MOUNTS_MAX);
         assert_eq!(mounts.find_or_note(1 << 41, &root).err(), Some(Errno::MFILE));
-        assert_eq!(mounts.at(255).id, (1 << 40) + 255);
+        assert_eq!(mounts.at(MountIndex::other(255)).id, (1 << 40) + 255);
     }
 }

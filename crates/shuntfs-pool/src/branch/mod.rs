@@ -1,0 +1,14 @@
+//! Branches: the lower trees that a pool shows. Today there is one.
+//!
+//! A branch owns what there is once for each lower tree: its root, its mounts, its device, whether it can be written, and the
+//! lane of its lower calls. A node names its branch by the mount that it is on ([`MountIndex`]).
+
+mod lane;
+mod mounts;
+mod tree;
+
+pub(crate) use mounts::{Mount, MountIndex};
+pub(crate) use tree::Branch;
+
+#[cfg(test)]
+pub(crate) use mounts::Mounts;
