@@ -289,7 +289,7 @@ struct Lister<'l> {
 impl Lister<'_> {
     fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
         let &DirRecord { ino, next, kind, name } = record;
-        let branch = self.shared.branch(self.dir.identity.mount);
+        let branch = self.shared.branch(self.dir.place.mount());
         let shown = |ino| branch.shown_ino(ino, self.device);
         if name == c"." || (name == c".." && self.dir.id == NodeId::ROOT) {
             out.push(shown(self.ino), next, kind, name);

@@ -46,14 +46,14 @@ impl Found {
 /// Finds out what `name` in the folder means.
 pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
-    let mount = shared.mount(parent.identity.mount);
+    let mount = shared.mount(parent.place.mount());
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
     {
         return Ok(Found { moment, ..found });
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    by_descriptor(shared.branch(parent.identity.mount), fd).map(|found| Found { moment, ..found })
+    by_descriptor(shared.branch(parent.place.mount()), fd).map(|found| Found { moment, ..found })
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -104,7 +104,7 @@ pub(crate) fn by_descriptor(branch: &Branch, fd: OwnedFd) -> Result<Found> {
 /// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
 pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found> {
     let stat = stat_of(&fd).map_err(errno)?;
-    let mount = shared.mount(parent.identity.mount);
+    let mount = shared.mount(parent.place.mount());
     let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
     Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
 }
@@ -139,7 +139,7 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
 /// # Errors
 /// Those of looking: then nobody knows who loses a name. That there is none is no error.
 pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Vec<Arc<Node>>> {
-    let mount = shared.mount(parent.identity.mount);
+    let mount = shared.mount(parent.place.mount());
     if mount.has_handles()
         && let Ok((handle, id)) = handle_at(dir, name)
         && u64::try_from(id) == Ok(mount.id)

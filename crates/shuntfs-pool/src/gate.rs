@@ -26,7 +26,7 @@ struct Gate {
 impl Gates {
     /// Counts an open for writing, once nobody looks; [`Gates::wrote`] must follow.
     pub(crate) fn write(&self, node: &Node) {
-        let hash = node.identity.hash();
+        let hash = node.key().hash();
         let mut gates = self.by_inode.lock();
         gates.entry(hash).or_default().writers += 1;
         while gates.get(&hash).is_some_and(|gate| gate.looks > 0) {
@@ -42,7 +42,7 @@ impl Gates {
     /// Begins to look, unless somebody writes; whether it was begun, and [`Gates::looked`] must follow.
     pub(crate) fn look(&self, node: &Node) -> bool {
         let mut gates = self.by_inode.lock();
-        let gate = gates.entry(node.identity.hash()).or_default();
+        let gate = gates.entry(node.key().hash()).or_default();
         let is_free = gate.writers == 0;
         gate.looks += u32::from(is_free);
         is_free
@@ -55,7 +55,7 @@ impl Gates {
     }
 
     fn change(&self, node: &Node, change: impl FnOnce(&mut Gate)) {
-        let hash = node.identity.hash();
+        let hash = node.key().hash();
         let mut gates = self.by_inode.lock();
         let gate = gates.get_mut(&hash).expect("what ends has begun");
         change(gate);

@@ -185,8 +185,8 @@ impl Shared {
         if let Some(held) = node.descriptor() {
             return Ok(held);
         }
-        let handle = node.identity.handle.as_ref().ok_or(Errno::STALE)?;
-        let mount = self.mount(node.identity.mount);
+        let handle = node.place.handle().ok_or(Errno::STALE)?;
+        let mount = self.mount(node.place.mount());
         let fd = self.opening(|| mount.open(handle))?;
         Ok(self.adopt(node, Arc::new(LowerFile::new(fd))))
     }
@@ -219,9 +219,8 @@ impl Shared {
     /// # Errors
     /// As for `descriptor`.
     pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
-        let mount = self.mount(node.identity.mount);
-        let handle = node.identity.handle.as_ref();
-        let opened = match handle {
+        let mount = self.mount(node.place.mount());
+        let opened = match node.place.handle() {
             None if node.id != NodeId::ROOT => None,
             handle => match self.opening(|| mount.open_timed(handle).transpose()) {
                 // It has lost its last name, and not every file system finds it by its handle then.
@@ -244,7 +243,7 @@ impl Shared {
     /// An open lower file, which says whether its file system may keep a queue waiting.
     pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
         let file = LowerFile::new(fd);
-        let mount = node.identity.mount;
+        let mount = node.place.mount();
         if self.branch(mount).lane.can_block(self.mount(mount)) { file.that_can_block() } else { file }
     }
 
@@ -298,7 +297,7 @@ impl Shared {
     /// The attributes to show.
     fn attr(&self, node: &Node, stat: &Stat) -> Attr {
         Attr {
-            ino: self.branch(node.identity.mount).shown_ino(stat.ino, stat.dev),
+            ino: self.branch(node.place.mount()).shown_ino(stat.ino, stat.dev),
             size: stat.size,
             blocks: stat.blocks,
             atime: timestamp(stat.atime),
@@ -409,7 +408,7 @@ impl Shared {
         if node.is_dir() {
             self.parked.forget(id);
         }
-        if node.identity.handle.is_some() && node.opens() == 0 {
+        if node.place.handle().is_some() && node.opens() == 0 {
             // The clock may still name the node for a while; its descriptor need not wait for that.
             node.unmark(Marks::PINNED);
             drop(node.drop_descriptor());

@@ -72,7 +72,7 @@ impl Table {
     ) -> (Arc<Node>, bool) {
         let hash = identity.hash();
         let mut nodes = self.by_identity[shard(hash)].lock();
-        if let Some(node) = nodes.find(hash, |node| node.view == view && node.identity == identity) {
+        if let Some(node) = nodes.find(hash, |node| node.view == view && *node.key() == identity) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
             return (Arc::clone(node), false);
         }
@@ -86,7 +86,7 @@ impl Table {
         };
         let node = Arc::new(make(id, identity));
         node.lookups.store(1, Ordering::Relaxed);
-        nodes.insert_unique(hash, Arc::clone(&node), |node| node.identity.hash());
+        nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
         ids.insert_unique(mix(id.get()), Arc::clone(&node), |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);
         (node, true)
@@ -102,7 +102,7 @@ impl Table {
     pub(crate) fn peek(&self, identity: &Identity) -> Vec<Arc<Node>> {
         let hash = identity.hash();
         let nodes = self.by_identity[shard(hash)].lock();
-        nodes.iter_hash(hash).filter(|node| node.identity == *identity).cloned().collect()
+        nodes.iter_hash(hash).filter(|node| node.key() == identity).cloned().collect()
     }
 
     /// Takes back lookups; at zero the node leaves the table and is returned.
@@ -138,7 +138,7 @@ impl Table {
 
     /// Removes a node unless a lookup found it again.
     fn remove(&self, node: &Arc<Node>) -> bool {
-        let hash = node.identity.hash();
+        let hash = node.key().hash();
         let mut nodes = self.by_identity[shard(hash)].lock();
         if node.lookups.load(Ordering::Relaxed) > 0 {
             return false;
@@ -146,7 +146,7 @@ impl Table {
         // One that was retired is not there.
         if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
             let _ = place.remove();
-            give_back(&mut nodes, |node| node.identity.hash());
+            give_back(&mut nodes, |node| node.key().hash());
         }
         let id_hash = mix(node.id.get());
         let mut ids = self.by_id[shard(id_hash)].write();
@@ -164,7 +164,7 @@ impl Table {
 
     /// Has the next lookup of this identity make another node; whoever uses this one goes on with it.
     pub(crate) fn retire(&self, node: &Arc<Node>) {
-        let hash = node.identity.hash();
+        let hash = node.key().hash();
         let mut nodes = self.by_identity[shard(hash)].lock();
         if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
             let _ = place.remove();

@@ -35,7 +35,7 @@ pub(super) fn met(shared: &Shared, spot: Spot<'_>, found: &Found) {
     if found.stat.nlink <= 1 || found.stat.is_dir() {
         return;
     }
-    let (file, folder) = (shared.home(&found.identity()), &spot.folder.identity);
+    let (file, folder) = (shared.home(&found.identity()), spot.folder.key());
     let mut names = engine.index.change();
     if engine.paths.moment() == found.moment && !names.has(&file, folder, spot.bytes()) {
         came(shared, engine, &mut names, &file, spot);
@@ -62,7 +62,7 @@ pub(super) fn note_removed(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>])
 fn went(shared: &Shared, engine: &Engine, names: &mut State, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     nodes.iter().for_each(|node| engine.paths.removed(node.id, spot.folder.id, spot.bytes()));
     if let Some(node) = nodes.first().filter(|node| names.is_kept() && !node.is_dir()) {
-        let (file, folder) = (shared.home(&node.identity), spot.folder.identity.clone());
+        let (file, folder) = (shared.home(node.key()), spot.folder.key().clone());
         names.note(Event::Went { file, folder, name: spot.bytes().into() });
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
     if !names.is_kept() {
         return;
     }
-    let file = shared.home(&node.identity);
+    let file = shared.home(node.key());
     came(shared, engine, &mut names, &file, spot);
     for Link { parent, name } in before {
         match way_to(shared, engine, parent) {
@@ -89,7 +89,7 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
 
 /// The names by which the kernel knows an inode now, in whatever view and through whatever mount.
 fn links_of(shared: &Shared, engine: &Engine, node: &Node) -> Vec<Link> {
-    let everywhere = shared.everywhere(&node.identity);
+    let everywhere = shared.everywhere(node.key());
     let nodes = everywhere.flat_map(|identity| shared.table.peek(&identity));
     nodes.flat_map(|node| engine.paths.links_now(node.id)).collect()
 }
@@ -106,7 +106,7 @@ fn way_to(shared: &Shared, engine: &Engine, folder: NodeId) -> Option<Way> {
     let (mut way, mut here) = (Vec::new(), folder);
     while here != NodeId::ROOT {
         let Link { parent, name } = engine.paths.links(here).into_iter().next()?;
-        let folder = shared.node(here).ok()?.identity.clone();
+        let folder = shared.node(here).ok()?.key().clone();
         way.push(Step { home: shared.home(&folder), folder, name });
         here = parent;
         if way.len() > DEPTH_MAX {
@@ -148,8 +148,7 @@ impl<'s> Moving<'s> {
     /// It has happened.
     pub(super) fn done(self) {
         let Some(engine) = &self.shared.rules else { return };
-        if self.moved.first().zip(self.met.first()).is_some_and(|(one, other)| one.identity == other.identity)
-        {
+        if self.moved.first().zip(self.met.first()).is_some_and(|(one, other)| one.key() == other.key()) {
             // Two names of one file: both stay, whatever the call says.
             return;
         }
@@ -199,12 +198,12 @@ fn moved(
     let Some(mut way) = way_to(shared, engine, new.folder.id) else { return names.tear() };
     let name: Box<[u8]> = new.bytes().into();
     names.note(if node.is_dir() {
-        let folder = node.identity.clone();
+        let folder = node.key().clone();
         way.insert(0, Step { home: shared.home(&folder), folder, name });
         Event::FolderMoved { way }
     } else {
-        let from = (old.folder.identity.clone(), old.bytes().into());
-        Event::Moved { file: shared.home(&node.identity), from, to: (way, name), has_others }
+        let from = (old.folder.key().clone(), old.bytes().into());
+        Event::Moved { file: shared.home(node.key()), from, to: (way, name), has_others }
     });
 }
 

@@ -64,7 +64,7 @@ fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<
 /// LINK.
 pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     let (node, folder) = (shared.node(id)?, shared.folder(parent)?);
-    if folder.node.identity.mount != node.identity.mount {
+    if folder.node.place.mount() != node.place.mount() {
         return Err(Errno::XDEV);
     }
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
@@ -79,8 +79,8 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     drop(held);
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
-    let wish = shared.lasting_number(&node.identity, node.view);
-    let (same, _) = shared.table.obtain(node.identity.clone(), node.view, wish, make);
+    let wish = shared.lasting_number(node.place.inode(), node.view);
+    let (same, _) = shared.table.obtain(node.key().clone(), node.view, wish, make);
     if guard.varies(spot) {
         same.mark(Marks::VARIES);
     }

@@ -215,12 +215,12 @@ impl Engine {
         }
         let may_have_others = self.index.is_kept() && (node.has(Marks::LINKED) || !shared.is_ours_alone());
         let links = if may_have_others { stat_of(shared.descriptor(node)?).map_err(errno)?.nlink } else { 1 };
-        let mut nodes = nodes_of(shared, &node.identity);
+        let mut nodes = nodes_of(shared, node.key());
         // A node that the kernel has forgotten is open still, perhaps.
         if !nodes.iter().any(|known| known.id == node.id) {
             nodes.push(Arc::clone(node));
         }
-        let mut known = self.names_of_nodes(shared, &node.identity, links, &nodes);
+        let mut known = self.names_of_nodes(shared, node.key(), links, &nodes);
         shared.add_aliases(&mut known.paths);
         known.paths.sort_unstable();
         known.paths.dedup();

@@ -86,7 +86,7 @@ impl Judged<XattrChanges<'_>> {
         let XattrChanges { node, name } = self.change;
         let descriptor = shared.descriptor(node)?;
         if name == CAPABILITY {
-            shared.table.peek(&node.identity).iter().for_each(|node| node.mark(Marks::CAPABILITY_SET));
+            shared.table.peek(node.key()).iter().for_each(|node| node.mark(Marks::CAPABILITY_SET));
         }
         // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
         let keep = name == ACCESS_ACL && !kill_sgid;

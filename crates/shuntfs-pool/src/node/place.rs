@@ -1,0 +1,68 @@
+//! Where the lower inode of a node is, and how it is reached.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs::LowerFile;
+use shuntfs_sys::FileHandle;
+
+use super::identity::Identity;
+use crate::branch::MountIndex;
+
+/// A lower inode, and the hold on it: by file handle through a cached `O_PATH` descriptor, or, where the lower file system
+/// has no handles, by a descriptor that is always open.
+#[derive(Debug)]
+pub(crate) struct Place {
+    inode: Identity,
+    /// The `O_PATH` descriptor, cached or pinned.
+    descriptor: Mutex<Option<Arc<LowerFile>>>,
+}
+
+impl Place {
+    pub(super) fn new(inode: Identity) -> Self {
+        Self { inode, descriptor: Mutex::new(None) }
+    }
+
+    /// Which inode is there.
+    pub(crate) fn inode(&self) -> &Identity {
+        &self.inode
+    }
+
+    /// The mount that it is on, and so the branch.
+    pub(crate) fn mount(&self) -> MountIndex {
+        self.inode.mount
+    }
+
+    /// What it is opened by where there is no descriptor.
+    pub(crate) fn handle(&self) -> Option<&FileHandle> {
+        self.inode.handle.as_ref()
+    }
+
+    /// The descriptor, where it is open.
+    pub(super) fn held(&self) -> Option<Arc<LowerFile>> {
+        self.descriptor.lock().clone()
+    }
+
+    /// Whether the descriptor is open.
+    pub(super) fn is_held(&self) -> bool {
+        self.descriptor.lock().is_some()
+    }
+
+    /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
+    pub(super) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
+        let mut held = self.descriptor.lock();
+        match &*held {
+            Some(earlier) => (Arc::clone(earlier), false),
+            None => {
+                *held = Some(Arc::clone(&descriptor));
+                (descriptor, true)
+            }
+        }
+    }
+
+    /// Gives the descriptor up, unless it must stay, which is asked while nobody can take or change it.
+    pub(super) fn give_up(&self, must_stay: impl FnOnce() -> bool) -> Option<Arc<LowerFile>> {
+        let mut held = self.descriptor.lock();
+        if must_stay() { None } else { held.take() }
+    }
+}
