@@ -13,7 +13,7 @@ use std::sync::Arc;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
 
-use crate::branch::{Branch, Mount, MountIndex};
+use crate::branch::{Branch, Mount};
 use crate::error::errno;
 use crate::node::{Identity, Marks, Node};
 use crate::rules::Moment;
@@ -24,17 +24,17 @@ use crate::view::Seen;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) stat: Stat,
-    mount: MountIndex,
-    handle: Option<FileHandle>,
+    /// What makes it the same one.
+    pub(crate) identity: Identity,
     fd: Option<OwnedFd>,
     /// Before which change of names it was looked for.
     pub(crate) moment: Moment,
 }
 
 impl Found {
-    /// What makes it the same one.
-    pub(crate) fn identity(&self) -> Identity {
-        Identity::new(&self.stat, self.mount, self.handle.clone())
+    fn new(stat: Stat, mount: &Mount, handle: Option<FileHandle>, fd: Option<OwnedFd>) -> Self {
+        let identity = Identity::new(&stat, mount.index, handle);
+        Self { stat, identity, fd, moment: Moment::default() }
     }
 
     /// The same, without holding what was found.
@@ -71,13 +71,7 @@ fn find_by_handle(mount: &Mount, dir: &LowerFile, name: &CStr) -> Result<Option<
     let Some(ino) = handle.inode(mount.magic) else { return Ok(None) };
     let stat = stat_at(dir, name).map_err(errno)?;
     let same = stat.ino == ino && stat.mnt_id.is_none_or(|id| id == mount.id);
-    Ok(same.then_some(Found {
-        stat,
-        mount: mount.index,
-        handle: Some(handle),
-        fd: None,
-        moment: Moment::default(),
-    }))
+    Ok(same.then(|| Found::new(stat, mount, Some(handle), None)))
 }
 
 /// What an `O_PATH` descriptor of something in a branch holds.
@@ -98,7 +92,7 @@ pub(crate) fn by_descriptor(branch: &Branch, fd: OwnedFd) -> Result<Found> {
     };
     branch.lane.heed(mount);
     let handle = handle.filter(|_| mount.has_handles());
-    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
+    Ok(Found::new(stat, mount, handle, Some(fd)))
 }
 
 /// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
@@ -106,15 +100,14 @@ pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found>
     let stat = stat_of(&fd).map_err(errno)?;
     let mount = shared.mount(parent.place.mount());
     let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
-    Ok(Found { stat, mount: mount.index, handle, fd: Some(fd), moment: Moment::default() })
+    Ok(Found::new(stat, mount, handle, Some(fd)))
 }
 
 /// The node of what was found, as it is seen, with its lookup count raised, and its attributes.
 pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
-    let Found { stat, mount, handle, fd, moment: _ } = found;
+    let Found { stat, identity, fd, moment: _ } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
-    let by_handle = handle.is_some();
-    let identity = Identity::new(&stat, mount, handle);
+    let by_handle = identity.handle.is_some();
     let wish = shared.lasting_number(&identity, seen.view);
     let (node, _) = shared.table.obtain(identity, seen.view, wish, |id, identity| {
         let node = Node::new(id, identity, seen.view, stat.mode);
@@ -148,7 +141,7 @@ pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr
         return Ok(shared.table.peek(&Identity::of_handle(ino, mount.index, handle)));
     }
     match find(shared, parent, dir, name) {
-        Ok(found) => Ok(shared.table.peek(&found.identity())),
+        Ok(found) => Ok(shared.table.peek(&found.identity)),
         Err(Errno::NOENT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }

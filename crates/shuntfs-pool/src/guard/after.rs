@@ -35,7 +35,7 @@ pub(super) fn met(shared: &Shared, spot: Spot<'_>, found: &Found) {
     if found.stat.nlink <= 1 || found.stat.is_dir() {
         return;
     }
-    let (file, folder) = (shared.home(&found.identity()), spot.folder.key());
+    let (file, folder) = (shared.home(&found.identity), spot.folder.key());
     let mut names = engine.index.change();
     if engine.paths.moment() == found.moment && !names.has(&file, folder, spot.bytes()) {
         came(shared, engine, &mut names, &file, spot);

@@ -91,7 +91,7 @@ impl Guard<'_> {
         let shared = self.shared;
         let mut found = found;
         for _ in 0..RACES_MAX {
-            let (moment, identity) = (found.moment, found.identity());
+            let (moment, identity) = (found.moment, found.identity.clone());
             if arrival == Arrival::Met {
                 after::met(shared, spot, &found);
             }
@@ -102,7 +102,7 @@ impl Guard<'_> {
                 shared.forget(arrived.node.id, LookupCount(1));
             }
             found = find::find(shared, spot.folder, spot.dir, spot.c_name())?;
-            if found.identity() != identity {
+            if found.identity != identity {
                 return Err(Errno::STALE);
             }
         }
@@ -163,7 +163,7 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
     }
     let mut paths = vec![path];
     if may_have_others {
-        let known = engine.names_of_inode(shared, &found.identity(), found.stat.nlink);
+        let known = engine.names_of_inode(shared, &found.identity, found.stat.nlink);
         let others = asking.all_of(known, &asking.of_name(spot, &paths[0]))?;
         paths.extend(others);
         shared.add_aliases(&mut paths);

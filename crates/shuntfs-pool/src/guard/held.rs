@@ -60,7 +60,7 @@ fn subject_of(asking: &Asking<'_>, spot: Spot<'_>) -> Result<Option<Subject>> {
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
     };
-    let (identity, is_folder, links) = (found.identity(), found.stat.is_dir(), found.stat.nlink);
+    let (identity, is_folder, links) = (found.identity, found.stat.is_dir(), found.stat.nlink);
     let path = asking.path_of(spot)?;
     if is_folder {
         return Ok(Some(Subject { identity, is_folder, links, paths: asking.paths_at(spot)? }));

@@ -50,7 +50,7 @@ pub(crate) fn parent(shared: &Shared, id: NodeId) -> Result<Entry> {
         return Ok(shared.entry(&shared.root, &found.stat));
     }
     // What has no lasting number is on another file system, or in another subvolume: it may be a folder around the source.
-    let wish = shared.lasting_number(&found.identity(), View::WHOLE).ok_or(Errno::STALE)?;
+    let wish = shared.lasting_number(&found.identity, View::WHOLE).ok_or(Errno::STALE)?;
     entry(shared, found, |found| found == wish)
 }
 

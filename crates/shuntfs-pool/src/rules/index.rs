@@ -420,7 +420,7 @@ mod test {
         search(&shared, &index).unwrap();
         assert_eq!(index.len(), 4);
         let dir = shared.descriptor(&shared.root).unwrap();
-        let file = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity();
+        let file = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity;
         let file = shared.home(&file);
         let known = index.of(&file, 2);
         assert!(known.is_all && !index.of(&file, 3).is_all, "a third link is nobody's");

@@ -66,7 +66,7 @@ impl<'s> Walk<'s> {
     fn new(shared: &'s Shared) -> Result<Self> {
         let branch = shared.first_branch();
         let root = shared.opening(|| reopen(branch.root(), mode::O_PATH))?;
-        let root = find::by_descriptor(branch, root)?.identity();
+        let root = find::by_descriptor(branch, root)?.identity;
         let names = Some(Names::new(branch.identity(), branch.mounts.home(&root)));
         Ok(Self { shared, branch, names, seen: HashSet::new(), ahead: vec![None] })
     }
@@ -104,10 +104,10 @@ impl<'s> Walk<'s> {
         };
         let mut way = None;
         for (name, found) in entries {
-            let (folder, name) = (found.identity(), name.into_bytes().into_boxed_slice());
-            let home = self.branch.mounts.home(&folder);
+            let (home, name) =
+                (self.branch.mounts.home(&found.identity), name.into_bytes().into_boxed_slice());
             if found.stat.is_dir() {
-                let step = Step { folder, home, name };
+                let step = Step { folder: found.identity, home, name };
                 self.ahead.push(Some(Rc::new(Place { step, outer: place.clone() })));
             } else if let Some(names) = &mut self.names {
                 let way = way.get_or_insert_with(|| way_of(place.as_ref()));
@@ -171,7 +171,7 @@ pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<
     let fd = shared.opening(|| reopen(&here, mode::O_PATH))?;
     let branch = shared.first_branch();
     match find::by_descriptor(branch, fd) {
-        Ok(found) => Ok(branch.mounts.home(&found.identity()) == *home),
+        Ok(found) => Ok(branch.mounts.home(&found.identity) == *home),
         Err(Errno::LOOP) => Ok(false),
         Err(error) => Err(error),
     }
