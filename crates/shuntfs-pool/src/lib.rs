@@ -28,6 +28,7 @@ mod node;
 mod op;
 mod options;
 mod parked;
+pub mod policy;
 mod pool;
 mod redact;
 mod removal;

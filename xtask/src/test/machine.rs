@@ -30,6 +30,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("mkfs.btrfs", "btrfs-progs"),
     ("e2fsck", "e2fsprogs"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("mergerfs", "mergerfs"),
     ("mkfs.xfs", "xfsprogs"),
     ("mount", "mount"),
     ("openssl", "openssl"),
