@@ -20,6 +20,7 @@ use crate::settings::{
 };
 pub use crate::wishes::VerifyWishes;
 
+pub use crate::explain::{CategoryChoice, ExplainPlaceArgs};
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
@@ -362,6 +363,8 @@ pub enum ExplainWhat {
     Rename(ExplainTwoArgs),
     /// Giving a file another name.
     Link(ExplainTwoArgs),
+    /// Which of several folders a policy of mergerfs's would pick, without a mount.
+    Place(ExplainPlaceArgs),
 }
 
 /// Arguments of `shunt explain` for one name.

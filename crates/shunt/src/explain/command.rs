@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use super::branches;
 use super::place::{Located, locate};
 use super::verdict::{NOT_CONSIDERED, of_all, print};
 use crate::cli::{ExplainArgs, ExplainOneArgs, ExplainTwoArgs, ExplainWhat};
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Failure
         ExplainWhat::Attributes(args) => one(What::Attributes, args, out),
         ExplainWhat::Rename(args) => two(What::Rename, args, out),
         ExplainWhat::Link(args) => two(What::Link, args, out),
+        ExplainWhat::Place(args) => branches::run(args, out),
     }
 }
 

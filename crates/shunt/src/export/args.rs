@@ -201,7 +201,7 @@ impl ExportArgs {
 }
 
 /// A size in bytes: a number, maybe with a letter for a power of 1024.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (number, shift) = match text.char_indices().last() {
         Some((place, letter)) if letter.is_ascii_alphabetic() => {

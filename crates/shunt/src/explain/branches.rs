@@ -1,0 +1,260 @@
+//! `shunt explain place`: which of several folders a policy picks, without a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use shuntfs::Timestamp;
+use shuntfs_pool::policy::{BranchMode, Candidate, Category, POLICIES, Pick, Policy, Space};
+use shuntfs_sys::{filesystem_of, open_folder};
+
+use crate::export::size;
+use crate::failure::Failure;
+use crate::list::{print_json, print_table};
+use crate::mounts::shown;
+use crate::run::output_failure;
+
+/// Arguments of `shunt explain place`.
+#[derive(Debug, Args)]
+pub struct ExplainPlaceArgs {
+    /// The folders, separated by colons, each with its mode (RW, RO, NC) and the space to be left free, if it has such: /a:/b=RO:/c=RW,10G.
+    #[arg(value_name = "BRANCHES")]
+    pub branches: OsString,
+    /// The path below them.
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// What is done with it.
+    #[arg(long = "for", value_name = "CATEGORY", value_enum, default_value_t = CategoryChoice::Create)]
+    pub category: CategoryChoice,
+    /// The policy, by mergerfs's name for it [default: pfrd, epall or ff, as the category has it].
+    #[arg(long, value_name = "POLICY", value_parser = clap::builder::PossibleValuesParser::new(POLICIES.iter().map(Policy::name)))]
+    pub policy: Option<String>,
+    /// What is to be left free on a branch that says nothing of it.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4G")]
+    pub minfreespace: u64,
+    /// Prints JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is done, as mergerfs groups it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum CategoryChoice {
+    /// It is made: create, mkdir, mknod, symlink.
+    Create,
+    /// It is changed: chmod, link, rename, unlink and the like.
+    Action,
+    /// It is looked up: open, getattr and the like.
+    Search,
+}
+
+impl From<CategoryChoice> for Category {
+    fn from(choice: CategoryChoice) -> Self {
+        match choice {
+            CategoryChoice::Create => Self::Create,
+            CategoryChoice::Action => Self::Action,
+            CategoryChoice::Search => Self::Search,
+        }
+    }
+}
+
+/// One branch, and what was said of it.
+#[derive(Debug, Serialize)]
+struct Row {
+    branch: String,
+    mode: &'static str,
+    available: u64,
+    min_free: u64,
+    chosen: bool,
+    why_not: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    path: String,
+    policy: &'static str,
+    /// What the operation would fail with.
+    error: Option<String>,
+    branches: Vec<Row>,
+}
+
+/// Says which branches a policy picks, and why not the others.
+///
+/// # Errors
+/// Where a branch is no folder that can be asked, or the path is none below it.
+pub(super) fn run(args: &ExplainPlaceArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let category = Category::from(args.category);
+    let name = args.policy.as_deref().unwrap_or(category.default_policy());
+    let policy = Policy::of(name).ok_or_else(|| Failure::usage(format!("there is no policy {name:?}")))?;
+    let mut parts = components(&args.path)?;
+    if category == Category::Create && parts.pop().is_none() {
+        return Err(Failure::usage("the top is there already").hint("name what is to be made"));
+    }
+    let branches = args.branches.as_bytes().split(|byte| *byte == b':').filter(|branch| !branch.is_empty());
+    let branches = branches.map(|branch| Branch::of(branch, args.minfreespace, &parts));
+    let branches = branches.collect::<Result<Vec<_>, _>>()?;
+    let candidates: Vec<Candidate> = branches.iter().map(|branch| branch.candidate).collect();
+    let pick = policy.pick(category, parts.len(), &candidates, RandomState::new().build_hasher().finish());
+    let rows = branches.iter().enumerate().map(|(place, branch)| branch.row(place, &pick)).collect();
+    let error = pick.chosen().err().map(|error| error.to_string());
+    let path = args.path.to_string_lossy().into_owned();
+    let answer = Answer { path, policy: policy.name(), error, branches: rows };
+    if args.json {
+        return print_json(&answer, out);
+    }
+    if let Some(error) = &answer.error {
+        writeln!(out, "none of them: {error}").map_err(|error| output_failure(&error))?;
+    }
+    let mut lines = vec![["BRANCH", "MODE", "AVAILABLE", "MINFREE", ""].map(str::to_owned)];
+    lines.extend(answer.branches.iter().map(Row::cells));
+    print_table(&lines, out)
+}
+
+impl Row {
+    fn cells(&self) -> [String; 5] {
+        let why = self.why_not.as_ref().map_or_else(|| "chosen".to_owned(), |why| format!("not: {why}"));
+        [
+            shown(&self.branch),
+            self.mode.to_owned(),
+            self.available.to_string(),
+            self.min_free.to_string(),
+            why,
+        ]
+    }
+}
+
+/// A folder, and what policies know of it.
+#[derive(Debug)]
+struct Branch {
+    path: PathBuf,
+    candidate: Candidate,
+}
+
+impl Branch {
+    /// The branch of `PATH[=MODE[,MINFREE]]`, and how far the path is there.
+    fn of(text: &[u8], min_free: u64, parts: &[&OsStr]) -> Result<Self, Failure> {
+        let (path, mode, min_free) = read(text, min_free)?;
+        let failed =
+            |error: &dyn std::fmt::Display| Failure::new(format!("cannot use {}: {error}", shown(&path)));
+        let below = open_folder(&path).and_then(|fd| filesystem_of(&fd)).map_err(|error| failed(&error))?;
+        let unit = u64::from(below.frsize);
+        let space =
+            Space { total: below.blocks.saturating_mul(unit), available: below.bavail.saturating_mul(unit) };
+        let mut candidate =
+            Candidate { mode, space, min_free, is_read_only: below.is_read_only(), ..Candidate::default() };
+        let mut here = path.clone();
+        let mut last = here.metadata().ok();
+        for part in parts {
+            here.push(part);
+            last = here.symlink_metadata().ok();
+            if last.is_none() {
+                break;
+            }
+            candidate.depth += 1;
+        }
+        let nanos = |found: &std::fs::Metadata| u32::try_from(found.mtime_nsec()).unwrap_or(0);
+        candidate.mtime = last.map(|found| Timestamp { secs: found.mtime(), nanos: nanos(&found) });
+        Ok(Self { path, candidate })
+    }
+
+    fn row(&self, place: usize, pick: &Pick) -> Row {
+        let Candidate { mode, space, min_free, .. } = self.candidate;
+        let why_not = pick.why_not(place).map(|why| why.to_string());
+        let branch = self.path.to_string_lossy().into_owned();
+        Row {
+            branch,
+            mode: mode.word(),
+            available: space.available,
+            min_free,
+            chosen: why_not.is_none(),
+            why_not,
+        }
+    }
+}
+
+/// Reads `PATH[=MODE[,MINFREE]]`. A path may hold equals signs: only what follows the last one is read so, and only where it is a
+/// mode.
+fn read(text: &[u8], min_free: u64) -> Result<(PathBuf, BranchMode, u64), Failure> {
+    let whole = || PathBuf::from(OsString::from_vec(text.to_owned()));
+    let Some(equals) = text.iter().rposition(|byte| *byte == b'=') else {
+        return Ok((whole(), BranchMode::default(), min_free));
+    };
+    let path = PathBuf::from(OsStr::from_bytes(&text[..equals]));
+    let words = String::from_utf8_lossy(&text[equals + 1..]).into_owned();
+    let (mode, free) =
+        words.split_once(',').map_or((words.as_str(), None), |(mode, free)| (mode, Some(free)));
+    match (BranchMode::of(mode), free) {
+        (None, _) if whole().exists() => Ok((whole(), BranchMode::default(), min_free)),
+        (None, _) => Err(Failure::usage(format!("{mode:?} is no mode of a branch")).hint("RW, RO or NC")),
+        (Some(mode), None) => Ok((path, mode, min_free)),
+        (Some(mode), Some(free)) => Ok((path, mode, size(free).map_err(Failure::usage)?)),
+    }
+}
+
+/// The components of a path below the branches.
+fn components(path: &Path) -> Result<Vec<&OsStr>, Failure> {
+    let part = |component| match component {
+        Component::Normal(part) => Some(Ok(part)),
+        Component::CurDir => None,
+        _ => Some(Err(Failure::usage(format!("{} is no path below the branches", shown(path))))),
+    };
+    path.components().filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn branches_are_read_as_mergerfs_writes_them() {
+        let read = |text: &str| read(text.as_bytes(), 7).map_err(|failure| failure.to_string());
+        let branch = |path: &str, mode, min_free| Ok((PathBuf::from(path), mode, min_free));
+        assert_eq!(read("/a"), branch("/a", BranchMode::ReadWrite, 7));
+        assert_eq!(read("/a=RO"), branch("/a", BranchMode::ReadOnly, 7));
+        assert_eq!(read("/a=b=NC,2K"), branch("/a=b", BranchMode::NoCreate, 2048));
+        assert!(read("/a=ro").is_err() && read("/a=RW,x").is_err());
+        let folder = tempfile::Builder::new().prefix("a=").tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        assert_eq!(read(path), branch(path, BranchMode::ReadWrite, 7), "it is there by this name");
+    }
+
+    fn explain(words: &[&str]) -> Result<serde_json::Value, Failure> {
+        let line = ["shunt", "explain", "place", "--json"].iter().chain(words);
+        let cli = <crate::cli::Cli as clap::Parser>::try_parse_from(line).expect("it parses");
+        let crate::cli::Command::Explain(args) = cli.command else { panic!("another command") };
+        let crate::cli::ExplainWhat::Place(args) = args.what else { panic!("another question") };
+        let mut out = Vec::new();
+        run(&args, &mut out)?;
+        Ok(serde_json::from_slice(&out).expect("JSON"))
+    }
+
+    #[test]
+    fn folders_say_where_something_would_be_made() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [a, b, c] = folders.each_ref().map(|folder| folder.path().to_str().unwrap());
+        std::fs::create_dir(folders[2].path().join("d")).unwrap();
+        let branches = format!("{a}:{b}=NC:{c}");
+        let chosen = |words: &[&str]| -> Vec<bool> {
+            let answer = explain(&[&[branches.as_str(), "--minfreespace", "0"], words].concat()).unwrap();
+            answer["branches"].as_array().unwrap().iter().map(|row| row["chosen"] == true).collect()
+        };
+        assert_eq!(chosen(&["d/new", "--policy", "ff"]), [true, false, false]);
+        assert_eq!(chosen(&["d/new", "--policy", "epff"]), [false, false, true]);
+        assert_eq!(chosen(&["new", "--policy", "all"]), [true, false, true]);
+        assert_eq!(chosen(&["d/e/new", "--policy", "mspmfs"]), [false, false, true]);
+        assert_eq!(chosen(&["d", "--for", "search"]), [false, false, true]);
+        let answer = explain(&[&branches, "d/e/new", "--policy", "epmfs", "--minfreespace", "0"]).unwrap();
+        assert_eq!(answer["branches"][1]["why_not"], "its mode is NC");
+        assert_eq!(answer["branches"][2]["why_not"], "the path is not there");
+        assert!(answer["error"].is_string(), "{answer}");
+        for bad in [["/nowhere", "a"], [a, "../b"], [a, "/b"], [a, "."]] {
+            assert!(explain(&bad).is_err(), "{bad:?}");
+        }
+    }
+}
