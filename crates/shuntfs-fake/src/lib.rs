@@ -94,3 +94,4 @@ pub use process::Process;
 pub use raw::Pending;
 #[cfg(feature = "faults")]
 pub use shuntfs_sys::{Failed, Faults, OsError};
+pub use shuntfs_wire::FopenFlags;

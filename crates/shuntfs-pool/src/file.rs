@@ -105,6 +105,12 @@ impl PoolFile {
         }
     }
 
+    /// Whether its writes bypass the page cache. Where they are ours to move, the kernel then lets those of all such opens into the file
+    /// at once, as the lower file system does, if we say that they do; otherwise one at a time (`fuse_dio_lock`, Linux 6.9).
+    fn writes_direct(&self) -> bool {
+        self.flags & mode::O_DIRECT != 0 && self.flags & mode::O_ACCMODE != mode::O_RDONLY
+    }
+
     /// Whether what it shows is what the lower file holds, without a look at it.
     pub(crate) fn is_below(&self) -> bool {
         self.shown.is_none() && self.checked.is_none()
@@ -202,8 +208,12 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
         FlowWord::Served => Delegation::Served,
     };
     let delegation = Delegation::split(to(reads), to(writes));
-    let of_mount = if shared.is_ours_alone() { CacheHint::Keep } else { CacheHint::Drop };
-    let cache = if file.rereads { CacheHint::Again } else { file.terms.cache.unwrap_or(of_mount) };
+    let of_open = match shared.is_ours_alone() {
+        _ if file.writes_direct() && shared.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
+        true => CacheHint::Keep,
+        false => CacheHint::Drop,
+    };
+    let cache = if file.rereads { CacheHint::Again } else { file.terms.cache.unwrap_or(of_open) };
     Opened { file, delegation, cache, flush: shared.locks_below() }
 }
 

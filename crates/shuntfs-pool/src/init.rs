@@ -1,6 +1,8 @@
 //! What the pool wants of the kernel.
 
-use shuntfs::{Filesystem, InitError, Offered, OpSet, Wanted};
+use std::sync::atomic::Ordering;
+
+use shuntfs::{Filesystem, InitError, InitFlags, Offered, OpSet, Wanted};
 use shuntfs_sys::OsError;
 use shuntfs_sys::xattr::get_xattr;
 
@@ -17,6 +19,7 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if offered.minor < MINOR_NEEDED {
         return Err(InitError::ProtocolTooOld { minor: offered.minor, needed: MINOR_NEEDED });
     }
+    shared.maps_direct.store(offered.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP), Ordering::Relaxed);
     let mut ops = Pool::OPS;
     if !shared.locks_below() {
         // The kernel keeps locks, and nothing is left that a close would have to tell.

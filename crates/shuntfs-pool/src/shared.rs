@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) lasting: Option<Lasting>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     generation: Generation,
+    /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
+    pub(crate) maps_direct: AtomicBool,
     /// The way to tell the kernel, once there is a mount.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -119,6 +122,7 @@ impl Shared {
             rules: rules.map(Engine::new),
             lasting,
             generation: Generation(u64::from(of_this_mount())),
+            maps_direct: AtomicBool::new(false),
             notifier: OnceLock::new(),
             options: options.clone(),
         };

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use fake::{Fixture, rules, settings};
-use shuntfs::{Errno, Opcode, TransportKind};
-use shuntfs_fake::{O_APPEND, O_RDONLY, O_RDWR, O_TRUNC, Settings};
+use shuntfs::{Errno, Opcode, OpenFlags, TransportKind};
+use shuntfs_fake::{FopenFlags, O_APPEND, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, Settings};
 use shuntfs_pool::{Cache, Calls, FlowWish, Pool, PoolOptions};
 use shuntfs_sys::OsError;
 
@@ -36,6 +36,46 @@ fn kinds(lower: &Path) -> Vec<(String, PoolOptions)> {
         }
     }
     kinds
+}
+
+/// The kernel takes the lock of a file alone for each direct write, unless it is told that it need not.
+#[test]
+fn who_writes_past_the_page_cache_writes_beside_others() {
+    let direct = OpenFlags::DIRECT.0;
+    on_each(|settings| {
+        let lower = fake::folder();
+        fs::write(lower.path().join("file"), "some bytes").unwrap();
+        for flow in [FlowWish::Relay, FlowWish::Served] {
+            for cache in [Cache::Default, Cache::None] {
+                let fixture = mount(&PoolOptions { flow, cache, ..PoolOptions::new(lower.path()) }, settings);
+                let answered = |flags| fixture.fake.open("/file", flags).unwrap().answered().unwrap();
+                let at_once = FopenFlags::DIRECT_IO | FopenFlags::PARALLEL_DIRECT_WRITES;
+                for (flags, is_so) in [
+                    (O_RDWR | direct, true),
+                    (O_WRONLY | direct, true),
+                    (O_RDONLY | direct, false),
+                    (O_RDWR, false),
+                ] {
+                    assert_eq!(
+                        answered(flags).contains(at_once),
+                        is_so,
+                        "{flow:?}, cache {cache:?}, {flags:#o}"
+                    );
+                }
+                let (one, other) = (
+                    fixture.fake.open("/file", O_RDWR | direct).unwrap(),
+                    fixture.fake.open("/file", O_RDWR).unwrap(),
+                );
+                assert_eq!(other.read_to_end().unwrap(), b"some bytes");
+                assert_eq!(one.write_at(5, b"words"), Ok(5));
+                assert_eq!(other.read_to_end().unwrap(), b"some words");
+                assert_eq!(other.write_at(5, b"bytes"), Ok(5));
+                assert_eq!(one.read_to_end().unwrap(), b"some bytes");
+                drop((one, other));
+                fixture.end("direct writers");
+            }
+        }
+    });
 }
 
 #[test]
