@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::uring::{Completion, Ring};
 
@@ -55,6 +56,9 @@ struct Inner {
     /// Completions that are the transport's.
     reaped: RefCell<VecDeque<(Token, i32)>>,
 }
+
+/// How long a queue that waits keeps a file open after the kernel has it.
+const KEPT: Duration = Duration::from_secs(1);
 
 impl Queue {
     /// Makes a queue.
@@ -146,7 +150,13 @@ impl Queue {
     /// As of [`Queue::turn`].
     pub fn turn_for(&self, want: u32, limit: Option<Duration>) -> shuntfs_sys::Result<()> {
         let want = if self.inner.reaped.borrow().is_empty() { want } else { 0 };
-        let entered = self.with_ring(|ring| ring.enter(want, limit.filter(|_| want > 0)));
+        // What an idle queue read last would take its room on the disk for as long as it is open here, removed or not.
+        let until_let_go = (limit.is_none() && !self.inner.files.borrow().is_empty()).then_some(KEPT);
+        let limit = limit.or(until_let_go).filter(|_| want > 0);
+        let entered = match self.with_ring(|ring| ring.enter(want, limit)) {
+            Err(OsError::TIME) if until_let_go.is_some() => Ok(()),
+            entered => entered,
+        };
         // The thread is awake: what completed wakes futures without ringing its own bell.
         self.inner.ready.woke();
         let mut files = self.inner.files.borrow_mut();

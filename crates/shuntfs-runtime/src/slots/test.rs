@@ -51,6 +51,31 @@ fn panics<T>(look: impl FnOnce() -> T) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(look()))).is_err()
 }
 
+/// A regression: a queue without further requests kept the file open that it had read last, and so its room on the disk.
+#[test]
+fn a_file_is_let_go_while_the_queue_waits() {
+    let Some(queue) = queue_with_ring() else { return };
+    let (file, never) = (Arc::new(()), shuntfs_sys::event::EventFd::new().expect("eventfd"));
+    queue.with_ring(|ring| ring.push_poll(never.as_fd(), Token::Device.encode()));
+    queue.keep_until_submitted(&file);
+    std::thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let never = &never;
+        scope.spawn(move || {
+            if is_done.recv_timeout(Duration::from_secs(20)).is_err() {
+                never.signal();
+            }
+        });
+        assert_eq!(queue.turn(true, None), Ok(()));
+        assert_eq!(
+            (queue.next(), Arc::strong_count(&file)),
+            (None, 1),
+            "nothing came, and nobody has the file"
+        );
+        drop(done);
+    });
+}
+
 #[test]
 fn a_slot_is_one_persons() {
     let queue = queue(None);
