@@ -212,7 +212,7 @@ fn is_ever_light(mount: &Mounted, cpu: usize) -> Result<bool> {
         }
         stop.store(true, Ordering::Relaxed);
         let asked = caller.join().expect("no panic")?;
-        ensure!(asked > 100, "hardly anything was asked: {asked}");
+        ensure!(asked > 100 || matches!(seen, Ok(true)), "hardly anything was asked: {asked}");
         seen
     })
 }
