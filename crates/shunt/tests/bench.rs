@@ -321,7 +321,8 @@ fn calls_that_hang_are_left_at_the_limit(folder: &Path) {
     let more = ["--size", "8M", "--rounds", "1", "--limit", "5"];
     let table = one_case(folder, ["tails", "create idle j1"], "stopped", &template, &more);
     for row in table["rows"].as_array().unwrap() {
-        assert!(row["cells"]["bare"]["median"].as_f64().is_some_and(|median| median > 0.0), "{row}");
+        let has_figure = row["cells"]["bare"]["median"].as_f64().is_some_and(|median| median > 0.0);
+        assert!(has_figure || row["unit"] == "server_micros", "{row}");
         assert!(row["cells"]["stopped"]["error"].as_str().unwrap().contains("longer than 5 s"), "{row}");
     }
 }
