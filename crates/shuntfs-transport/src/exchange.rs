@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use shuntfs_runtime::{Queue, Slot};
 use shuntfs_sys::OsError;
-use shuntfs_wire::{ByteRange, Errno, InHeader, ParseError, Request, Result, WriteOut};
+use shuntfs_wire::{ByteRange, Errno, InHeader, Opcode, ParseError, Request, Result, WriteOut};
 use zerocopy::IntoBytes;
 
 use crate::lower::LowerFile;
@@ -314,6 +314,11 @@ impl Exchange {
 pub(crate) fn has_direct(args: &[u8]) -> bool {
     let flags = args.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
     flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
+}
+
+/// Whether a request reads into the page cache, for which the kernel asks before the caller does.
+pub(crate) fn may_be_ahead(opcode: Option<Opcode>, args: &[u8]) -> bool {
+    opcode == Some(Opcode::Read) && !has_direct(args)
 }
 
 fn clip(room: usize) -> u32 {

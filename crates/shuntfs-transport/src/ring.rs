@@ -17,7 +17,7 @@ use shuntfs_sys::OsError;
 use shuntfs_wire::{Errno, InHeader, Opcode, UringEntInOut};
 use zerocopy::FromBytes;
 
-use crate::exchange::{Done, Exchange, Outcome};
+use crate::exchange::{Done, Exchange, Outcome, may_be_ahead};
 use crate::interrupts::Interrupts;
 use crate::meter::Meter;
 use crate::port::{Port, Way};
@@ -54,6 +54,7 @@ struct Loop<S, Fut> {
 }
 
 const HEADER_AREA: usize = 288;
+const OP_IN: usize = 128;
 const ENT_IN_OUT: usize = 256;
 const EAGAIN: i32 = -11;
 /// After so long without a request, memory is given back.
@@ -171,7 +172,8 @@ where
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
         let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
-        self.meter.serves(header.pid);
+        let opcode = Opcode::new(header.opcode);
+        self.meter.serves(header.pid, may_be_ahead(opcode, &head[OP_IN..]));
         let payload_len = entry.payload_sz as usize;
         if payload_len > memory.size() - PAGE {
             tracing::error!(payload_len, "a request longer than its payload");
@@ -179,7 +181,7 @@ where
             finish(&self.serving, &mut self.states, slot, Outcome::Error(Errno::IO));
             return;
         }
-        let fixed_len = Opcode::new(header.opcode).map_or(0, Opcode::fixed_len);
+        let fixed_len = opcode.map_or(0, Opcode::fixed_len);
         if let Some(outcome) = self.serving.start(memory, header, Parts::of_ring(fixed_len, payload_len)) {
             finish(&self.serving, &mut self.states, slot, outcome);
         }

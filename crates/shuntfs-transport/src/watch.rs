@@ -3,8 +3,8 @@
 //! One thread, the watcher, looks every 4 ms at what the others count (`meter.rs`) and at what the kernel says of them, and goes by these
 //! rules alone. docs/scheduler.md has the figure that each of them earned.
 //!
-//! 1. A queue that serves two requests a millisecond or more is *light*: in the class `SCHED_IDLE`, whose CPU counts as idle, so that the
-//!    kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
+//! 1. A queue that serves two requests a millisecond or more, READs of the page cache aside, is *light*: in the class `SCHED_IDLE`, whose CPU
+//!    counts as idle, so that the kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
 //! 2. A light queue that waits for its CPU and serves too little at two looks in a row *starves*. It is normal for 0.4 s, and each time it starves
 //!    again for twice as long.
 //! 3. A reader that serves one request for 48 ms is *stuck*: where nobody else reads, another one is called.
@@ -66,7 +66,10 @@ pub(crate) struct Watcher {
 struct Watched {
     turn: u64,
     served: u64,
+    ahead: u64,
     changes: u64,
+    /// Whether it served enough at the last look.
+    is_busy: bool,
     /// Looks in a row that found the same request being served.
     same: u32,
     /// Looks in a row that found it running or ready to, and that did not.
@@ -171,7 +174,7 @@ impl Watcher {
     fn follow(&mut self, index: usize) {
         let (gauge, queue) = (&self.gauges.all[index], &mut self.queues[index]);
         let found = gauge.caller_cpu.load(Ordering::Relaxed).checked_sub(1);
-        if let (0, Some(home)) = (queue.calm, &self.home) {
+        if let (true, Some(home)) = (queue.is_busy, &self.home) {
             queue.keep_on(gauge, found.filter(|cpu| home.has(*cpu)), home);
         }
     }
@@ -194,6 +197,7 @@ impl Watched {
         let turn = gauge.turn.load(Ordering::SeqCst);
         let went_on = since(turn, &mut self.turn) > 0;
         let served = since(gauge.served.load(Ordering::Relaxed), &mut self.served);
+        let ahead = since(gauge.ahead.load(Ordering::Relaxed), &mut self.ahead);
         let changed = since(gauge.changes.load(Ordering::Relaxed), &mut self.changes);
         let serves = !turn.is_multiple_of(2);
         self.same = if serves && !went_on { self.same.saturating_add(1) } else { 0 };
@@ -204,9 +208,10 @@ impl Watched {
         let runs = may_run && threads::is_runnable(tid).unwrap_or(true);
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
-        let is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
-        self.calm = if is_busy { 0 } else { self.calm.saturating_add(1) };
-        self.starving = if self.light && !is_busy && runs { self.starving + 1 } else { 0 };
+        let many = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / elapsed >= BUSY;
+        self.is_busy = many(served);
+        self.calm = if many(served.saturating_sub(ahead)) { 0 } else { self.calm.saturating_add(1) };
+        self.starving = if self.light && !self.is_busy && runs { self.starving + 1 } else { 0 };
         self.hold = self.hold.saturating_sub(1);
         self.light_for = if self.light { self.light_for.saturating_add(1) } else { 0 };
         if self.starving == STARVING {
@@ -215,7 +220,7 @@ impl Watched {
         } else if self.light_for == HOLD {
             self.next_hold = HOLD;
         }
-        is_busy || (serves && self.same < STUCK)
+        self.is_busy || (serves && self.same < STUCK)
     }
 
     /// Puts the queue into the class that it is to be in. True where it left the light class.
@@ -254,7 +259,9 @@ impl Default for Watched {
         Self {
             turn: 0,
             served: 0,
+            ahead: 0,
             changes: 0,
+            is_busy: false,
             same: 0,
             running: 0,
             waiting: 0,

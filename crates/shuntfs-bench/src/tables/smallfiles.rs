@@ -13,6 +13,8 @@ pub(super) fn table(setting: &Setting) -> Table {
         Target::bare(),
         ours.mount("served", "--flow served"),
         ours.mount("passthrough", "--flow passthrough"),
+        ours.mount("served-cloned", "--flow served --transport cloned"),
+        ours.mount("passthrough-cloned", "--flow passthrough --transport cloned"),
     ];
     targets.extend(peers());
     Table {

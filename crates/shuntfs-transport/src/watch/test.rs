@@ -21,7 +21,7 @@ fn serve(reader: &Reader, requests: u32, callers: u32, has_more: bool) {
     for request in 0..requests {
         reader.meter.waits();
         reader.meter.woke();
-        reader.meter.serves(1_000_000 + request % callers);
+        reader.meter.serves(1_000_000 + request % callers, false);
     }
     reader.has_more(has_more);
 }
@@ -150,14 +150,20 @@ fn a_lone_reader_runs_where_its_caller_does_until_there_are_more() {
     thread.join().unwrap();
 }
 
-/// A thread that counts `served` more requests between two looks, and is always ready to run.
+/// A thread that counts `served` more requests for names between two looks, and is always ready to run.
 fn busy_queue(looks: u32, served: fn(u32) -> u64) -> (Watched, u32) {
+    queue_of(looks, served, |_| 0)
+}
+
+/// The same, with so many reads into the page cache among them.
+fn queue_of(looks: u32, served: fn(u32) -> u64, ahead: fn(u32) -> u64) -> (Watched, u32) {
     let queue = thread::spawn(move || {
         let gauge = Gauge::default();
         *gauge.tid.lock() = threads::gettid();
         let (mut queue, mut helped) = (Watched::default(), 0);
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
+            gauge.ahead.fetch_add(ahead(look), Ordering::Relaxed);
             queue.look(&gauge, SHORT);
             helped += u32::from(queue.settle(&gauge));
         }
@@ -175,6 +181,16 @@ fn a_busy_queue_is_light_until_it_has_been_calm_for_a_while() {
         // Requests that are served before each look: it does not starve.
         assert!(busy_queue(200, |look| if look % 2 == 0 { 8 } else { 0 }).0.light);
         assert!(!busy_queue(1 + CALM, |look| if look == 0 { 8 } else { 0 }).0.light);
+    }
+}
+
+/// Who reads through the page cache may have work on its CPU meanwhile: an io_uring asks again and again whether a page is there, and the
+/// light queue beside it that was to bring the page had half its speed.
+#[test]
+fn reads_of_the_page_cache_do_not_make_a_queue_light() {
+    if may_change() {
+        assert!(!queue_of(100, |_| 100, |_| 93).0.light);
+        assert!(queue_of(1, |_| 100, |_| 92).0.light);
     }
 }
 
@@ -218,14 +234,14 @@ fn a_trickle_of_requests_does_not_wake_the_watcher_and_many_do() {
     let before = sleeps_of(tid);
     for _ in 0..40 {
         readers[0].meter.woke();
-        readers[0].meter.serves(7);
+        readers[0].meter.serves(7, false);
         readers[0].meter.waits();
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(sleeps_of(tid), before);
     for _ in 0..40 {
         readers[0].meter.woke();
-        readers[0].meter.serves(7);
+        readers[0].meter.serves(7, false);
         readers[0].meter.waits();
     }
     thread::sleep(LOOK * (QUIET + 10));
