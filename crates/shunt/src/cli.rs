@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use shuntfs_pool::InodeCalc;
+use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
 
 use crate::failure::Failure;
 use crate::options;
@@ -20,7 +22,10 @@ use crate::settings::{
 };
 pub use crate::wishes::VerifyWishes;
 
+pub use crate::branches::{BranchesArgs, BranchesOf, BranchesWhat};
 pub use crate::explain::{CategoryChoice, ExplainPlaceArgs};
+pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
+
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
 /// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
@@ -52,10 +57,14 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
+    /// Adds folders to a mount of several, takes them out, and changes what may be done on each.
+    Branches(BranchesArgs),
     /// Says how the bytes of a file flow, and why, and what the rules of the mount say of it.
     Why(WhyArgs),
     /// Says what would become of something that is not there yet, and why.
     Explain(ExplainArgs),
+    /// Turns what is written for another program into what shunt takes.
+    Migrate(MigrateArgs),
     /// Checks and shows files of rules.
     Rules(RulesArgs),
     /// Seals folders and files, so that every block of them can be checked as it is read.
@@ -93,7 +102,8 @@ pub enum Command {
 /// Arguments of `shunt mount`.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// The folder to show.
+    /// The folder to show; or several as one, each with its mode (RW, RO, NC), the space to be left free and what it is called, if it has
+    /// such: `/a:/b=RO:/mnt/disk*=NC,10G:/c=RW,id=photos`.
     #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
     pub source: PathBuf,
     /// The folder to show it at; or `/dev/fd/N`, a FUSE device that is mounted already.
@@ -166,12 +176,45 @@ pub struct Wishes {
     /// Shows the view of this name: rules with `view` are for it.
     #[arg(long, value_name = "NAME")]
     pub view: Option<String>,
+    /// Where new things are made, of several branches, by mergerfs's name for it [default: pfrd].
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub create: Option<&'static Policy>,
+    /// Where names are removed and moved, of several branches [default: epall].
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub action: Option<&'static Policy>,
+    /// Which of several with one name is shown [default: ff].
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    pub search: Option<&'static Policy>,
+    /// The policy of one function, over that of its category: create, mkdir, mknod, symlink, rename, unlink or getattr; may be given again.
+    #[arg(long, value_name = "FUNC=POLICY", value_parser = policy_for, action = ArgAction::Append)]
+    pub policy_for: Vec<(Function, &'static Policy)>,
+    /// What something new leaves free on a branch that says nothing of it [default: 4G].
+    #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
+    pub minfreespace: Option<u64>,
+    /// What inode numbers go by, of several branches, by mergerfs's name for it [default: devino-hash].
+    #[arg(long, value_name = "WAY", value_parser = options::inode_calc)]
+    pub inode_calc: Option<InodeCalc>,
+    /// Waits so long at the start until the disks of all branches are there.
+    #[arg(long, value_name = "SECONDS")]
+    pub branches_wait: Option<u32>,
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
+}
+
+fn policy(name: &str) -> Result<&'static Policy, String> {
+    let names = || POLICIES.iter().map(Policy::name).collect::<Vec<_>>().join(", ");
+    Policy::of(name).ok_or_else(|| format!("one of {}", names()))
+}
+
+fn policy_for(text: &str) -> Result<(Function, &'static Policy), String> {
+    let (function, name) = text.split_once('=').ok_or("a function and its policy: mkdir=epff")?;
+    let names = || Function::ALL.map(Function::name).join(", ");
+    let function = Function::of(function).ok_or_else(|| format!("a function is one of {}", names()))?;
+    Ok((function, policy(name)?))
 }
 
 /// A number of things of which there is one at least.
@@ -199,6 +242,20 @@ impl Wishes {
         override_with(&mut settings.log, self.log);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
+        let categories = [
+            (Category::Create, self.create),
+            (Category::Action, self.action),
+            (Category::Search, self.search),
+        ];
+        for (category, policy) in categories {
+            policy.into_iter().for_each(|policy| settings.merge.set_category(category, policy));
+        }
+        for (function, policy) in &self.policy_for {
+            settings.merge.set_function(*function, policy);
+        }
+        settings.merge.min_free = self.minfreespace.or(settings.merge.min_free);
+        settings.merge.wait = self.branches_wait.or(settings.merge.wait);
+        settings.merge.inode_calc = self.inode_calc.or(settings.merge.inode_calc);
         settings.handles |= self.handles;
         settings.mount.read_only |= self.read_only;
         settings.mount.allow_other |= self.allow_other;
@@ -251,19 +308,28 @@ impl Wishes {
             ("--log", self.log.map(name)),
             ("--log-file", log_file.map(OsString::from)),
             ("--rules", rules.map(OsString::from)),
+            ("--create", self.create.map(|policy| policy.name().into())),
+            ("--action", self.action.map(|policy| policy.name().into())),
+            ("--search", self.search.map(|policy| policy.name().into())),
+            ("--minfreespace", self.minfreespace.map(|size| size.to_string().into())),
+            ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
+            ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
         let options = self.options.iter().map(|list| options::absolute(list));
         let options = options.collect::<std::io::Result<Vec<OsString>>>()?;
         let options = options.into_iter().flat_map(|list| ["-o".into(), list]);
         let valued = valued.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
+        let functions = self.policy_for.iter().flat_map(|(function, policy)| {
+            ["--policy-for".into(), OsString::from(format!("{}={}", function.name(), policy.name()))]
+        });
         let flags = [
             ("--handles", self.handles),
             ("--read-only", self.read_only),
             ("--allow-other", self.allow_other),
         ];
         let flags = flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.into());
-        Ok(options.chain(valued).chain(flags).chain(self.verify.words()?).collect())
+        Ok(options.chain(valued).chain(functions).chain(flags).chain(self.verify.words()?).collect())
     }
 }
 

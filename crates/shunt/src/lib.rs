@@ -8,10 +8,12 @@
 pub mod cli;
 pub mod control;
 pub mod doctor;
+pub mod migrate;
 pub mod options;
 pub mod settings;
 
 mod bench;
+mod branches;
 mod busy;
 mod elsewhere;
 mod explain;

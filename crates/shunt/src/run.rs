@@ -10,7 +10,9 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
-use crate::{bench, doctor, explain, export, list, man, mount, rules, seal, status, umount, why};
+use crate::{
+    bench, branches, doctor, explain, export, list, man, migrate, mount, rules, seal, status, umount, why,
+};
 
 /// Runs the command that these words ask for, the program's own name first.
 #[must_use]
@@ -58,8 +60,10 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(&args, out),
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
+        Command::Branches(args) => branches::run(&args, out),
         Command::Why(args) => why::run(&args, out),
         Command::Explain(args) => explain::run(&args, out),
+        Command::Migrate(args) => migrate::run(&args, out),
         Command::Rules(args) => rules::run(&args, out),
         Command::Seal(args) => seal::seal(&args, out),
         Command::Verify(args) => seal::verify(&args, out),

@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use shuntfs_pool::AccessTimes;
+use shuntfs_pool::policy::{Category, Function, Policy};
+use shuntfs_pool::{AccessTimes, InodeCalc};
 use shuntfs_seal::TreeName;
 use shuntfs_verity::Digest;
 
@@ -47,9 +48,14 @@ pub enum FlowChoice {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum CacheChoice {
-    /// Names, attributes, symlinks, folders and pages: right where changes come through the mount.
+    /// As `default` for one folder, and as `second` for several, whose users change the branches themselves.
     #[default]
+    Auto,
+    /// Names, attributes, symlinks, folders and pages: right where changes come through the mount.
     Default,
+    /// Names and attributes for a second: right where others change the source folder meanwhile, and a second makes no difference; with rules
+    /// or seals as `none`.
+    Second,
     /// Nothing: right where others change the source folder meanwhile.
     None,
 }
@@ -143,6 +149,50 @@ pub struct VerifySettings {
     pub tree_readahead: TreeReadaheadChoice,
 }
 
+/// Which of several branches are picked; as mergerfs does by default where nothing is said.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct MergeSettings {
+    /// Where new things are made.
+    pub create: Option<&'static Policy>,
+    /// Where names are removed and moved.
+    pub action: Option<&'static Policy>,
+    /// Which of several with one name is shown.
+    pub search: Option<&'static Policy>,
+    /// Policies of single functions, which go before that of their category.
+    pub functions: Vec<(Function, &'static Policy)>,
+    /// How many bytes something new must leave free.
+    pub min_free: Option<u64>,
+    /// What inode numbers go by.
+    pub inode_calc: Option<InodeCalc>,
+    /// How many seconds it is waited at the start until the disks of all branches are there.
+    pub wait: Option<u32>,
+}
+
+impl MergeSettings {
+    /// Whether anything was said.
+    pub(crate) fn is_asked(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Gives all functions of a category a policy: as in mergerfs, what was said of one of them before holds no more.
+    pub(crate) fn set_category(&mut self, category: Category, policy: &'static Policy) {
+        self.functions.retain(|(function, _)| function.category() != category);
+        let place = match category {
+            Category::Create => &mut self.create,
+            Category::Action => &mut self.action,
+            _ => &mut self.search,
+        };
+        *place = Some(policy);
+    }
+
+    /// Gives one function a policy.
+    pub(crate) fn set_function(&mut self, function: Function, policy: &'static Policy) {
+        self.functions.retain(|(other, _)| *other != function);
+        self.functions.push((function, policy));
+    }
+}
+
 /// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, ValueEnum)]
 #[non_exhaustive]
@@ -193,6 +243,8 @@ pub struct Settings {
     pub view: Option<String>,
     /// What is checked against its seal.
     pub verify: VerifySettings,
+    /// Which of several branches are picked.
+    pub merge: MergeSettings,
     /// How much is logged.
     pub log: LevelChoice,
     /// Where it is logged; to standard error or the system log where not said.

@@ -1,6 +1,7 @@
 //! `shunt status`.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shuntfs::Reason;
@@ -13,7 +14,11 @@ use crate::list::{print_json, print_table};
 use crate::meaning;
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
-use crate::umount;
+use crate::umount::{self, is_dead};
+
+/// How long a mount that answers may be without a control socket.
+const START_LIMIT: Duration = Duration::from_secs(3);
+const START_PAUSE: Duration = Duration::from_millis(10);
 
 /// Shows the state of a mount.
 ///
@@ -29,6 +34,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
     let status = readable(&status)?;
     print_head(&status, out)
         .and_then(|()| print_rights(&status, out))
+        .and_then(|()| print_branches(&status, out))
         .and_then(|()| print_image(&status, out))
         .and_then(|()| print_rules(&status, out))
         .and_then(|()| print_checks(&status, out))
@@ -39,7 +45,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
 
 /// The same state with control characters shown, not obeyed: the server may be another user's, whose words reach root's
 /// terminal.
-fn readable(status: &Status) -> Result<Status, Failure> {
+pub(crate) fn readable(status: &Status) -> Result<Status, Failure> {
     fn clean(value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(text.lines().map(shown).collect::<Vec<_>>().join("\n")),
@@ -54,11 +60,19 @@ fn readable(status: &Status) -> Result<Status, Failure> {
     value.map_err(|error| Failure::new(format!("its server says something unknown: {error}")))
 }
 
-/// Connects to the server of a mount.
+/// Connects to the server of a mount. A mount is there a moment before its control socket is.
 pub(crate) fn client_of(mount: &shuntfs_sys::mount::MountInfo) -> Result<Client, Failure> {
     let connection = mounts::connection(mount).unwrap_or_default();
-    Client::of_connection(connection, &Vec::from_iter(mounts::owner(mount)))
-        .map_err(|error| unanswered(mount, &error))
+    let owner = Vec::from_iter(mounts::owner(mount));
+    let started = Instant::now();
+    loop {
+        match Client::of_connection(connection, &owner) {
+            Err(AskError::NoServer) if started.elapsed() < START_LIMIT && !is_dead(&mount.mount_point) => {
+                std::thread::sleep(START_PAUSE);
+            }
+            outcome => return outcome.map_err(|error| unanswered(mount, &error)),
+        }
+    }
 }
 
 /// The failure of asking the server of a mount.
@@ -110,6 +124,34 @@ fn print_rights(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         if rights.no_new_privileges { "programs gain none" } else { "set-uid programs have effect" };
     let seccomp = if rights.seccomp { ", system calls are filtered" } else { "" };
     writeln!(out, "             {programs}{seccomp}")
+}
+
+/// The branches, where there are several.
+pub(crate) fn print_branches(status: &Status, out: &mut dyn Write) -> io::Result<()> {
+    let branches = status.pool.get("branches").and_then(Value::as_array);
+    for (place, branch) in branches.into_iter().flatten().enumerate() {
+        let text = |name: &str| branch.get(name).and_then(Value::as_str).unwrap_or_default();
+        let mib = |name: &str| branch.get(name).and_then(Value::as_u64).map(|bytes| bytes >> 20);
+        let title = if place == 0 { "branches" } else { "" };
+        let space = match (mib("available"), mib("total")) {
+            (Some(available), Some(total)) => format!("{available} of {total} MiB available"),
+            _ => "its space is not known".to_owned(),
+        };
+        let read_only = match branch.get("mounted_read_only").and_then(Value::as_bool) {
+            Some(true) => ", mounted read-only",
+            _ => "",
+        };
+        let min_free = mib("min_free").unwrap_or_default();
+        let called = Some(shown(text("id"))).filter(|id| !id.is_empty());
+        let called = called.map(|id| format!(", called {id}")).unwrap_or_default();
+        writeln!(
+            out,
+            "  {title:<10} {} {}{called}{read_only}, {space}, {min_free} to be left",
+            shown(text("path")),
+            text("mode")
+        )?;
+    }
+    Ok(())
 }
 
 fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {

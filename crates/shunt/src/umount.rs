@@ -67,7 +67,7 @@ pub(crate) fn run(args: &UmountArgs, out: &mut dyn Write) -> Result<(), Failure>
 
 /// Whether the server of a mount has ended, and left it there. The kernel may take a moment to see that, and has callers wait
 /// until then.
-fn is_dead(mount_point: &Path) -> bool {
+pub(crate) fn is_dead(mount_point: &Path) -> bool {
     let asked = mount_point.to_owned();
     let answer = within(ANSWER_LIMIT, move || filesystem_of(open_target(&asked)?).map(drop));
     answer != Some(Ok(()))
@@ -87,6 +87,10 @@ fn say_dead(mount: &MountInfo) -> Result<(), Failure> {
 
 /// Waits until the server has made everything durable, and says so.
 fn say_end(mount: &MountInfo, end: Result<Awaited, AskError>, out: &mut dyn Write) -> Result<(), Failure> {
+    if matches!(end, Err(AskError::NoServer)) {
+        // It was ending when it was asked: the socket of a killed server takes callers until its last thread has gone.
+        return say_dead(mount);
+    }
     let place = shown(&mount.mount_point);
     let unknown = |why: &str| {
         Failure::new(format!(

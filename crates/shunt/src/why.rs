@@ -9,7 +9,7 @@ use shuntfs_verified::CheckedBy;
 
 use crate::cli::WhyArgs;
 use crate::control::{AskError, Asker, Client, Known, Verdict, What, Why};
-use crate::explain::{self, Located, NOT_CONSIDERED, locate};
+use crate::explain::{self, Located, NOT_CONSIDERED, Placement, locate};
 use crate::failure::Failure;
 use crate::list::print_json;
 use crate::mounts::shown;
@@ -31,6 +31,9 @@ struct Answer<'a> {
     /// Of a folder, which has no flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'a Verdict>,
+    /// Where a new one of its name would be made, of several branches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<&'a Placement>,
     not_considered: &'static str,
 }
 
@@ -57,18 +60,25 @@ pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
         let text = format!("{} is neither a regular file nor a folder", shown(&at.path));
         return Err(Failure::new(text).hint("what is asked of it flows past every file system"));
     };
+    let new = explain::new_at(&at, &asker);
     if args.json {
         let (file, mountpoint) = (at.path.to_string_lossy(), at.mount.mount_point.to_string_lossy());
         let (file, mountpoint) = (file.into_owned(), mountpoint.into_owned());
         let (why, verdict) = (why.as_ref(), verdict.as_ref());
-        return print_json(&Answer { file, mountpoint, why, verdict, not_considered: NOT_CONSIDERED }, out);
+        let new = new.as_ref();
+        let answer = Answer { file, mountpoint, why, verdict, new, not_considered: NOT_CONSIDERED };
+        return print_json(&answer, out);
     }
-    let say = |out: &mut dyn Write| match (&why, &verdict) {
-        (Some(why), _) => print(&at.path, why, out),
-        (None, verdict) => {
-            writeln!(out, "{} is a folder", shown(&at.path))?;
-            verdict.as_ref().map_or(Ok(()), |verdict| explain::print(verdict, out))
+    let say = |out: &mut dyn Write| {
+        match (&why, &verdict) {
+            (Some(why), _) => print(&at.path, why, out)?,
+            (None, verdict) => {
+                writeln!(out, "{} is a folder", shown(&at.path))?;
+                verdict.as_ref().map_or(Ok(()), |verdict| explain::print(verdict, out))?;
+            }
         }
+        new.as_ref()
+            .map_or(Ok(()), |new| writeln!(out, "  a new one of this name would be made {}", new.in_a_line()))
     };
     say(out).map_err(|error| output_failure(&error))
 }

@@ -15,7 +15,7 @@ const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
     file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring,device-never-light,cloned-never-light,\
-    uring-never-light";
+    uring-never-light,served-cloned,passthrough-cloned";
 
 const TABLES: [&str; 9] =
     ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "tails", "peers", "verity"];

@@ -170,7 +170,9 @@ impl Process {
     /// nobody's promise, nor are blocks.
     pub(crate) fn compare(&self, node: u64, (cached, until): (&Attr, Duration), fresh: &Attr) {
         let mut books = self.kernel.books();
-        if until <= books.clock {
+        // The answer may have come with a notice that they hold no longer.
+        let still = books.inodes.get(&node).map_or(Duration::ZERO, |inode| inode.attr_until);
+        if until.min(still) <= books.clock {
             return;
         }
         let fields = |attr: &Attr| {

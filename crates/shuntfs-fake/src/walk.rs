@@ -94,6 +94,7 @@ impl Process {
     pub(crate) fn place(&self, path: &str) -> Result<Place, Errno> {
         let (folder, name) = path.trim_end_matches('/').rsplit_once('/').ok_or(Errno::INVAL)?;
         let (parent, above) = self.way(folder, true)?;
+        self.must_be_folder(parent)?;
         Ok(Place { parent, name: name.as_bytes().to_vec(), above })
     }
 

@@ -17,16 +17,22 @@ use shuntfs_sys::dir::{DirReader, DirRecord};
 use shuntfs_sys::open::reopen;
 use shuntfs_sys::stat::{Device, stat_of};
 
+use crate::branch::MountIndex;
 use crate::error::errno;
-use crate::find;
+use crate::find::{self, Found};
 use crate::folding;
 use crate::guard::{Arrival, FolderOpens, Guard, Names, Spot};
+use crate::merge::{self, Merge};
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::node::Node;
+use crate::node::{Node, Parts, Place};
 use crate::parked::Rest;
 use crate::shared::Shared;
 use crate::who::Who;
+
+/// `DT_UNKNOWN` and `DT_DIR`.
+const DT_UNKNOWN: u8 = 0;
+const DT_DIR: u8 = 4;
 
 /// The pool's side of one open folder. It is opened below when it is first listed: a listing that the kernel
 /// has cached costs nothing.
@@ -40,6 +46,10 @@ pub struct PoolDir {
 pub(crate) struct Walk {
     node: Arc<Node>,
     state: Mutex<Option<State>>,
+    /// The same of a folder in a merge.
+    merged: Mutex<Option<merge::Listing>>,
+    /// Where that was when it was opened: who may list it was asked then, and it is not asked for what comes to its name later.
+    places: Vec<Arc<Place>>,
 }
 
 /// A listing under way.
@@ -58,7 +68,8 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
         return Err(Errno::NOTDIR);
     }
     let node = Guard::new(shared, who).judge(FolderOpens { node })?.open();
-    Ok(PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None) }) })
+    let places = node.parts().map(Parts::all).unwrap_or_default();
+    Ok(PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None), merged: Mutex::default(), places }) })
 }
 
 impl State {
@@ -79,6 +90,19 @@ impl State {
 /// A descriptor that syncs and answers ioctls.
 pub(crate) fn readable(shared: &Shared, dir: &PoolDir) -> Result<Arc<LowerFile>> {
     shared.open_node(&dir.walk.node, mode::O_RDONLY | mode::O_DIRECTORY)
+}
+
+/// The same on the further branches of a merge.
+pub(crate) fn readable_elsewhere(shared: &Shared, dir: &PoolDir) -> Result<Vec<Arc<LowerFile>>> {
+    let node = &dir.walk.node;
+    let Some(parts) = node.parts() else { return Ok(Vec::new()) };
+    let open = |place: Arc<Place>| -> Result<Arc<LowerFile>> {
+        let descriptor = shared.descriptor_at(node, &place)?;
+        let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
+        Ok(Arc::new(LowerFile::new(fd)))
+    };
+    let shown = parts.shown().mount();
+    parts.all().into_iter().filter(|place| place.mount() != shown).map(open).collect()
 }
 
 /// Where records go: into the reply itself, or into memory where the reply cannot leave its queue.
@@ -193,6 +217,9 @@ impl Records for Collected {
 
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
 pub(crate) fn list(shared: &Shared, who: Who, dir: &Walk, cookie: u64, out: &mut impl Records) -> Result<()> {
+    if dir.node.parts().is_some() {
+        return merge::list(shared, who, (&dir.node, &dir.places), &dir.merged, cookie, out);
+    }
     if !shared.hears_of_open_folders() {
         return list_from(shared, who, &dir.node, cookie, out);
     }
@@ -245,11 +272,13 @@ fn go_on(
     let lister = Lister {
         shared,
         dir: node,
+        mount: node.mount(),
         descriptor: shared.descriptor(node)?,
         device: *device,
-        ino: *ino,
+        ino: shared.branch(node.mount()).shown_ino(*ino, *device),
         guard: &guard,
         names: guard.names_in(node.id),
+        numbers: None,
     };
     let mut count = 0_usize;
     loop {
@@ -275,24 +304,38 @@ fn go_on(
     }
 }
 
-/// Lists one folder to one caller.
-struct Lister<'l> {
-    shared: &'l Shared,
-    dir: &'l Arc<Node>,
-    descriptor: Arc<LowerFile>,
-    device: Device,
-    ino: u64,
-    guard: &'l Guard<'l>,
-    names: Names<'l>,
+/// Lists one folder on one branch to one caller.
+pub(crate) struct Lister<'l> {
+    pub(crate) shared: &'l Shared,
+    pub(crate) dir: &'l Arc<Node>,
+    pub(crate) mount: MountIndex,
+    pub(crate) descriptor: Arc<LowerFile>,
+    pub(crate) device: Device,
+    /// The folder's own number, as it is shown.
+    pub(crate) ino: u64,
+    pub(crate) guard: &'l Guard<'l>,
+    pub(crate) names: Names<'l>,
+    /// The numbers of names, where they go by the path.
+    pub(crate) numbers: Option<merge::InFolder>,
 }
 
 impl Lister<'_> {
-    fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
+    /// What a name means that was read here. In a merge a folder may be on further branches, and what is no folder is here, if the first
+    /// one is shown.
+    fn find(&self, spot: Spot<'_>, kind: u8) -> Result<Found> {
+        let is_here = |merge: &Merge| merge.shows_first() && ![DT_UNKNOWN, DT_DIR].contains(&kind);
+        match &self.shared.merge {
+            Some(merge) if !is_here(merge) => find::find(self.shared, spot),
+            _ => find::find_at(self.shared, spot),
+        }
+    }
+
+    pub(crate) fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
         let &DirRecord { ino, next, kind, name } = record;
-        let branch = self.shared.branch(self.dir.place.mount());
+        let branch = self.shared.branch(self.mount);
         let shown = |ino| branch.shown_ino(ino, self.device);
         if name == c"." || (name == c".." && self.dir.id == NodeId::ROOT) {
-            out.push(shown(self.ino), next, kind, name);
+            out.push(self.ino, next, kind, name);
             return;
         }
         let buf = Name::new(name).map(NameBuf::new);
@@ -300,21 +343,22 @@ impl Lister<'_> {
             out.push(shown(ino), next, kind, name);
             return;
         };
-        let spot = Spot { folder: self.dir, dir: &self.descriptor, name: &buf };
+        let spot = Spot { folder: self.dir, mount: self.mount, dir: &self.descriptor, name: &buf };
         if self.guard.check_sight(spot).is_err() {
             return;
         }
         // A name that not everybody sees alike is looked up at each walk anyway.
         let push_plain = |out: &mut dyn Records| {
             if self.names.has(spot) {
-                out.push(shown(ino), next, kind, name);
+                let by_path = self.numbers.and_then(|numbers| numbers.number(name, kind == DT_DIR));
+                out.push(by_path.unwrap_or_else(|| shown(ino)), next, kind, name);
             }
         };
         if !out.wants_entries() || self.guard.varies(spot) {
             push_plain(out);
             return;
         }
-        match find::find(self.shared, self.dir, &self.descriptor, name) {
+        match self.find(spot, kind) {
             Ok(found) => match self.guard.arrive(spot, found, Arrival::Met) {
                 Ok(arrived) => {
                     if !out.push_entry(&arrived.entry(self.shared), next, name) {

@@ -47,6 +47,98 @@ pub enum PoolError {
         /// Why.
         why: Fleeting,
     },
+    /// There is no branch.
+    #[error("a merge needs a branch")]
+    NoBranch,
+    /// There are more branches than can be.
+    #[error("{count} branches are too many: {max} can be")]
+    TooManyBranches {
+        /// How many there are.
+        count: usize,
+        /// How many there can be.
+        max: usize,
+    },
+    /// Two branches are one folder.
+    #[error("{path:?} and {other:?} are the same folder, and a branch can be named once only")]
+    SameBranch {
+        /// One of them.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// A branch is inside another one.
+    #[error("the branch {path:?} is inside the branch {other:?}, and its files would be shown twice")]
+    BranchInside {
+        /// The one inside.
+        path: PathBuf,
+        /// The one around it.
+        other: PathBuf,
+    },
+    /// Two branches have one identity.
+    #[error("the branches {path:?} and {other:?} are both called {id:?}")]
+    SameIdentity {
+        /// One of them.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+        /// The identity.
+        id: String,
+    },
+    /// A branch was to be called otherwise while it is in use.
+    #[error("{path:?} keeps what it is called until it is removed: inode numbers go by that")]
+    KeepsIdentity {
+        /// The branch.
+        path: PathBuf,
+    },
+    /// Branches were to be changed where there is one folder.
+    #[error("one folder is shown, and a mount of several is made as such: shunt mount /a:/b MNT")]
+    NotOfOneFolder,
+    /// There is no such branch.
+    #[error("{path:?} is no branch")]
+    NoSuchBranch {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// Branches came and went so often that there is no number for another one.
+    #[error("too many branches were added since it was mounted: mount it anew")]
+    NoNumber,
+    /// The kernel keeps names, and cannot be told that they changed.
+    #[error("with --cache default, branches change from Linux 6.16 on; mount it with --cache none")]
+    CannotTell,
+    /// What a new branch needs was to be agreed on with the kernel when the pool was mounted.
+    #[error("{path:?} {what}, which no branch did when it was mounted: mount it anew")]
+    OfMount {
+        /// The branch.
+        path: PathBuf,
+        /// What it does.
+        what: &'static str,
+    },
+    /// A rule does more than merges can follow.
+    #[error(
+        "the rule `{rule}` says `{key}`: with several branches rules only say where something new is made, because a name may mean a file on each of them"
+    )]
+    RuleOfMerges {
+        /// The rule's name.
+        rule: String,
+        /// What it says that it cannot.
+        key: &'static str,
+    },
+    /// A rule has something made on a branch that there is not.
+    #[error("the rule `{rule}` places what is new on {place:?}, which is no branch")]
+    NoSuchPlace {
+        /// The rule's name.
+        rule: String,
+        /// What it names.
+        place: String,
+    },
+    /// Something was asked for that merges do not have.
+    #[error("{what} cannot be had with several branches: {why}")]
+    NotOfMerges {
+        /// What was asked for.
+        what: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// The source cannot be opened or asked about.
     #[error("cannot use {path:?}: {error}")]
     Source {
@@ -74,7 +166,22 @@ impl PoolError {
             Self::Missing { .. } => Errno::NOENT,
             Self::NotAFolder { .. } => Errno::NOTDIR,
             Self::Names { error } => *error,
-            Self::FoldsNames { .. } | Self::Handles { .. } => Errno::OPNOTSUPP,
+            Self::FoldsNames { .. }
+            | Self::Handles { .. }
+            | Self::NotOfMerges { .. }
+            | Self::RuleOfMerges { .. }
+            | Self::CannotTell
+            | Self::NotOfOneFolder
+            | Self::OfMount { .. } => Errno::OPNOTSUPP,
+            Self::NoBranch
+            | Self::TooManyBranches { .. }
+            | Self::SameBranch { .. }
+            | Self::BranchInside { .. }
+            | Self::SameIdentity { .. }
+            | Self::KeepsIdentity { .. }
+            | Self::NoSuchPlace { .. }
+            | Self::NoSuchBranch { .. } => Errno::INVAL,
+            Self::NoNumber => Errno::NOSPC,
             Self::Source { error, .. } => errno(*error),
         }
     }

@@ -18,6 +18,7 @@ use shuntfs_rules::FlowWord;
 use crate::error::errno;
 use crate::gate::Gates;
 use crate::guard::Terms;
+use crate::merge;
 use crate::mode;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
@@ -222,8 +223,16 @@ pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
     if node.has(Marks::PINNED) {
         return Ok(());
     }
-    let descriptor = shared.descriptor(node)?;
-    node.pin(descriptor);
+    let Some(parts) = node.parts() else {
+        let descriptor = shared.descriptor(node)?;
+        node.pin(descriptor);
+        return Ok(());
+    };
+    // First, so that the clock takes none of them.
+    node.mark(Marks::PINNED);
+    for place in parts.all() {
+        shared.descriptor_at(node, &place)?;
+    }
     Ok(())
 }
 
@@ -251,4 +260,7 @@ pub(crate) fn release(shared: &Shared, file: Arc<PoolFile>) {
     let owners = std::mem::take(&mut *file.lock_owners.lock());
     shared.locks.drop_owners(file.node.id, &owners);
     drop(file);
+    if let Some(merge) = &shared.merge {
+        merge::release(shared, merge);
+    }
 }

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
 
-use crate::branch::{Branch, Mount};
+use crate::branch::{Branch, Mount, MountIndex};
 use crate::error::errno;
-use crate::node::{Identity, Marks, Node};
+use crate::guard::Spot;
+use crate::merge::Merge;
+use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
 use crate::shared::Shared;
 use crate::view::Seen;
@@ -29,12 +31,26 @@ pub(crate) struct Found {
     fd: Option<OwnedFd>,
     /// Before which change of names it was looked for.
     pub(crate) moment: Moment,
+    /// The same folder on other branches.
+    more: Vec<Found>,
+    /// Whether a branch could not be asked that may have the name, too.
+    is_doubtful: bool,
 }
 
 impl Found {
     fn new(stat: Stat, mount: &Mount, handle: Option<FileHandle>, fd: Option<OwnedFd>) -> Self {
         let identity = Identity::new(&stat, mount.index, handle);
-        Self { stat, identity, fd, moment: Moment::default() }
+        Self { stat, identity, fd, moment: Moment::default(), more: Vec::new(), is_doubtful: false }
+    }
+
+    /// Where it is. Without a handle the descriptor is the only way there.
+    pub(crate) fn into_places(self) -> Vec<Place> {
+        let more = self.more.into_iter().flat_map(Self::into_places);
+        let place = Place::new(self.identity);
+        if let Some(fd) = self.fd.filter(|_| place.handle().is_none()) {
+            drop(place.keep(Arc::new(LowerFile::new(fd))));
+        }
+        std::iter::once(place).chain(more).collect()
     }
 
     /// The same, without holding what was found.
@@ -43,17 +59,70 @@ impl Found {
     }
 }
 
-/// Finds out what `name` in the folder means.
-pub(crate) fn find(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Found> {
+/// Finds out what a name means: on whatever branch of a merge the folder is.
+pub(crate) fn find(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
+    match (&shared.merge, spot.folder.parts()) {
+        (Some(merge), Some(parts)) => find_in_merge(shared, merge, spot, parts),
+        _ => find_at(shared, spot),
+    }
+}
+
+/// Finds out what a name means on the branch of the spot.
+pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
+    let (dir, name) = (spot.dir, spot.c_name());
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
-    let mount = shared.mount(parent.place.mount());
+    let mount = shared.mount(spot.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
     {
         return Ok(Found { moment, ..found });
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    by_descriptor(shared.branch(parent.place.mount()), fd).map(|found| Found { moment, ..found })
+    by_descriptor(shared.branch(spot.mount), fd).map(|found| Found { moment, ..found })
+}
+
+/// Asks the branches that have the folder, in their order. What cannot be asked is not there, if another one has the name, and the
+/// kernel is to keep nothing of it; else nobody knows.
+fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) -> Result<Found> {
+    let look = |place: &Place| -> Result<Found> {
+        let dir = &*shared.descriptor_at(spot.folder, place)?;
+        find_at(shared, Spot { mount: place.mount(), dir, ..spot })
+    };
+    if let Some(place) = merge.hint(shared, spot).and_then(|branch| parts.on(branch))
+        && let Ok(found) = look(&place)
+        && !found.stat.is_dir()
+    {
+        return Ok(found);
+    }
+    let (mut found, mut failed) = (Vec::<Found>::new(), None);
+    for (rank, place) in parts.all().iter().enumerate() {
+        match look(place) {
+            Ok(first) if found.is_empty() && !first.stat.is_dir() && merge.shows_first() => {
+                // A branch before it that failed may have the name, too.
+                let is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+                if rank > 0 && !is_doubtful {
+                    merge.note_hint(shared, spot, place.mount().branch);
+                }
+                return Ok(Found { is_doubtful, ..first });
+            }
+            Ok(one) => found.push(one),
+            Err(Errno::NOENT) => {}
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(failed.unwrap_or(Errno::NOENT));
+    }
+    let stats: Vec<_> = found.iter().map(|one| (one.identity.mount, one.stat)).collect();
+    let shown = merge.shown(shared, &stats);
+    let mut shown = found.swap_remove(shown);
+    shown.is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+    if shown.stat.is_dir() {
+        shown.more = found.into_iter().filter(|other| other.stat.is_dir()).collect();
+    }
+    Ok(shown)
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -96,16 +165,16 @@ pub(crate) fn by_descriptor(branch: &Branch, fd: OwnedFd) -> Result<Found> {
 }
 
 /// A file that was just made, with a descriptor that will do as the node's own: it holds no right to write.
-pub(crate) fn made(shared: &Shared, parent: &Node, fd: OwnedFd) -> Result<Found> {
+pub(crate) fn made(shared: &Shared, on: MountIndex, fd: OwnedFd) -> Result<Found> {
     let stat = stat_of(&fd).map_err(errno)?;
-    let mount = shared.mount(parent.place.mount());
+    let mount = shared.mount(on);
     let handle = if mount.has_handles() { Some(handle_of(&fd).map_err(errno)?.0) } else { None };
     Ok(Found::new(stat, mount, handle, Some(fd)))
 }
 
 /// The node of what was found, as it is seen, with its lookup count raised, and its attributes.
 pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
-    let Found { stat, identity, fd, moment: _ } = found;
+    let Found { stat, identity, fd, .. } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
     let by_handle = identity.handle.is_some();
     let wish = shared.lasting_number(&identity, seen.view);
@@ -126,13 +195,64 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
     (node, stat)
 }
 
-/// The nodes that a name means, one for each view that the kernel knows: one lower call where handles tell inode
-/// numbers. Nothing is counted as a lookup.
+/// The same of what was found by a name: a folder of a merge is the same one by that.
+pub(crate) fn obtain_by(shared: &Shared, spot: Spot<'_>, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
+    match &shared.merge {
+        Some(merge) if found.stat.is_dir() => obtain_folder(shared, merge, spot, found),
+        Some(merge) => {
+            let is_doubtful = found.is_doubtful;
+            let (node, stat) = obtain(shared, found, seen);
+            node.doubt(is_doubtful);
+            merge.note_name(spot, node.id, &stat);
+            (node, stat)
+        }
+        None => obtain(shared, found, seen),
+    }
+}
+
+fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -> (Arc<Node>, Stat) {
+    let (stat, mount, is_doubtful) = (found.stat, found.identity.mount, found.is_doubtful);
+    let way: Way = (spot.folder.id, spot.c_name().into());
+    let mut places = Some(found.into_places());
+    let node = merge.folders.obtain(&shared.table, way.clone(), |id, key| {
+        let ino = shared.branch(mount).shown_ino(stat.ino, stat.dev);
+        let parts = Parts::new(ino, Vec::new(), mount.branch, Some(way));
+        parts.found(places.take().unwrap_or_default(), mount.branch, false, &shared.branches.order());
+        Node::folder(id, key, stat.mode, parts)
+    });
+    if let (Some(parts), Some(places)) = (node.parts(), places) {
+        parts.found(places, mount.branch, is_doubtful, &shared.branches.order());
+    }
+    node.doubt(is_doubtful);
+    if is_doubtful {
+        // What the kernel keeps may be of a branch that does not answer now.
+        shared.doubt_attributes(node.id);
+    }
+    (node, stat)
+}
+
+/// The nodes that a name means, one for each view that the kernel knows, and in a merge one for each file and the folder. Nothing
+/// is counted as a lookup.
 ///
 /// # Errors
 /// Those of looking: then nobody knows who loses a name. That there is none is no error.
-pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr) -> Result<Vec<Arc<Node>>> {
-    let mount = shared.mount(parent.place.mount());
+pub(crate) fn known(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
+    let (Some(merge), Some(parts)) = (&shared.merge, spot.folder.parts()) else {
+        return known_at(shared, spot);
+    };
+    let mut nodes = Vec::from_iter(merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
+    for place in parts.all() {
+        let dir = &*shared.descriptor_at(spot.folder, &place)?;
+        let here = known_at(shared, Spot { mount: place.mount(), dir, ..spot })?;
+        nodes.extend(here.into_iter().filter(|node| node.parts().is_none()));
+    }
+    Ok(nodes)
+}
+
+/// One lower call where handles tell inode numbers.
+fn known_at(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
+    let (dir, name) = (spot.dir, spot.c_name());
+    let mount = shared.mount(spot.mount);
     if mount.has_handles()
         && let Ok((handle, id)) = handle_at(dir, name)
         && u64::try_from(id) == Ok(mount.id)
@@ -140,7 +260,7 @@ pub(crate) fn known(shared: &Shared, parent: &Node, dir: &LowerFile, name: &CStr
     {
         return Ok(shared.table.peek(&Identity::of_handle(ino, mount.index, handle)));
     }
-    match find(shared, parent, dir, name) {
+    match find_at(shared, spot) {
         Ok(found) => Ok(shared.table.peek(&found.identity)),
         Err(Errno::NOENT) => Ok(Vec::new()),
         Err(error) => Err(error),

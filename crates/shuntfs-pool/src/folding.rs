@@ -71,7 +71,7 @@ pub(crate) fn check(shared: &Shared, folder: &Arc<Node>, lower: &LowerFile) -> R
     if folder.has(Marks::EXACT) || !shared.goes_by_names() {
         return Ok(());
     }
-    let kind = kind_of(shared.mount(folder.place.mount()).magic);
+    let kind = kind_of(shared.mount(folder.mount()).magic);
     let folds = match kind {
         Kind::Exact => Some(false),
         Kind::Folds(_) => Some(true),

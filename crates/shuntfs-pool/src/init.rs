@@ -7,6 +7,7 @@ use shuntfs_sys::OsError;
 use shuntfs_sys::xattr::get_xattr;
 
 use crate::branch::Branch;
+use crate::error::PoolError;
 use crate::options::FlowWish;
 use crate::pool::Pool;
 use crate::shared::Shared;
@@ -40,11 +41,15 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     Ok(Wanted {
         ops: Some(ops),
         passthrough: shared.options.flow == FlowWish::Passthrough,
-        stack_depth: if shared.branches.iter().any(Branch::is_stacked) { 2 } else { 1 },
+        stack_depth: if shared.branches.known().any(Branch::is_stacked) { 2 } else { 1 },
         // It would bring the check of permissions back.
         posix_acl: shared.options.checks_permissions
             && shared.options.xattrs
-            && shared.branches.iter().any(has_acls),
+            && shared.branches.known().any(has_acls),
+        // What they carry must hold for a time, or the kernel looks each name up again; and where that is a short one, it is for who
+        // looks at once.
+        readdirplus: !shared.ttl().is_zero(),
+        readdirplus_auto: !shared.is_ours_alone(),
         kill_priv: true,
         cache_symlinks: shared.is_ours_alone(),
         // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
@@ -58,6 +63,23 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         file_handles: shared.rules.is_none() && shared.sealed.is_none(),
         ..Wanted::default()
     })
+}
+
+/// Refuses a branch, while the pool is mounted, that would have made INIT ask for something else.
+///
+/// # Errors
+/// [`PoolError::OfMount`].
+pub(crate) fn check_suits(shared: &Shared, branch: &Branch) -> Result<(), PoolError> {
+    let refuse = |what| Err(PoolError::OfMount { path: branch.source().to_owned(), what });
+    let had = |test: fn(&Branch) -> bool| shared.branches.known().any(test);
+    if branch.is_stacked() && !had(Branch::is_stacked) {
+        return refuse("is on an overlay or on FUSE");
+    }
+    // Without them the kernel would judge by the mode alone, and let in whom an ACL keeps out.
+    if shared.options.checks_permissions && shared.options.xattrs && has_acls(branch) && !had(has_acls) {
+        return refuse("has POSIX ACLs");
+    }
+    Ok(())
 }
 
 /// Whether a branch's file system has POSIX ACLs: then the kernel must enforce them, else it must not ask.

@@ -1,4 +1,4 @@
-//! A pool: folders shown through shuntfs. Today of one branch.
+//! A pool: folders shown through shuntfs, one or several as one.
 //!
 //! A node is a lower inode, never a name: hard links share one, a rename keeps it, and its id is never used for
 //! another. The kernel's lookups are counted in a table; the lower inode is reached by file handle through a
@@ -16,12 +16,14 @@ mod facts;
 mod fds;
 mod file;
 mod find;
+mod folders;
 mod folding;
 mod gate;
 mod guard;
 mod init;
 mod lasting;
 mod locks;
+mod merge;
 mod mode;
 mod name_buf;
 mod node;
@@ -45,10 +47,11 @@ mod who;
 
 pub use dir::PoolDir;
 pub use error::PoolError;
-pub use facts::{Facts, Observer};
+pub use facts::{BranchFacts, Facts, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
+pub use merge::{BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions};
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
 pub use rules::{

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use shuntfs_sys::AccessTimes;
 
+use crate::merge::MergeOptions;
+
 /// Who may wait for locks below at once, by default.
 const LOCK_WAITERS: usize = 64;
 
@@ -12,6 +14,8 @@ const LOCK_WAITERS: usize = 64;
 pub struct PoolOptions {
     /// The folder that is shown.
     pub source: PathBuf,
+    /// Several folders that are shown as one, instead of `source`, which is then only what the pool is called. Default: none.
+    pub merge: Option<MergeOptions>,
     /// What the kernel may keep. Default: everything, for ever, because the folder changes only through the
     /// mount. Danger: changes made below show late or never.
     pub cache: Cache,
@@ -55,6 +59,7 @@ impl PoolOptions {
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self {
             source: source.into(),
+            merge: None,
             cache: Cache::Default,
             locks: Locks::Kernel,
             lock_waiters: LOCK_WAITERS,
@@ -78,6 +83,9 @@ pub enum Cache {
     /// Everything, without limit in time: entries, attributes, names that do not exist, symlinks, listings,
     /// pages. For folders that change only through the mount.
     Default,
+    /// Entries and attributes for a second, nothing else: no names that do not exist, and pages until the next open. For folders that
+    /// others change, and where a second makes no difference. Where rules or seals decide, nothing.
+    Second,
     /// Nothing. For folders that others change.
     None,
 }

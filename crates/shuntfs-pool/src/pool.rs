@@ -158,7 +158,8 @@ impl Filesystem for Pool {
     type File = PoolFile;
     type Dir = PoolDir;
 
-    const OPS: OpSet = OpSet::all();
+    // Lower files are always ready. The kernel asks before each buffered read of an io_uring, and stops at the first refusal.
+    const OPS: OpSet = OpSet::all().difference(OpSet::POLL);
 
     fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
         init::init(&self.shared, offered)
@@ -427,7 +428,11 @@ impl Filesystem for Pool {
 
     async fn fsyncdir(&self, cx: &Cx<'_>, dir: &PoolDir, data_only: bool) -> Result<()> {
         let lower = dir::readable(&self.shared, dir)?;
-        data::sync(cx, lower, data_only).await
+        data::sync(cx, lower, data_only).await?;
+        for lower in dir::readable_elsewhere(&self.shared, dir)? {
+            data::sync(cx, lower, data_only).await?;
+        }
+        Ok(())
     }
 
     async fn statfs(&self, cx: &Cx<'_>, node: NodeId) -> Result<Statfs> {
@@ -462,13 +467,14 @@ impl Filesystem for Pool {
 
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
-        if self.shared.runs_inline() {
+        if self.shared.runs_inline() && self.shared.controls(node).is_none() {
             // What is set need not be copied to stay here.
             let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
             return xattr::set(&self.shared, who, node, set);
         }
         let (name, value) = (op.name.to_owned(), op.value.to_vec());
-        self.run(cx, move |shared| {
+        // A new branch may be on a disk that takes its time, or be asked of this very mount.
+        self.run_aside(cx, move |shared| {
             xattr::set(shared, who, node, xattr::Set { name: &name, value: &value, flags, kill_sgid })
         })
         .await

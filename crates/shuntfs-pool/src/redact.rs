@@ -335,7 +335,7 @@ mod test {
     use crate::options::PoolOptions;
     use crate::view::Seen;
     use crate::who::Who;
-    use shuntfs::{Delegation, Name, OpenFlags, SetAttr};
+    use shuntfs::{Delegation, Name, NodeId, OpenFlags, SetAttr};
     use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
     use shuntfs_testkit::identity::Identity;
 
@@ -349,8 +349,8 @@ mod test {
     fn node(shared: &Shared, name: &str, redact: &[Redact]) -> Arc<Node> {
         let name = std::ffi::CString::new(name).unwrap();
         let name = NameBuf::new(Name::new(&name).unwrap()).unwrap();
-        let dir = shared.descriptor(&shared.root).unwrap();
-        let found = find::find(shared, &shared.root, &dir, name.as_c_str()).unwrap();
+        let root = shared.folder(NodeId::ROOT).unwrap();
+        let found = find::find(shared, root.spot(&name)).unwrap();
         find::obtain(shared, found, Seen { view: shared.views.of(redact), varies: true }).0
     }
 
@@ -589,8 +589,9 @@ mod test {
         };
         let (photo, other) = (top.path().join("photo"), top.path().join("other"));
         assert!(photo.metadata().is_ok() && other.metadata().is_ok());
-        let dir = shared.descriptor(&shared.root).unwrap();
-        let node = Arc::clone(&find::known(&shared, &shared.root, &dir, c"photo").unwrap()[0]);
+        let root = shared.folder(NodeId::ROOT).unwrap();
+        let name = NameBuf::new(Name::new(c"photo").unwrap()).unwrap();
+        let node = Arc::clone(&find::known(&shared, root.spot(&name)).unwrap()[0]);
         let lower = shared.open_node(&node, mode::O_RDONLY).unwrap();
         let lease = Lease::take(&shared.copies.gates, &node, &lower).unwrap();
         let cut = "truncate($ARGV[0], 1) or die $!";

@@ -24,7 +24,7 @@ pub(crate) struct Removal<'s> {
 
 impl<'s> Removal<'s> {
     pub(crate) fn begin(shared: &'s Shared, spot: Spot<'_>) -> Result<Self> {
-        let nodes = find::known(shared, spot.folder, spot.dir, spot.c_name())?;
+        let nodes = find::known(shared, spot)?;
         // Before the look at the opens: whoever opens from now on sees it.
         nodes.iter().for_each(|node| node.removing());
         let removal = Self { shared, nodes };
@@ -37,6 +37,14 @@ impl<'s> Removal<'s> {
             }
         }
         Ok(removal)
+    }
+
+    /// Has the kernel ask for the attributes of copies, which lost a link: it knows of the file that is shown alone. They are
+    /// seen by other names.
+    pub(crate) fn doubt_copies(&self) {
+        if self.nodes.len() > 1 {
+            self.nodes.iter().for_each(|node| self.shared.doubt_attributes(node.id));
+        }
     }
 
     /// Whose name it is.

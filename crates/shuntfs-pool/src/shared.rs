@@ -15,7 +15,7 @@ use shuntfs_rules::Rules;
 use shuntfs_sys::{OsError, Stat, encode_dev, limits, reopen};
 use shuntfs_verified::Seals;
 
-use crate::branch::{Branch, Mount, MountIndex};
+use crate::branch::{Branch, Branches, Mount, MountIndex};
 use crate::dir;
 use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
@@ -23,9 +23,10 @@ use crate::folding;
 use crate::guard::Spot;
 use crate::lasting::{Fleeting, Lasting};
 use crate::locks::LockTable;
+use crate::merge::{self, Merge};
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::node::{Identity, Marks, Node};
+use crate::node::{Identity, Marks, Node, Parts, Place};
 use crate::options::{Cache, Locks, PoolOptions};
 use crate::parked::Parked;
 use crate::redact::Copies;
@@ -41,21 +42,26 @@ const DESCRIPTORS_DEFAULT: u64 = 4096;
 /// How long attributes hold of a file that a mapping may still change after its last close.
 const MAPPED_TTL: Duration = Duration::from_secs(1);
 
+/// How long attributes hold at most where numbers go by paths.
+const NUMBERED_TTL: Duration = Duration::from_secs(1);
+
 /// How often and how long an open waits that met a lease: as long as a long photo is looked at, and then some.
 const LEASE_WAITS: u32 = 1000;
 const LEASE_WAIT: Duration = Duration::from_millis(1);
 
-/// A folder, and its descriptor.
+/// A folder on one branch, and its descriptor.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) node: Arc<Node>,
+    /// The mount that the descriptor is on.
+    pub(crate) mount: MountIndex,
     pub(crate) descriptor: Arc<LowerFile>,
 }
 
 impl Folder {
     /// A name in it.
     pub(crate) fn spot<'n>(&'n self, name: &'n NameBuf) -> Spot<'n> {
-        Spot { folder: &self.node, dir: &self.descriptor, name }
+        Spot { folder: &self.node, mount: self.mount, dir: &self.descriptor, name }
     }
 }
 
@@ -67,8 +73,10 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     /// Listings under way, where the kernel opens folders without telling.
     pub(crate) parked: Parked<dir::State>,
-    /// The lower trees. Today there is one.
-    pub(crate) branches: Vec<Branch>,
+    /// The lower trees: one, or those of a merge.
+    pub(crate) branches: Branches,
+    /// What there is besides where there may be several.
+    pub(crate) merge: Option<Merge>,
     pub(crate) locks: LockTable,
     pub(crate) views: Views,
     /// What open files of partial views show.
@@ -97,23 +105,47 @@ impl Shared {
     /// The same, under rules and checked where there are any.
     pub(crate) fn open_with(
         options: &PoolOptions,
-        rules: Option<Rules>,
+        mut rules: Option<Rules>,
         seals: Option<Arc<Seals>>,
     ) -> std::result::Result<Self, PoolError> {
-        let branch = Branch::open(0, &options.source, options)?;
+        let mut merge = options.merge.clone().map(Merge::new);
+        if let (Some(_), Some(rules)) = (&merge, &rules) {
+            merge::check_kinds(rules)?;
+        }
+        let branches = match &merge {
+            None => Branches::one(Branch::open(0, &options.source, options)?),
+            Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
+        };
+        if let Some(rules) = &rules {
+            merge::check_rules(rules, merge.is_some().then_some(&branches))?;
+        }
+        if let Some(merge) = &mut merge {
+            merge.placing = rules.take().map(Engine::new);
+        }
+        let branch = branches.at(0);
         let lasting = match options.handles {
             true if rules.is_some() || seals.is_some() => Err(Fleeting::Names),
             true => Lasting::of(branch.source(), branch.mounts.own(), branch.root()).map(Some),
             false => Ok(None),
         };
         let lasting = lasting.map_err(|why| PoolError::Handles { path: options.source.clone(), why })?;
-        let root = Arc::new(Node::new(NodeId::ROOT, branch.identity(), View::WHOLE, branch.mode()));
-        root.pin(Arc::clone(branch.root()));
+        let root = match &merge {
+            None => {
+                let root = Node::new(NodeId::ROOT, branch.identity(), View::WHOLE, branch.mode());
+                root.pin(Arc::clone(branch.root()));
+                root
+            }
+            Some(_) => merge::root(&branches),
+        };
+        let root = Arc::new(root);
+        let descriptors = options.descriptors.unwrap_or_else(default_descriptors);
         let shared = Self {
             table: Table::new(),
-            descriptors: Descriptors::new(options.descriptors.unwrap_or_else(default_descriptors)),
+            // A folder of a merge may keep one on each branch.
+            descriptors: Descriptors::new(descriptors / branches.order().len()),
             parked: Parked::default(),
-            branches: vec![branch],
+            branches,
+            merge,
             locks: LockTable::new(options.lock_waiters),
             views: Views::default(),
             copies: Copies::default(),
@@ -137,17 +169,27 @@ impl Shared {
 
     /// Whether lower calls run in the queue.
     pub(crate) fn runs_inline(&self) -> bool {
-        self.branches.iter().all(|branch| branch.lane.runs_inline())
+        self.branches.known().all(|branch| branch.lane.runs_inline())
+    }
+
+    /// The rules, whatever they may say here.
+    pub(crate) fn all_rules(&self) -> Option<&Engine> {
+        self.rules.as_ref().or_else(|| self.merge.as_ref()?.placing.as_ref())
     }
 
     /// The branch that a mount is of.
     pub(crate) fn branch(&self, mount: MountIndex) -> &Branch {
-        &self.branches[usize::from(mount.branch)]
+        self.branches.at(mount.branch)
+    }
+
+    /// The merge, where a node is its control file.
+    pub(crate) fn controls(&self, id: NodeId) -> Option<&Merge> {
+        self.merge.as_ref().filter(|_| id == merge::CONTROL)
     }
 
     /// For what is of one branch only, as yet.
     pub(crate) fn first_branch(&self) -> &Branch {
-        &self.branches[0]
+        self.branches.at(0)
     }
 
     /// The mount with this index.
@@ -167,18 +209,20 @@ impl Shared {
 
     /// Whether a file may have paths through several mounts, with one name only.
     pub(crate) fn has_twins(&self) -> bool {
-        self.branches.iter().any(|branch| branch.mounts.has_twins())
+        self.branches.known().any(|branch| branch.mounts.has_twins())
     }
 
     /// The node with this id.
     ///
     /// # Errors
-    /// ESTALE for an id that the kernel was never given or has given back.
+    /// ESTALE for an id that the kernel was never given or has given back; EPERM for the control file of a merge, which nothing is done
+    /// with but by who knows it.
     pub(crate) fn node(&self, id: NodeId) -> Result<Arc<Node>> {
         if id == NodeId::ROOT {
             return Ok(Arc::clone(&self.root));
         }
-        self.table.find(id).ok_or(Errno::STALE)
+        let unknown = || if id == merge::CONTROL { Errno::PERM } else { Errno::STALE };
+        self.table.find(id).ok_or_else(unknown)
     }
 
     /// The `O_PATH` descriptor of a node, opened by handle where it is not cached.
@@ -186,6 +230,9 @@ impl Shared {
     /// # Errors
     /// ESTALE where the inode is gone, EMFILE at the descriptor limit.
     pub(crate) fn descriptor(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
+        if let Some(parts) = node.parts() {
+            return self.descriptor_at(node, &parts.shown());
+        }
         if let Some(held) = node.descriptor() {
             return Ok(held);
         }
@@ -195,8 +242,28 @@ impl Shared {
         Ok(self.adopt(node, Arc::new(LowerFile::new(fd))))
     }
 
-    /// Gives a node a descriptor to cache; the one it has afterwards.
+    /// The same of a folder in a merge, at one of its places.
+    pub(crate) fn descriptor_at(&self, node: &Arc<Node>, place: &Place) -> Result<Arc<LowerFile>> {
+        if let Some(held) = place.held() {
+            node.used();
+            return Ok(held);
+        }
+        let handle = place.handle().ok_or(Errno::STALE)?;
+        let mount = self.mount(place.mount());
+        let fd = self.opening(|| mount.open(handle))?;
+        let is_first = !node.has_descriptor();
+        let (held, is_new) = place.keep(Arc::new(LowerFile::new(fd)));
+        if is_first && is_new && !node.has(Marks::PINNED) {
+            drop(self.descriptors.admit(node));
+        }
+        Ok(held)
+    }
+
+    /// Gives a node a descriptor to cache; the one to use.
     pub(crate) fn adopt(&self, node: &Arc<Node>, descriptor: Arc<LowerFile>) -> Arc<LowerFile> {
+        if !self.caches_descriptor(node) {
+            return descriptor;
+        }
         let (held, is_new) = node.keep(descriptor);
         if is_new && !node.has(Marks::PINNED) {
             drop(self.descriptors.admit(node));
@@ -207,15 +274,38 @@ impl Shared {
     /// Gives a pinned node's descriptor back to the cache.
     pub(crate) fn unpin(&self, node: &Arc<Node>) {
         if node.unpin() {
-            drop(self.descriptors.admit(node));
+            let idle = if self.caches_descriptor(node) {
+                self.descriptors.admit(node)
+            } else {
+                node.drop_descriptor()
+            };
+            drop(idle);
         }
+    }
+
+    /// Whether a node keeps a descriptor while nobody uses it. Not a file of a merge whose branches others change, too: what is moved away below,
+    /// as by tools that level disks, would keep its space until the kernel forgets it.
+    fn caches_descriptor(&self, node: &Node) -> bool {
+        self.merge.is_none() || self.is_ours_alone() || node.place.handle().is_none()
     }
 
     /// A folder by id, and its descriptor.
     pub(crate) fn folder(&self, id: NodeId) -> Result<Folder> {
         let node = self.node(id)?;
-        let descriptor = self.descriptor(&node)?;
-        Ok(Folder { node, descriptor })
+        match node.parts().map(Parts::shown) {
+            Some(place) => self.folder_at(node, &place),
+            None if self.merge.is_some() => Err(Errno::NOTDIR),
+            None => {
+                let descriptor = self.descriptor(&node)?;
+                Ok(Folder { mount: node.place.mount(), node, descriptor })
+            }
+        }
+    }
+
+    /// A folder of a merge at one of its places.
+    pub(crate) fn folder_at(&self, node: Arc<Node>, place: &Place) -> Result<Folder> {
+        let descriptor = self.descriptor_at(&node, place)?;
+        Ok(Folder { node, mount: place.mount(), descriptor })
     }
 
     /// An `O_PATH` descriptor of a node through which reading it sets the time of access as the options ask.
@@ -223,16 +313,30 @@ impl Shared {
     /// # Errors
     /// As for `descriptor`.
     pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
-        let mount = self.mount(node.place.mount());
-        let opened = match node.place.handle() {
-            None if node.id != NodeId::ROOT => None,
+        if let Some(parts) = node.parts() {
+            return self.to_access_at(node, &parts.shown());
+        }
+        let opened = self.timed(node, &node.place)?;
+        opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
+    }
+
+    /// The same of a folder in a merge, at one of its places.
+    pub(crate) fn to_access_at(&self, node: &Arc<Node>, place: &Place) -> Result<Arc<LowerFile>> {
+        let opened = self.timed(node, place)?;
+        opened.map_or_else(|| self.descriptor_at(node, place), |fd| Ok(Arc::new(LowerFile::new(fd))))
+    }
+
+    /// An `O_PATH` descriptor on the mount that keeps times of access as asked, where there is one.
+    fn timed(&self, node: &Node, place: &Place) -> Result<Option<OwnedFd>> {
+        let mount = self.mount(place.mount());
+        match place.handle() {
+            None if node.id != NodeId::ROOT => Ok(None),
             handle => match self.opening(|| mount.open_timed(handle).transpose()) {
                 // It has lost its last name, and not every file system finds it by its handle then.
-                Err(Errno::STALE) => None,
-                opened => opened?,
+                Err(Errno::STALE) => Ok(None),
+                opened => opened,
             },
-        };
-        opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
+        }
     }
 
     /// Opens a node's lower file with flags of its own.
@@ -247,7 +351,7 @@ impl Shared {
     /// An open lower file, which says whether its file system may keep a queue waiting.
     pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
         let file = LowerFile::new(fd);
-        let mount = node.place.mount();
+        let mount = node.mount();
         if self.branch(mount).lane.can_block(self.mount(mount)) { file.that_can_block() } else { file }
     }
 
@@ -270,7 +374,7 @@ impl Shared {
     pub(crate) fn add_aliases(&self, paths: &mut Vec<Vec<u8>>) {
         if self.has_twins() {
             let aliases = |path: &Vec<u8>| {
-                self.branches.iter().flat_map(|branch| branch.aliases(path)).collect::<Vec<_>>()
+                self.branches.known().flat_map(|branch| branch.aliases(path)).collect::<Vec<_>>()
             };
             let more: Vec<_> = paths.iter().flat_map(aliases).collect();
             paths.extend(more);
@@ -294,14 +398,50 @@ impl Shared {
 
     /// Refuses changes of a pool that is read-only, by the options or below.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let is_read_only = self.options.read_only || self.branches.iter().all(Branch::is_read_only);
+        let is_read_only =
+            self.options.read_only || self.branches.in_use().iter().all(|branch| branch.is_read_only());
         if is_read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// Refuses changes of what is shown on a branch that takes none.
+    pub(crate) fn check_branch(&self, node: &Node) -> Result<()> {
+        let refuses = self.merge.is_some() && self.branch(node.mount()).is_read_only();
+        if refuses { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// Notes that a branch of a merge is read-only, where that is what it says when something is made on it.
+    pub(crate) fn note_refusal(&self, mount: MountIndex, error: Errno) {
+        if self.merge.is_some() && error == Errno::ROFS {
+            self.branch(mount).refused();
+        }
+    }
+
+    /// Whether a branch of a merge has refused to have something made, so that another one is to be tried.
+    pub(crate) fn has_refused(&self, folder: &Folder) -> bool {
+        self.merge.is_some() && self.branch(folder.mount).has_refused()
+    }
+
+    /// The number to show.
+    fn ino(&self, node: &Node, stat: &Stat) -> u64 {
+        match node.parts() {
+            Some(parts) => self.folder_ino(node, parts),
+            None => {
+                let by_path = self.merge.as_ref().and_then(|merge| merge.numbers.of_node(self, node));
+                by_path.unwrap_or_else(|| self.branch(node.place.mount()).shown_ino(stat.ino, stat.dev))
+            }
+        }
+    }
+
+    /// The number to show of a folder of a merge.
+    pub(crate) fn folder_ino(&self, node: &Node, parts: &Parts) -> u64 {
+        let by_path = self.merge.as_ref().and_then(|merge| merge.numbers.of_node(self, node));
+        by_path.unwrap_or(parts.ino)
     }
 
     /// The attributes to show.
     fn attr(&self, node: &Node, stat: &Stat) -> Attr {
         Attr {
-            ino: self.branch(node.place.mount()).shown_ino(stat.ino, stat.dev),
+            ino: self.ino(node, stat),
             size: stat.size,
             blocks: stat.blocks,
             atime: timestamp(stat.atime),
@@ -328,7 +468,7 @@ impl Shared {
 
     /// Fresh attributes of a node whose lookup count was raised, for the kernel.
     pub(crate) fn entry(&self, node: &Node, stat: &Stat) -> Entry {
-        let ttl = if node.has(Marks::VARIES) { Duration::ZERO } else { self.ttl() };
+        let ttl = if node.has(Marks::FLEETING) { Duration::ZERO } else { self.ttl() };
         Entry::new(node.id, self.attr_reply(node, stat)).with_ttl(ttl).with_generation(self.generation(node))
     }
 
@@ -358,6 +498,9 @@ impl Shared {
     pub(crate) fn ttl(&self) -> Duration {
         match self.options.cache {
             Cache::Default => Duration::MAX,
+            // Names that changed below a second ago must not decide what somebody may do.
+            Cache::Second if self.rules.is_some() || self.sealed.is_some() => Duration::ZERO,
+            Cache::Second => Duration::from_secs(1),
             Cache::None => Duration::ZERO,
         }
     }
@@ -367,16 +510,21 @@ impl Shared {
     /// while it may outlive its open file. An empty file has no page to store to, and what lengthens it
     /// makes the kernel ask again: so whoever has just made a file and looks at it costs no request.
     fn attr_ttl(&self, node: &Node, stat: &Stat) -> Duration {
-        if self.options.cache == Cache::None || node.has(Marks::VARIES) {
+        let ttl = match &self.merge {
+            // A folder that moves changes the numbers of all that is in it.
+            Some(merge) if merge.numbers.go_by_path() => NUMBERED_TTL.min(self.ttl()),
+            _ => self.ttl(),
+        };
+        if node.has(Marks::FLEETING) {
             Duration::ZERO
         } else if stat.is_file() && stat.size == 0 {
-            Duration::MAX
+            ttl
         } else if node.is_mappable() {
             Duration::ZERO
         } else if node.has(Marks::MAPPED) {
-            MAPPED_TTL
+            MAPPED_TTL.min(ttl)
         } else {
-            Duration::MAX
+            ttl
         }
     }
 
@@ -388,7 +536,7 @@ impl Shared {
     /// Whether the kernel tells us which folders are opened: where somebody has to be asked, or what it keeps of a listing
     /// does not hold beyond one open.
     pub(crate) fn hears_of_open_folders(&self) -> bool {
-        self.rules.is_some() || !self.is_ours_alone()
+        self.rules.is_some() || self.merge.is_some() || !self.is_ours_alone()
     }
 
     /// Whether locks are kept below.
@@ -400,6 +548,11 @@ impl Shared {
     pub(crate) fn forget(&self, id: NodeId, count: LookupCount) {
         let forgotten = if id == NodeId::ROOT { None } else { self.table.forget(id, count) };
         let Some(node) = forgotten else { return };
+        match &self.merge {
+            Some(merge) if node.parts().is_some() => merge.folders.forget(&self.table, &node),
+            Some(merge) => merge.numbers.forget(id),
+            None => {}
+        }
         if let Some(engine) = &self.rules {
             engine.paths.forget(id);
         }
@@ -426,7 +579,7 @@ fn of_this_mount() -> u32 {
     u32::try_from(number >> 32).expect("32 bits fit")
 }
 
-fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
+pub(crate) fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
     Timestamp { secs: time.secs, nanos: time.nanos }
 }
 

@@ -629,7 +629,7 @@ fn pool_without_handles() -> (TempDir, Shared) {
     let fd = shuntfs_sys::open_folder(folder.path()).unwrap();
     let (id, times) = (shared.first_branch().mounts.own().id, AccessTimes::default());
     let own = Mount::of(MountIndex::own(0), id, &fd, times).unwrap().without_handles();
-    shared.branches[0].mounts = Mounts::new(own, times);
+    shared.branches.first_mut().mounts = Mounts::new(own, times);
     (folder, shared)
 }
 
@@ -752,4 +752,21 @@ fn privileged_what_is_mounted_below_is_shown_and_kept_apart() {
     assert_eq!(listed.1, top.attr.ino);
     drop((opened, shared));
     drop(mounted);
+}
+
+#[test]
+fn what_decides_is_not_remembered_for_a_second() {
+    let (_folder, plain) = pool(|options| options.cache = Cache::Second);
+    assert_eq!(plain.ttl(), Duration::from_secs(1));
+    let folder = tempfile::tempdir().unwrap();
+    let options = PoolOptions { cache: Cache::Second, ..PoolOptions::new(folder.path()) };
+    let rules = shuntfs_rules::Rules::parse(
+        "[[rule]]\nbasename = 'b'\nhide = true\n",
+        "rules",
+        None,
+        &shuntfs_rules::Nobody,
+    )
+    .unwrap();
+    let ruled = Shared::open_with(&options, Some(rules), None).unwrap();
+    assert_eq!(ruled.ttl(), Duration::ZERO);
 }

@@ -5,11 +5,16 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, getxattr, setxattr, statvfs, utimensat};
-use shuntfs::{Errno, Timestamp};
-use shuntfs_pool::policy::{BranchMode, Candidate, Category, POLICIES, Policy, Space, Why};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode as FileMode, Timespec, Timestamps, XattrFlags, getxattr, mknodat, setxattr,
+    statvfs, utimensat,
+};
+use shuntfs::{Errno, MountOptions, Session, SessionOptions, Timestamp};
+use shuntfs_pool::policy::{BranchMode, Candidate, Category, Function, POLICIES, Policy, Space, Why};
+use shuntfs_pool::{BranchOptions, Cache, MergeOptions, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 use shuntfs_testkit::program::{call, find, wait_for};
@@ -305,4 +310,146 @@ fn what_is_there_is_found_and_changed_where_mergerfs_does() {
             assert_same(&expected, &seen, &format!("{what}, changing it"));
         }
     }
+}
+
+/// Our own mount of the same branches.
+struct Ours {
+    session: Session,
+    top: tempfile::TempDir,
+    _supervisor: Supervisor,
+}
+
+impl Ours {
+    fn start(peer: &Peer, policy: &'static Policy, modes: [Mode; 3]) -> Self {
+        Self::start_with(peer, modes, |merge| merge.create = policy)
+    }
+
+    fn start_with(peer: &Peer, modes: [Mode; 3], change: impl FnOnce(&mut MergeOptions)) -> Self {
+        let branches = peer.branches.iter().zip(modes).map(|(branch, (mode, is_full))| BranchOptions {
+            mode: BranchMode::of(mode).unwrap(),
+            min_free: Some(if is_full { 1 << 40 } else { MIB }),
+            ..BranchOptions::new(branch.path())
+        });
+        let mut merge = MergeOptions::new(branches.collect());
+        change(&mut merge);
+        let options = PoolOptions { merge: Some(merge), cache: Cache::None, ..PoolOptions::new("branches") };
+        let (pool, top) = (Pool::open(&options).unwrap(), tempfile::tempdir().unwrap());
+        let how = MountOptions::default();
+        let session = Session::mount(Arc::new(pool), top.path(), &how, &SessionOptions::default()).unwrap();
+        let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
+        Self { session, top, _supervisor: supervisor }
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        if let Err(error) = self.session.unmount() {
+            eprintln!("our mount is left to its supervisor: {error}");
+        }
+    }
+}
+
+/// Through mounts of both, on the same branches: what is made, with which path, and what it fails with.
+#[test]
+fn our_mount_makes_new_things_where_mergerfs_makes_them() {
+    let Some(peer) = Peer::start(SIZES) else { return };
+    let mut compared = 0;
+    for policy in
+        peer.policies().filter(|policy| !policy.name().ends_with("rand") && !policy.name().ends_with("pfrd"))
+    {
+        peer.set("category.create", policy.name());
+        for modes in
+            [[RW, RW, RW], [RW, RO, NC], [FULL, RW, RW], [RW, NC, FULL], [RO, NC, RO], [FULL, FULL, FULL]]
+        {
+            peer.set_modes(modes);
+            let ours = Ours::start(&peer, policy, modes);
+            for folder in ["", "d", "d/e"] {
+                let expected = expected(policy, Category::Create, folder, &peer.candidates(folder, modes));
+                if policy.name().starts_with("msp") && expected.is_err() {
+                    // mergerfs would try for ever.
+                    continue;
+                }
+                compared += 1;
+                let path =
+                    |what: &str| format!("{folder}/{what}-{compared}").trim_start_matches('/').to_owned();
+                let (made, file) = (path("folder"), path("file"));
+                let seen = [peer.mount.path(), ours.top.path()].map(|top| {
+                    peer.lay_out();
+                    let by = |made: std::io::Result<()>| made.map_err(|error| errno(&error));
+                    let outcome =
+                        (by(fs::create_dir(top.join(&made))), by(fs::write(top.join(&file), "bytes")));
+                    let places = [made.as_str(), &file, "d", "d/e"].map(|path| peer.on(path, Path::exists));
+                    (outcome, places)
+                });
+                assert_eq!(seen[0], seen[1], "{} {modes:?} in {folder:?}: mergerfs, ours", policy.name());
+            }
+        }
+    }
+    assert!(compared > 100, "{compared}");
+}
+
+/// Something done below the top of a mount; the path is one that nobody has used yet.
+type Act = fn(&Path, &str) -> std::io::Result<()>;
+
+/// A function, the folder of the new name, and what calls it.
+const ACTS: [(Function, &str, Act); 7] = [
+    (Function::Create, "d/", |top, new| fs::write(top.join(new), "")),
+    (Function::Mkdir, "d/", |top, new| fs::create_dir(top.join(new))),
+    (Function::Mknod, "d/", |top, new| make_fifo(&top.join(new))),
+    (Function::Symlink, "d/", |top, new| std::os::unix::fs::symlink("x", top.join(new))),
+    (Function::Unlink, "", |top, _| fs::remove_file(top.join("s"))),
+    (Function::Rename, "", |top, new| fs::rename(top.join("s"), top.join(new))),
+    (Function::Rename, "d/", |top, new| fs::rename(top.join("s"), top.join(new))),
+];
+
+fn make_fifo(path: &Path) -> std::io::Result<()> {
+    Ok(mknodat(CWD, path, FileType::Fifo, FileMode::from_raw_mode(0o644), 0)?)
+}
+
+fn policies_for(function: Function) -> &'static [&'static str] {
+    match function {
+        // Others pick what is hidden, too, and mergerfs moves it; here the caller hears EXDEV and copies what is seen.
+        Function::Rename => &["ff", "all", "epff", "epall"],
+        Function::Unlink => &["ff", "all", "epff", "epall", "epmfs", "eplfs", "newest"],
+        _ => &[
+            "ff", "all", "mfs", "lfs", "lus", "epff", "epall", "epmfs", "eplfs", "eplus", "mspmfs", "newest",
+        ],
+    }
+}
+
+/// Each function with a policy of its own, while all others have that of their category: through mounts of both, the same comes to the
+/// same places.
+#[test]
+fn single_functions_go_where_they_go_in_mergerfs() {
+    let Some(peer) = Peer::start(SIZES) else { return };
+    for (category, policy) in [("create", "lfs"), ("action", "epall"), ("search", "ff")] {
+        peer.set(&format!("category.{category}"), policy);
+    }
+    let mut compared = 0;
+    for (function, folder, act) in ACTS {
+        let key = format!("func.{}", function.name());
+        let before = peer.asked(".mergerfs", &key).unwrap();
+        for policy in policies_for(function) {
+            peer.set(&key, policy);
+            for modes in [[RW, RW, RW], [RW, NC, RW], [FULL, RW, NC]] {
+                peer.set_modes(modes);
+                let ours = Ours::start_with(&peer, modes, |merge| {
+                    merge.create = Policy::of("lfs").unwrap();
+                    merge.functions = vec![(function, Policy::of(policy).unwrap())];
+                });
+                compared += 1;
+                let new = format!("{folder}new-{compared}");
+                let seen = [peer.mount.path(), ours.top.path()].map(|top| {
+                    peer.lay_out();
+                    let outcome = act(top, &new).map_err(|error| errno(&error));
+                    let places = [new.as_str(), "s", "d"]
+                        .map(|path| peer.on(path, |at| at.symlink_metadata().is_ok()));
+                    (outcome, places)
+                });
+                assert_eq!(seen[0], seen[1], "{key}={policy} {modes:?}: mergerfs, ours");
+            }
+        }
+        peer.set(&key, &before);
+    }
+    assert!(compared > 100, "{compared}");
 }

@@ -19,7 +19,7 @@ pub struct Decision {
     pub cache: Option<CacheWord>,
     /// What this caller must not see: all of these together. Empty is the whole view.
     pub redact: Vec<Redact>,
-    /// The policy that places a new file.
+    /// The policy or the branch that a new file goes to: `mfs`, `/mnt/a`, `id=photos`.
     pub place: Option<String>,
     /// Whether it must be sealed; `None` leaves it to the mount.
     pub verify: Option<VerifyWord>,

@@ -6,7 +6,7 @@ pub trait Known {
     fn user(&self, name: &str) -> Option<u32>;
     /// The number of a group.
     fn group(&self, name: &str) -> Option<u32>;
-    /// The policies that can place new files.
+    /// The policies that can place new files; branches are named without anybody's asking here.
     fn policies(&self) -> &[&str];
 }
 

@@ -17,6 +17,7 @@ mod lint;
 mod mistake;
 mod model;
 mod pattern;
+mod placing;
 mod read;
 mod rules;
 mod show;

@@ -146,7 +146,7 @@ pub struct Effects {
     pub cache: Option<Option<CacheWord>>,
     /// What the caller does not see; an inner `None` is the whole view.
     pub redact: Option<Option<Redact>>,
-    /// The policy that places new files.
+    /// The policy or the branch that new files go to.
     pub place: Option<Option<String>>,
     /// Whether the file must be sealed.
     pub verify: Option<Option<VerifyWord>>,

@@ -198,8 +198,13 @@ impl Rules {
     /// The first rule that speaks of seals, which a mount without one cannot follow.
     #[must_use]
     pub fn speaks_of_seals(&self) -> Option<&Rule> {
-        let mut active = self.rules.iter().zip(&self.compiled).filter(|(_, compiled)| compiled.in_view);
-        active.find(|(rule, _)| matches!(rule.effects.verify, Some(Some(_)))).map(|(rule, _)| rule)
+        self.active().find(|rule| matches!(rule.effects.verify, Some(Some(_))))
+    }
+
+    /// The rules for the view that is shown.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Rule> {
+        let all = self.rules.iter().zip(&self.compiled);
+        all.filter(|(_, compiled)| compiled.in_view).map(|(rule, _)| rule)
     }
 
     /// Whether a file with this path is not checked, whoever opens it: a rule says so by the path alone, and no other that may
@@ -233,8 +238,7 @@ impl Rules {
     /// Whether something may be taken for the sake of a file's name or place.
     #[must_use]
     pub fn restricts_by_name(&self) -> bool {
-        let mut active = self.rules.iter().zip(&self.compiled).filter(|(_, compiled)| compiled.in_view);
-        self.has_restrictions && active.any(|(rule, _)| is_by_name(&rule.matchers))
+        self.has_restrictions && self.active().any(|rule| is_by_name(&rule.matchers))
     }
 
     /// Decides. A file with several names is asked about once for each, and the decisions are put together with

@@ -15,6 +15,7 @@ pub mod identity;
 pub mod ioctl;
 pub mod kernel;
 pub mod lease;
+pub mod let_go;
 pub mod limits;
 pub mod locks;
 pub mod memory;
@@ -55,9 +56,12 @@ pub use faults::{Failed, Faults};
 pub use handle::{FileHandle, handle_at, handle_of, open_by_handle};
 pub use identity::{Caller, ThreadIdentity, as_caller, prepare_thread, with_fsetid};
 pub use lease::{give_back_lease, is_undisturbed, take_read_lease};
+pub use let_go::let_go;
 pub use locks::{FlockOp, HeldLock, LockKind, LockSpec, flock, ofd_lock, ofd_test};
 pub use mount::{MountError, MountInfo, MountOptions, MountRequest, mounts};
-pub use names::{link_to, mkdir_at, mknod_at, readlink_of, rename_at, rmdir_at, symlink_at, unlink_at};
+pub use names::{
+    link_to, mkdir_at, mknod_at, path_of, readlink_of, rename_at, rmdir_at, symlink_at, unlink_at,
+};
 pub use open::{CWD, open_at, open_folder, open_path_at, open_target, reopen, tmpfile_at};
 pub use peer::{Peer, PeerEnd};
 pub use rustix::io::Errno as OsError;

@@ -1,7 +1,9 @@
 //! Making, moving and removing names, one component at a time.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags};
 use rustix::io::retry_on_intr;
@@ -10,6 +12,9 @@ use crate::identity::mode_of_new;
 use crate::proc_fd::{self, FdName};
 use crate::stat::decode_dev;
 use crate::{OsError, Result, faults};
+
+/// The longest path that the kernel tells, with a NUL at its end.
+const PATH_MAX: usize = 4096;
 
 /// Makes a folder; the thread's umask or the parent's default ACL applies.
 ///
@@ -90,4 +95,21 @@ pub fn rename_at(old_dir: impl AsFd, old: &CStr, new_dir: impl AsFd, new: &CStr,
 pub fn readlink_of(fd: impl AsFd, target: &mut [u8]) -> Result<usize> {
     faults::point()?;
     retry_on_intr(|| rustix::fs::readlinkat_raw(&fd, c"", &mut *target))
+}
+
+/// The path that the kernel has for a descriptor now, from the process's root on. ` (deleted)` follows it where that name is gone; where the
+/// kernel does not know the file by any name it is some other path. So it must be checked.
+///
+/// # Errors
+/// What readlinkat(2) gives, ENOENT where procfs is not mounted; ENAMETOOLONG for a path that is no shorter than `PATH_MAX`.
+pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
+    faults::point()?;
+    let (folder, name) = (proc_fd::folder()?, FdName::new(fd));
+    let mut path = vec![0; PATH_MAX];
+    let len = retry_on_intr(|| rustix::fs::readlinkat_raw(folder, name.relative(), &mut path[..]))?;
+    if len >= PATH_MAX {
+        return Err(OsError::NAMETOOLONG);
+    }
+    path.truncate(len);
+    Ok(OsString::from_vec(path).into())
 }

@@ -49,7 +49,8 @@ bitflags! {
         /// a notification drops it. The library then calls `opendir` for each READDIR, and drops the folder after it
         /// without `releasedir`.
         const OPENDIR = 1 << 16;
-        /// POLL. Without it every file is always ready.
+        /// POLL. Without it every file is always ready, and the kernel asks once a mount. With it, it asks before each buffered
+        /// read that an io_uring cannot do at once, too.
         const POLL = 1 << 17;
         /// LOOKUP of "." and "..": handles of files (`name_to_handle_at`, an NFS server's) hold when the kernel has forgotten the
         /// node, or the file system was mounted again. The numbers of nodes must then last, and so do their generations.

@@ -31,8 +31,10 @@ pub struct Wanted {
     /// Whether the file system strips suid, sgid and capabilities itself as `HANDLE_KILLPRIV_V2` demands,
     /// also at a SETATTR that names nothing. Default: no.
     pub kill_priv: bool,
-    /// Whether listings carry entries (READDIRPLUS always). Default: yes.
+    /// Whether listings carry entries (READDIRPLUS). Default: yes.
     pub readdirplus: bool,
+    /// Whether they do so only where the caller looks names up anyway, as the kernel sees it. Default: no, always.
+    pub readdirplus_auto: bool,
     /// Whether the kernel caches symlink targets. Default: yes.
     pub cache_symlinks: bool,
     /// Whether cached pages are dropped when a refreshed mtime or size differs. Default: yes.
@@ -65,6 +67,7 @@ impl Default for Wanted {
             posix_acl: false,
             kill_priv: false,
             readdirplus: true,
+            readdirplus_auto: false,
             cache_symlinks: true,
             auto_inval_data: true,
             dont_mask: false,

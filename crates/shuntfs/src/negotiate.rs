@@ -129,6 +129,7 @@ fn chosen(wanted: &Wanted, ops: OpSet, terms: &Terms) -> InitFlags {
         (InitFlags::AUTO_INVAL_DATA, wanted.auto_inval_data),
         (InitFlags::EXPLICIT_INVAL_DATA, !wanted.auto_inval_data),
         (InitFlags::DO_READDIRPLUS, wanted.readdirplus),
+        (InitFlags::READDIRPLUS_AUTO, wanted.readdirplus && wanted.readdirplus_auto),
         (InitFlags::POSIX_ACL, wanted.posix_acl),
         (InitFlags::CACHE_SYMLINKS, wanted.cache_symlinks),
         (InitFlags::HANDLE_KILLPRIV_V2, wanted.kill_priv),
@@ -214,7 +215,7 @@ mod test {
         let of =
             |wanted: &Wanted, ops, terms: &Terms| agreed(InitFlags::all(), wanted, ops, terms).init_flags();
         let all = OpSet::all();
-        let table: [(InitFlags, Wanted, OpSet, Terms); 17] = [
+        let table: [(InitFlags, Wanted, OpSet, Terms); 18] = [
             (
                 InitFlags::NO_EXPORT_SUPPORT | InitFlags::EXPORT_SUPPORT,
                 Wanted { file_handles: false, ..base },
@@ -227,6 +228,7 @@ mod test {
             (InitFlags::ATOMIC_O_TRUNC, Wanted { atomic_trunc: true, ..base }, all, TERMS),
             (InitFlags::CREATE_SUPP_GROUP, Wanted { supp_group: true, ..base }, all, TERMS),
             (InitFlags::DO_READDIRPLUS, Wanted { readdirplus: false, ..base }, all, TERMS),
+            (InitFlags::READDIRPLUS_AUTO, Wanted { readdirplus_auto: true, ..base }, all, TERMS),
             (InitFlags::CACHE_SYMLINKS, Wanted { cache_symlinks: false, ..base }, all, TERMS),
             (
                 InitFlags::AUTO_INVAL_DATA | InitFlags::EXPLICIT_INVAL_DATA,

@@ -149,7 +149,7 @@ impl Notifier {
         self.send(&Notification::Resend)
     }
 
-    /// Has every name and cached listing looked up again before it is believed. Attributes stay.
+    /// Has every name looked up again before it is believed. Attributes stay, and so may cached listings.
     ///
     /// # Errors
     /// [`NotifyError`].
@@ -186,6 +186,14 @@ impl Notifier {
     /// [`NotifyError`].
     pub fn prune(&self, nodes: &[NodeId]) -> Result<(), NotifyError> {
         self.send(&Notification::Prune { nodes })
+    }
+
+    /// Lets go of a node's backing id: at once, or with its last close where it is open in passthrough. The kernel holds the lower
+    /// file by it, and so keeps the lower file system from being unmounted.
+    pub fn drop_backing(&self, node: NodeId) {
+        if let Some(core) = self.core.upgrade() {
+            core.nodes.drop_backing(node);
+        }
     }
 
     fn send(&self, notification: &Notification<'_>) -> Result<(), NotifyError> {

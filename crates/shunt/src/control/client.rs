@@ -5,15 +5,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shuntfs_pool::BranchChange;
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 use thiserror::Error;
 
 use super::place;
-use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Status, Verdict, Why};
+use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
 
 /// How long a server may take. Its control thread touches no lower file, so that it answers even where the
 /// mount is stuck.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long it may take where lower file systems are asked: disks spin up.
+const DISK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
@@ -143,6 +147,35 @@ impl Client {
     pub fn would(&mut self, question: Question, asker: Asker) -> Result<Verdict, AskError> {
         match self.ask(&Request::Would { question, asker })? {
             Reply::Verdict(verdict) => Ok(*verdict),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Asks which branches something would go to; `None` where there is one folder.
+    ///
+    /// # Errors
+    /// Where nothing is known of the name's folder, or a disk takes longer than a minute.
+    pub fn place(
+        &mut self,
+        what: What,
+        at: Spot,
+        asker: Asker,
+    ) -> Result<Option<serde_json::Value>, AskError> {
+        self.stream.get_mut().set_read_timeout(Some(DISK_PATIENCE))?;
+        match self.ask(&Request::Place { what, at, asker })? {
+            Reply::Place(place) => Ok(place),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has branches come, go or change.
+    ///
+    /// # Errors
+    /// Where it is refused, or a disk takes longer than a minute.
+    pub fn change_branches(&mut self, change: BranchChange) -> Result<(), AskError> {
+        self.stream.get_mut().set_read_timeout(Some(DISK_PATIENCE))?;
+        match self.ask(&Request::Branches { change })? {
+            Reply::Changed => Ok(()),
             other => Err(unexpected(other)),
         }
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use shuntfs_sys::spawn::effective_uid;
 
@@ -82,6 +82,8 @@ pub fn sockets(folder: &Path) -> Vec<(u64, PathBuf)> {
 pub struct SocketFile {
     path: PathBuf,
     inode: u64,
+    /// Where /run is no tmpfs, inode numbers are used again at once.
+    made: Option<SystemTime>,
 }
 
 impl SocketFile {
@@ -90,7 +92,8 @@ impl SocketFile {
     /// # Errors
     /// Where there is none.
     pub fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), inode: std::fs::symlink_metadata(path)?.ino() })
+        let metadata = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), inode: metadata.ino(), made: metadata.created().ok() })
     }
 
     /// Where it is.

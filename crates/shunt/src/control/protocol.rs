@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use shuntfs_pool::BranchChange;
 
 /// The longest line that either side reads.
 pub(super) const LINE_MAX: u64 = 1 << 20;
@@ -24,6 +25,21 @@ pub enum Request {
     },
     /// How does it end? Answered twice: at once that it will be told, and when it has ended.
     Farewell,
+    /// Have branches come, go or change.
+    Branches {
+        /// What becomes of them.
+        change: BranchChange,
+    },
+    /// Which branches would something go to?
+    Place {
+        /// What is done.
+        what: What,
+        /// The name.
+        at: Spot,
+        /// Who does it; root where nobody is named.
+        #[serde(default)]
+        asker: Asker,
+    },
     /// What would become of something that somebody does?
     Would {
         /// What.
@@ -44,6 +60,10 @@ pub enum Reply {
     Why(Box<Why>),
     /// To [`Request::Would`].
     Verdict(Box<Verdict>),
+    /// To [`Request::Place`]; `None` where there is one folder.
+    Place(Option<serde_json::Value>),
+    /// To [`Request::Branches`].
+    Changed,
     /// To [`Request::Farewell`], at once.
     Waiting,
     /// To [`Request::Farewell`], at the end: what went wrong, if anything.

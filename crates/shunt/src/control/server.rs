@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuntfs_pool::BranchChange;
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
 use super::farewell::Farewell;
 use super::place::{self, SocketFile};
-use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Status, Verdict, Why};
+use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,6 +28,22 @@ pub trait Answers: Send + Sync + 'static {
     /// # Errors
     /// Why that cannot be said: there are no rules, or nothing is known of the place.
     fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String>;
+    /// Which branches something would go to that somebody does; `None` where there is one folder. It may take as long as disks do.
+    ///
+    /// # Errors
+    /// Why that cannot be said.
+    fn place(&self, what: What, at: &Spot, asker: &Asker) -> Result<Option<serde_json::Value>, String> {
+        let _ = (what, at, asker);
+        Ok(None)
+    }
+    /// Has branches come, go or change. It may take as long as disks do.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    fn change_branches(&self, change: &BranchChange) -> Result<(), String> {
+        let _ = change;
+        Err("it has no branches".into())
+    }
     /// Where its last words are to be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
         None
@@ -62,9 +79,7 @@ impl Server {
             SocketFile::of(&path)?
         };
         let server = Self { file };
-        std::thread::Builder::new()
-            .name("shunt-control".into())
-            .spawn(move || serve(&listener, &*answers))?;
+        std::thread::Builder::new().name("shunt-control".into()).spawn(move || serve(&listener, &answers))?;
         Ok(server)
     }
 
@@ -81,7 +96,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &UnixListener, answers: &dyn Answers) {
+fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>) {
     for stream in listener.incoming() {
         match stream {
             Ok(stream) => {
@@ -98,7 +113,7 @@ fn serve(listener: &UnixListener, answers: &dyn Answers) {
     }
 }
 
-fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
+fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = peer_of(stream)?;
@@ -109,6 +124,16 @@ fn answer(stream: &UnixStream, answers: &dyn Answers) -> io::Result<()> {
         let reply = match serde_json::from_str(&line) {
             _ if !allowed => Reply::Error("only the user of the mount and root may ask".into()),
             Ok(Request::Status) => Reply::Status(Box::new(answers.status())),
+            Ok(Request::Branches { change }) => {
+                return aside(stream, answers, move |answers| {
+                    answers.change_branches(&change).map_or_else(Reply::Error, |()| Reply::Changed)
+                });
+            }
+            Ok(Request::Place { what, at, asker }) => {
+                return aside(stream, answers, move |answers| {
+                    answers.place(what, &at, &asker).map_or_else(Reply::Error, Reply::Place)
+                });
+            }
             Ok(Request::Farewell) => match answers.farewell() {
                 Some(farewell) => return wait_for_the_end(stream, farewell),
                 None => Reply::Error("there is nothing to wait for".into()),
@@ -130,6 +155,18 @@ fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
     let mut text = serde_json::to_string(reply)?;
     text.push('\n');
     stream.write_all(text.as_bytes())
+}
+
+/// Answers what waits for disks, in a thread of its own: others are answered meanwhile.
+fn aside(
+    stream: &UnixStream,
+    answers: &Arc<dyn Answers>,
+    answer: impl FnOnce(&dyn Answers) -> Reply + Send + 'static,
+) -> io::Result<()> {
+    let (own, answers) = (stream.try_clone()?, Arc::clone(answers));
+    let act = move || send(&own, &answer(&*answers));
+    std::thread::Builder::new().name("shunt-disks".into()).spawn(act)?;
+    Ok(())
 }
 
 /// Tells an asker of the end, in a thread of its own, until that comes or the asker goes.
@@ -158,7 +195,7 @@ fn wait_for_the_end(stream: &UnixStream, farewell: Arc<Farewell>) -> io::Result<
 mod test {
     use super::*;
     use crate::control::client::{AskError, Client};
-    use crate::control::protocol::{Known, Spot, What};
+    use crate::control::protocol::Known;
 
     fn question() -> Question {
         let at = Spot { folder: 1, name: "a".into() };

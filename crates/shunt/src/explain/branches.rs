@@ -3,16 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shuntfs::Timestamp;
-use shuntfs_pool::policy::{BranchMode, Candidate, Category, POLICIES, Pick, Policy, Space};
+use shuntfs_pool::BranchOptions;
+use shuntfs_pool::policy::{Candidate, Category, POLICIES, Pick, Policy, Space};
 use shuntfs_sys::{filesystem_of, open_folder};
 
+use crate::branches;
 use crate::export::size;
 use crate::failure::Failure;
 use crate::list::{print_json, print_table};
@@ -65,20 +66,27 @@ impl From<CategoryChoice> for Category {
 }
 
 /// One branch, and what was said of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Row {
     branch: String,
-    mode: &'static str,
-    available: u64,
+    mode: String,
+    available: Option<u64>,
     min_free: u64,
     chosen: bool,
     why_not: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Answer {
-    path: String,
-    policy: &'static str,
+/// Which branches something would go to.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    #[serde(default)]
+    pub(super) path: String,
+    policy: String,
+    /// The rule that says where it is made, and what it says.
+    #[serde(default)]
+    rule: Option<String>,
+    #[serde(default)]
+    place: Option<String>,
     /// What the operation would fail with.
     error: Option<String>,
     branches: Vec<Row>,
@@ -96,7 +104,7 @@ pub(super) fn run(args: &ExplainPlaceArgs, out: &mut dyn Write) -> Result<(), Fa
     if category == Category::Create && parts.pop().is_none() {
         return Err(Failure::usage("the top is there already").hint("name what is to be made"));
     }
-    let branches = args.branches.as_bytes().split(|byte| *byte == b':').filter(|branch| !branch.is_empty());
+    let branches = branches::read(&args.branches)?.into_iter();
     let branches = branches.map(|branch| Branch::of(branch, args.minfreespace, &parts));
     let branches = branches.collect::<Result<Vec<_>, _>>()?;
     let candidates: Vec<Candidate> = branches.iter().map(|branch| branch.candidate).collect();
@@ -104,25 +112,54 @@ pub(super) fn run(args: &ExplainPlaceArgs, out: &mut dyn Write) -> Result<(), Fa
     let rows = branches.iter().enumerate().map(|(place, branch)| branch.row(place, &pick)).collect();
     let error = pick.chosen().err().map(|error| error.to_string());
     let path = args.path.to_string_lossy().into_owned();
-    let answer = Answer { path, policy: policy.name(), error, branches: rows };
-    if args.json {
-        return print_json(&answer, out);
+    let policy = policy.name().to_owned();
+    let answer = Answer { path, policy, rule: None, place: None, error, branches: rows };
+    answer.print(args.json, out)
+}
+
+impl Answer {
+    /// Where something new would be made, and by whose word.
+    pub(crate) fn in_a_line(&self) -> String {
+        let chosen = self.branches.iter().filter(|row| row.chosen).map(|row| shown(&row.branch));
+        let chosen = chosen.collect::<Vec<_>>().join(", ");
+        let place = match &self.error {
+            None => format!("on {chosen}"),
+            Some(error) => format!("nowhere ({})", shown(error)),
+        };
+        match (&self.rule, &self.place) {
+            (Some(rule), Some(said)) => {
+                format!("{place}, as the rule `{}` says: {}", shown(rule), shown(said))
+            }
+            _ => format!("{place}, by the policy {}", shown(&self.policy)),
+        }
     }
-    if let Some(error) = &answer.error {
-        writeln!(out, "none of them: {error}").map_err(|error| output_failure(&error))?;
+
+    pub(super) fn print(&self, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        if as_json {
+            return print_json(self, out);
+        }
+        if let (Some(rule), Some(said)) = (&self.rule, &self.place) {
+            writeln!(out, "the rule `{}` places it: {}", shown(rule), shown(said))
+                .map_err(|error| output_failure(&error))?;
+        }
+        if let Some(error) = &self.error {
+            writeln!(out, "none of them: {}", shown(error)).map_err(|error| output_failure(&error))?;
+        }
+        let mut lines =
+            vec![["BRANCH", "MODE", "AVAILABLE", "MINFREE", &shown(&self.policy)].map(str::to_owned)];
+        lines.extend(self.branches.iter().map(Row::cells));
+        print_table(&lines, out)
     }
-    let mut lines = vec![["BRANCH", "MODE", "AVAILABLE", "MINFREE", ""].map(str::to_owned)];
-    lines.extend(answer.branches.iter().map(Row::cells));
-    print_table(&lines, out)
 }
 
 impl Row {
     fn cells(&self) -> [String; 5] {
-        let why = self.why_not.as_ref().map_or_else(|| "chosen".to_owned(), |why| format!("not: {why}"));
+        let why =
+            self.why_not.as_ref().map_or_else(|| "chosen".to_owned(), |why| format!("not: {}", shown(why)));
         [
             shown(&self.branch),
-            self.mode.to_owned(),
-            self.available.to_string(),
+            shown(&self.mode),
+            self.available.map_or_else(String::new, |bytes| bytes.to_string()),
             self.min_free.to_string(),
             why,
         ]
@@ -137,9 +174,10 @@ struct Branch {
 }
 
 impl Branch {
-    /// The branch of `PATH[=MODE[,MINFREE]]`, and how far the path is there.
-    fn of(text: &[u8], min_free: u64, parts: &[&OsStr]) -> Result<Self, Failure> {
-        let (path, mode, min_free) = read(text, min_free)?;
+    /// A branch, and how far the path is there.
+    fn of(branch: BranchOptions, min_free: u64, parts: &[&OsStr]) -> Result<Self, Failure> {
+        let BranchOptions { path, mode, min_free: own, .. } = branch;
+        let min_free = own.unwrap_or(min_free);
         let failed =
             |error: &dyn std::fmt::Display| Failure::new(format!("cannot use {}: {error}", shown(&path)));
         let below = open_folder(&path).and_then(|fd| filesystem_of(&fd)).map_err(|error| failed(&error))?;
@@ -169,31 +207,12 @@ impl Branch {
         let branch = self.path.to_string_lossy().into_owned();
         Row {
             branch,
-            mode: mode.word(),
-            available: space.available,
+            mode: mode.word().to_owned(),
+            available: Some(space.available),
             min_free,
             chosen: why_not.is_none(),
             why_not,
         }
-    }
-}
-
-/// Reads `PATH[=MODE[,MINFREE]]`. A path may hold equals signs: only what follows the last one is read so, and only where it is a
-/// mode.
-fn read(text: &[u8], min_free: u64) -> Result<(PathBuf, BranchMode, u64), Failure> {
-    let whole = || PathBuf::from(OsString::from_vec(text.to_owned()));
-    let Some(equals) = text.iter().rposition(|byte| *byte == b'=') else {
-        return Ok((whole(), BranchMode::default(), min_free));
-    };
-    let path = PathBuf::from(OsStr::from_bytes(&text[..equals]));
-    let words = String::from_utf8_lossy(&text[equals + 1..]).into_owned();
-    let (mode, free) =
-        words.split_once(',').map_or((words.as_str(), None), |(mode, free)| (mode, Some(free)));
-    match (BranchMode::of(mode), free) {
-        (None, _) if whole().exists() => Ok((whole(), BranchMode::default(), min_free)),
-        (None, _) => Err(Failure::usage(format!("{mode:?} is no mode of a branch")).hint("RW, RO or NC")),
-        (Some(mode), None) => Ok((path, mode, min_free)),
-        (Some(mode), Some(free)) => Ok((path, mode, size(free).map_err(Failure::usage)?)),
     }
 }
 
@@ -210,19 +229,6 @@ fn components(path: &Path) -> Result<Vec<&OsStr>, Failure> {
 #[cfg(test)]
 mod test {
     use super::*;
-
-    #[test]
-    fn branches_are_read_as_mergerfs_writes_them() {
-        let read = |text: &str| read(text.as_bytes(), 7).map_err(|failure| failure.to_string());
-        let branch = |path: &str, mode, min_free| Ok((PathBuf::from(path), mode, min_free));
-        assert_eq!(read("/a"), branch("/a", BranchMode::ReadWrite, 7));
-        assert_eq!(read("/a=RO"), branch("/a", BranchMode::ReadOnly, 7));
-        assert_eq!(read("/a=b=NC,2K"), branch("/a=b", BranchMode::NoCreate, 2048));
-        assert!(read("/a=ro").is_err() && read("/a=RW,x").is_err());
-        let folder = tempfile::Builder::new().prefix("a=").tempdir().unwrap();
-        let path = folder.path().to_str().unwrap();
-        assert_eq!(read(path), branch(path, BranchMode::ReadWrite, 7), "it is there by this name");
-    }
 
     fn explain(words: &[&str]) -> Result<serde_json::Value, Failure> {
         let line = ["shunt", "explain", "place", "--json"].iter().chain(words);

@@ -8,7 +8,7 @@ use super::branches;
 use super::place::{Located, locate};
 use super::verdict::{NOT_CONSIDERED, of_all, print};
 use crate::cli::{ExplainArgs, ExplainOneArgs, ExplainTwoArgs, ExplainWhat};
-use crate::control::{Verdict, What};
+use crate::control::{Asker, Verdict, What};
 use crate::failure::Failure;
 use crate::list::print_json;
 use crate::mounts::shown;
@@ -25,10 +25,10 @@ struct Answer<'a> {
     not_considered: &'static str,
 }
 
-/// Says what would become of it, and why.
+/// Says what would become of it, and why: by the rules of the mount, or of several branches by its policies.
 ///
 /// # Errors
-/// Where it is not on a mount of shunt that has rules, or its server does not answer.
+/// Where it is not on a mount of shunt that has rules or branches, or its server does not answer.
 pub(crate) fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Failure> {
     match &args.what {
         ExplainWhat::Read(args) => one(What::Read, args, out),
@@ -90,6 +90,15 @@ fn explain(
 ) -> Result<(), Failure> {
     let asker = caller(asked.who)?;
     let mut client = status::client_of(&at.mount)?;
+    let place = client.place(what, at.spot.clone(), asker.clone());
+    let place = place.map_err(|error| status::unanswered(&at.mount, &error))?;
+    if let Some(place) = place {
+        let failed = |error| Failure::new(format!("its server says something unknown: {error}"));
+        let mut answer: branches::Answer = serde_json::from_value(place).map_err(failed)?;
+        answer.path = at.path.to_string_lossy().into_owned();
+        return answer.print(asked.json, out);
+    }
+    let mut client = status::client_of(&at.mount)?;
     let verdict = of_all(&mut client, &[what], at, to, &asker)
         .map_err(|error| status::unanswered(&at.mount, &error))?
         .ok_or_else(|| Failure::new("the server says nothing"))?;
@@ -107,4 +116,14 @@ fn explain(
         print(&verdict, out)
     };
     say(out).map_err(|error| output_failure(&error))
+}
+
+/// Where something new of this name would be made; `None` of one folder, and where the server does not say.
+pub(crate) fn new_at(at: &Located, asker: &Asker) -> Option<branches::Answer> {
+    let what = if at.stat.is_some_and(|stat| stat.is_dir()) { What::Mkdir } else { What::Create };
+    let mut client = status::client_of(&at.mount).ok()?;
+    let place = client.place(what, at.spot.clone(), asker.clone()).ok()??;
+    let mut answer: branches::Answer = serde_json::from_value(place).ok()?;
+    answer.path = at.path.to_string_lossy().into_owned();
+    Some(answer)
 }

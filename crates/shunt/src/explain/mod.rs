@@ -6,7 +6,8 @@ mod permissions;
 mod place;
 mod verdict;
 
+pub(crate) use branches::Answer as Placement;
 pub use branches::{CategoryChoice, ExplainPlaceArgs};
-pub(crate) use command::run;
+pub(crate) use command::{new_at, run};
 pub(crate) use place::{Located, locate};
 pub(crate) use verdict::{NOT_CONSIDERED, of_all, print};

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use shuntfs_pool::BranchChange;
+
 use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
-use crate::control::{Answers, Asker, Known, Question, RightsStatus, RuleStatus, Status, Verdict, Why};
+use crate::control::{
+    Answers, Asker, Known, Question, RightsStatus, RuleStatus, Spot, Status, Verdict, What, Why,
+};
 use crate::meaning;
 use crate::serving::mount_point_of;
 
@@ -46,6 +50,17 @@ impl Answers for SessionAnswers {
             }),
             verify: self.mounted.verifying().map(Verifying::status),
         }
+    }
+
+    fn place(&self, what: What, at: &Spot, asker: &Asker) -> Result<Option<serde_json::Value>, String> {
+        let explanation = self.mounted.explain(what, at, &verdict::caller_of(asker))?;
+        explanation
+            .map(|explanation| serde_json::to_value(explanation).map_err(|error| error.to_string()))
+            .transpose()
+    }
+
+    fn change_branches(&self, change: &BranchChange) -> Result<(), String> {
+        self.mounted.change_branches(change).map_err(|error| error.to_string())
     }
 
     fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String> {

@@ -5,20 +5,24 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
+use shuntfs_pool::BranchOptions;
 use shuntfs_sys::{Cap, FuseDevice, OsError, caps, open};
 use thiserror::Error;
 
+use crate::branches;
 use crate::control::Client;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
-use crate::settings::Settings;
+use crate::settings::{Settings, VerifyChoice};
 
 /// What passed.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The folder that is shown; absolute, without symlinks.
+    /// The folder that is shown; absolute, without symlinks. Of several, their list.
     pub(super) source: PathBuf,
+    /// Several that are shown as one, absolute and without symlinks.
+    pub(super) branches: Option<Vec<BranchOptions>>,
     /// Where.
     pub(super) at: At,
     /// What the user should know.
@@ -52,6 +56,10 @@ pub(crate) enum Refusal {
     Inside { mountpoint: String, source_folder: String },
     #[error("SRC {source_folder} is inside MNT {mountpoint}: the mount would hide it")]
     Around { mountpoint: String, source_folder: String },
+    #[error("the branches {path} and {other} are the same folder")]
+    Twice { path: String, other: String },
+    #[error("the branch {path} is inside the branch {other}: its files would be shown twice")]
+    BranchInside { path: String, other: String },
     #[error("MNT {path} shows {source_folder} already")]
     Mounted { path: String, source_folder: String },
     #[error("MNT {path} is a mount of shunt whose server is gone")]
@@ -76,6 +84,8 @@ impl Refusal {
             Self::MountpointNoFolder { .. } => "name a folder, best an empty one",
             Self::Same { .. } => "show it at another folder",
             Self::Inside { .. } => "choose a mount point outside of SRC",
+            Self::Twice { .. } => "name each folder once",
+            Self::BranchInside { .. } => "name folders that are beside each other",
             Self::Around { .. } => "choose a mount point beside SRC",
             Self::Mounted { path, .. } | Self::Dead { path } => {
                 return Some(format!("take it away first: shunt umount {path}"));
@@ -120,9 +130,12 @@ impl From<Refusal> for Failure {
 /// The first thing that cannot be.
 pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Result<Target, Failure> {
     let mounts = Mounts::read()?;
-    let source = check_source(source)?;
+    let mut branches = branches::of_source(source)?;
+    check_branches(branches.as_deref_mut(), settings)?;
+    // A list stays as it was written: it is what the mount is called.
+    let source = if branches.is_some() { source.to_owned() } else { check_source(source)? };
     if let Some(fd) = inherited_device(mountpoint) {
-        return Ok(Target { source, at: At::Device(fd), notes: Vec::new() });
+        return Ok(Target { source, branches, at: At::Device(fd), notes: Vec::new() });
     }
     let path = shown(mountpoint);
     let mountpoint = mounts.locate(mountpoint).map_err(|error| Refusal::Mountpoint { path, error })?;
@@ -130,10 +143,20 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
     if !mountpoint.is_dir() {
         return Err(Refusal::MountpointNoFolder { path: shown(&mountpoint) }.into());
     }
-    check_apart(&mounts, &source, &mountpoint)?;
+    match &branches {
+        None => check_apart(&mounts, &source, &mountpoint)?,
+        Some(branches) => {
+            for (index, branch) in branches.iter().enumerate() {
+                check_apart(&mounts, &branch.path, &mountpoint)?;
+                for other in &branches[..index] {
+                    check_not_twice(&mounts, &branch.path, &other.path)?;
+                }
+            }
+        }
+    }
     check_rights(settings)?;
     let notes = Vec::from_iter(note_of_hidden(&mountpoint));
-    Ok(Target { source, at: At::Folder(mountpoint), notes })
+    Ok(Target { source, branches, at: At::Folder(mountpoint), notes })
 }
 
 /// The number in `/dev/fd/N`, the form in which mount.fuse3(8) hands over a device that it has mounted.
@@ -141,7 +164,67 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
     mountpoint.to_str()?.strip_prefix("/dev/fd/")?.parse().ok()
 }
 
-fn check_source(source: &Path) -> Result<PathBuf, Refusal> {
+/// Looks at each of several branches, and at what they exclude.
+fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -> Result<(), Failure> {
+    let Some(branches) = branches else {
+        return if settings.merge.is_asked() {
+            let failure = Failure::usage(
+                "policies, minfreespace and inodecalc are for several branches, and SRC is one folder",
+            );
+            Err(failure.hint("leave them out, or name branches: /a:/b"))
+        } else {
+            Ok(())
+        };
+    };
+    for (is_asked, what) in
+        [(settings.verify.what != VerifyChoice::Off, "--verify"), (settings.handles, "--handles")]
+    {
+        if is_asked {
+            return Err(Failure::usage(format!("{what} cannot be had with several branches"))
+                .hint("seals go by names, and handles by inodes, of which each branch has its own; mount one folder"));
+        }
+    }
+    for (index, branch) in branches.iter().enumerate() {
+        if let Some(id) = branch.id.as_ref()
+            && branches[..index].iter().any(|other| other.id.as_ref() == Some(id))
+        {
+            let failure = Failure::usage(format!("two branches are called {id:?}"));
+            return Err(failure.hint("what a branch is called is its alone, so a pattern has no id="));
+        }
+    }
+    for branch in branches {
+        branch.path = check_source(&branch.path)?;
+    }
+    Ok(())
+}
+
+/// Compares what two branches are, as [`check_apart`] does.
+fn check_not_twice(mounts: &Mounts, one: &Path, other: &Path) -> Result<(), Refusal> {
+    let (place, other_place) = (mounts.place(one), mounts.place(other));
+    let is_within = |inner: &Path, outer: &Path| match (mounts.place(inner), mounts.place(outer)) {
+        (Some(inner), Some(outer)) if inner.device == outer.device => inner.path.starts_with(&outer.path),
+        _ => false,
+    } || inner.starts_with(outer);
+    let is_same = match (&place, &other_place) {
+        (Some(place), Some(other)) => place.device == other.device && place.path == other.path,
+        _ => one == other,
+    };
+    let (path, around) = (shown(one), shown(other));
+    if is_same {
+        return Err(Refusal::Twice { path, other: around });
+    }
+    match (is_within(one, other), is_within(other, one)) {
+        (true, _) => Err(Refusal::BranchInside { path, other: around }),
+        (_, true) => Err(Refusal::BranchInside { path: around, other: path }),
+        _ => Ok(()),
+    }
+}
+
+/// A folder that can be shown, absolute and without symlinks.
+///
+/// # Errors
+/// Where it is none.
+pub(crate) fn check_source(source: &Path) -> Result<PathBuf, Refusal> {
     let refused = |error| Refusal::Source { path: shown(source), error };
     let located = source.canonicalize().map_err(refused)?;
     if !fs::metadata(&located).map_err(refused)?.is_dir() {
@@ -167,7 +250,10 @@ pub(crate) fn check_unused(mounts: &Mounts, mountpoint: &Path) -> Result<(), Ref
 
 /// Compares what the paths are, not what they are called: a bind mount gives a folder a second name, and mounts
 /// made at one of them can show at the other.
-fn check_apart(mounts: &Mounts, source: &Path, mountpoint: &Path) -> Result<(), Refusal> {
+///
+/// # Errors
+/// Where one is the other or inside it.
+pub(crate) fn check_apart(mounts: &Mounts, source: &Path, mountpoint: &Path) -> Result<(), Refusal> {
     let (places, named) = ((mounts.place(source), mounts.place(mountpoint)), (source, mountpoint));
     let within = |inner: &Path, outer: &Path| inner.starts_with(outer);
     let (same_device, below) = match &places {

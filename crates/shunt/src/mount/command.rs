@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{check, serve};
+use crate::branches;
 use crate::cli::{HelperArgs, MountArgs, Wishes};
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
@@ -32,6 +34,10 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
         if !args.ready_on_stdout {
             notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
         }
+        // Here and not in the server, which has so long to start.
+        if let Some(seconds) = settings.merge.wait.filter(|_| !args.ready_on_stdout) {
+            branches::wait_for(&args.source, &args.mountpoint, Duration::from_secs(seconds.into()))?;
+        }
         if !args.foreground {
             return in_background(args);
         }
@@ -59,17 +65,18 @@ fn words(args: &MountArgs) -> std::io::Result<Vec<OsString>> {
     }
     words.extend(args.wishes.words()?);
     words.push("--".into());
-    words.push(std::path::absolute(&args.source)?.into());
+    words.push(branches::absolute(&args.source)?);
     words.push(std::path::absolute(&args.mountpoint)?.into());
     Ok(words)
 }
 
 /// Whether MNT shows SRC under another source: `mount -a` looks for SRC in the list of mounts, and does not find it where
-/// `fsname` says something else.
+/// `fsname` says something else, or where a list of branches was written in another way.
 fn is_mounted_already(args: &HelperArgs, of_mount: &MountArgs) -> bool {
     let named =
         of_mount.wishes.settle(Unknown::Ignore).is_ok_and(|(settings, _)| settings.mount.fsname.is_some());
-    if !named {
+    let is_list = matches!(branches::of_source(&args.source), Ok(Some(_)));
+    if !named && !is_list {
         return false;
     }
     let Ok(list) = Mounts::read() else { return false };
@@ -79,7 +86,12 @@ fn is_mounted_already(args: &HelperArgs, of_mount: &MountArgs) -> bool {
         .and_then(|path| list.at(&path))
         .filter(|mount| mounts::is_shunt(mount));
     let Some(mut client) = mount.and_then(|mount| client_of(mount).ok()) else { return false };
-    let source = args.source.canonicalize();
+    // A list is called what it was written as.
+    let source = if is_list {
+        branches::absolute(&args.source).map(PathBuf::from)
+    } else {
+        args.source.canonicalize()
+    };
     source.is_ok_and(|source| client.status().is_ok_and(|status| Path::new(&status.folder) == source))
 }
 

@@ -1,13 +1,19 @@
 //! The mount itself: a pool and its session, made from settings.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shuntfs::{
-    Filesystem, Flow, MountError, MountOptions, NodeId, Reason, Session, SessionOptions, Transport,
+    Filesystem, Flow, MountError, MountOptions, Name, NodeId, Reason, Session, SessionOptions, Transport,
     TransportKind,
 };
-use shuntfs_pool::{AccessTime, Cache, Facts, FlowWish, Locks, Observer, Pool, PoolError, PoolOptions};
+use shuntfs_pool::policy::Function;
+use shuntfs_pool::{
+    AccessTime, BranchChange, Cache, Caller, Explanation, Facts, FlowWish, Locks, MergeOptions, Observer,
+    Pool, PoolError, PoolOptions,
+};
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
 use shuntfs_sys::{Cap, caps};
@@ -15,6 +21,7 @@ use shuntfs_verified::{SealNote, Sealed};
 
 use super::check::{At, Target};
 use super::verify::Verifying;
+use crate::control::{Spot, What};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
@@ -125,6 +132,32 @@ impl Mounted {
         self.pool.as_ref().map(Observer::facts)
     }
 
+    /// Which branches something would go to that somebody does; `None` where there is one folder.
+    ///
+    /// # Errors
+    /// Where nothing is known of the folder.
+    pub(super) fn explain(
+        &self,
+        what: What,
+        at: &Spot,
+        caller: &Caller,
+    ) -> Result<Option<Explanation>, String> {
+        let Some(pool) = &self.pool else { return Ok(None) };
+        let folder = NodeId::new(at.folder).ok_or("there is no such folder")?;
+        let name = CString::new(at.name.as_os_str().as_bytes()).map_err(|_| "it is no name")?;
+        let name = Name::new(&name).ok_or("the top is on every branch")?;
+        pool.explain(folder, name, function_of(what), caller).map_err(|error| error.to_string())
+    }
+
+    /// Has branches come, go or change.
+    ///
+    /// # Errors
+    /// Where it cannot be; then nothing has changed.
+    pub(super) fn change_branches(&self, change: &BranchChange) -> Result<(), PoolError> {
+        let pool = self.pool.as_ref().ok_or(PoolError::NotOfOneFolder)?;
+        pool.change_branches(change).map(drop)
+    }
+
     /// What is checked, where anything is.
     pub(super) fn verifying(&self) -> Option<&Verifying> {
         self.verifying.as_ref()
@@ -176,6 +209,17 @@ impl Mounted {
     }
 }
 
+/// By whose policy it is picked where something is done. What else is changed is changed where it is shown.
+fn function_of(what: What) -> Function {
+    match what {
+        What::Create => Function::Create,
+        What::Mkdir => Function::Mkdir,
+        What::Remove => Function::Unlink,
+        What::Rename => Function::Rename,
+        _ => Function::GetAttr,
+    }
+}
+
 fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<Session, Failure> {
     let device;
     let path = match &target.at {
@@ -185,7 +229,7 @@ fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<S
             &device
         }
     };
-    let (mount, options) = (mount_options(&target.source, settings), session_options(settings));
+    let (mount, options) = (mount_options(&target.source, settings), session_options(target, settings));
     Session::mount(Arc::new(fs), path, &mount, &options).map_err(|error| of_mount(&error))
 }
 
@@ -233,7 +277,7 @@ fn open_pool(
     settings: &Settings,
     verifying: Option<&Verifying>,
 ) -> Result<(Pool, Option<LiveRules>), Failure> {
-    let options = pool_options(&target.source, settings);
+    let options = pool_options(target, settings);
     let seals = verifying.map(Verifying::seals);
     let Some(file) = &settings.rules else {
         return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
@@ -246,10 +290,16 @@ fn open_pool(
     Ok((pool, rules))
 }
 
-/// Whether the kernel may keep nothing. A view stands beside another mount of the folder, through which it changes: what the
+/// What the kernel may keep. A view stands beside another mount of the folder, through which it changes: what the
 /// kernel kept of names, and the paths that rules go by, would be wrong from then on.
-fn keeps_nothing(settings: &Settings) -> bool {
-    settings.cache == CacheChoice::None || settings.view.is_some()
+fn cache_of(target: &Target, settings: &Settings) -> Cache {
+    match settings.cache {
+        _ if settings.view.is_some() => Cache::None,
+        CacheChoice::Auto if target.branches.is_some() => Cache::Second,
+        CacheChoice::Auto | CacheChoice::Default => Cache::Default,
+        CacheChoice::Second => Cache::Second,
+        CacheChoice::None => Cache::None,
+    }
 }
 
 /// What was changed of that, and what should be.
@@ -261,7 +311,7 @@ fn changed(target: &Target, settings: &Settings) -> Vec<String> {
                 .into(),
         );
     }
-    if !keeps_nothing(settings)
+    if cache_of(target, settings) == Cache::Default
         && let Some(other) = shown_elsewhere(&target.source)
     {
         let other = other.display();
@@ -287,9 +337,21 @@ fn shown_elsewhere(source: &Path) -> Option<PathBuf> {
     of_source.next().map(|mount| mount.mount_point)
 }
 
-fn pool_options(source: &Path, settings: &Settings) -> PoolOptions {
-    let mut options = PoolOptions::new(source);
-    options.cache = if keeps_nothing(settings) { Cache::None } else { Cache::Default };
+fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
+    let mut options = PoolOptions::new(&target.source);
+    options.merge = target.branches.clone().map(|branches| {
+        let (asked, defaults) = (&settings.merge, MergeOptions::new(branches));
+        MergeOptions {
+            create: asked.create.unwrap_or(defaults.create),
+            action: asked.action.unwrap_or(defaults.action),
+            search: asked.search.unwrap_or(defaults.search),
+            functions: asked.functions.clone(),
+            min_free: asked.min_free.unwrap_or(defaults.min_free),
+            inode_calc: asked.inode_calc.unwrap_or_default(),
+            ..defaults
+        }
+    });
+    options.cache = cache_of(target, settings);
     options.locks = match settings.locks {
         LocksChoice::Kernel => Locks::Kernel,
         LocksChoice::Lower => Locks::Lower,
@@ -326,8 +388,10 @@ fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
     }
 }
 
-fn session_options(settings: &Settings) -> SessionOptions {
+fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
     let (defaults, room) = (SessionOptions::default(), room_for_waiters(settings));
+    // What is moved to another branch below is to free its space, so nothing is held that is not open.
+    let may_move_below = target.branches.is_some() && cache_of(target, settings) != Cache::Default;
     SessionOptions {
         transport: match settings.transport {
             TransportChoice::Auto => Transport::Auto,
@@ -342,6 +406,7 @@ fn session_options(settings: &Settings) -> SessionOptions {
         passthrough: settings.rules.is_some()
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         readahead: readahead(settings, &room),
+        backing_ids_kept: if may_move_below { 0 } else { defaults.backing_ids_kept },
         ..room
     }
 }

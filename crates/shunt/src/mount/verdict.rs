@@ -179,7 +179,7 @@ fn why(error: Errno, said: &[Said]) -> &'static str {
     }
 }
 
-fn caller_of(asker: &Asker) -> Caller {
+pub(super) fn caller_of(asker: &Asker) -> Caller {
     let exe = asker.exe.as_ref().map(|exe| exe.as_bytes().to_vec());
     Caller { uid: asker.uid, gid: asker.gid, groups: asker.groups.clone(), exe }
 }

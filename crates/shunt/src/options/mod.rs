@@ -6,5 +6,7 @@
 mod parse;
 mod table;
 
+pub(crate) use parse::check;
 pub use parse::{OptionError, Unknown, absolute, parse};
+pub(crate) use table::inode_calc;
 pub use table::{Effect, OPTIONS, Row, Setter, help};

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::table::{Effect, OPTIONS, Row};
 use crate::failure::Failure;
+use crate::migrate::{Fate, Policies, fate_of};
 use crate::settings::Settings;
 
 /// What becomes of an unknown option.
@@ -39,6 +40,22 @@ pub enum OptionError {
         /// Why, or what to do instead.
         why: &'static str,
     },
+    /// mergerfs has it, and what it means there is not to be had.
+    #[error("mergerfs's option `{word}` is {} here: {}", fate.word(), fate.text())]
+    OfMergerfs {
+        /// As it was typed, with its value.
+        word: String,
+        /// What becomes of it.
+        fate: Fate,
+    },
+    /// mergerfs has it, but not with this value.
+    #[error("mergerfs's option `{name}` has no value `{value}`")]
+    NoValueOfMergerfs {
+        /// As it was typed.
+        name: String,
+        /// As it was typed.
+        value: String,
+    },
     /// It needs a value.
     #[error("mount option `{name}` needs a value: {name}={value}")]
     NeedsValue {
@@ -65,28 +82,62 @@ pub enum OptionError {
     },
 }
 
-impl From<OptionError> for Failure {
-    fn from(error: OptionError) -> Self {
-        Self::usage(error.to_string()).hint("all options: shunt mount --help")
+impl OptionError {
+    fn is_of_mergerfs(&self) -> bool {
+        matches!(self, Self::OfMergerfs { .. } | Self::NoValueOfMergerfs { .. })
     }
+
+    /// Whether a sloppy mount can go on without it: it is none of ours.
+    fn may_be_ignored(&self) -> bool {
+        matches!(self, Self::Unknown { .. }) || self.is_of_mergerfs()
+    }
+}
+
+/// All that is wrong, in one message.
+fn failure_of(errors: &[OptionError]) -> Failure {
+    let failure = match errors {
+        [only] => Failure::usage(only.to_string()),
+        some => Failure::usage(format!("{} mount options cannot be taken", some.len()))
+            .details(some.iter().map(ToString::to_string)),
+    };
+    failure.hint(match errors.iter().any(OptionError::is_of_mergerfs) {
+        true => "a whole line of mergerfs: shunt migrate mergerfs LINE",
+        false => "all options: shunt mount --help",
+    })
 }
 
 /// Settles every word of every `-o` into settings, later ones over earlier ones, and returns notes, too.
 ///
 /// # Errors
-/// The first option that is unknown, not offered, or has a wrong value.
+/// Every option that is unknown, not offered, or has a wrong value.
 pub fn parse(lists: &[OsString], unknown: Unknown) -> Result<(Settings, Vec<String>), Failure> {
+    let words: Vec<OsString> = lists.iter().flat_map(|list| split(list)).collect();
+    let shown: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let policies = Policies::among(shown.iter().map(|word| text_and_value(word)));
     let mut settings = Settings::default();
-    let mut notes = Vec::new();
-    for word in lists.iter().flat_map(|list| split(list)) {
-        match apply(&mut settings, &word) {
-            Err(error @ OptionError::Unknown { .. }) if unknown == Unknown::Ignore => {
+    let (mut notes, mut errors) = (Vec::new(), Vec::new());
+    for word in &words {
+        match apply(&mut settings, word, &policies) {
+            Err(error) if unknown == Unknown::Ignore && error.may_be_ignored() => {
                 notes.push(format!("ignored: {error}"));
             }
-            result => result?,
+            Err(error) => errors.push(error),
+            Ok(()) => {}
         }
     }
-    Ok((settings, notes))
+    if errors.is_empty() { Ok((settings, notes)) } else { Err(failure_of(&errors)) }
+}
+
+/// Looks whether one word can be taken.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check(word: &OsStr) -> Result<(), OptionError> {
+    apply(&mut Settings::default(), word, &Policies::among(std::iter::empty()))
+}
+
+fn text_and_value(word: &str) -> (&str, Option<&str>) {
+    word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)))
 }
 
 /// The same list with paths from the root on, for a server in the background, which leaves the folder of its caller.
@@ -136,12 +187,10 @@ fn canonical(name: &OsStr) -> String {
     if shown.starts_with(['x', 'X']) { shown.into_owned() } else { shown.replace('-', "_") }
 }
 
-fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
+fn apply(settings: &mut Settings, word: &OsStr, policies: &Policies) -> Result<(), OptionError> {
     let (name, value) = name_and_value(word);
     let (shown, canonical) = (name.to_string_lossy().into_owned(), canonical(name));
-    let Some(row) = find(&canonical) else {
-        return Err(OptionError::Unknown { nearest: nearest(&canonical), name: shown });
-    };
+    let Some(row) = find(&canonical) else { return apply_of_mergerfs(settings, word, policies) };
     match (row.effect, value) {
         (Effect::Flag(set), None) => set(settings),
         (Effect::Flag(_), Some(_)) => return Err(OptionError::TakesNoValue { name: shown }),
@@ -160,6 +209,27 @@ fn apply(settings: &mut Settings, word: &OsStr) -> Result<(), OptionError> {
         (Effect::NotOffered, _) => return Err(OptionError::NotOffered { name: shown, why: row.help }),
     }
     Ok(())
+}
+
+/// A word that is none of ours.
+fn apply_of_mergerfs(settings: &mut Settings, word: &OsStr, policies: &Policies) -> Result<(), OptionError> {
+    let word = word.to_string_lossy();
+    let (name, value) = text_and_value(&word);
+    match fate_of(name, value, policies) {
+        None => {
+            let nearest = nearest(&canonical(OsStr::new(name)));
+            Err(OptionError::Unknown { nearest, name: name.to_owned() })
+        }
+        Some(Err(())) => {
+            let value = value.unwrap_or_default().to_owned();
+            Err(OptionError::NoValueOfMergerfs { name: name.to_owned(), value })
+        }
+        Some(Ok(Fate::NotNeeded(_))) => Ok(()),
+        Some(Ok(Fate::Ours(ours))) => {
+            apply(settings, OsStr::new(&ours.replace("{}", value.unwrap_or_default())), policies)
+        }
+        Some(Ok(fate)) => Err(OptionError::OfMergerfs { word: word.into_owned(), fate }),
+    }
 }
 
 fn find(name: &str) -> Option<&'static Row> {
@@ -260,7 +330,8 @@ mod test {
             ("threads=0", "mount option `threads` has the value `0`, and needs a number from 1 on"),
             ("ro=1", "mount option `ro` takes no value"),
             ("flow=fast", "needs one of auto, passthrough, relay, splice, served"),
-            ("entry_timeout=1", "needs 0; leave it out"),
+            ("entry_timeout=2", "needs 0 or 1; leave it out"),
+            ("negative_timeout=1", "needs 0; leave it out"),
             ("max_read=1", "from 4096 to 4294967295"),
             ("max_readahead=far", "a number of bytes up to 4294967295"),
             ("allow_root", "is not offered: only all other users can be let in: allow_other"),
@@ -270,6 +341,17 @@ mod test {
             let error = settle(list).expect_err(list);
             assert!(error.contains(expected), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_in_one_message() {
+        let error = settle("threads=x,ro,allow_othr,allow_root").expect_err("is refused");
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines[0], "3 mount options cannot be taken (all options: shunt mount --help)");
+        for (line, word) in lines[1..].iter().zip(["`threads`", "`allow_othr`", "`allow_root`"]) {
+            assert!(line.contains(word), "{line}");
+        }
+        assert_eq!(lines.len(), 4, "{error}");
     }
 
     #[test]

@@ -6,9 +6,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use shuntfs_pool::{AccessTime, AccessTimes};
+use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
+use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc};
 use shuntfs_verity::Digest;
 
+use crate::export::size;
 use crate::settings::{CacheChoice, PermissionsChoice, Settings, TransportChoice};
 
 /// Changes settings by the value of an option, or says which values there are.
@@ -122,7 +124,7 @@ pub const OPTIONS: &[Row] = &[
     ),
     value("threads", "N", |s, v| number(&mut s.threads, v), "number of queues"),
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v), "requests that one queue may hold"),
-    value("cache", "default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
+    value("cache", "auto|default|none", |s, v| choose(&mut s.cache, v), "what the kernel may remember"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks hold"),
     flag("handles", |s| s.handles = true, "handles of files hold over the kernel's memory and the mount"),
     value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v), "who checks permissions"),
@@ -174,9 +176,77 @@ pub const OPTIONS: &[Row] = &[
         |s, v| choose(&mut s.verify.tree_readahead, v),
         "whether hash trees are read ahead",
     ),
-    value("entry_timeout", "0", set_no_timeout, "as cache=none"),
-    value("attr_timeout", "0", set_no_timeout, "as cache=none"),
-    value("negative_timeout", "0", set_no_timeout, "as cache=none"),
+    value(
+        "category.create",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy)),
+        "where new things are made, of several branches",
+    ),
+    value(
+        "category.action",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy)),
+        "where names are removed and moved",
+    ),
+    value(
+        "category.search",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy)),
+        "which of several with one name is shown",
+    ),
+    value(
+        "func.create",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Create, policy)),
+        "where files are made, and whether what moves keeps to folders that are there",
+    ),
+    value(
+        "func.mkdir",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Mkdir, policy)),
+        "where folders are made",
+    ),
+    value(
+        "func.mknod",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Mknod, policy)),
+        "where devices, FIFOs and sockets are made",
+    ),
+    value(
+        "func.symlink",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Symlink, policy)),
+        "where symlinks are made",
+    ),
+    value(
+        "func.rename",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Rename, policy)),
+        "which copies of a file are moved",
+    ),
+    value(
+        "func.unlink",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Unlink, policy)),
+        "which copies of a file are removed",
+    ),
+    value(
+        "func.getattr",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_function(Function::GetAttr, policy)),
+        "as category.search",
+    ),
+    value(
+        "branches_wait",
+        "SECONDS",
+        set_branches_wait,
+        "waits so long at the start until the disks of all branches are there",
+    ),
+    value("inodecalc", "WAY", set_inode_calc, "what inode numbers go by (default: devino-hash)"),
+    value("minfreespace", "SIZE", set_min_free, "what something new leaves free on a branch (default: 4G)"),
+    value("entry_timeout", "SECONDS", set_timeout, "0 is as cache=none, 1 as cache=second"),
+    value("attr_timeout", "SECONDS", set_timeout, "0 is as cache=none, 1 as cache=second"),
+    value("negative_timeout", "0", set_no_negatives, "as cache=none, but for cache=second, which has none"),
     value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
     path("log_file", "FILE", |s, path| s.log_file = Some(path), "where it is logged"),
     flag("kernel_cache", |s| s.cache = CacheChoice::Default, "as cache=default"),
@@ -253,6 +323,34 @@ fn set_some(place: &mut Option<std::ffi::OsString>, value: &OsStr) -> Result<(),
     Ok(())
 }
 
+fn policy(value: &OsStr) -> Result<&'static Policy, String> {
+    let policy = value.to_str().and_then(Policy::of);
+    let names = || POLICIES.iter().map(Policy::name).collect::<Vec<_>>().join(", ");
+    policy.ok_or_else(|| format!("one of {}", names()))
+}
+
+fn set_min_free(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.merge.min_free = Some(value.to_str().ok_or("a size".to_owned()).and_then(size)?);
+    Ok(())
+}
+
+fn set_inode_calc(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.merge.inode_calc = Some(value.to_str().ok_or("a way".to_owned()).and_then(inode_calc)?);
+    Ok(())
+}
+
+/// What inode numbers go by, by mergerfs's name for it.
+pub(crate) fn inode_calc(name: &str) -> Result<InodeCalc, String> {
+    let names = || InodeCalc::ALL.map(|(name, _)| name).join(", ");
+    InodeCalc::of(name).ok_or_else(|| format!("one of {}", names()))
+}
+
+fn set_branches_wait(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.merge.wait =
+        Some(value.to_str().and_then(|text| text.parse().ok()).ok_or("a number of seconds")?);
+    Ok(())
+}
+
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.view = Some(value.to_str().filter(|name| !name.is_empty()).ok_or("a name")?.to_owned());
     Ok(())
@@ -310,13 +408,25 @@ fn number(place: &mut Option<NonZeroUsize>, value: &OsStr) -> Result<(), String>
     Ok(())
 }
 
-/// What the kernel remembers is dropped when it changes, or not remembered at all: nothing runs out.
-fn set_no_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    match value.to_str().and_then(|text| text.parse::<f64>().ok()) {
-        Some(0.0) => {
-            settings.cache = CacheChoice::None;
-            Ok(())
-        }
-        _ => Err("0; leave it out, and what the kernel remembers stays valid until it changes".to_owned()),
+/// That a name is not there is remembered by `default` alone.
+fn set_no_negatives(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    if value.to_str().and_then(|text| text.parse::<f64>().ok()) != Some(0.0) {
+        return Err("0; leave it out".to_owned());
     }
+    if settings.cache != CacheChoice::Second {
+        settings.cache = CacheChoice::None;
+    }
+    Ok(())
+}
+
+/// What the kernel remembers is remembered for a second, until it changes, or not at all.
+fn set_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.cache = match value.to_str().and_then(|text| text.parse::<f64>().ok()) {
+        Some(0.0) => CacheChoice::None,
+        Some(1.0) => CacheChoice::Second,
+        _ => {
+            return Err("0 or 1; leave it out, and what the kernel remembers stays valid until it changes, or a second where there are several folders".to_owned());
+        }
+    };
+    Ok(())
 }

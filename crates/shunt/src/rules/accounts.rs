@@ -1,15 +1,17 @@
 //! Users and groups of this machine.
 
 use std::os::unix::ffi::OsStringExt;
+use std::sync::LazyLock;
 
+use shuntfs_pool::policy::{POLICIES, Policy};
 use shuntfs_rules::Known;
 
 use crate::cli::WhoArgs;
 use crate::control::Asker;
 use crate::failure::Failure;
 
-/// The policies that a pool of one branch has: the first branch, which is the only one.
-const POLICIES: &[&str] = &["ff"];
+/// The policies that rules may place by. Of one folder all of them pick that.
+static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| POLICIES.iter().map(Policy::name).collect());
 
 /// This machine.
 pub(super) struct Machine;
@@ -24,7 +26,7 @@ impl Known for Machine {
     }
 
     fn policies(&self) -> &[&str] {
-        POLICIES
+        &NAMES
     }
 }
 

@@ -39,9 +39,7 @@ impl LiveRules {
         let taken = self.source.read().and_then(|rules| {
             let count = rules.rules().len();
             self.source.warnings(&rules).iter().for_each(|warning| tracing::warn!("{warning}"));
-            let failed =
-                |error| Failure::new(format!("the source cannot be searched for hard links: {error}"));
-            self.control.replace(rules).map_err(failed).map(|()| count)
+            self.control.replace(rules).map_err(|error| Failure::new(error.to_string())).map(|()| count)
         });
         match taken {
             Ok(count) => tracing::info!(file = self.file(), count, "the rules were read again"),

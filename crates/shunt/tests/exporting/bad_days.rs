@@ -317,6 +317,31 @@ fn privileged_a_killed_server_is_said_to_have_lost_what_was_not_durable() {
     }
 }
 
+/// The threads of a killed server go one after the other: its socket takes callers for as long, and then drops them.
+#[test]
+fn privileged_a_server_that_ends_while_it_is_asked_has_ended() {
+    let Some(desk) = Desk::new(TOOLS) else { return };
+    desk.qemu_img("create -q -f qcow2 disk.qcow2 64M").ok();
+    let export = desk.export("--writable", "disk.qcow2", "disk");
+    let (pid, disk) = (export.pid(), desk.at("disk"));
+    let socket = format!("/run/shunt/{}", export.status()["session"]["connection"]);
+    signal(pid, "KILL");
+    crate::common::eventually("the server is gone", || !crate::common::is_alive(pid));
+    fs::remove_file(&socket).expect("was left");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("binds");
+    let said = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| crate::common::shunt(["umount".as_ref(), disk.as_os_str()]));
+        while !asked.is_finished() {
+            listener.set_nonblocking(true).expect("is a socket");
+            drop(listener.accept());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        asked.join().expect("does not panic")
+    });
+    let _gone_already = fs::remove_file(&socket);
+    said.fails(1, &["disk is unmounted", "its server had ended before it", "may be lost"]);
+}
+
 #[test]
 fn privileged_an_ordinary_user_exports_what_is_theirs() {
     let Some(desk) = Desk::new(&["fusermount3", "setpriv"]) else { return };

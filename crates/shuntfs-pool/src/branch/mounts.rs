@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
 use shuntfs_sys::{
-    AccessTimes, FsMagic, MountInfo, OsError, filesystem_of, handle_of, mounts, open_by_handle,
+    AccessTimes, FsMagic, MountInfo, OsError, filesystem_of, handle_of, let_go, mounts, open_by_handle,
     open_with_access_times, reopen, stat_of,
 };
 
@@ -30,6 +30,9 @@ pub(crate) struct MountIndex {
 }
 
 impl MountIndex {
+    /// No mount: what has it is not one lower inode.
+    pub(crate) const NOWHERE: Self = Self { branch: u16::MAX, mount: u16::MAX };
+
     /// The mount that the branch with this number is on.
     pub(crate) fn own(branch: u16) -> Self {
         Self { branch, mount: 0 }
@@ -95,6 +98,11 @@ impl Mount {
         let differs = !times.are_kept_by(below.flags);
         let timed = if differs { timed_anchor(anchor.as_ref(), times) } else { None };
         Ok(Self { index, id, home: index, device, place, gives_group, magic: below.magic, anchor, timed })
+    }
+
+    /// The device of its file system as such.
+    pub(crate) fn device(&self) -> (u32, u32) {
+        self.device
     }
 
     /// Whether it shows all of its file system, at this place.
@@ -289,6 +297,15 @@ impl Mounts {
         let home = self.at(identity.mount).home;
         let mounts = self.known.iter().map_while(OnceLock::get).filter(move |mount| mount.home == home);
         mounts.map(|mount| Identity { mount: mount.index, ..identity.clone() })
+    }
+
+    /// Has their descriptors lead nowhere.
+    ///
+    /// # Errors
+    /// Those of [`let_go()`]; then some lead where they did.
+    pub(crate) fn let_go(&self) -> shuntfs_sys::Result<()> {
+        let known = self.known.iter().map_while(OnceLock::get);
+        known.flat_map(|mount| mount.anchor.iter().chain(&mount.timed)).try_for_each(let_go)
     }
 
     /// How many there are.

@@ -1,16 +1,29 @@
 //! One lower tree.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use shuntfs::LowerFile;
-use shuntfs_sys::{Device, FsMagic, Stat, filesystem_of, open_folder, stat_of};
+use parking_lot::RwLock;
+use shuntfs::{LowerFile, Result};
+use shuntfs_sys::{Device, FsMagic, Stat, filesystem_of, let_go, open_folder, stat_of};
 
 use super::lane::Lane;
 use super::mounts::{Mount, MountIndex, Mounts};
 use crate::error::PoolError;
+use crate::merge::{Asked, BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
 use crate::options::PoolOptions;
+use crate::policy::{BranchMode, Space};
+
+/// What is said of a branch, and can be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct BranchTerms {
+    pub(crate) mode: BranchMode,
+    /// How many bytes something new must leave free; `None` for what is said of all branches.
+    pub(crate) min_free: Option<u64>,
+}
 
 /// One lower tree of a pool.
 #[derive(Debug)]
@@ -22,26 +35,63 @@ pub(crate) struct Branch {
     stat: Stat,
     /// Where that is, absolute and without symlinks.
     source: PathBuf,
-    is_read_only: bool,
+    /// Whether its file system refuses changes, as last seen.
+    is_read_only: AtomicBool,
+    /// Whether it refused to have something made, and is not tried again.
+    has_refused: AtomicBool,
+    terms: RwLock<BranchTerms>,
+    /// Whether its descriptors lead nowhere, so that it can be unmounted.
+    is_let_go: AtomicBool,
+    asked: Asked,
+    /// What it is called wherever it is mounted, if users call it so.
+    id: Option<String>,
+    /// What the numbers of its inodes are changed by, 0 where it is the only branch, and what they come to.
+    salt: u64,
+    calc: InodeCalc,
 }
 
 impl Branch {
     /// Takes hold of the folder `source`, as the branch with this number.
-    pub(crate) fn open(number: u16, source: &Path, options: &PoolOptions) -> Result<Self, PoolError> {
+    pub(crate) fn open(
+        number: u16,
+        source: &Path,
+        options: &PoolOptions,
+    ) -> std::result::Result<Self, PoolError> {
         let failed = |error| PoolError::of_source(source, error);
         let fd = open_folder(source).map_err(failed)?;
         let stat = stat_of(&fd).map_err(failed)?;
         let below = filesystem_of(&fd).map_err(failed)?;
         let (index, id) = (MountIndex::own(number), stat.mnt_id.unwrap_or(0));
         let own = Mount::of(index, id, &fd, options.access_times).map_err(failed)?;
+        let source = std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned());
         Ok(Self {
             lane: Lane::new(options.calls, &own),
             mounts: Mounts::new(own, options.access_times),
             root: Arc::new(LowerFile::new(fd)),
             stat,
-            source: std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned()),
-            is_read_only: below.is_read_only(),
+            source,
+            is_read_only: AtomicBool::new(below.is_read_only()),
+            has_refused: AtomicBool::new(false),
+            terms: RwLock::default(),
+            is_let_go: AtomicBool::new(false),
+            asked: Asked::default(),
+            id: None,
+            salt: 0,
+            calc: InodeCalc::default(),
         })
+    }
+
+    /// The same, as one of several.
+    pub(crate) fn open_one_of(
+        number: u16,
+        branch: &BranchOptions,
+        options: &PoolOptions,
+    ) -> std::result::Result<Self, PoolError> {
+        let own = Self::open(number, &branch.path, options)?;
+        own.set_terms(BranchTerms { mode: branch.mode, min_free: branch.min_free });
+        let calc = options.merge.as_ref().map(|merge| merge.inode_calc).unwrap_or_default();
+        let salt = salt_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));
+        Ok(Self { id: branch.id.clone(), salt, calc, ..own })
     }
 
     /// The folder at its top.
@@ -52,6 +102,16 @@ impl Branch {
     /// What makes that folder the same one. It is held, so no handle is needed.
     pub(crate) fn identity(&self) -> Identity {
         Identity::new(&self.stat, self.mounts.own().index, None)
+    }
+
+    /// Which folder that is, whatever it is called.
+    pub(crate) fn identity_below(&self) -> (Device, u64) {
+        (self.stat.dev, self.stat.ino)
+    }
+
+    /// The number that it is shown with.
+    pub(crate) fn root_ino(&self) -> u64 {
+        self.shown_ino(self.stat.ino, self.stat.dev)
     }
 
     /// Its mode, as it was when it was opened.
@@ -69,9 +129,67 @@ impl Branch {
         &self.source
     }
 
-    /// Whether its file system refuses changes.
+    /// What it is called wherever it is mounted, if users call it so.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Whether nothing may be changed on it: its file system refuses it, or its mode.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only
+        self.terms().mode == BranchMode::ReadOnly || self.is_mounted_read_only()
+    }
+
+    /// Whether its file system refuses changes.
+    pub(crate) fn is_mounted_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Relaxed) || self.has_refused()
+    }
+
+    /// What may be done there.
+    pub(crate) fn terms(&self) -> BranchTerms {
+        *self.terms.read()
+    }
+
+    /// From now on this may be done there. What it refused before is tried again.
+    pub(crate) fn set_terms(&self, terms: BranchTerms) {
+        *self.terms.write() = terms;
+        self.has_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// Has its descriptors lead nowhere: it was removed, and nothing on it is open.
+    pub(crate) fn let_go(&self) {
+        self.is_let_go.store(true, Ordering::Relaxed);
+        if let Err(error) = let_go(&*self.root).and_then(|()| self.mounts.let_go()) {
+            tracing::warn!(branch = ?self.source, %error, "it was removed, and cannot be unmounted yet");
+        }
+    }
+
+    /// Whether that was done.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.is_let_go.load(Ordering::Relaxed)
+    }
+
+    /// How much space it has, by what its file system said not long ago.
+    ///
+    /// # Errors
+    /// What fstatfs(2) gives.
+    pub(crate) fn space(&self) -> Result<Space> {
+        let (space, is_read_only) = self.asked.space(&self.root)?;
+        self.is_read_only.store(is_read_only, Ordering::Relaxed);
+        Ok(space)
+    }
+
+    /// Whether its file system has refused a change.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::Relaxed)
+    }
+
+    /// Its file system refused a change. Whether that is new.
+    pub(crate) fn refused(&self) -> bool {
+        let was_known = self.has_refused.swap(true, Ordering::Relaxed);
+        if !was_known {
+            tracing::warn!(branch = ?self.source, "it is read-only, and is left out of what is made");
+        }
+        !was_known
     }
 
     /// Whether its file system is an overlay or FUSE, which are file systems on others.
@@ -82,13 +200,23 @@ impl Branch {
     /// The number that an inode is shown with. Those of other devices than the branch's own are changed in their top 24 bits
     /// by their device, so that they do not meet its own; the same device always gives the same change.
     pub(crate) fn shown_ino(&self, ino: u64, device: Device) -> u64 {
-        shown_ino(ino, device_number(device), device_number(self.stat.dev))
+        if self.calc == InodeCalc::Passthrough {
+            return ino;
+        }
+        let number = shown_ino(ino, device_number(device), device_number(self.stat.dev));
+        self.calc.shown(number ^ self.salt)
     }
 
     /// The other paths of what has this one, because its file system is mounted in several places of the branch.
     pub(crate) fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.mounts.aliases(&self.source, path)
     }
+}
+
+/// By the identity, which stays the same wherever a disk is mounted, or the path, which does when disks come in another order. In the top 24 bits,
+/// so that branches do not meet.
+fn salt_of(called: &[u8]) -> u64 {
+    called.iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte))) & !0xff_ffff_ffff
 }
 
 fn shown_ino(ino: u64, device: u32, own: u32) -> u64 {
@@ -112,5 +240,16 @@ mod test {
         assert_eq!(seen.len(), all);
         assert_eq!(shown_ino(5, number(7), own), shown_ino(5, number(7), own));
         assert_eq!(shown_ino(5, number(7), own) & 0xff_ffff_ffff, 5);
+    }
+
+    #[test]
+    fn branches_have_numbers_of_their_own() {
+        let salts = ["/mnt/a", "/mnt/b", "/mnt/ab", "/", "photos"].map(|called| salt_of(called.as_bytes()));
+        for (index, salt) in salts.iter().enumerate() {
+            assert_eq!(salt & 0xff_ffff_ffff, 0);
+            assert!(!salts[..index].contains(salt));
+        }
+        // They stay from one release to the next.
+        assert_eq!((salts[0], salts[4]), (0x13_df73 << 40, 0xc8_bdf3 << 40));
     }
 }

@@ -138,7 +138,7 @@ impl<'s> Moving<'s> {
     /// Those of looking what the names mean.
     pub(super) fn begin(shared: &'s Shared, from: Spot<'s>, to: Spot<'s>, flags: u32) -> Result<Self> {
         let known = |spot: Spot<'_>| match &shared.rules {
-            Some(_) => find::known(shared, spot.folder, spot.dir, spot.c_name()),
+            Some(_) => find::known(shared, spot),
             None => Ok(Vec::new()),
         };
         let (moved, met) = (known(from)?, known(to)?);

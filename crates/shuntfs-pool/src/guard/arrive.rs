@@ -11,6 +11,7 @@ use super::change::Spot;
 use super::judge::Guard;
 use crate::find::{self, Found};
 use crate::folding;
+use crate::merge;
 use crate::node::Node;
 use crate::rules::Asking;
 use crate::sealed;
@@ -47,19 +48,22 @@ impl Guard<'_> {
     /// Refuses a name that is there for nobody, before anybody looks below.
     ///
     /// # Errors
-    /// ENOENT for the store of a sealed source; EOPNOTSUPP in a folder that takes different names for the same, where names
+    /// ENOENT for the store of a sealed source, and for what the control file of a merge hides; EOPNOTSUPP in a folder that takes different names for the same, where names
     /// decide.
     pub(crate) fn check_sight(&self, spot: Spot<'_>) -> Result<()> {
         folding::check(self.shared, spot.folder, spot.dir)?;
-        if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) { Err(Errno::NOENT) } else { Ok(()) }
+        let is_ours = sealed::is_store(self.shared, spot.folder.id, spot.bytes())
+            || merge::is_named(self.shared, spot.folder.id, spot.name);
+        if is_ours { Err(Errno::NOENT) } else { Ok(()) }
     }
 
     /// Refuses a name that is there and hidden from whoever opens it by making it.
     ///
     /// # Errors
-    /// EACCES, as for making it where it is not there; EPERM for the store of a sealed source.
+    /// EACCES, as for making it where it is not there; EPERM for the store of a sealed source, and for the control file of a merge.
     pub(crate) fn check_overwritten(&self, spot: Spot<'_>) -> Result<()> {
         folding::check(self.shared, spot.folder, spot.dir)?;
+        merge::check_name(self.shared, spot.folder.id, spot.name)?;
         if sealed::is_store(self.shared, spot.folder.id, spot.bytes()) {
             return Err(Errno::PERM);
         }
@@ -101,7 +105,7 @@ impl Guard<'_> {
                 }
                 shared.forget(arrived.node.id, LookupCount(1));
             }
-            found = find::find(shared, spot.folder, spot.dir, spot.c_name())?;
+            found = find::find(shared, spot)?;
             if found.identity != identity {
                 return Err(Errno::STALE);
             }
@@ -121,7 +125,7 @@ impl Guard<'_> {
             // It is seen whole by its maker, who else could not have made it; and no name of the manifest is made.
             Arrival::Made => (Seen { varies: self.varies(spot), ..Seen::ALL }, sealed::nothing(shared)),
         };
-        let (node, stat) = find::obtain(shared, found, seen);
+        let (node, stat) = find::obtain_by(shared, spot, found, seen);
         if arrival == Arrival::Made {
             find::is_new(shared, &node);
             after::note(shared, spot, &node);

@@ -57,8 +57,8 @@ impl Change for AttributesChange<'_> {
         Ok(())
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        shared.check_branch(self.node)
     }
 }
 
@@ -80,8 +80,8 @@ impl Change for PrivilegesGo<'_> {
         Ok(())
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        shared.check_branch(self.node)
     }
 }
 
@@ -103,8 +103,8 @@ impl Change for XattrChanges<'_> {
         sealed::check_xattr(shared, self.name)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        shared.check_branch(self.node)
     }
 }
 
@@ -125,8 +125,8 @@ impl Change for FlagsChange<'_> {
         Ok(())
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        shared.check_branch(self.node)
     }
 }
 

@@ -7,6 +7,7 @@ use shuntfs::{LowerFile, OpenFlags, Result};
 use shuntfs_rules::Use;
 
 use super::terms::use_of;
+use crate::branch::MountIndex;
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
@@ -48,6 +49,8 @@ pub(crate) trait Change {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot<'n> {
     pub(crate) folder: &'n Arc<Node>,
+    /// The mount that `dir` is on, and so the branch.
+    pub(crate) mount: MountIndex,
     pub(crate) dir: &'n LowerFile,
     pub(crate) name: &'n NameBuf,
 }
@@ -86,7 +89,7 @@ pub(crate) enum Coming<'c> {
 
 impl Coming<'_> {
     /// What rules are asked about: permission bits with the umask applied.
-    pub(super) fn permissions(&self) -> u32 {
+    pub(crate) fn permissions(&self) -> u32 {
         let made = match self {
             Self::File { made, .. } | Self::Folder { made } | Self::Node { made, .. } => *made,
             Self::Symlink { .. } => Made { mode: 0o777, umask: 0 },
@@ -95,7 +98,7 @@ impl Coming<'_> {
     }
 
     /// How it will be open: a device or a folder is not when it is made.
-    pub(super) fn how(&self) -> Use {
+    pub(crate) fn how(&self) -> Use {
         match self {
             Self::File { flags, .. } => use_of(flags.0),
             Self::Node { .. } if self.is_file() => use_of(mode::O_RDONLY),

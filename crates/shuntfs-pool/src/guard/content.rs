@@ -90,8 +90,8 @@ impl Change for ContentCut<'_> {
         sealed::check_content(shared, self.node.id)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        if self.node.view.is_whole() { Ok(()) } else { Err(Errno::ACCES) }
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        if self.node.view.is_whole() { shared.check_branch(self.node) } else { Err(Errno::ACCES) }
     }
 }
 

@@ -56,7 +56,7 @@ impl<'s> Guard<'s> {
 
 /// What a name means below, whether the kernel knows it or not; `None` where there is nothing.
 fn subject_of(asking: &Asking<'_>, spot: Spot<'_>) -> Result<Option<Subject>> {
-    let found = match find::find(asking.shared, spot.folder, spot.dir, spot.c_name()) {
+    let found = match find::find(asking.shared, spot) {
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
     };

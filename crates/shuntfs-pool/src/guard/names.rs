@@ -12,6 +12,7 @@ use shuntfs_rules::{Attributes, Decision, OpenWord, Use};
 use super::change::{Change, Coming, Made, Spot};
 use super::held::{Held, Subject};
 use super::terms::{Terms, refused_name, unchangeable};
+use crate::merge;
 use crate::mode;
 use crate::node::Node;
 use crate::rules::{Asking, OfName, OfNew};
@@ -93,8 +94,8 @@ impl Change for NameComes<'_> {
         sealed::check_name(shared, self.spot.folder.id, self.spot.name)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        merge::check_name(shared, self.spot.folder.id, self.spot.name)
     }
 }
 
@@ -159,9 +160,10 @@ impl Change for SecondName<'_> {
         sealed::check_name(shared, self.spot.folder.id, self.spot.name)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        merge::check_name(shared, self.spot.folder.id, self.spot.name)?;
         // Under another name other rules may hold.
-        if self.node.view.is_whole() { Ok(()) } else { Err(Errno::ACCES) }
+        if self.node.view.is_whole() { shared.check_branch(self.node) } else { Err(Errno::ACCES) }
     }
 }
 
@@ -187,8 +189,8 @@ impl Change for NameGoes<'_> {
         sealed::check_name(shared, self.spot.folder.id, self.spot.name)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        merge::check_name(shared, self.spot.folder.id, self.spot.name)
     }
 }
 
@@ -229,8 +231,9 @@ impl Change for NameMoves<'_> {
         sealed::check_name(shared, self.to.folder.id, self.to.name)
     }
 
-    fn ask_state(&self, _: &Shared) -> Result<()> {
-        Ok(())
+    fn ask_state(&self, shared: &Shared) -> Result<()> {
+        merge::check_name(shared, self.from.folder.id, self.from.name)?;
+        merge::check_name(shared, self.to.folder.id, self.to.name)
     }
 }
 

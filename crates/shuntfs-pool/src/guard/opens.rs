@@ -78,7 +78,8 @@ impl Change for FileOpens {
         if !node.view.is_whole() {
             return Err(Errno::ACCES);
         }
-        if shared.mount(node.place.mount()).is_timed() {
+        shared.check_branch(node)?;
+        if shared.mount(node.mount()).is_timed() {
             // Passthrough goes through a mount of our own, and the lower one may have been remounted.
             let below = filesystem_of(shared.descriptor(node)?).map_err(errno)?;
             if below.is_read_only() {

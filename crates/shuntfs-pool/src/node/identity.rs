@@ -28,6 +28,11 @@ impl Identity {
         Self { ino, device: 0, mount, handle: Some(handle) }
     }
 
+    /// The identity of a folder that may be in several places: a number that no other has.
+    pub(crate) fn of_folder(serial: u64) -> Self {
+        Self { ino: serial, device: 0, mount: MountIndex::NOWHERE, handle: None }
+    }
+
     /// A hash of it; inode numbers of one device spread by themselves, so one round of mixing will do.
     pub(crate) fn hash(&self) -> u64 {
         let place = (u64::from(self.device) << 32) | u64::from(self.mount.bits());

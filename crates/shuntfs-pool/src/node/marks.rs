@@ -37,6 +37,10 @@ impl Marks {
     /// Others may have another view of the inode, and so another node, whose changes the kernel does not connect with
     /// this one. It stays set.
     pub(crate) const VARIES: Self = Self(1 << 16);
+    /// When it was looked for, not all branches of a merge could be asked: it may be on more of them, or another one be shown.
+    pub(crate) const DOUBTFUL: Self = Self(1 << 17);
+    /// The kernel is to keep nothing of it.
+    pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }
 
 impl Marks {

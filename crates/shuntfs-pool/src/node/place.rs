@@ -19,7 +19,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(inode: Identity) -> Self {
+    pub(crate) fn new(inode: Identity) -> Self {
         Self { inode, descriptor: Mutex::new(None) }
     }
 
@@ -39,17 +39,17 @@ impl Place {
     }
 
     /// The descriptor, where it is open.
-    pub(super) fn held(&self) -> Option<Arc<LowerFile>> {
+    pub(crate) fn held(&self) -> Option<Arc<LowerFile>> {
         self.descriptor.lock().clone()
     }
 
     /// Whether the descriptor is open.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.descriptor.lock().is_some()
     }
 
     /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
-    pub(super) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
+    pub(crate) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
         let mut held = self.descriptor.lock();
         match &*held {
             Some(earlier) => (Arc::clone(earlier), false),
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// Gives the descriptor up, unless it must stay, which is asked while nobody can take or change it.
-    pub(super) fn give_up(&self, must_stay: impl FnOnce() -> bool) -> Option<Arc<LowerFile>> {
+    pub(crate) fn give_up(&self, must_stay: impl FnOnce() -> bool) -> Option<Arc<LowerFile>> {
         let mut held = self.descriptor.lock();
         if must_stay() { None } else { held.take() }
     }

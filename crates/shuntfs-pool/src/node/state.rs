@@ -10,7 +10,9 @@ use shuntfs_sys::Stat;
 
 use super::identity::Identity;
 use super::marks::Marks;
+use super::parts::Parts;
 use super::place::Place;
+use crate::branch::MountIndex;
 use crate::mode;
 use crate::reread;
 use crate::view::View;
@@ -24,8 +26,10 @@ const STATX_APPEND: u64 = 0x20;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    /// Where its lower inode is.
+    /// Where its lower inode is; of a folder in a merge only its key.
     pub(crate) place: Place,
+    /// Where it is, if it is a folder in a merge.
+    parts: Option<Box<Parts>>,
     /// What of the inode this node shows.
     pub(crate) view: View,
     /// How many lookups the kernel holds. Raised only under the table's identity lock.
@@ -47,6 +51,7 @@ impl Node {
         Self {
             id,
             place: Place::new(identity),
+            parts: None,
             view,
             lookups: AtomicU64::new(0),
             opens: AtomicU32::new(0),
@@ -55,6 +60,21 @@ impl Node {
             mode: AtomicU32::new(mode),
             marks: AtomicU32::new(0),
         }
+    }
+
+    /// A folder that may be in several places.
+    pub(crate) fn folder(id: NodeId, key: Identity, mode: u32, parts: Parts) -> Self {
+        Self { parts: Some(Box::new(parts)), ..Self::new(id, key, View::WHOLE, mode) }
+    }
+
+    /// Where it is, if it is a folder in a merge.
+    pub(crate) fn parts(&self) -> Option<&Parts> {
+        self.parts.as_deref()
+    }
+
+    /// The mount that it is on, and so the branch; of a folder in several places, where it is shown.
+    pub(crate) fn mount(&self) -> MountIndex {
+        self.parts().map_or_else(|| self.place.mount(), |parts| parts.shown().mount())
     }
 
     /// What makes it the same one in the table.
@@ -73,6 +93,15 @@ impl Node {
 
     pub(crate) fn has(&self, marks: Marks) -> bool {
         self.marks.load(Ordering::SeqCst) & marks.0 != 0
+    }
+
+    /// Notes whether all branches of a merge could be asked for it.
+    pub(crate) fn doubt(&self, is_doubtful: bool) {
+        if is_doubtful {
+            self.mark(Marks::DOUBTFUL);
+        } else if self.has(Marks::DOUBTFUL) {
+            self.unmark(Marks::DOUBTFUL);
+        }
     }
 
     /// Notes the mode, the flags and about the length of fresh attributes.
@@ -153,16 +182,23 @@ impl Node {
 
     /// The descriptor, where it is open.
     pub(crate) fn descriptor(&self) -> Option<Arc<LowerFile>> {
-        let held = self.place.held();
-        if held.is_some() && !self.has(Marks::USED) {
-            self.mark(Marks::USED);
+        let held = self.parts().map_or_else(|| self.place.held(), |parts| parts.shown().held());
+        if held.is_some() {
+            self.used();
         }
         held
     }
 
-    /// Whether the descriptor is open.
+    /// Notes that a descriptor is in use.
+    pub(crate) fn used(&self) {
+        if !self.has(Marks::USED) {
+            self.mark(Marks::USED);
+        }
+    }
+
+    /// Whether a descriptor is open.
     pub(crate) fn has_descriptor(&self) -> bool {
-        self.place.is_held()
+        self.parts().map_or_else(|| self.place.is_held(), Parts::is_held)
     }
 
     /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
@@ -179,12 +215,13 @@ impl Node {
 
     /// Lets the clock have the descriptor again, where the node can be reached by handle.
     pub(crate) fn unpin(&self) -> bool {
-        self.place.handle().is_some() && self.unmark(Marks::PINNED)
+        (self.place.handle().is_some() || self.parts.is_some()) && self.unmark(Marks::PINNED)
     }
 
     /// Gives the descriptor up, unless it is pinned.
     pub(crate) fn drop_descriptor(&self) -> Option<Arc<LowerFile>> {
-        self.place.give_up(|| self.has(Marks::PINNED))
+        let is_pinned = || self.has(Marks::PINNED);
+        self.parts().map_or_else(|| self.place.give_up(is_pinned), |parts| parts.give_up(is_pinned))
     }
 }
 

@@ -7,6 +7,7 @@ use shuntfs_sys::{Stat, filesystem_of, stat_of};
 
 use crate::error::errno;
 use crate::guard::{AttributesChange, ContentCut, Guard, Limits, PrivilegesGo};
+use crate::merge;
 use crate::mode;
 use crate::node::Node;
 use crate::shared::Shared;
@@ -17,6 +18,9 @@ const MOUNT_ROOT: u64 = 0x2000;
 
 /// GETATTR: one lower call where the descriptor is cached.
 pub(crate) fn getattr(shared: &Shared, id: NodeId) -> Result<AttrReply> {
+    if let Some(merge) = shared.controls(id) {
+        return Ok(merge.control.attr(shared));
+    }
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     let stat = stat_of(&descriptor).map_err(errno)?;
@@ -25,14 +29,20 @@ pub(crate) fn getattr(shared: &Shared, id: NodeId) -> Result<AttrReply> {
 
 /// ACCESS, which comes where the kernel checks nothing: what is forbidden to those who may do everything.
 pub(crate) fn access(shared: &Shared, id: NodeId, mask: u32) -> Result<()> {
-    let node = shared.node(id)?;
-    let stat = stat_of(shared.descriptor(&node)?).map_err(errno)?;
-    let runs = stat.is_dir() || stat.mode & mode::EXEC != 0;
+    let runs = if shared.controls(id).is_some() {
+        false
+    } else {
+        let stat = stat_of(shared.descriptor(&shared.node(id)?)?).map_err(errno)?;
+        stat.is_dir() || stat.mode & mode::EXEC != 0
+    };
     if mask & mode::X_OK != 0 && !runs { Err(Errno::ACCES) } else { Ok(()) }
 }
 
 /// STATX.
 pub(crate) fn statx(shared: &Shared, id: NodeId) -> Result<(AttrReply, Birth)> {
+    if let Some(merge) = shared.controls(id) {
+        return Ok((merge.control.attr(shared), Birth::default()));
+    }
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     let stat = stat_of(&descriptor).map_err(errno)?;
@@ -83,6 +93,9 @@ pub(crate) fn setattr(
 
 /// STATFS.
 pub(crate) fn statfs(shared: &Shared, id: NodeId) -> Result<Statfs> {
+    if shared.merge.is_some() {
+        return merge::statfs(shared);
+    }
     let node: Arc<Node> = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     let below = filesystem_of(&descriptor).map_err(errno)?;

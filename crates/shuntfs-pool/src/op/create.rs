@@ -9,6 +9,7 @@ use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot};
+use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::shared::{KEPT_FLAGS, Shared};
@@ -30,11 +31,17 @@ pub(crate) fn create(
     made: Made,
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
+    let new = New::of(&who, name.as_c_str().to_bytes(), Coming::File { made, flags });
     // The kernel looks again once when it hears ESTALE, and then the caller gets it.
     for _ in 0..RACES_MAX {
-        let folder = shared.folder(parent)?;
-        if let Some(outcome) = create_once(shared, who, folder.spot(name), made, flags)? {
-            return Ok(outcome);
+        let folder = merge::for_new(shared, parent, &new)?;
+        match create_once(shared, who, folder.spot(name), made, flags) {
+            Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            outcome => {
+                if let Some(outcome) = outcome? {
+                    return Ok(outcome);
+                }
+            }
         }
     }
     Err(Errno::STALE)
@@ -72,7 +79,7 @@ fn create_once(
     } else {
         (shared.opening(|| reopen(&fd, mode::O_PATH))?, Some(fd))
     };
-    let arrived = guard.arrive(spot, find::made(shared, spot.folder, fd)?, Arrival::Made)?;
+    let arrived = guard.arrive(spot, find::made(shared, spot.mount, fd)?, Arrival::Made)?;
     untold.told();
     let entry = arrived.entry(shared);
     let file = PoolFile::new(shared, guard.who(), arrived.node, flags, terms);
@@ -97,7 +104,7 @@ fn open_existing(
     flags: OpenFlags,
 ) -> Result<Option<(Entry, Opened<PoolFile>)>> {
     guard.check_overwritten(spot)?;
-    let found = match find::find(shared, spot.folder, spot.dir, spot.c_name()) {
+    let found = match find::find(shared, spot) {
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
     };
@@ -131,13 +138,13 @@ pub(crate) fn tmpfile(
     made: Made,
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
-    let folder = shared.folder(parent)?;
-    let guard = Guard::new(shared, who);
     let what = Coming::File { made, flags };
+    let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;
+    let guard = Guard::new(shared, who);
     let judged = guard.judge(NamelessComes { folder: parent, dir: &folder.descriptor, what })?;
     let (writable, terms) = judged.create(shared)?;
     let hold = shared.opening(|| reopen(&writable, mode::O_PATH))?;
-    let arrived = guard.arrive_nameless(parent, find::made(shared, &folder.node, hold)?);
+    let arrived = guard.arrive_nameless(parent, find::made(shared, folder.mount, hold)?);
     // It has no name, so nothing but a descriptor keeps it; `writable` does until here.
     let held = file::hold(shared, &arrived.node);
     drop(writable);

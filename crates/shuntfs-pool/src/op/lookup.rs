@@ -4,22 +4,31 @@ use shuntfs::{Entry, Errno, NodeId, Result};
 
 use crate::find;
 use crate::guard::{Arrival, Guard};
+use crate::merge;
 use crate::name_buf::NameBuf;
+use crate::node::Marks;
 use crate::shared::Shared;
 use crate::who::Who;
 
 /// LOOKUP: two lower calls.
 pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -> Result<Entry> {
+    if let Some(merge) = shared.merge.as_ref().filter(|_| merge::is_named(shared, parent, name)) {
+        return Ok(merge.control.entry(shared));
+    }
     let folder = shared.folder(parent)?;
     let spot = folder.spot(name);
     let guard = Guard::new(shared, who);
     guard.check_sight(spot)?;
-    match find::find(shared, &folder.node, &folder.descriptor, name.as_c_str()) {
+    match find::find(shared, spot) {
         // A hidden name gets a bare ENOENT, which the kernel does not keep for others.
         Ok(found) => guard.arrive(spot, found, Arrival::Met).map(|arrived| arrived.entry(shared)),
         Err(Errno::NOENT) => {
             guard.check_absence(spot)?;
-            if shared.is_ours_alone() { Ok(Entry::negative(shared.ttl())) } else { Err(Errno::NOENT) }
+            if shared.is_ours_alone() && !folder.node.has(Marks::DOUBTFUL) {
+                Ok(Entry::negative(shared.ttl()))
+            } else {
+                Err(Errno::NOENT)
+            }
         }
         Err(error) => Err(error),
     }

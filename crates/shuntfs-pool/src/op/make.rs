@@ -8,10 +8,11 @@ use shuntfs_sys::stat_of;
 use crate::error::errno;
 use crate::find;
 use crate::guard::{Arrival, Coming, Guard, Made, NameComes, SecondName};
+use crate::merge::{self, New};
 use crate::name_buf::NameBuf;
 use crate::node::{Marks, Node};
 use crate::sealed;
-use crate::shared::Shared;
+use crate::shared::{Folder, Shared};
 use crate::who::Who;
 
 /// MKNOD.
@@ -42,16 +43,45 @@ pub(crate) fn symlink(
     make(shared, who, parent, name, Coming::Symlink { target })
 }
 
-/// Makes a name and tells what it means.
+/// Makes a name, on each branch of a merge that the policy picks, and tells what it means.
 fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
-    let folder = shared.folder(parent)?;
+    let new = New::of(&who, name.as_c_str().to_bytes(), what);
+    loop {
+        let (folder, others) = merge::for_new_everywhere(shared, parent, &new)?;
+        match make_in(shared, who, (&folder, &others), name, what) {
+            // It is not picked again.
+            Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn make_in(
+    shared: &Shared,
+    who: Who,
+    (folder, others): (&Folder, &[Folder]),
+    name: &NameBuf,
+    what: Coming<'_>,
+) -> Result<Entry> {
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let untold = guard.judge(NameComes { spot, what })?.make(shared)?;
-    let found = match find::find(shared, &folder.node, &folder.descriptor, name.as_c_str()) {
+    for other in others {
+        let made =
+            guard.judge(NameComes { spot: other.spot(name), what }).and_then(|judged| judged.make(shared));
+        match made {
+            Ok(untold) => untold.told(),
+            Err(error) => tracing::warn!(%error, "it is not made on every branch that was picked"),
+        }
+    }
+    if let Some(merge) = shared.merge.as_ref().filter(|_| !others.is_empty()) {
+        merge.forget_hint(spot);
+    }
+    let looked = if others.is_empty() { find::find_at(shared, spot) } else { find::find(shared, spot) };
+    let found = match looked {
         Err(Errno::NOENT) => {
             // Somebody has removed it below: there is no such name, as the kernel believes.
             untold.told();
-            shared.doubt_attributes(parent);
+            shared.doubt_attributes(folder.node.id);
             return Err(Errno::NOENT);
         }
         found => found?,
@@ -63,8 +93,15 @@ fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<
 
 /// LINK.
 pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
-    let (node, folder) = (shared.node(id)?, shared.folder(parent)?);
-    if folder.node.place.mount() != node.place.mount() {
+    let node = shared.node(id)?;
+    let folder = match &shared.merge {
+        None => shared.folder(parent)?,
+        Some(merge) => {
+            shared.check_branch(&node)?;
+            merge::on_branch(shared, merge, &merge.order(), &shared.node(parent)?, node.mount().branch)?
+        }
+    };
+    if folder.mount != node.mount() {
         return Err(Errno::XDEV);
     }
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));

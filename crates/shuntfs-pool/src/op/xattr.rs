@@ -1,4 +1,4 @@
-//! Extended attributes: all of them are the lower file system's.
+//! Extended attributes: all of them are the lower file system's, but those by which a merge is asked and set.
 
 use std::ffi::CStr;
 
@@ -7,6 +7,7 @@ use shuntfs_sys::xattr::{get_xattr, list_xattr};
 
 use crate::error::errno;
 use crate::guard::{Guard, XattrChanges};
+use crate::merge;
 use crate::node::Marks;
 use crate::sealed;
 use crate::shared::Shared;
@@ -15,6 +16,8 @@ use crate::who::Who;
 const CAPABILITY: &CStr = c"security.capability";
 /// Names that only a superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
+/// Names of ACLs.
+const ACL: &[u8] = b"system.posix_acl_";
 /// The longest list that the kernel takes.
 const LIST_MAX: usize = 65_536;
 
@@ -28,6 +31,11 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
     if sealed::is_own_xattr(shared, name.to_bytes()) {
         return Err(Errno::NODATA);
     }
+    if let Some(merge) = &shared.merge
+        && let Some(answer) = merge::query(shared, merge, id, name)
+    {
+        return copy(&answer?, value);
+    }
     let node = shared.node(id)?;
     // optimisation: the kernel asks for this before writes, for each file again and again.
     if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) && !node.has(Marks::CAPABILITY_SET) {
@@ -38,6 +46,10 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
     if found == Err(Errno::NODATA) && name == CAPABILITY && shared.is_ours_alone() && !node.has(Marks::VARIES)
     {
         node.mark(Marks::NO_CAPABILITY);
+    }
+    if found == Err(Errno::OPNOTSUPP) && shared.merge.is_some() && name.to_bytes().starts_with(ACL) {
+        // Other branches have ACLs, so the kernel asks for them here, too, and would let nobody in.
+        return Err(Errno::NODATA);
     }
     found
 }
@@ -52,6 +64,9 @@ fn copy(bytes: &[u8], value: &mut [u8]) -> Result<usize> {
 
 /// LISTXATTR into `list`; an empty one asks for the length. Names in `trusted.` are for the superuser.
 pub(crate) fn list(shared: &Shared, id: NodeId, is_superuser: bool, list: &mut [u8]) -> Result<usize> {
+    if shared.controls(id).is_some() {
+        return copy(&merge::list_settings(), list);
+    }
     let node = shared.node(id)?;
     let descriptor = shared.descriptor(&node)?;
     if is_superuser && shared.sealed.is_none() {
@@ -66,6 +81,11 @@ pub(crate) fn list(shared: &Shared, id: NodeId, is_superuser: bool, list: &mut [
     let is_shown =
         |name: &[u8]| (is_superuser || !name.starts_with(TRUSTED)) && !sealed::is_own_xattr(shared, name);
     copy_shown(&all[..len], list, is_shown)
+}
+
+/// Whether a name asks a merge where something is.
+fn is_query(shared: &Shared, name: &CStr) -> bool {
+    shared.merge.is_some() && name.to_bytes().starts_with(merge::QUERIES)
 }
 
 /// Copies the names that are shown, or only tells their length.
@@ -91,6 +111,13 @@ pub(crate) struct Set<'s> {
 
 /// SETXATTR.
 pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result<()> {
+    if let Some(merge) = shared.controls(id) {
+        return merge::set_setting(shared, merge, who, set.name, set.value, set.flags);
+    }
+    if is_query(shared, set.name) {
+        // Below it would be stored and never be read.
+        return Err(Errno::PERM);
+    }
     let node = &shared.node(id)?;
     let judged = Guard::new(shared, who).judge(XattrChanges { node, name: set.name })?;
     judged.set(shared, set.value, set.flags, set.kill_sgid)
@@ -98,6 +125,9 @@ pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result
 
 /// REMOVEXATTR.
 pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Result<()> {
+    if shared.controls(id).is_some() || is_query(shared, name) {
+        return Err(Errno::NODATA);
+    }
     let node = &shared.node(id)?;
     Guard::new(shared, who).judge(XattrChanges { node, name })?.remove(shared)
 }

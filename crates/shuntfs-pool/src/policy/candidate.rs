@@ -1,12 +1,13 @@
 //! What policies know of a branch.
 
+use serde::{Deserialize, Serialize};
 use shuntfs::Timestamp;
 
 use super::pick::Why;
 use super::table::Category;
 
 /// What may be done on a branch.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum BranchMode {
     /// Everything: `RW`.

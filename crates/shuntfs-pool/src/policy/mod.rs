@@ -11,11 +11,13 @@
 
 mod candidate;
 mod choose;
+mod function;
 mod pick;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use candidate::{BranchMode, Candidate, Space};
+pub use function::Function;
 pub use pick::{Pick, Why};
 pub use table::{Category, POLICIES, Policy};

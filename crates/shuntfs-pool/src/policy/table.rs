@@ -91,11 +91,24 @@ pub static POLICIES: [Policy; 20] = [
     most_shared("msppfrd", random_by_free),
 ];
 
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Policy {}
+
 impl Policy {
     /// The policy with this name.
     #[must_use]
     pub fn of(name: &str) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.name == name)
+    }
+
+    /// Its place in [`POLICIES`].
+    pub(crate) fn index(&self) -> usize {
+        POLICIES.iter().position(|policy| policy == self).expect("there are no others")
     }
 
     /// Its name.

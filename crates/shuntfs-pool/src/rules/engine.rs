@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// A rule could not be evaluated: whoever asked gets EACCES.
-    pub(super) fn refuse(&self, rules: &Rules, path: &[u8], failed: &Failed) -> Errno {
+    pub(crate) fn refuse(&self, rules: &Rules, path: &[u8], failed: &Failed) -> Errno {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let rule = rules.rules().get(failed.rule).map(|rule| rule.name.as_str()).unwrap_or_default();
         let path = String::from_utf8_lossy(path);

@@ -110,7 +110,7 @@ impl FileFacts for OfNew<'_> {
         let Some((dir, is_folder)) = self.within else { return Ok(self.attributes) };
         let found = stat_of(dir).map_err(errno).map_err(unknown("its folder cannot be looked at"))?;
         let branches = &self.shared.branches;
-        let mount = found.mnt_id.and_then(|id| branches.iter().find_map(|branch| branch.mounts.find(id)));
+        let mount = found.mnt_id.and_then(|id| branches.known().find_map(|branch| branch.mounts.find(id)));
         let (has_bit, gives_group) =
             (found.mode & mode::SGID != 0, mount.is_some_and(|mount| mount.gives_group));
         if !has_bit && !gives_group {

@@ -370,6 +370,7 @@ mod test {
     use super::*;
     use crate::branch::MountIndex;
     use crate::find;
+    use crate::name_buf::NameBuf;
     use crate::node::Identity;
     use crate::options::PoolOptions;
     use crate::rules::search::search;
@@ -419,8 +420,9 @@ mod test {
         let index = Index::default();
         search(&shared, &index).unwrap();
         assert_eq!(index.len(), 4);
-        let dir = shared.descriptor(&shared.root).unwrap();
-        let file = find::find(&shared, &shared.root, &dir, c"two").unwrap().identity;
+        let root = shared.folder(shuntfs::NodeId::ROOT).unwrap();
+        let name = NameBuf::new(shuntfs::Name::new(c"two").unwrap()).unwrap();
+        let file = find::find(&shared, root.spot(&name)).unwrap().identity;
         let file = shared.home(&file);
         let known = index.of(&file, 2);
         assert!(known.is_all && !index.of(&file, 3).is_all, "a third link is nobody's");

@@ -12,6 +12,8 @@ use super::engine::Engine;
 use super::facts::{OfNew, OfNode};
 use super::index::Known;
 use super::search::walk;
+use crate::error::PoolError;
+use crate::merge;
 use crate::shared::Shared;
 
 /// A hold on the rules of a pool, for whoever serves it.
@@ -82,7 +84,7 @@ impl CallerFacts for Caller {
 
 impl RuleControl {
     pub(crate) fn of(shared: &Arc<Shared>) -> Option<Self> {
-        shared.rules.as_ref().map(|_| Self { shared: Arc::clone(shared) })
+        shared.all_rules().map(|_| Self { shared: Arc::clone(shared) })
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -90,7 +92,7 @@ impl RuleControl {
     }
 
     pub(super) fn engine(&self) -> &Engine {
-        self.shared.rules.as_ref().expect("there is no control without rules")
+        self.shared.all_rules().expect("there is no control without rules")
     }
 
     /// Takes other rules. Files that are open keep what was decided when they were opened; every name is looked up
@@ -99,9 +101,10 @@ impl RuleControl {
     /// Not to be called from a thread that serves requests.
     ///
     /// # Errors
-    /// Where the source cannot be searched for the names that they protect; the earlier rules then hold.
-    pub fn replace(&self, rules: Rules) -> shuntfs::Result<()> {
-        self.engine().replace(&self.shared, rules)?;
+    /// Where the source cannot be searched for the names that they protect, and where a merge cannot follow them; the earlier rules then hold.
+    pub fn replace(&self, rules: Rules) -> Result<(), PoolError> {
+        merge::check_rules(&rules, self.shared.merge.as_ref().map(|_| &self.shared.branches))?;
+        self.engine().replace(&self.shared, rules).map_err(|error| PoolError::Names { error })?;
         self.engine().forget_names(&self.shared);
         Ok(())
     }

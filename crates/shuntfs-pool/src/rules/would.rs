@@ -202,8 +202,7 @@ impl At {
 
     /// A node that the name means: in one view or another, paths and lower inode are the same.
     fn node(&self, shared: &Shared) -> Result<std::sync::Arc<crate::node::Node>> {
-        let spot = self.spot();
-        find::known(shared, spot.folder, spot.dir, spot.c_name())?.into_iter().next().ok_or(Errno::NOENT)
+        find::known(shared, self.spot())?.into_iter().next().ok_or(Errno::NOENT)
     }
 }
 

@@ -1,4 +1,5 @@
 //! A pool on the fake kernel, and the folder below it.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

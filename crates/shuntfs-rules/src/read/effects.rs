@@ -9,7 +9,8 @@ use crate::decision::{
 use crate::errno;
 use crate::known::Known;
 use crate::mistake::Findings;
-use crate::model::{AccessWord, Effects, Matchers};
+use crate::model::{AccessWord, Effects, Matchers, OpenWord};
+use crate::placing::names_branch;
 
 /// The keys of effects.
 pub(super) const KEYS: &[&str] =
@@ -50,6 +51,9 @@ pub(super) fn read(
         );
     }
     let place = fields.text("place", findings).and_then(|(word, at)| {
+        if names_branch(word) {
+            return Some(Some(word.to_owned()));
+        }
         let words = known.policies();
         choice(word, words, |index| words.get(index).map(|word| (*word).to_owned())).or_else(|| {
             findings.add_unknown(&at, "policy", word, words.iter().copied().chain([MOUNT]));
@@ -57,7 +61,29 @@ pub(super) fn read(
         })
     });
     let verify = verify(fields, findings);
-    Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place, verify }
+    let effects =
+        Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place, verify };
+    check_place(fields, matchers, &effects, findings);
+    effects
+}
+
+/// Notes a rule that would place what it never matches: when something is made nobody knows what it will hold.
+fn check_place(fields: &Fields<'_, '_>, matchers: &Matchers, effects: &Effects, findings: &mut Findings<'_>) {
+    // That what is made is empty is said of those that are for nothing else.
+    let is_said = matchers.open == [OpenWord::Create];
+    if !matches!(effects.place, Some(Some(_))) || effects.beyond_place().is_some() || is_said {
+        return;
+    }
+    for (is_asked, key) in
+        [(!matchers.types.is_empty(), "type"), (matchers.size.is_some_and(|size| size.min > 0), "size")]
+    {
+        if let Some(at) = fields.place(key).filter(|_| is_asked) {
+            let text = format!(
+                "what is placed is empty when it is made, so the rule places nothing: go by its name, not by `{key}`"
+            );
+            findings.add(&at, text);
+        }
+    }
 }
 
 /// The keys that `verify = "off"` goes with: what says which file it is, whoever asks.

@@ -388,3 +388,39 @@ fn what_is_looked_up_once_says_the_same() {
     assert_eq!(decided.access, Access::Deny(ErrorNumber::ACCES));
     assert_eq!(at.rules().rules().len(), 4);
 }
+
+#[test]
+fn rules_that_only_place_are_told_from_others() {
+    let places = "
+        [[rule]]\nname = 'photos'\npath = 'photos/**'\nplace = 'id=fast'\n\
+        [[rule]]\nname = 'big'\nbasename = '*.mkv'\nallow = true\nread_only = false\ncache = 'mount'\nplace = '/mnt/a'\n\
+        [[rule]]\nname = 'web'\nview = 'web'\nhide = true\n\
+        [[rule]]\nname = 'others'\nplace = 'mount'\n\
+        [[rule]]\nname = 'last'\nplace = 'one'\n";
+    let some = rules(places);
+    let named: Vec<_> = some.places().map(|(rule, place)| (rule.name.as_str(), place)).collect();
+    assert_eq!(named, [("photos", "id=fast"), ("big", "/mnt/a"), ("last", "one")]);
+    assert!(some.beyond_places().is_none(), "the rule of a view is not for this mount");
+    let new = |path: &'static str| {
+        let how = Use::of(OpenWord::Create).and(Use::of(OpenWord::Write));
+        some.decide(&File::at(path), &Caller::of(1000), how).unwrap().place
+    };
+    assert_eq!(new("photos/a.mkv").as_deref(), Some("id=fast"));
+    assert_eq!(new("a.mkv").as_deref(), Some("/mnt/a"));
+    assert_eq!(new("b"), None, "as the mount does");
+    assert_eq!(rules(&some.show()).show(), some.show());
+    for (effect, key) in [
+        ("deny = 'EPERM'", "deny"),
+        ("hide = true", "hide"),
+        ("read_only = true", "read_only"),
+        ("append_only = true", "append_only"),
+        ("flow.read = 'served'", "flow"),
+        ("cache = 'drop'", "cache"),
+        ("redact = 'whole'", "redact"),
+        ("verify = 'if-sealed'", "verify"),
+    ] {
+        let more = rules(&format!("{places}[[rule]]\nname = 'more'\nbasename = 'x'\n{effect}\n"));
+        let found = more.beyond_places().map(|(rule, key)| (rule.name.as_str(), key));
+        assert_eq!(found, Some(("more", key)));
+    }
+}

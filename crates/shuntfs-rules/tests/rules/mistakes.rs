@@ -35,6 +35,9 @@ fn unknown_words_are_answered_with_the_nearest() {
         (rule("flow.raed = \"served\""), "r.toml:3:6: unknown key of `flow` `raed`; did you mean `read`?"),
         (rule("flow.read = \"mmap\""), "r.toml:3:13: unknown flow `mmap`"),
         (rule("place = \"two\""), "r.toml:3:9: unknown policy `two`; there are: one, mount"),
+        (rule("place = \"id=\""), "r.toml:3:9: unknown policy `id=`"),
+        (rule("type = \"image/*\"\nplace = \"one\""), "r.toml:3:1: what is placed is empty when it is made"),
+        (rule("size = { min = 1 }\nplace = \"id=a\""), "r.toml:3:1: what is placed is empty when it is made"),
         (
             rule("verify = \"requird\""),
             "r.toml:3:10: unknown way to verify `requird`; did you mean `required`?",

@@ -109,6 +109,28 @@ fn repeated_opens_cost_two_requests() -> Result<()> {
     Ok(())
 }
 
+/// What a file is ready for: asked once a mount. The kernel asks for each buffered read of an io_uring otherwise.
+#[test]
+fn readiness_is_asked_for_once() -> Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make(transport, Flow::Served)? else { continue };
+        let file = File::open(stage.path("file"))?;
+        let seen = stage.requests(|| {
+            for _ in 0..100 {
+                let mut asked = [PollFd::new(&file, PollFlags::IN)];
+                ensure!(poll(&mut asked, None)? == 1, "{transport:?}: a file is not ready");
+            }
+            Ok(())
+        })?;
+        let expected = BTreeMap::from([("POLL".to_owned(), 1)]);
+        ensure!(seen == expected, "{transport:?}: 100 polls sent {seen:?}");
+        drop(file);
+        stage.end()?;
+    }
+    Ok(())
+}
+
 /// LOOKUP of a name that exists: at most two lower system calls. Each comes once, the kernel remembers the rest.
 #[test]
 fn lookups_cost_two_calls() -> Result<()> {
@@ -358,7 +380,11 @@ fn a_request_makes_no_more_calls_than_it_did() -> Result<()> {
             for _ in 0..if name == "lookup" { 2 } else { 3 } {
                 let Some(calls) = stage.calls(act)? else { return Ok(()) };
                 say(&format!("{transport:?}: {ROUNDS} x {name} made {calls:?}"));
-                let sum: u64 = calls.values().sum();
+                // While few requests come, which is so where each call is counted on a slow machine, the watcher sleeps, and whoever serves
+                // sets a timer and takes it back.
+                let timers = calls.get("timerfd_settime").copied().unwrap_or(0);
+                ensure!(timers <= 2 * ROUNDS + 8, "{transport:?}: {ROUNDS} x {name} set {timers} timers");
+                let sum = calls.values().sum::<u64>() - timers;
                 least = Some(least.map_or(sum, |least: u64| least.min(sum)));
             }
             let hundredths = least.unwrap_or(0) * 100 / ROUNDS;

@@ -1,6 +1,7 @@
 //! Changing mode, owner, times, extended attributes and inode flags.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result, SetAttr, SetTime, Timestamp};
 use shuntfs_sys::ioctl::file_ioctl;
@@ -22,19 +23,42 @@ impl Judged<AttributesChange<'_>> {
     /// Changes owner, mode and times.
     pub(crate) fn set(self, shared: &Shared) -> Result<()> {
         let AttributesChange { node, set } = self.change;
-        let descriptor = &*shared.descriptor(node)?;
-        if set.uid.is_some() || set.gid.is_some() {
-            change_owner(shared, self.who, node, descriptor, set)?;
-        }
-        if let Some(mode) = set.mode {
-            // The kernel took the sgid bit away where the caller may not set it.
-            keeping_set_ids(mode & mode::SGID != 0, || chmod(descriptor, mode)).map_err(errno)?;
-        }
-        if set.atime.is_some() || set.mtime.is_some() {
-            set_times(descriptor, time_set(set.atime), time_set(set.mtime)).map_err(errno)?;
-        }
-        Ok(())
+        let who = self.who;
+        on_each(shared, node, |descriptor| change_all(shared, who, node, descriptor, set))
     }
+}
+
+/// Does something to an inode; to a folder of a merge in each of its places. What it does where the folder is shown counts; elsewhere nobody
+/// sees it as long as that one is there, so a failure is no more than logged.
+fn on_each(shared: &Shared, node: &Arc<Node>, act: impl Fn(&LowerFile) -> Result<()>) -> Result<()> {
+    let Some(parts) = node.parts() else { return act(&*shared.descriptor(node)?) };
+    let shown = parts.shown();
+    act(&*shared.descriptor_at(node, &shown)?)?;
+    for place in parts.all() {
+        let branch = shared.branch(place.mount());
+        if place.mount() == shown.mount() || branch.is_read_only() {
+            continue;
+        }
+        if let Err(error) = shared.descriptor_at(node, &place).and_then(|descriptor| act(&descriptor)) {
+            tracing::warn!(%error, branch = ?branch.source(), "the attributes of a folder are other ones there");
+        }
+    }
+    Ok(())
+}
+
+/// Changes owner, mode and times.
+fn change_all(shared: &Shared, who: Who, node: &Node, descriptor: &LowerFile, set: SetAttr) -> Result<()> {
+    if set.uid.is_some() || set.gid.is_some() {
+        change_owner(shared, who, node, descriptor, set)?;
+    }
+    if let Some(mode) = set.mode {
+        // The kernel took the sgid bit away where the caller may not set it.
+        keeping_set_ids(mode & mode::SGID != 0, || chmod(descriptor, mode)).map_err(errno)?;
+    }
+    if set.atime.is_some() || set.mtime.is_some() {
+        set_times(descriptor, time_set(set.atime), time_set(set.mtime)).map_err(errno)?;
+    }
+    Ok(())
 }
 
 /// Gives a file to others. That takes suid away from everything but a folder, and sgid where the group may execute;
@@ -84,26 +108,27 @@ impl Judged<XattrChanges<'_>> {
     /// Sets the attribute. `kill_sgid` is the kernel's word that an access ACL takes the sgid bit.
     pub(crate) fn set(self, shared: &Shared, value: &[u8], flags: u32, kill_sgid: bool) -> Result<()> {
         let XattrChanges { node, name } = self.change;
-        let descriptor = shared.descriptor(node)?;
         if name == CAPABILITY {
             shared.table.peek(node.key()).iter().for_each(|node| node.mark(Marks::CAPABILITY_SET));
         }
         // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
         let keep = name == ACCESS_ACL && !kill_sgid;
-        keeping_set_ids(keep, || set_xattr(&descriptor, name, value, flags)).map_err(errno)?;
-        if kill_sgid {
-            let stat = stat_of(&descriptor).map_err(errno)?;
-            if stat.mode & mode::SGID != 0 {
-                chmod(&descriptor, stat.mode & 0o7777 & !mode::SGID).map_err(errno)?;
+        on_each(shared, node, |descriptor| {
+            keeping_set_ids(keep, || set_xattr(descriptor, name, value, flags)).map_err(errno)?;
+            if kill_sgid {
+                let stat = stat_of(descriptor).map_err(errno)?;
+                if stat.mode & mode::SGID != 0 {
+                    chmod(descriptor, stat.mode & 0o7777 & !mode::SGID).map_err(errno)?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Removes the attribute.
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
-        let descriptor = shared.descriptor(self.change.node)?;
-        remove_xattr(&descriptor, self.change.name).map_err(errno)
+        let XattrChanges { node, name } = self.change;
+        on_each(shared, node, |descriptor| remove_xattr(descriptor, name).map_err(errno))
     }
 }
 

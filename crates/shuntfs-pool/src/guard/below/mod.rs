@@ -4,7 +4,10 @@
 
 mod attributes;
 mod content;
+mod merged;
 mod names;
 mod opens;
+mod path;
 
 pub(crate) use attributes::ask;
+pub(crate) use path::clone_folder;

@@ -7,6 +7,7 @@ use shuntfs_sys::{
     link_to, mkdir_at, mknod_at, open_at, rename_at, rmdir_at, symlink_at, tmpfile_at, unlink_at,
 };
 
+use super::merged;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
 use crate::guard::{
@@ -30,7 +31,7 @@ impl<'c> Judged<NameComes<'c>> {
                 who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
             }
         };
-        made.map_err(errno)?;
+        made.map_err(errno).inspect_err(|error| shared.note_refusal(spot.mount, *error))?;
         Ok(Untold::new(shared, spot))
     }
 
@@ -41,7 +42,8 @@ impl<'c> Judged<NameComes<'c>> {
         let flags = mode::O_CREAT | mode::O_EXCL | access;
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
-        Ok((shared.opening(open)?, self.terms, Untold::new(shared, spot)))
+        let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot.mount, *error))?;
+        Ok((fd, self.terms, Untold::new(shared, spot)))
     }
 }
 
@@ -77,6 +79,12 @@ impl Judged<NameGoes<'_>> {
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
         let NameGoes { spot, is_folder, .. } = self.change;
         let removal = Removal::begin(shared, spot)?;
+        if let Some(merge) = &shared.merge {
+            let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);
+            merged::remove(shared, merge, spot, is_folder).inspect_err(doubt)?;
+            removal.doubt_copies();
+            return Ok(());
+        }
         if is_folder {
             return rmdir_at(spot.dir, spot.c_name()).map_err(errno);
         }
@@ -90,6 +98,12 @@ impl Judged<NameMoves<'_>> {
     /// Moves a name, or exchanges two.
     pub(crate) fn rename(self, shared: &Shared) -> Result<()> {
         let NameMoves { from, to, flags, .. } = self.change;
+        if let Some(merge) = &shared.merge {
+            // On some branches it may have been done, and undone.
+            let doubt =
+                |_: &Errno| [from, to].iter().for_each(|spot| shared.doubt_attributes(spot.folder.id));
+            return merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
+        }
         let moving = Moving::begin(shared, from, to, flags)?;
         let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
         let _removal = if replaces { Some(Removal::begin(shared, to)?) } else { None };

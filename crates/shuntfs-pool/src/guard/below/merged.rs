@@ -1,0 +1,270 @@
+//! Names of a merge that go and move.
+//!
+//! Files are removed and moved on the branches that their policies pick, folders on all that have them: a folder that
+//! is left on one would still be there. Before anything is done it is looked whether all of it can be; what fails all the same is
+//! undone where that is possible, and leaves a folder on fewer branches where it is not.
+
+use shuntfs::{Errno, LowerFile, Result};
+use shuntfs_sys::dir::DirReader;
+use shuntfs_sys::{OsError, open_path_at, rename_at, reopen, rmdir_at, unlink_at};
+
+use crate::error::errno;
+use crate::guard::Spot;
+use crate::merge::{self, Here, Merge, Order};
+use crate::mode;
+use crate::node::Way;
+use crate::policy::Function;
+use crate::removal::Removal;
+use crate::shared::{Folder, Shared};
+
+/// Removes a name.
+pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: bool) -> Result<()> {
+    let all = merge::present(shared, spot)?;
+    let same: Vec<Here> = all.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
+    if same.is_empty() {
+        // As below, where there is something of the other kind.
+        return Err(match merge::present(shared, spot)?.first() {
+            None => Errno::NOENT,
+            Some(_) if is_folder => Errno::NOTDIR,
+            Some(_) => Errno::ISDIR,
+        });
+    }
+    if !is_folder {
+        return remove_here(spot, &merge::changed(shared, merge, Function::Unlink, same)?);
+    }
+    check_empty(shared, spot, &same)?;
+    let is_everywhere = same.iter().all(|here| !shared.branch(here.mount).is_read_only());
+    if !is_everywhere {
+        return Err(Errno::ROFS);
+    }
+    remove_folders(shared, merge, spot, &same)
+}
+
+/// From the last to the first, so that what is shown is there as long as anything is.
+fn remove_here(spot: Spot<'_>, all: &[Here]) -> Result<()> {
+    let mut is_gone = false;
+    for here in all.iter().rev() {
+        match unlink_at(&*here.dir, spot.c_name()) {
+            // One folder may be below two branches.
+            Err(OsError::NOENT) if is_gone => {}
+            outcome => outcome.map_err(errno)?,
+        }
+        is_gone = true;
+    }
+    Ok(())
+}
+
+fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
+    let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+    for (index, here) in all.iter().enumerate().rev() {
+        rmdir_at(&*here.dir, spot.c_name()).map_err(errno)?;
+        if let Some(parts) = node.as_ref().filter(|_| index > 0).and_then(|node| node.parts()) {
+            parts.leave(here.mount.branch);
+        }
+    }
+    merge.folders.removed(spot.folder.id, spot.c_name());
+    Ok(())
+}
+
+/// Refuses to remove a folder that holds something on any branch.
+fn check_empty(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
+    for here in all {
+        let folder = LowerFile::new(shared.opening(|| open_path_at(&*here.dir, spot.c_name()))?);
+        if !is_empty(shared, &folder)? {
+            return Err(Errno::NOTEMPTY);
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing is in a folder.
+pub(super) fn is_empty(shared: &Shared, folder: &LowerFile) -> Result<bool> {
+    let fd = shared.opening(|| reopen(folder, mode::O_RDONLY | mode::O_DIRECTORY))?;
+    let mut reader = DirReader::new(fd);
+    loop {
+        match reader.peek().map_err(errno)? {
+            Some(record) if record.name != c"." && record.name != c".." => return Ok(false),
+            Some(_) => reader.advance().map_err(errno)?,
+            None => {
+                if !reader.fill().map_err(errno)? {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+}
+
+/// Moves a name, or exchanges two.
+pub(super) fn rename(
+    shared: &Shared,
+    merge: &Merge,
+    (from, to): (Spot<'_>, Spot<'_>),
+    flags: u32,
+) -> Result<()> {
+    if flags & mode::RENAME_WHITEOUT != 0 {
+        // It hides what is on lower layers, of which there are none.
+        return Err(Errno::INVAL);
+    }
+    let order = merge.order();
+    // Either may get what is on several branches, the first one when the move fails and is undone.
+    [from, to].into_iter().for_each(|spot| merge.forget_hint(spot));
+    let (sources, targets) = (merge::present(shared, from)?, merge::present(shared, to)?);
+    let is_folder = sources.first().ok_or(Errno::NOENT)?.stat.is_dir();
+    let (way, new_way): (Way, Way) =
+        ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
+    if flags & mode::RENAME_EXCHANGE != 0 {
+        let ([one], [other]) = (&sources[..], &targets[..]) else { return Err(Errno::XDEV) };
+        if one.mount != other.mount {
+            return Err(Errno::XDEV);
+        }
+        if shared.branch(one.mount).is_read_only() {
+            return Err(Errno::ROFS);
+        }
+        rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
+        merge.moved(shared, way, new_way, true);
+        return Ok(());
+    }
+    if flags & mode::RENAME_NOREPLACE != 0 && !targets.is_empty() {
+        return Err(Errno::EXIST);
+    }
+    let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
+    let sources = if is_folder { sources } else { merge::moved(shared, merge, sources)? };
+    let moves = moves(shared, merge, &order, to, sources)?;
+    let is_moved = |here: &&Here| moves.iter().any(|(source, _)| source.mount.branch == here.mount.branch);
+    let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
+    check_targets(shared, to, is_folder, &replaced, &left)?;
+    let removal = Removal::begin(shared, to)?;
+    Moving { from, to, moves: &moves, replaced: &replaced, left: &left }.finish(flags)?;
+    removal.doubt_copies();
+    merge.moved(shared, way, new_way, false);
+    Ok(())
+}
+
+/// The folders to which a name goes, on the branches where it is.
+fn moves(
+    shared: &Shared,
+    merge: &Merge,
+    order: &Order<'_>,
+    to: Spot<'_>,
+    sources: Vec<Here>,
+) -> Result<Vec<(Here, Folder)>> {
+    if sources.iter().any(|here| shared.branch(here.mount).is_read_only()) {
+        return Err(Errno::ROFS);
+    }
+    let target = |here: Here| -> Result<(Here, Folder)> {
+        let folder = merge::on_branch(shared, merge, order, to.folder, here.mount.branch)?;
+        Ok((here, folder))
+    };
+    sources.into_iter().map(target).collect()
+}
+
+/// Refuses what would leave something at the new name that is not what was moved there.
+fn check_targets(
+    shared: &Shared,
+    to: Spot<'_>,
+    is_folder: bool,
+    replaced: &[&Here],
+    left: &[&Here],
+) -> Result<()> {
+    let all = || replaced.iter().chain(left);
+    if all().next().is_none() {
+        return Ok(());
+    }
+    match (is_folder, all().all(|here| here.stat.is_dir()), all().any(|here| here.stat.is_dir())) {
+        (true, false, _) => return Err(Errno::NOTDIR),
+        (false, _, true) => return Err(Errno::ISDIR),
+        _ => {}
+    }
+    if left.iter().any(|here| shared.branch(here.mount).is_read_only()) {
+        return Err(Errno::ROFS);
+    }
+    if is_folder {
+        for here in all() {
+            check_empty(shared, to, std::slice::from_ref(*here))?;
+        }
+    }
+    Ok(())
+}
+
+/// A rename under way.
+struct Moving<'m> {
+    from: Spot<'m>,
+    to: Spot<'m>,
+    /// What moves, and the folder on its branch that it comes to.
+    moves: &'m [(Here, Folder)],
+    /// What has the new name on these branches, and on others.
+    replaced: &'m [&'m Here],
+    left: &'m [&'m Here],
+}
+
+impl Moving<'_> {
+    /// Moves a name on each branch that has it, and takes away what has the new one elsewhere. As long as a step may fail, what is replaced
+    /// keeps the old name, so that all of it can be undone.
+    fn finish(&self, flags: u32) -> Result<()> {
+        if let ([_], []) = (self.moves, self.left) {
+            return self.there(0, flags).map_err(errno);
+        }
+        let mut exchanged = vec![false; self.moves.len()];
+        for index in 0..self.moves.len() {
+            let moved = if self.replaces(index) {
+                match self.there(index, mode::RENAME_EXCHANGE) {
+                    // Not every file system can: then what is replaced is gone.
+                    Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => self.there(index, flags),
+                    outcome => {
+                        exchanged[index] = outcome.is_ok();
+                        outcome
+                    }
+                }
+            } else {
+                self.there(index, flags)
+            };
+            if let Err(error) = moved {
+                self.undo(&exchanged[..index]);
+                return Err(errno(error));
+            }
+        }
+        // From the last to the first, so that what is shown is there as long as anything is.
+        for here in self.left.iter().rev() {
+            if let Err(error) = remove_at(&here.dir, self.to, here.stat.is_dir()) {
+                self.undo(&exchanged);
+                return Err(errno(error));
+            }
+        }
+        for ((source, _), _) in self.moves.iter().zip(&exchanged).rev().filter(|(_, was)| **was) {
+            if let Err(error) = remove_at(&source.dir, self.from, source.stat.is_dir()) {
+                tracing::error!(%error, "what a rename replaced is left under the old name");
+            }
+        }
+        Ok(())
+    }
+
+    fn replaces(&self, index: usize) -> bool {
+        let branch = self.moves[index].0.mount.branch;
+        self.replaced.iter().any(|here| here.mount.branch == branch)
+    }
+
+    fn there(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
+        let (source, target) = &self.moves[index];
+        rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
+    }
+
+    /// Takes the first moves back; those that were exchanges leave nothing undone.
+    fn undo(&self, exchanged: &[bool]) {
+        for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
+            let (source, target) = &self.moves[index];
+            let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
+            let (from, to) = (self.from.c_name(), self.to.c_name());
+            if let Err(error) = rename_at(&target.descriptor, to, &*source.dir, from, flags) {
+                tracing::error!(%error, "a name that was moved on one branch only is left there");
+            } else if !was_exchanged && self.replaces(index) {
+                tracing::error!(
+                    "what a rename replaced on one branch is gone, and the rename failed on another"
+                );
+            }
+        }
+    }
+}
+
+fn remove_at(dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
+    if is_folder { rmdir_at(dir, spot.c_name()) } else { unlink_at(dir, spot.c_name()) }
+}

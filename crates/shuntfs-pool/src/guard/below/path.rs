@@ -1,0 +1,113 @@
+//! Making a folder on one branch as it is on another.
+
+use std::ffi::CStr;
+
+use shuntfs::{Errno, LowerFile, Result};
+use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
+use shuntfs_sys::{OsError, TimeSet, chmod, chown, mkdir_at, open_path_at, rmdir_at, set_times, stat_of};
+
+use super::merged::is_empty;
+use crate::error::errno;
+use crate::guard::Spot;
+use crate::mode;
+use crate::shared::Shared;
+use crate::who::keeping_set_ids;
+
+/// The longest list of names, and the longest value, that the kernel takes.
+const XATTR_MAX: usize = 65_536;
+
+/// Makes a folder with the owner, the mode, the attributes and the times of `from`. It is closed to everybody else until it has all
+/// of them. One that is there already is left as it is.
+///
+/// Nobody asks for it but as a part of what was judged: something is about to come to a folder that is missing on the branch.
+///
+/// # Errors
+/// Those of the calls; then it is not there.
+pub(crate) fn clone_folder(shared: &Shared, from: &LowerFile, spot: Spot<'_>) -> Result<()> {
+    let stat = stat_of(from).map_err(errno)?;
+    match mkdir_at(spot.dir, spot.c_name(), 0o700) {
+        Err(OsError::EXIST) => return Ok(()),
+        made => made.map_err(errno)?,
+    }
+    let settle = || -> Result<()> {
+        let made = LowerFile::new(shared.opening(|| open_path_at(spot.dir, spot.c_name()))?);
+        check_new(shared, &made)?;
+        chown(&made, Some(stat.uid), Some(stat.gid)).map_err(errno)?;
+        clone_xattrs(from, &made).map_err(errno)?;
+        let permissions = stat.mode & 0o7777;
+        keeping_set_ids(permissions & mode::SGID != 0, || chmod(&made, permissions)).map_err(errno)?;
+        set_times(&made, TimeSet::At(stat.atime), TimeSet::At(stat.mtime)).map_err(errno)
+    };
+    settle().inspect_err(|error| {
+        tracing::warn!(%error, "a folder was not made on a further branch");
+        if let Err(error) = rmdir_at(spot.dir, spot.c_name()) {
+            tracing::error!(%error, "a folder is left on a branch, closed and without its attributes");
+        }
+    })
+}
+
+/// Refuses to give away what is not the folder that was just made: whoever may write to the folder around it on the branch may put something of
+/// somebody else's in its place, meanwhile. An empty folder they could have removed and made themselves.
+fn check_new(shared: &Shared, made: &LowerFile) -> Result<()> {
+    let is_new = stat_of(made).map_err(errno)?.is_dir() && is_empty(shared, made)?;
+    if is_new { Ok(()) } else { Err(Errno::STALE) }
+}
+
+fn clone_xattrs(from: &LowerFile, to: &LowerFile) -> shuntfs_sys::Result<()> {
+    for inherited in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+        match remove_xattr(to, inherited) {
+            Ok(()) | Err(OsError::NODATA | OsError::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let len = match list_xattr(from, &mut []) {
+        Ok(0) | Err(OsError::OPNOTSUPP) => return Ok(()),
+        len => len?,
+    };
+    let mut names = vec![0; len.max(XATTR_MAX)];
+    let len = list_xattr(from, &mut names)?;
+    let mut value = vec![0; XATTR_MAX];
+    for name in names[..len].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        let len = match get_xattr(from, name, &mut value) {
+            // It went meanwhile, or is nobody's to read.
+            Err(OsError::NODATA | OsError::OPNOTSUPP) => continue,
+            len => len?,
+        };
+        match set_xattr(to, name, &value[..len], 0) {
+            // Not every file system has every kind, and labels are the security module's.
+            Err(error @ (OsError::OPNOTSUPP | OsError::PERM | OsError::INVAL)) => {
+                tracing::debug!(%error, ?name, "an attribute of a folder stays behind");
+            }
+            set => set?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::options::PoolOptions;
+    use shuntfs_sys::open_folder;
+
+    /// Somebody with a folder of their own on a branch got a file of root's, which they had moved to where a folder had just been made.
+    #[test]
+    fn nothing_but_an_empty_folder_is_taken_for_the_one_that_was_made() {
+        let top = tempfile::tempdir().unwrap();
+        for name in ["empty", "full"] {
+            std::fs::create_dir(top.path().join(name)).unwrap();
+        }
+        for name in ["full/in", "file"] {
+            std::fs::write(top.path().join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("empty", top.path().join("link")).unwrap();
+        let shared = Shared::open(&PoolOptions::new(top.path())).unwrap();
+        let top = open_folder(top.path()).unwrap();
+        let check = |name: &CStr| check_new(&shared, &LowerFile::new(open_path_at(&top, name).unwrap()));
+        assert_eq!(check(c"empty"), Ok(()));
+        for name in [c"full", c"file", c"link"] {
+            assert_eq!(check(name), Err(Errno::STALE), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Branches that come, go and change while the pool is mounted.
+//!
+//! A branch that is removed is in no path any more: its names are not found, and nothing is made there. Files on it that are open
+//! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use shuntfs::{Errno, NodeId, NotifyError};
+
+use super::open::{check_apart, top};
+use super::options::BranchOptions;
+use super::state::Merge;
+use crate::branch::{Branch, BranchTerms};
+use crate::error::PoolError;
+use crate::facts::BranchFacts;
+use crate::find;
+use crate::guard::Spot;
+use crate::init;
+use crate::name_buf::NameBuf;
+use crate::node::{Marks, Node, Parts};
+use crate::shared::Shared;
+
+/// What becomes of the branches of a merge.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum BranchChange {
+    /// These come behind those that are there.
+    Append(Vec<BranchOptions>),
+    /// These come before those that are there.
+    Prepend(Vec<BranchOptions>),
+    /// These go.
+    Remove(Vec<PathBuf>),
+    /// These are the branches, in this order. Those that were there before stay as they are, but for their modes and marks.
+    Set(Vec<BranchOptions>),
+}
+
+/// A branch of the list to come: one that is there, or one that is new.
+enum Next {
+    Kept(u16, BranchTerms),
+    New(Box<Branch>),
+}
+
+/// Changes the branches, as a whole or not at all; which they are then.
+///
+/// # Errors
+/// Those of taking hold of a new branch, and of branches that cannot be beside each other; [`PoolError::NoSuchBranch`];
+/// [`PoolError::CannotTell`] and [`PoolError::OfMount`], where the kernel cannot be told what changed.
+pub(crate) fn change(
+    shared: &Shared,
+    merge: &Merge,
+    change: &BranchChange,
+) -> Result<Vec<BranchFacts>, PoolError> {
+    // One change at a time. Disks may take their time, and nobody waits for this but other changes.
+    let _changing = merge.changing.lock();
+    check_kernel(shared)?;
+    let before = shared.branches.order();
+    let next = next(shared, &before, change)?;
+    let all: Vec<&Branch> = next
+        .iter()
+        .map(|next| match next {
+            Next::Kept(number, _) => shared.branches.at(*number),
+            Next::New(branch) => branch,
+        })
+        .collect();
+    check_apart(&all)?;
+    let is_new =
+        |branch: &&&Branch| !before.iter().any(|number| std::ptr::eq(shared.branches.at(*number), **branch));
+    all.iter().filter(is_new).try_for_each(|branch| init::check_suits(shared, branch))?;
+    let mut order = Vec::new();
+    for next in next {
+        order.push(match next {
+            Next::Kept(number, terms) => {
+                shared.branches.at(number).set_terms(terms);
+                number
+            }
+            Next::New(branch) => {
+                let number = branch.mounts.own().index.branch;
+                shared.branches.add(number, *branch);
+                number
+            }
+        });
+    }
+    {
+        // Nobody makes a path meanwhile.
+        let _order = merge.order();
+        shared.branches.set_order(order.clone());
+        merge.forget_hints();
+        settle(shared, merge, &before, &order);
+    }
+    tell_kernel(shared);
+    merge.notice_removed(shared);
+    release(shared, merge);
+    Ok(BranchFacts::of_all(shared, merge))
+}
+
+/// The list to come.
+fn next(shared: &Shared, before: &[u16], change: &BranchChange) -> Result<Vec<Next>, PoolError> {
+    let kept = |number: &u16| Next::Kept(*number, shared.branches.at(*number).terms());
+    let all = || before.iter().map(kept);
+    let called =
+        |path: &Path| before.iter().copied().find(|number| shared.branches.at(*number).source() == path);
+    // As it is called first, because a disk that hangs is not to be asked where it is.
+    let known = |path: &Path| called(path).or_else(|| called(&std::fs::canonicalize(path).ok()?));
+    let mut number = shared.branches.next_number();
+    let mut open = |branch: &BranchOptions| -> Result<Next, PoolError> {
+        let own = number.ok_or(PoolError::NoNumber)?;
+        let opened = Branch::open_one_of(own, branch, &shared.options)?;
+        number = own.checked_add(1);
+        Ok(Next::New(Box::new(opened)))
+    };
+    match change {
+        BranchChange::Append(new) => {
+            let new = new.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            Ok(all().chain(new).collect())
+        }
+        BranchChange::Prepend(new) => {
+            let mut new = new.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            new.extend(all());
+            Ok(new)
+        }
+        BranchChange::Remove(paths) => {
+            let find =
+                |path: &PathBuf| known(path).ok_or_else(|| PoolError::NoSuchBranch { path: path.clone() });
+            let gone = paths.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+            Ok(before.iter().filter(|number| !gone.contains(number)).map(kept).collect())
+        }
+        BranchChange::Set(list) => {
+            let one = |branch: &BranchOptions| match known(&branch.path) {
+                Some(number) => {
+                    let kept = shared.branches.at(number).id();
+                    if branch.id.is_some() && branch.id.as_deref() != kept {
+                        return Err(PoolError::KeepsIdentity { path: branch.path.clone() });
+                    }
+                    Ok(Next::Kept(number, BranchTerms { mode: branch.mode, min_free: branch.min_free }))
+                }
+                None => open(branch),
+            };
+            list.iter().map(one).collect()
+        }
+    }
+}
+
+/// Where the kernel keeps names until it is told otherwise, it must be possible to tell it.
+pub(super) fn check_kernel(shared: &Shared) -> Result<(), PoolError> {
+    let notifier = shared.notifier.get().filter(|_| shared.is_ours_alone());
+    match notifier.map(shuntfs::Notifier::new_epoch) {
+        Some(Err(NotifyError::Unsupported)) => Err(PoolError::CannotTell),
+        _ => Ok(()),
+    }
+}
+
+/// Has each folder that the kernel knows be on the branches that it is on now.
+fn settle(shared: &Shared, merge: &Merge, before: &[u16], order: &[u16]) {
+    let new: Vec<u16> = order.iter().copied().filter(|number| !before.contains(number)).collect();
+    let Some(root) = shared.root.parts() else { return };
+    for number in &new {
+        root.join(top(shared.branches.at(*number)), order, merge.shows_first());
+    }
+    let mut inner: Vec<Arc<Node>> = shared
+        .table
+        .all()
+        .into_iter()
+        .filter(|node| node.parts().is_some_and(|parts| parts.way().is_some()))
+        .collect();
+    let mut outer = vec![Arc::clone(&shared.root)];
+    while let Some(folder) = outer.pop() {
+        if let Some(parts) = folder.parts() {
+            before.iter().filter(|number| !order.contains(number)).for_each(|number| parts.leave(*number));
+            parts.reorder(order, merge.shows_first());
+        }
+        let is_in = |node: &Arc<Node>| {
+            node.parts().and_then(Parts::way).is_some_and(|(parent, _)| parent == folder.id)
+        };
+        let (here, elsewhere) = inner.into_iter().partition::<Vec<_>, _>(is_in);
+        inner = elsewhere;
+        for node in &here {
+            for number in &new {
+                join(shared, (&folder, node), *number, order);
+            }
+        }
+        outer.extend(here);
+    }
+}
+
+/// A folder is on a new branch, too, if that has the folder around it, and a folder of this name there.
+fn join(shared: &Shared, (outer, node): (&Arc<Node>, &Arc<Node>), number: u16, order: &[u16]) {
+    let (Some(around), Some(parts)) = (outer.parts().and_then(|parts| parts.on(number)), node.parts()) else {
+        return;
+    };
+    let look = || -> shuntfs::Result<()> {
+        let (_, name) = parts.way().ok_or(Errno::STALE)?;
+        let name = NameBuf::new(shuntfs::Name::new(&name).ok_or(Errno::INVAL)?)?;
+        let dir = &*shared.descriptor_at(outer, &around)?;
+        let found = find::find_at(shared, Spot { folder: outer, mount: around.mount(), dir, name: &name })?;
+        if found.stat.is_dir()
+            && let Some(place) = found.into_places().pop()
+        {
+            parts.join(place, order, false);
+        }
+        Ok(())
+    };
+    match look() {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(_) => node.doubt(true),
+    }
+}
+
+/// Has the kernel forget what it believes of names and folders.
+pub(super) fn tell_kernel(shared: &Shared) {
+    let Some(notifier) = shared.notifier.get().filter(|_| !shared.ttl().is_zero()) else { return };
+    match notifier.new_epoch() {
+        // It was looked whether the kernel can be told where names are kept for longer than a moment.
+        Ok(()) | Err(NotifyError::Unsupported) => {}
+        Err(error) => tracing::warn!(%error, "the kernel may believe old names"),
+    }
+    let folders = shared.table.all().into_iter().filter(|node| node.parts().is_some());
+    for folder in std::iter::once(NodeId::ROOT).chain(folders.map(|node| node.id)) {
+        // An epoch is one of names: a listing may be kept beyond it (seen on Linux 6.18).
+        match notifier.data(folder, 0, 0) {
+            Ok(()) | Err(NotifyError::Unknown | NotifyError::Ended) => {}
+            Err(error) => tracing::warn!(%error, "the kernel may believe an old listing"),
+        }
+    }
+}
+
+/// Lets go of the branches that were removed, and of which nothing is open.
+pub(crate) fn release(shared: &Shared, merge: &Merge) {
+    if !merge.has_removed() {
+        return;
+    }
+    for (number, branch) in shared.branches.removed() {
+        let nodes: Vec<Arc<Node>> = shared.table.all();
+        let is_there = |node: &&Arc<Node>| node.parts().is_none() && node.place.mount().branch == number;
+        let there: Vec<&Arc<Node>> = nodes.iter().filter(is_there).collect();
+        if let Some(notifier) = shared.notifier.get() {
+            there.iter().for_each(|node| notifier.drop_backing(node.id));
+        }
+        if there.iter().any(|node| node.opens() > 0) {
+            continue;
+        }
+        for node in there {
+            node.unmark(Marks::PINNED);
+            drop(node.drop_descriptor());
+        }
+        let folders = nodes.iter().filter_map(|node| node.parts()?.on(number));
+        folders.for_each(|place| drop(place.give_up(|| false)));
+        branch.let_go();
+    }
+    merge.notice_removed(shared);
+}

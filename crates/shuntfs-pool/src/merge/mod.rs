@@ -1,0 +1,40 @@
+//! Merges: pools of several branches.
+//!
+//! A file of a merge is on one branch, and a folder on any number. What is asked of a folder goes to where it is shown, and what
+//! is asked of a name in it to one branch or several, which policies pick ([`crate::policy`]).
+
+mod change;
+mod choose;
+mod control;
+mod explain;
+mod hints;
+mod linked;
+mod listing;
+mod numbers;
+mod open;
+mod options;
+mod path;
+mod placing;
+mod queries;
+mod settings;
+mod space;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use change::BranchChange;
+pub(crate) use change::{change, release};
+pub(crate) use choose::{Here, changed, moved, present};
+pub(crate) use control::{NODE as CONTROL, check_name, is_named, list as list_settings, set as set_setting};
+pub(crate) use explain::explain;
+pub use explain::{BranchPick, Explanation};
+pub(crate) use listing::{State as Listing, list};
+pub(crate) use numbers::InFolder;
+pub use numbers::InodeCalc;
+pub(crate) use open::{open, root};
+pub use options::{BranchOptions, BranchWords, MergeOptions};
+pub(crate) use path::{for_new, for_new_everywhere, on_branch};
+pub(crate) use placing::{New, check_kinds, check_rules};
+pub(crate) use queries::{PREFIX as QUERIES, query};
+pub(crate) use space::{Asked, statfs};
+pub(crate) use state::{Merge, Order};

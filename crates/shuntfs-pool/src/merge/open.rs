@@ -1,0 +1,91 @@
+//! Taking hold of the branches of a merge.
+
+use std::sync::Arc;
+
+use shuntfs::NodeId;
+
+use super::control;
+use super::options::MergeOptions;
+use crate::branch::{Branch, Branches};
+use crate::error::PoolError;
+use crate::folders;
+use crate::node::{Identity, Node, Parts, Place};
+use crate::options::PoolOptions;
+
+/// How many branches a merge has at most; each keeps descriptors.
+const BRANCHES_MAX: usize = 256;
+
+/// Opens the branches of a merge.
+pub(crate) fn open(
+    merge: &MergeOptions,
+    options: &PoolOptions,
+    has_seals: bool,
+) -> Result<Branches, PoolError> {
+    for (is_asked, what, why) in [
+        (has_seals, "seals", "a name may mean a file on each of them"),
+        (
+            options.handles,
+            "lasting file handles",
+            "a handle's number does not say which of them a file is on",
+        ),
+    ] {
+        if is_asked {
+            return Err(PoolError::NotOfMerges { what, why });
+        }
+    }
+    let count = merge.branches.len();
+    if count > BRANCHES_MAX {
+        return Err(PoolError::TooManyBranches { count, max: BRANCHES_MAX });
+    }
+    let numbers = 0..u16::try_from(count).expect("at most 256");
+    let branches = numbers.zip(&merge.branches);
+    let branches = branches.map(|(number, branch)| Branch::open_one_of(number, branch, options));
+    let branches = branches.collect::<Result<Vec<_>, _>>()?;
+    check_apart(&branches.iter().collect::<Vec<_>>())?;
+    Ok(Branches::several(branches))
+}
+
+/// Refuses branches that cannot be beside each other.
+///
+/// # Errors
+/// Where there are none or too many, and where one is another one or inside it.
+pub(super) fn check_apart(branches: &[&Branch]) -> Result<(), PoolError> {
+    if branches.is_empty() {
+        return Err(PoolError::NoBranch);
+    }
+    if branches.len() > BRANCHES_MAX {
+        return Err(PoolError::TooManyBranches { count: branches.len(), max: BRANCHES_MAX });
+    }
+    for (index, branch) in branches.iter().enumerate() {
+        let path = branch.source().to_owned();
+        for other in branches.iter().take(index).chain(&branches[index + 1..]) {
+            let named = other.source();
+            if branch.identity_below() == other.identity_below() || path == named {
+                return Err(PoolError::SameBranch { path, other: named.to_owned() });
+            }
+            if let Some(id) = branch.id().filter(|id| other.id() == Some(*id)) {
+                return Err(PoolError::SameIdentity { path, other: named.to_owned(), id: id.to_owned() });
+            }
+            if path.starts_with(named) {
+                return Err(PoolError::BranchInside { path, other: named.to_owned() });
+            }
+        }
+        control::warn_if_hidden(branch);
+    }
+    Ok(())
+}
+
+/// The root of a merge, which is on every branch.
+pub(crate) fn root(branches: &Branches) -> Node {
+    let first = branches.at(0);
+    let places = branches.in_use().into_iter().map(top).collect();
+    let parts = Parts::new(first.root_ino(), places, 0, None);
+    Node::folder(NodeId::ROOT, Identity::of_folder(folders::ROOT), first.mode(), parts)
+}
+
+/// The top of a branch, which is a place of the root.
+pub(super) fn top(branch: &Branch) -> Place {
+    let place = Place::new(branch.identity());
+    drop(place.keep(Arc::clone(branch.root())));
+    place
+}

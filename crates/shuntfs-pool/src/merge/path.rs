@@ -1,0 +1,142 @@
+//! Folders on the branches where something is made in them: the path is made there, where it is missing.
+
+use std::sync::Arc;
+
+use shuntfs::{Errno, NodeId, Result};
+
+use super::placing::{New, Picking, placed};
+use super::state::{Merge, Order};
+use crate::find;
+use crate::guard::{self, Spot};
+use crate::name_buf::NameBuf;
+use crate::node::{Node, Parts};
+use crate::shared::{Folder, Shared};
+
+/// The folder in which something new is made: in a merge on the branch that its policy picks, or that a rule names.
+///
+/// # Errors
+/// Those of the policy and of rules, and those of making the path.
+pub(crate) fn for_new(shared: &Shared, id: NodeId, new: &New<'_>) -> Result<Folder> {
+    match &shared.merge {
+        None => shared.folder(id),
+        Some(merge) => {
+            let (node, picking, picked) = picked(shared, merge, id, new)?;
+            retrying(shared, merge, (&node, picking), picked.first().copied())
+        }
+    }
+}
+
+/// The same, on each branch that the policy picks: one at least.
+///
+/// # Errors
+/// As [`for_new`], of the first one; what fails on others is left out.
+pub(crate) fn for_new_everywhere(
+    shared: &Shared,
+    id: NodeId,
+    new: &New<'_>,
+) -> Result<(Folder, Vec<Folder>)> {
+    let Some(merge) = &shared.merge else { return Ok((shared.folder(id)?, Vec::new())) };
+    let (node, picking, picked) = picked(shared, merge, id, new)?;
+    let (first, others) = picked.split_first().ok_or(Errno::NOENT)?;
+    let first = retrying(shared, merge, (&node, picking), Some(*first))?;
+    let others = others.iter().filter_map(|branch| {
+        let made = made_on(shared, merge, &node, *branch);
+        made.inspect_err(|error| tracing::warn!(%error, branch, "no path is made there")).ok()
+    });
+    Ok((first, others.collect()))
+}
+
+/// The folder on a branch, for what comes there from elsewhere on the same branch.
+///
+/// # Errors
+/// EXDEV where it is not there and the create policy keeps paths; those of making the path.
+pub(crate) fn on_branch(
+    shared: &Shared,
+    merge: &Merge,
+    order: &Order<'_>,
+    node: &Arc<Node>,
+    branch: u16,
+) -> Result<Folder> {
+    let is_there = node.parts().ok_or(Errno::NOTDIR)?.on(branch).is_some();
+    if merge.keeps_paths() && !is_there {
+        Err(Errno::XDEV)
+    } else {
+        grow(shared, merge, order, (node, branch))
+    }
+}
+
+fn picked(
+    shared: &Shared,
+    merge: &Merge,
+    id: NodeId,
+    new: &New<'_>,
+) -> Result<(Arc<Node>, Picking, Vec<u16>)> {
+    shared.check_writable()?;
+    let node = shared.node(id)?;
+    if node.parts().is_none() {
+        return Err(Errno::NOTDIR);
+    }
+    let picking = placed(shared, merge, &node, new)?.picking;
+    let picked = merge.for_new(shared, &node, picking)?;
+    Ok((node, picking, picked))
+}
+
+/// Makes the path on a branch; where that turns out to be read-only, on another.
+fn retrying(
+    shared: &Shared,
+    merge: &Merge,
+    (node, picking): (&Arc<Node>, Picking),
+    branch: Option<u16>,
+) -> Result<Folder> {
+    let mut branch = branch.ok_or(Errno::NOENT)?;
+    loop {
+        match made_on(shared, merge, node, branch) {
+            Err(Errno::ROFS) if shared.branches.at(branch).refused() => {
+                branch = merge.for_new(shared, node, picking)?.first().copied().ok_or(Errno::ROFS)?;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The folder on a branch, made there where it is missing.
+fn made_on(shared: &Shared, merge: &Merge, node: &Arc<Node>, branch: u16) -> Result<Folder> {
+    match node.parts().and_then(|parts| parts.on(branch)) {
+        Some(place) => shared.folder_at(Arc::clone(node), &place),
+        None => grow(shared, merge, &merge.order(), (node, branch)),
+    }
+}
+
+/// The same, with the folders around it.
+fn grow(shared: &Shared, merge: &Merge, _: &Order<'_>, (node, branch): (&Arc<Node>, u16)) -> Result<Folder> {
+    let on = |node: &Arc<Node>| node.parts().and_then(|parts| parts.on(branch));
+    let (mut missing, mut here) = (Vec::new(), Arc::clone(node));
+    while on(&here).is_none() {
+        // The root is on every branch.
+        let (parent, name) = here.parts().and_then(Parts::way).ok_or(Errno::STALE)?;
+        let parent = shared.node(parent)?;
+        missing.push((here, name));
+        here = parent;
+    }
+    let place = on(&here).ok_or(Errno::STALE)?;
+    let mut outer = shared.folder_at(here, &place)?;
+    while let Some((node, name)) = missing.pop() {
+        let name = NameBuf::new(shuntfs::Name::new(&name).ok_or(Errno::INVAL)?)?;
+        let spot = Spot { folder: &outer.node, mount: outer.mount, dir: &outer.descriptor, name: &name };
+        let from = shared.descriptor(&node)?;
+        let cloned = guard::clone_folder(shared, &from, spot);
+        // It may be on the branch whose attributes are shown, and the kernel only knows about the innermost one.
+        shared.doubt_attributes(outer.node.id);
+        cloned?;
+        let found = find::find_at(shared, spot)?;
+        if !found.stat.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        if let (Some(parts), Some(place)) = (node.parts(), found.into_places().pop()) {
+            parts.join(place, &shared.branches.order(), merge.shows_first());
+        }
+        let place = on(&node).ok_or(Errno::STALE)?;
+        outer = shared.folder_at(node, &place)?;
+    }
+    Ok(outer)
+}

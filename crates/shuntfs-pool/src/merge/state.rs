@@ -1,0 +1,146 @@
+//! What a merge knows beyond its branches.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use shuntfs::NodeId;
+use shuntfs_sys::Stat;
+
+use super::control::Control;
+use super::hints::Hints;
+use super::linked::Linked;
+use super::listing::Room;
+use super::numbers::Numbers;
+use super::options::MergeOptions;
+use super::settings::Settings;
+use crate::folders::Folders;
+use crate::guard::Spot;
+use crate::node::Way;
+use crate::policy::Function;
+use crate::rules::Engine;
+use crate::shared::Shared;
+
+/// No path is made, and no folder moves, but by who has this.
+#[derive(Debug)]
+pub(crate) struct Order<'m> {
+    _growing: MutexGuard<'m, ()>,
+}
+
+/// The state of a merge.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    /// As it was asked for; what may change since is in `settings`.
+    pub(crate) options: MergeOptions,
+    pub(crate) settings: Settings,
+    pub(crate) control: Control,
+    pub(crate) folders: Folders,
+    pub(crate) numbers: Numbers,
+    /// Rules that say where something new is made, where there are any.
+    pub(crate) placing: Option<Engine>,
+    growing: Mutex<()>,
+    /// Held while branches come, go and change.
+    pub(super) changing: Mutex<()>,
+    /// Whether a branch that was removed is held still.
+    has_removed: AtomicBool,
+    /// How much listings remember.
+    pub(super) room: Arc<Room>,
+    hints: Hints,
+    pub(super) linked: Linked,
+    seeds: RandomState,
+    /// How many random numbers were asked for.
+    asked: AtomicU64,
+}
+
+impl Merge {
+    pub(crate) fn new(options: MergeOptions) -> Self {
+        Self {
+            settings: Settings::of(&options),
+            numbers: Numbers::new(options.inode_calc),
+            placing: None,
+            options,
+            control: Control::new(),
+            folders: Folders::default(),
+            growing: Mutex::new(()),
+            changing: Mutex::new(()),
+            has_removed: AtomicBool::new(false),
+            room: Arc::default(),
+            hints: Hints::default(),
+            linked: Linked::default(),
+            seeds: RandomState::new(),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until no path is made on a branch, and no folder moves. The kernel locks the folder that something comes to, but not those around
+    /// it: a path that is made for it must not get the name that one of these has just lost. And nobody is to take a folder
+    /// for finished that is not.
+    pub(crate) fn order(&self) -> Order<'_> {
+        Order { _growing: self.growing.lock() }
+    }
+
+    /// Whether a branch that was removed is held still.
+    pub(crate) fn has_removed(&self) -> bool {
+        self.has_removed.load(Ordering::SeqCst)
+    }
+
+    /// Looks whether there is such a branch.
+    pub(super) fn notice_removed(&self, shared: &Shared) {
+        self.has_removed.store(shared.branches.removed().next().is_some(), Ordering::SeqCst);
+    }
+
+    /// Whether what is found first is shown, so that a file need not be looked for on further branches.
+    pub(crate) fn shows_first(&self) -> bool {
+        self.settings.shows_first()
+    }
+
+    /// The branch on which a name was found, where that still holds.
+    pub(crate) fn hint(&self, shared: &Shared, spot: Spot<'_>) -> Option<u16> {
+        let holds = shared.is_ours_alone() && self.shows_first();
+        if holds { self.hints.of(spot.folder.id, spot.c_name()) } else { None }
+    }
+
+    /// Notes on which branch a name was found, that is not on the first.
+    pub(crate) fn note_hint(&self, shared: &Shared, spot: Spot<'_>, branch: u16) {
+        if shared.is_ours_alone() {
+            self.hints.note(spot.folder.id, spot.c_name(), branch);
+        }
+    }
+
+    /// Gives up what is noted of all names: branches are others, or other copies are shown.
+    pub(super) fn forget_hints(&self) {
+        self.hints.clear();
+    }
+
+    /// Gives up what is noted of a name that comes to several branches.
+    pub(crate) fn forget_hint(&self, spot: Spot<'_>) {
+        self.hints.forget(spot.folder.id, spot.c_name());
+    }
+
+    /// Notes by which name a file was found, if it has several, and if its number goes by that.
+    pub(crate) fn note_name(&self, spot: Spot<'_>, id: NodeId, stat: &Stat) {
+        let way = || -> Way { (spot.folder.id, spot.c_name().into()) };
+        self.numbers.note(id, way);
+        if stat.nlink > 1 {
+            self.linked.note(id, way());
+        }
+    }
+
+    /// What had the first name has the second one now, and `back` says whether the other way round, too.
+    pub(crate) fn moved(&self, shared: &Shared, from: Way, to: Way, back: bool) {
+        self.numbers.moved(&from, &to, back);
+        self.folders.moved(&shared.table, from, to, back);
+    }
+
+    /// Whether what is moved and linked only goes where its folder is: as the policy of new files has it, in mergerfs, too.
+    pub(crate) fn keeps_paths(&self) -> bool {
+        let name = self.settings.policy(Function::Create).name();
+        name.starts_with("ep") || name.starts_with("msp")
+    }
+
+    /// A random number.
+    pub(super) fn seed(&self) -> u64 {
+        self.seeds.hash_one(self.asked.fetch_add(1, Ordering::Relaxed))
+    }
+}

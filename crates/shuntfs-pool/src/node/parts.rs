@@ -1,0 +1,144 @@
+//! Where a folder is that may be on several branches.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs::{LowerFile, NodeId};
+
+use super::place::Place;
+
+/// A folder, and a name in it.
+pub(crate) type Way = (NodeId, Box<CStr>);
+
+/// The places of a folder, one on each branch that has it. Others may join and leave while it is in use.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    known: Mutex<Known>,
+    /// The inode number that it is shown with: that of the first look, because programs that walk a tree compare it.
+    pub(crate) ino: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// In the order of the branches; never empty once it was found.
+    places: Vec<Arc<Place>>,
+    /// The branch whose attributes are shown.
+    shown: u16,
+    /// How it is found; `None` for the root.
+    way: Option<Way>,
+}
+
+impl Parts {
+    /// A folder with these places, in the order of the branches.
+    pub(crate) fn new(ino: u64, places: Vec<Place>, shown: u16, way: Option<Way>) -> Self {
+        let places = places.into_iter().map(Arc::new).collect();
+        Self { known: Mutex::new(Known { places, shown, way }), ino }
+    }
+
+    /// The place whose attributes are shown.
+    pub(crate) fn shown(&self) -> Arc<Place> {
+        let known = self.known.lock();
+        let shown = known.places.iter().find(|place| place.mount().branch == known.shown);
+        Arc::clone(shown.unwrap_or(&known.places[0]))
+    }
+
+    /// All places, in the order of the branches.
+    pub(crate) fn all(&self) -> Vec<Arc<Place>> {
+        self.known.lock().places.clone()
+    }
+
+    /// The place on a branch.
+    pub(crate) fn on(&self, branch: u16) -> Option<Arc<Place>> {
+        self.known.lock().on(branch).cloned()
+    }
+
+    /// It was looked for, and is in these places; where not all branches could be asked, also in others that were known.
+    pub(crate) fn found(&self, places: Vec<Place>, shown: u16, is_doubtful: bool, order: &[u16]) {
+        let mut known = self.known.lock();
+        known.shown = shown;
+        let before = if is_doubtful { known.places.clone() } else { Vec::new() };
+        known.set(places);
+        for place in before {
+            if known.on(place.mount().branch).is_none() {
+                known.places.push(place);
+            }
+        }
+        known.sort(order);
+    }
+
+    /// It is in one more place, which is the one that is shown where that is the first.
+    pub(crate) fn join(&self, place: Place, order: &[u16], shows_first: bool) {
+        let mut known = self.known.lock();
+        let branch = place.mount().branch;
+        known.places.retain(|other| other.mount().branch != branch);
+        known.places.push(Arc::new(place));
+        known.reorder(order, shows_first);
+    }
+
+    /// The order of the branches is another one, and with it which of them is shown, where that is the first.
+    pub(crate) fn reorder(&self, order: &[u16], shows_first: bool) {
+        self.known.lock().reorder(order, shows_first);
+    }
+
+    /// It was removed from a branch, and is on others.
+    pub(crate) fn leave(&self, branch: u16) {
+        let mut known = self.known.lock();
+        if known.places.len() > 1 {
+            known.places.retain(|place| place.mount().branch != branch);
+        }
+    }
+
+    /// How it is found.
+    pub(crate) fn way(&self) -> Option<Way> {
+        self.known.lock().way.clone()
+    }
+
+    /// It is found in another way from now on.
+    pub(crate) fn moved(&self, way: Way) {
+        self.known.lock().way = Some(way);
+    }
+
+    /// Whether a descriptor of it is open.
+    pub(crate) fn is_held(&self) -> bool {
+        self.known.lock().places.iter().any(|place| place.is_held())
+    }
+
+    /// Gives up the descriptors without which it can be reached; one of them.
+    pub(crate) fn give_up(&self, must_stay: impl Fn() -> bool) -> Option<Arc<LowerFile>> {
+        let mut one = None;
+        for place in self.all() {
+            one = place.give_up(|| place.handle().is_none() || must_stay()).or(one);
+        }
+        one
+    }
+}
+
+impl Known {
+    fn on(&self, branch: u16) -> Option<&Arc<Place>> {
+        self.places.iter().find(|place| place.mount().branch == branch)
+    }
+
+    fn reorder(&mut self, order: &[u16], shows_first: bool) {
+        self.sort(order);
+        if shows_first && let Some(first) = self.places.first() {
+            self.shown = first.mount().branch;
+        }
+    }
+
+    /// In this order; what is on no branch of it comes last.
+    fn sort(&mut self, order: &[u16]) {
+        let rank = |place: &Arc<Place>| order.iter().position(|number| *number == place.mount().branch);
+        self.places.sort_by_key(|place| rank(place).unwrap_or(usize::MAX));
+    }
+
+    /// Takes these for the places; those that were known already stay, with their descriptors.
+    fn set(&mut self, places: Vec<Place>) {
+        let before = std::mem::take(&mut self.places);
+        let same = |place: Place| match before.iter().find(|known| known.inode() == place.inode()) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(place),
+        };
+        self.places = places.into_iter().map(same).collect();
+    }
+}
