@@ -7,6 +7,10 @@ pub(crate) struct Results {
     pub(crate) failed: usize,
     /// The names of tests that failed.
     pub(crate) failures: Vec<String>,
+    /// The names of tests that failed once and then passed by themselves.
+    pub(crate) unsteady: Vec<String>,
+    /// Test programs that have begun and did not say what came of them: they crashed.
+    pub(crate) crashed: usize,
     /// Why tests did not run.
     pub(crate) skipped: Vec<String>,
 }
@@ -17,7 +21,10 @@ impl Results {
         if let Some((_, reason)) = line.split_once("SKIPPED:") {
             self.skipped.push(reason.trim().to_owned());
         }
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.crashed += 1;
+        } else if let Some(counts) = line.strip_prefix("test result: ") {
+            self.crashed = self.crashed.saturating_sub(1);
             self.passed += count(counts, " passed");
             self.failed += count(counts, " failed");
         } else if let Some(name) =
@@ -62,5 +69,8 @@ mod tests {
         assert_eq!(results.failed, 1);
         assert_eq!(results.failures, ["a::c"]);
         assert_eq!(results.skipped, ["not root"]);
+        assert_eq!(results.crashed, 0);
+        results.line("running 1 test");
+        assert_eq!(results.crashed, 1);
     }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: one command that sets up the machine, runs every check and every test, and says what came of it.
 
+mod again;
 mod backstop;
 pub(crate) mod fuse;
 mod leftovers;

@@ -14,7 +14,7 @@ use super::libtest::Results;
 use super::plan::Plan;
 use super::shown::Shown;
 use super::tally::Tally;
-use super::{backstop, fuse, machine};
+use super::{again, backstop, fuse, machine};
 use crate::workspace::{Workspace, cargo};
 use crate::{layers, package, tidy};
 
@@ -119,12 +119,9 @@ impl Runner<'_> {
         threads: Option<&str>,
     ) -> Result<()> {
         let started = announce(name);
-        let mut command = limited();
-        command.args(arguments).current_dir(&self.workspace.root).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut command = self.test_command(arguments);
         // The output of tests that pass has the reasons of those that were skipped.
-        command.arg("--").arg("--show-output").args(threads).args(&plan.filter);
-        // Some tests let their server panic; a failure names its line without a trace.
-        command.env("SHUNT_BIN", &self.shunt).env("PATH", path()?).env("RUST_BACKTRACE", "0");
+        command.arg("--show-output").args(threads).args(&plan.filter);
         let log = self.workspace.target.join(format!("{}.log", name.replace(' ', "-")));
         let mut kept = BufWriter::new(File::create(&log).with_context(|| log.display().to_string())?);
         let mut child = command.spawn().context("cannot start cargo test")?;
@@ -143,9 +140,32 @@ impl Runner<'_> {
         let status = child.wait()?;
         if status.code() == Some(124) {
             println!("{name}: took longer than {} minutes and was ended", TEST_LIMIT.as_secs() / 60);
+        } else if !status.success() && plan.filter.is_none() {
+            again::settle(&mut results, |test| self.by_itself(arguments, test));
         }
-        self.tally.tests(name, results, status.success(), started.elapsed());
+        let ok = status.success() || (results.failed == 0 && !results.unsteady.is_empty());
+        self.tally.tests(name, results, ok, started.elapsed());
         Ok(())
+    }
+
+    /// Runs the tests of exactly this name.
+    fn by_itself(&self, arguments: &[&str], test: &str) -> Option<Results> {
+        let output = self.test_command(arguments).args(["--show-output", "--exact", test]).output().ok()?;
+        let mut results = Results::default();
+        String::from_utf8_lossy(&output.stdout).lines().for_each(|line| results.line(line));
+        println!("again, by itself: {test}: {} passed, {} failed", results.passed, results.failed);
+        output.status.success().then_some(results)
+    }
+
+    /// Makes a `cargo test` that waits for the arguments of the test programs.
+    fn test_command(&self, arguments: &[&str]) -> Command {
+        let mut command = limited();
+        command.args(arguments).arg("--").current_dir(&self.workspace.root);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // Some tests let their server panic; a failure names its line without a trace.
+        command.env("SHUNT_BIN", &self.shunt).env("RUST_BACKTRACE", "0");
+        command.env("PATH", path().unwrap_or_default());
+        command
     }
 
     fn leftovers(&mut self, before: &Leftovers) {

@@ -15,6 +15,7 @@ pub(crate) struct Tally {
     failed: usize,
     steps: Vec<String>,
     failures: Vec<String>,
+    unsteady: Vec<String>,
     skipped: Vec<String>,
 }
 
@@ -46,6 +47,7 @@ impl Tally {
             self.failures.push(format!("{name}: does not build, or a test program crashed"));
         }
         self.failures.extend(results.failures);
+        self.unsteady.extend(results.unsteady);
         self.skipped.extend(results.skipped);
     }
 
@@ -74,6 +76,10 @@ impl Tally {
             }
             lines.extend(reasons.iter().map(|(reason, count)| format!("  {reason} ({count})")));
         }
+        if !self.unsteady.is_empty() {
+            lines.push("unsteady: failed once, and passed by themselves each time since".to_owned());
+            lines.extend(self.unsteady.iter().map(|name| format!("  {name}")));
+        }
         if !self.failures.is_empty() {
             lines.push("failed".to_owned());
             lines.extend(self.failures.iter().map(|name| format!("  {name}")));
@@ -94,7 +100,7 @@ mod tests {
 
     fn results(passed: usize, failed: usize, skipped: &[&str]) -> Results {
         let skipped = skipped.iter().map(|&reason| reason.to_owned()).collect();
-        Results { passed, failed, failures: vec!["a::b".to_owned(); failed], skipped }
+        Results { passed, failed, failures: vec!["a::b".to_owned(); failed], skipped, ..Results::default() }
     }
 
     #[test]
@@ -115,6 +121,18 @@ mod tests {
         tally.tests("unit tests", results(0, 0, &[]), true, Duration::ZERO);
         tally.expect_tests("typo");
         assert!(tally.text().ends_with("\n1 passed, 1 failed, 0 skipped\n"), "{}", tally.text());
+    }
+
+    #[test]
+    fn an_unsteady_test_is_named() {
+        let mut tally = Tally::default();
+        let results = Results { unsteady: vec!["a::b".to_owned()], ..results(5, 0, &[]) };
+        tally.tests("unit tests", results, true, Duration::ZERO);
+        let text = tally.text();
+        assert!(
+            text.contains("since\n  a::b") && text.ends_with("\n5 passed, 0 failed, 0 skipped\n"),
+            "{text}"
+        );
     }
 
     /// Every filter was called a mistyped one.
