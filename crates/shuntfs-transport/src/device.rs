@@ -23,7 +23,7 @@ use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{InHeader, InterruptIn, Opcode};
 use zerocopy::FromBytes;
 
-use crate::exchange::{Done, Exchange, Outcome, has_direct, may_be_ahead};
+use crate::exchange::{Done, Exchange, Outcome, is_direct, may_be_ahead};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
@@ -266,7 +266,7 @@ where
                 if header.pid != 0 && opcode.is_some_and(asks_for_name) {
                     way.reader.look_at(header.pid);
                 }
-                if more && self.serving.queue().has_ring() && has_direct(rest) {
+                if more && self.serving.queue().has_ring() && is_direct(opcode, rest) {
                     way.company.met();
                 }
             }

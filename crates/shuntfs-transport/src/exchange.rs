@@ -310,8 +310,14 @@ impl Exchange {
     }
 }
 
+/// Whether a request is a READ or a WRITE of a file that is open for direct I/O.
+pub(crate) fn is_direct(opcode: Option<Opcode>, args: &[u8]) -> bool {
+    // A name has any bytes where these have their flags.
+    matches!(opcode, Some(Opcode::Read | Opcode::Write)) && has_direct(args)
+}
+
 /// Whether the arguments of a READ or a WRITE say that the file is open for direct I/O.
-pub(crate) fn has_direct(args: &[u8]) -> bool {
+fn has_direct(args: &[u8]) -> bool {
     let flags = args.get(FLAGS_OFFSET..FLAGS_OFFSET + 4).and_then(|bytes| bytes.try_into().ok());
     flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
 }
@@ -327,4 +333,23 @@ fn clip(room: usize) -> u32 {
 
 fn from_os(error: OsError) -> Errno {
     Errno::from_lower(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// A name whose bytes have the flag's bit was taken for a direct READ.
+    #[test]
+    fn only_reads_and_writes_are_direct() {
+        let mut args = [0; 40];
+        args[FLAGS_OFFSET..FLAGS_OFFSET + 4].copy_from_slice(&shuntfs_sys::open::O_DIRECT.to_ne_bytes());
+        for opcode in [Opcode::Read, Opcode::Write] {
+            assert!(is_direct(Some(opcode), &args) && !is_direct(Some(opcode), &[0; 40]));
+        }
+        for opcode in [Some(Opcode::Lookup), Some(Opcode::Create), None] {
+            assert!(!is_direct(opcode, &args));
+        }
+        assert!(may_be_ahead(Some(Opcode::Read), &[0; 40]) && !may_be_ahead(Some(Opcode::Read), &args));
+    }
 }
