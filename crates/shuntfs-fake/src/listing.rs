@@ -48,12 +48,23 @@ impl Process {
     /// # Errors
     /// As [`Process::list`]; EINVAL where no record fits.
     pub fn list_in_room(&self, path: &str, room: u32) -> Result<Vec<Record>, Errno> {
+        let (records, error) = self.list_to_error(path, room)?;
+        error.map_or(Ok(records), Err)
+    }
+
+    /// As [`Process::list_in_room`], with what was listed before READDIR failed.
+    ///
+    /// # Errors
+    /// Those of the way and of OPENDIR.
+    pub fn list_to_error(&self, path: &str, room: u32) -> Result<(Vec<Record>, Option<Errno>), Errno> {
         let node = self.walk(path, true)?;
         if self.attributes(node)?.mode & crate::inode::S_IFMT != crate::inode::S_IFDIR {
             return Err(Errno::NOTDIR);
         }
         let folder = self.open_as(Opcode::Opendir, node, 0o200_000)?;
-        self.list_open(&folder, room)
+        let mut seen = Seen::default();
+        let error = self.list_open(&folder, room, &mut seen).err();
+        Ok((seen.records, error))
     }
 
     /// The names of a folder, in order of the alphabet.
@@ -68,20 +79,19 @@ impl Process {
         Ok(names)
     }
 
-    fn list_open(&self, folder: &File, room: u32) -> Result<Vec<Record>, Errno> {
+    fn list_open(&self, folder: &File, room: u32, seen: &mut Seen) -> Result<(), Errno> {
         let open = folder.open()?;
         let plus = self.kernel.books().has_agreed(InitFlags::DO_READDIRPLUS);
         let opcode = if plus { Opcode::Readdirplus } else { Opcode::Readdir };
-        let mut seen = Seen::default();
         let mut offset = 0;
         loop {
             let arg = ReadIn { fh: open.fh, offset, size: room, flags: open.flags, ..ReadIn::default() };
             let answer = folder.ask(opcode, open.node, arg.as_bytes())?;
             if answer.is_empty() {
-                return Ok(seen.records);
+                return Ok(());
             }
             let before = offset;
-            offset = self.take_records(open.node, &answer, plus, &mut seen)?.ok_or(Errno::INVAL)?;
+            offset = self.take_records(open.node, &answer, plus, seen)?.ok_or(Errno::INVAL)?;
             if offset == before || seen.records.len() > RECORDS_MAX {
                 let what = format!(
                     "the listing of node {} does not come to its end: it goes on at cookie {offset}",

@@ -279,6 +279,7 @@ fn go_on(
         guard: &guard,
         names: guard.names_in(node.id),
         numbers: None,
+        is_doubtful: false,
     };
     let mut count = 0_usize;
     loop {
@@ -317,6 +318,8 @@ pub(crate) struct Lister<'l> {
     pub(crate) names: Names<'l>,
     /// The numbers of names, where they go by the path.
     pub(crate) numbers: Option<merge::InFolder>,
+    /// Whether an earlier branch did not answer, which may have what is shown in place of this.
+    pub(crate) is_doubtful: bool,
 }
 
 impl Lister<'_> {
@@ -326,7 +329,7 @@ impl Lister<'_> {
         let is_here = |merge: &Merge| merge.shows_first() && ![DT_UNKNOWN, DT_DIR].contains(&kind);
         match &self.shared.merge {
             Some(merge) if !is_here(merge) => find::find(self.shared, spot),
-            _ => find::find_at(self.shared, spot),
+            _ => find::find_at(self.shared, spot).map(|found| found.doubted(self.is_doubtful)),
         }
     }
 

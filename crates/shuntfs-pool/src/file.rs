@@ -15,6 +15,7 @@ use shuntfs::{
 };
 use shuntfs_rules::FlowWord;
 
+use crate::branch::OpenThere;
 use crate::error::errno;
 use crate::gate::Gates;
 use crate::guard::Terms;
@@ -54,6 +55,8 @@ pub struct PoolFile {
     /// Whose POSIX and OFD locks went through this file.
     pub(crate) lock_owners: Mutex<Vec<LockOwner>>,
     pub(crate) has_flock: AtomicBool,
+    /// Counts it on its branch, in a merge. Dropped last: what is not counted any more holds nothing there.
+    _there: Option<OpenThere>,
 }
 
 impl PoolFile {
@@ -83,6 +86,7 @@ impl PoolFile {
         // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
         let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
+        let there = shared.merge.is_some().then(|| shared.branch(node.mount()).open_there());
         node.opened(is_mappable);
         let passes = flags.may_write() && node.has(Marks::VARIES);
         let gates = passes.then(|| Arc::clone(&shared.copies.gates));
@@ -103,6 +107,7 @@ impl PoolFile {
             reader: OnceLock::new(),
             lock_owners: Mutex::default(),
             has_flock: AtomicBool::new(false),
+            _there: there,
         }
     }
 
@@ -259,8 +264,9 @@ pub(crate) fn release(shared: &Shared, file: Arc<PoolFile>) {
     }
     let owners = std::mem::take(&mut *file.lock_owners.lock());
     shared.locks.drop_owners(file.node.id, &owners);
+    let merge = shared.merge.as_ref().map(|merge| (merge, Arc::clone(&file.node)));
     drop(file);
-    if let Some(merge) = &shared.merge {
-        merge::release(shared, merge);
+    if let Some((merge, node)) = merge {
+        merge::release(shared, merge, &node);
     }
 }

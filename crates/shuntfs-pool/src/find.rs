@@ -43,6 +43,12 @@ impl Found {
         Self { stat, identity, fd, moment: Moment::default(), more: Vec::new(), is_doubtful: false }
     }
 
+    /// The same, where a branch that may have another copy did not answer.
+    pub(crate) fn doubted(mut self, is_doubtful: bool) -> Self {
+        self.is_doubtful |= is_doubtful;
+        self
+    }
+
     /// Where it is. Without a handle the descriptor is the only way there.
     pub(crate) fn into_places(self) -> Vec<Place> {
         let more = self.more.into_iter().flat_map(Self::into_places);

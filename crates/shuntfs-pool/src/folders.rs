@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use shuntfs::NodeId;
 
-use crate::node::{Identity, Node, Way};
+use crate::node::{Identity, Node, Parts, Way};
 use crate::table::Table;
 use crate::view::View;
 
@@ -63,21 +63,23 @@ impl Folders {
     }
 
     /// A folder lost its name: what gets it next is another one.
-    pub(crate) fn removed(&self, parent: NodeId, name: &CStr) {
-        self.by_way.lock().remove(&(parent, name.into()));
+    pub(crate) fn removed(&self, table: &Table, parent: NodeId, name: &CStr) {
+        let mut by_way = self.by_way.lock();
+        if let Some(serial) = by_way.remove(&(parent, name.into())) {
+            parts_of(table, serial, Parts::lost);
+        }
     }
 
     /// What had the first name, a folder or not, has the second one now, and `back` says whether the other way round, too.
     pub(crate) fn moved(&self, table: &Table, from: Way, to: Way, back: bool) {
         let mut by_way = self.by_way.lock();
         let (first, second) = (by_way.remove(&from), by_way.remove(&to));
+        if let Some(replaced) = second.filter(|_| !back) {
+            parts_of(table, replaced, Parts::lost);
+        }
         for (serial, way) in [(first, to), (second.filter(|_| back), from)] {
             let Some(serial) = serial else { continue };
-            for node in table.peek(&Identity::of_folder(serial)) {
-                if let Some(parts) = node.parts() {
-                    parts.moved(way.clone());
-                }
-            }
+            parts_of(table, serial, |parts| parts.moved(way.clone()));
             by_way.insert(way, serial);
         }
     }
@@ -88,11 +90,16 @@ impl Folders {
     }
 }
 
+/// Does something to what is known of a folder, by its number.
+fn parts_of(table: &Table, serial: u64, act: impl Fn(&Parts)) {
+    table.peek(&Identity::of_folder(serial)).iter().filter_map(|node| node.parts()).for_each(act);
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
     use crate::branch::MountIndex;
-    use crate::node::{Parts, Place};
+    use crate::node::Place;
     use shuntfs::LookupCount;
     use shuntfs_sys::Stat;
 
@@ -138,7 +145,9 @@ mod test {
         assert_eq!(a.parts().unwrap().way(), Some(way(c"b")));
         folders.moved(&table, way(c"a"), way(c"b"), false);
         assert!(Arc::ptr_eq(&obtain(&folders, &table, c"b"), &b), "in the place of the other");
-        folders.removed(NodeId::ROOT, c"b");
+        assert_eq!(a.parts().unwrap().way(), None, "it was replaced");
+        folders.removed(&table, NodeId::ROOT, c"b");
+        assert_eq!(b.parts().unwrap().way(), None);
         let other = obtain(&folders, &table, c"b");
         assert_ne!((other.id, other.key().ino), (b.id, b.key().ino));
         // The ones that went take nothing from it.

@@ -71,14 +71,8 @@ pub(crate) fn check(shared: &Shared, folder: &Arc<Node>, lower: &LowerFile) -> R
     if folder.has(Marks::EXACT) || !shared.goes_by_names() {
         return Ok(());
     }
-    let kind = kind_of(shared.mount(folder.mount()).magic);
-    let folds = match kind {
-        Kind::Exact => Some(false),
-        Kind::Folds(_) => Some(true),
-        Kind::ByFolder => Some(has_flag(shared, lower)?),
-        Kind::Unknown => try_out(shared, lower)?,
-    };
-    match folds {
+    let magic = shared.mount(folder.mount()).magic;
+    match folds(shared, magic, lower)? {
         Some(false) => {
             folder.mark(Marks::EXACT);
             Ok(())
@@ -86,13 +80,26 @@ pub(crate) fn check(shared: &Shared, folder: &Arc<Node>, lower: &LowerFile) -> R
         Some(true) => {
             if !folder.has(Marks::FOLDS) {
                 folder.mark(Marks::FOLDS);
-                let (what, node) = (Folds::of(kind), folder.id.get());
+                let (what, node) = (Folds::of(kind_of(magic)), folder.id.get());
                 tracing::error!(node, "a folder is refused: {what}");
             }
             Err(Errno::OPNOTSUPP)
         }
         // It has no name that could tell; the next look asks again.
         None => Ok(()),
+    }
+}
+
+/// Whether a folder on such a file system takes different names for the same; `None` where nothing in it tells.
+///
+/// # Errors
+/// Those of asking.
+pub(crate) fn folds(shared: &Shared, magic: FsMagic, folder: &LowerFile) -> Result<Option<bool>> {
+    match kind_of(magic) {
+        Kind::Exact => Ok(Some(false)),
+        Kind::Folds(_) => Ok(Some(true)),
+        Kind::ByFolder => has_flag(shared, folder).map(Some),
+        Kind::Unknown => try_out(shared, folder),
     }
 }
 

@@ -6,7 +6,7 @@ use shuntfs::{Filesystem, InitError, InitFlags, Offered, OpSet, Wanted};
 use shuntfs_sys::OsError;
 use shuntfs_sys::xattr::get_xattr;
 
-use crate::branch::Branch;
+use crate::branch::{Agreed, Branch};
 use crate::error::PoolError;
 use crate::options::FlowWish;
 use crate::pool::Pool;
@@ -38,14 +38,12 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if shared.lasting.is_none() {
         ops.remove(OpSet::EXPORT);
     }
+    let agreed = agreed(shared);
     Ok(Wanted {
         ops: Some(ops),
         passthrough: shared.options.flow == FlowWish::Passthrough,
-        stack_depth: if shared.branches.known().any(Branch::is_stacked) { 2 } else { 1 },
-        // It would bring the check of permissions back.
-        posix_acl: shared.options.checks_permissions
-            && shared.options.xattrs
-            && shared.branches.known().any(has_acls),
+        stack_depth: if agreed.stacked { 2 } else { 1 },
+        posix_acl: agreed.acls,
         // What they carry must hold for a time, or the kernel looks each name up again; and where that is a short one, it is for who
         // looks at once.
         readdirplus: !shared.ttl().is_zero(),
@@ -65,18 +63,31 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     })
 }
 
+/// What INIT agrees on with the kernel by what the branches are. Asked of them once: those of that time may have been removed since.
+fn agreed(shared: &Shared) -> Agreed {
+    shared.branches.agreed(|| {
+        let has = |test: fn(&Branch) -> bool| shared.branches.known().any(test);
+        let options = &shared.options;
+        Agreed {
+            stacked: has(Branch::is_stacked),
+            // Where permissions are not checked, this would bring the check back.
+            acls: options.checks_permissions && options.xattrs && has(has_acls),
+        }
+    })
+}
+
 /// Refuses a branch, while the pool is mounted, that would have made INIT ask for something else.
 ///
 /// # Errors
 /// [`PoolError::OfMount`].
 pub(crate) fn check_suits(shared: &Shared, branch: &Branch) -> Result<(), PoolError> {
     let refuse = |what| Err(PoolError::OfMount { path: branch.source().to_owned(), what });
-    let had = |test: fn(&Branch) -> bool| shared.branches.known().any(test);
-    if branch.is_stacked() && !had(Branch::is_stacked) {
+    let (agreed, options) = (agreed(shared), &shared.options);
+    if branch.is_stacked() && !agreed.stacked {
         return refuse("is on an overlay or on FUSE");
     }
     // Without them the kernel would judge by the mode alone, and let in whom an ACL keeps out.
-    if shared.options.checks_permissions && shared.options.xattrs && has_acls(branch) && !had(has_acls) {
+    if options.checks_permissions && options.xattrs && !agreed.acls && has_acls(branch) {
         return refuse("has POSIX ACLs");
     }
     Ok(())

@@ -398,14 +398,17 @@ impl Shared {
 
     /// Refuses changes of a pool that is read-only, by the options or below.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let is_read_only =
-            self.options.read_only || self.branches.in_use().iter().all(|branch| branch.is_read_only());
+        let branches = self.branches.in_use();
+        // None is asked again as long as another one takes changes: it may be on a disk that hangs.
+        let is_read_only = self.options.read_only
+            || branches.iter().all(|branch| branch.is_read_only())
+                && branches.iter().all(|branch| branch.is_still_read_only());
         if is_read_only { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// Refuses changes of what is shown on a branch that takes none.
     pub(crate) fn check_branch(&self, node: &Node) -> Result<()> {
-        let refuses = self.merge.is_some() && self.branch(node.mount()).is_read_only();
+        let refuses = self.merge.is_some() && self.branch(node.mount()).is_still_read_only();
         if refuses { Err(Errno::ROFS) } else { Ok(()) }
     }
 

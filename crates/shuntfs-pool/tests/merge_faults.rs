@@ -237,6 +237,42 @@ fn whichever_call_fails_the_books_balance_and_nothing_is_lost() {
     }
 }
 
+/// A listing ended where reading one branch failed, and what it showed of a later one in place of that was kept.
+#[test]
+fn a_listing_goes_on_with_the_other_branches_whichever_call_fails() {
+    let faults = Faults::alone();
+    for number in 0.. {
+        assert!(number < CALLS_MAX, "it does not come to an end");
+        let folder = fake::folder();
+        let fixture = mount(folder.path(), 3, Cache::Default);
+        for path in ["0/x/of-0", "1/x/of-1", "2/x/of-2"] {
+            fs::create_dir_all(folder.path().join(path)).unwrap();
+        }
+        for (branch, text) in [("0", "first"), ("2", "2")] {
+            fs::write(folder.path().join(branch).join("x/both"), text).unwrap();
+        }
+        fixture.fake.stat("/x").unwrap();
+        faults.fail(number..number + 1, OsError::IO);
+        let listed = fixture.fake.list_to_error("/x", 4096);
+        let failed = faults.stop();
+        if let Ok((records, error)) = listed {
+            let least = if error.is_some() { 2 } else { 4 };
+            assert!(records.len() >= least, "call {number}, {:?}: {records:?} {error:?}", failed.at);
+        }
+        // What a later branch has was kept for what is shown, for ever.
+        assert_eq!(
+            fixture.fake.stat("/x/both").map(|attr| attr.size),
+            Ok(5),
+            "call {number}, {:?}",
+            failed.at
+        );
+        fixture.end(&format!("call {number}"));
+        if failed.at.is_none() {
+            break;
+        }
+    }
+}
+
 /// A rename that failed on a later branch had replaced the target on an earlier one; and what it could not remove on an earlier branch stayed what
 /// is shown, though the rename succeeded.
 #[test]

@@ -16,7 +16,7 @@ use shuntfs_pool::policy::Policy;
 use shuntfs_pool::{BranchOptions, Cache, MergeOptions, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
-use shuntfs_testkit::program::{have, run};
+use shuntfs_testkit::program::{call, have, run};
 use shuntfs_testkit::skipped;
 use shuntfs_testkit::supervisor::Supervisor;
 
@@ -114,6 +114,42 @@ fn disks_that_are_full_or_read_only_get_nothing_new() {
     assert!([NOSPC, ROFS].contains(&refused), "{refused:?}");
     fs::write(mounted.at("folder/../second"), "still").unwrap();
     assert_eq!(names(&mounted.at("")), ["filler", "first", "folder", "second"]);
+}
+
+/// A folder that is shown at a second place.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(folder: &Path, at: PathBuf) -> Self {
+        fs::create_dir(&at).unwrap();
+        call("mount", &[&"--bind", &folder, &at], LIMIT).unwrap();
+        Self(at)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // Lazily, because the server may have it open.
+        let ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        assert!(ended.is_ok_and(|ended| ended.success()), "{} is left", self.0.display());
+    }
+}
+
+/// A rename of what is at one place on two branches was done twice, which undid it, and then took the content away.
+#[test]
+fn folders_that_branches_share_lose_nothing() {
+    let Some(mounted) = Mounted::start(&[16, 16], "ff", 0) else { return };
+    fs::create_dir(mounted.below(0, "s")).unwrap();
+    let _shared = Bound::new(&mounted.below(0, "s"), mounted.below(1, "s"));
+    fs::write(mounted.below(0, "s/f"), "new").unwrap();
+    fs::write(mounted.below(0, "s/g"), "old").unwrap();
+    fs::rename(mounted.at("s/f"), mounted.at("s/g")).unwrap();
+    assert_eq!(fs::read_to_string(mounted.at("s/g")).unwrap(), "new");
+    fs::rename(mounted.at("s/g"), mounted.at("s/h")).unwrap();
+    assert_eq!(names(&mounted.at("s")), ["h"]);
+    fs::create_dir(mounted.at("s/d")).unwrap();
+    fs::remove_dir(mounted.at("s/d")).unwrap();
+    fs::remove_file(mounted.at("s/h")).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A branch has a number for as long as the pool is mounted, because nodes name it; so what is added gets a new number, and the
 //! order is a list of numbers. Branches are found by number without a lock, because every operation does.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
@@ -12,18 +13,30 @@ use super::tree::Branch;
 /// How many branches there may be from the mount to its end, with those that were removed.
 const NUMBERS_MAX: usize = 4096;
 
+/// What was agreed on with the kernel by what the branches were when the pool was mounted. It stays so, whichever come and go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Agreed {
+    /// Whether one of them may be on an overlay or on FUSE.
+    pub(crate) stacked: bool,
+    /// Whether the kernel enforces POSIX ACLs.
+    pub(crate) acls: bool,
+}
+
 /// All branches.
 #[derive(Debug)]
 pub(crate) struct Branches {
     known: Box<[OnceLock<Box<Branch>>]>,
     /// Those in use.
     order: RwLock<Arc<[u16]>>,
+    /// Kept, because branches that were removed cannot be asked any more.
+    agreed: OnceLock<Agreed>,
 }
 
 impl Branches {
     /// The only branch of a pool.
     pub(crate) fn one(branch: Branch) -> Self {
-        Self { known: Box::new([OnceLock::from(Box::new(branch))]), order: RwLock::new(Arc::new([0])) }
+        let known: Box<[_]> = Box::new([OnceLock::from(Box::new(branch))]);
+        Self { known, order: RwLock::new(Arc::new([0])), agreed: OnceLock::new() }
     }
 
     /// Several, which may change. They are numbered from 0 on.
@@ -31,7 +44,7 @@ impl Branches {
         let order = (0_u16..).take(branches.len()).collect();
         let free = (branches.len()..NUMBERS_MAX).map(|_| OnceLock::new());
         let known = branches.into_iter().map(|branch| OnceLock::from(Box::new(branch))).chain(free).collect();
-        Self { known, order: RwLock::new(order) }
+        Self { known, order: RwLock::new(order), agreed: OnceLock::new() }
     }
 
     /// The branch with a number.
@@ -43,6 +56,15 @@ impl Branches {
     #[cfg(test)]
     pub(crate) fn first_mut(&mut self) -> &mut Branch {
         self.known[0].get_mut().expect("there is always one")
+    }
+
+    /// Leaves numbers for so many more branches only.
+    #[cfg(test)]
+    pub(crate) fn leave_numbers(&mut self, count: usize) {
+        let all = self.known().count() + count;
+        let mut known = std::mem::take(&mut self.known).into_vec();
+        known.truncate(all);
+        self.known = known.into_boxed_slice();
     }
 
     /// The numbers of those in use, in their order.
@@ -60,17 +82,22 @@ impl Branches {
         self.known.iter().map_while(OnceLock::get).map(|branch| &**branch)
     }
 
-    /// Whether one that was removed is held still.
+    /// Those that were removed and are held still.
     pub(crate) fn removed(&self) -> impl Iterator<Item = (u16, &Branch)> {
         let numbered = (0_u16..).zip(self.known());
         let order = self.order();
-        numbered.filter(move |(number, branch)| !order.contains(number) && !branch.is_let_go())
+        numbered.filter(move |(number, branch)| !branch.is_let_go() && !order.contains(number))
     }
 
-    /// The number that the next branch gets; `None` where there is none left.
-    pub(crate) fn next_number(&self) -> Option<u16> {
-        let count = self.known().count();
-        u16::try_from(count).ok().filter(|_| count < self.known.len())
+    /// The numbers that the next branches get: as many as there are left.
+    pub(crate) fn free_numbers(&self) -> Range<u16> {
+        let number = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        number(self.known().count())..number(self.known.len())
+    }
+
+    /// What was agreed on with the kernel; asked for once.
+    pub(crate) fn agreed(&self, ask: impl FnOnce() -> Agreed) -> Agreed {
+        *self.agreed.get_or_init(ask)
     }
 
     /// Makes a branch known by the next number. Whoever adds one is alone in it.

@@ -6,10 +6,12 @@
 mod all;
 mod lane;
 mod mounts;
+mod opens;
 mod tree;
 
-pub(crate) use all::Branches;
+pub(crate) use all::{Agreed, Branches};
 pub(crate) use mounts::{Mount, MountIndex};
+pub(crate) use opens::OpenThere;
 pub(crate) use tree::{Branch, BranchTerms};
 
 #[cfg(test)]

@@ -316,7 +316,7 @@ impl Mounts {
 
 /// Whether this process holds the FUSE device that serves the mount. Asked once for each mount, and without a
 /// request to the mounted file system, which may be ourselves.
-fn is_served_here(id: u64) -> bool {
+pub(super) fn is_served_here(id: u64) -> bool {
     let Ok(all) = mounts() else { return false };
     let is_it = |mount: &&shuntfs_sys::MountInfo| u64::try_from(mount.id).is_ok_and(|known| known == id);
     let Some(mount) = all.iter().find(is_it) else { return false };

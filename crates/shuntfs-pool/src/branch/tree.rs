@@ -10,7 +10,8 @@ use shuntfs::{LowerFile, Result};
 use shuntfs_sys::{Device, FsMagic, Stat, filesystem_of, let_go, open_folder, stat_of};
 
 use super::lane::Lane;
-use super::mounts::{Mount, MountIndex, Mounts};
+use super::mounts::{Mount, MountIndex, Mounts, is_served_here};
+use super::opens::{OpenThere, Opens};
 use crate::error::PoolError;
 use crate::merge::{Asked, BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
@@ -40,6 +41,8 @@ pub(crate) struct Branch {
     /// Whether it refused to have something made, and is not tried again.
     has_refused: AtomicBool,
     terms: RwLock<BranchTerms>,
+    /// The files that are open on it, where it is one of several.
+    opens: Opens,
     /// Whether its descriptors lead nowhere, so that it can be unmounted.
     is_let_go: AtomicBool,
     asked: Asked,
@@ -73,6 +76,7 @@ impl Branch {
             is_read_only: AtomicBool::new(below.is_read_only()),
             has_refused: AtomicBool::new(false),
             terms: RwLock::default(),
+            opens: Opens::default(),
             is_let_go: AtomicBool::new(false),
             asked: Asked::default(),
             id: None,
@@ -139,6 +143,24 @@ impl Branch {
         self.terms().mode == BranchMode::ReadOnly || self.is_mounted_read_only()
     }
 
+    /// The same, for who is about to refuse a change: where its file system was last seen to refuse changes it is asked again, at most once
+    /// a second, because it may have been remounted.
+    pub(crate) fn is_still_read_only(&self) -> bool {
+        if self.terms().mode != BranchMode::ReadOnly
+            && self.is_read_only.load(Ordering::Relaxed)
+            && let Err(error) = self.space()
+        {
+            tracing::debug!(branch = ?self.source, %error, "it does not say whether it is read-only still");
+        }
+        self.is_read_only()
+    }
+
+    /// Has it look as if its file system had been seen to refuse changes.
+    #[cfg(test)]
+    pub(crate) fn seen_read_only(&self) {
+        self.is_read_only.store(true, Ordering::Relaxed);
+    }
+
     /// Whether its file system refuses changes.
     pub(crate) fn is_mounted_read_only(&self) -> bool {
         self.is_read_only.load(Ordering::Relaxed) || self.has_refused()
@@ -155,17 +177,30 @@ impl Branch {
         self.has_refused.store(false, Ordering::Relaxed);
     }
 
-    /// Has its descriptors lead nowhere: it was removed, and nothing on it is open.
-    pub(crate) fn let_go(&self) {
-        self.is_let_go.store(true, Ordering::Relaxed);
+    /// Counts a file that is opened on it, for as long as what is returned lives.
+    pub(crate) fn open_there(&self) -> OpenThere {
+        self.opens.one_more()
+    }
+
+    /// How many files are open on it.
+    pub(crate) fn opens(&self) -> usize {
+        self.opens.count()
+    }
+
+    /// Has its descriptors lead nowhere: it was removed, and nothing on it is open. Whether nobody had done so before.
+    pub(crate) fn let_go(&self) -> bool {
+        if self.is_let_go.swap(true, Ordering::SeqCst) {
+            return false;
+        }
         if let Err(error) = let_go(&*self.root).and_then(|()| self.mounts.let_go()) {
             tracing::warn!(branch = ?self.source, %error, "it was removed, and cannot be unmounted yet");
         }
+        true
     }
 
     /// Whether that was done.
     pub(crate) fn is_let_go(&self) -> bool {
-        self.is_let_go.load(Ordering::Relaxed)
+        self.is_let_go.load(Ordering::SeqCst)
     }
 
     /// How much space it has, by what its file system said not long ago.
@@ -195,6 +230,11 @@ impl Branch {
     /// Whether its file system is an overlay or FUSE, which are file systems on others.
     pub(crate) fn is_stacked(&self) -> bool {
         matches!(self.mounts.own().magic, FsMagic::OVERLAY | FsMagic::FUSE)
+    }
+
+    /// Whether it is on a mount that this process serves: whoever asked it would wait for itself.
+    pub(crate) fn is_served_here(&self) -> bool {
+        is_served_here(self.mounts.own().id)
     }
 
     /// The number that an inode is shown with. Those of other devices than the branch's own are changed in their top 24 bits

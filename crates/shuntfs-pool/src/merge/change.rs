@@ -3,11 +3,13 @@
 //! A branch that is removed is in no path any more: its names are not found, and nothing is made there. Files on it that are open
 //! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
+use shuntfs_sys::OsError;
 
 use super::open::{check_apart, top};
 use super::options::BranchOptions;
@@ -91,8 +93,10 @@ pub(crate) fn change(
         settle(shared, merge, &before, &order);
     }
     tell_kernel(shared);
+    // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
-    release(shared, merge);
+    let_go_of_idle(shared);
+    merge.notice_removed(shared);
     Ok(BranchFacts::of_all(shared, merge))
 }
 
@@ -104,11 +108,14 @@ fn next(shared: &Shared, before: &[u16], change: &BranchChange) -> Result<Vec<Ne
         |path: &Path| before.iter().copied().find(|number| shared.branches.at(*number).source() == path);
     // As it is called first, because a disk that hangs is not to be asked where it is.
     let known = |path: &Path| called(path).or_else(|| called(&std::fs::canonicalize(path).ok()?));
-    let mut number = shared.branches.next_number();
+    let mut numbers = shared.branches.free_numbers();
     let mut open = |branch: &BranchOptions| -> Result<Next, PoolError> {
-        let own = number.ok_or(PoolError::NoNumber)?;
-        let opened = Branch::open_one_of(own, branch, &shared.options)?;
-        number = own.checked_add(1);
+        let number = numbers.next().ok_or(PoolError::NoNumber)?;
+        let opened = Branch::open_one_of(number, branch, &shared.options)?;
+        if opened.is_served_here() {
+            tracing::warn!(branch = ?branch.path, "it is on a mount that this server itself serves");
+            return Err(PoolError::of_source(&branch.path, OsError::LOOP));
+        }
         Ok(Next::New(Box::new(opened)))
     };
     match change {
@@ -154,28 +161,30 @@ pub(super) fn check_kernel(shared: &Shared) -> Result<(), PoolError> {
 
 /// Has each folder that the kernel knows be on the branches that it is on now.
 fn settle(shared: &Shared, merge: &Merge, before: &[u16], order: &[u16]) {
-    let new: Vec<u16> = order.iter().copied().filter(|number| !before.contains(number)).collect();
+    // As where only modes change.
+    if before == order {
+        return;
+    }
     let Some(root) = shared.root.parts() else { return };
+    let new: Vec<u16> = order.iter().copied().filter(|number| !before.contains(number)).collect();
+    let gone: Vec<u16> = before.iter().copied().filter(|number| !order.contains(number)).collect();
     for number in &new {
         root.join(top(shared.branches.at(*number)), order, merge.shows_first());
     }
-    let mut inner: Vec<Arc<Node>> = shared
-        .table
-        .all()
-        .into_iter()
-        .filter(|node| node.parts().is_some_and(|parts| parts.way().is_some()))
-        .collect();
+    // Each is looked at once, because there may be very many, and whoever makes a path waits.
+    let mut inside: HashMap<NodeId, Vec<Arc<Node>>> = HashMap::new();
+    for node in shared.table.all() {
+        if let Some((parent, _)) = node.parts().and_then(Parts::way) {
+            inside.entry(parent).or_default().push(node);
+        }
+    }
     let mut outer = vec![Arc::clone(&shared.root)];
     while let Some(folder) = outer.pop() {
         if let Some(parts) = folder.parts() {
-            before.iter().filter(|number| !order.contains(number)).for_each(|number| parts.leave(*number));
+            gone.iter().for_each(|number| parts.leave(*number));
             parts.reorder(order, merge.shows_first());
         }
-        let is_in = |node: &Arc<Node>| {
-            node.parts().and_then(Parts::way).is_some_and(|(parent, _)| parent == folder.id)
-        };
-        let (here, elsewhere) = inner.into_iter().partition::<Vec<_>, _>(is_in);
-        inner = elsewhere;
+        let here = inside.remove(&folder.id).unwrap_or_default();
         for node in &here {
             for number in &new {
                 join(shared, (&folder, node), *number, order);
@@ -226,28 +235,48 @@ pub(super) fn tell_kernel(shared: &Shared) {
     }
 }
 
-/// Lets go of the branches that were removed, and of which nothing is open.
-pub(crate) fn release(shared: &Shared, merge: &Merge) {
+/// A file was closed. Lets go of the branches that were removed, and of which nothing is open any more.
+pub(crate) fn release(shared: &Shared, merge: &Merge, closed: &Node) {
+    if shared.branch(closed.mount()).is_let_go() {
+        // It was being opened when nothing there was open yet.
+        give_up(shared, closed);
+    }
     if !merge.has_removed() {
         return;
     }
-    for (number, branch) in shared.branches.removed() {
-        let nodes: Vec<Arc<Node>> = shared.table.all();
-        let is_there = |node: &&Arc<Node>| node.parts().is_none() && node.place.mount().branch == number;
-        let there: Vec<&Arc<Node>> = nodes.iter().filter(is_there).collect();
-        if let Some(notifier) = shared.notifier.get() {
-            there.iter().for_each(|node| notifier.drop_backing(node.id));
-        }
-        if there.iter().any(|node| node.opens() > 0) {
-            continue;
-        }
-        for node in there {
-            node.unmark(Marks::PINNED);
-            drop(node.drop_descriptor());
-        }
-        let folders = nodes.iter().filter_map(|node| node.parts()?.on(number));
-        folders.for_each(|place| drop(place.give_up(|| false)));
-        branch.let_go();
+    let_go_of_idle(shared);
+    // Alone, so that it does not overwrite what is noted of a later change. Where there is one under way, that or the next close does it.
+    if let Some(_changing) = merge.changing.try_lock() {
+        merge.notice_removed(shared);
     }
-    merge.notice_removed(shared);
+}
+
+/// Lets go of the branches that were removed, and of which nothing is open: only then are all nodes looked at.
+fn let_go_of_idle(shared: &Shared) {
+    let idle = shared.branches.removed().filter(|(_, branch)| branch.opens() == 0 && branch.let_go());
+    let gone: Vec<u16> = idle.map(|(number, _)| number).collect();
+    if gone.is_empty() {
+        return;
+    }
+    for node in shared.table.all() {
+        match node.parts() {
+            Some(parts) => {
+                let places = gone.iter().filter_map(|number| parts.on(*number));
+                places.for_each(|place| drop(place.give_up(|| false)));
+            }
+            None if gone.contains(&node.place.mount().branch) => give_up(shared, &node),
+            None => {}
+        }
+    }
+}
+
+/// Gives up what is held of a file on a branch that was let go of. Where it is being opened just now, its close does that.
+fn give_up(shared: &Shared, node: &Node) {
+    if let Some(notifier) = shared.notifier.get() {
+        notifier.drop_backing(node.id);
+    }
+    if node.opens() == 0 {
+        node.unmark(Marks::PINNED);
+        drop(node.drop_descriptor());
+    }
 }

@@ -51,14 +51,19 @@ impl Considered {
     }
 }
 
-/// What a name means on each branch that has it, in their order: one lower call for each that has the folder.
+/// What a name means on each branch that has it, in their order: one lower call for each that has the folder. One folder that is
+/// below two branches counts for the first.
 ///
 /// # Errors
 /// Those of looking, of any branch: what is about to change must be known.
 pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
     let mut all = Vec::new();
-    for place in spot.folder.parts().map(Parts::all).unwrap_or_default() {
-        let dir = shared.descriptor_at(spot.folder, &place)?;
+    let places = spot.folder.parts().map(Parts::all).unwrap_or_default();
+    for (index, place) in places.iter().enumerate() {
+        if places[..index].iter().any(|earlier| is_same(shared, earlier, place)) {
+            continue;
+        }
+        let dir = shared.descriptor_at(spot.folder, place)?;
         match stat_at(&*dir, spot.c_name()).map_err(errno) {
             Ok(stat) => all.push(Here { mount: place.mount(), dir, stat }),
             Err(Errno::NOENT) => {}
@@ -66,6 +71,23 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
         }
     }
     Ok(all)
+}
+
+/// Whether two places of a folder, on two branches, are one folder below.
+fn is_same(shared: &Shared, one: &Place, other: &Place) -> bool {
+    let (first, second) = (one.inode(), other.inode());
+    let device = |place: &Place| shared.mount(place.mount()).device();
+    (first.ino, first.device, &first.handle) == (second.ino, second.device, &second.handle)
+        && device(one) == device(other)
+}
+
+/// Which of these is shown.
+///
+/// # Errors
+/// ENOENT where there are none.
+pub(crate) fn visible<'h>(shared: &Shared, merge: &Merge, all: &'h [Here]) -> Result<&'h Here> {
+    let stats: Vec<_> = all.iter().map(|here| (here.mount, here.stat)).collect();
+    all.get(merge.shown(shared, &stats)).ok_or(Errno::NOENT)
 }
 
 /// Which of these are changed: of those that have the name, the branches that the policy of the function picks.
@@ -79,9 +101,7 @@ pub(crate) fn changed(
     function: Function,
     all: Vec<Here>,
 ) -> Result<Vec<Here>> {
-    let stats: Vec<_> = all.iter().map(|here| (here.mount, here.stat)).collect();
-    let shown = all.get(merge.shown(shared, &stats)).ok_or(Errno::NOENT)?;
-    if shared.branch(shown.mount).is_read_only() {
+    if shared.branch(visible(shared, merge, &all)?.mount).is_still_read_only() {
         return Err(Errno::ROFS);
     }
     let candidate =
@@ -98,8 +118,7 @@ pub(crate) fn changed(
 /// # Errors
 /// As [`changed`]; EXDEV where the policy picks copies that nobody sees, so that the caller copies what is seen.
 pub(crate) fn moved(shared: &Shared, merge: &Merge, all: Vec<Here>) -> Result<Vec<Here>> {
-    let stats: Vec<_> = all.iter().map(|here| (here.mount, here.stat)).collect();
-    let shown = stats.get(merge.shown(shared, &stats)).ok_or(Errno::NOENT)?.0;
+    let shown = visible(shared, merge, &all)?.mount;
     let chosen = changed(shared, merge, Function::Rename, all)?;
     if chosen.iter().any(|here| here.mount == shown) { Ok(chosen) } else { Err(Errno::XDEV) }
 }

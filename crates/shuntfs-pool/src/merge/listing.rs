@@ -5,10 +5,21 @@
 //! names are taken for one, and what was listed before its branch lost it is found on the next. Beyond so many names the branches
 //! are asked about each, which bounds the memory.
 //!
-//! A cookie is the number of records before it. Every so many of them it is marked where the branch stands, so that a listing can go back
-//! to any: to the mark before it, and on from there.
+//! A cookie is the number of records before it. What is removed later is still counted, so the names that are left do not tell where a
+//! cookie was. The position of each of the last records is therefore kept (its branch, and the lower cookie behind it), and going back to
+//! one of them is exact, whatever was removed or added since. That is needed: if a caller's buffer is smaller than a reply, as with musl, the
+//! kernel goes back within the reply at each call, and `rm -r` has removed by then what it was given.
+//!
+//! Of all records, only one in so many is marked, which bounds the memory. Going back further than the positions that are kept leads to the mark
+//! before, which is exact, and from there on by counting. That is exact if nothing was removed or added between the two; otherwise fewer names
+//! than there are between two marks are left out or repeated. A cookie beyond what this listing has listed, of another open folder or from
+//! before a step back, is counted from where the listing stands: as many names are left out as were removed in between.
+//!
+//! "Exact" means as exact as the lower file system's cookies: they stay good when names are removed on ext4, XFS, Btrfs, and tmpfs since
+//! Linux 6.6.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -25,7 +36,7 @@ use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::guard::Guard;
 use crate::mode;
-use crate::node::{Node, Place};
+use crate::node::{Marks, Node, Place};
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -36,9 +47,13 @@ const NOTED_MAX: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Room(AtomicUsize);
 
-/// One record in so many is marked: ten million names cost 2.5 MB. A reader's buffer that ends within a reply makes the kernel go back by a
-/// few records at each call, and then at most so many are read again.
+/// One record in so many is marked: ten million names cost 2.5 MB.
 const MARK_EVERY: usize = 32;
+
+/// The positions of so many last records are kept: at most 32 KiB for each open folder, as much as a batch of one branch. The kernel goes back
+/// within its last reply, where a record takes at least 32 bytes. If it does so because the caller's buffer is small, that reply is one
+/// page: at most 128 records, or 2048 where a page has 64 KiB. After a signal it may be larger: 32 KiB with glibc, 1024 records.
+const RECENT_MAX: usize = 4096;
 
 /// A listing under way.
 #[derive(Debug)]
@@ -56,6 +71,8 @@ pub(crate) struct State {
     listed: usize,
     /// Where the reader stood behind each of these that is marked.
     marks: Vec<u64>,
+    /// Where it stood behind each of the last records, whether marked or not.
+    recent: VecDeque<u64>,
     /// How many records were listed when each reader that was read began.
     starts: Vec<usize>,
     /// The error of a branch that could not be read. It is told when all others are: who compares trees must not take names for
@@ -97,33 +114,35 @@ pub(crate) fn list(
     let ino = node.parts().map_or(0, |parts| shared.folder_ino(node, parts));
     let numbers = shared.merge.as_ref().and_then(|merge| merge.numbers.in_folder(shared, node));
     let mut count = 0_usize;
-    while let Some(reader) = state.readers.get(state.at) {
-        let step = match reader.reader.peek() {
-            Ok(Some(record)) if state.is_listed(&record) => state.pass(),
-            Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(()),
-            Ok(Some(record)) => {
-                let lister = Lister {
-                    shared,
-                    dir: node,
-                    mount: reader.mount,
-                    descriptor: Arc::clone(&reader.descriptor),
-                    device: reader.device,
-                    ino,
-                    guard: &guard,
-                    names: guard.names_in(node.id),
-                    numbers,
-                };
-                lister.add(&DirRecord { next: state.cookie() + 1, ..record }, out);
-                count += 1;
-                state.take()
+    while !state.is_at_end() {
+        let next = state.cookie() + 1;
+        let is_doubtful = state.failed.get().is_some() || node.has(Marks::DOUBTFUL);
+        let step = state.step(|reader, record| {
+            if !out.fits(record.name.to_bytes().len()) {
+                return false;
             }
-            Ok(None) => state.fill(),
-            Err(error) => Err(error),
-        };
+            let lister = Lister {
+                shared,
+                dir: node,
+                mount: reader.mount,
+                descriptor: Arc::clone(&reader.descriptor),
+                device: reader.device,
+                ino,
+                guard: &guard,
+                names: guard.names_in(node.id),
+                numbers,
+                is_doubtful,
+            };
+            lister.add(&DirRecord { next, ..*record }, out);
+            count += 1;
+            true
+        });
         match step {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             // What is listed already is answered; the error comes back at the next call.
             Err(_) if count > 0 => return Ok(()),
-            step => step.map_err(errno)?,
+            Err(error) => return Err(errno(error)),
         }
     }
     state.failed.get().filter(|_| count == 0).map_or(Ok(()), Err)
@@ -151,6 +170,7 @@ impl State {
             hashes: DefaultHashBuilder::default(),
             listed: 0,
             marks: Vec::new(),
+            recent: VecDeque::new(),
             starts: vec![0],
             failed: Cell::new(failed),
             room: shared.merge.as_ref().map(|merge| Arc::clone(&merge.room)).unwrap_or_default(),
@@ -162,33 +182,65 @@ impl State {
         u64::try_from(self.listed).expect("64 bits fit")
     }
 
+    /// Whether all branches are read.
+    fn is_at_end(&self) -> bool {
+        self.at == self.readers.len()
+    }
+
     /// Goes to a cookie that this listing gave; to a later one by reading on.
     fn seek(&mut self, cookie: u64) -> Result<()> {
-        let back = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
-        if back < self.listed {
-            self.marks.truncate(back / MARK_EVERY);
-            self.listed = self.marks.len() * MARK_EVERY;
-            // The reader that the last of them came from.
-            self.at = self.starts.partition_point(|start| *start < self.listed).saturating_sub(1);
-            self.starts.truncate(self.at + 1);
-            let lower = self.marks.last().copied().unwrap_or(0);
-            for reader in &mut self.readers[self.at + 1..] {
-                reader.reader.seek(0).map_err(errno)?;
-            }
-            self.readers[self.at].reader.seek(lower).map_err(errno)?;
+        let to = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
+        if to < self.listed {
+            self.go_back(to)?;
         }
-        while self.cookie() < cookie
-            && let Some(reader) = self.readers.get(self.at)
-        {
-            let step = match reader.reader.peek() {
-                Ok(Some(record)) if self.is_listed(&record) => self.pass(),
-                Ok(Some(_)) => self.take(),
-                Ok(None) => self.fill(),
-                Err(error) => Err(error),
-            };
-            step.map_err(errno)?;
+        while self.listed < to && !self.is_at_end() {
+            self.step(|_, _| true).map_err(errno)?;
         }
         Ok(())
+    }
+
+    /// Goes back to where so many records, fewer than now, were listed, or to the mark before if that position is no longer kept. After an
+    /// error the listing is where it was.
+    fn go_back(&mut self, to: usize) -> Result<()> {
+        let kept = self.recent.len().saturating_sub(self.listed - to);
+        let (listed, lower) = match self.recent.range(..kept).next_back() {
+            Some(lower) => (to, *lower),
+            None => {
+                let marks = to / MARK_EVERY;
+                (marks * MARK_EVERY, self.marks[..marks].last().copied().unwrap_or(0))
+            }
+        };
+        // The reader that the last of them came from.
+        let at = self.starts.partition_point(|start| *start < listed).saturating_sub(1);
+        self.readers[at].reader.seek(lower).map_err(errno)?;
+        // The branches that were read after it begin anew. The one being read is the last of them, so that an error leaves it alone.
+        for later in self.readers.iter_mut().take(self.at + 1).skip(at + 1) {
+            later.reader.seek(0).map_err(errno)?;
+        }
+        self.at = at;
+        self.listed = listed;
+        self.starts.truncate(at + 1);
+        self.marks.truncate(listed / MARK_EVERY);
+        self.recent.truncate(kept);
+        Ok(())
+    }
+
+    /// One step, not at the end: over a record, or to further ones. A record that is listed goes to `add` first; if that does not take it, it
+    /// stays where it is, and the answer is false.
+    fn step(&mut self, add: impl FnOnce(&Reader, &DirRecord<'_>) -> bool) -> shuntfs_sys::Result<bool> {
+        let reader = &self.readers[self.at];
+        let Some(record) = reader.reader.peek()? else {
+            self.fill();
+            return Ok(true);
+        };
+        if self.is_listed(&record) {
+            self.pass()?;
+        } else if add(reader, &record) {
+            self.take()?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Whether an earlier branch lists a name.
@@ -240,10 +292,15 @@ impl State {
             }
         }
         reader.advance()?;
+        let position = reader.position();
         self.listed += 1;
         if self.listed.is_multiple_of(MARK_EVERY) {
-            self.marks.push(reader.position());
+            self.marks.push(position);
         }
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(position);
         if is_full {
             self.forget_noted();
         }
@@ -258,17 +315,21 @@ impl State {
     }
 
     /// Reads on, on the next branch where this one has no more.
-    fn fill(&mut self) -> shuntfs_sys::Result<()> {
+    fn fill(&mut self) {
         match self.readers[self.at].reader.fill() {
             Ok(true) => {}
             // On this branch the folder was removed, and others have it.
-            Ok(false) | Err(OsError::NOENT) => {
-                self.at += 1;
-                self.starts.push(self.listed);
+            Ok(false) | Err(OsError::NOENT) => self.next_branch(),
+            Err(error) => {
+                self.failed.set(Some(errno(error)));
+                self.next_branch();
             }
-            Err(error) => return Err(error),
         }
-        Ok(())
+    }
+
+    fn next_branch(&mut self) {
+        self.at += 1;
+        self.starts.push(self.listed);
     }
 }
 

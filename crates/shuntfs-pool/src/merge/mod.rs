@@ -24,7 +24,7 @@ mod tests;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
-pub(crate) use choose::{Here, changed, moved, present};
+pub(crate) use choose::{Here, changed, moved, present, visible};
 pub(crate) use control::{NODE as CONTROL, check_name, is_named, list as list_settings, set as set_setting};
 pub(crate) use explain::explain;
 pub use explain::{BranchPick, Explanation};

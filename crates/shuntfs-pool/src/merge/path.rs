@@ -73,8 +73,10 @@ fn picked(
 ) -> Result<(Arc<Node>, Picking, Vec<u16>)> {
     shared.check_writable()?;
     let node = shared.node(id)?;
-    if node.parts().is_none() {
-        return Err(Errno::NOTDIR);
+    let parts = node.parts().ok_or(Errno::NOTDIR)?;
+    // The kernel asks for nameless files in a folder that was removed, too. Another folder may have its name by now.
+    if node.id != NodeId::ROOT && parts.way().is_none() {
+        return Err(Errno::NOENT);
     }
     let picking = placed(shared, merge, &node, new)?.picking;
     let picked = merge.for_new(shared, &node, picking)?;

@@ -23,6 +23,7 @@ use crate::shared::Shared;
 use crate::who::Who;
 use crate::{PoolFile, mode};
 
+mod changes;
 mod choices;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
@@ -552,6 +553,39 @@ fn an_open_folder_lists_where_it_was_opened() {
     assert_eq!(names, [".", "..", "one", "two"]);
 }
 
+/// The path was made on a further branch: the folder that has the name now was taken for the one that was removed, and a nameless file came to
+/// it whoever may enter it.
+#[test]
+fn nothing_comes_to_a_folder_that_was_removed() {
+    for is_replaced in [false, true] {
+        let three = Three::new(&["c/d/", "c/e/"], |_| ());
+        let id = three.id("d");
+        if is_replaced {
+            three.rename("e", "d", 0).unwrap();
+            three.rmdir("d").unwrap();
+        } else {
+            three.rmdir("d").unwrap();
+        }
+        three.mkdir("d").unwrap();
+        assert_eq!(three.on("d"), "a");
+        let nameless = create::tmpfile(&three.shared, Who::root(), id, FILE, OpenFlags(mode::O_RDWR));
+        assert_eq!(nameless.err(), Some(Errno::NOENT), "{is_replaced}");
+        let made = three.shared.node(id).unwrap();
+        assert_eq!(made.parts().unwrap().all().len(), 1, "it is on no further branch");
+    }
+}
+
+/// The first branch said whether a file or a folder moves, whatever was shown.
+#[test]
+fn what_moves_is_of_the_kind_that_is_shown() {
+    let three = Three::new(&["a/x/", "b/x"], |merge| merge.search = policy("newest"));
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    fs::File::options().write(true).open(three.at("b/x")).unwrap().set_modified(later).unwrap();
+    three.rename("x", "y", 0).unwrap();
+    assert_eq!((three.on("x"), three.on("y")), ("a".into(), "b".into()));
+    assert_eq!(three.read("y"), "b/x");
+}
+
 #[test]
 fn what_moves_is_what_is_shown() {
     let three = Three::new(&["a/x", "b/x"], |merge| merge.action = policy("newest"));
@@ -573,4 +607,97 @@ fn listings_give_back_what_they_remember() {
     assert_eq!((some.names.len(), merge.room.taken()), (102, 102));
     drop(opened);
     assert_eq!(merge.room.taken(), 0);
+}
+
+/// So many names in `x` on each branch, each on one branch only and beginning with its letter; and these names.
+fn names_on_each(counts: [usize; 3]) -> (Three, Vec<String>) {
+    let names: Vec<String> = ["a", "b", "c"]
+        .into_iter()
+        .zip(counts)
+        .flat_map(|(branch, count)| (0..count).map(move |number| format!("{branch}{number}")))
+        .collect();
+    let tree: Vec<String> = names.iter().map(|name| format!("{}/x/{name}", &name[..1])).collect();
+    let three = Three::new(&tree.iter().map(String::as_str).collect::<Vec<_>>(), |_| ());
+    (three, names)
+}
+
+/// One READDIR: names, and the cookies after them.
+fn read_on(three: &Three, opened: &dir::PoolDir, cookie: u64, room: usize) -> Vec<(String, u64)> {
+    let mut some = Batch { plus: false, room, names: Vec::new() };
+    dir::list(&three.shared, Who::root(), &opened.walk, cookie, &mut some).unwrap();
+    some.names
+}
+
+/// Of the first 100 records 51 are used, the last of which is on `branch`. Their names are removed, and the listing goes on behind them.
+fn go_back_after_removals(counts: [usize; 3], branch: &str) {
+    let (three, names) = names_on_each(counts);
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    let mut used = read_on(&three, &opened, 0, 100);
+    assert_eq!(used.len(), 100);
+    used.truncate(51);
+    let (last, mut cookie) = used[50].clone();
+    assert!(last.starts_with(branch), "{last}");
+    for (name, _) in used.iter().filter(|(name, _)| !name.starts_with('.')) {
+        fs::remove_file(three.at(&format!("{}/x/{name}", &name[..1]))).unwrap();
+    }
+    let mut expected: Vec<String> = names.into_iter().chain([".", ".."].map(str::to_owned)).collect();
+    expected.retain(|name| used.iter().all(|(one, _)| one != name));
+    let mut rest = Vec::new();
+    loop {
+        let some = read_on(&three, &opened, cookie, 100);
+        let Some((_, next)) = some.last() else { break };
+        cookie = *next;
+        rest.extend(some.into_iter().map(|(name, _)| name));
+    }
+    rest.sort();
+    expected.sort();
+    assert_eq!(rest, expected, "{counts:?}");
+}
+
+/// Names that were left were counted in place of those that were removed, and so never listed: `rm -r` ended with ENOTEMPTY.
+#[test]
+fn a_listing_goes_back_exactly_whatever_was_removed() {
+    go_back_after_removals([100, 100, 100], "a");
+}
+
+#[test]
+fn a_listing_goes_back_exactly_beyond_a_border_of_branches() {
+    go_back_after_removals([30, 100, 100], "b");
+    go_back_after_removals([10, 20, 100], "c");
+    // With `.` and `..`, the last record of its branch.
+    go_back_after_removals([49, 100, 100], "a");
+}
+
+/// As `rm -r` does it with a small buffer.
+#[test]
+fn a_folder_is_emptied_as_it_is_listed() {
+    let tree: Vec<String> = [("a", 0..100), ("b", 60..160), ("c", 90..260)]
+        .into_iter()
+        .flat_map(|(branch, numbers)| numbers.map(move |number| format!("{branch}/x/{number}")))
+        .collect();
+    let three = Three::new(&tree.iter().map(String::as_str).collect::<Vec<_>>(), |_| ());
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    let mut cookie = 0;
+    loop {
+        let mut some = read_on(&three, &opened, cookie, 100);
+        some.truncate(51);
+        let Some((_, next)) = some.last() else { break };
+        cookie = *next;
+        for (name, _) in some.iter().filter(|(name, _)| !name.starts_with('.')) {
+            three.unlink(&format!("x/{name}")).unwrap();
+        }
+    }
+    three.rmdir("x").unwrap();
+}
+
+/// Its position is no longer kept: a mark leads there.
+#[test]
+fn a_listing_goes_back_to_what_was_listed_long_ago() {
+    let (three, _) = names_on_each([100, 100, 4300]);
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    let all = read_on(&three, &opened, 0, 10_000);
+    assert_eq!(all.len(), 4502);
+    for index in [0, 30, 31, 32, 101, 102, 150, 201, 202, 300, 404, 405, 406, 4000, 4501] {
+        assert_eq!(read_on(&three, &opened, all[index].1, 10_000), all[index + 1..], "after {index}");
+    }
 }

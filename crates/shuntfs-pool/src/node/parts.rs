@@ -25,7 +25,7 @@ struct Known {
     places: Vec<Arc<Place>>,
     /// The branch whose attributes are shown.
     shown: u16,
-    /// How it is found; `None` for the root.
+    /// How it is found; `None` for the root, and for a folder that has lost its name.
     way: Option<Way>,
 }
 
@@ -97,6 +97,11 @@ impl Parts {
     /// It is found in another way from now on.
     pub(crate) fn moved(&self, way: Way) {
         self.known.lock().way = Some(way);
+    }
+
+    /// It has lost its name: whatever gets that next is another folder.
+    pub(crate) fn lost(&self) {
+        self.known.lock().way = None;
     }
 
     /// Whether a descriptor of it is open.

@@ -6,9 +6,10 @@
 
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::DirReader;
-use shuntfs_sys::{OsError, open_path_at, rename_at, reopen, rmdir_at, unlink_at};
+use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
 use crate::error::errno;
+use crate::folding;
 use crate::guard::Spot;
 use crate::merge::{self, Here, Merge, Order};
 use crate::mode;
@@ -19,6 +20,8 @@ use crate::shared::{Folder, Shared};
 
 /// Removes a name.
 pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: bool) -> Result<()> {
+    // A path that is made meanwhile would bring a folder back.
+    let _order = is_folder.then(|| merge.order());
     let all = merge::present(shared, spot)?;
     let same: Vec<Here> = all.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
     if same.is_empty() {
@@ -33,7 +36,7 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
         return remove_here(spot, &merge::changed(shared, merge, Function::Unlink, same)?);
     }
     check_empty(shared, spot, &same)?;
-    let is_everywhere = same.iter().all(|here| !shared.branch(here.mount).is_read_only());
+    let is_everywhere = same.iter().all(|here| !shared.branch(here.mount).is_still_read_only());
     if !is_everywhere {
         return Err(Errno::ROFS);
     }
@@ -42,16 +45,7 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
 
 /// From the last to the first, so that what is shown is there as long as anything is.
 fn remove_here(spot: Spot<'_>, all: &[Here]) -> Result<()> {
-    let mut is_gone = false;
-    for here in all.iter().rev() {
-        match unlink_at(&*here.dir, spot.c_name()) {
-            // One folder may be below two branches.
-            Err(OsError::NOENT) if is_gone => {}
-            outcome => outcome.map_err(errno)?,
-        }
-        is_gone = true;
-    }
-    Ok(())
+    all.iter().rev().try_for_each(|here| unlink_at(&*here.dir, spot.c_name())).map_err(errno)
 }
 
 fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
@@ -62,7 +56,7 @@ fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) 
             parts.leave(here.mount.branch);
         }
     }
-    merge.folders.removed(spot.folder.id, spot.c_name());
+    merge.folders.removed(&shared.table, spot.folder.id, spot.c_name());
     Ok(())
 }
 
@@ -109,7 +103,7 @@ pub(super) fn rename(
     // Either may get what is on several branches, the first one when the move fails and is undone.
     [from, to].into_iter().for_each(|spot| merge.forget_hint(spot));
     let (sources, targets) = (merge::present(shared, from)?, merge::present(shared, to)?);
-    let is_folder = sources.first().ok_or(Errno::NOENT)?.stat.is_dir();
+    let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
     if flags & mode::RENAME_EXCHANGE != 0 {
@@ -117,7 +111,7 @@ pub(super) fn rename(
         if one.mount != other.mount {
             return Err(Errno::XDEV);
         }
-        if shared.branch(one.mount).is_read_only() {
+        if shared.branch(one.mount).is_still_read_only() {
             return Err(Errno::ROFS);
         }
         rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
@@ -127,6 +121,7 @@ pub(super) fn rename(
     if flags & mode::RENAME_NOREPLACE != 0 && !targets.is_empty() {
         return Err(Errno::EXIST);
     }
+    let targets = others(shared, (&sources, from), (targets, to))?;
     let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
     let sources = if is_folder { sources } else { merge::moved(shared, merge, sources)? };
     let moves = moves(shared, merge, &order, to, sources)?;
@@ -148,14 +143,68 @@ fn moves(
     to: Spot<'_>,
     sources: Vec<Here>,
 ) -> Result<Vec<(Here, Folder)>> {
-    if sources.iter().any(|here| shared.branch(here.mount).is_read_only()) {
+    if sources.iter().any(|here| shared.branch(here.mount).is_still_read_only()) {
         return Err(Errno::ROFS);
     }
     let target = |here: Here| -> Result<(Here, Folder)> {
         let folder = merge::on_branch(shared, merge, order, to.folder, here.mount.branch)?;
         Ok((here, folder))
     };
-    sources.into_iter().map(target).collect()
+    let moves = sources.into_iter().map(target).collect::<Result<Vec<_>>>()?;
+    check_apart(&moves)?;
+    Ok(moves)
+}
+
+/// Refuses to move copies of several branches into one folder that is below them, where the last one would be left.
+fn check_apart(moves: &[(Here, Folder)]) -> Result<()> {
+    if moves.len() < 2 {
+        return Ok(());
+    }
+    let inode = |(_, folder): &(Here, Folder)| -> Result<(Device, u64)> {
+        let stat = stat_of(&folder.descriptor).map_err(errno)?;
+        Ok((stat.dev, stat.ino))
+    };
+    let mut inodes = moves.iter().map(inode).collect::<Result<Vec<_>>>()?;
+    inodes.sort_unstable();
+    let all = inodes.len();
+    inodes.dedup();
+    if inodes.len() == all { Ok(()) } else { Err(Errno::XDEV) }
+}
+
+/// What has the new name and is not what moves: on a branch that ignores case the new name may mean the old one, and nothing is replaced.
+///
+/// # Errors
+/// Those of asking how names are compared.
+fn others(
+    shared: &Shared,
+    (sources, from): (&[Here], Spot<'_>),
+    (targets, to): (Vec<Here>, Spot<'_>),
+) -> Result<Vec<Here>> {
+    let mut others = Vec::new();
+    for target in targets {
+        let source = sources.iter().find(|source| source.mount == target.mount);
+        if !source.map_or(Ok(false), |source| is_itself(shared, (source, from), (&target, to)))? {
+            others.push(target);
+        }
+    }
+    Ok(others)
+}
+
+/// Whether two names are one, and not two links of a file.
+fn is_itself(
+    shared: &Shared,
+    (source, from): (&Here, Spot<'_>),
+    (target, to): (&Here, Spot<'_>),
+) -> Result<bool> {
+    if (source.stat.dev, source.stat.ino) != (target.stat.dev, target.stat.ino) {
+        return Ok(false);
+    }
+    if source.stat.is_dir() || source.stat.nlink == 1 {
+        return Ok(true);
+    }
+    let name = |spot: Spot<'_>| spot.c_name().to_string_lossy().to_lowercase();
+    let magic = shared.mount(source.mount).magic;
+    Ok(name(from) == name(to) && folding::folds(shared, magic, &source.dir)? == Some(true))
 }
 
 /// Refuses what would leave something at the new name that is not what was moved there.
@@ -175,7 +224,7 @@ fn check_targets(
         (false, _, true) => return Err(Errno::ISDIR),
         _ => {}
     }
-    if left.iter().any(|here| shared.branch(here.mount).is_read_only()) {
+    if left.iter().any(|here| shared.branch(here.mount).is_still_read_only()) {
         return Err(Errno::ROFS);
     }
     if is_folder {
@@ -253,14 +302,28 @@ impl Moving<'_> {
         for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
             let (source, target) = &self.moves[index];
             let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
-            let (from, to) = (self.from.c_name(), self.to.c_name());
-            if let Err(error) = rename_at(&target.descriptor, to, &*source.dir, from, flags) {
+            if let Err(error) = self.back((source, target), flags) {
                 tracing::error!(%error, "a name that was moved on one branch only is left there");
             } else if !was_exchanged && self.replaces(index) {
                 tracing::error!(
                     "what a rename replaced on one branch is gone, and the rename failed on another"
                 );
             }
+        }
+    }
+
+    /// Takes one move back. Without `RENAME_NOREPLACE` on the file system it is looked first that nothing is replaced.
+    fn back(&self, (source, target): (&Here, &Folder), flags: u32) -> shuntfs_sys::Result<()> {
+        let (from, to) = (self.from.c_name(), self.to.c_name());
+        let rename = |flags| rename_at(&target.descriptor, to, &*source.dir, from, flags);
+        match rename(flags) {
+            Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP)
+                if flags == mode::RENAME_NOREPLACE
+                    && matches!(stat_at(&*source.dir, from), Err(OsError::NOENT)) =>
+            {
+                rename(0)
+            }
+            outcome => outcome,
         }
     }
 }
