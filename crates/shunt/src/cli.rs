@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use shuntfs_pool::InodeCalc;
 use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
+use shuntfs_pool::{InodeCalc, MoveOnFull};
 
 use crate::failure::Failure;
 use crate::options;
@@ -191,6 +191,14 @@ pub struct Wishes {
     /// What something new leaves free on a branch that says nothing of it [default: 4G].
     #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
     pub minfreespace: Option<u64>,
+    /// Whether a file is moved to another branch when there is no room for what is written to it, and by which policy: true, false, or a
+    /// policy [default: pfrd].
+    #[arg(long, value_name = "POLICY", value_parser = options::move_on_full)]
+    pub move_on_full: Option<MoveOnFull>,
+    /// What a branch must have free for each file that is open for writing in passthrough there; other files flow by the server, and can be
+    /// moved when the branch is full [default: what something new leaves free there].
+    #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
+    pub passthrough_reserve: Option<u64>,
     /// What inode numbers go by, of several branches, by mergerfs's name for it [default: devino-hash].
     #[arg(long, value_name = "WAY", value_parser = options::inode_calc)]
     pub inode_calc: Option<InodeCalc>,
@@ -254,6 +262,8 @@ impl Wishes {
             settings.merge.set_function(*function, policy);
         }
         settings.merge.min_free = self.minfreespace.or(settings.merge.min_free);
+        settings.merge.move_on_full = self.move_on_full.or(settings.merge.move_on_full);
+        settings.merge.passthrough_reserve = self.passthrough_reserve.or(settings.merge.passthrough_reserve);
         settings.merge.wait = self.branches_wait.or(settings.merge.wait);
         settings.merge.inode_calc = self.inode_calc.or(settings.merge.inode_calc);
         settings.handles |= self.handles;
@@ -312,6 +322,8 @@ impl Wishes {
             ("--action", self.action.map(|policy| policy.name().into())),
             ("--search", self.search.map(|policy| policy.name().into())),
             ("--minfreespace", self.minfreespace.map(|size| size.to_string().into())),
+            ("--move-on-full", self.move_on_full.map(|moves| moves.name().into())),
+            ("--passthrough-reserve", self.passthrough_reserve.map(|size| size.to_string().into())),
             ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
             ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
             ("--view", self.view.as_ref().map(OsString::from)),

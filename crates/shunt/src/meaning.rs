@@ -27,6 +27,7 @@ pub(crate) fn of_reason(reason: Reason) -> String {
         Reason::CachedOpens | Reason::DirectOpens => {
             "; once they are closed, the next open gets what it wishes"
         }
+        Reason::NearFull => "; see --passthrough-reserve",
         _ => "",
     };
     format!("{reason}{advice}")

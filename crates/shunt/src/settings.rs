@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use shuntfs_pool::policy::{Category, Function, Policy};
-use shuntfs_pool::{AccessTimes, InodeCalc};
+use shuntfs_pool::{AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_seal::TreeName;
 use shuntfs_verity::Digest;
 
@@ -163,6 +163,10 @@ pub struct MergeSettings {
     pub functions: Vec<(Function, &'static Policy)>,
     /// How many bytes something new must leave free.
     pub min_free: Option<u64>,
+    /// Whether a file is moved when its branch is full, and by which policy.
+    pub move_on_full: Option<MoveOnFull>,
+    /// How many bytes must be free for each file that is open for writing in passthrough.
+    pub passthrough_reserve: Option<u64>,
     /// What inode numbers go by.
     pub inode_calc: Option<InodeCalc>,
     /// How many seconds it is waited at the start until the disks of all branches are there.

@@ -245,13 +245,17 @@ fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let text = if flows.is_empty() { "none yet".into() } else { flows.join(", ") };
     writeln!(out, "  opens      {text}")?;
     for (reason, opens) in session.downgrades.iter().filter(|(_, opens)| **opens > 0) {
-        let what = if reason == Reason::ReadAgain.name() { "kept out  " } else { "downgraded" };
+        let is_kept_out = [Reason::ReadAgain, Reason::NearFull].map(Reason::name).contains(&reason.as_str());
+        let what = if is_kept_out { "kept out  " } else { "downgraded" };
         writeln!(out, "  {what} {opens}: {}", meaning::of_reason_name(reason))?;
     }
     let (read, written) = (session.read_bytes, session.written_bytes);
     writeln!(out, "  bytes      {read} read and {written} written through the server")?;
     let (open, kept) = (session.nodes_open, session.backing_ids_kept);
     writeln!(out, "  nodes      {open} open, {kept} backing files kept for the next open")?;
+    if let Some(moved) = status.pool.get("files_moved").and_then(Value::as_u64).filter(|moved| *moved > 0) {
+        writeln!(out, "  moved      {moved} files to another branch, because theirs was full")?;
+    }
     if session.malformed > 0 || session.panics > 0 {
         writeln!(
             out,

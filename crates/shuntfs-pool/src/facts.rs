@@ -48,6 +48,8 @@ pub struct Facts {
     pub descriptors: usize,
     /// The branches, where there may be several.
     pub branches: Vec<BranchFacts>,
+    /// Files that were moved to another branch because theirs was full.
+    pub files_moved: u64,
     /// Forgets that took back more lookups than there were; other than 0 is a defect.
     pub overdrawn: u64,
 }
@@ -146,6 +148,7 @@ impl Observer {
             nodes: shared.table.len(),
             descriptors: shared.descriptors.len(),
             branches: shared.merge.as_ref().map_or_else(Vec::new, |merge| BranchFacts::of_all(shared, merge)),
+            files_moved: shared.merge.as_ref().map_or(0, Merge::files_moved),
             overdrawn: shared.table.overdrawn(),
         }
     }

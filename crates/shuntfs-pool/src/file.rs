@@ -6,12 +6,13 @@
 //! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
 //! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use shuntfs::{
-    Access, Backing, CacheHint, Delegation, Errno, LockOwner, LowerFile, OpenFlags, Opened, Result,
+    Access, Backing, CacheHint, Delegation, Errno, Flow, Flows, LockOwner, LowerFile, OpenFlags, Opened,
+    Reason, Result,
 };
 use shuntfs_rules::FlowWord;
 
@@ -19,6 +20,7 @@ use crate::branch::OpenThere;
 use crate::error::errno;
 use crate::gate::Gates;
 use crate::guard::Terms;
+use crate::lowers::Lowers;
 use crate::merge;
 use crate::mode;
 use crate::node::{Marks, Node};
@@ -45,18 +47,15 @@ pub struct PoolFile {
     pub(crate) rereads: bool,
     /// What it passed because others, who see less, may want to look at the file.
     gates: Option<Arc<Gates>>,
-    /// Open as the caller's open asks, or wider.
-    mover: OnceLock<Arc<LowerFile>>,
-    /// Open as an append-only file is written.
-    appender: OnceLock<Arc<LowerFile>>,
-    /// Open for reading, for what needs a real descriptor but no right to write, which would keep the file from
-    /// being executed.
-    reader: OnceLock<Arc<LowerFile>>,
+    /// Whether the kernel reaches its lower file past us, by this open or another one.
+    is_backed: AtomicBool,
+    /// Counts it among those that are written in passthrough on a branch of a merge.
+    writes_past: Mutex<Option<OpenThere>>,
     /// Whose POSIX and OFD locks went through this file.
     pub(crate) lock_owners: Mutex<Vec<LockOwner>>,
     pub(crate) has_flock: AtomicBool,
-    /// Counts it on its branch, in a merge. Dropped last: what is not counted any more holds nothing there.
-    _there: Option<OpenThere>,
+    /// What its bytes go through.
+    lowers: Arc<Lowers>,
 }
 
 impl PoolFile {
@@ -86,7 +85,12 @@ impl PoolFile {
         // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
         let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
-        let there = shared.merge.is_some().then(|| shared.branch(node.mount()).open_there());
+        let lowers = Arc::new(Lowers::default());
+        if shared.merge.is_some() {
+            // First, so that whoever moves the file counts it on its new branch.
+            node.make_mobile().opened(&lowers);
+            lowers.count(&node, || shared.branch(node.mount()));
+        }
         node.opened(is_mappable);
         let passes = flags.may_write() && node.has(Marks::VARIES);
         let gates = passes.then(|| Arc::clone(&shared.copies.gates));
@@ -98,16 +102,15 @@ impl PoolFile {
             shown: None,
             checked: None,
             terms,
-            appender: OnceLock::new(),
             flags: flags.0,
             is_mappable,
             rereads: false,
             gates,
-            mover: OnceLock::new(),
-            reader: OnceLock::new(),
+            is_backed: AtomicBool::new(false),
+            writes_past: Mutex::default(),
             lock_owners: Mutex::default(),
             has_flock: AtomicBool::new(false),
-            _there: there,
+            lowers,
         }
     }
 
@@ -122,47 +125,101 @@ impl PoolFile {
         self.shown.is_none() && self.checked.is_none()
     }
 
+    /// Notes how its bytes flow.
+    pub(crate) fn flows_by(&self, shared: &Shared, flows: Flows) {
+        // Where another open of the node is in passthrough, this one's mappings are, too.
+        let is_below = |settled: shuntfs::Settled| {
+            settled.flow == Flow::Passthrough || settled.reason == Reason::PassthroughOpens
+        };
+        if is_below(flows.reads) || is_below(flows.writes) {
+            self.is_backed.store(true, Ordering::Relaxed);
+            if self.flags & mode::O_ACCMODE == mode::O_RDWR {
+                self.node.mark(Marks::MAPPED_BELOW);
+            }
+        }
+        if shared.merge.is_some() && self.may_write() {
+            let mut counted = self.writes_past.lock();
+            if flows.writes.flow == Flow::Passthrough {
+                // Already, unless the node was in passthrough before.
+                counted.get_or_insert_with(|| shared.branch(self.node.mount()).write_past());
+            } else {
+                *counted = None;
+            }
+        }
+    }
+
+    fn may_write(&self) -> bool {
+        self.flags & mode::O_ACCMODE != mode::O_RDONLY
+    }
+
+    /// Refuses to have it pass through where it is to be written, and could not be moved then although its branch may become full.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    fn check_reserve(&self, shared: &Shared) -> Result<()> {
+        if shared.merge.is_none() || !self.may_write() {
+            return Ok(());
+        }
+        match merge::reserve(shared, &self.node) {
+            Some(counted) => {
+                *self.writes_past.lock() = Some(counted);
+                Ok(())
+            }
+            None => Err(Errno::NOSPC),
+        }
+    }
+
+    /// Has the node leave passthrough, where it is kept there for the next open only and this one had better not be in it. A mapping that
+    /// stores into the lower file may be left of an earlier open, and keeps it there.
+    pub(crate) fn leave_passthrough(&self, shared: &Shared) {
+        if shared.merge.is_some()
+            && self.may_write()
+            && self.node.opens() == 1
+            && let Some(notifier) = shared.notifier.get()
+            && merge::leaves_passthrough(shared, &self.node)
+        {
+            notifier.drop_backing(self.node.id);
+        }
+    }
+
+    /// Whether the kernel reaches its lower file past us, by this open or another one of the node: all opens of a node are alike in this.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.is_backed.load(Ordering::Relaxed)
+    }
+
     /// The lower file that this open's bytes go through.
     pub(crate) fn mover(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
-        if let Some(file) = self.mover.get() {
-            return Ok(Arc::clone(file));
-        }
-        let file = open_to_move(shared, &self.node, self.flags)?;
-        Ok(Arc::clone(self.mover.get_or_init(|| file)))
+        let open = || {
+            let opened = open_to_move(shared, &self.node, self.flags);
+            opened.inspect_err(|error| merge::pass_on_of(shared, &self.node, *error))
+        };
+        self.lowers.mover.held_or(&self.node, open)
     }
 
     /// Has its bytes go through a lower file that was opened when it was made.
     pub(crate) fn is_moved_by(&self, file: LowerFile) {
-        self.mover.get_or_init(|| Arc::new(file));
+        self.lowers.mover.set(file);
     }
 
     /// A lower file whose every write goes to the end.
     pub(crate) fn appender(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
-        if let Some(file) = self.appender.get() {
-            return Ok(Arc::clone(file));
-        }
-        let kept = self.flags & KEPT_FLAGS;
-        let file = shared.open_node(&self.node, mode::O_WRONLY | mode::O_APPEND | kept)?;
-        Ok(Arc::clone(self.appender.get_or_init(|| file)))
+        let flags = mode::O_WRONLY | mode::O_APPEND | self.flags & KEPT_FLAGS;
+        self.lowers.appender.held_or(&self.node, || shared.open_node(&self.node, flags))
     }
 
     /// The mover where it is open and may write.
     pub(crate) fn open_writer(&self) -> Option<Arc<LowerFile>> {
-        let may_write = self.flags & mode::O_ACCMODE != mode::O_RDONLY;
-        self.mover.get().filter(|_| may_write).cloned()
+        self.lowers.mover.held().filter(|_| self.may_write())
     }
 
     /// A lower file that can be read, or at least synced and asked.
     pub(crate) fn reader(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
-        if let Some(file) = self.reader.get() {
-            return Ok(Arc::clone(file));
-        }
-        let file = match shared.open_node(&self.node, mode::O_RDONLY | mode::O_NONBLOCK) {
+        let open = || match shared.open_node(&self.node, mode::O_RDONLY | mode::O_NONBLOCK) {
             // A server that is no superuser may have only what the caller has.
-            Err(Errno::ACCES | Errno::PERM) => self.mover(shared)?,
-            outcome => outcome?,
+            Err(Errno::ACCES | Errno::PERM) => self.mover(shared),
+            outcome => outcome,
         };
-        Ok(Arc::clone(self.reader.get_or_init(|| file)))
+        self.lowers.reader.held_or(&self.node, open)
     }
 }
 
@@ -229,9 +286,17 @@ pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
         return Ok(());
     }
     let Some(parts) = node.parts() else {
-        let descriptor = shared.descriptor(node)?;
-        node.pin(descriptor);
-        return Ok(());
+        loop {
+            let place = node.place();
+            let descriptor = shared.descriptor(node)?;
+            // The mark comes first, so that the clock does not take the descriptor in between.
+            node.mark(Marks::PINNED);
+            drop(place.keep(descriptor));
+            // Else it was moved to another branch meanwhile, and is to be held there.
+            if std::ptr::eq(place, node.place()) {
+                return Ok(());
+            }
+        }
     };
     // First, so that the clock takes none of them.
     node.mark(Marks::PINNED);
@@ -248,7 +313,10 @@ pub(crate) fn lower_file(shared: &Shared, file: &PoolFile, access: Access) -> Re
     }
     match access {
         // The node's own descriptor holds no right to write, so that the file can be executed.
-        Access::Register => shared.to_access(&file.node),
+        Access::Register => {
+            file.check_reserve(shared)?;
+            shared.to_access(&file.node)
+        }
         _ => file.mover(shared),
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Found {
     fd: Option<OwnedFd>,
     /// Before which change of names it was looked for.
     pub(crate) moment: Moment,
+    /// How often a file had got another place before it was looked for.
+    pub(crate) switches: u64,
     /// The same folder on other branches.
     more: Vec<Found>,
     /// Whether a branch could not be asked that may have the name, too.
@@ -40,7 +42,8 @@ pub(crate) struct Found {
 impl Found {
     fn new(stat: Stat, mount: &Mount, handle: Option<FileHandle>, fd: Option<OwnedFd>) -> Self {
         let identity = Identity::new(&stat, mount.index, handle);
-        Self { stat, identity, fd, moment: Moment::default(), more: Vec::new(), is_doubtful: false }
+        let (moment, switches) = (Moment::default(), 0);
+        Self { stat, identity, fd, moment, switches, more: Vec::new(), is_doubtful: false }
     }
 
     /// The same, where a branch that may have another copy did not answer.
@@ -67,9 +70,16 @@ impl Found {
 
 /// Finds out what a name means: on whatever branch of a merge the folder is.
 pub(crate) fn find(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
-    match (&shared.merge, spot.folder.parts()) {
-        (Some(merge), Some(parts)) => find_in_merge(shared, merge, spot, parts),
-        _ => find_at(shared, spot),
+    let (Some(merge), Some(parts)) = (&shared.merge, spot.folder.parts()) else {
+        return find_at(shared, spot);
+    };
+    loop {
+        let switches = shared.switches();
+        match find_in_merge(shared, merge, spot, parts) {
+            // It may have come to a branch after that was asked, and have gone from another one before.
+            Err(Errno::NOENT) if shared.has_switched(switches) => {}
+            found => return found.map(|found| Found { switches, ..found }),
+        }
     }
 }
 
@@ -77,14 +87,15 @@ pub(crate) fn find(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
 pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
     let (dir, name) = (spot.dir, spot.c_name());
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
+    let switches = shared.switches();
     let mount = shared.mount(spot.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
     {
-        return Ok(Found { moment, ..found });
+        return Ok(Found { moment, switches, ..found });
     }
     let fd = shared.opening(|| open_path_at(dir, name))?;
-    by_descriptor(shared.branch(spot.mount), fd).map(|found| Found { moment, ..found })
+    by_descriptor(shared.branch(spot.mount), fd).map(|found| Found { moment, switches, ..found })
 }
 
 /// Asks the branches that have the folder, in their order. What cannot be asked is not there, if another one has the name, and the
@@ -183,6 +194,7 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
     let Found { stat, identity, fd, .. } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
     let by_handle = identity.handle.is_some();
+    let key = fd.as_ref().map(|_| identity.clone());
     let wish = shared.lasting_number(&identity, seen.view);
     let (node, _) = shared.table.obtain(identity, seen.view, wish, |id, identity| {
         let node = Node::new(id, identity, seen.view, stat.mode);
@@ -192,8 +204,10 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
         }
         node
     });
-    if by_handle && let Some(fd) = fd {
-        drop(shared.adopt(&node, fd));
+    // It may have been moved to another branch since it was found.
+    let place = node.place();
+    if by_handle && let Some(fd) = fd.filter(|_| key.as_ref() == Some(place.inode())) {
+        drop(shared.adopt(&node, place, fd));
     }
     if seen.varies {
         node.mark(Marks::VARIES);

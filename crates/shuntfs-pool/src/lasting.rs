@@ -101,7 +101,7 @@ impl Lasting {
 
     /// The lower generation of a node whose number lasts.
     pub(crate) fn generation(&self, node: &Node) -> Option<Generation> {
-        let handle = node.place.handle().filter(|_| Self::lasts(node.id))?;
+        let handle = node.place().handle().filter(|_| Self::lasts(node.id))?;
         handle.generation(self.magic).map(|generation| Generation(u64::from(generation)))
     }
 

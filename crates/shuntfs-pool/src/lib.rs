@@ -23,6 +23,7 @@ mod guard;
 mod init;
 mod lasting;
 mod locks;
+mod lowers;
 mod merge;
 mod mode;
 mod name_buf;
@@ -51,7 +52,9 @@ pub use facts::{BranchFacts, Facts, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
-pub use merge::{BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions};
+pub use merge::{
+    BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions, MoveOnFull,
+};
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
 pub use rules::{

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use shuntfs::{
     Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
-    Filled, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange, LockRequest,
-    LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Notifier, Offered, OpSet, OpenFlags, Opened,
-    OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted, Whence,
-    WriteData, Written,
+    Filled, Flows, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange,
+    LockRequest, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Notifier, Offered, OpSet, OpenFlags,
+    Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted,
+    Whence, WriteData, Written,
 };
 use shuntfs_rules::Rules;
 use shuntfs_verified::{Seals, seal_ioctl};
@@ -21,15 +21,17 @@ use crate::error::PoolError;
 use crate::file::PoolFile;
 use crate::guard::{Guard, Made, ReadBelow, Reading, is_listing_common};
 use crate::name_buf::NameBuf;
-use crate::node::Marks;
+use crate::node::{Change, Marks};
 use crate::op::rename::Named;
-use crate::op::{attr, by_number, create, data, ioctl, lookup, make, open, readlink, remove, rename, xattr};
+use crate::op::{
+    attr, by_number, create, data, ioctl, lookup, make, open, readlink, remove, rename, room, xattr,
+};
 use crate::options::PoolOptions;
 use crate::rules::{self, RuleControl};
 use crate::seals::SealControl;
 use crate::shared::Shared;
 use crate::who::Who;
-use crate::{dir, facts, file, init, locks, sealed};
+use crate::{dir, facts, file, init, locks, mode, sealed};
 
 /// A folder shown through shuntfs, with everything that its file system can do.
 ///
@@ -110,7 +112,7 @@ impl Pool {
     }
 
     /// Runs an operation that may wait for others: never in the queue.
-    fn run_aside<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
+    pub(crate) fn run_aside<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
     where
         T: Send + 'static,
         W: FnOnce(&Shared) -> T + Send + 'static,
@@ -183,6 +185,14 @@ impl Filesystem for Pool {
         file.node.has_privileges()
     }
 
+    fn exchanges_lower(&self, file: &PoolFile) -> bool {
+        file.node.mobile().is_some()
+    }
+
+    fn opened(&self, _node: NodeId, file: &PoolFile, flows: Flows) {
+        file.flows_by(&self.shared, flows);
+    }
+
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
         self.run(cx, move |shared| lookup::lookup(shared, who, parent, &name)).await
@@ -208,11 +218,25 @@ impl Filesystem for Pool {
         set: SetAttr,
     ) -> Result<AttrReply> {
         let who = Who::of(cx);
-        let by = (file.map(|file| file.terms.limits), file.and_then(PoolFile::open_writer));
-        if set.size.is_some() && self.may_wait_for_looks(node) {
-            return self.run_aside(cx, move |shared| attr::setattr(shared, who, node, by, set)).await;
+        let set_them = async || {
+            // Looked for here, because they are others once the file was moved.
+            let by = (file.map(|file| file.terms.limits), file.and_then(PoolFile::open_writer));
+            if set.size.is_some() && self.may_wait_for_looks(node) {
+                return self.run_aside(cx, move |shared| attr::setattr(shared, who, node, by, set)).await;
+            }
+            self.run(cx, move |shared| attr::setattr(shared, who, node, by, set)).await
+        };
+        if self.shared.merge.is_none() {
+            return set_them().await;
         }
-        self.run(cx, move |shared| attr::setattr(shared, who, node, by, set)).await
+        // On the heap, as every request would have to have room for it.
+        match file.zip(set.size) {
+            Some((file, len)) => Box::pin(room::with_room(self, cx, (file, len), set_them)).await,
+            None => {
+                let _change = room::change_of(self, cx, node).await;
+                set_them().await
+            }
+        }
     }
 
     async fn access(&self, cx: &Cx<'_>, node: NodeId, mask: u32) -> Result<()> {
@@ -276,6 +300,8 @@ impl Filesystem for Pool {
     async fn open(&self, cx: &Cx<'_>, node: NodeId, flags: OpenFlags) -> Result<Opened<PoolFile>> {
         let who = Who::of(cx);
         let is_looked_at = self.shared.node(node).is_ok_and(|node| !node.view.is_whole());
+        let cuts = flags.0 & mode::O_TRUNC != 0;
+        let _change = if cuts { room::change_of(self, cx, node).await } else { Change::NONE };
         if is_looked_at || flags.may_write() && self.may_wait_for_looks(node) {
             // It is read whole, or waits for others that do.
             return self.run_aside(cx, move |shared| open::open(shared, who, node, flags)).await;
@@ -361,6 +387,8 @@ impl Filesystem for Pool {
             return reply.answer(0, &outcome?);
         }
         let (who, node) = (Who::of(cx), op.node);
+        let command = ioctl::Command { number: op.command, output_max: op.output_max };
+        let _change = if command.only_asks() { Change::NONE } else { room::change_of(self, cx, node).await };
         let lower = match file {
             IoctlTarget::File(file) => {
                 let change = ReadBelow { file, how: Reading::Ask };
@@ -368,7 +396,6 @@ impl Filesystem for Pool {
             }
             IoctlTarget::Dir(dir) => dir::readable(&self.shared, dir)?,
         };
-        let command = ioctl::Command { number: op.command, output_max: op.output_max };
         let input = op.input.to_vec();
         let ioctl = move |shared: &Shared| ioctl::ioctl(shared, who, node, &lower, command, &input);
         let answer = self.run(cx, ioctl).await?;
@@ -467,6 +494,7 @@ impl Filesystem for Pool {
 
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
+        let _change = room::change_of(self, cx, node).await;
         if self.shared.runs_inline() && self.shared.controls(node).is_none() {
             // What is set need not be copied to stay here.
             let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
@@ -482,6 +510,7 @@ impl Filesystem for Pool {
 
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let (who, name) = (Who::of(cx), name.to_owned());
+        let _change = room::change_of(self, cx, node).await;
         self.run(cx, move |shared| xattr::remove(shared, who, node, &name)).await
     }
 }

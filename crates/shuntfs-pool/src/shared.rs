@@ -182,6 +182,16 @@ impl Shared {
         self.branches.at(mount.branch)
     }
 
+    /// How often a file of a merge has got another place, for who looks names up.
+    pub(crate) fn switches(&self) -> u64 {
+        self.merge.as_ref().map_or(0, |merge| merge.switching.now())
+    }
+
+    /// Whether one has since then, or does now: what was found may be what it was.
+    pub(crate) fn has_switched(&self, then: u64) -> bool {
+        self.merge.as_ref().is_some_and(|merge| merge.switching.has_passed(then))
+    }
+
     /// The merge, where a node is its control file.
     pub(crate) fn controls(&self, id: NodeId) -> Option<&Merge> {
         self.merge.as_ref().filter(|_| id == merge::CONTROL)
@@ -233,13 +243,16 @@ impl Shared {
         if let Some(parts) = node.parts() {
             return self.descriptor_at(node, &parts.shown());
         }
-        if let Some(held) = node.descriptor() {
+        // Once, because a file may be moved to another branch meanwhile.
+        let place = node.place();
+        if let Some(held) = place.held() {
+            node.used();
             return Ok(held);
         }
-        let handle = node.place.handle().ok_or(Errno::STALE)?;
-        let mount = self.mount(node.place.mount());
+        let handle = place.handle().ok_or(Errno::STALE)?;
+        let mount = self.mount(place.mount());
         let fd = self.opening(|| mount.open(handle))?;
-        Ok(self.adopt(node, Arc::new(LowerFile::new(fd))))
+        Ok(self.adopt(node, place, Arc::new(LowerFile::new(fd))))
     }
 
     /// The same of a folder in a merge, at one of its places.
@@ -259,12 +272,17 @@ impl Shared {
         Ok(held)
     }
 
-    /// Gives a node a descriptor to cache; the one to use.
-    pub(crate) fn adopt(&self, node: &Arc<Node>, descriptor: Arc<LowerFile>) -> Arc<LowerFile> {
+    /// Gives a node a descriptor of its inode at this place to cache; the one to use.
+    pub(crate) fn adopt(
+        &self,
+        node: &Arc<Node>,
+        place: &Place,
+        descriptor: Arc<LowerFile>,
+    ) -> Arc<LowerFile> {
         if !self.caches_descriptor(node) {
             return descriptor;
         }
-        let (held, is_new) = node.keep(descriptor);
+        let (held, is_new) = place.keep(descriptor);
         if is_new && !node.has(Marks::PINNED) {
             drop(self.descriptors.admit(node));
         }
@@ -285,8 +303,8 @@ impl Shared {
 
     /// Whether a node keeps a descriptor while nobody uses it. Not a file of a merge whose branches others change, too: what is moved away below,
     /// as by tools that level disks, would keep its space until the kernel forgets it.
-    fn caches_descriptor(&self, node: &Node) -> bool {
-        self.merge.is_none() || self.is_ours_alone() || node.place.handle().is_none()
+    pub(crate) fn caches_descriptor(&self, node: &Node) -> bool {
+        self.merge.is_none() || self.is_ours_alone() || node.place().handle().is_none()
     }
 
     /// A folder by id, and its descriptor.
@@ -297,7 +315,7 @@ impl Shared {
             None if self.merge.is_some() => Err(Errno::NOTDIR),
             None => {
                 let descriptor = self.descriptor(&node)?;
-                Ok(Folder { mount: node.place.mount(), node, descriptor })
+                Ok(Folder { mount: node.place().mount(), node, descriptor })
             }
         }
     }
@@ -316,7 +334,7 @@ impl Shared {
         if let Some(parts) = node.parts() {
             return self.to_access_at(node, &parts.shown());
         }
-        let opened = self.timed(node, &node.place)?;
+        let opened = self.timed(node, node.place())?;
         opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
     }
 
@@ -403,19 +421,29 @@ impl Shared {
         let is_read_only = self.options.read_only
             || branches.iter().all(|branch| branch.is_read_only())
                 && branches.iter().all(|branch| branch.is_still_read_only());
-        if is_read_only { Err(Errno::ROFS) } else { Ok(()) }
+        if is_read_only { Err(merge::refuse_all(self)) } else { Ok(()) }
     }
 
     /// Refuses changes of what is shown on a branch that takes none.
-    pub(crate) fn check_branch(&self, node: &Node) -> Result<()> {
-        let refuses = self.merge.is_some() && self.branch(node.mount()).is_still_read_only();
-        if refuses { Err(Errno::ROFS) } else { Ok(()) }
+    pub(crate) fn check_branch(&self, node: &Arc<Node>) -> Result<()> {
+        if self.merge.is_none() {
+            return Ok(());
+        }
+        let branch = self.branch(node.mount());
+        if branch.is_still_read_only() {
+            Err(merge::refuse_of(self, node, Errno::ROFS, merge::why_read_only(branch)))
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that a branch of a merge is read-only, where that is what it says when something is made on it.
-    pub(crate) fn note_refusal(&self, mount: MountIndex, error: Errno) {
+    pub(crate) fn note_refusal(&self, spot: Spot<'_>, error: Errno) {
         if self.merge.is_some() && error == Errno::ROFS {
-            self.branch(mount).refused();
+            // It says so itself, and another branch is tried.
+            self.branch(spot.mount).refused();
+        } else {
+            merge::pass_on_at(self, spot, error);
         }
     }
 
@@ -430,7 +458,7 @@ impl Shared {
             Some(parts) => self.folder_ino(node, parts),
             None => {
                 let by_path = self.merge.as_ref().and_then(|merge| merge.numbers.of_node(self, node));
-                by_path.unwrap_or_else(|| self.branch(node.place.mount()).shown_ino(stat.ino, stat.dev))
+                by_path.unwrap_or_else(|| self.branch(node.place().mount()).shown_ino(stat.ino, stat.dev))
             }
         }
     }
@@ -568,7 +596,7 @@ impl Shared {
         if node.is_dir() {
             self.parked.forget(id);
         }
-        if node.place.handle().is_some() && node.opens() == 0 {
+        if node.place().handle().is_some() && node.opens() == 0 {
             // The clock may still name the node for a while; its descriptor need not wait for that.
             node.unmark(Marks::PINNED);
             drop(node.drop_descriptor());

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use shuntfs::{LookupCount, NodeId};
 
-use crate::node::{Identity, Node, mix};
+use crate::node::{Identity, Node, Place, mix};
 use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
@@ -136,10 +136,21 @@ impl Table {
         }
     }
 
+    /// The hash of a node's identity, and its shard.
+    fn shard_of(&self, node: &Node) -> (u64, MutexGuard<'_, HashTable<Arc<Node>>>) {
+        loop {
+            let hash = node.key().hash();
+            let nodes = self.by_identity[shard(hash)].lock();
+            // It may have come to be another inode's meanwhile, which whoever has the shard's lock keeps from happening.
+            if node.key().hash() == hash {
+                return (hash, nodes);
+            }
+        }
+    }
+
     /// Removes a node unless a lookup found it again.
     fn remove(&self, node: &Arc<Node>) -> bool {
-        let hash = node.key().hash();
-        let mut nodes = self.by_identity[shard(hash)].lock();
+        let (hash, mut nodes) = self.shard_of(node);
         if node.lookups.load(Ordering::Relaxed) > 0 {
             return false;
         }
@@ -164,10 +175,40 @@ impl Table {
 
     /// Has the next lookup of this identity make another node; whoever uses this one goes on with it.
     pub(crate) fn retire(&self, node: &Arc<Node>) {
-        let hash = node.key().hash();
-        let mut nodes = self.by_identity[shard(hash)].lock();
+        let (hash, mut nodes) = self.shard_of(node);
         if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
             let _ = place.remove();
+        }
+    }
+
+    /// A file was moved to another branch: its node is that of the inode there from now on. A node that a lookup has made of that inode
+    /// meanwhile is retired; whoever looked up finds out, and looks again.
+    pub(crate) fn rebind(&self, node: &Arc<Node>, there: Place) {
+        loop {
+            let (old, new) = (node.key().hash(), there.inode().hash());
+            // In this order, so that two of them do not wait for each other.
+            let (low, high) = (shard(old).min(shard(new)), shard(old).max(shard(new)));
+            let mut first = self.by_identity[low].lock();
+            let mut second = (low != high).then(|| self.by_identity[high].lock());
+            if node.key().hash() != old {
+                continue;
+            }
+            let mut take = |hash: u64, is_meant: &dyn Fn(&Arc<Node>) -> bool| {
+                let nodes = second.as_deref_mut().filter(|_| shard(hash) == high).unwrap_or(&mut *first);
+                nodes.find_entry(hash, |held| is_meant(held)).is_ok_and(|place| {
+                    let _ = place.remove();
+                    true
+                })
+            };
+            // One that was forgotten, or retired, is not there.
+            let was_there = take(old, &|held| Arc::ptr_eq(held, node));
+            while take(new, &|held| held.key() == there.inode() && held.view == node.view) {}
+            node.moved(there);
+            if was_there {
+                let nodes = second.as_deref_mut().filter(|_| shard(new) == high).unwrap_or(&mut *first);
+                nodes.insert_unique(new, Arc::clone(node), |node| node.key().hash());
+            }
+            return;
         }
     }
 
@@ -230,6 +271,29 @@ mod test {
         assert!(Arc::ptr_eq(&second, &obtain(&table, 7)));
         assert!(table.forget(second.id, LookupCount(2)).is_some());
         assert_eq!((table.len(), table.overdrawn()), (0, 0));
+    }
+
+    /// Whoever looked the new inode up while the file was moved there has made a node of it, and gives it back.
+    #[test]
+    fn a_node_that_was_moved_is_found_where_it_is() {
+        for ino in [8, 9, 10, 11] {
+            let table = Table::new();
+            let (node, other) = (obtain(&table, 7), obtain(&table, ino));
+            table.rebind(&node, Place::new(identity(ino)));
+            assert!(Arc::ptr_eq(&node, &obtain(&table, ino)), "{ino}");
+            assert!(table.peek(&identity(7)).is_empty());
+            assert_eq!((node.moves(), node.key().ino), (1, ino));
+            assert!(table.forget(other.id, LookupCount(1)).is_some());
+            assert!(Arc::ptr_eq(&node, &table.find(node.id).unwrap()));
+            // And back.
+            table.rebind(&node, Place::new(identity(7)));
+            assert!(Arc::ptr_eq(&node, &obtain(&table, 7)));
+            assert!(table.forget(node.id, LookupCount(3)).is_some());
+            assert_eq!((table.len(), table.overdrawn()), (0, 0));
+            // It lives on in its open files.
+            table.rebind(&node, Place::new(identity(ino)));
+            assert!(table.peek(&identity(ino)).is_empty());
+        }
     }
 
     #[test]

@@ -179,6 +179,7 @@ fn settings_are_told_and_changed() {
         "func.unlink",
         "inodecalc",
         "minfreespace",
+        "moveonenospc",
         "pid",
         "version",
     ];

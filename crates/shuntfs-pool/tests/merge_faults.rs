@@ -7,13 +7,15 @@ mod fake;
 
 use std::array;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use fake::{Fixture, rules};
 use shuntfs::{Errno, Result};
 use shuntfs_fake::{Faults, O_RDONLY, OsError, Settings};
 use shuntfs_pool::policy::Policy;
-use shuntfs_pool::{BranchOptions, Cache, InodeCalc, MergeOptions, Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, Cache, FlowWish, InodeCalc, MergeOptions, Pool, PoolOptions};
+use shuntfs_testkit::skipped;
 
 /// A run that is over before this many calls is clean.
 const CALLS_MAX: u64 = 2000;
@@ -317,4 +319,40 @@ fn rules_are_refused_before_anything_is_opened() {
     let refused =
         Pool::open_with_rules(&options, rules("[[rule]]\nbasename = 'b'\nhide = true\n")).unwrap_err();
     assert!(refused.to_string().contains("says `hide`: with several branches"), "{refused}");
+}
+
+/// The file system of the temporary files, and one in memory, are two on most machines.
+#[test]
+fn a_write_that_finds_no_room_goes_on_elsewhere_or_leaves_the_file_whole() {
+    let faults = Faults::alone();
+    for count in 1..6 {
+        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return skipped("there is no /dev/shm") };
+        let disk = tempfile::tempdir().unwrap();
+        let device = |folder: &Path| folder.metadata().unwrap().dev();
+        if device(memory.path()) == device(disk.path()) {
+            return skipped("there is one file system only");
+        }
+        let branches = [&memory, &disk].map(|folder| BranchOptions::new(folder.path()));
+        let create = Policy::of("ff").unwrap();
+        let merge = MergeOptions { create, min_free: 0, ..MergeOptions::new(branches.into()) };
+        let (cache, flow) = (Cache::Default, FlowWish::Relay);
+        let options = PoolOptions { merge: Some(merge), cache, flow, ..PoolOptions::new("two") };
+        let fixture = Fixture::new(Pool::open(&options).unwrap(), memory.path(), &Settings::default());
+        let file = fixture.fake.create("/file").unwrap();
+        assert_eq!(file.write_at(0, &[1; 8192]), Ok(8192));
+        // The write, and so many calls of the move that follows.
+        faults.fail(0..count, OsError::NOSPC);
+        let outcome = file.write_at(8192, &[2; 4096]);
+        let what = format!("{count} calls failed, and {outcome:?}: {:?}", faults.stop());
+        let there = [memory.path(), disk.path()].map(|folder| folder.join("file").exists());
+        assert_eq!(there, if outcome.is_ok() { [false, true] } else { [true, false] }, "{what}");
+        assert!(outcome == Ok(4096) || outcome == Err(Errno::NOSPC), "{what}");
+        assert_eq!(outcome.is_ok(), count == 1, "{what}");
+        assert_eq!(file.write_at(8192, &[2; 4096]), Ok(4096), "{what}");
+        let expected = [vec![1; 8192], vec![2; 4096]].concat();
+        assert!(file.read_to_end() == Ok(expected), "{what}");
+        assert_eq!(fixture.fake.stat("/file").map(|attr| (attr.size, attr.nlink)), Ok((12288, 1)), "{what}");
+        drop(file);
+        fixture.end(&what);
+    }
 }

@@ -289,7 +289,7 @@ fn places_and_settings_are_asked_through_the_kernel() {
     let keys = std::str::from_utf8(&keys[..len]).unwrap().split_terminator('\0');
     let values: Vec<_> =
         keys.map(|key| asked(&control, key.strip_prefix("user.mergerfs.").unwrap()).unwrap()).collect();
-    assert_eq!(values.len(), 15);
+    assert_eq!(values.len(), 16);
     let sources = asked(&control, "srcmounts").unwrap();
     assert_eq!(sources.split(':').count(), 3);
     assert!(sources.split(':').all(|path| Path::new(path).is_dir()));

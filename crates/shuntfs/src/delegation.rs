@@ -282,6 +282,8 @@ pub enum Reason {
     OneDirection,
     /// The file is small and read again and again, so the kernel had better keep its pages.
     ReadAgain,
+    /// The lower file system may become full before the file is closed, which nobody could help it with in passthrough.
+    NearFull,
 }
 
 impl Flow {
@@ -305,7 +307,7 @@ impl Flow {
 
 impl Reason {
     /// Every reason, each at the place of its number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Wished,
         Self::KernelLacks,
         Self::NotPrivileged,
@@ -319,6 +321,7 @@ impl Reason {
         Self::RegisterFailed,
         Self::OneDirection,
         Self::ReadAgain,
+        Self::NearFull,
     ];
 
     /// The reason's name, as it is counted.
@@ -338,6 +341,7 @@ impl Reason {
             Self::RegisterFailed => "register_failed",
             Self::OneDirection => "one_direction",
             Self::ReadAgain => "read_again",
+            Self::NearFull => "near_full",
         }
     }
 }
@@ -364,6 +368,7 @@ impl std::fmt::Display for Reason {
             Self::RegisterFailed => "the lower file could not be registered",
             Self::OneDirection => "the kernel passes reads and writes through, or neither",
             Self::ReadAgain => "a small file that is read again and again: the kernel keeps its pages",
+            Self::NearFull => "its disk may become full while it is written: without passthrough it can then be moved to another",
         })
     }
 }

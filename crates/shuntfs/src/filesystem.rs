@@ -161,7 +161,8 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     /// descriptor of its own kind an `O_PATH` one is best. Called inline; must not block for long.
     ///
     /// # Errors
-    /// Those of opening the lower file.
+    /// Those of opening the lower file. For [`Access::Register`] ENOSPC says that the file is better not passed through now, because its lower
+    /// file system may become full before it is closed: the open flows by us, for [`crate::Reason::NearFull`].
     fn lower_file(
         &self,
         node: NodeId,
@@ -176,6 +177,14 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     /// and sgid: those of callers above such rules, and stores through a shared mapping. The library's threads lack
     /// `CAP_FSETID`, so what they move strips them. Asked at each such WRITE, inline; must not block.
     fn keeps_set_ids(&self, file: &Self::File) -> bool {
+        let _ = file;
+        false
+    }
+
+    /// Whether the lower file of [`crate::Backing::OfNode`] may become another one while `file` is open, as when it is moved to another disk.
+    /// Then [`Filesystem::lower_file`] is asked at each READ whose bytes the library moves, and its WRITEs are given to
+    /// [`Filesystem::write`], which hears what is wrong below. Asked at each of these, inline; must not block.
+    fn exchanges_lower(&self, file: &Self::File) -> bool {
         let _ = file;
         false
     }
@@ -306,7 +315,8 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Writes. Called only for bytes that no delegation covers, or that [`Filesystem::keeps_set_ids`] asks for.
+    /// Writes. Called only for bytes that no delegation covers, or that [`Filesystem::keeps_set_ids`] or
+    /// [`Filesystem::exchanges_lower`] asks for.
     /// Offsets are explicit, also of `O_APPEND` files.
     async fn write(&self, cx: &Cx<'_>, file: &Self::File, at: u64, data: WriteData<'_>) -> Result<Written> {
         let _ = (cx, file, at, data);

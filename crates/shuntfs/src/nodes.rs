@@ -353,6 +353,9 @@ impl Nodes {
         use std::os::fd::AsFd;
         let dropped = self.dropped.load(Ordering::SeqCst);
         let lower = lower().map_err(|error| {
+            if error == Errno::NOSPC {
+                return Reason::NearFull;
+            }
             tracing::debug!(%error, "no lower file to register");
             Reason::RegisterFailed
         });

@@ -106,7 +106,7 @@ impl<F: Filesystem> Server<F> {
         self.fs.opendir(cx, node, flags).await.map(|opened| Arc::new(opened.dir))
     }
 
-    /// The lower file that moves the bytes of an open one, asked for when it is needed first.
+    /// The lower file that moves the bytes of an open one, asked for when it is needed first; each time, where it may become another one.
     pub(crate) fn lower(&self, open: &Open<F::File>, direction: Direction) -> Result<Arc<LowerFile>> {
         // Where both directions flow alike, one lower file moves both.
         let (delegation, place) = match (&open.delegation, direction) {
@@ -123,6 +123,9 @@ impl<F: Filesystem> Server<F> {
             }
             _ => return Err(Errno::BADF),
         };
+        if self.fs.exchanges_lower(&open.file) {
+            return Ok(lower);
+        }
         Ok(Arc::clone(open.lower[place].get_or_init(|| lower)))
     }
 

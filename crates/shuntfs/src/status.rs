@@ -36,7 +36,7 @@ pub struct Status {
     #[serde(default)]
     pub write_flows: BTreeMap<String, u64>,
     /// Opens that did not get the flow that was wished for, by reason; and those that had rather another one
-    /// (`read_again`).
+    /// (`read_again`, `near_full`).
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.
     pub ops: BTreeMap<String, OpStatus>,

@@ -145,13 +145,9 @@ pub static OPTIONS: &[Row] = &[
     row(
         &["moveonenospc"],
         [
-            (Off, NotNeeded("a write that fills its branch gets ENOSPC")),
-            (
-                Always,
-                Missing(
-                    "a write that fills its branch gets ENOSPC; leave it out, and let `minfreespace` be what files may grow by",
-                ),
-            ),
+            (Is(&["erofs"]), Missing("no file would be moved: `moveonenospc=false`")),
+            (Off, Same(None)),
+            (Always, Same(Some("files in passthrough are not moved: see `passthrough_reserve=`"))),
         ],
     ),
     row(

@@ -43,6 +43,7 @@ fn sample(name: &str, when: When) -> Option<String> {
     let word = match when {
         When::Always => match name {
             "minfreespace" => "4G",
+            "moveonenospc" => "mfs",
             "threads" | "read-thread-count" => "-2",
             name if name.starts_with("category.") || name.starts_with("func.") => "newest",
             "inodecalc" => "path-hash",
@@ -84,6 +85,7 @@ const OURS_GO_FIRST: &[&str] = &[
     "inodecalc",
     "kernel-cache",
     "minfreespace",
+    "moveonenospc",
     "noforget",
     "nonempty",
     "remember",
@@ -133,10 +135,11 @@ fn values_and_spellings_decide() {
         fate_of(name, value, &policies).map(|fate| fate.map_or("no value", Fate::word))
     };
     for (word, create, expected) in [
-        ("moveonenospc=false", "mfs", Some("not needed")),
-        ("moveonenospc=0", "mfs", Some("not needed")),
-        ("moveonenospc=true", "mfs", Some("missing")),
-        ("moveonenospc=lus", "mfs", Some("missing")),
+        ("moveonenospc=false", "mfs", Some("same")),
+        ("moveonenospc=0", "mfs", Some("same")),
+        ("moveonenospc=true", "mfs", Some("same")),
+        ("moveonenospc=lus", "mfs", Some("same")),
+        ("moveonenospc=erofs", "mfs", Some("missing")),
         ("cache.files=auto-full", "mfs", Some("not needed")),
         ("cache.files=auto", "mfs", Some("no value")),
         ("cache.negative_entry=0", "mfs", Some("not needed")),
@@ -187,7 +190,7 @@ fn policies_are_mergerfss() {
 
 #[test]
 fn a_mount_names_all_that_it_cannot_take_in_one_message() {
-    let list = "category.create=mfs,moveonenospc=true,cache.files=partial,func.open=newest,bogus,allow_root,threads=x,cache.files=most";
+    let list = "category.create=mfs,link_cow=true,cache.files=partial,func.open=newest,bogus,allow_root,threads=x,cache.files=most";
     let error = options::parse(&[list.into()], Unknown::Refuse).expect_err("is refused").to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 7, "{error}");
@@ -197,7 +200,7 @@ fn a_mount_names_all_that_it_cannot_take_in_one_message() {
         "{error}"
     );
     for (line, words) in lines[1..].iter().zip([
-        ["`moveonenospc=true` is missing here", "minfreespace"],
+        ["`link_cow=true` is missing here", ""],
         ["`func.open=newest` is missing here", "func.getattr="],
         ["unknown mount option `bogus`", ""],
         ["`allow_root` is not offered", "allow_other"],
@@ -206,12 +209,8 @@ fn a_mount_names_all_that_it_cannot_take_in_one_message() {
     ]) {
         assert!(words.iter().all(|word| line.contains(word)), "{line}");
     }
-    let (settings, notes) =
-        options::parse(&["moveonenospc=true,ro".into()], Unknown::Ignore).expect("is sloppy");
-    assert!(
-        settings.mount.read_only && notes.len() == 1 && notes[0].contains("moveonenospc=true"),
-        "{notes:?}"
-    );
+    let (settings, notes) = options::parse(&["link_cow=true,ro".into()], Unknown::Ignore).expect("is sloppy");
+    assert!(settings.mount.read_only && notes.len() == 1 && notes[0].contains("link_cow=true"), "{notes:?}");
     let of_both = options::check(OsStr::new("category.create=erofs"));
     assert!(matches!(of_both, Err(OptionError::BadValue { .. })), "{of_both:?}");
 }
@@ -259,8 +258,8 @@ const LINES: &[Migrated] = &[
     (
         "/mnt/disk* /mnt/storage fuse.mergerfs defaults,nonempty,allow_other,use_ino,cache.files=off,moveonenospc=true,\
              dropcacheonclose=true,minfreespace=200GB,fsname=mergerfs 0 0",
-        "/mnt/disk* /mnt/storage fuse.shunt allow_other,minfreespace=200G,fsname=mergerfs 0 0",
-        &["moveonenospc=true"],
+        "/mnt/disk* /mnt/storage fuse.shunt allow_other,moveonenospc=true,minfreespace=200G,fsname=mergerfs 0 0",
+        &[],
     ),
     (
         "/srv/dev-disk-by-uuid-1:/srv/dev-disk-by-uuid-2\t/srv/mergerfs/pool\tfuse.mergerfs\tdefaults,cache.files=off,\
@@ -429,13 +428,11 @@ fn files_of_options_are_written_out() {
     let inner = file("inner", "fsname=a,b\n");
     let outer = file(
         "outer",
-        &format!(
-            "# mine\n\n category.create = mfs\nbranches=/a:/b=RW,5G\nconfig={inner}\nmoveonenospc=true\n"
-        ),
+        &format!("# mine\n\n category.create = mfs\nbranches=/a:/b=RW,5G\nconfig={inner}\nlink_cow=true\n"),
     );
     let (ours, lost) = migrated(&[&format!("none /pool mergerfs allow_other,config={outer} 0 0")]);
     assert_eq!(ours, "/a:/b=RW,5G /pool fuse.shunt allow_other,category.create=mfs,fsname=a\\134,b 0 0");
-    assert_eq!(lost, ["moveonenospc=true"]);
+    assert_eq!(lost, ["link_cow=true"]);
     let gone = format!("config={}/gone", folder.path().display());
     assert_eq!(migrated(&[&format!("/a:/b /pool mergerfs allow_other,{gone}")]).1, [gone]);
     let itself = folder.path().join("itself");
@@ -452,7 +449,7 @@ fn a_whole_fstab_keeps_what_is_not_mergerfss() {
     let path = folder.path().join("fstab");
     let before = b"# \xff\n/dev/sda1 / ext4 defaults 0 1\n#/x /y mergerfs z\n";
     let after = b"\n/dev/sdb1 /b ext4 defaults 0 2";
-    let line = b"/a:/b /pool mergerfs allow_other,category.create=mfs,moveonenospc=true 0 0\n";
+    let line = b"/a:/b /pool mergerfs allow_other,category.create=mfs,link_cow=true 0 0\n";
     std::fs::write(&path, [&before[..], line, after].concat()).unwrap();
     let run = |json: &[&str], path: &std::path::Path| {
         let words = ["shunt", "migrate", "mergerfs", "--fstab", path.to_str().unwrap()];
@@ -467,9 +464,9 @@ fn a_whole_fstab_keeps_what_is_not_mergerfss() {
     let text = String::from_utf8_lossy(&out);
     assert!(out.starts_with(before) && out.ends_with(after), "{text}");
     let ours = "\n/a:/b /pool fuse.shunt allow_other,category.create=mfs 0 0\n";
-    assert!(text.contains("\n# shunt: moveonenospc=true is missing here: ") && text.contains(ours), "{text}");
+    assert!(text.contains("\n# shunt: link_cow=true is missing here: ") && text.contains(ours), "{text}");
     let (code, said) = outcome.expect_err("something is lost");
-    assert!(code == 1 && said.contains("one option is left out\nmoveonenospc=true"), "{said}");
+    assert!(code == 1 && said.contains("one option is left out\nlink_cow=true"), "{said}");
     let report: Value = serde_json::from_slice(&run(&["--json"], &path).0).unwrap();
     assert_eq!(report[0]["to"], ours.trim());
     std::fs::write(&path, r"/a:/b /pool mergerfs allow_other,log.file=x\012/dev/sda\040/\040ext4 0 0")

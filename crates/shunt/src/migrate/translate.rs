@@ -274,7 +274,7 @@ impl Ours {
         }
         if !says("moveonenospc") {
             self.notes.push(
-                "moveonenospc: mergerfs from 2.41 on moves a file when its branch is full; here the writer gets ENOSPC".to_owned(),
+                "moveonenospc: pfrd here and in mergerfs from 2.41 on; false before: add moveonenospc=false to keep it".to_owned(),
             );
         }
     }

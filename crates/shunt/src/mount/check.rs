@@ -169,7 +169,7 @@ fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -
     let Some(branches) = branches else {
         return if settings.merge.is_asked() {
             let failure = Failure::usage(
-                "policies, minfreespace and inodecalc are for several branches, and SRC is one folder",
+                "policies, minfreespace, moveonenospc and the like are for several branches, and SRC is one folder",
             );
             Err(failure.hint("leave them out, or name branches: /a:/b"))
         } else {

@@ -348,6 +348,8 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
             functions: asked.functions.clone(),
             min_free: asked.min_free.unwrap_or(defaults.min_free),
             inode_calc: asked.inode_calc.unwrap_or_default(),
+            move_on_full: asked.move_on_full.unwrap_or_default(),
+            passthrough_reserve: asked.passthrough_reserve,
             ..defaults
         }
     });

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
-use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc};
+use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_verity::Digest;
 
 use crate::export::size;
@@ -244,6 +244,19 @@ pub const OPTIONS: &[Row] = &[
     ),
     value("inodecalc", "WAY", set_inode_calc, "what inode numbers go by (default: devino-hash)"),
     value("minfreespace", "SIZE", set_min_free, "what something new leaves free on a branch (default: 4G)"),
+    value(
+        "moveonenospc",
+        "true|false|POLICY",
+        set_move_on_full,
+        "whether a file is moved to another branch when its own is full, and by which policy (default: pfrd)",
+    ),
+    value("move_on_full", "true|false|POLICY", set_move_on_full, "as moveonenospc"),
+    value(
+        "passthrough_reserve",
+        "SIZE",
+        set_passthrough_reserve,
+        "what a branch must have free for each file that is open for writing in passthrough (default: its minfreespace)",
+    ),
     value("entry_timeout", "SECONDS", set_timeout, "0 is as cache=none, 1 as cache=second"),
     value("attr_timeout", "SECONDS", set_timeout, "0 is as cache=none, 1 as cache=second"),
     value("negative_timeout", "0", set_no_negatives, "as cache=none, but for cache=second, which has none"),
@@ -331,6 +344,22 @@ fn policy(value: &OsStr) -> Result<&'static Policy, String> {
 
 fn set_min_free(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.merge.min_free = Some(value.to_str().ok_or("a size".to_owned()).and_then(size)?);
+    Ok(())
+}
+
+fn set_move_on_full(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.merge.move_on_full = Some(value.to_str().ok_or("a policy".to_owned()).and_then(move_on_full)?);
+    Ok(())
+}
+
+/// Whether a file is moved when its branch is full, as mergerfs has it.
+pub(crate) fn move_on_full(word: &str) -> Result<MoveOnFull, String> {
+    let names = || POLICIES.iter().map(Policy::name).collect::<Vec<_>>().join(", ");
+    MoveOnFull::of(word).ok_or_else(|| format!("true, false, or one of {}", names()))
+}
+
+fn set_passthrough_reserve(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.merge.passthrough_reserve = Some(value.to_str().ok_or("a size".to_owned()).and_then(size)?);
     Ok(())
 }
 

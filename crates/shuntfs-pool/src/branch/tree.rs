@@ -43,6 +43,8 @@ pub(crate) struct Branch {
     terms: RwLock<BranchTerms>,
     /// The files that are open on it, where it is one of several.
     opens: Opens,
+    /// Those of them that are written in passthrough.
+    writes_past: Opens,
     /// Whether its descriptors lead nowhere, so that it can be unmounted.
     is_let_go: AtomicBool,
     asked: Asked,
@@ -77,6 +79,7 @@ impl Branch {
             has_refused: AtomicBool::new(false),
             terms: RwLock::default(),
             opens: Opens::default(),
+            writes_past: Opens::default(),
             is_let_go: AtomicBool::new(false),
             asked: Asked::default(),
             id: None,
@@ -185,6 +188,16 @@ impl Branch {
     /// How many files are open on it.
     pub(crate) fn opens(&self) -> usize {
         self.opens.count()
+    }
+
+    /// Counts a file that is written in passthrough there, for as long as what is returned lives.
+    pub(crate) fn write_past(&self) -> OpenThere {
+        self.writes_past.one_more()
+    }
+
+    /// How many files are written in passthrough there.
+    pub(crate) fn writers_past(&self) -> usize {
+        self.writes_past.count()
     }
 
     /// Has its descriptors lead nowhere: it was removed, and nothing on it is open. Whether nobody had done so before.

@@ -48,12 +48,12 @@ impl Guard<'_> {
     /// Refuses a name that is there for nobody, before anybody looks below.
     ///
     /// # Errors
-    /// ENOENT for the store of a sealed source, and for what the control file of a merge hides; EOPNOTSUPP in a folder that takes different names for the same, where names
+    /// ENOENT for the store of a sealed source, and for what the control file of a merge hides, and for copies that are not finished; EOPNOTSUPP in a folder that takes different names for the same, where names
     /// decide.
     pub(crate) fn check_sight(&self, spot: Spot<'_>) -> Result<()> {
         folding::check(self.shared, spot.folder, spot.dir)?;
         let is_ours = sealed::is_store(self.shared, spot.folder.id, spot.bytes())
-            || merge::is_named(self.shared, spot.folder.id, spot.name);
+            || merge::is_reserved(self.shared, spot.folder.id, spot.name);
         if is_ours { Err(Errno::NOENT) } else { Ok(()) }
     }
 
@@ -95,18 +95,20 @@ impl Guard<'_> {
         let shared = self.shared;
         let mut found = found;
         for _ in 0..RACES_MAX {
-            let (moment, identity) = (found.moment, found.identity.clone());
+            let (moment, identity, switches) = (found.moment, found.identity.clone(), found.switches);
             if arrival == Arrival::Met {
                 after::met(shared, spot, &found);
             }
             if let Some(arrived) = self.arrive_once(spot, found, arrival)? {
-                if arrival == Arrival::Made || after::note_met(shared, spot, &arrived, moment) {
+                let is_settled =
+                    || !shared.has_switched(switches) && after::note_met(shared, spot, &arrived, moment);
+                if arrival == Arrival::Made || is_settled() {
                     return Ok(arrived);
                 }
                 shared.forget(arrived.node.id, LookupCount(1));
             }
             found = find::find(shared, spot)?;
-            if found.identity != identity {
+            if found.identity != identity && !shared.has_switched(switches) {
                 return Err(Errno::STALE);
             }
         }

@@ -9,6 +9,7 @@ use shuntfs_sys::locks::{FlockOp, HeldLock, LockKind, LockSpec, flock, ofd_lock,
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::mode;
+use crate::node::Marks;
 use crate::pool::Pool;
 use crate::shared::Shared;
 
@@ -69,6 +70,10 @@ pub(crate) fn flush(shared: &Shared, file: &PoolFile, owner: LockOwner) {
 
 /// The lower file that carries the lock; `None` where there is nothing to unlock.
 fn lock_file(shared: &Shared, file: &PoolFile, lock: LockRequest) -> Result<Option<Arc<LowerFile>>> {
+    // First: a file that was locked is not moved to another branch.
+    if lock.range.kind != LockType::Unlock {
+        file.node.mark(Marks::LOCKED_BELOW);
+    }
     if lock.flock {
         file.has_flock.store(true, Ordering::Relaxed);
         return file.reader(shared).map(Some);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
 use shuntfs_sys::OsError;
 
-use super::open::{check_apart, top};
+use super::open::{check_apart, clean_up, top};
 use super::options::BranchOptions;
 use super::state::Merge;
 use crate::branch::{Branch, BranchTerms};
@@ -79,6 +79,9 @@ pub(crate) fn change(
                 number
             }
             Next::New(branch) => {
+                if !shared.options.read_only {
+                    clean_up(&branch);
+                }
                 let number = branch.mounts.own().index.branch;
                 shared.branches.add(number, *branch);
                 number
@@ -264,7 +267,7 @@ fn let_go_of_idle(shared: &Shared) {
                 let places = gone.iter().filter_map(|number| parts.on(*number));
                 places.for_each(|place| drop(place.give_up(|| false)));
             }
-            None if gone.contains(&node.place.mount().branch) => give_up(shared, &node),
+            None if gone.contains(&node.place().mount().branch) => give_up(shared, &node),
             None => {}
         }
     }

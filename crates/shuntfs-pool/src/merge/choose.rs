@@ -6,6 +6,7 @@ use shuntfs::{Errno, LowerFile, Result, Timestamp};
 use shuntfs_sys::{Stat, stat_at, stat_of};
 
 use super::placing::Picking;
+use super::refusals::{path_at, refuse_at, tell, why_read_only};
 use super::state::Merge;
 use crate::branch::{Branch, MountIndex};
 use crate::error::errno;
@@ -37,6 +38,22 @@ pub(super) struct Considered {
 }
 
 impl Considered {
+    /// Why a policy picks none of these, in words.
+    pub(super) fn why_none(&self, shared: &Shared, pick: &Pick) -> String {
+        let known = self.known();
+        let why = |(number, candidate): &(u16, Result<Candidate>)| {
+            let reason = match candidate {
+                Err(error) => format!("it does not answer: {error}"),
+                Ok(_) => {
+                    let place = known.iter().position(|known| known == number)?;
+                    pick.why_not(place)?.to_string()
+                }
+            };
+            Some(format!("{}: {reason}", shared.branches.at(*number).source().display()))
+        };
+        self.branches.iter().filter_map(why).collect::<Vec<_>>().join("; ")
+    }
+
     /// The numbers of those that come into question.
     pub(super) fn known(&self) -> Vec<u16> {
         let known = |(number, candidate): &(u16, Result<Candidate>)| candidate.is_ok().then_some(*number);
@@ -98,17 +115,29 @@ pub(crate) fn visible<'h>(shared: &Shared, merge: &Merge, all: &'h [Here]) -> Re
 pub(crate) fn changed(
     shared: &Shared,
     merge: &Merge,
-    function: Function,
+    (function, spot): (Function, Spot<'_>),
     all: Vec<Here>,
 ) -> Result<Vec<Here>> {
-    if shared.branch(visible(shared, merge, &all)?.mount).is_still_read_only() {
-        return Err(Errno::ROFS);
+    let shown = visible(shared, merge, &all)?.mount;
+    let branch = shared.branch(shown);
+    if branch.is_still_read_only() {
+        return Err(refuse_at(shared, spot, (Errno::ROFS, Some(shown.branch)), why_read_only(branch)));
     }
     let candidate =
         |here: &Here| merge.candidate(shared.branch(here.mount), 1, Some(timestamp(here.stat.mtime)));
     let candidates = all.iter().map(candidate).collect::<Result<Vec<_>>>()?;
     let pick = merge.settings.policy(function).pick(Category::Action, 1, &candidates, merge.seed());
-    let mut chosen = pick.chosen()?.into_iter().peekable();
+    let chosen = pick.chosen().map_err(|error| {
+        let why = |(index, here): (usize, &Here)| {
+            let source = shared.branch(here.mount).source().display();
+            pick.why_not(index).map(|why| format!("{source}: {why}"))
+        };
+        let why: Vec<String> = all.iter().enumerate().filter_map(why).collect();
+        let policy = merge.settings.policy(function).name();
+        let why = format!("the policy {policy} picks none: {}", why.join("; "));
+        refuse_at(shared, spot, (error, Some(shown.branch)), why)
+    })?;
+    let mut chosen = chosen.into_iter().peekable();
     let is_chosen = |(index, here): (usize, Here)| chosen.next_if_eq(&index).map(|_| here);
     Ok(all.into_iter().enumerate().filter_map(is_chosen).collect())
 }
@@ -117,10 +146,16 @@ pub(crate) fn changed(
 ///
 /// # Errors
 /// As [`changed`]; EXDEV where the policy picks copies that nobody sees, so that the caller copies what is seen.
-pub(crate) fn moved(shared: &Shared, merge: &Merge, all: Vec<Here>) -> Result<Vec<Here>> {
+pub(crate) fn moved(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: Vec<Here>) -> Result<Vec<Here>> {
     let shown = visible(shared, merge, &all)?.mount;
-    let chosen = changed(shared, merge, Function::Rename, all)?;
-    if chosen.iter().any(|here| here.mount == shown) { Ok(chosen) } else { Err(Errno::XDEV) }
+    let chosen = changed(shared, merge, (Function::Rename, spot), all)?;
+    if chosen.iter().any(|here| here.mount == shown) {
+        Ok(chosen)
+    } else {
+        let policy = merge.settings.policy(Function::Rename).name();
+        let why = format!("the policy {policy} picks only copies that are not shown");
+        Err(refuse_at(shared, spot, (Errno::XDEV, Some(shown.branch)), why))
+    }
 }
 
 impl Merge {
@@ -148,7 +183,12 @@ impl Merge {
     ///
     /// # Errors
     /// EROFS, ENOSPC or ENOENT, as the policy says where no branch will do.
-    pub(super) fn for_new(&self, shared: &Shared, folder: &Arc<Node>, picking: Picking) -> Result<Vec<u16>> {
+    pub(super) fn for_new(
+        &self,
+        shared: &Shared,
+        (folder, name): (&Arc<Node>, &[u8]),
+        picking: Picking,
+    ) -> Result<Vec<u16>> {
         let mut considered = self.for_something_new(shared, folder, picking.policy)?;
         if let Some(only) = picking.only {
             considered.branches.retain(|(number, _)| *number == only);
@@ -157,7 +197,16 @@ impl Merge {
         }
         let pick = considered.pick(picking.policy, Category::Create, self.seed());
         let known = considered.known();
-        Ok(pick.chosen()?.into_iter().map(|index| known[index]).collect())
+        let chosen = pick.chosen().inspect_err(|error| {
+            tell(shared, *error, None, || {
+                let why = considered.why_none(shared, &pick);
+                (
+                    path_at(shared, folder, name),
+                    format!("the policy {} picks none: {why}", picking.policy.name()),
+                )
+            });
+        });
+        Ok(chosen?.into_iter().map(|index| known[index]).collect())
     }
 
     /// What a policy for something new goes by, in a folder.

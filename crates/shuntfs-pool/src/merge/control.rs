@@ -15,8 +15,9 @@ use shuntfs_sys::spawn::{effective_gid, effective_uid};
 use shuntfs_sys::stat_at;
 
 use super::change::{BranchChange, change, check_kernel, tell_kernel};
-use super::options::{BranchOptions, BranchWords};
+use super::options::{BranchOptions, BranchWords, MoveOnFull};
 use super::queries::PREFIX;
+use super::relocate::is_temporary;
 use super::settings::{size, size_text};
 use super::state::Merge;
 use crate::branch::Branch;
@@ -85,12 +86,18 @@ pub(crate) fn is_named(shared: &Shared, folder: NodeId, name: &NameBuf) -> bool 
     shared.merge.is_some() && folder == NodeId::ROOT && name.as_c_str() == NAME
 }
 
+/// Whether a name in this folder is that of the control file, or of a copy that is not finished.
+pub(crate) fn is_reserved(shared: &Shared, folder: NodeId, name: &NameBuf) -> bool {
+    is_named(shared, folder, name)
+        || shared.merge.is_some() && folder == NodeId::ROOT && is_temporary(name.as_c_str())
+}
+
 /// Refuses changes of the name: neither is the control file removed, nor does anything take its place.
 ///
 /// # Errors
 /// EPERM.
 pub(crate) fn check_name(shared: &Shared, folder: NodeId, name: &NameBuf) -> Result<()> {
-    if is_named(shared, folder, name) { Err(Errno::PERM) } else { Ok(()) }
+    if is_reserved(shared, folder, name) { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// Says so where a branch has what cannot be seen.
@@ -108,6 +115,7 @@ enum Key {
     Function(Function),
     InodeCalc,
     MinFree,
+    MoveOnFull,
     Pid,
     SrcMounts,
     Version,
@@ -115,7 +123,7 @@ enum Key {
 
 impl Key {
     /// All of them, in the order of their names.
-    const ALL: [(&str, Self); 16] = [
+    const ALL: [(&str, Self); 17] = [
         ("branches", Self::Branches),
         ("category.action", Self::Category(Category::Action)),
         ("category.create", Self::Category(Category::Create)),
@@ -129,6 +137,7 @@ impl Key {
         ("func.unlink", Self::Function(Function::Unlink)),
         ("inodecalc", Self::InodeCalc),
         ("minfreespace", Self::MinFree),
+        ("moveonenospc", Self::MoveOnFull),
         ("pid", Self::Pid),
         ("srcmounts", Self::SrcMounts),
         ("version", Self::Version),
@@ -155,6 +164,7 @@ impl Key {
             Self::Function(function) => merge.settings.policy(function).name().into(),
             Self::InodeCalc => merge.options.inode_calc.name().into(),
             Self::MinFree => size_text(merge.settings.min_free()).into(),
+            Self::MoveOnFull => merge.settings.moves().map_or("false", Policy::name).into(),
             Self::Pid => std::process::id().to_string().into(),
             Self::Version => concat!("shuntfs ", env!("CARGO_PKG_VERSION")).into(),
         };
@@ -169,6 +179,7 @@ impl Key {
             }
             Self::Function(function) => set_policies(shared, merge, |other| other == function, value)?,
             Self::MinFree => merge.settings.set_min_free(size(value)?),
+            Self::MoveOnFull => merge.settings.set_moves(MoveOnFull::of(value).ok_or(Errno::INVAL)?),
             Self::InodeCalc | Self::Pid | Self::SrcMounts | Self::Version => return Err(Errno::ROFS),
         }
         Ok(())

@@ -9,6 +9,7 @@ use super::options::MergeOptions;
 use crate::branch::{Branch, Branches};
 use crate::error::PoolError;
 use crate::folders;
+use crate::guard;
 use crate::node::{Identity, Node, Parts, Place};
 use crate::options::PoolOptions;
 
@@ -42,7 +43,26 @@ pub(crate) fn open(
     let branches = branches.map(|(number, branch)| Branch::open_one_of(number, branch, options));
     let branches = branches.collect::<Result<Vec<_>, _>>()?;
     check_apart(&branches.iter().collect::<Vec<_>>())?;
+    if !options.read_only {
+        branches.iter().for_each(clean_up);
+    }
     Ok(Branches::several(branches))
+}
+
+/// Removes what an earlier server has left half copied on a branch.
+pub(super) fn clean_up(branch: &Branch) {
+    if branch.is_read_only() {
+        return;
+    }
+    match guard::remove_unfinished(branch.root()) {
+        Ok(0) => {}
+        Ok(count) => {
+            tracing::info!(branch = ?branch.source(), count, "unfinished copies of an earlier server are removed")
+        }
+        Err(error) => {
+            tracing::warn!(branch = ?branch.source(), %error, "unfinished copies of an earlier server may be left")
+        }
+    }
 }
 
 /// Refuses branches that cannot be beside each other.

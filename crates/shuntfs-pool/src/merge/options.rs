@@ -84,6 +84,43 @@ fn is_id(text: &str) -> bool {
     (1..=ID_MAX).contains(&text.len()) && text.bytes().all(is_part)
 }
 
+/// Whether a file is moved to another branch when its own is full, and by which policy: mergerfs's `moveonenospc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MoveOnFull(Option<&'static Policy>);
+
+impl MoveOnFull {
+    /// It is not moved.
+    pub const OFF: Self = Self(None);
+
+    /// As users write it: a policy, `true` for the default, or `false`. `None` for another word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "false" | "f" | "no" | "off" | "0" => Some(Self::OFF),
+            "true" | "t" | "yes" | "on" | "1" => Some(Self::default()),
+            name => Policy::of(name).map(|policy| Self(Some(policy))),
+        }
+    }
+
+    /// The policy, where it is moved.
+    #[must_use]
+    pub fn policy(self) -> Option<&'static Policy> {
+        self.0
+    }
+
+    /// What [`MoveOnFull::of`] takes for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.map_or("false", Policy::name)
+    }
+}
+
+impl Default for MoveOnFull {
+    fn default() -> Self {
+        Self(Policy::of(Category::Create.default_policy()))
+    }
+}
+
 /// Several branches that are shown as one, and the policies that pick among them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MergeOptions {
@@ -99,6 +136,13 @@ pub struct MergeOptions {
     pub functions: Vec<(Function, &'static Policy)>,
     /// How many bytes something new must leave free on branches that say nothing of it. Default: 4 GiB.
     pub min_free: u64,
+    /// Whether a file is moved to another branch when there is no room for what is written to it, and to which. Default: by `pfrd`.
+    /// Cost: whoever writes waits until the file is copied. Files in passthrough are not moved.
+    pub move_on_full: MoveOnFull,
+    /// How many bytes must be free on a branch for each file that is open for writing in passthrough there; an open for which they are not
+    /// flows by the server, so that the file can be moved. Default: `None`, what something new must leave free there. Cost: near the mark
+    /// writes go through the server. Danger: a file that grows by more while it is open in passthrough meets a full branch.
+    pub passthrough_reserve: Option<u64>,
     /// What inode numbers go by. Default: what is below. Danger: numbers that go by paths change when something moves, so attributes are
     /// kept for a second at most, and those of 32 bits may be the same by chance.
     pub inode_calc: InodeCalc,
@@ -121,6 +165,8 @@ impl MergeOptions {
             search: policy(Category::Search),
             functions: Vec::new(),
             min_free: MIN_FREE,
+            move_on_full: MoveOnFull::default(),
+            passthrough_reserve: None,
             inode_calc: InodeCalc::default(),
         }
     }
@@ -144,6 +190,20 @@ impl MergeOptions {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn files_are_moved_by_a_policy_or_not_at_all() {
+        let name = |word| MoveOnFull::of(word).map(MoveOnFull::name);
+        for word in ["true", "t", "yes", "on", "1", "pfrd"] {
+            assert_eq!(name(word), Some("pfrd"), "{word}");
+        }
+        for word in ["false", "f", "no", "off", "0"] {
+            assert_eq!(name(word), Some("false"), "{word}");
+        }
+        assert_eq!((name("epmfs"), name("most"), name("")), (Some("epmfs"), None, None));
+        assert_eq!(MergeOptions::new(Vec::new()).move_on_full.name(), "pfrd");
+        assert_eq!(MoveOnFull::OFF.policy(), None);
+    }
 
     #[test]
     fn what_is_behind_a_path_is_read_in_any_order() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use shuntfs::{Errno, NodeId, Result};
 
 use super::placing::{New, Picking, placed};
+use super::refusals::{path_at, refuse_folder, tell};
 use super::state::{Merge, Order};
 use crate::find;
 use crate::guard::{self, Spot};
@@ -21,7 +22,7 @@ pub(crate) fn for_new(shared: &Shared, id: NodeId, new: &New<'_>) -> Result<Fold
         None => shared.folder(id),
         Some(merge) => {
             let (node, picking, picked) = picked(shared, merge, id, new)?;
-            retrying(shared, merge, (&node, picking), picked.first().copied())
+            retrying(shared, merge, (&node, new.name, picking), picked.first().copied())
         }
     }
 }
@@ -38,7 +39,7 @@ pub(crate) fn for_new_everywhere(
     let Some(merge) = &shared.merge else { return Ok((shared.folder(id)?, Vec::new())) };
     let (node, picking, picked) = picked(shared, merge, id, new)?;
     let (first, others) = picked.split_first().ok_or(Errno::NOENT)?;
-    let first = retrying(shared, merge, (&node, picking), Some(*first))?;
+    let first = retrying(shared, merge, (&node, new.name, picking), Some(*first))?;
     let others = others.iter().filter_map(|branch| {
         let made = made_on(shared, merge, &node, *branch);
         made.inspect_err(|error| tracing::warn!(%error, branch, "no path is made there")).ok()
@@ -59,7 +60,8 @@ pub(crate) fn on_branch(
 ) -> Result<Folder> {
     let is_there = node.parts().ok_or(Errno::NOTDIR)?.on(branch).is_some();
     if merge.keeps_paths() && !is_there {
-        Err(Errno::XDEV)
+        let why = "the folder that it would come to is not on its branch, and the create policy keeps paths";
+        Err(refuse_folder(shared, node, (Errno::XDEV, branch), why))
     } else {
         grow(shared, merge, order, (node, branch))
     }
@@ -79,7 +81,7 @@ fn picked(
         return Err(Errno::NOENT);
     }
     let picking = placed(shared, merge, &node, new)?.picking;
-    let picked = merge.for_new(shared, &node, picking)?;
+    let picked = merge.for_new(shared, (&node, new.name), picking)?;
     Ok((node, picking, picked))
 }
 
@@ -87,30 +89,40 @@ fn picked(
 fn retrying(
     shared: &Shared,
     merge: &Merge,
-    (node, picking): (&Arc<Node>, Picking),
+    (node, name, picking): (&Arc<Node>, &[u8], Picking),
     branch: Option<u16>,
 ) -> Result<Folder> {
     let mut branch = branch.ok_or(Errno::NOENT)?;
     loop {
         match made_on(shared, merge, node, branch) {
             Err(Errno::ROFS) if shared.branches.at(branch).refused() => {
-                branch = merge.for_new(shared, node, picking)?.first().copied().ok_or(Errno::ROFS)?;
+                branch = merge.for_new(shared, (node, name), picking)?.first().copied().ok_or(Errno::ROFS)?;
             }
-            outcome => return outcome,
+            outcome => {
+                return outcome.inspect_err(|error| {
+                    let why = "a folder that it needs on the branch cannot be made there";
+                    tell(shared, *error, Some(branch), || (path_at(shared, node, name), why));
+                });
+            }
         }
     }
 }
 
 /// The folder on a branch, made there where it is missing.
-fn made_on(shared: &Shared, merge: &Merge, node: &Arc<Node>, branch: u16) -> Result<Folder> {
+pub(super) fn made_on(shared: &Shared, merge: &Merge, node: &Arc<Node>, branch: u16) -> Result<Folder> {
     match node.parts().and_then(|parts| parts.on(branch)) {
         Some(place) => shared.folder_at(Arc::clone(node), &place),
         None => grow(shared, merge, &merge.order(), (node, branch)),
     }
 }
 
-/// The same, with the folders around it.
-fn grow(shared: &Shared, merge: &Merge, _: &Order<'_>, (node, branch): (&Arc<Node>, u16)) -> Result<Folder> {
+/// The same, with the folders around it, for who has the order.
+pub(super) fn grow(
+    shared: &Shared,
+    merge: &Merge,
+    _: &Order<'_>,
+    (node, branch): (&Arc<Node>, u16),
+) -> Result<Folder> {
     let on = |node: &Arc<Node>| node.parts().and_then(|parts| parts.on(branch));
     let (mut missing, mut here) = (Vec::new(), Arc::clone(node));
     while on(&here).is_none() {

@@ -24,7 +24,7 @@ pub(crate) struct New<'n> {
     /// Who makes it.
     caller: &'n dyn CallerFacts,
     /// Empty where it has no name.
-    name: &'n [u8],
+    pub(super) name: &'n [u8],
     attributes: Attributes,
     how: Use,
 }

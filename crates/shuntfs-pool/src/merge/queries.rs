@@ -59,7 +59,7 @@ fn full(base: &Path, relative: &[u8]) -> Vec<u8> {
 }
 
 /// The path of a name from the root of the mount on, with a slash before each component.
-fn relative(shared: &Shared, merge: &Merge, way: Option<&Way>) -> Result<Vec<u8>> {
+pub(super) fn relative(shared: &Shared, merge: &Merge, way: Option<&Way>) -> Result<Vec<u8>> {
     let Some((folder, name)) = way else { return Ok(b"/".into()) };
     let mut path = Vec::new();
     for around in chain(shared, &shared.node(*folder)?)?.iter().rev() {
@@ -84,7 +84,10 @@ fn named(shared: &Shared, merge: &Merge, folder: &Arc<Node>) -> Result<Way> {
 }
 
 /// The name of a node, and the folder that it is in; `None` for the root.
-fn way_of(shared: &Shared, merge: &Merge, node: &Arc<Node>) -> Result<Option<Way>> {
+///
+/// # Errors
+/// ESTALE where that is not known, ENOENT for a file without a name.
+pub(super) fn way_of(shared: &Shared, merge: &Merge, node: &Arc<Node>) -> Result<Option<Way>> {
     if node.id == NodeId::ROOT {
         return Ok(None);
     }
@@ -107,8 +110,8 @@ fn way_of(shared: &Shared, merge: &Merge, node: &Arc<Node>) -> Result<Option<Way
 /// A descriptor of a file whose name the kernel is to tell: a new one where that can be had, because one that was opened by handle when the kernel
 /// had no name for the file never gets one.
 fn to_name(shared: &Shared, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
-    let mount = shared.mount(node.place.mount());
-    let opened = node.place.handle().map(|handle| shared.opening(|| mount.open(handle)));
+    let mount = shared.mount(node.place().mount());
+    let opened = node.place().handle().map(|handle| shared.opening(|| mount.open(handle)));
     match opened {
         Some(Ok(fd)) => Ok(Arc::new(LowerFile::new(fd))),
         // It has lost its last name, and not every file system finds it by its handle then.

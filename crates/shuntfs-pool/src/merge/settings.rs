@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use shuntfs::{Errno, Result};
 
-use super::options::MergeOptions;
+use super::options::{MergeOptions, MoveOnFull};
 use crate::policy::{Category, Function, POLICIES, Policy};
 
 /// Units of sizes, from the largest: a letter, and by how many bits it shifts.
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
+
+/// Stands for no policy.
+const OFF: usize = usize::MAX;
 
 /// The settings of the moment. Each stands for itself, so whoever reads one takes no lock.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Settings {
     /// Follows from the policy of lookups, and is asked for at each.
     shows_first: AtomicBool,
     min_free: AtomicU64,
+    /// The place of the policy by which files are moved, and [`OFF`].
+    moves: AtomicUsize,
 }
 
 impl Settings {
@@ -28,6 +33,7 @@ impl Settings {
             policies: Function::ALL.map(|function| AtomicUsize::new(options.policy(function).index())),
             shows_first: AtomicBool::new(shows_first(options.policy(Function::GetAttr))),
             min_free: AtomicU64::new(options.min_free),
+            moves: AtomicUsize::new(options.move_on_full.policy().map_or(OFF, Policy::index)),
         }
     }
 
@@ -62,6 +68,15 @@ impl Settings {
 
     pub(super) fn set_min_free(&self, bytes: u64) {
         self.min_free.store(bytes, Ordering::Relaxed);
+    }
+
+    /// By which policy a file is moved whose branch is full; `None` where it is not.
+    pub(crate) fn moves(&self) -> Option<&'static Policy> {
+        POLICIES.get(self.moves.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_moves(&self, moves: MoveOnFull) {
+        self.moves.store(moves.policy().map_or(OFF, Policy::index), Ordering::Relaxed);
     }
 }
 
@@ -139,5 +154,10 @@ mod test {
         assert_eq!(of_categories, ["epall", "epff,pfrd", "newest"]);
         settings.set_min_free(7);
         assert_eq!(settings.min_free(), 7);
+        assert_eq!(settings.moves().map(Policy::name), Some("pfrd"));
+        settings.set_moves(MoveOnFull::OFF);
+        assert_eq!(settings.moves(), None);
+        settings.set_moves(MoveOnFull::of("lus").unwrap());
+        assert_eq!(settings.moves().map(Policy::name), Some("lus"));
     }
 }

@@ -14,7 +14,9 @@ use super::linked::Linked;
 use super::listing::Room;
 use super::numbers::Numbers;
 use super::options::MergeOptions;
+use super::refusals::Refusals;
 use super::settings::Settings;
+use super::switching::Switching;
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::node::Way;
@@ -40,6 +42,11 @@ pub(crate) struct Merge {
     /// Rules that say where something new is made, where there are any.
     pub(crate) placing: Option<Engine>,
     growing: Mutex<()>,
+    /// Held up by who removes a file's name, and watched by who looks one up.
+    pub(crate) switching: Switching,
+    pub(super) refusals: Refusals,
+    /// How many files were moved because their branches were full.
+    moved: AtomicU64,
     /// Held while branches come, go and change.
     pub(super) changing: Mutex<()>,
     /// Whether a branch that was removed is held still.
@@ -63,6 +70,9 @@ impl Merge {
             control: Control::new(),
             folders: Folders::default(),
             growing: Mutex::new(()),
+            switching: Switching::default(),
+            refusals: Refusals::default(),
+            moved: AtomicU64::new(0),
             changing: Mutex::new(()),
             has_removed: AtomicBool::new(false),
             room: Arc::default(),
@@ -78,6 +88,16 @@ impl Merge {
     /// for finished that is not.
     pub(crate) fn order(&self) -> Order<'_> {
         Order { _growing: self.growing.lock() }
+    }
+
+    /// Counts a file that was moved to another branch.
+    pub(super) fn moved_one(&self) {
+        self.moved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub(crate) fn files_moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
     }
 
     /// Whether a branch that was removed is held still.

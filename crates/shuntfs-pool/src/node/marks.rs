@@ -39,6 +39,10 @@ impl Marks {
     pub(crate) const VARIES: Self = Self(1 << 16);
     /// When it was looked for, not all branches of a merge could be asked: it may be on more of them, or another one be shown.
     pub(crate) const DOUBTFUL: Self = Self(1 << 17);
+    /// It was open for reading and writing in passthrough, so a mapping that stores into the lower file may outlive its opens. It stays set.
+    pub(crate) const MAPPED_BELOW: Self = Self(1 << 18);
+    /// Somebody has locked it below. It stays set.
+    pub(crate) const LOCKED_BELOW: Self = Self(1 << 19);
     /// The kernel is to keep nothing of it.
     pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }

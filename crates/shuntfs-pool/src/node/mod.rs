@@ -6,12 +6,14 @@
 
 mod identity;
 mod marks;
+mod mobile;
 mod parts;
 mod place;
 mod state;
 
 pub(crate) use identity::{Identity, device_number, mix};
 pub(crate) use marks::Marks;
+pub(crate) use mobile::{Change, Mobile};
 pub(crate) use parts::{Parts, Way};
 pub(crate) use place::Place;
 pub(crate) use state::Node;

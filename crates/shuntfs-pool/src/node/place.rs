@@ -1,6 +1,6 @@
 //! Where the lower inode of a node is, and how it is reached.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use shuntfs::LowerFile;
@@ -16,11 +16,30 @@ pub(crate) struct Place {
     inode: Identity,
     /// The `O_PATH` descriptor, cached or pinned.
     descriptor: Mutex<Option<Arc<LowerFile>>>,
+    /// Where the file is instead, since it was moved to another branch. It stays, because others may be looking at it; a file is not moved so
+    /// often that this would matter.
+    next: OnceLock<Box<Self>>,
 }
 
 impl Place {
     pub(crate) fn new(inode: Identity) -> Self {
-        Self { inode, descriptor: Mutex::new(None) }
+        Self { inode, descriptor: Mutex::new(None), next: OnceLock::new() }
+    }
+
+    /// Where the file is now, and how often it was moved.
+    pub(super) fn now(&self) -> (&Self, usize) {
+        let (mut here, mut moves) = (self, 0);
+        while let Some(next) = here.next.get() {
+            here = next;
+            moves += 1;
+        }
+        (here, moves)
+    }
+
+    /// The file was moved from here to there. Only one does so at a time.
+    pub(super) fn moved(&self, there: Self) {
+        let is_first = self.next.set(Box::new(there)).is_ok();
+        assert!(is_first, "a file is moved from where it is");
     }
 
     /// Which inode is there.

@@ -2,14 +2,15 @@
 //!
 //! What a node is kept by: the kernel's lookup count (in the table), and each open file (an `Arc`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use shuntfs::{LowerFile, NodeId};
 use shuntfs_sys::Stat;
 
 use super::identity::Identity;
 use super::marks::Marks;
+use super::mobile::Mobile;
 use super::parts::Parts;
 use super::place::Place;
 use crate::branch::MountIndex;
@@ -26,8 +27,10 @@ const STATX_APPEND: u64 = 0x20;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    /// Where its lower inode is; of a folder in a merge only its key.
-    pub(crate) place: Place,
+    /// Where its lower inode was found first; of a folder in a merge only its key.
+    first: Place,
+    /// What it has if it may be moved while it is open.
+    mobile: OnceLock<Box<Mobile>>,
     /// Where it is, if it is a folder in a merge.
     parts: Option<Box<Parts>>,
     /// What of the inode this node shows.
@@ -50,7 +53,8 @@ impl Node {
     pub(crate) fn new(id: NodeId, identity: Identity, view: View, mode: u32) -> Self {
         Self {
             id,
-            place: Place::new(identity),
+            first: Place::new(identity),
+            mobile: OnceLock::new(),
             parts: None,
             view,
             lookups: AtomicU64::new(0),
@@ -72,14 +76,39 @@ impl Node {
         self.parts.as_deref()
     }
 
+    /// Where its lower inode is; of a folder in a merge only its key.
+    pub(crate) fn place(&self) -> &Place {
+        self.first.now().0
+    }
+
+    /// How often it was moved to another branch.
+    pub(crate) fn moves(&self) -> usize {
+        self.first.now().1
+    }
+
+    /// It was moved to another branch. The table must know it there: see [`crate::table::Table::rebind`].
+    pub(crate) fn moved(&self, there: Place) {
+        self.place().moved(there);
+    }
+
+    /// What it has if it may be moved while it is open.
+    pub(crate) fn mobile(&self) -> Option<&Mobile> {
+        self.mobile.get().map(|mobile| &**mobile)
+    }
+
+    /// From now on it may be moved while it is open.
+    pub(crate) fn make_mobile(&self) -> &Mobile {
+        self.mobile.get_or_init(Box::default)
+    }
+
     /// The mount that it is on, and so the branch; of a folder in several places, where it is shown.
     pub(crate) fn mount(&self) -> MountIndex {
-        self.parts().map_or_else(|| self.place.mount(), |parts| parts.shown().mount())
+        self.parts().map_or_else(|| self.place().mount(), |parts| parts.shown().mount())
     }
 
     /// What makes it the same one in the table.
     pub(crate) fn key(&self) -> &Identity {
-        self.place.inode()
+        self.place().inode()
     }
 
     pub(crate) fn mark(&self, marks: Marks) {
@@ -182,7 +211,7 @@ impl Node {
 
     /// The descriptor, where it is open.
     pub(crate) fn descriptor(&self) -> Option<Arc<LowerFile>> {
-        let held = self.parts().map_or_else(|| self.place.held(), |parts| parts.shown().held());
+        let held = self.parts().map_or_else(|| self.place().held(), |parts| parts.shown().held());
         if held.is_some() {
             self.used();
         }
@@ -198,12 +227,12 @@ impl Node {
 
     /// Whether a descriptor is open.
     pub(crate) fn has_descriptor(&self) -> bool {
-        self.parts().map_or_else(|| self.place.is_held(), Parts::is_held)
+        self.parts().map_or_else(|| self.place().is_held(), Parts::is_held)
     }
 
     /// Keeps a descriptor unless there is one; the one that is kept, and whether it is the given one.
     pub(crate) fn keep(&self, descriptor: Arc<LowerFile>) -> (Arc<LowerFile>, bool) {
-        self.place.keep(descriptor)
+        self.place().keep(descriptor)
     }
 
     /// Keeps a descriptor for the node's life, or until [`Node::unpin`].
@@ -215,13 +244,13 @@ impl Node {
 
     /// Lets the clock have the descriptor again, where the node can be reached by handle.
     pub(crate) fn unpin(&self) -> bool {
-        (self.place.handle().is_some() || self.parts.is_some()) && self.unmark(Marks::PINNED)
+        (self.place().handle().is_some() || self.parts.is_some()) && self.unmark(Marks::PINNED)
     }
 
     /// Gives the descriptor up, unless it is pinned.
     pub(crate) fn drop_descriptor(&self) -> Option<Arc<LowerFile>> {
         let is_pinned = || self.has(Marks::PINNED);
-        self.parts().map_or_else(|| self.place.give_up(is_pinned), |parts| parts.give_up(is_pinned))
+        self.parts().map_or_else(|| self.place().give_up(is_pinned), |parts| parts.give_up(is_pinned))
     }
 }
 

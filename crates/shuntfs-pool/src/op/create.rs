@@ -12,6 +12,7 @@ use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot}
 use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
+use crate::node::Change;
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::who::Who;
 
@@ -114,8 +115,11 @@ fn open_existing(
     }
     let arrived = guard.arrive(spot, found, Arrival::Met)?;
     let node = &arrived.node;
-    let opened = open::open_node(shared, guard, node, flags).and_then(|opened| {
-        let cut = flags.0 & mode::O_TRUNC != 0;
+    let cut = flags.0 & mode::O_TRUNC != 0;
+    // While it is moved to another branch the kernel is to look again, and then opens it, which waits.
+    let change = if cut { Change::begin(node) } else { Some(Change::NONE) };
+    let opened = change.as_ref().ok_or(Errno::STALE);
+    let opened = opened.and_then(|_| open::open_node(shared, guard, node, flags)).and_then(|opened| {
         let stat = if cut { stat_of(shared.descriptor(node)?).map_err(errno)? } else { arrived.stat };
         Ok((shared.entry(node, &stat), opened))
     });

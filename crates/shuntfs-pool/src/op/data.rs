@@ -13,6 +13,8 @@ use shuntfs_sys::stat_of;
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::guard::{Changing, ContentChanges, Guard, ReadBelow, Reading};
+use crate::node::Change;
+use crate::op::room;
 use crate::pool::Pool;
 use crate::redact;
 use crate::sealed;
@@ -41,8 +43,65 @@ pub(crate) async fn read<'q>(
     reply.read_from(cx, &lower, at.offset).await
 }
 
-/// WRITE, once and in place: the offset is the kernel's, also for `O_APPEND`.
+/// WRITE, in place: the offset is the kernel's, also for `O_APPEND`. In a merge what finds no room is written on another branch.
 pub(crate) async fn write(
+    pool: &Pool,
+    cx: &Cx<'_>,
+    file: &PoolFile,
+    offset: u64,
+    data: WriteData<'_>,
+) -> Result<Written> {
+    if pool.shared.merge.is_none() {
+        return write_once(pool, cx, file, offset, data).await;
+    }
+    let first = match Change::begin(&file.node) {
+        Some(_change) => write_once(pool, cx, file, offset, data).await,
+        None => Ok(Written(0)),
+    };
+    match first {
+        Ok(written) if written == data.written() => first,
+        Err(error) if !room::is_full(error) => first,
+        // On the heap, as every request would have to have room for it.
+        _ => Box::pin(write_rest(pool, cx, file, offset, data, first)).await,
+    }
+}
+
+/// Goes on with a WRITE that found no room for all of its data, or found the file being moved.
+async fn write_rest(
+    pool: &Pool,
+    cx: &Cx<'_>,
+    file: &PoolFile,
+    offset: u64,
+    data: WriteData<'_>,
+    first: Result<Written>,
+) -> Result<Written> {
+    let all = data.as_slice().len();
+    let mut done = 0;
+    let mut last = first;
+    if let Err(error) = first
+        && !room::make_room(pool, cx, (file, data.as_slice().len() as u64), error).await
+    {
+        return first;
+    }
+    if let Ok(Written(len)) = first {
+        done = len as usize;
+    }
+    while done < all {
+        let rest = data.part(done, all - done);
+        let at = offset + done as u64;
+        let write = async || write_once(pool, cx, file, at, rest).await;
+        last = room::with_room(pool, cx, (file, rest.as_slice().len() as u64), write).await;
+        match last {
+            Ok(Written(len)) if len > 0 => done += len as usize,
+            _ => break,
+        }
+    }
+    // What was written counts, whatever became of the rest.
+    if done > 0 { u32::try_from(done).map(Written).map_err(|_| Errno::IO) } else { last }
+}
+
+/// The same where the file is now.
+async fn write_once(
     pool: &Pool,
     cx: &Cx<'_>,
     file: &PoolFile,
@@ -93,9 +152,12 @@ pub(crate) async fn sync(cx: &Cx<'_>, lower: Arc<LowerFile>, data_only: bool) ->
 
 /// FALLOCATE.
 pub(crate) async fn allocate(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, op: Fallocate) -> Result<()> {
-    let change = ContentChanges { file, how: Changing::Allocate { mode: op.mode } };
-    let target = Guard::new(&pool.shared, Who::of(cx)).judge(change)?.target(&pool.shared)?;
-    pool.run(cx, move |_| target.allocate(op.mode, op.offset, op.len)).await
+    let allocate = async || {
+        let change = ContentChanges { file, how: Changing::Allocate { mode: op.mode } };
+        let target = Guard::new(&pool.shared, Who::of(cx)).judge(change)?.target(&pool.shared)?;
+        pool.run(cx, move |_| target.allocate(op.mode, op.offset, op.len)).await
+    };
+    room::with_room(pool, cx, (file, op.len), allocate).await
 }
 
 /// LSEEK.
@@ -138,13 +200,17 @@ pub(crate) async fn copy(pool: &Pool, cx: &Cx<'_>, op: CopyFileRange<'_, PoolFil
     if op.flags != 0 {
         return Err(Errno::INVAL);
     }
-    let (shared, guard) = (&pool.shared, Guard::new(&pool.shared, Who::of(cx)));
-    let from = guard.judge(ReadBelow { file: op.from, how: Reading::Copy })?;
-    let to = guard.judge(ContentChanges { file: op.to, how: Changing::Copy })?;
-    drop(guard);
-    let (from, to) = (from.source(shared)?, to.target(shared)?);
+    let shared = &pool.shared;
     let offsets = (op.from_offset, op.to_offset);
     let len = usize::try_from(op.len.min(COPY_MAX)).map_err(|_| Errno::INVAL)?;
-    let copied = cx.offload(move || to.copy(&from, offsets, len)).await?;
-    u64::try_from(copied).map_err(|_| Errno::IO)
+    let copy = async || {
+        let guard = Guard::new(shared, Who::of(cx));
+        let from = guard.judge(ReadBelow { file: op.from, how: Reading::Copy })?;
+        let to = guard.judge(ContentChanges { file: op.to, how: Changing::Copy })?;
+        drop(guard);
+        let (from, to) = (from.source(shared)?, to.target(shared)?);
+        let copied = cx.offload(move || to.copy(&from, offsets, len)).await?;
+        u64::try_from(copied).map_err(|_| Errno::IO)
+    };
+    room::with_room(pool, cx, (op.to, op.len.min(COPY_MAX)), copy).await
 }

@@ -94,15 +94,18 @@ fn make_in(
 /// LINK.
 pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     let node = shared.node(id)?;
-    let folder = match &shared.merge {
+    // To the end, so that the file does not get another place meanwhile: it would have two names then, and lose one.
+    let order = shared.merge.as_ref().map(|merge| (merge, merge.order()));
+    let folder = match &order {
         None => shared.folder(parent)?,
-        Some(merge) => {
+        Some((merge, order)) => {
             shared.check_branch(&node)?;
-            merge::on_branch(shared, merge, &merge.order(), &shared.node(parent)?, node.mount().branch)?
+            merge::on_branch(shared, merge, order, &shared.node(parent)?, node.mount().branch)?
         }
     };
     if folder.mount != node.mount() {
-        return Err(Errno::XDEV);
+        let (branch, why) = (node.mount().branch, "the folder is on another file system than the file");
+        return Err(merge::refuse_at(shared, folder.spot(name), (Errno::XDEV, Some(branch)), why));
     }
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let held = guard.hold(&[])?;
@@ -116,7 +119,7 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     drop(held);
     // The kernel holds the node while it asks for a link to it, so this finds the same one.
     let make = |id, identity| Node::new(id, identity, node.view, stat.mode);
-    let wish = shared.lasting_number(node.place.inode(), node.view);
+    let wish = shared.lasting_number(node.place().inode(), node.view);
     let (same, _) = shared.table.obtain(node.key().clone(), node.view, wish, make);
     if guard.varies(spot) {
         same.mark(Marks::VARIES);

@@ -12,4 +12,5 @@ pub(crate) mod open;
 pub(crate) mod readlink;
 pub(crate) mod remove;
 pub(crate) mod rename;
+pub(crate) mod room;
 pub(crate) mod xattr;

@@ -24,7 +24,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     open_node(shared, &Guard::new(shared, who), &node, flags)
 }
 
-/// Opens a file that is there.
+/// Opens a file that is there. If that cuts it, whoever asks for it keeps it from being moved meanwhile ([`crate::node::Change`]).
 pub(crate) fn open_node(
     shared: &Shared,
     guard: &Guard<'_>,
@@ -42,6 +42,7 @@ pub(crate) fn open_node(
     let (terms, cut) = judged.open();
     let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
     file.rereads = rereads;
+    file.leave_passthrough(shared);
     if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         file::hold(shared, &file.node)?;
         removal::settle(shared, &file.node);

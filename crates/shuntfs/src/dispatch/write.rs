@@ -31,7 +31,8 @@ pub(super) async fn write<F: Filesystem>(
             Box::pin(ranges::write(server, &cx, (&open.file, &**map), arg.offset, data)).await
         }
         Delegation::Splice(_) | Delegation::Passthrough(_)
-            if data.kill_priv() || !server.fs.keeps_set_ids(&open.file) =>
+            if !server.fs.exchanges_lower(&open.file)
+                && (data.kill_priv() || !server.fs.keeps_set_ids(&open.file)) =>
         {
             Ok(Answer::RelayWrite(server.lower(&open, Direction::Write)?, arg.offset))
         }

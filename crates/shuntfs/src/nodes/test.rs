@@ -105,6 +105,23 @@ fn others_open_and_close_a_node_while_its_lower_file_is_waited_for() {
 }
 
 #[test]
+fn what_had_better_be_moved_by_us_is_not_registered() {
+    let (fake, nodes) = nodes(8);
+    let wish = Wish::Whole(Way::Passthrough);
+    let near_full = || -> Result<Arc<LowerFile>> { Err(Errno::NOSPC) };
+    let ours = nodes.open(node(3), wish, CacheHint::Keep, &near_full).unwrap();
+    assert_eq!((ours.flows, ours.backing), (Flows::both(Flow::Splice, Reason::NearFull), None));
+    let beside = nodes.open(node(3), wish, CacheHint::Keep, &lower).unwrap();
+    assert_eq!(beside.flows, Flows::both(Flow::Splice, Reason::CachedOpens));
+    nodes.close(node(3), ours.counted);
+    nodes.close(node(3), beside.counted);
+    let passed = nodes.open(node(3), wish, CacheHint::Keep, &lower).unwrap();
+    let bound = nodes.open(node(3), wish, CacheHint::Keep, &near_full).unwrap();
+    assert_eq!(bound.flows, passed.flows, "a node that is in passthrough stays so");
+    assert_eq!(live(&fake), 1);
+}
+
+#[test]
 fn wishes_bend_to_the_first_open() {
     let (fake, nodes) = nodes(8);
     let cached = nodes.open(node(2), Wish::Whole(Way::Served), CacheHint::Keep, &lower).unwrap();

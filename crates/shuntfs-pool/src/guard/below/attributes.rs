@@ -10,6 +10,7 @@ use shuntfs_sys::{OsError, TimeSet, chmod, chown, set_times, stat_of};
 
 use crate::error::errno;
 use crate::guard::{AttributesChange, FlagsChange, Judged, PrivilegesGo, XattrChanges};
+use crate::merge;
 use crate::mode;
 use crate::node::{Marks, Node};
 use crate::op::ioctl::Command;
@@ -24,7 +25,8 @@ impl Judged<AttributesChange<'_>> {
     pub(crate) fn set(self, shared: &Shared) -> Result<()> {
         let AttributesChange { node, set } = self.change;
         let who = self.who;
-        on_each(shared, node, |descriptor| change_all(shared, who, node, descriptor, set))
+        let changed = on_each(shared, node, |descriptor| change_all(shared, who, node, descriptor, set));
+        changed.inspect_err(|error| merge::pass_on_of(shared, node, *error))
     }
 }
 
@@ -113,7 +115,7 @@ impl Judged<XattrChanges<'_>> {
         }
         // An access ACL changes the mode; whether the caller may keep its sgid bit the kernel has decided.
         let keep = name == ACCESS_ACL && !kill_sgid;
-        on_each(shared, node, |descriptor| {
+        let changed = on_each(shared, node, |descriptor| {
             keeping_set_ids(keep, || set_xattr(descriptor, name, value, flags)).map_err(errno)?;
             if kill_sgid {
                 let stat = stat_of(descriptor).map_err(errno)?;
@@ -122,13 +124,15 @@ impl Judged<XattrChanges<'_>> {
                 }
             }
             Ok(())
-        })
+        });
+        changed.inspect_err(|error| merge::pass_on_of(shared, node, *error))
     }
 
     /// Removes the attribute.
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
         let XattrChanges { node, name } = self.change;
-        on_each(shared, node, |descriptor| remove_xattr(descriptor, name).map_err(errno))
+        let changed = on_each(shared, node, |descriptor| remove_xattr(descriptor, name).map_err(errno));
+        changed.inspect_err(|error| merge::pass_on_of(shared, node, *error))
     }
 }
 

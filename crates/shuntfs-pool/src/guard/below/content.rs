@@ -8,6 +8,7 @@ use shuntfs_sys::{OsError, stat_of, truncate};
 
 use crate::error::errno;
 use crate::guard::{ContentChanges, ContentCut, Judged, ReadBelow};
+use crate::merge;
 use crate::mode;
 use crate::shared::Shared;
 use crate::who::keeping_set_ids;
@@ -33,11 +34,16 @@ impl Judged<ContentCut<'_>> {
     pub(crate) fn cut(self, shared: &Shared, writable: Option<Arc<LowerFile>>, set: &SetAttr) -> Result<()> {
         let ContentCut { node, len, .. } = self.change;
         let keep = !set.kill_priv && self.who.keeps_set_ids() && node.has_privileges();
-        let file = match writable {
-            Some(file) => file,
-            None => shared.open_node(node, mode::O_WRONLY | mode::O_NONBLOCK)?,
-        };
-        keeping_set_ids(keep, || truncate(&file, len)).map_err(errno)
+        let cut = |file: &LowerFile| keeping_set_ids(keep, || truncate(file, len)).map_err(errno);
+        match writable {
+            // What is wrong is told when the file could not be moved to another branch either.
+            Some(file) => cut(&file),
+            None => {
+                let opened = shared.open_node(node, mode::O_WRONLY | mode::O_NONBLOCK);
+                let cut = opened.and_then(|file| cut(&file));
+                cut.inspect_err(|error| merge::pass_on_of(shared, node, *error))
+            }
+        }
     }
 }
 

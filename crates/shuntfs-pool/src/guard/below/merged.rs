@@ -33,19 +33,35 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
         });
     }
     if !is_folder {
-        return remove_here(spot, &merge::changed(shared, merge, Function::Unlink, same)?);
+        return remove_here(shared, spot, &merge::changed(shared, merge, (Function::Unlink, spot), same)?);
     }
     check_empty(shared, spot, &same)?;
-    let is_everywhere = same.iter().all(|here| !shared.branch(here.mount).is_still_read_only());
-    if !is_everywhere {
-        return Err(Errno::ROFS);
-    }
+    check_writable(shared, spot, &same)?;
     remove_folders(shared, merge, spot, &same)
 }
 
 /// From the last to the first, so that what is shown is there as long as anything is.
-fn remove_here(spot: Spot<'_>, all: &[Here]) -> Result<()> {
-    all.iter().rev().try_for_each(|here| unlink_at(&*here.dir, spot.c_name())).map_err(errno)
+fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
+    all.iter().rev().try_for_each(|here| {
+        let gone = unlink_at(&*here.dir, spot.c_name()).map_err(errno);
+        gone.inspect_err(|error| merge::pass_on_at(shared, Spot { mount: here.mount, ..spot }, *error))
+    })
+}
+
+/// Refuses what would be done on some branches and could not be on others.
+///
+/// # Errors
+/// EROFS.
+fn check_writable<'h>(
+    shared: &Shared,
+    spot: Spot<'_>,
+    all: impl IntoIterator<Item = &'h Here>,
+) -> Result<()> {
+    let read_only = all.into_iter().find(|here| shared.branch(here.mount).is_still_read_only());
+    read_only.map_or(Ok(()), |here| {
+        let why = merge::why_read_only(shared.branch(here.mount));
+        Err(merge::refuse_at(shared, spot, (Errno::ROFS, Some(here.mount.branch)), why))
+    })
 }
 
 fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
@@ -107,13 +123,14 @@ pub(super) fn rename(
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
     if flags & mode::RENAME_EXCHANGE != 0 {
-        let ([one], [other]) = (&sources[..], &targets[..]) else { return Err(Errno::XDEV) };
-        if one.mount != other.mount {
-            return Err(Errno::XDEV);
-        }
-        if shared.branch(one.mount).is_still_read_only() {
-            return Err(Errno::ROFS);
-        }
+        let (one, other) = match (&sources[..], &targets[..]) {
+            ([one], [other]) if one.mount == other.mount => (one, other),
+            _ => {
+                let why = "names are exchanged only if both are on one branch, and on no other";
+                return Err(merge::refuse_at(shared, from, (Errno::XDEV, None), why));
+            }
+        };
+        check_writable(shared, from, [one])?;
         rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
         merge.moved(shared, way, new_way, true);
         return Ok(());
@@ -123,13 +140,18 @@ pub(super) fn rename(
     }
     let targets = others(shared, (&sources, from), (targets, to))?;
     let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
-    let sources = if is_folder { sources } else { merge::moved(shared, merge, sources)? };
+    let sources = if is_folder { sources } else { merge::moved(shared, merge, from, sources)? };
+    check_writable(shared, from, &sources)?;
     let moves = moves(shared, merge, &order, to, sources)?;
     let is_moved = |here: &&Here| moves.iter().any(|(source, _)| source.mount.branch == here.mount.branch);
     let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
     check_targets(shared, to, is_folder, &replaced, &left)?;
     let removal = Removal::begin(shared, to)?;
-    Moving { from, to, moves: &moves, replaced: &replaced, left: &left }.finish(flags)?;
+    let moving = Moving { from, to, moves: &moves, replaced: &replaced, left: &left };
+    moving.finish(flags).inspect_err(|error| {
+        let mount = moves.first().map_or(to.mount, |(source, _)| source.mount);
+        merge::pass_on_at(shared, Spot { mount, ..to }, *error);
+    })?;
     removal.doubt_copies();
     merge.moved(shared, way, new_way, false);
     Ok(())
@@ -143,20 +165,17 @@ fn moves(
     to: Spot<'_>,
     sources: Vec<Here>,
 ) -> Result<Vec<(Here, Folder)>> {
-    if sources.iter().any(|here| shared.branch(here.mount).is_still_read_only()) {
-        return Err(Errno::ROFS);
-    }
     let target = |here: Here| -> Result<(Here, Folder)> {
         let folder = merge::on_branch(shared, merge, order, to.folder, here.mount.branch)?;
         Ok((here, folder))
     };
     let moves = sources.into_iter().map(target).collect::<Result<Vec<_>>>()?;
-    check_apart(&moves)?;
+    check_apart(shared, to, &moves)?;
     Ok(moves)
 }
 
 /// Refuses to move copies of several branches into one folder that is below them, where the last one would be left.
-fn check_apart(moves: &[(Here, Folder)]) -> Result<()> {
+fn check_apart(shared: &Shared, to: Spot<'_>, moves: &[(Here, Folder)]) -> Result<()> {
     if moves.len() < 2 {
         return Ok(());
     }
@@ -168,7 +187,12 @@ fn check_apart(moves: &[(Here, Folder)]) -> Result<()> {
     inodes.sort_unstable();
     let all = inodes.len();
     inodes.dedup();
-    if inodes.len() == all { Ok(()) } else { Err(Errno::XDEV) }
+    if inodes.len() == all {
+        Ok(())
+    } else {
+        let why = "its copies would come to one folder, which branches share";
+        Err(merge::refuse_at(shared, to, (Errno::XDEV, None), why))
+    }
 }
 
 /// What has the new name and is not what moves: on a branch that ignores case the new name may mean the old one, and nothing is replaced.
@@ -224,9 +248,7 @@ fn check_targets(
         (false, _, true) => return Err(Errno::ISDIR),
         _ => {}
     }
-    if left.iter().any(|here| shared.branch(here.mount).is_still_read_only()) {
-        return Err(Errno::ROFS);
-    }
+    check_writable(shared, to, left.iter().copied())?;
     if is_folder {
         for here in all() {
             check_empty(shared, to, std::slice::from_ref(*here))?;

@@ -8,6 +8,8 @@ mod merged;
 mod names;
 mod opens;
 mod path;
+mod transfer;
 
 pub(crate) use attributes::ask;
 pub(crate) use path::clone_folder;
+pub(crate) use transfer::{Transfer, remove_unfinished};

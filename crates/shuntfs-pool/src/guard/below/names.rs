@@ -13,6 +13,7 @@ use crate::guard::after::{self, Moving};
 use crate::guard::{
     Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms, Untold,
 };
+use crate::merge;
 use crate::mode;
 use crate::removal::{self, Removal};
 use crate::shared::Shared;
@@ -31,7 +32,7 @@ impl<'c> Judged<NameComes<'c>> {
                 who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
             }
         };
-        made.map_err(errno).inspect_err(|error| shared.note_refusal(spot.mount, *error))?;
+        made.map_err(errno).inspect_err(|error| shared.note_refusal(spot, *error))?;
         Ok(Untold::new(shared, spot))
     }
 
@@ -42,7 +43,7 @@ impl<'c> Judged<NameComes<'c>> {
         let flags = mode::O_CREAT | mode::O_EXCL | access;
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
-        let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot.mount, *error))?;
+        let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
         Ok((fd, self.terms, Untold::new(shared, spot)))
     }
 }
@@ -65,7 +66,8 @@ impl<'c> Judged<SecondName<'c>> {
     pub(crate) fn link(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let SecondName { node, spot, _held } = self.change;
         let descriptor = shared.descriptor(node)?;
-        link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno)?;
+        let linked = link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno);
+        linked.inspect_err(|error| merge::pass_on_at(shared, spot, *error))?;
         let untold = Untold::new(shared, spot);
         // It has a name again, so its handle can be opened.
         removal::settle(shared, node);
@@ -78,6 +80,8 @@ impl Judged<NameGoes<'_>> {
     /// Removes a name.
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
         let NameGoes { spot, is_folder, .. } = self.change;
+        // No file gets another place meanwhile: its name would be left there.
+        let _names = shared.merge.as_ref().filter(|_| !is_folder).map(|merge| merge.switching.hold());
         let removal = Removal::begin(shared, spot)?;
         if let Some(merge) = &shared.merge {
             let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);

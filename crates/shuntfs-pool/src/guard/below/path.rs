@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::who::keeping_set_ids;
 
 /// The longest list of names, and the longest value, that the kernel takes.
-const XATTR_MAX: usize = 65_536;
+pub(super) const XATTR_MAX: usize = 65_536;
 
 /// Makes a folder with the owner, the mode, the attributes and the times of `from`. It is closed to everybody else until it has all
 /// of them. One that is there already is left as it is.

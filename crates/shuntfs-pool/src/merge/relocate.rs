@@ -1,0 +1,371 @@
+//! Moving a file to another branch, because its own has no room for what is to be written.
+//!
+//! While it is copied nobody changes it ([`crate::node::Change`]), and who reads it reads the old one. Then comes the moment ([`super::switching`]) in which
+//! the copy gets the name, the file loses it, and the node is that of the copy. The files that are open go on with the copy.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use shuntfs::{Errno, LowerFile, Name};
+use shuntfs_sys::caps::{Cap, has_effective};
+use shuntfs_sys::{Stat, handle_of, open_path_at, reopen, stat_of};
+
+use super::change::release;
+use super::choose::{Considered, Here, present};
+use super::path::{grow, made_on};
+use super::queries::{relative, way_of};
+use super::state::Merge;
+use crate::branch::MountIndex;
+use crate::error::errno;
+use crate::guard::{Spot, Transfer};
+use crate::mode;
+use crate::name_buf::NameBuf;
+use crate::node::{Identity, Marks, Mobile, Node, Place, Way};
+use crate::policy::{Category, Pick, Policy};
+use crate::shared::{Folder, Shared};
+
+/// What the names of copies begin with that are not finished, in the top folder of a branch whose file system makes no file without a name.
+const TEMPORARY: &[u8] = b".shunt-moving-";
+/// How many digits follow.
+const DIGITS: usize = 16;
+
+/// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
+const FIXED: u64 = 0x10 | 0x20;
+
+/// What a file takes of its file system for each of its blocks, as `stat` counts them.
+const BLOCK: u64 = 512;
+
+/// A name for a copy that is not finished.
+pub(crate) fn temporary_name() -> CString {
+    let number = RandomState::new().hash_one(0);
+    CString::new([TEMPORARY, format!("{number:016x}").as_bytes()].concat()).expect("there is no NUL in it")
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_temporary(name: &CStr) -> bool {
+    let digits = name.to_bytes().strip_prefix(TEMPORARY);
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Why a file is not moved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unmoved {
+    /// Files are not to be moved.
+    Off,
+    /// The kernel writes to it past us.
+    Passthrough,
+    /// A mapping may be left that does.
+    Mapped,
+    /// It has so many names.
+    Linked(u32),
+    /// It has no name.
+    Nameless,
+    /// It has a name that is not known.
+    Unknown,
+    /// Other branches have a file of its name.
+    Copies,
+    /// It is immutable or append-only below.
+    Fixed,
+    /// It was locked below.
+    Locked,
+    /// No other branch will do, for these reasons.
+    NoBranch(String),
+    /// Somebody changed it beside the pool.
+    Changed,
+    /// Names are being removed on a branch that does not answer.
+    Busy,
+    /// That failed.
+    Failed(Errno),
+}
+
+impl fmt::Display for Unmoved {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => out.write_str("moving files is turned off (moveonenospc=false)"),
+            Self::Passthrough => {
+                out.write_str("it is open in passthrough, where the kernel cannot be given another file")
+            }
+            Self::Mapped => {
+                out.write_str("it was open for reading and writing in passthrough, so a mapping may be left that stores into it")
+            }
+            Self::Linked(names) => write!(out, "it has {names} names, which would become two files"),
+            Self::Nameless => out.write_str("it has no name"),
+            Self::Unknown => out.write_str("the name by which it was opened is not known"),
+            Self::Copies => out.write_str("other branches have a file of its name"),
+            Self::Fixed => out.write_str("it is immutable or append-only on its branch"),
+            Self::Locked => out.write_str("it was locked on its branch (locks=lower)"),
+            Self::NoBranch(why) => write!(out, "no other branch will do: {why}"),
+            Self::Changed => out.write_str("somebody changed it beside the pool while it was copied"),
+            Self::Busy => out.write_str("a removal on another branch does not end"),
+            Self::Failed(error) => write!(out, "that failed: {error}"),
+        }
+    }
+}
+
+/// Moves a file that has no room for `len` bytes more where it is. It may be elsewhere already when this is asked for, and then it is not moved.
+/// `is_backed` says whether the kernel reaches it past us.
+///
+/// May take as long as the file is large, so never in a queue.
+///
+/// # Errors
+/// Why it is where it was.
+pub(crate) fn relocate(shared: &Shared, node: &Arc<Node>, is_backed: bool, len: u64) -> Result<(), Unmoved> {
+    let merge = shared.merge.as_ref().ok_or(Unmoved::Off)?;
+    let policy = merge.settings.moves().ok_or(Unmoved::Off)?;
+    let mobile = node.mobile().ok_or(Unmoved::Off)?;
+    if is_backed {
+        return Err(Unmoved::Passthrough);
+    }
+    let Some(moving) = mobile.begin_move() else { return Ok(()) };
+    let moved = Relocation { shared, merge, node, policy }.run(len);
+    drop(moving);
+    // Its branch may have been removed, and this may have been the last file there.
+    release(shared, merge, node);
+    moved
+}
+
+/// A file, and what is needed to move it.
+struct Relocation<'s> {
+    shared: &'s Shared,
+    merge: &'s Merge,
+    node: &'s Arc<Node>,
+    policy: &'static Policy,
+}
+
+impl Relocation<'_> {
+    /// Tries one branch after the other.
+    fn run(&self, len: u64) -> Result<(), Unmoved> {
+        let stat = self.check()?;
+        let from =
+            self.shared.open_node(self.node, mode::O_RDONLY | mode::O_NONBLOCK).map_err(Unmoved::Failed)?;
+        let needed = stat.blocks.saturating_mul(BLOCK).saturating_add(len);
+        let mut tried: Vec<(u16, Errno)> = Vec::new();
+        loop {
+            let (folder, _) = {
+                // Else it may be on its way to another name.
+                let _order = self.merge.order();
+                self.way()?
+            };
+            let branch = self.pick(&folder, needed, &tried)?;
+            match self.carry(&folder, branch, (&from, &stat)) {
+                Err(Carried::NotThere(error)) => tried.push((branch, error)),
+                Err(Carried::Nowhere(why)) => return Err(why),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// What the file is like, if it can be moved at all.
+    fn check(&self) -> Result<Stat, Unmoved> {
+        let node = self.node;
+        if node.has(Marks::MAPPED_BELOW) {
+            return Err(Unmoved::Mapped);
+        }
+        if node.has(Marks::LOCKED_BELOW) {
+            return Err(Unmoved::Locked);
+        }
+        let descriptor = self.shared.descriptor(node).map_err(Unmoved::Failed)?;
+        let stat = stat_of(&descriptor).map_err(|error| Unmoved::Failed(errno(error)))?;
+        // Who has no right to the file by its mode could not open it where it goes.
+        let may_open = stat.mode & 0o600 == 0o600 || has_effective(Cap::DacOverride);
+        match stat.nlink {
+            _ if !may_open => Err(Unmoved::Failed(Errno::ACCES)),
+            _ if !stat.is_file() || !node.view.is_whole() => Err(Unmoved::Failed(Errno::INVAL)),
+            0 => Err(Unmoved::Nameless),
+            1 if stat.attributes & FIXED != 0 => Err(Unmoved::Fixed),
+            1 => Ok(stat),
+            names => Err(Unmoved::Linked(names)),
+        }
+    }
+
+    /// The folder that the file is in, and its name there.
+    fn way(&self) -> Result<(Arc<Node>, NameBuf), Unmoved> {
+        let way = match way_of(self.shared, self.merge, self.node) {
+            Ok(Some(way)) => way,
+            Ok(None) | Err(Errno::STALE) => return Err(Unmoved::Unknown),
+            Err(Errno::NOENT) => return Err(Unmoved::Nameless),
+            Err(error) => return Err(Unmoved::Failed(error)),
+        };
+        let folder = self.shared.node(way.0).map_err(|_| Unmoved::Unknown)?;
+        let name = Name::new(&way.1).and_then(|name| NameBuf::new(name).ok());
+        Ok((folder, name.ok_or(Unmoved::Unknown)?))
+    }
+
+    /// The branch to which the policy has it moved. It must take all of the file, whatever it must have for something new.
+    fn pick(&self, folder: &Arc<Node>, needed: u64, tried: &[(u16, Errno)]) -> Result<u16, Unmoved> {
+        let (shared, merge) = (self.shared, self.merge);
+        let mut considered = merge.for_something_new(shared, folder, self.policy).map_err(Unmoved::Failed)?;
+        let own = self.node.mount();
+        // Nothing is won on the same file system.
+        let device = shared.mount(own).device();
+        let is_same =
+            |number: u16| number == own.branch || shared.branches.at(number).mounts.own().device() == device;
+        let is_tried = |number: u16| tried.iter().any(|(tried, _)| *tried == number);
+        considered.branches.retain(|(number, _)| !is_same(*number) && !is_tried(*number));
+        for (_, candidate) in &mut considered.branches {
+            if let Ok(candidate) = candidate {
+                candidate.min_free = candidate.min_free.max(needed);
+            }
+        }
+        let pick = considered.pick(self.policy, Category::Create, merge.seed());
+        let known = considered.known();
+        match pick.chosen() {
+            Ok(chosen) => Ok(known[chosen[0]]),
+            Err(_) => Err(Unmoved::NoBranch(self.why(&considered, &pick, tried))),
+        }
+    }
+
+    /// Why no branch will do.
+    fn why(&self, considered: &Considered, pick: &Pick, tried: &[(u16, Errno)]) -> String {
+        let called = |number: u16| self.shared.branches.at(number).source().display();
+        let failed =
+            |(number, error): &(u16, Errno)| format!("{}: copying it there failed: {error}", called(*number));
+        let mut why: Vec<String> = tried.iter().map(failed).collect();
+        why.extend(Some(considered.why_none(self.shared, pick)).filter(|why| !why.is_empty()));
+        if why.is_empty() { "there is none on another file system".to_owned() } else { why.join("; ") }
+    }
+
+    /// Copies it to a branch, and has it be there.
+    fn carry(
+        &self,
+        folder: &Arc<Node>,
+        branch: u16,
+        (from, stat): (&Arc<LowerFile>, &Stat),
+    ) -> Result<(), Carried> {
+        let (shared, merge) = (self.shared, self.merge);
+        let there = made_on(shared, merge, folder, branch)?;
+        let copy = Transfer::begin(shared, &there)?;
+        copy.fill(from, stat)?;
+        let nameless = shared.opening(|| reopen(copy.file(), mode::O_PATH))?;
+        // Nothing is moved, linked or grown from here on. It may have been moved meanwhile.
+        let order = merge.order();
+        let (folder, name) = self.way()?;
+        let there = grow(shared, merge, &order, (&folder, branch))?;
+        let switch = merge.switching.begin().ok_or(Unmoved::Busy)?;
+        let here = self.only(&folder, &there, &name, stat)?;
+        let place = place_of(shared, there.mount, &nameless)?;
+        copy.take_place(&there, name.as_c_str(), &here.dir)?;
+        drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
+        self.settle(place, &there, (&folder, &name));
+        drop(switch);
+        drop(order);
+        // Its number may be another one, and so are its folder's times.
+        shared.doubt_attributes(self.node.id);
+        shared.doubt_attributes(folder.id);
+        self.tell(here.mount, branch, &(folder.id, name.as_c_str().into()), stat);
+        Ok(())
+    }
+
+    /// Where the file has its name, if it is as it was and no other branch has it.
+    fn only(&self, folder: &Arc<Node>, there: &Folder, name: &NameBuf, stat: &Stat) -> Result<Here, Carried> {
+        let spot = Spot { folder, mount: there.mount, dir: &there.descriptor, name };
+        let mut all = present(self.shared, spot)?;
+        let Some(here) = all.pop() else { return Err(Unmoved::Nameless.into()) };
+        if !all.is_empty() || here.mount.branch != self.node.mount().branch {
+            return Err(Unmoved::Copies.into());
+        }
+        if self.node.has(Marks::LOCKED_BELOW) {
+            return Err(Unmoved::Locked.into());
+        }
+        let now = here.stat;
+        if now.nlink != 1 {
+            return Err(Unmoved::Linked(now.nlink).into());
+        }
+        let is_same = (now.ino, now.dev) == (stat.ino, stat.dev);
+        if is_same && (now.size, now.mtime) == (stat.size, stat.mtime) {
+            Ok(here)
+        } else {
+            Err(Unmoved::Changed.into())
+        }
+    }
+
+    /// It is on another branch now. Nothing here can fail.
+    fn settle(&self, place: Place, there: &Folder, (folder, name): (&Arc<Node>, &NameBuf)) {
+        let (shared, merge, node) = (self.shared, self.merge, self.node);
+        let before = node.place();
+        if place.handle().is_none() {
+            // Its descriptor is the only way to it.
+            node.mark(Marks::PINNED);
+        }
+        shared.table.rebind(node, place);
+        let branch = shared.branch(there.mount);
+        let opens = node.mobile().map(Mobile::opens).unwrap_or_default();
+        opens.iter().for_each(|open| open.exchange(branch));
+        // Its space is free once nobody has it open.
+        drop(before.give_up(|| false));
+        if shared.caches_descriptor(node) && !node.has(Marks::PINNED) {
+            drop(shared.descriptors.admit(node));
+        } else {
+            drop(node.drop_descriptor());
+        }
+        merge.forget_hint(Spot { folder, mount: there.mount, dir: &there.descriptor, name });
+        merge.moved_one();
+    }
+
+    fn tell(&self, from: MountIndex, to: u16, way: &Way, stat: &Stat) {
+        let (shared, branches) = (self.shared, &self.shared.branches);
+        let path = relative(shared, self.merge, Some(way)).unwrap_or_default();
+        tracing::info!(
+            path = %String::from_utf8_lossy(&path),
+            from = ?shared.branch(from).source(),
+            to = ?branches.at(to).source(),
+            bytes = stat.size,
+            "moved to another branch, because its own is full"
+        );
+    }
+}
+
+/// Why a file did not get to a branch.
+enum Carried {
+    /// The branch is no place for it.
+    NotThere(Errno),
+    /// No branch is.
+    Nowhere(Unmoved),
+}
+
+impl From<Errno> for Carried {
+    fn from(error: Errno) -> Self {
+        Self::NotThere(error)
+    }
+}
+
+impl From<Unmoved> for Carried {
+    fn from(why: Unmoved) -> Self {
+        Self::Nowhere(why)
+    }
+}
+
+/// A descriptor of a copy that has its name now. The one from before will do, but the kernel never tells a name by it.
+fn named(there: &Folder, name: &NameBuf, nameless: OwnedFd) -> OwnedFd {
+    let inode = |fd: &OwnedFd| stat_of(fd).map(|stat| (stat.ino, stat.dev)).ok();
+    match open_path_at(&there.descriptor, name.as_c_str()) {
+        Ok(named) if inode(&named) == inode(&nameless) => named,
+        _ => nameless,
+    }
+}
+
+/// The place of what was made on a mount.
+fn place_of(shared: &Shared, on: MountIndex, held: &OwnedFd) -> shuntfs::Result<Place> {
+    let (stat, mount) = (stat_of(held).map_err(errno)?, shared.mount(on));
+    let handle = if mount.has_handles() { Some(handle_of(held).map_err(errno)?.0) } else { None };
+    Ok(Place::new(Identity::new(&stat, mount.index, handle)))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn names_of_copies_are_told_from_others() {
+        let name = temporary_name();
+        assert!(is_temporary(&name) && name != temporary_name());
+        for other in
+            [c".shunt-moving-", c".shunt-moving-0123456789abcde", c".shunt-moving-0123456789abcdeg", c"x"]
+        {
+            assert!(!is_temporary(other), "{other:?}");
+        }
+    }
+}
