@@ -45,6 +45,7 @@ mod table;
 mod tests;
 mod view;
 mod who;
+mod writable;
 
 pub use dir::PoolDir;
 pub use error::PoolError;

@@ -414,44 +414,6 @@ impl Shared {
         self.rules.as_ref().filter(|engine| engine.index.is_kept()).map(|engine| engine.order.lock())
     }
 
-    /// Refuses changes of a pool that is read-only, by the options or below.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        let branches = self.branches.in_use();
-        // None is asked again as long as another one takes changes: it may be on a disk that hangs.
-        let is_read_only = self.options.read_only
-            || branches.iter().all(|branch| branch.is_read_only())
-                && branches.iter().all(|branch| branch.is_still_read_only());
-        if is_read_only { Err(merge::refuse_all(self)) } else { Ok(()) }
-    }
-
-    /// Refuses changes of what is shown on a branch that takes none.
-    pub(crate) fn check_branch(&self, node: &Arc<Node>) -> Result<()> {
-        if self.merge.is_none() {
-            return Ok(());
-        }
-        let branch = self.branch(node.mount());
-        if branch.is_still_read_only() {
-            Err(merge::refuse_of(self, node, Errno::ROFS, merge::why_read_only(branch)))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Notes that a branch of a merge is read-only, where that is what it says when something is made on it.
-    pub(crate) fn note_refusal(&self, spot: Spot<'_>, error: Errno) {
-        if self.merge.is_some() && error == Errno::ROFS {
-            // It says so itself, and another branch is tried.
-            self.branch(spot.mount).refused();
-        } else {
-            merge::pass_on_at(self, spot, error);
-        }
-    }
-
-    /// Whether a branch of a merge has refused to have something made, so that another one is to be tried.
-    pub(crate) fn has_refused(&self, folder: &Folder) -> bool {
-        self.merge.is_some() && self.branch(folder.mount).has_refused()
-    }
-
     /// The number to show.
     fn ino(&self, node: &Node, stat: &Stat) -> u64 {
         match node.parts() {
