@@ -322,11 +322,6 @@ fn has_direct(args: &[u8]) -> bool {
     flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
 }
 
-/// Whether a request reads into the page cache, for which the kernel asks before the caller does.
-pub(crate) fn may_be_ahead(opcode: Option<Opcode>, args: &[u8]) -> bool {
-    opcode == Some(Opcode::Read) && !has_direct(args)
-}
-
 fn clip(room: usize) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
@@ -350,6 +345,5 @@ mod test {
         for opcode in [Some(Opcode::Lookup), Some(Opcode::Create), None] {
             assert!(!is_direct(opcode, &args));
         }
-        assert!(may_be_ahead(Some(Opcode::Read), &[0; 40]) && !may_be_ahead(Some(Opcode::Read), &args));
     }
 }
