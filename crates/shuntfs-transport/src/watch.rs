@@ -100,14 +100,11 @@ struct Seen {
 
 impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
-        Self {
-            gauges: Arc::clone(gauges),
-            readers: Arc::clone(readers),
-            may,
-            queues: gauges.all.iter().map(|_| Watched::default()).collect(),
-            home: threads::allowed_cpus().ok(),
-            cpus: thread::available_parallelism().map_or(1, NonZero::get),
-        }
+        let queues = gauges.all.iter().map(|_| Watched::default()).collect();
+        let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
+        let mut this = Self { gauges, readers, may, queues, home: None, cpus: 1 };
+        this.see_cpus();
+        this
     }
 
     /// Starts the thread, which ends when all others did.
@@ -116,21 +113,30 @@ impl Watcher {
     }
 
     fn run(mut self) {
-        let (mut quiet, mut last) = (0, Instant::now());
+        let (mut quiet, mut last, mut slept) = (0, Instant::now(), true);
         while self.gauges.all.iter().any(|gauge| gauge.tid.try_lock().is_none_or(|tid| *tid != 0)) {
             self.gauges.timer.wait();
+            if std::mem::take(&mut slept) {
+                self.see_cpus();
+            }
             let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
             quiet = if self.look(elapsed) { 0 } else { quiet + 1 };
             if quiet < QUIET {
                 self.gauges.stay_awake();
             } else {
-                quiet = 0;
+                (quiet, slept) = (0, true);
                 self.let_go(|_| true);
                 // Where callers ran is old by the time that it is asked for again.
                 self.gauges.all.iter().for_each(|gauge| gauge.caller_cpu.store(0, Ordering::Relaxed));
                 self.gauges.doze();
             }
         }
+    }
+
+    /// Which CPUs there are may have changed while the watcher slept, with its own affinity: `taskset -a` and a cpuset change that of all threads.
+    fn see_cpus(&mut self) {
+        self.home = threads::allowed_cpus().ok();
+        self.cpus = thread::available_parallelism().map_or(1, NonZero::get);
     }
 
     /// One look, so many milliseconds after the last one. Whether there is something to look after.
@@ -216,7 +222,8 @@ impl Watched {
         let runs = seen.is_some_and(|seen| seen.runs);
         let now = seen.and_then(|seen| seen.waited);
         let before = std::mem::replace(&mut self.waited, now);
-        let waited = now.zip(before).map_or(0.0, |(now, before)| now.saturating_sub(before).as_secs_f64() * 1e3);
+        let waited =
+            now.zip(before).map_or(0.0, |(now, before)| now.saturating_sub(before).as_secs_f64() * 1e3);
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
         self.is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
