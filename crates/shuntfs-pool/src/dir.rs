@@ -96,13 +96,18 @@ pub(crate) fn readable(shared: &Shared, dir: &PoolDir) -> Result<Arc<LowerFile>>
 pub(crate) fn readable_elsewhere(shared: &Shared, dir: &PoolDir) -> Result<Vec<Arc<LowerFile>>> {
     let node = &dir.walk.node;
     let Some(parts) = node.parts() else { return Ok(Vec::new()) };
-    let open = |place: Arc<Place>| -> Result<Arc<LowerFile>> {
-        let descriptor = shared.descriptor_at(node, &place)?;
-        let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
-        Ok(Arc::new(LowerFile::new(fd)))
+    let open = |place: Arc<Place>| {
+        let descriptor = shared.descriptor_at(node, &place);
+        let fd = descriptor.and_then(|descriptor| {
+            shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))
+        });
+        match fd {
+            Err(Errno::STALE) if shared.leaves(node, &place) => None,
+            fd => Some(fd.map(|fd| Arc::new(LowerFile::new(fd)))),
+        }
     };
     let shown = parts.shown().mount();
-    parts.all().into_iter().filter(|place| place.mount() != shown).map(open).collect()
+    parts.all().into_iter().filter(|place| place.mount() != shown).filter_map(open).collect()
 }
 
 /// Where records go: into the reply itself, or into memory where the reply cannot leave its queue.

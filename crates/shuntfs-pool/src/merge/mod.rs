@@ -7,6 +7,7 @@ mod change;
 mod choose;
 mod control;
 mod explain;
+mod gone;
 mod hints;
 mod linked;
 mod listing;

@@ -1,0 +1,121 @@
+//! Folders that come to branches and leave them below, while somebody works in them or has them open.
+
+use std::fs;
+use std::sync::Arc;
+
+use shuntfs::{Errno, LowerFile, NodeId, OpenFlags};
+use shuntfs_sys::Stat;
+
+use super::{FILE, FOLDER, Three, name, policy, read_on};
+use crate::branch::MountIndex;
+use crate::dir;
+use crate::mode;
+use crate::node::{Identity, Node, Parts, Place};
+use crate::op::{attr, create, lookup, make};
+use crate::who::Who;
+
+/// The names that an open folder lists from its start on, without the dots.
+fn listed(three: &Three, opened: &dir::PoolDir) -> Vec<String> {
+    let all = read_on(three, opened, 0, 1000).into_iter().map(|(name, _)| name);
+    let mut names: Vec<String> = all.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
+}
+
+/// It was not looked up again, and everything in it failed: with ESTALE, or with ENOENT where a descriptor of what was removed was open still.
+#[test]
+fn a_working_folder_goes_on_where_it_was_not_removed() {
+    for has_descriptors in [true, false] {
+        let three = Three::new(&["a/x/one", "b/x/two", "b/x/f/in"], |_| ());
+        let (shared, who) = (&three.shared, Who::root());
+        let id = three.id("x");
+        let before = attr::getattr(shared, id).unwrap().attr;
+        if !has_descriptors {
+            shared.descriptors.shed();
+        }
+        fs::remove_dir_all(three.at("a/x")).unwrap();
+        let what = format!("with descriptors: {has_descriptors}");
+        let look =
+            |text: &str| lookup::lookup(shared, who, id, &name(text)).map(|entry| entry.node.is_some());
+        assert_eq!((look("two"), look("one")), (Ok(true), Ok(false)), "{what}");
+        let after = attr::getattr(shared, id).unwrap().attr;
+        assert_eq!((after.ino, after.nlink > 0), (before.ino, true), "{what}");
+        assert_eq!(listed(&three, &dir::open(shared, who, id).unwrap()), ["f", "two"], "{what}");
+        // Its path is made again where the policy wants it.
+        make::mkdir(shared, who, id, &name("folder"), FOLDER).unwrap();
+        assert_eq!(three.on("x/folder"), "a", "{what}");
+    }
+}
+
+#[test]
+fn things_are_made_in_a_working_folder_where_it_was_not_removed() {
+    let nameless = |three: &Three, id| {
+        create::tmpfile(&three.shared, Who::root(), id, FILE, OpenFlags(mode::O_RDWR)).map(drop)
+    };
+    let file = |three: &Three, id| {
+        create::create(&three.shared, Who::root(), id, &name("new"), FILE, OpenFlags(mode::O_RDWR)).map(drop)
+    };
+    let link = |three: &Three, id| {
+        make::link(&three.shared, Who::root(), three.id("top"), id, &name("new")).map(drop)
+    };
+    let makes: [(&str, &dyn Fn(&Three, NodeId) -> shuntfs::Result<()>); 3] =
+        [("a nameless file", &nameless), ("a file", &file), ("a link", &link)];
+    for (what, make) in makes {
+        for has_descriptors in [true, false] {
+            // A policy that keeps to folders that are there makes no path.
+            for create in ["ff", "epff"] {
+                let three = Three::new(&["a/p/x/", "b/p/x/", "b/top"], |merge| merge.create = policy(create));
+                let id = three.id("p/x");
+                if !has_descriptors {
+                    three.shared.descriptors.shed();
+                }
+                fs::remove_dir_all(three.at("a/p")).unwrap();
+                assert_eq!(make(&three, id), Ok(()), "{what}, {create}, {has_descriptors}");
+                let made_on = if create == "ff" && what == "a file" { "a" } else { "b" };
+                assert!(what == "a nameless file" || three.on("p/x/new") == made_on, "{what}, {create}");
+            }
+        }
+    }
+}
+
+/// It has nowhere else to go.
+#[test]
+fn a_working_folder_that_was_removed_everywhere_is_stale() {
+    let three = Three::new(&["a/x/", "b/x/"], |_| ());
+    let id = three.id("x");
+    three.shared.descriptors.shed();
+    for branch in ["a", "b"] {
+        fs::remove_dir(three.at(branch).join("x")).unwrap();
+    }
+    assert_eq!(attr::getattr(&three.shared, id).err(), Some(Errno::STALE));
+    assert_eq!(lookup::lookup(&three.shared, Who::root(), id, &name("one")).map(drop), Err(Errno::STALE));
+    let three = Three::new(&["a/"], |_| ());
+    // The root is on every branch, whatever becomes of that.
+    fs::remove_dir(three.at("a")).unwrap();
+    assert_eq!(three.shared.root.parts().unwrap().all().len(), 3);
+    assert!(!three.shared.leaves_any(&three.shared.root));
+}
+
+/// On a branch without handles a descriptor is the only way to a folder and always open. The others were kept with it, as many as there are folders.
+#[test]
+fn descriptors_are_given_up_beside_one_that_must_stay() {
+    let three = Three::new(&["b/x/"], |_| ());
+    let real = three.shared.node(three.id("x")).unwrap().parts().unwrap().shown();
+    if real.handle().is_none() {
+        shuntfs_testkit::skipped("no file handles here");
+        return;
+    }
+    let fd = shuntfs_sys::open_folder(&three.at("a")).unwrap();
+    let stays = Place::new(Identity::new(&Stat { ino: 7, ..Stat::default() }, MountIndex::own(0), None));
+    drop(stays.keep(Arc::new(LowerFile::new(fd))));
+    let given = Place::new(real.inode().clone());
+    let id = NodeId::new(4711).unwrap();
+    let parts = Parts::new(1, vec![stays, given], 0, None);
+    let node = Arc::new(Node::folder(id, Identity::of_folder(4711), 0, parts));
+    let places = node.parts().unwrap().all();
+    three.shared.descriptors.shed();
+    three.shared.descriptor_at(&node, &places[1]).unwrap();
+    assert_eq!((places[0].is_held(), places[1].is_held()), (true, true));
+    assert_eq!(three.shared.descriptors.shed(), 1);
+    assert_eq!((places[0].is_held(), places[1].is_held()), (true, false));
+}
