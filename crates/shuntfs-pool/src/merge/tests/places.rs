@@ -1,6 +1,7 @@
 //! Folders that come to branches and leave them below, while somebody works in them or has them open.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, NodeId, OpenFlags};
@@ -9,6 +10,7 @@ use shuntfs_sys::Stat;
 use super::{FILE, FOLDER, Three, name, policy, read_on};
 use crate::branch::MountIndex;
 use crate::dir;
+use crate::merge::{BranchChange, BranchOptions};
 use crate::mode;
 use crate::node::{Identity, Node, Parts, Place};
 use crate::op::{attr, create, lookup, make};
@@ -20,6 +22,14 @@ fn listed(three: &Three, opened: &dir::PoolDir) -> Vec<String> {
     let mut names: Vec<String> = all.filter(|name| !name.starts_with('.')).collect();
     names.sort();
     names
+}
+
+/// Whether the server has something open below a branch.
+fn is_held(three: &Three, branch: &str) -> bool {
+    let open =
+        fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    let branch = three.at(branch);
+    open.into_iter().any(|path| path.starts_with(&branch))
 }
 
 /// It was not looked up again, and everything in it failed: with ESTALE, or with ENOENT where a descriptor of what was removed was open still.
@@ -94,6 +104,93 @@ fn a_working_folder_that_was_removed_everywhere_is_stale() {
     fs::remove_dir(three.at("a")).unwrap();
     assert_eq!(three.shared.root.parts().unwrap().all().len(), 3);
     assert!(!three.shared.leaves_any(&three.shared.root));
+}
+
+/// What was made through the mount on a further branch was not listed by who had the folder open.
+#[test]
+fn a_listing_from_its_start_on_has_the_branches_that_have_joined() {
+    let three = Three::new(&["c/x/old", "d/x/added"], |_| ());
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    assert_eq!(listed(&three, &opened), ["old"]);
+    drop(three.create("x/new").unwrap());
+    assert_eq!((three.on("x/new"), listed(&three, &opened)), ("a".into(), vec!["new".into(), "old".into()]));
+    let merge = three.shared.merge.as_ref().unwrap();
+    let change = |change: BranchChange| super::super::change(&three.shared, merge, &change).unwrap();
+    change(BranchChange::Prepend(vec![BranchOptions::new(three.at("d"))]));
+    assert_eq!(listed(&three, &opened), ["added", "new", "old"]);
+    let all = read_on(&three, &opened, 0, 1000).into_iter().map(|(name, _)| name);
+    let in_order: Vec<String> = all.filter(|name| !name.starts_with('.')).collect();
+    assert_eq!(in_order, ["added", "new", "old"], "d, a and c");
+}
+
+/// A folder that others made below is listed by who opens it from now on: the kernel asks who may.
+#[test]
+fn a_folder_that_lets_fewer_people_in_does_not_join_what_is_open() {
+    let three = Three::new(&["b/x/two"], |_| ());
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    fs::create_dir(three.at("a/x")).unwrap();
+    fs::write(three.at("a/x/secret"), "").unwrap();
+    fs::set_permissions(three.at("a/x"), fs::Permissions::from_mode(0o700)).unwrap();
+    three.look("x").unwrap();
+    assert_eq!(listed(&three, &opened), ["two"]);
+    assert_eq!(
+        listed(&three, &dir::open(&three.shared, Who::root(), three.id("x")).unwrap()),
+        ["secret", "two"]
+    );
+}
+
+/// The listing went on with what was removed, which has no names.
+#[test]
+fn a_folder_that_was_removed_and_made_again_is_listed_from_the_start_on() {
+    let three = Three::new(&["a/x/one", "b/x/two"], |_| ());
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    fs::remove_dir_all(three.at("a/x")).unwrap();
+    drop(three.create("x/new").unwrap());
+    assert_eq!((three.on("x/new"), listed(&three, &opened)), ("a".into(), vec!["new".into(), "two".into()]));
+}
+
+/// The disk of a removed branch was busy until the last open folder was closed.
+#[test]
+fn open_folders_let_go_of_a_branch_that_is_removed() {
+    let three = Three::new(&["a/x/one", "b/x/one", "b/x/two", "c/x/three", "b/only/in"], |_| ());
+    let merge = three.shared.merge.as_ref().unwrap();
+    let open = |path: &str| dir::open(&three.shared, Who::root(), three.id(path)).unwrap();
+    let (started, untouched, only) = (open("x"), open("x"), open("only"));
+    // As far as into the branch that goes.
+    let all = read_on(&three, &started, 0, 1000);
+    let border = all.iter().position(|(name, _)| name == "two").unwrap();
+    assert_eq!(read_on(&three, &only, 0, 1).len(), 1);
+    read_on(&three, &started, all[border - 1].1, 1);
+    assert!(is_held(&three, "b"));
+    super::super::change(&three.shared, merge, &BranchChange::Remove(vec![three.at("b")])).unwrap();
+    assert!(!is_held(&three, "b"));
+    // They go on with the others, and what was listed is not listed again.
+    let rest: Vec<String> =
+        read_on(&three, &started, all[border].1, 1000).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(rest, ["three"]);
+    assert_eq!(
+        (listed(&three, &started), listed(&three, &untouched)),
+        (vec!["one".into(), "three".into()], vec!["one".into(), "three".into()])
+    );
+    assert!(read_on(&three, &only, 0, 1000).is_empty());
+    assert!(!is_held(&three, "b"));
+    drop((started, untouched, only));
+}
+
+/// Folders that were closed are not kept in mind.
+#[test]
+fn closed_folders_are_forgotten() {
+    let three = Three::new(&["a/x/"], |_| ());
+    let id = three.id("x");
+    let merge = three.shared.merge.as_ref().unwrap();
+    for _ in 0..1000 {
+        drop(dir::open(&three.shared, Who::root(), id).unwrap());
+        assert!(merge.walks.len() <= 17, "{}", merge.walks.len());
+    }
+    let open: Vec<_> = (0..100).map(|_| dir::open(&three.shared, Who::root(), id).unwrap()).collect();
+    assert_eq!(merge.walks.all().len(), 100);
+    drop(open);
+    assert!(merge.walks.all().is_empty());
 }
 
 /// On a branch without handles a descriptor is the only way to a folder and always open. The others were kept with it, as many as there are folders.
