@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use shuntfs::{Errno, LowerFile, NodeId, OpenFlags};
+use shuntfs::{Errno, LowerFile, Name, NodeId, OpenFlags};
 use shuntfs_sys::Stat;
 
 use super::{FILE, FOLDER, Three, name, policy, read_on};
@@ -14,6 +14,8 @@ use crate::merge::{BranchChange, BranchOptions};
 use crate::mode;
 use crate::node::{Identity, Node, Parts, Place};
 use crate::op::{attr, create, lookup, make};
+use crate::policy::{BranchMode, Function};
+use crate::rules::Caller;
 use crate::who::Who;
 
 /// The names that an open folder lists from its start on, without the dots.
@@ -215,4 +217,58 @@ fn descriptors_are_given_up_beside_one_that_must_stay() {
     assert_eq!((places[0].is_held(), places[1].is_held()), (true, true));
     assert_eq!(three.shared.descriptors.shed(), 1);
     assert_eq!((places[0].is_held(), places[1].is_held()), (true, false));
+}
+
+/// Which branches a name goes from or moves on, by the word for it, and why not on the others.
+#[test]
+fn explanations_of_names_that_go_and_move_are_what_happens() {
+    let three = Three::new(
+        &["a/d/", "b/d/in", "a/f", "b/f", "c/f", "b/k", "c/k", "a/m", "b/m/", "c/g/", "b/g/"],
+        |merge| {
+            merge.action = policy("newest");
+            merge.branches[0].mode = BranchMode::ReadOnly;
+        },
+    );
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    fs::File::options().write(true).open(three.at("c/k")).unwrap().set_modified(later).unwrap();
+    let merge = three.shared.merge.as_ref().unwrap();
+    let explain = |text: &str, function| {
+        let text = std::ffi::CString::new(text).unwrap();
+        let at = (NodeId::ROOT, Name::new(&text).unwrap());
+        let said = super::super::explain(&three.shared, merge, at, (function, &Caller::default())).unwrap();
+        let chosen: String = said
+            .branches
+            .iter()
+            .zip("abc".chars())
+            .filter(|(row, _)| row.chosen)
+            .map(|(_, one)| one)
+            .collect();
+        let why = said.branches.iter().map(|row| row.why_not.clone().unwrap_or_default()).collect::<Vec<_>>();
+        (said.policy, chosen, said.error, why)
+    };
+    // A folder goes on all its branches or on none, by no policy.
+    let (policy, chosen, error, why) = explain("d", Function::Unlink);
+    assert_eq!((policy, chosen.as_str(), error), ("epall", "", Some(Errno::ROFS.to_string())));
+    assert_eq!(why, ["its mode is RO", "a folder goes on all branches or on none", "the path is not there"]);
+    let (policy, chosen, error, _) = explain("g", Function::Rename);
+    assert_eq!((policy, chosen.as_str(), error), ("epall", "bc", None));
+    three.rename("g", "h", 0).unwrap();
+    assert_eq!(three.on("h"), "bc");
+    // What is shown is on a branch that is not changed.
+    let (policy, chosen, error, why) = explain("f", Function::Unlink);
+    assert_eq!((policy, chosen.as_str(), error), ("newest", "", Some(Errno::ROFS.to_string())));
+    assert_eq!(why[0], "its mode is RO");
+    assert!(why.contains(&"what is shown is on a branch where nothing may be changed".to_owned()), "{why:?}");
+    assert_eq!(three.unlink("f"), Err(Errno::ROFS));
+    // The newest is one that nobody sees: it can go, and cannot move.
+    let (_, chosen, error, _) = explain("k", Function::Unlink);
+    assert_eq!((chosen.as_str(), error), ("c", None));
+    let (_, chosen, error, why) = explain("k", Function::Rename);
+    assert_eq!((chosen.as_str(), error), ("", Some(Errno::XDEV.to_string())));
+    assert_eq!(why[1..], ["another one was chosen", "nobody sees what is there, and what is seen stays"]);
+    assert_eq!(three.rename("k", "l", 0), Err(Errno::XDEV));
+    let (.., why) = explain("m", Function::Unlink);
+    assert_eq!(why[1], "something of another kind has the name there");
+    let (.., error, why) = explain("nothing", Function::Unlink);
+    assert_eq!((error.is_some(), why[1].as_str()), (true, "the path is not there"));
 }
