@@ -251,6 +251,28 @@ fn privileged_the_disk_of_a_removed_branch_can_be_unmounted() {
     assert!(is_free, "nothing there is open");
 }
 
+/// Their paths together are longer than what the kernel takes for the source of a mount: it was refused, with EINVAL.
+#[test]
+fn privileged_many_branches_with_long_paths_are_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let room = room();
+    let names: Vec<String> = (0..12).map(|number| format!("{number}{}", "\u{e4}".repeat(60))).collect();
+    for name in &names {
+        fs::create_dir(at(&room, name)).expect("makes");
+        fs::write(at(&room, name).join(name), "").expect("writes");
+    }
+    let list = names.iter().map(|name| format!("@/{name}")).collect::<Vec<_>>().join(":");
+    mount(&room, &list, &["--minfreespace", "0"]).ok();
+    let seen = fs::read_dir(room.mnt()).expect("lists").count();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("is there");
+    let own = mounts.lines().find(|line| line.contains(room.mnt().to_str().expect("is text")));
+    let is_cut = own.is_some_and(|line| line.contains("... rw"));
+    room.umount(&[]).ok();
+    assert_eq!((seen, is_cut), (12, true), "{own:?}");
+}
+
 #[test]
 fn privileged_a_mount_waits_for_the_disks_of_its_branches() {
     if !can_mount() {

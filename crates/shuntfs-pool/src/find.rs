@@ -113,6 +113,7 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
             }
             Ok(one) => found.push(one),
             Err(Errno::NOENT) => {}
+            Err(Errno::STALE) if shared.leaves(spot.folder, place) => {}
             Err(error) => {
                 failed.get_or_insert(error);
             }
@@ -248,8 +249,11 @@ pub(crate) fn known(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
     };
     let mut nodes = Vec::from_iter(merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
     for place in parts.all() {
-        let dir = &*shared.descriptor_at(spot.folder, &place)?;
-        let here = known_at(shared, Spot { mount: place.mount(), dir, ..spot })?;
+        let dir = match shared.descriptor_at(spot.folder, &place) {
+            Err(Errno::STALE) if shared.leaves(spot.folder, &place) => continue,
+            dir => dir?,
+        };
+        let here = known_at(shared, Spot { mount: place.mount(), dir: &dir, ..spot })?;
         nodes.extend(here.into_iter().filter(|node| node.parts().is_none()));
     }
     Ok(nodes)

@@ -396,7 +396,9 @@ impl Filesystem for Pool {
         } else {
             dir::open(&self.shared, who, node)?
         };
-        let cache = self.shared.is_ours_alone() && is_listing_common(&self.shared, who, node);
+        // A cookie of a merge is good for one open folder alone, and the kernel would use it for others.
+        let is_one = self.shared.merge.is_none();
+        let cache = is_one && self.shared.is_ours_alone() && is_listing_common(&self.shared, who, node);
         Ok(OpenedDir { dir, cache })
     }
 

@@ -231,7 +231,7 @@ impl Shared {
     /// ESTALE where the inode is gone, EMFILE at the descriptor limit.
     pub(crate) fn descriptor(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
         if let Some(parts) = node.parts() {
-            return self.descriptor_at(node, &parts.shown());
+            return self.where_shown(node, parts, |place| self.descriptor_at(node, place));
         }
         if let Some(held) = node.descriptor() {
             return Ok(held);
@@ -251,7 +251,8 @@ impl Shared {
         let handle = place.handle().ok_or(Errno::STALE)?;
         let mount = self.mount(place.mount());
         let fd = self.opening(|| mount.open(handle))?;
-        let is_first = !node.has_descriptor();
+        // Those without a handle are open as long as the folder is known, and no clock takes them.
+        let is_first = !node.parts().is_some_and(Parts::can_give_up);
         let (held, is_new) = place.keep(Arc::new(LowerFile::new(fd)));
         if is_first && is_new && !node.has(Marks::PINNED) {
             drop(self.descriptors.admit(node));
@@ -292,8 +293,8 @@ impl Shared {
     /// A folder by id, and its descriptor.
     pub(crate) fn folder(&self, id: NodeId) -> Result<Folder> {
         let node = self.node(id)?;
-        match node.parts().map(Parts::shown) {
-            Some(place) => self.folder_at(node, &place),
+        match node.parts() {
+            Some(parts) => self.where_shown(&node, parts, |place| self.folder_at(Arc::clone(&node), place)),
             None if self.merge.is_some() => Err(Errno::NOTDIR),
             None => {
                 let descriptor = self.descriptor(&node)?;
@@ -314,7 +315,7 @@ impl Shared {
     /// As for `descriptor`.
     pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
         if let Some(parts) = node.parts() {
-            return self.to_access_at(node, &parts.shown());
+            return self.where_shown(node, parts, |place| self.to_access_at(node, place));
         }
         let opened = self.timed(node, &node.place)?;
         opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))

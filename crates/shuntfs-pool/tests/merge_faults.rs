@@ -309,6 +309,36 @@ fn a_rename_is_done_or_replaces_nothing_whichever_call_fails() {
     }
 }
 
+/// Where a folder was moved on one branch and could not be moved back, the kernel kept believing that it is not under the new name.
+#[test]
+fn names_of_a_rename_that_was_left_half_done_are_looked_up_again() {
+    let faults = Faults::alone();
+    let mut left = 0;
+    for number in 0.. {
+        assert!(number < CALLS_MAX, "it does not come to an end");
+        let folder = fake::folder();
+        (0..3).for_each(|branch| fs::create_dir_all(folder.path().join(format!("{branch}/x"))).unwrap());
+        let fixture = mount(folder.path(), 3, Cache::Default);
+        let fake = &fixture.fake;
+        let seen = || ["/x", "/y"].map(|path| fake.stat(path).map(drop));
+        assert_eq!(seen(), [Ok(()), Err(Errno::NOENT)]);
+        // From this call on all of them, so that it cannot be undone either.
+        faults.fail(number..CALLS_MAX, OsError::IO);
+        let renamed = fake.rename("/x", "/y");
+        let failed = faults.stop();
+        let what = format!("call {number}: {renamed:?}, {:?}", failed.at);
+        let believed = seen();
+        fake.drop_caches();
+        assert_eq!(believed, seen(), "{what}");
+        left += usize::from(renamed.is_err() && seen() == [Ok(()), Ok(())]);
+        fixture.end(&what);
+        if failed.at.is_none() {
+            break;
+        }
+    }
+    assert!(left > 0, "none was left half done");
+}
+
 #[test]
 fn rules_are_refused_before_anything_is_opened() {
     let folder = fake::folder();

@@ -369,12 +369,28 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
     options
 }
 
+/// How long the source of a mount may be that the list of mounts shows, in bytes (`fsconfig`, `fs/fsopen.c`, Linux 6.18).
+pub(super) const SOURCE_MAX: usize = 255;
+
+/// A source that is not too long: the beginning of a longer one, as of many branches, and three dots.
+fn cut(source: String) -> String {
+    const DOTS: &str = "...";
+    if source.len() <= SOURCE_MAX {
+        return source;
+    }
+    let mut end = SOURCE_MAX - DOTS.len();
+    while !source.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{DOTS}", &source[..end])
+}
+
 fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
     let flags = &settings.mount;
     let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
     let defaults = MountOptions::default();
     MountOptions {
-        source: text(flags.fsname.as_deref().unwrap_or(source.as_os_str())),
+        source: cut(text(flags.fsname.as_deref().unwrap_or(source.as_os_str()))),
         subtype: flags.subtype.as_deref().map(text).unwrap_or(defaults.subtype),
         allow_other: flags.allow_other,
         default_permissions: settings.permissions == PermissionsChoice::Kernel,

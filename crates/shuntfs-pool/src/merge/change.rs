@@ -1,7 +1,7 @@
 //! Branches that come, go and change while the pool is mounted.
 //!
 //! A branch that is removed is in no path any more: its names are not found, and nothing is made there. Files on it that are open
-//! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted.
+//! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted. Listings go on without it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -89,12 +89,14 @@ pub(crate) fn change(
         // Nobody makes a path meanwhile.
         let _order = merge.order();
         shared.branches.set_order(order.clone());
+        merge.have_changed();
         merge.forget_hints();
         settle(shared, merge, &before, &order);
     }
     tell_kernel(shared);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
+    merge.walks.all().iter().for_each(|walk| walk.let_go(shared));
     let_go_of_idle(shared);
     merge.notice_removed(shared);
     Ok(BranchFacts::of_all(shared, merge))

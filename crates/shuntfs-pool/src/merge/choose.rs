@@ -63,7 +63,10 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
         if places[..index].iter().any(|earlier| is_same(shared, earlier, place)) {
             continue;
         }
-        let dir = shared.descriptor_at(spot.folder, place)?;
+        let dir = match shared.descriptor_at(spot.folder, place) {
+            Err(Errno::STALE) if shared.leaves(spot.folder, place) => continue,
+            dir => dir?,
+        };
         match stat_at(&*dir, spot.c_name()).map_err(errno) {
             Ok(stat) => all.push(Here { mount: place.mount(), dir, stat }),
             Err(Errno::NOENT) => {}

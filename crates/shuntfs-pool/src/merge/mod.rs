@@ -7,6 +7,7 @@ mod change;
 mod choose;
 mod control;
 mod explain;
+mod gone;
 mod hints;
 mod linked;
 mod listing;
@@ -21,6 +22,7 @@ mod space;
 mod state;
 #[cfg(test)]
 mod tests;
+mod walks;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
@@ -28,7 +30,7 @@ pub(crate) use choose::{Here, changed, moved, present, visible};
 pub(crate) use control::{NODE as CONTROL, check_name, is_named, list as list_settings, set as set_setting};
 pub(crate) use explain::explain;
 pub use explain::{BranchPick, Explanation};
-pub(crate) use listing::{State as Listing, list};
+pub(crate) use listing::{Opened, list};
 pub(crate) use numbers::InFolder;
 pub use numbers::InodeCalc;
 pub(crate) use open::{open, root};

@@ -57,11 +57,11 @@ pub(crate) fn on_branch(
     node: &Arc<Node>,
     branch: u16,
 ) -> Result<Folder> {
-    let is_there = node.parts().ok_or(Errno::NOTDIR)?.on(branch).is_some();
-    if merge.keeps_paths() && !is_there {
-        Err(Errno::XDEV)
-    } else {
-        grow(shared, merge, order, (node, branch))
+    let place = node.parts().ok_or(Errno::NOTDIR)?.on(branch);
+    match place.filter(|place| !shared.leaves(node, place)) {
+        Some(place) => shared.folder_at(Arc::clone(node), &place),
+        None if merge.keeps_paths() => Err(Errno::XDEV),
+        None => grow(shared, merge, order, (node, branch)),
     }
 }
 
@@ -83,7 +83,7 @@ fn picked(
     Ok((node, picking, picked))
 }
 
-/// Makes the path on a branch; where that turns out to be read-only, on another.
+/// Makes the path on a branch; where that turns out to be read-only, on another. Where the folder was removed below, the policy picks anew.
 fn retrying(
     shared: &Shared,
     merge: &Merge,
@@ -93,11 +93,11 @@ fn retrying(
     let mut branch = branch.ok_or(Errno::NOENT)?;
     loop {
         match made_on(shared, merge, node, branch) {
-            Err(Errno::ROFS) if shared.branches.at(branch).refused() => {
-                branch = merge.for_new(shared, node, picking)?.first().copied().ok_or(Errno::ROFS)?;
-            }
+            Err(Errno::ROFS) if shared.branches.at(branch).refused() => {}
+            Err(Errno::STALE) if shared.leaves_any(node) => {}
             outcome => return outcome,
         }
+        branch = merge.for_new(shared, node, picking)?.first().copied().ok_or(Errno::ROFS)?;
     }
 }
 
@@ -113,7 +113,7 @@ fn made_on(shared: &Shared, merge: &Merge, node: &Arc<Node>, branch: u16) -> Res
 fn grow(shared: &Shared, merge: &Merge, _: &Order<'_>, (node, branch): (&Arc<Node>, u16)) -> Result<Folder> {
     let on = |node: &Arc<Node>| node.parts().and_then(|parts| parts.on(branch));
     let (mut missing, mut here) = (Vec::new(), Arc::clone(node));
-    while on(&here).is_none() {
+    while on(&here).is_none_or(|place| shared.leaves(&here, &place)) {
         // The root is on every branch.
         let (parent, name) = here.parts().and_then(Parts::way).ok_or(Errno::STALE)?;
         let parent = shared.node(parent)?;

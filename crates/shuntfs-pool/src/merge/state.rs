@@ -15,6 +15,7 @@ use super::listing::Room;
 use super::numbers::Numbers;
 use super::options::MergeOptions;
 use super::settings::Settings;
+use super::walks::Walks;
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::node::Way;
@@ -44,6 +45,9 @@ pub(crate) struct Merge {
     pub(super) changing: Mutex<()>,
     /// Whether a branch that was removed is held still.
     has_removed: AtomicBool,
+    /// How often the branches have changed.
+    changes: AtomicU64,
+    pub(crate) walks: Walks,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
     hints: Hints,
@@ -65,6 +69,8 @@ impl Merge {
             growing: Mutex::new(()),
             changing: Mutex::new(()),
             has_removed: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            walks: Walks::default(),
             room: Arc::default(),
             hints: Hints::default(),
             linked: Linked::default(),
@@ -88,6 +94,16 @@ impl Merge {
     /// Looks whether there is such a branch.
     pub(super) fn notice_removed(&self, shared: &Shared) {
         self.has_removed.store(shared.branches.removed().next().is_some(), Ordering::SeqCst);
+    }
+
+    /// How often the branches have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Notes that they are others now.
+    pub(super) fn have_changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether what is found first is shown, so that a file need not be looked for on further branches.

@@ -89,6 +89,19 @@ impl Parts {
         }
     }
 
+    /// It is not in this place any more, if it is in others. Whether it is there no more.
+    pub(crate) fn leave_place(&self, place: &Arc<Place>) -> bool {
+        let mut known = self.known.lock();
+        let is_there = |one: &Arc<Place>| Arc::ptr_eq(one, place);
+        if known.places.iter().any(is_there) {
+            if known.places.len() == 1 {
+                return false;
+            }
+            known.places.retain(|one| !is_there(one));
+        }
+        true
+    }
+
     /// How it is found.
     pub(crate) fn way(&self) -> Option<Way> {
         self.known.lock().way.clone()
@@ -107,6 +120,11 @@ impl Parts {
     /// Whether a descriptor of it is open.
     pub(crate) fn is_held(&self) -> bool {
         self.known.lock().places.iter().any(|place| place.is_held())
+    }
+
+    /// Whether one is open without which it can be reached.
+    pub(crate) fn can_give_up(&self) -> bool {
+        self.known.lock().places.iter().any(|place| place.handle().is_some() && place.is_held())
     }
 
     /// Gives up the descriptors without which it can be reached; one of them.

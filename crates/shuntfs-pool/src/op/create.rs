@@ -12,7 +12,7 @@ use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot}
 use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::shared::{KEPT_FLAGS, Shared};
+use crate::shared::{Folder, KEPT_FLAGS, Shared};
 use crate::who::Who;
 
 fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
@@ -37,6 +37,7 @@ pub(crate) fn create(
         let folder = merge::for_new(shared, parent, &new)?;
         match create_once(shared, who, folder.spot(name), made, flags) {
             Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
             outcome => {
                 if let Some(outcome) = outcome? {
                     return Ok(outcome);
@@ -139,7 +140,22 @@ pub(crate) fn tmpfile(
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
     let what = Coming::File { made, flags };
-    let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;
+    loop {
+        let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;
+        match tmpfile_in(shared, who, (parent, &folder), what, flags) {
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn tmpfile_in(
+    shared: &Shared,
+    who: Who,
+    (parent, folder): (NodeId, &Folder),
+    what: Coming<'_>,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
     let guard = Guard::new(shared, who);
     let judged = guard.judge(NamelessComes { folder: parent, dir: &folder.descriptor, what })?;
     let (writable, terms) = judged.create(shared)?;

@@ -51,6 +51,7 @@ fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<
         match make_in(shared, who, (&folder, &others), name, what) {
             // It is not picked again.
             Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
             outcome => return outcome,
         }
     }

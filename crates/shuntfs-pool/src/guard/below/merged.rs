@@ -4,7 +4,7 @@
 //! is left on one would still be there. Before anything is done it is looked whether all of it can be; what fails all the same is
 //! undone where that is possible, and leaves a folder on fewer branches where it is not.
 
-use shuntfs::{Errno, LowerFile, Result};
+use shuntfs::{Errno, LowerFile, Name, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
@@ -129,7 +129,7 @@ pub(super) fn rename(
     let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
     check_targets(shared, to, is_folder, &replaced, &left)?;
     let removal = Removal::begin(shared, to)?;
-    Moving { from, to, moves: &moves, replaced: &replaced, left: &left }.finish(flags)?;
+    Moving { shared, from, to, moves: &moves, replaced: &replaced, left: &left }.finish(flags)?;
     removal.doubt_copies();
     merge.moved(shared, way, new_way, false);
     Ok(())
@@ -237,6 +237,7 @@ fn check_targets(
 
 /// A rename under way.
 struct Moving<'m> {
+    shared: &'m Shared,
     from: Spot<'m>,
     to: Spot<'m>,
     /// What moves, and the folder on its branch that it comes to.
@@ -297,17 +298,26 @@ impl Moving<'_> {
         rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
     }
 
-    /// Takes the first moves back; those that were exchanges leave nothing undone.
+    /// Takes the first moves back; those that were exchanges leave nothing undone. Where that fails, the kernel is to look the names up again, which
+    /// it believes to be as they were.
     fn undo(&self, exchanged: &[bool]) {
+        let mut is_undone = true;
         for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
             let (source, target) = &self.moves[index];
             let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
             if let Err(error) = self.back((source, target), flags) {
+                is_undone = false;
                 tracing::error!(%error, "a name that was moved on one branch only is left there");
             } else if !was_exchanged && self.replaces(index) {
+                is_undone = false;
                 tracing::error!(
                     "what a rename replaced on one branch is gone, and the rename failed on another"
                 );
+            }
+        }
+        if let Some(notifier) = self.shared.notifier.get().filter(|_| !is_undone) {
+            for spot in [self.from, self.to] {
+                Name::new(spot.c_name()).into_iter().for_each(|name| notifier.doubt(spot.folder.id, name));
             }
         }
     }
