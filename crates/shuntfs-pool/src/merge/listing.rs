@@ -34,6 +34,7 @@ use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 use crate::branch::MountIndex;
 use crate::dir::{Lister, Records};
 use crate::error::errno;
+use crate::folding;
 use crate::guard::Guard;
 use crate::mode;
 use crate::node::{Marks, Node, Place};
@@ -100,6 +101,7 @@ pub(crate) fn list(
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
+    folding::check_merged(shared, node)?;
     let mut held = held.lock();
     if cookie == 0 {
         // From the start on it shows what there is now.
