@@ -327,7 +327,7 @@ fn privileged_rules_say_where_files_are_made() {
     let status = || shunt(["status".as_ref(), room.mnt().as_os_str()]).ok().out;
     for (text, said) in [
         (place("id=gone"), "which is no branch"),
-        (place("ff") + "hide = true\n", "says `hide`: with several branches"),
+        (place("ff") + "hide = true\n", "says `hide`, and the pool was mounted with rules that only place"),
     ] {
         fs::write(&rules, text).expect("writes");
         signal(room.pid(), "HUP");
@@ -340,10 +340,21 @@ fn privileged_rules_say_where_files_are_made() {
     fs::write(room.mnt().join("photos/newer"), "").expect("writes");
     assert!(at(&room, "a/photos/newer").exists());
     room.umount(&[]).ok();
-    for (text, said) in
-        [(place("/nowhere"), "which is no branch"), (place("ff") + "hide = true\n", "says `hide`")]
-    {
-        fs::write(&rules, text).expect("writes");
-        mount(&room, "@/a=RW:@/b=RW,id=last", &args).fails(1, &[said]);
-    }
+    fs::write(&rules, place("/nowhere")).expect("writes");
+    mount(&room, "@/a=RW:@/b=RW,id=last", &args).fails(1, &["which is no branch"]);
+
+    // Rules that judge, too: what they say stands beside where it would go.
+    fs::write(at(&room, "b/secret"), "").expect("writes");
+    fs::write(&rules, place("id=last") + "[[rule]]\nname = 'gone'\nbasename = 'secret'\nhide = true\n")
+        .expect("writes");
+    mount(&room, "@/a=RW:@/b=RW,id=last", &args).ok();
+    assert!(!room.mnt().join("secret").exists());
+    assert!(fs::write(room.mnt().join("secret"), "").is_err() && !at(&room, "a/secret").exists());
+    let said = |name: &str| {
+        let ran = shunt(["explain".as_ref(), "create".as_ref(), room.mnt().join(name).as_os_str()]).ok();
+        (ran.out.contains("the rule `photos` places it"), ran.out.contains("create: EACCES"))
+    };
+    assert_eq!((said("photos/more"), said("secret")), ((true, false), (false, true)));
+    assert!(why(&room.mnt().join("photos/new")).contains("read: allowed"));
+    room.umount(&[]).ok();
 }

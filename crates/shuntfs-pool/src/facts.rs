@@ -107,6 +107,12 @@ impl Observer {
         }
     }
 
+    /// Whether several branches are shown as one, or may be.
+    #[must_use]
+    pub fn has_branches(&self) -> bool {
+        self.shared.merge.is_some()
+    }
+
     /// Which branches a function would go to with a name now, if somebody called it, and why not to the others; `None` of one folder.
     ///
     /// # Errors

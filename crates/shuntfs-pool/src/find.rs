@@ -11,12 +11,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
-use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
+use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, reopen, stat_at, stat_of};
 
 use crate::branch::{Branch, Mount, MountIndex};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::merge::Merge;
+use crate::mode;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
 use crate::shared::Shared;
@@ -57,6 +58,22 @@ impl Found {
             drop(place.keep(Arc::new(LowerFile::new(fd))));
         }
         std::iter::once(place).chain(more).collect()
+    }
+
+    /// An `O_PATH` descriptor of it.
+    ///
+    /// # Errors
+    /// ESTALE where it is gone, EMFILE at the descriptor limit.
+    pub(crate) fn open(&self, shared: &Shared) -> Result<LowerFile> {
+        let opened = match (&self.fd, &self.identity.handle) {
+            (Some(fd), _) => shared.opening(|| reopen(fd, mode::O_PATH)),
+            (None, Some(handle)) => {
+                let mount = shared.mount(self.identity.mount);
+                shared.opening(|| mount.open(handle))
+            }
+            (None, None) => Err(Errno::STALE),
+        };
+        opened.map(LowerFile::new)
     }
 
     /// The same, without holding what was found.
@@ -100,6 +117,8 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     {
         return Ok(found);
     }
+    // Of before the first look: what is shown hangs on what the others have.
+    let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
     let (mut found, mut failed) = (Vec::<Found>::new(), None);
     for (rank, place) in parts.all().iter().enumerate() {
         match look(place) {
@@ -109,7 +128,7 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
                 if rank > 0 && !is_doubtful {
                     merge.note_hint(shared, spot, place.mount().branch);
                 }
-                return Ok(Found { is_doubtful, ..first });
+                return Ok(Found { is_doubtful, moment, ..first });
             }
             Ok(one) => found.push(one),
             Err(Errno::NOENT) => {}
@@ -126,10 +145,30 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     let shown = merge.shown(shared, &stats);
     let mut shown = found.swap_remove(shown);
     shown.is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+    shown.moment = moment;
     if shown.stat.is_dir() {
         shown.more = found.into_iter().filter(|other| other.stat.is_dir()).collect();
     }
     Ok(shown)
+}
+
+/// What a name means on each branch that has it: one thing at most, where there is one branch.
+///
+/// # Errors
+/// Those of looking, of any branch: what is about to change must be known. That there is nothing is no error.
+pub(crate) fn copies(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Found>> {
+    let look = |spot: Spot<'_>| match find_at(shared, spot) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(parts) = spot.folder.parts() else { return Ok(Vec::from_iter(look(spot)?)) };
+    let mut copies = Vec::new();
+    for place in parts.all() {
+        let dir = &*shared.descriptor_at(spot.folder, &place)?;
+        copies.extend(look(Spot { mount: place.mount(), dir, ..spot })?);
+    }
+    Ok(copies)
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -205,7 +244,13 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
 /// The same of what was found by a name: a folder of a merge is the same one by that.
 pub(crate) fn obtain_by(shared: &Shared, spot: Spot<'_>, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
     match &shared.merge {
-        Some(merge) if found.stat.is_dir() => obtain_folder(shared, merge, spot, found),
+        Some(merge) if found.stat.is_dir() => {
+            let (node, stat) = obtain_folder(shared, merge, spot, found);
+            if seen.varies {
+                node.mark(Marks::VARIES);
+            }
+            (node, stat)
+        }
         Some(merge) => {
             let is_doubtful = found.is_doubtful;
             let (node, stat) = obtain(shared, found, seen);

@@ -11,6 +11,7 @@
 
 mod branch;
 mod dir;
+mod elsewhere;
 mod error;
 mod facts;
 mod fds;

@@ -109,17 +109,16 @@ impl Shared {
         seals: Option<Arc<Seals>>,
     ) -> std::result::Result<Self, PoolError> {
         let mut merge = options.merge.clone().map(Merge::new);
-        if let (Some(_), Some(rules)) = (&merge, &rules) {
-            merge::check_kinds(rules)?;
-        }
         let branches = match &merge {
             None => Branches::one(Branch::open(0, &options.source, options)?),
             Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
         };
         if let Some(rules) = &rules {
-            merge::check_rules(rules, merge.is_some().then_some(&branches))?;
+            merge::check_places(rules, merge.is_some().then_some(&branches))?;
         }
-        if let Some(merge) = &mut merge {
+        // Where they only place, a merge is as fast as without.
+        let only_place = rules.as_ref().is_some_and(|rules| rules.beyond_places().is_none());
+        if let Some(merge) = merge.as_mut().filter(|_| only_place) {
             merge.placing = rules.take().map(Engine::new);
         }
         let branch = branches.at(0);
@@ -163,7 +162,10 @@ impl Shared {
         }
         match folding::of_source(&shared).map_err(|error| PoolError::Names { error })? {
             None => Ok(shared),
-            Some(why) => Err(PoolError::FoldsNames { path: options.source.clone(), why }),
+            Some((branch, why)) => {
+                let path = if shared.merge.is_some() { branch } else { options.source.clone() };
+                Err(PoolError::FoldsNames { path, why })
+            }
         }
     }
 
@@ -175,6 +177,11 @@ impl Shared {
     /// The rules, whatever they may say here.
     pub(crate) fn all_rules(&self) -> Option<&Engine> {
         self.rules.as_ref().or_else(|| self.merge.as_ref()?.placing.as_ref())
+    }
+
+    /// Whether several branches are shown and rules judge what is done.
+    pub(crate) fn is_ruled_merge(&self) -> bool {
+        self.merge.is_some() && self.rules.is_some()
     }
 
     /// The branch that a mount is of.
@@ -195,21 +202,6 @@ impl Shared {
     /// The mount with this index.
     pub(crate) fn mount(&self, index: MountIndex) -> &Mount {
         self.branch(index).mounts.at(index)
-    }
-
-    /// An inode as it is wherever its file system is mounted.
-    pub(crate) fn home(&self, identity: &Identity) -> Identity {
-        self.branch(identity.mount).mounts.home(identity)
-    }
-
-    /// What an inode is through each mount of its file system.
-    pub(crate) fn everywhere(&self, identity: &Identity) -> impl Iterator<Item = Identity> {
-        self.branch(identity.mount).mounts.everywhere(identity)
-    }
-
-    /// Whether a file may have paths through several mounts, with one name only.
-    pub(crate) fn has_twins(&self) -> bool {
-        self.branches.known().any(|branch| branch.mounts.has_twins())
     }
 
     /// The node with this id.
@@ -369,17 +361,6 @@ impl Shared {
             }
         }
         call().map_err(errno)
-    }
-
-    /// Adds to the paths of a file those by which other mounts of its file system show it.
-    pub(crate) fn add_aliases(&self, paths: &mut Vec<Vec<u8>>) {
-        if self.has_twins() {
-            let aliases = |path: &Vec<u8>| {
-                self.branches.known().flat_map(|branch| branch.aliases(path)).collect::<Vec<_>>()
-            };
-            let more: Vec<_> = paths.iter().flat_map(aliases).collect();
-            paths.extend(more);
-        }
     }
 
     /// Whether bytes of some file may be hidden from somebody.

@@ -9,7 +9,7 @@ use std::array;
 use std::fs;
 use std::path::Path;
 
-use fake::{Fixture, rules};
+use fake::Fixture;
 use shuntfs::{Errno, Result};
 use shuntfs_fake::{Faults, O_RDONLY, OsError, Settings};
 use shuntfs_pool::policy::Policy;
@@ -337,14 +337,4 @@ fn names_of_a_rename_that_was_left_half_done_are_looked_up_again() {
         }
     }
     assert!(left > 0, "none was left half done");
-}
-
-#[test]
-fn rules_are_refused_before_anything_is_opened() {
-    let folder = fake::folder();
-    let merge = MergeOptions::new(vec![BranchOptions::new(folder.path().join("nowhere"))]);
-    let options = PoolOptions { merge: Some(merge), ..PoolOptions::new("many") };
-    let refused =
-        Pool::open_with_rules(&options, rules("[[rule]]\nbasename = 'b'\nhide = true\n")).unwrap_err();
-    assert!(refused.to_string().contains("says `hide`: with several branches"), "{refused}");
 }

@@ -132,6 +132,11 @@ impl Mounted {
         self.pool.as_ref().map(Observer::facts)
     }
 
+    /// Whether several branches are shown as one.
+    pub(super) fn has_branches(&self) -> bool {
+        self.pool.as_ref().is_some_and(Observer::has_branches)
+    }
+
     /// Which branches something would go to that somebody does; `None` where there is one folder.
     ///
     /// # Errors

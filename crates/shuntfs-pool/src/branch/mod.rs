@@ -8,11 +8,13 @@ mod lane;
 mod mounts;
 mod opens;
 mod tree;
+mod twins;
 
 pub(crate) use all::{Agreed, Branches};
 pub(crate) use mounts::{Mount, MountIndex};
 pub(crate) use opens::OpenThere;
 pub(crate) use tree::{Branch, BranchTerms};
+pub(crate) use twins::Twins;
 
 #[cfg(test)]
 pub(crate) use mounts::Mounts;

@@ -12,6 +12,7 @@ use shuntfs_sys::{Device, FsMagic, Stat, filesystem_of, let_go, open_folder, sta
 use super::lane::Lane;
 use super::mounts::{Mount, MountIndex, Mounts, is_served_here};
 use super::opens::{OpenThere, Opens};
+use super::twins::Tree;
 use crate::error::PoolError;
 use crate::merge::{Asked, BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
@@ -250,6 +251,22 @@ impl Branch {
     /// The other paths of what has this one, because its file system is mounted in several places of the branch.
     pub(crate) fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.mounts.aliases(&self.source, path)
+    }
+
+    /// The paths by which this branch shows what has a path on another one.
+    pub(crate) fn aliases_from(&self, other: &Self, path: &[u8]) -> Vec<Vec<u8>> {
+        let inside = other.mounts.inside(&other.source, path);
+        inside.map_or_else(Vec::new, |(device, inside)| self.mounts.paths_to(&self.source, device, &inside))
+    }
+
+    /// What is shown of each file system: its device, and the folder inside of it; `None` where that is not known.
+    pub(super) fn trees(&self) -> Vec<Tree> {
+        self.mounts.trees(&self.source)
+    }
+
+    /// The mounts of the file system on this device.
+    pub(crate) fn of_device(&self, device: (u32, u32)) -> impl Iterator<Item = MountIndex> {
+        self.mounts.of_device(device)
     }
 }
 

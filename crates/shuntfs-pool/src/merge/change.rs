@@ -18,6 +18,7 @@ use crate::branch::{Branch, BranchTerms};
 use crate::error::PoolError;
 use crate::facts::BranchFacts;
 use crate::find;
+use crate::folding;
 use crate::guard::Spot;
 use crate::init;
 use crate::name_buf::NameBuf;
@@ -70,7 +71,7 @@ pub(crate) fn change(
     check_apart(&all)?;
     let is_new =
         |branch: &&&Branch| !before.iter().any(|number| std::ptr::eq(shared.branches.at(*number), **branch));
-    all.iter().filter(is_new).try_for_each(|branch| init::check_suits(shared, branch))?;
+    all.iter().filter(is_new).try_for_each(|branch| check_new(shared, branch))?;
     let mut order = Vec::new();
     for next in next {
         order.push(match next {
@@ -88,10 +89,14 @@ pub(crate) fn change(
     {
         // Nobody makes a path meanwhile.
         let _order = merge.order();
+        doubt_names(shared, &before, &order);
         shared.branches.set_order(order.clone());
         merge.have_changed();
         merge.forget_hints();
         settle(shared, merge, &before, &order);
+    }
+    if let Some(engine) = &shared.rules {
+        engine.search_soon();
     }
     tell_kernel(shared);
     // First, so that whoever closes a file meanwhile looks, too.
@@ -100,6 +105,27 @@ pub(crate) fn change(
     let_go_of_idle(shared);
     merge.notice_removed(shared);
     Ok(BranchFacts::of_all(shared, merge))
+}
+
+/// Refuses a new branch that does not go with what was agreed on when the pool was mounted, or with rules that go by names.
+fn check_new(shared: &Shared, branch: &Branch) -> Result<(), PoolError> {
+    init::check_suits(shared, branch)?;
+    if !shared.goes_by_names() {
+        return Ok(());
+    }
+    match folding::of_branch(shared, branch).map_err(|error| PoolError::Names { error })? {
+        None => Ok(()),
+        Some(why) => Err(PoolError::FoldsNames { path: branch.source().to_owned(), why }),
+    }
+}
+
+/// Where there are new branches, a file may have names there that its rules do not know: they are unknown until it was searched for them.
+fn doubt_names(shared: &Shared, before: &[u16], order: &[u16]) {
+    if let Some(engine) = &shared.rules
+        && order.iter().any(|number| !before.contains(number))
+    {
+        engine.index.change().tear();
+    }
 }
 
 /// The list to come.

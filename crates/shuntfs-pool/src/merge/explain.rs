@@ -27,6 +27,8 @@ pub struct Explanation {
     pub rule: Option<String>,
     /// What that rule says.
     pub place: Option<String>,
+    /// Whether rules judge what is done there: policies know nothing of that.
+    pub under_rules: bool,
     /// What the operation would fail with, where no branch is picked.
     pub error: Option<String>,
     /// The branches, in their order.
@@ -121,6 +123,7 @@ pub(crate) fn explain(
         policy: policy.name(),
         rule: by.as_ref().map(|(rule, _)| rule.clone()),
         place: by.map(|(_, place)| place),
+        under_rules: shared.rules.is_some(),
         error: error.map(|error| error.to_string()),
         branches: all.iter().map(row).collect(),
     })

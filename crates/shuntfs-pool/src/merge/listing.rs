@@ -43,6 +43,7 @@ use super::state::Merge;
 use crate::branch::MountIndex;
 use crate::dir::{Lister, Records};
 use crate::error::errno;
+use crate::folding;
 use crate::guard::Guard;
 use crate::mode;
 use crate::node::{Marks, Node, Parts, Place};
@@ -142,6 +143,7 @@ pub(crate) fn list(
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
+    folding::check_merged(shared, node)?;
     let changes = || shared.merge.as_ref().map(Merge::changes);
     let before = changes();
     let listed = list_held(shared, who, (node, opened), cookie, out);

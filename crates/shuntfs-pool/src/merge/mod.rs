@@ -36,7 +36,7 @@ pub use numbers::InodeCalc;
 pub(crate) use open::{open, root};
 pub use options::{BranchOptions, BranchWords, MergeOptions};
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
-pub(crate) use placing::{New, check_kinds, check_rules};
+pub(crate) use placing::{New, check_kinds, check_places};
 pub(crate) use queries::{PREFIX as QUERIES, query};
 pub(crate) use space::{Asked, statfs};
 pub(crate) use state::{Merge, Order};

@@ -16,6 +16,7 @@ use super::numbers::Numbers;
 use super::options::MergeOptions;
 use super::settings::Settings;
 use super::walks::Walks;
+use crate::branch::Twins;
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::node::Way;
@@ -38,8 +39,10 @@ pub(crate) struct Merge {
     pub(crate) control: Control,
     pub(crate) folders: Folders,
     pub(crate) numbers: Numbers,
-    /// Rules that say where something new is made, where there are any.
+    /// Rules that say where something new is made and nothing else, where these are all.
     pub(crate) placing: Option<Engine>,
+    /// Whether rules judge files by paths on several branches.
+    pub(crate) twins: Twins,
     growing: Mutex<()>,
     /// Held while branches come, go and change.
     pub(super) changing: Mutex<()>,
@@ -63,6 +66,7 @@ impl Merge {
             settings: Settings::of(&options),
             numbers: Numbers::new(options.inode_calc),
             placing: None,
+            twins: Twins::default(),
             options,
             control: Control::new(),
             folders: Folders::default(),

@@ -26,6 +26,7 @@ use crate::{PoolFile, mode};
 mod changes;
 mod choices;
 mod places;
+mod ruled;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 const FOLDER: Made = Made { mode: 0o755, umask: 0o022 };

@@ -27,13 +27,15 @@ struct Known {
     shown: u16,
     /// How it is found; `None` for the root, and for a folder that has lost its name.
     way: Option<Way>,
+    /// Whether names are known to be compared byte by byte in all of these places.
+    is_exact: bool,
 }
 
 impl Parts {
     /// A folder with these places, in the order of the branches.
     pub(crate) fn new(ino: u64, places: Vec<Place>, shown: u16, way: Option<Way>) -> Self {
         let places = places.into_iter().map(Arc::new).collect();
-        Self { known: Mutex::new(Known { places, shown, way }), ino }
+        Self { known: Mutex::new(Known { places, shown, way, is_exact: false }), ino }
     }
 
     /// The place whose attributes are shown.
@@ -73,6 +75,7 @@ impl Parts {
         let branch = place.mount().branch;
         known.places.retain(|other| other.mount().branch != branch);
         known.places.push(Arc::new(place));
+        known.is_exact = false;
         known.reorder(order, shows_first);
     }
 
@@ -115,6 +118,23 @@ impl Parts {
     /// It has lost its name: whatever gets that next is another folder.
     pub(crate) fn lost(&self) {
         self.known.lock().way = None;
+    }
+
+    /// Whether names are known to be compared byte by byte in all of its places.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.known.lock().is_exact
+    }
+
+    /// Notes that they are in these places, if these are all.
+    pub(crate) fn are_exact(&self, places: &[Arc<Place>]) {
+        let mut known = self.known.lock();
+        let is_among = |place: &Arc<Place>| places.iter().any(|other| Arc::ptr_eq(place, other));
+        known.is_exact = known.places.iter().all(is_among);
+    }
+
+    /// They may be compared otherwise from now on.
+    pub(crate) fn may_fold(&self) {
+        self.known.lock().is_exact = false;
     }
 
     /// Whether a descriptor of it is open.
@@ -163,5 +183,6 @@ impl Known {
             None => Arc::new(place),
         };
         self.places = places.into_iter().map(same).collect();
+        self.is_exact &= self.places.iter().all(|place| before.iter().any(|known| Arc::ptr_eq(place, known)));
     }
 }

@@ -45,6 +45,9 @@ pub(crate) fn symlink(
 
 /// Makes a name, on each branch of a merge that the policy picks, and tells what it means.
 fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
+    if shared.is_ruled_merge() {
+        Guard::new(shared, who).judge_before(shared.folder(parent)?.spot(name), what)?;
+    }
     let new = New::of(&who, name.as_c_str().to_bytes(), what);
     loop {
         let (folder, others) = merge::for_new_everywhere(shared, parent, &new)?;
@@ -95,6 +98,15 @@ fn make_in(
 /// LINK.
 pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     let node = shared.node(id)?;
+    let guard = Guard::new(shared, who);
+    let held = guard.hold(&[])?;
+    if shared.is_ruled_merge() {
+        // Before a path is made for it.
+        let shown = shared.folder(parent)?;
+        let spot = shown.spot(name);
+        guard.judge(SecondName { node: &node, spot, _held: &held }).map(drop)?;
+        guard.check_free(spot)?;
+    }
     let folder = match &shared.merge {
         None => shared.folder(parent)?,
         Some(merge) => {
@@ -105,8 +117,7 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
     if folder.mount != node.mount() {
         return Err(Errno::XDEV);
     }
-    let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
-    let held = guard.hold(&[])?;
+    let spot = folder.spot(name);
     let untold = guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
     let stat = stat_of(shared.descriptor(&node)?).map_err(errno);
     if stat.is_err() {

@@ -11,7 +11,7 @@ use shuntfs_sys::{OsError, TimeSet, chmod, chown, set_times, stat_of};
 use crate::error::errno;
 use crate::guard::{AttributesChange, FlagsChange, Judged, PrivilegesGo, XattrChanges};
 use crate::mode;
-use crate::node::{Marks, Node};
+use crate::node::{Marks, Node, Parts};
 use crate::op::ioctl::Command;
 use crate::shared::Shared;
 use crate::who::{Who, keeping_set_ids};
@@ -140,6 +140,7 @@ impl Judged<FlagsChange<'_>> {
         self.change.node.saw(&stat_of(lower).map_err(errno)?);
         // And it may fold names from now on.
         self.change.node.unmark(Marks::EXACT);
+        self.change.node.parts().into_iter().for_each(Parts::may_fold);
         Ok(result)
     }
 }

@@ -10,6 +10,7 @@ use shuntfs_sys::{
 use super::merged;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
+use crate::guard::settling::Settling;
 use crate::guard::{
     Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms, Untold,
 };
@@ -81,7 +82,10 @@ impl Judged<NameGoes<'_>> {
         let removal = Removal::begin(shared, spot)?;
         if let Some(merge) = &shared.merge {
             let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);
-            merged::remove(shared, merge, spot, is_folder).inspect_err(doubt)?;
+            let settling = Settling::begin(shared, merge, &[spot])?;
+            let removed = merged::remove(shared, merge, spot, is_folder).inspect_err(doubt);
+            settling.into_iter().for_each(Settling::done);
+            removed?;
             removal.doubt_copies();
             return Ok(());
         }
@@ -102,7 +106,10 @@ impl Judged<NameMoves<'_>> {
             // On some branches it may have been done, and undone.
             let doubt =
                 |_: &Errno| [from, to].iter().for_each(|spot| shared.doubt_attributes(spot.folder.id));
-            return merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
+            let settling = Settling::begin(shared, merge, &[from, to])?;
+            let renamed = merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
+            settling.into_iter().for_each(Settling::done);
+            return renamed;
         }
         let moving = Moving::begin(shared, from, to, flags)?;
         let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;
