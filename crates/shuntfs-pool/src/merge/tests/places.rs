@@ -59,6 +59,9 @@ fn a_working_folder_goes_on_where_it_was_not_removed() {
     }
 }
 
+/// Makes something in a folder.
+type Make<'m> = &'m dyn Fn(&Three, NodeId) -> shuntfs::Result<()>;
+
 #[test]
 fn things_are_made_in_a_working_folder_where_it_was_not_removed() {
     let nameless = |three: &Three, id| {
@@ -70,8 +73,7 @@ fn things_are_made_in_a_working_folder_where_it_was_not_removed() {
     let link = |three: &Three, id| {
         make::link(&three.shared, Who::root(), three.id("top"), id, &name("new")).map(drop)
     };
-    let makes: [(&str, &dyn Fn(&Three, NodeId) -> shuntfs::Result<()>); 3] =
-        [("a nameless file", &nameless), ("a file", &file), ("a link", &link)];
+    let makes: [(&str, Make<'_>); 3] = [("a nameless file", &nameless), ("a file", &file), ("a link", &link)];
     for (what, make) in makes {
         for has_descriptors in [true, false] {
             // A policy that keeps to folders that are there makes no path.
