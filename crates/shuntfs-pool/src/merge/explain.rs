@@ -96,9 +96,10 @@ pub(crate) fn explain(
     let pick = considered.pick(policy, category, merge.seed());
     let row = |(number, candidate): &(u16, Result<_>)| {
         let branch = shared.branches.at(*number);
-        let why_not = match is_meant(*number) {
-            true => why_not(*number, candidate, &known, &pick),
-            false => Some("a rule names another one".to_owned()),
+        let why_not = match (is_meant(*number), branch.health.aside()) {
+            (false, _) => Some("a rule names another one".to_owned()),
+            (true, Some((_, why))) => Some(format!("it is set aside: {why}")),
+            (true, None) => why_not(*number, candidate, &known, &pick),
         };
         BranchPick {
             branch: branch.source().to_string_lossy().into_owned(),

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
-use crate::branch::MountIndex;
+use crate::branch::{MountIndex, touches};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::guard::Guard;
@@ -89,6 +89,8 @@ struct Reader {
     descriptor: Arc<LowerFile>,
     reader: DirReader,
     device: Device,
+    /// Whether its branch was set aside meanwhile.
+    is_aside: Arc<AtomicBool>,
 }
 
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
@@ -152,11 +154,19 @@ impl State {
     fn open(shared: &Shared, node: &Arc<Node>, places: &[Arc<Place>]) -> Self {
         let (mut readers, mut failed) = (Vec::new(), None);
         let in_use = shared.branches.order();
-        for place in places.iter().filter(|place| in_use.contains(&place.mount().branch)) {
+        // The places were noted when the folder was opened. What is on a branch that was set aside meanwhile is not there, unless there is
+        // nothing else, which is an error.
+        let is_aside = |place: &Arc<Place>| shared.branch(place.mount()).health.is_aside();
+        let has_others = !places.iter().all(is_aside);
+        let is_listed =
+            |place: &&Arc<Place>| in_use.contains(&place.mount().branch) && !(has_others && is_aside(place));
+        for place in places.iter().filter(is_listed) {
             match Reader::open(shared, node, place) {
                 Ok(reader) => readers.push(reader),
                 Err(error) => {
-                    let branch = shared.branch(place.mount()).source();
+                    let branch = shared.branch(place.mount());
+                    branch.health.failed(error);
+                    let branch = branch.source();
                     tracing::warn!(%error, ?branch, "a listing goes without what is there");
                     failed.get_or_insert(error);
                 }
@@ -229,6 +239,7 @@ impl State {
     /// stays where it is, and the answer is false.
     fn step(&mut self, add: impl FnOnce(&Reader, &DirRecord<'_>) -> bool) -> shuntfs_sys::Result<bool> {
         let reader = &self.readers[self.at];
+        touches(reader.mount.branch);
         let Some(record) = reader.reader.peek()? else {
             self.fill();
             return Ok(true);
@@ -253,12 +264,20 @@ impl State {
             return true;
         }
         let may_be = self.asks_always || self.has_noted(self.hash(record.name));
-        let has = |reader: &Reader| match stat_at(&*reader.descriptor, record.name) {
-            Ok(_) => true,
-            Err(OsError::NOENT) => false,
-            Err(error) => {
-                self.failed.set(Some(errno(error)));
-                true
+        let has = |reader: &Reader| {
+            if reader.is_aside.load(Ordering::Relaxed) {
+                // A name whose hash is noted was listed, but for a chance of one in 2^64.
+                self.failed.set(Some(Errno::IO));
+                return !self.asks_always;
+            }
+            touches(reader.mount.branch);
+            match stat_at(&*reader.descriptor, record.name) {
+                Ok(_) => true,
+                Err(OsError::NOENT) => false,
+                Err(error) => {
+                    self.failed.set(Some(errno(error)));
+                    true
+                }
             }
         };
         may_be && self.readers[..self.at].iter().any(has)
@@ -316,6 +335,12 @@ impl State {
 
     /// Reads on, on the next branch where this one has no more.
     fn fill(&mut self) {
+        if self.readers[self.at].is_aside.load(Ordering::Relaxed) {
+            // Whoever lists the folder meanwhile must not take what is left out for gone.
+            self.failed.set(Some(Errno::IO));
+            self.next_branch();
+            return;
+        }
         match self.readers[self.at].reader.fill() {
             Ok(true) => {}
             // On this branch the folder was removed, and others have it.
@@ -361,6 +386,8 @@ impl Reader {
         let stat = stat_of(&descriptor).map_err(errno)?;
         let to_read = shared.to_access_at(node, place)?;
         let fd = shared.opening(|| reopen(&to_read, mode::O_RDONLY | mode::O_DIRECTORY))?;
-        Ok(Self { mount: place.mount(), descriptor, reader: DirReader::new(fd), device: stat.dev })
+        let (mount, reader) = (place.mount(), DirReader::new(fd));
+        let is_aside = shared.branch(mount).health.sign();
+        Ok(Self { mount, descriptor, reader, device: stat.dev, is_aside })
     }
 }

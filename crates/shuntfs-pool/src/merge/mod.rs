@@ -13,6 +13,7 @@ mod listing;
 mod numbers;
 mod open;
 mod options;
+mod order;
 mod path;
 mod placing;
 mod queries;
@@ -21,6 +22,7 @@ mod space;
 mod state;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
@@ -33,8 +35,10 @@ pub(crate) use numbers::InFolder;
 pub use numbers::InodeCalc;
 pub(crate) use open::{open, root};
 pub use options::{BranchOptions, BranchWords, MergeOptions};
+pub(crate) use order::Order;
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
 pub(crate) use placing::{New, check_kinds, check_rules};
 pub(crate) use queries::{PREFIX as QUERIES, query};
-pub(crate) use space::{Asked, statfs};
-pub(crate) use state::{Merge, Order};
+pub(crate) use space::statfs;
+pub(crate) use state::Merge;
+pub(crate) use watch::watch;

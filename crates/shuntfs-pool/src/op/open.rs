@@ -21,6 +21,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     if node.is_dir() {
         return Err(Errno::ISDIR);
     }
+    shared.reaches(node.mount())?;
     open_node(shared, &Guard::new(shared, who), &node, flags)
 }
 
