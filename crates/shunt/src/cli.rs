@@ -202,6 +202,10 @@ pub struct Wishes {
     /// [default: off].
     #[arg(long, value_name = "DURATION", value_parser = options::branch_timeout)]
     pub branch_timeout: Option<Duration>,
+    /// Reads another copy of a file, on another branch of several, when it cannot be read. Copies may differ, and files that are
+    /// opened for reading do not go by passthrough then.
+    #[arg(long)]
+    pub read_copies: bool,
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
@@ -262,6 +266,7 @@ impl Wishes {
         settings.merge.wait = self.branches_wait.or(settings.merge.wait);
         settings.merge.inode_calc = self.inode_calc.or(settings.merge.inode_calc);
         settings.merge.timeout = self.branch_timeout.or(settings.merge.timeout);
+        settings.merge.read_copies |= self.read_copies;
         settings.handles |= self.handles;
         settings.mount.read_only |= self.read_only;
         settings.mount.allow_other |= self.allow_other;
@@ -332,6 +337,7 @@ impl Wishes {
         });
         let flags = [
             ("--handles", self.handles),
+            ("--read-copies", self.read_copies),
             ("--read-only", self.read_only),
             ("--allow-other", self.allow_other),
         ];

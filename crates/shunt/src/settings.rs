@@ -170,6 +170,8 @@ pub struct MergeSettings {
     pub wait: Option<u32>,
     /// How long a branch may take before it is set aside.
     pub timeout: Option<Duration>,
+    /// Whether a file that cannot be read goes on with another copy.
+    pub read_copies: bool,
 }
 
 impl MergeSettings {

@@ -364,6 +364,7 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
             min_free: asked.min_free.unwrap_or(defaults.min_free),
             inode_calc: asked.inode_calc.unwrap_or_default(),
             timeout: asked.timeout,
+            read_copies: asked.read_copies,
             ..defaults
         }
     });

@@ -249,6 +249,7 @@ pub const OPTIONS: &[Row] = &[
         set_branch_timeout,
         "sets a branch aside that takes longer than this, until it answers (default: off)",
     ),
+    flag("read_copies", |s| s.merge.read_copies = true, "reads another copy of a file that cannot be read"),
     value("inodecalc", "WAY", set_inode_calc, "what inode numbers go by (default: devino-hash)"),
     value("minfreespace", "SIZE", set_min_free, "what something new leaves free on a branch (default: 4G)"),
     value("entry_timeout", "SECONDS", set_timeout, "0 is as cache=none, 1 as cache=second"),

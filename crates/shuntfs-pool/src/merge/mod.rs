@@ -6,6 +6,7 @@
 mod change;
 mod choose;
 mod control;
+mod copies;
 mod explain;
 mod hints;
 mod linked;
@@ -28,6 +29,7 @@ pub use change::BranchChange;
 pub(crate) use change::{change, release};
 pub(crate) use choose::{Here, changed, moved, present, visible};
 pub(crate) use control::{NODE as CONTROL, check_name, is_named, list as list_settings, set as set_setting};
+pub(crate) use copies::{Copies, read as read_copies};
 pub(crate) use explain::explain;
 pub use explain::{BranchPick, Explanation};
 pub(crate) use listing::{State as Listing, list};

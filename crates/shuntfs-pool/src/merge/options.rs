@@ -107,6 +107,9 @@ pub struct MergeOptions {
     /// whoever needs a disk waits for it. Danger: programs that compare take what is set aside for removed, and a disk that spins up may
     /// take 15 seconds.
     pub timeout: Option<Duration>,
+    /// Whether a file that was opened for reading goes on with another copy of its path when it cannot be read. Default: no. Then such files
+    /// are read by the server and not in passthrough. Danger: copies may differ.
+    pub read_copies: bool,
 }
 
 impl MergeOptions {
@@ -128,6 +131,7 @@ impl MergeOptions {
             min_free: MIN_FREE,
             inode_calc: InodeCalc::default(),
             timeout: None,
+            read_copies: false,
         }
     }
 

@@ -13,6 +13,7 @@ use shuntfs_sys::stat_of;
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::guard::{Changing, ContentChanges, Guard, ReadBelow, Reading};
+use crate::merge;
 use crate::pool::Pool;
 use crate::redact;
 use crate::sealed;
@@ -36,6 +37,9 @@ pub(crate) async fn read<'q>(
     }
     if let Some(checked) = &file.checked {
         return Box::pin(sealed::read(checked, cx, at, reply)).await;
+    }
+    if let Some(copies) = &file.copies {
+        return Box::pin(merge::read_copies(pool, cx, (file, copies), at, reply)).await;
     }
     pool.shared.reaches(file.node.mount())?;
     let lower = file.mover(&pool.shared)?;
