@@ -154,6 +154,50 @@ impl Records for DirSink<'_> {
     }
 }
 
+/// The nodes of the entries that were put into a reply.
+#[derive(Debug)]
+pub(crate) struct Pushed(pub(crate) Vec<NodeId>);
+
+/// Puts records into a reply, and notes whose they are, where they may have to be taken back.
+pub(crate) struct Noting<'n, 'q> {
+    sink: &'n mut DirSink<'q>,
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl<'n, 'q> Noting<'n, 'q> {
+    /// `may_be_left` says whether they may have to be.
+    pub(crate) fn new(sink: &'n mut DirSink<'q>, may_be_left: bool) -> Self {
+        Self { sink, nodes: may_be_left.then(Vec::new) }
+    }
+
+    /// The nodes of what was put there.
+    pub(crate) fn into_pushed(self) -> Pushed {
+        Pushed(self.nodes.unwrap_or_default())
+    }
+}
+
+impl Records for Noting<'_, '_> {
+    fn wants_entries(&self) -> bool {
+        DirSink::wants_entries(&*self.sink)
+    }
+
+    fn fits(&self, name_len: usize) -> bool {
+        DirSink::fits(&*self.sink, name_len)
+    }
+
+    fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool {
+        Records::push(&mut *self.sink, ino, cookie, kind, name)
+    }
+
+    fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool {
+        let is_pushed = Records::push_entry(&mut *self.sink, entry, cookie, name);
+        if let Some(nodes) = self.nodes.as_mut().filter(|_| is_pushed) {
+            nodes.extend(entry.node);
+        }
+        is_pushed
+    }
+}
+
 /// Records in memory, as many as will fit into the reply.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -179,6 +223,15 @@ impl Collected {
     /// Room for what fits into `sink`.
     pub(crate) fn for_sink(sink: &DirSink<'_>) -> Self {
         Self { plus: sink.wants_entries(), room: sink.capacity(), records: Vec::new() }
+    }
+
+    /// The nodes of its entries.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let node = |record: &Record| match &record.what {
+            What::Plain { .. } => None,
+            What::Entry(entry) => entry.node,
+        };
+        self.records.iter().filter_map(node).collect()
     }
 
     fn size(&self, name_len: usize) -> usize {

@@ -19,7 +19,7 @@ use crate::branch::OpenThere;
 use crate::error::errno;
 use crate::gate::Gates;
 use crate::guard::Terms;
-use crate::merge;
+use crate::merge::{self, Copies};
 use crate::mode;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
@@ -34,6 +34,8 @@ pub struct PoolFile {
     pub(crate) node: Arc<Node>,
     /// What a partial view shows; `None` is everything.
     pub(crate) shown: Option<Shown>,
+    /// Its copies, if one is read where it cannot be.
+    pub(crate) copies: Option<Copies>,
     /// What checks it, where it is sealed and does not check itself.
     pub(crate) checked: Option<Checked>,
     /// What rules made of the open.
@@ -96,6 +98,7 @@ impl PoolFile {
         Self {
             node,
             shown: None,
+            copies: None,
             checked: None,
             terms,
             appender: OnceLock::new(),

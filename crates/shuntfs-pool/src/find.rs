@@ -108,8 +108,12 @@ pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
 /// kernel is to keep nothing of it; else nobody knows.
 fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) -> Result<Found> {
     let look = |place: &Place| -> Result<Found> {
-        let dir = &*shared.descriptor_at(spot.folder, place)?;
-        find_at(shared, Spot { mount: place.mount(), dir, ..spot })
+        let branch = shared.branch(place.mount());
+        let found = branch.pulse.time(|| -> Result<Found> {
+            let dir = &*shared.descriptor_at(spot.folder, place)?;
+            find_at(shared, Spot { mount: place.mount(), dir, ..spot })
+        });
+        found.inspect_err(|error| branch.health.failed(*error))
     };
     if let Some(place) = merge.hint(shared, spot).and_then(|branch| parts.on(branch))
         && let Ok(found) = look(&place)
@@ -124,7 +128,7 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
         match look(place) {
             Ok(first) if found.is_empty() && !first.stat.is_dir() && merge.shows_first() => {
                 // A branch before it that failed may have the name, too.
-                let is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+                let is_doubtful = is_doubtful(merge, spot, failed);
                 if rank > 0 && !is_doubtful {
                     merge.note_hint(shared, spot, place.mount().branch);
                 }
@@ -144,7 +148,7 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     let stats: Vec<_> = found.iter().map(|one| (one.identity.mount, one.stat)).collect();
     let shown = merge.shown(shared, &stats);
     let mut shown = found.swap_remove(shown);
-    shown.is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+    shown.is_doubtful = is_doubtful(merge, spot, failed);
     shown.moment = moment;
     if shown.stat.is_dir() {
         shown.more = found.into_iter().filter(|other| other.stat.is_dir()).collect();
@@ -169,6 +173,11 @@ pub(crate) fn copies(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Found>> {
         copies.extend(look(Spot { mount: place.mount(), dir, ..spot })?);
     }
     Ok(copies)
+}
+
+/// Whether a branch may have the name that was not asked, or has not answered.
+fn is_doubtful(merge: &Merge, spot: Spot<'_>, failed: Option<Errno>) -> bool {
+    failed.is_some() || spot.folder.has(Marks::DOUBTFUL) || merge.doubts_names()
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -274,6 +283,12 @@ fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -
     });
     if let (Some(parts), Some(places)) = (node.parts(), places) {
         parts.found(places, mount.branch, is_doubtful, &shared.branches.order());
+    }
+    if let Some(parts) = node.parts().filter(|_| merge.has_aside()) {
+        // It was looked for, and then its branch was set aside.
+        let order = shared.branches.order();
+        let aside = order.iter().filter(|number| shared.branches.at(**number).health.is_aside());
+        aside.for_each(|number| parts.set_aside(*number));
     }
     node.doubt(is_doubtful);
     if is_doubtful {

@@ -169,11 +169,6 @@ impl Shared {
         }
     }
 
-    /// Whether lower calls run in the queue.
-    pub(crate) fn runs_inline(&self) -> bool {
-        self.branches.known().all(|branch| branch.lane.runs_inline())
-    }
-
     /// The rules, whatever they may say here.
     pub(crate) fn all_rules(&self) -> Option<&Engine> {
         self.rules.as_ref().or_else(|| self.merge.as_ref()?.placing.as_ref())
@@ -225,6 +220,7 @@ impl Shared {
         if let Some(parts) = node.parts() {
             return self.where_shown(node, parts, |place| self.descriptor_at(node, place));
         }
+        self.reaches(node.place.mount())?;
         if let Some(held) = node.descriptor() {
             return Ok(held);
         }
@@ -236,6 +232,7 @@ impl Shared {
 
     /// The same of a folder in a merge, at one of its places.
     pub(crate) fn descriptor_at(&self, node: &Arc<Node>, place: &Place) -> Result<Arc<LowerFile>> {
+        self.reaches(place.mount())?;
         if let Some(held) = place.held() {
             node.used();
             return Ok(held);
@@ -321,6 +318,7 @@ impl Shared {
 
     /// An `O_PATH` descriptor on the mount that keeps times of access as asked, where there is one.
     fn timed(&self, node: &Node, place: &Place) -> Result<Option<OwnedFd>> {
+        self.reaches(place.mount())?;
         let mount = self.mount(place.mount());
         match place.handle() {
             None if node.id != NodeId::ROOT => Ok(None),
@@ -335,17 +333,12 @@ impl Shared {
     /// Opens a node's lower file with flags of its own.
     pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
         let reads = flags & mode::O_ACCMODE == mode::O_RDONLY;
-        // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
-        let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
-        let fd = self.opening(|| reopen(&descriptor, flags))?;
-        Ok(Arc::new(self.lower_file(node, fd)))
-    }
-
-    /// An open lower file, which says whether its file system may keep a queue waiting.
-    pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
-        let file = LowerFile::new(fd);
-        let mount = node.mount();
-        if self.branch(mount).lane.can_block(self.mount(mount)) { file.that_can_block() } else { file }
+        self.under_way(|| -> Result<_> {
+            // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
+            let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
+            let fd = self.opening(|| reopen(&descriptor, flags))?;
+            Ok(Arc::new(self.lower_file(node, fd)))
+        })
     }
 
     /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
@@ -380,12 +373,15 @@ impl Shared {
 
     /// Refuses changes of a pool that is read-only, by the options or below.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let branches = self.branches.in_use();
         // None is asked again as long as another one takes changes: it may be on a disk that hangs.
-        let is_read_only = self.options.read_only
-            || branches.iter().all(|branch| branch.is_read_only())
-                && branches.iter().all(|branch| branch.is_still_read_only());
+        let is_still = || self.branches.in_use().iter().all(|branch| branch.is_still_read_only());
+        let is_read_only = self.options.read_only || self.is_seen_read_only() && is_still();
         if is_read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// Whether changes are refused, as last seen.
+    pub(crate) fn is_seen_read_only(&self) -> bool {
+        self.options.read_only || self.branches.in_use().iter().all(|branch| branch.is_read_only())
     }
 
     /// Refuses changes of what is shown on a branch that takes none.

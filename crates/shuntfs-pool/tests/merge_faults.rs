@@ -7,13 +7,14 @@ mod fake;
 
 use std::array;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use fake::Fixture;
 use shuntfs::{Errno, Result};
 use shuntfs_fake::{Faults, O_RDONLY, OsError, Settings};
 use shuntfs_pool::policy::Policy;
-use shuntfs_pool::{BranchOptions, Cache, InodeCalc, MergeOptions, Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, Cache, FlowWish, InodeCalc, MergeOptions, Pool, PoolOptions};
 
 /// A run that is over before this many calls is clean.
 const CALLS_MAX: u64 = 2000;
@@ -73,6 +74,44 @@ fn a_name_on_the_last_of_ten_branches_costs_eleven_calls() {
     fake.stat("/").unwrap();
     assert_eq!(calls(&faults, || assert!(fake.stat("/file").is_ok())), 3, "it is on the first one now");
     fixture.end("ten branches");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_goes_on_with_a_copy_where_users_ask_for_that() {
+    let faults = Faults::alone();
+    for read_copies in [false, true] {
+        let folder = fake::folder();
+        let branches = ["0", "1", "2"].map(|name| folder.path().join(name));
+        for (path, text) in branches.iter().zip([Some("text"), None, Some("text")]) {
+            fs::create_dir(path).unwrap();
+            text.into_iter().for_each(|text| fs::write(path.join("file"), text).unwrap());
+        }
+        let mut merge = MergeOptions::new(branches.map(BranchOptions::new).into());
+        merge.read_copies = read_copies;
+        let flow = FlowWish::Served;
+        let options = PoolOptions { merge: Some(merge), flow, ..PoolOptions::new("copies") };
+        let fixture = Fixture::new(Pool::open(&options).unwrap(), folder.path(), &Settings::default());
+        let read = |failing: Range<u64>| {
+            let file = fixture.fake.open("/file", O_RDONLY).unwrap();
+            faults.fail(failing, OsError::IO);
+            let read = file.read_at(0, 4);
+            let calls = faults.stop().calls;
+            drop(file);
+            fixture.fake.drop_caches();
+            (read, calls)
+        };
+        let text: Result<Vec<u8>> = Ok(b"text".to_vec());
+        let (whole, calls) = read(0..0);
+        assert_eq!(whole, text);
+        assert!(calls > 0);
+        for nth in 0..calls {
+            let (outcome, _) = read(nth..nth + 1);
+            assert_eq!(outcome, if read_copies { text.clone() } else { Err(Errno::IO) }, "call {nth}");
+        }
+        // Nothing is left to go on with.
+        assert_eq!(read(0..CALLS_MAX).0, Err(Errno::IO));
+        fixture.end("copies");
+    }
 }
 
 /// Whatever numbers go by, they are made of what is known anyway.

@@ -279,6 +279,7 @@ impl Exchange {
         let all = 0..self.parts.rest.len();
         match self.write_lower(all, lower, offset).await.map(u32::try_from) {
             Ok(Ok(size)) => {
+                lower.count_written(u64::from(size));
                 let out = WriteOut { size, padding: 0 };
                 let bytes = out.as_bytes();
                 self.payload_mut()[..bytes.len()].copy_from_slice(bytes);

@@ -11,8 +11,8 @@ use shuntfs::{
 };
 use shuntfs_pool::policy::Function;
 use shuntfs_pool::{
-    AccessTime, BranchChange, Cache, Caller, Explanation, Facts, FlowWish, Locks, MergeOptions, Observer,
-    Pool, PoolError, PoolOptions,
+    AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Locks, MergeOptions,
+    Observer, Pool, PoolError, PoolOptions,
 };
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
@@ -86,6 +86,7 @@ impl Mounted {
             return notes;
         }
         notes.extend(self.changed.iter().cloned());
+        notes.extend(self.cost_of_timeout(settings).map(str::to_owned));
         let wanted = matches!(self.flow, FlowChoice::Auto | FlowChoice::Passthrough);
         if let Some(reason) = self.passthrough_off.filter(|_| wanted) {
             let reason = crate::meaning::of_reason(reason);
@@ -97,6 +98,20 @@ impl Mounted {
             _ => {}
         }
         notes
+    }
+
+    /// What `--branch-timeout` makes of the transport.
+    fn cost_of_timeout(&self, settings: &Settings) -> Option<&'static str> {
+        settings.merge.timeout?;
+        match settings.transport {
+            TransportChoice::Auto => Some(
+                "with --branch-timeout requests come by cloned descriptors, because a ring's callers would wait for a disk that hangs",
+            ),
+            TransportChoice::Uring => {
+                Some("with --branch-timeout on io_uring each request about names takes another thread")
+            }
+            _ => None,
+        }
     }
 
     /// Numbers of queues and requests that are not what was asked for.
@@ -353,9 +368,15 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
             functions: asked.functions.clone(),
             min_free: asked.min_free.unwrap_or(defaults.min_free),
             inode_calc: asked.inode_calc.unwrap_or_default(),
+            timeout: asked.timeout,
+            read_copies: asked.read_copies,
             ..defaults
         }
     });
+    if settings.merge.timeout.is_some() && settings.transport == TransportChoice::Uring {
+        // A ring's queue that waits for a disk holds up its CPU's callers, and nobody else reads for it.
+        options.calls = Calls::Offload;
+    }
     options.cache = cache_of(target, settings);
     options.locks = match settings.locks {
         LocksChoice::Kernel => Locks::Kernel,
@@ -415,12 +436,15 @@ fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
     let may_move_below = target.branches.is_some() && cache_of(target, settings) != Cache::Default;
     SessionOptions {
         transport: match settings.transport {
+            TransportChoice::Auto if settings.merge.timeout.is_some() => {
+                Transport::Only(TransportKind::Cloned)
+            }
             TransportChoice::Auto => Transport::Auto,
             TransportChoice::Device => Transport::Only(TransportKind::Device),
             TransportChoice::Cloned => Transport::Only(TransportKind::Cloned),
             TransportChoice::Uring => Transport::Only(TransportKind::Uring),
         },
-        queues: settings.threads.map(usize::from).or(defaults.queues),
+        queues: settings.threads.map(usize::from).or_else(|| queues_beside_disks(settings)),
         depth: settings.queue_depth.map_or(room.depth, usize::from),
         sched_idle: settings.sched_idle == Switch::On,
         // A rule may wish for it where the mount does not.
@@ -428,8 +452,23 @@ fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         readahead: readahead(settings, &room),
         backing_ids_kept: if may_move_below { 0 } else { defaults.backing_ids_kept },
+        offload_threads: offload_threads(settings, &defaults),
         ..room
     }
+}
+
+/// Where disks may hang, those that wait for one must not be all.
+fn offload_threads(settings: &Settings, defaults: &SessionOptions) -> usize {
+    const BESIDE_DISKS: usize = 256;
+    if settings.merge.timeout.is_some() { BESIDE_DISKS } else { defaults.offload_threads }
+}
+
+/// Where disks may hang, more queues than serve at once: each of those may be held by the disk before somebody notices, and another one goes on.
+fn queues_beside_disks(settings: &Settings) -> Option<usize> {
+    const SPARE: usize = 2;
+    let on_device = settings.merge.timeout.is_some() && settings.transport != TransportChoice::Uring;
+    let cpus = usize::try_from(shuntfs_sys::threads::possible_cpus()).unwrap_or(1);
+    on_device.then(|| cpus.clamp(2, 8) + SPARE)
 }
 
 /// As far as one READ is long, because each is a round trip: the kernel's own choice is an eighth of that. Only root may change it. What

@@ -8,5 +8,5 @@ mod table;
 
 pub(crate) use parse::check;
 pub use parse::{OptionError, Unknown, absolute, parse};
-pub(crate) use table::inode_calc;
 pub use table::{Effect, OPTIONS, Row, Setter, help};
+pub(crate) use table::{branch_timeout, inode_calc};

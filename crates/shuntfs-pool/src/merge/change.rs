@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
 use shuntfs_sys::OsError;
 
+use super::control;
 use super::open::{check_apart, top};
 use super::options::BranchOptions;
 use super::state::Merge;
@@ -72,6 +73,8 @@ pub(crate) fn change(
     let is_new =
         |branch: &&&Branch| !before.iter().any(|number| std::ptr::eq(shared.branches.at(*number), **branch));
     all.iter().filter(is_new).try_for_each(|branch| check_new(shared, branch))?;
+    // Those that are there were looked at before, and one of them may hang.
+    all.iter().filter(is_new).for_each(|branch| control::warn_if_hidden(branch));
     let mut order = Vec::new();
     for next in next {
         order.push(match next {

@@ -150,7 +150,7 @@ impl Merge {
     /// The branches on which something new is made in a folder: one at least.
     ///
     /// # Errors
-    /// EROFS, ENOSPC or ENOENT, as the policy says where no branch will do.
+    /// EROFS, ENOSPC or ENOENT, as the policy says where no branch will do; that of asking where none answers.
     pub(super) fn for_new(&self, shared: &Shared, folder: &Arc<Node>, picking: Picking) -> Result<Vec<u16>> {
         let mut considered = self.for_something_new(shared, folder, picking.policy)?;
         if let Some(only) = picking.only {
@@ -160,6 +160,10 @@ impl Merge {
         }
         let pick = considered.pick(picking.policy, Category::Create, self.seed());
         let known = considered.known();
+        if let (true, Some((_, Err(error)))) = (known.is_empty(), considered.branches.first()) {
+            // Nobody knows whether one of them would do.
+            return Err(*error);
+        }
         Ok(pick.chosen()?.into_iter().map(|index| known[index]).collect())
     }
 

@@ -107,10 +107,12 @@ pub(crate) fn explain(
     let known = considered.known();
     let pick = considered.pick(policy, category, merge.seed());
     let row = |(number, candidate): &(u16, Result<Candidate>)| {
-        let why_not = match (is_meant(*number), &fate) {
-            (true, None) => why_not(*number, candidate, &known, &pick),
-            (true, Some(fate)) => fate.why_not(*number, why_not(*number, candidate, &known, &pick)),
-            (false, _) => Some("a rule names another one".to_owned()),
+        let aside = shared.branches.at(*number).health.aside();
+        let why_not = match (is_meant(*number), aside, &fate) {
+            (false, _, _) => Some("a rule names another one".to_owned()),
+            (true, Some((_, why)), _) => Some(format!("it is set aside: {why}")),
+            (true, None, None) => why_not(*number, candidate, &known, &pick),
+            (true, None, Some(fate)) => fate.why_not(*number, why_not(*number, candidate, &known, &pick)),
         };
         let available = candidate.as_ref().ok().map(|candidate| candidate.space.available);
         branch_pick(merge, shared.branches.at(*number), available, why_not)

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
 use super::state::Merge;
-use crate::branch::MountIndex;
+use crate::branch::{MountIndex, touches};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::folding;
@@ -99,6 +99,8 @@ struct Reader {
     device: Device,
     /// `None` since the branch was removed.
     open: Option<Open>,
+    /// Whether its branch was set aside meanwhile.
+    is_aside: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -214,12 +216,18 @@ fn list_held(
 impl State {
     fn open(shared: &Shared, node: &Arc<Node>, places: &[Arc<Place>]) -> Self {
         let (mut readers, mut failed) = (Vec::new(), None);
-        for place in &places_now(shared, node, places) {
+        let all = places_now(shared, node, places);
+        // What is on a branch that was set aside meanwhile is not there, unless there is nothing else, which is an error.
+        let is_aside = |place: &Arc<Place>| shared.branch(place.mount()).health.is_aside();
+        let has_others = !all.iter().all(is_aside);
+        for place in all.iter().filter(|place| !(has_others && is_aside(place))) {
             match Reader::open(shared, node, place) {
                 Ok(reader) => readers.push(reader),
                 Err(Errno::STALE) if shared.leaves(node, place) => {}
                 Err(error) => {
-                    let branch = shared.branch(place.mount()).source();
+                    let branch = shared.branch(place.mount());
+                    branch.health.failed(error);
+                    let branch = branch.source();
                     tracing::warn!(%error, ?branch, "a listing goes without what is there");
                     failed.get_or_insert(error);
                 }
@@ -296,11 +304,12 @@ impl State {
         &mut self,
         add: impl FnOnce((MountIndex, Device, &Arc<LowerFile>), &DirRecord<'_>) -> bool,
     ) -> shuntfs_sys::Result<bool> {
-        let Reader { mount, device, open } = &self.readers[self.at];
+        let Reader { mount, device, open, .. } = &self.readers[self.at];
         let Some(open) = open else {
             self.next_branch();
             return Ok(true);
         };
+        touches(mount.branch);
         let Some(record) = open.reader.peek()? else {
             self.fill();
             return Ok(true);
@@ -336,19 +345,23 @@ impl State {
             return true;
         }
         let is_noted = self.has_noted(self.hash(record.name));
-        let has = |reader: &Reader| match reader
-            .open
-            .as_ref()
-            .map(|open| stat_at(&*open.descriptor, record.name))
-        {
-            Some(Ok(_)) => true,
-            Some(Err(OsError::NOENT)) => false,
-            Some(Err(error)) => {
-                self.failed.set(Some(errno(error)));
-                true
-            }
+        let has = |reader: &Reader| {
             // It was removed, and can be asked no more.
-            None => is_noted,
+            let Some(open) = &reader.open else { return is_noted };
+            if reader.is_aside.load(Ordering::Relaxed) {
+                // A name whose hash is noted was listed, but for a chance of one in 2^64.
+                self.failed.set(Some(Errno::IO));
+                return !self.asks_always;
+            }
+            touches(reader.mount.branch);
+            match stat_at(&*open.descriptor, record.name) {
+                Ok(_) => true,
+                Err(OsError::NOENT) => false,
+                Err(error) => {
+                    self.failed.set(Some(errno(error)));
+                    true
+                }
+            }
         };
         (is_noted || self.asks_always) && self.readers[..self.at].iter().any(has)
     }
@@ -405,6 +418,12 @@ impl State {
 
     /// Reads on, on the next branch where this one has no more.
     fn fill(&mut self) {
+        if self.readers[self.at].is_aside.load(Ordering::Relaxed) {
+            // Whoever lists the folder meanwhile must not take what is left out for gone.
+            self.failed.set(Some(Errno::IO));
+            self.next_branch();
+            return;
+        }
         match self.reader().map(DirReader::fill) {
             Some(Ok(true)) => {}
             // On this branch the folder was removed, and others have it; or the branch was.
@@ -450,8 +469,10 @@ impl Reader {
         let stat = stat_of(&descriptor).map_err(errno)?;
         let to_read = shared.to_access_at(node, place)?;
         let fd = shared.opening(|| reopen(&to_read, mode::O_RDONLY | mode::O_DIRECTORY))?;
+        let mount = place.mount();
+        let is_aside = shared.branch(mount).health.sign();
         let open = Some(Open { descriptor, reader: DirReader::new(fd) });
-        Ok(Self { mount: place.mount(), device: stat.dev, open })
+        Ok(Self { mount, device: stat.dev, open, is_aside })
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn open(
     let branches = branches.map(|(number, branch)| Branch::open_one_of(number, branch, options));
     let branches = branches.collect::<Result<Vec<_>, _>>()?;
     check_apart(&branches.iter().collect::<Vec<_>>())?;
+    branches.iter().for_each(control::warn_if_hidden);
     Ok(Branches::several(branches))
 }
 
@@ -70,7 +71,6 @@ pub(super) fn check_apart(branches: &[&Branch]) -> Result<(), PoolError> {
                 return Err(PoolError::BranchInside { path, other: named.to_owned() });
             }
         }
-        control::warn_if_hidden(branch);
     }
     Ok(())
 }

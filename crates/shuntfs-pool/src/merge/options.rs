@@ -1,6 +1,7 @@
 //! What is asked of a merge.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +103,13 @@ pub struct MergeOptions {
     /// What inode numbers go by. Default: what is below. Danger: numbers that go by paths change when something moves, so attributes are
     /// kept for a second at most, and those of 32 bits may be the same by chance.
     pub inode_calc: InodeCalc,
+    /// How long a lower call may take before its branch is set aside: as if it were not there, until it answers again. Default: none, and
+    /// whoever needs a disk waits for it. Danger: programs that compare take what is set aside for removed, and a disk that spins up may
+    /// take 15 seconds.
+    pub timeout: Option<Duration>,
+    /// Whether a file that was opened for reading goes on with another copy of its path when it cannot be read. Default: no. Then such files
+    /// are read by the server and not in passthrough. Danger: copies may differ.
+    pub read_copies: bool,
 }
 
 impl MergeOptions {
@@ -122,6 +130,8 @@ impl MergeOptions {
             functions: Vec::new(),
             min_free: MIN_FREE,
             inode_calc: InodeCalc::default(),
+            timeout: None,
+            read_copies: false,
         }
     }
 

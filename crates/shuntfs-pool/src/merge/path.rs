@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, NodeId, Result};
 
+use super::order::Order;
 use super::placing::{New, Picking, placed};
-use super::state::{Merge, Order};
+use super::state::Merge;
 use crate::find;
 use crate::guard::{self, Spot};
 use crate::name_buf::NameBuf;

@@ -126,6 +126,7 @@ fn way_of(shared: &Shared, merge: &Merge, node: &Arc<Node>) -> Result<Option<Way
 /// A descriptor of a file whose name the kernel is to tell: a new one where that can be had, because one that was opened by handle when the kernel
 /// had no name for the file never gets one.
 fn to_name(shared: &Shared, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
+    shared.reaches(node.place.mount())?;
     let mount = shared.mount(node.place.mount());
     let opened = node.place.handle().map(|handle| shared.opening(|| mount.open(handle)));
     match opened {

@@ -173,7 +173,9 @@ pub(crate) fn tmpfile(
     if shared.is_ruled_merge() {
         // Before a path is made for it.
         let shown = shared.folder(parent)?;
-        Guard::new(shared, who).judge(NamelessComes { folder: parent, dir: &shown.descriptor, what }).map(drop)?;
+        Guard::new(shared, who)
+            .judge(NamelessComes { folder: parent, dir: &shown.descriptor, what })
+            .map(drop)?;
     }
     loop {
         let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;

@@ -6,6 +6,7 @@ use shuntfs::{Cx, Errno, LowerFile, Result, SetAttr, Whence, WriteData, Written}
 use shuntfs_sys::data::{copy_range, fallocate, seek_data, seek_hole, write_at};
 use shuntfs_sys::{OsError, stat_of, truncate};
 
+use crate::branch::touches_nothing;
 use crate::error::errno;
 use crate::guard::{ContentChanges, ContentCut, Judged, ReadBelow};
 use crate::mode;
@@ -37,6 +38,8 @@ impl Judged<ContentCut<'_>> {
             Some(file) => file,
             None => shared.open_node(node, mode::O_WRONLY | mode::O_NONBLOCK)?,
         };
+        // To cut a long file may take long on any disk.
+        touches_nothing();
         keeping_set_ids(keep, || truncate(&file, len)).map_err(errno)
     }
 }

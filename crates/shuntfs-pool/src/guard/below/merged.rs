@@ -8,12 +8,13 @@ use shuntfs::{Errno, LowerFile, Name, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
+use crate::branch::{MountIndex, touches};
 use crate::error::errno;
 use crate::folding;
 use crate::guard::Spot;
 use crate::merge::{self, Here, Merge, Order};
 use crate::mode;
-use crate::node::Way;
+use crate::node::{Parts, Way};
 use crate::policy::Function;
 use crate::removal::Removal;
 use crate::shared::{Folder, Shared};
@@ -35,6 +36,7 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
     if !is_folder {
         return remove_here(spot, &merge::changed(shared, merge, Function::Unlink, same)?);
     }
+    check_whole(shared, merge, spot)?;
     check_empty(shared, spot, &same)?;
     let is_everywhere = same.iter().all(|here| !shared.branch(here.mount).is_still_read_only());
     if !is_everywhere {
@@ -45,13 +47,13 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
 
 /// From the last to the first, so that what is shown is there as long as anything is.
 fn remove_here(spot: Spot<'_>, all: &[Here]) -> Result<()> {
-    all.iter().rev().try_for_each(|here| unlink_at(&*here.dir, spot.c_name())).map_err(errno)
+    all.iter().rev().try_for_each(|here| remove_at(here.mount, &here.dir, spot, false)).map_err(errno)
 }
 
 fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
     for (index, here) in all.iter().enumerate().rev() {
-        rmdir_at(&*here.dir, spot.c_name()).map_err(errno)?;
+        remove_at(here.mount, &here.dir, spot, true).map_err(errno)?;
         if let Some(parts) = node.as_ref().filter(|_| index > 0).and_then(|node| node.parts()) {
             parts.leave(here.mount.branch);
         }
@@ -60,9 +62,20 @@ fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) 
     Ok(())
 }
 
+/// Refuses to remove or move a folder that a branch has which is set aside: there it would stay, and come back with it.
+fn check_whole(shared: &Shared, merge: &Merge, spot: Spot<'_>) -> Result<()> {
+    if !merge.has_aside() {
+        return Ok(());
+    }
+    let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+    let is_partly_aside = node.as_ref().and_then(|node| node.parts()).is_some_and(Parts::is_partly_aside);
+    if is_partly_aside { Err(Errno::IO) } else { Ok(()) }
+}
+
 /// Refuses to remove a folder that holds something on any branch.
 fn check_empty(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     for here in all {
+        touches(here.mount.branch);
         let folder = LowerFile::new(shared.opening(|| open_path_at(&*here.dir, spot.c_name()))?);
         if !is_empty(shared, &folder)? {
             return Err(Errno::NOTEMPTY);
@@ -106,6 +119,8 @@ pub(super) fn rename(
     let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
+    // Both may be folders where they are exchanged.
+    [from, to].into_iter().try_for_each(|spot| check_whole(shared, merge, spot))?;
     if flags & mode::RENAME_EXCHANGE != 0 {
         let ([one], [other]) = (&sources[..], &targets[..]) else { return Err(Errno::XDEV) };
         if one.mount != other.mount {
@@ -114,6 +129,7 @@ pub(super) fn rename(
         if shared.branch(one.mount).is_still_read_only() {
             return Err(Errno::ROFS);
         }
+        touches(one.mount.branch);
         rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
         merge.moved(shared, way, new_way, true);
         return Ok(());
@@ -161,6 +177,7 @@ fn check_apart(moves: &[(Here, Folder)]) -> Result<()> {
         return Ok(());
     }
     let inode = |(_, folder): &(Here, Folder)| -> Result<(Device, u64)> {
+        touches(folder.mount.branch);
         let stat = stat_of(&folder.descriptor).map_err(errno)?;
         Ok((stat.dev, stat.ino))
     };
@@ -204,6 +221,7 @@ fn is_itself(
     }
     let name = |spot: Spot<'_>| spot.c_name().to_string_lossy().to_lowercase();
     let magic = shared.mount(source.mount).magic;
+    touches(source.mount.branch);
     Ok(name(from) == name(to) && folding::folds(shared, magic, &source.dir)? == Some(true))
 }
 
@@ -275,13 +293,13 @@ impl Moving<'_> {
         }
         // From the last to the first, so that what is shown is there as long as anything is.
         for here in self.left.iter().rev() {
-            if let Err(error) = remove_at(&here.dir, self.to, here.stat.is_dir()) {
+            if let Err(error) = remove_at(here.mount, &here.dir, self.to, here.stat.is_dir()) {
                 self.undo(&exchanged);
                 return Err(errno(error));
             }
         }
         for ((source, _), _) in self.moves.iter().zip(&exchanged).rev().filter(|(_, was)| **was) {
-            if let Err(error) = remove_at(&source.dir, self.from, source.stat.is_dir()) {
+            if let Err(error) = remove_at(source.mount, &source.dir, self.from, source.stat.is_dir()) {
                 tracing::error!(%error, "what a rename replaced is left under the old name");
             }
         }
@@ -295,6 +313,7 @@ impl Moving<'_> {
 
     fn there(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
         let (source, target) = &self.moves[index];
+        touches(source.mount.branch);
         rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
     }
 
@@ -325,6 +344,7 @@ impl Moving<'_> {
     /// Takes one move back. Without `RENAME_NOREPLACE` on the file system it is looked first that nothing is replaced.
     fn back(&self, (source, target): (&Here, &Folder), flags: u32) -> shuntfs_sys::Result<()> {
         let (from, to) = (self.from.c_name(), self.to.c_name());
+        touches(source.mount.branch);
         let rename = |flags| rename_at(&target.descriptor, to, &*source.dir, from, flags);
         match rename(flags) {
             Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP)
@@ -338,6 +358,7 @@ impl Moving<'_> {
     }
 }
 
-fn remove_at(dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
+fn remove_at(mount: MountIndex, dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
+    touches(mount.branch);
     if is_folder { rmdir_at(dir, spot.c_name()) } else { unlink_at(dir, spot.c_name()) }
 }

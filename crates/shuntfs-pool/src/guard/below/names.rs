@@ -8,6 +8,7 @@ use shuntfs_sys::{
 };
 
 use super::merged;
+use crate::branch::touches;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
 use crate::guard::settling::Settling;
@@ -23,6 +24,7 @@ impl<'c> Judged<NameComes<'c>> {
     pub(crate) fn make(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let (who, spot) = (self.who, self.change.spot);
         let (dir, name) = (spot.dir, spot.c_name());
+        touches(spot.mount.branch);
         let made = match self.change.what {
             // Files that are opened are made by `create`.
             Coming::File { .. } => return Err(Errno::INVAL),
@@ -41,6 +43,7 @@ impl<'c> Judged<NameComes<'c>> {
         let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
         let (who, spot) = (self.who, self.change.spot);
         let flags = mode::O_CREAT | mode::O_EXCL | access;
+        touches(spot.mount.branch);
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot.mount, *error))?;
