@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -205,6 +206,14 @@ pub struct Wishes {
     /// Waits so long at the start until the disks of all branches are there.
     #[arg(long, value_name = "SECONDS")]
     pub branches_wait: Option<u32>,
+    /// Sets a branch aside, of several, that takes longer than this (500ms to 60m): what is on it is not there until it answers
+    /// [default: off].
+    #[arg(long, value_name = "DURATION", value_parser = options::branch_timeout)]
+    pub branch_timeout: Option<Duration>,
+    /// Reads another copy of a file, on another branch of several, when it cannot be read. Copies may differ, and files that are
+    /// opened for reading do not go by passthrough then.
+    #[arg(long)]
+    pub read_copies: bool,
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
@@ -266,6 +275,8 @@ impl Wishes {
         settings.merge.passthrough_reserve = self.passthrough_reserve.or(settings.merge.passthrough_reserve);
         settings.merge.wait = self.branches_wait.or(settings.merge.wait);
         settings.merge.inode_calc = self.inode_calc.or(settings.merge.inode_calc);
+        settings.merge.timeout = self.branch_timeout.or(settings.merge.timeout);
+        settings.merge.read_copies |= self.read_copies;
         settings.handles |= self.handles;
         settings.mount.read_only |= self.read_only;
         settings.mount.allow_other |= self.allow_other;
@@ -326,6 +337,7 @@ impl Wishes {
             ("--passthrough-reserve", self.passthrough_reserve.map(|size| size.to_string().into())),
             ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
             ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
+            ("--branch-timeout", self.branch_timeout.map(|time| format!("{}ms", time.as_millis()).into())),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
         let options = self.options.iter().map(|list| options::absolute(list));
@@ -337,6 +349,7 @@ impl Wishes {
         });
         let flags = [
             ("--handles", self.handles),
+            ("--read-copies", self.read_copies),
             ("--read-only", self.read_only),
             ("--allow-other", self.allow_other),
         ];
@@ -607,7 +620,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

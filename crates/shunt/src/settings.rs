@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use shuntfs_pool::policy::{Category, Function, Policy};
@@ -171,6 +172,10 @@ pub struct MergeSettings {
     pub inode_calc: Option<InodeCalc>,
     /// How many seconds it is waited at the start until the disks of all branches are there.
     pub wait: Option<u32>,
+    /// How long a branch may take before it is set aside.
+    pub timeout: Option<Duration>,
+    /// Whether a file that cannot be read goes on with another copy.
+    pub read_copies: bool,
 }
 
 impl MergeSettings {

@@ -150,8 +150,49 @@ pub(crate) fn print_branches(status: &Status, out: &mut dyn Write) -> io::Result
             shown(text("path")),
             text("mode")
         )?;
+        writeln!(out, "             {}", health_of(branch))?;
+        writeln!(out, "             {}", use_of(branch))?;
     }
     Ok(())
+}
+
+/// How a branch is.
+fn health_of(branch: &Value) -> String {
+    let text = |name: &str| branch.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number = |name: &str| branch.get(name).and_then(Value::as_u64);
+    let why = text("why");
+    let since = number("since_s").map(duration).unwrap_or_default();
+    let old = number("space_age_s").filter(|age| *age > 1).map(duration);
+    let old = old.map(|age| format!("; its space is that of {age} ago")).unwrap_or_default();
+    match text("health") {
+        "ok" => "ok".to_owned(),
+        "slow" => format!("slow: {why}"),
+        "error" => format!("error {since} ago: {why}{old}"),
+        "silent" => format!("NOT ANSWERING for {since}{old}"),
+        "aside" => format!("SET ASIDE for {since}: {why}{old}"),
+        // An older server does not say it.
+        "" => "its health is not told".to_owned(),
+        other => format!("{other}: {why}"),
+    }
+}
+
+/// What a branch is used for.
+fn use_of(branch: &Value) -> String {
+    let number = |name: &str| branch.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let (known, open) = (number("nodes"), number("open_files"));
+    let (read, written) = (number("read_bytes"), number("written_bytes"));
+    let mut text = format!(
+        "{known} files known, {open} open, {read} bytes read and {written} written through the server"
+    );
+    if let Some(lookup) = branch.get("lookup_ns").and_then(Value::as_u64) {
+        text += &format!(", {} a lookup", time(lookup));
+    }
+    match number("errors") {
+        0 => {}
+        1 => text += ", 1 error",
+        errors => text += &format!(", {errors} errors"),
+    }
+    text
 }
 
 fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
@@ -310,6 +351,23 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn branches_say_how_they_are() {
+        let health = |text: &str| health_of(&serde_json::from_str(text).expect("is JSON"));
+        assert_eq!(health(r#"{"health":"ok","why":null,"since_s":null,"space_age_s":0}"#), "ok");
+        assert_eq!(health("{}"), "its health is not told");
+        let silent = r#"{"health":"silent","why":"x","since_s":65,"space_age_s":7200}"#;
+        assert_eq!(health(silent), "NOT ANSWERING for 1 min; its space is that of 2 h 0 min ago");
+        let aside = r#"{"health":"aside","why":"it answers with EIO","since_s":5}"#;
+        assert_eq!(health(aside), "SET ASIDE for 5 s: it answers with EIO");
+        let used =
+            r#"{"nodes":3,"open_files":1,"read_bytes":10,"written_bytes":0,"lookup_ns":4321,"errors":2}"#;
+        assert_eq!(
+            use_of(&serde_json::from_str(used).expect("is JSON")),
+            "3 files known, 1 open, 10 bytes read and 0 written through the server, 4.3 µs a lookup, 2 errors"
+        );
+    }
 
     #[test]
     fn durations_are_for_people() {

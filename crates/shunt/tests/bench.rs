@@ -15,10 +15,20 @@ const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
     file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring,device-never-light,cloned-never-light,\
-    uring-never-light,served-cloned,passthrough-cloned";
+    uring-never-light,served-cloned,passthrough-cloned,one";
 
-const TABLES: [&str; 9] =
-    ["passthrough", "stacked", "uring", "queues", "smallfiles", "roundtrip", "tails", "peers", "verity"];
+const TABLES: [&str; 10] = [
+    "passthrough",
+    "stacked",
+    "uring",
+    "queues",
+    "smallfiles",
+    "roundtrip",
+    "tails",
+    "peers",
+    "verity",
+    "pool",
+];
 
 fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -135,6 +145,7 @@ fn what_does_not_exist_is_refused_with_the_nearest() {
     refused(&["--size", "some"], &["--size", "smoke"]);
     refused(&["--size", "5"], &["MiB"]);
     refused(&["--rounds", "0"], &["--rounds"]);
+    refused(&["--entries", "0"], &["--entries"]);
     refused(&["--json", "/no/folder/x.json"], &["/no/folder"]);
     refused(&["--from", "/no/run.json"], &["/no/run.json", "No such file"]);
 }

@@ -251,6 +251,28 @@ fn privileged_the_disk_of_a_removed_branch_can_be_unmounted() {
     assert!(is_free, "nothing there is open");
 }
 
+/// Their paths together are longer than what the kernel takes for the source of a mount: it was refused, with EINVAL.
+#[test]
+fn privileged_many_branches_with_long_paths_are_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let room = room();
+    let names: Vec<String> = (0..12).map(|number| format!("{number}{}", "\u{e4}".repeat(60))).collect();
+    for name in &names {
+        fs::create_dir(at(&room, name)).expect("makes");
+        fs::write(at(&room, name).join(name), "").expect("writes");
+    }
+    let list = names.iter().map(|name| format!("@/{name}")).collect::<Vec<_>>().join(":");
+    mount(&room, &list, &["--minfreespace", "0"]).ok();
+    let seen = fs::read_dir(room.mnt()).expect("lists").count();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("is there");
+    let own = mounts.lines().find(|line| line.contains(room.mnt().to_str().expect("is text")));
+    let is_cut = own.is_some_and(|line| line.contains("... rw"));
+    room.umount(&[]).ok();
+    assert_eq!((seen, is_cut), (12, true), "{own:?}");
+}
+
 #[test]
 fn privileged_a_mount_waits_for_the_disks_of_its_branches() {
     if !can_mount() {
@@ -272,7 +294,8 @@ fn privileged_a_mount_waits_for_the_disks_of_its_branches() {
     let is_mounted = room.is_mounted();
     room.umount(&[]);
     for disk in &late {
-        run(Command::new("umount").arg(disk)).ok();
+        // The server ends after the mount.
+        eventually("the server lets go", || run(Command::new("umount").arg(disk)).code == Some(0));
     }
     waiting.ok();
     assert!(is_mounted);
@@ -305,7 +328,7 @@ fn privileged_rules_say_where_files_are_made() {
     let status = || shunt(["status".as_ref(), room.mnt().as_os_str()]).ok().out;
     for (text, said) in [
         (place("id=gone"), "which is no branch"),
-        (place("ff") + "hide = true\n", "says `hide`: with several branches"),
+        (place("ff") + "hide = true\n", "says `hide`, and the pool was mounted with rules that only place"),
     ] {
         fs::write(&rules, text).expect("writes");
         signal(room.pid(), "HUP");
@@ -318,10 +341,21 @@ fn privileged_rules_say_where_files_are_made() {
     fs::write(room.mnt().join("photos/newer"), "").expect("writes");
     assert!(at(&room, "a/photos/newer").exists());
     room.umount(&[]).ok();
-    for (text, said) in
-        [(place("/nowhere"), "which is no branch"), (place("ff") + "hide = true\n", "says `hide`")]
-    {
-        fs::write(&rules, text).expect("writes");
-        mount(&room, "@/a=RW:@/b=RW,id=last", &args).fails(1, &[said]);
-    }
+    fs::write(&rules, place("/nowhere")).expect("writes");
+    mount(&room, "@/a=RW:@/b=RW,id=last", &args).fails(1, &["which is no branch"]);
+
+    // Rules that judge, too: what they say stands beside where it would go.
+    fs::write(at(&room, "b/secret"), "").expect("writes");
+    fs::write(&rules, place("id=last") + "[[rule]]\nname = 'gone'\nbasename = 'secret'\nhide = true\n")
+        .expect("writes");
+    mount(&room, "@/a=RW:@/b=RW,id=last", &args).ok();
+    assert!(!room.mnt().join("secret").exists());
+    assert!(fs::write(room.mnt().join("secret"), "").is_err() && !at(&room, "a/secret").exists());
+    let said = |name: &str| {
+        let ran = shunt(["explain".as_ref(), "create".as_ref(), room.mnt().join(name).as_os_str()]).ok();
+        (ran.out.contains("the rule `photos` places it"), ran.out.contains("create: EACCES"))
+    };
+    assert_eq!((said("photos/more"), said("secret")), ((true, false), (false, true)));
+    assert!(why(&room.mnt().join("photos/new")).contains("read: allowed"));
+    room.umount(&[]).ok();
 }

@@ -20,6 +20,8 @@ pub(crate) struct Case {
     pub(crate) work: Work,
     /// What is taken from a run; each is a row.
     pub(crate) outputs: Vec<Output>,
+    /// How many folders the targets show as one that can.
+    pub(crate) branches: usize,
 }
 
 /// A figure of a case.
@@ -45,7 +47,27 @@ impl Case {
     /// Makes a case with one figure.
     pub(crate) fn new(name: impl Into<String>, work: Work, unit: Unit) -> Self {
         let name = name.into();
-        Self { group: name.clone(), name, jobs: None, work, outputs: vec![Output::new("", unit)] }
+        Self {
+            group: name.clone(),
+            name,
+            jobs: None,
+            work,
+            outputs: vec![Output::new("", unit)],
+            branches: 1,
+        }
+    }
+
+    /// Lets the targets show so many folders as one that can.
+    pub(crate) fn on_branches(mut self, count: usize) -> Self {
+        self.branches = count;
+        self
+    }
+
+    /// Gives it another name.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        name.clone_into(&mut self.group);
+        self
     }
 
     /// Makes a data case.
@@ -66,6 +88,7 @@ impl Case {
             jobs: None,
             work: Work::Calls(calls),
             outputs: Quantile::ALL.map(output).to_vec(),
+            branches: 1,
         }
     }
 
@@ -145,6 +168,8 @@ pub(crate) enum Work {
     Meta(Meta),
     /// A walk over a whole tree by the program that a user would run.
     Tree(TreeStep),
+    /// The listing of a large folder.
+    List(ListStep),
     /// What git does with a repository of many files.
     Git(GitStep),
     /// A build of a C project, sources and objects below the folder.
@@ -303,6 +328,15 @@ pub(crate) enum TreeStep {
     Remove,
 }
 
+/// The listing of a large folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListStep {
+    /// `ls -f` after the caches were dropped.
+    Cold,
+    /// `ls -f` right after another one.
+    Warm,
+}
+
 /// What git does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GitStep {
@@ -447,6 +481,8 @@ pub(crate) struct Amount {
     pub(crate) file_len: u64,
     /// Small files of one job; see [`Amount::files_of`].
     pub(crate) files: u64,
+    /// Names of the large folder that is listed.
+    pub(crate) entries: u64,
     /// Files of the tree, at most.
     pub(crate) tree_files: usize,
     /// Sources of the generated C project, should there be no real one.
@@ -497,6 +533,7 @@ impl Amount {
     pub(crate) const TINY: Self = Self {
         file_len: 4 << 20,
         files: 10,
+        entries: 100,
         tree_files: 10,
         sources: 3,
         real_build: false,

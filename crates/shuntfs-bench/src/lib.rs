@@ -27,6 +27,7 @@ mod goal;
 pub mod html;
 mod isolate;
 mod limits;
+mod listed;
 mod lower;
 mod machine;
 mod markdown;

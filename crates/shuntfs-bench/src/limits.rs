@@ -8,6 +8,9 @@ pub(crate) const fn of_served(work: &Work) -> &'static str {
         Work::Fio(fio) => of_data(fio),
         Work::Meta(meta) => of_meta(meta.step),
         Work::Tree(step) => of_tree(*step),
+        Work::List(_) => {
+            "each name goes through the server, which compares it with those of the branches before"
+        }
         Work::Git(step) => of_git(*step),
         Work::Build => {
             "an OPEN that the caller waits for, and a RELEASE, each time that a file is read: 95 of 100 requests of a \

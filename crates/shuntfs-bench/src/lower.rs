@@ -98,7 +98,18 @@ impl Lower {
             mount_point: self.path(if on_file { "mount.file" } else { "mount" }),
             work: self.path("lower").join("work"),
             empty: self.path("empty"),
+            branches: vec![self.source()],
         }
+    }
+
+    /// Returns a folder beside the one that every target shows, to be one of several that are shown as one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn branch(&self, number: usize) -> Result<PathBuf> {
+        let path = self.path("lower").join(format!("branch.{number}"));
+        fs::create_dir_all(&path)?;
+        Ok(path)
     }
 
     /// Returns the folder with the sealed file, on the same file system.
@@ -231,6 +242,8 @@ pub(crate) struct Need {
     pub(crate) files: u64,
     /// Small files that stay until the end.
     pub(crate) kept_files: u64,
+    /// Names of one file each that stay until the end.
+    pub(crate) links: u64,
     /// Bytes of the tree, once as tar and once unpacked.
     pub(crate) tree: u64,
     /// Bytes of what is built.
@@ -247,7 +260,9 @@ impl Need {
         const SMALL_FILE: u64 = 8192;
         /// The same where they are most of all files: the file system has an inode for so many bytes.
         const KEPT_FILE: u64 = 16_384;
-        let files = self.files * SMALL_FILE + self.kept_files * KEPT_FILE;
+        /// A name in a folder, with what is left free behind it.
+        const LINK: u64 = 64;
+        let files = self.files * SMALL_FILE + self.kept_files * KEPT_FILE + self.links * LINK;
         let len = self.large + self.copy + files + self.tree + self.build + self.sealed + BESIDES;
         // Full file systems look for room, which is not what is measured.
         len + len / 8

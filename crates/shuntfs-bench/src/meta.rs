@@ -1,7 +1,7 @@
 //! Many small files, through fio's file engines.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,6 +13,16 @@ use crate::stop::Stop;
 const FOLDER: &str = "small";
 
 const FILE_LEN: usize = 4096;
+
+/// Puts several lower folders into the state that the step starts from: the first has what is there, and the others nothing.
+pub(crate) fn prepare_on(meta: &Meta, branches: &[PathBuf], amount: &Amount) -> Result<()> {
+    for folder in branches.iter().map(|branch| branch.join(FOLDER)) {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).context("cannot clear the small files")?;
+        }
+    }
+    prepare(meta, branches.first().context("no branch")?, amount)
+}
 
 /// Puts the lower folder into the state that the step starts from.
 pub(crate) fn prepare(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
@@ -60,9 +70,13 @@ pub(crate) fn run(meta: &Meta, root: &Path, amount: &Amount, cold: bool, stop: &
     fio::in_scratch(&mut command, |command| fio::run(command, amount, stop))
 }
 
-/// Checks on the lower folder that the step did what it was timed for.
-pub(crate) fn verify(meta: &Meta, lower: &Path, amount: &Amount) -> Result<()> {
-    let there = u64::try_from(fs::read_dir(lower.join(FOLDER))?.count())?;
+/// Checks on the lower folders that the step did what it was timed for.
+pub(crate) fn verify(meta: &Meta, branches: &[PathBuf], amount: &Amount) -> Result<()> {
+    let folders = branches.iter().map(|branch| branch.join(FOLDER)).filter(|folder| folder.exists());
+    let mut there = 0;
+    for folder in folders {
+        there += u64::try_from(fs::read_dir(folder)?.count())?;
+    }
     let expected = match meta.step {
         MetaStep::Create | MetaStep::Stat => amount.files_of(meta.jobs) * u64::from(meta.jobs),
         MetaStep::Delete => 0,

@@ -223,7 +223,8 @@ mod tests {
         let words = ["sh", "-c", "echo no such device >&2; exit 4"];
         target.mounting = Mounting::Server(words.iter().map(|&word| word.to_owned()).collect());
         let path = || folder.path().to_path_buf();
-        let places = Places { source: path(), mount_point: path(), work: path(), empty: path() };
+        let places =
+            Places { source: path(), mount_point: path(), work: path(), empty: path(), branches: Vec::new() };
         let error = Mounted::start(&target, &places, &Stop::default()).unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("no such device") && text.contains("exit status: 4"), "{text}");

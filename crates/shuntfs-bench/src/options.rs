@@ -21,7 +21,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub targets: Vec<String>,
 
-    /// Adds a column: a command that stays in the foreground and shows {SRC} on {MNT}; it may use {WORK} and {EMPTY}, too.
+    /// Adds a column: a command that stays in the foreground and shows {SRC} on {MNT}; it may use {WORK} and {EMPTY}, too. With
+    /// {BRANCHES} for {SRC}, folders separated by colons, it is a column of the table `pool`, too.
     #[arg(long = "target", value_name = "NAME=COMMAND")]
     pub templates: Vec<String>,
 
@@ -46,6 +47,10 @@ pub struct Options {
     /// Small files of each job [default: 10000].
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
+
+    /// Names of the folder that the table `pool` lists, all branches together [default: 100000].
+    #[arg(long, value_name = "N")]
+    pub entries: Option<u64>,
 
     /// A data case ends after this many seconds or one pass over the file [default: 3].
     #[arg(long, value_name = "SECONDS")]
@@ -161,13 +166,15 @@ impl Options {
             amount.file_len = len;
         }
         amount.files = self.files.unwrap_or(amount.files);
+        amount.entries = self.entries.unwrap_or(amount.entries);
         amount.runtime = self.seconds.map_or(amount.runtime, Duration::from_secs);
         if let Some(limit) = self.limit.map(Duration::from_secs) {
             (amount.limit, amount.build_limit) = (limit, limit);
         }
         let rounds = self.rounds.unwrap_or(usual.rounds);
-        if rounds == 0 || amount.files == 0 || amount.runtime.is_zero() || amount.limit.is_zero() {
-            bail!("--rounds, --files, --seconds and --limit must be at least 1");
+        let none = [u64::try_from(rounds)?, amount.files, amount.entries].contains(&0);
+        if none || amount.runtime.is_zero() || amount.limit.is_zero() {
+            bail!("--rounds, --files, --entries, --seconds and --limit must be at least 1");
         }
         if amount.file_len == 0 || !amount.file_len.is_multiple_of(1 << 20) {
             bail!("--size must be a whole number of MiB, such as 512M");
@@ -182,6 +189,7 @@ const FULL: Scale = Scale {
     amount: Amount {
         file_len: 1 << 30,
         files: 10_000,
+        entries: 100_000,
         tree_files: 10_000,
         sources: 400,
         real_build: true,
@@ -203,6 +211,7 @@ const SMOKE: Scale = Scale {
     amount: Amount {
         file_len: 4 << 20,
         files: 100,
+        entries: 2_000,
         tree_files: 200,
         sources: 8,
         real_build: false,

@@ -1,5 +1,6 @@
 //! Walks over a whole tree, by the programs that a user would run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ const SOURCES: &[&str] =
 const WORD: &str = "include";
 
 /// A tar of many small files, with what a walk over it must find.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tree {
     tar: PathBuf,
     /// The files alone; folders come on top.
@@ -95,6 +96,33 @@ impl Tree {
         Ok(())
     }
 
+    /// Returns the same tree, to be unpacked elsewhere.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self { unpacked: false, ..self.clone() }
+    }
+
+    /// Puts several lower folders into the state that the step starts from: what is there is spread over all of them.
+    pub(crate) fn prepare_on(
+        &mut self,
+        step: TreeStep,
+        branches: &[PathBuf],
+        amount: &Amount,
+        stop: &Stop,
+    ) -> Result<()> {
+        let (first, others) = branches.split_first().context("no branch")?;
+        let was_unpacked = self.unpacked;
+        if step == TreeStep::Untar || !was_unpacked {
+            for folder in others.iter().map(|branch| branch.join(FOLDER)).filter(|folder| folder.exists()) {
+                fs::remove_dir_all(&folder).context("cannot clear the tree")?;
+            }
+        }
+        self.prepare(step, first, amount, stop)?;
+        if self.unpacked && !was_unpacked {
+            spread(branches)?;
+        }
+        Ok(())
+    }
+
     /// Runs the step below a folder and returns how long it took.
     pub(crate) fn run(
         &mut self,
@@ -127,6 +155,27 @@ impl Tree {
         };
         self.check_output(step, &ended.stdout)?;
         Ok(ended.elapsed)
+    }
+
+    /// Checks on several lower folders that the step did what it was timed for.
+    pub(crate) fn verify_on(&self, step: TreeStep, branches: &[PathBuf]) -> Result<()> {
+        let folders: Vec<PathBuf> = branches.iter().map(|branch| branch.join(FOLDER)).collect();
+        let mut all = BTreeSet::new();
+        for folder in folders.iter().filter(|folder| folder.exists()) {
+            let below = |path: PathBuf| path.strip_prefix(folder).map(Path::to_path_buf);
+            for path in everything(folder)? {
+                all.insert(below(path)?);
+            }
+        }
+        let expected = match (step, self.expected) {
+            (TreeStep::Untar, Some(expected)) => expected.entries,
+            (TreeStep::Remove, _) => 0,
+            _ => return Ok(()),
+        };
+        if all.len() != expected {
+            bail!("{} entries are on all branches, not {expected}", all.len());
+        }
+        Ok(())
     }
 
     /// Checks on the lower folder that the step did what it was timed for.
@@ -168,6 +217,38 @@ impl Tree {
         command.arg("-xf").arg(&self.tar).arg("-C").arg(folder);
         command
     }
+}
+
+/// Moves the files of the first branch's tree to all branches in turn, with the folders that they are in.
+fn spread(branches: &[PathBuf]) -> Result<()> {
+    let first = branches.first().context("no branch")?.join(FOLDER);
+    let mut files = everything(&first)?;
+    files.retain(|path| !path.is_dir());
+    files.sort();
+    for (path, branch) in files.iter().zip(branches.iter().cycle()) {
+        let to = branch.join(FOLDER).join(path.strip_prefix(&first)?);
+        if to == *path {
+            continue;
+        }
+        fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
+        fs::rename(path, to).context("cannot spread the tree")?;
+    }
+    Ok(())
+}
+
+/// Returns a folder and everything in it.
+fn everything(folder: &Path) -> Result<Vec<PathBuf>> {
+    let (mut all, mut folders) = (vec![folder.to_path_buf()], vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+            all.push(entry.path());
+        }
+    }
+    Ok(all)
 }
 
 pub(crate) fn find(folder: &Path) -> Command {
@@ -261,6 +342,28 @@ mod tests {
     #[test]
     fn counts_of_grep_are_added() {
         assert_eq!(matched("1\n0\n41\n"), 42);
+    }
+
+    #[test]
+    fn a_tree_is_spread_over_branches_and_found_whole() {
+        let top = tempfile::tempdir().unwrap();
+        let branches = ["a", "b", "c"].map(|name| top.path().join(name)).to_vec();
+        let folder = branches[0].join(FOLDER);
+        fs::create_dir_all(folder.join("d/e")).unwrap();
+        for number in 0..7 {
+            fs::write(folder.join(format!("d/e/{number}")), "").unwrap();
+        }
+        spread(&branches).unwrap();
+        let files = |branch: &PathBuf| fs::read_dir(branch.join(FOLDER).join("d/e")).unwrap().count();
+        assert_eq!(branches.iter().map(files).collect::<Vec<_>>(), [3, 2, 2]);
+        let expected = Some(Expected { entries: 10, lines: 0 });
+        let tree = Tree { tar: PathBuf::new(), files: 7, bytes: 0, expected, unpacked: true };
+        tree.verify_on(TreeStep::Untar, &branches).unwrap();
+        assert!(tree.verify_on(TreeStep::Remove, &branches).is_err());
+        fs::remove_file(branches[1].join(FOLDER).join("d/e/1")).unwrap();
+        assert!(tree.verify_on(TreeStep::Untar, &branches).is_err());
+        branches.iter().for_each(|branch| fs::remove_dir_all(branch.join(FOLDER)).unwrap());
+        tree.verify_on(TreeStep::Remove, &branches).unwrap();
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::guard::{Arrival, FolderOpens, Guard, Names, Spot};
 use crate::merge::{self, Merge};
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::node::{Node, Parts, Place};
+use crate::node::{Node, Place};
 use crate::parked::Rest;
 use crate::shared::Shared;
 use crate::who::Who;
@@ -47,9 +47,14 @@ pub(crate) struct Walk {
     node: Arc<Node>,
     state: Mutex<Option<State>>,
     /// The same of a folder in a merge.
-    merged: Mutex<Option<merge::Listing>>,
-    /// Where that was when it was opened: who may list it was asked then, and it is not asked for what comes to its name later.
-    places: Vec<Arc<Place>>,
+    merged: merge::Opened,
+}
+
+impl Walk {
+    /// Closes what it holds of branches that were removed.
+    pub(crate) fn let_go(&self, shared: &Shared) {
+        self.merged.let_go(shared);
+    }
 }
 
 /// A listing under way.
@@ -68,8 +73,17 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
         return Err(Errno::NOTDIR);
     }
     let node = Guard::new(shared, who).judge(FolderOpens { node })?.open();
-    let places = node.parts().map(Parts::all).unwrap_or_default();
-    Ok(PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None), merged: Mutex::default(), places }) })
+    let before = shared.merge.as_ref().map(Merge::changes);
+    let merged = merge::Opened::new(&node);
+    let walk = Arc::new(Walk { node, state: Mutex::new(None), merged });
+    if let Some(merge) = &shared.merge {
+        merge.walks.note(&walk);
+        if before != Some(merge.changes()) {
+            // Whoever removed a branch meanwhile did not know of it.
+            walk.let_go(shared);
+        }
+    }
+    Ok(PoolDir { walk })
 }
 
 impl State {
@@ -96,13 +110,18 @@ pub(crate) fn readable(shared: &Shared, dir: &PoolDir) -> Result<Arc<LowerFile>>
 pub(crate) fn readable_elsewhere(shared: &Shared, dir: &PoolDir) -> Result<Vec<Arc<LowerFile>>> {
     let node = &dir.walk.node;
     let Some(parts) = node.parts() else { return Ok(Vec::new()) };
-    let open = |place: Arc<Place>| -> Result<Arc<LowerFile>> {
-        let descriptor = shared.descriptor_at(node, &place)?;
-        let fd = shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))?;
-        Ok(Arc::new(LowerFile::new(fd)))
+    let open = |place: Arc<Place>| {
+        let descriptor = shared.descriptor_at(node, &place);
+        let fd = descriptor.and_then(|descriptor| {
+            shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))
+        });
+        match fd {
+            Err(Errno::STALE) if shared.leaves(node, &place) => None,
+            fd => Some(fd.map(|fd| Arc::new(LowerFile::new(fd)))),
+        }
     };
     let shown = parts.shown().mount();
-    parts.all().into_iter().filter(|place| place.mount() != shown).map(open).collect()
+    parts.all().into_iter().filter(|place| place.mount() != shown).filter_map(open).collect()
 }
 
 /// Where records go: into the reply itself, or into memory where the reply cannot leave its queue.
@@ -135,6 +154,50 @@ impl Records for DirSink<'_> {
     }
 }
 
+/// The nodes of the entries that were put into a reply.
+#[derive(Debug)]
+pub(crate) struct Pushed(pub(crate) Vec<NodeId>);
+
+/// Puts records into a reply, and notes whose they are, where they may have to be taken back.
+pub(crate) struct Noting<'n, 'q> {
+    sink: &'n mut DirSink<'q>,
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl<'n, 'q> Noting<'n, 'q> {
+    /// `may_be_left` says whether they may have to be.
+    pub(crate) fn new(sink: &'n mut DirSink<'q>, may_be_left: bool) -> Self {
+        Self { sink, nodes: may_be_left.then(Vec::new) }
+    }
+
+    /// The nodes of what was put there.
+    pub(crate) fn into_pushed(self) -> Pushed {
+        Pushed(self.nodes.unwrap_or_default())
+    }
+}
+
+impl Records for Noting<'_, '_> {
+    fn wants_entries(&self) -> bool {
+        DirSink::wants_entries(&*self.sink)
+    }
+
+    fn fits(&self, name_len: usize) -> bool {
+        DirSink::fits(&*self.sink, name_len)
+    }
+
+    fn push(&mut self, ino: u64, cookie: u64, kind: u8, name: &CStr) -> bool {
+        Records::push(&mut *self.sink, ino, cookie, kind, name)
+    }
+
+    fn push_entry(&mut self, entry: &Entry, cookie: u64, name: &CStr) -> bool {
+        let is_pushed = Records::push_entry(&mut *self.sink, entry, cookie, name);
+        if let Some(nodes) = self.nodes.as_mut().filter(|_| is_pushed) {
+            nodes.extend(entry.node);
+        }
+        is_pushed
+    }
+}
+
 /// Records in memory, as many as will fit into the reply.
 #[derive(Debug)]
 pub(crate) struct Collected {
@@ -160,6 +223,15 @@ impl Collected {
     /// Room for what fits into `sink`.
     pub(crate) fn for_sink(sink: &DirSink<'_>) -> Self {
         Self { plus: sink.wants_entries(), room: sink.capacity(), records: Vec::new() }
+    }
+
+    /// The nodes of its entries.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let node = |record: &Record| match &record.what {
+            What::Plain { .. } => None,
+            What::Entry(entry) => entry.node,
+        };
+        self.records.iter().filter_map(node).collect()
     }
 
     fn size(&self, name_len: usize) -> usize {
@@ -218,7 +290,7 @@ impl Records for Collected {
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
 pub(crate) fn list(shared: &Shared, who: Who, dir: &Walk, cookie: u64, out: &mut impl Records) -> Result<()> {
     if dir.node.parts().is_some() {
-        return merge::list(shared, who, (&dir.node, &dir.places), &dir.merged, cookie, out);
+        return merge::list(shared, who, (&dir.node, &dir.merged), cookie, out);
     }
     if !shared.hears_of_open_folders() {
         return list_from(shared, who, &dir.node, cookie, out);

@@ -113,14 +113,15 @@ pub enum PoolError {
         /// What it does.
         what: &'static str,
     },
-    /// A rule does more than merges can follow.
+    /// A rule does more than to place what is new, on a merge that was mounted under rules that only did so.
     #[error(
-        "the rule `{rule}` says `{key}`: with several branches rules only say where something new is made, because a name may mean a file on each of them"
+        "the rule `{rule}` says `{key}`, and the pool was mounted with rules that only place what is new: what other rules need is \
+         settled at the mount, so mount it again with these"
     )]
     RuleOfMerges {
         /// The rule's name.
         rule: String,
-        /// What it says that it cannot.
+        /// What it says.
         key: &'static str,
     },
     /// A rule has something made on a branch that there is not.

@@ -1,18 +1,26 @@
 //! What can be told of a pool from outside, while it is mounted.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use shuntfs::{Name, NodeId};
 use shuntfs_rules::CallerFacts;
 
-use crate::branch::Branch;
+use crate::branch::{Branch, space_of};
 use crate::error::PoolError;
 use crate::merge::{self, BranchChange, Explanation, Merge};
 use crate::options::{Cache, FlowWish, Locks};
 use crate::policy::Function;
 use crate::shared::Shared;
+
+/// An error that is so old is not told as how a branch is.
+const ERROR_LASTS: Duration = Duration::from_secs(60);
+
+/// A branch is slow where a lookup takes so long on the average.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// A view of a pool.
 #[derive(Clone, Debug)]
@@ -72,15 +80,78 @@ pub struct BranchFacts {
     pub available: Option<u64>,
     /// What something new must leave free.
     pub min_free: u64,
+    /// How many seconds ago it said how much space it has.
+    pub space_age_s: Option<u64>,
+    /// How it is.
+    pub health: Health,
+    /// Why it is not well.
+    pub why: Option<String>,
+    /// For how many seconds that is so, where that is known.
+    pub since_s: Option<u64>,
+    /// How many errors of a disk it gave when names were looked up, since the mount.
+    pub errors: u64,
+    /// How many files and folders there the kernel knows. A folder counts on each branch that has it.
+    pub nodes: usize,
+    /// How many files are open there.
+    pub open_files: usize,
+    /// Bytes that the server read there. What the kernel reads by itself, in passthrough, is not known.
+    pub read_bytes: u64,
+    /// Bytes that it wrote there.
+    pub written_bytes: u64,
+    /// How long the lookup of a name takes there, in nanoseconds: the mean of the last ones among those that were timed. `None` where there
+    /// was none.
+    pub lookup_ns: Option<u64>,
+}
+
+/// How a branch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Health {
+    /// It answers.
+    Ok,
+    /// It answers, and takes its time.
+    Slow,
+    /// It gave an error of a disk not long ago.
+    Error,
+    /// It does not answer now.
+    Silent,
+    /// It is set aside until it answers.
+    Aside,
 }
 
 impl BranchFacts {
+    /// Waits for a moment at most, however many disks hang.
     pub(crate) fn of_all(shared: &Shared, merge: &Merge) -> Vec<Self> {
-        shared.branches.in_use().into_iter().map(|branch| Self::of(branch, merge)).collect()
+        let branches = shared.branches.in_use();
+        branches.iter().for_each(|branch| branch.ask());
+        let nodes = nodes_by_branch(shared);
+        let facts = |branch: &Branch| {
+            let nodes = nodes.get(&branch.mounts.own().index.branch).copied().unwrap_or_default();
+            Self { nodes, ..Self::of(branch, merge) }
+        };
+        branches.into_iter().map(facts).collect()
     }
 
     fn of(branch: &Branch, merge: &Merge) -> Self {
-        let space = branch.space().ok();
+        let word = branch.word_in_time();
+        let space = word.told.map(|(told, _)| space_of(&told.below));
+        let (errors, error) = branch.health.errors();
+        let error = error.filter(|(age, _)| *age < ERROR_LASTS);
+        let mean = branch.pulse.mean();
+        let (health, why, since) = if let Some((since, why)) = branch.health.aside() {
+            (Health::Aside, Some(why.to_string()), Some(since))
+        } else if let Some(silent) = word.silent_for {
+            (Health::Silent, Some("it does not answer".to_owned()), Some(silent))
+        } else if let Some((error, age)) = word.error {
+            (Health::Error, Some(format!("it says of its space: {error}")), Some(age))
+        } else if let Some((age, error)) = error {
+            (Health::Error, Some(format!("the last lookup that failed: {error}")), Some(age))
+        } else if let Some(mean) = mean.filter(|mean| *mean >= SLOW) {
+            (Health::Slow, Some(format!("a lookup takes {} ms", mean.as_millis())), None)
+        } else {
+            (Health::Ok, None, None)
+        };
         Self {
             path: branch.source().to_owned(),
             id: branch.id().map(str::to_owned),
@@ -89,8 +160,31 @@ impl BranchFacts {
             total: space.map(|space| space.total),
             available: space.map(|space| space.available),
             min_free: merge.min_free(branch),
+            space_age_s: word.told.map(|(_, age)| age.as_secs()),
+            health,
+            why,
+            since_s: since.map(|since| since.as_secs()),
+            errors,
+            nodes: 0,
+            open_files: branch.opens(),
+            read_bytes: branch.traffic().read_bytes(),
+            written_bytes: branch.traffic().written_bytes(),
+            lookup_ns: mean.and_then(|mean| u64::try_from(mean.as_nanos()).ok()),
         }
     }
+}
+
+/// How many nodes each branch has.
+fn nodes_by_branch(shared: &Shared) -> HashMap<u16, usize> {
+    let mut counts: HashMap<u16, usize> = HashMap::new();
+    let mut count = |branch: u16| *counts.entry(branch).or_default() += 1;
+    for node in shared.table.all() {
+        match node.parts() {
+            Some(parts) => parts.all().iter().for_each(|place| count(place.mount().branch)),
+            None => count(node.place().mount().branch),
+        }
+    }
+    counts
 }
 
 impl Observer {
@@ -107,6 +201,12 @@ impl Observer {
             Some(merge) => merge::change(&self.shared, merge, change),
             None => Err(PoolError::NotOfOneFolder),
         }
+    }
+
+    /// Whether several branches are shown as one, or may be.
+    #[must_use]
+    pub fn has_branches(&self) -> bool {
+        self.shared.merge.is_some()
     }
 
     /// Which branches a function would go to with a name now, if somebody called it, and why not to the others; `None` of one folder.
@@ -141,7 +241,7 @@ impl Observer {
             cache: shared.options.cache,
             locks: shared.options.locks,
             flow: shared.options.flow,
-            read_only: shared.check_writable().is_err(),
+            read_only: shared.is_seen_read_only(),
             inline: shared.runs_inline(),
             handles: own.has_handles(),
             mounts: shared.branches.known().map(|branch| branch.mounts.len()).sum(),

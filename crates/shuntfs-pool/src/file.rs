@@ -21,7 +21,7 @@ use crate::error::errno;
 use crate::gate::Gates;
 use crate::guard::Terms;
 use crate::lowers::Lowers;
-use crate::merge;
+use crate::merge::{self, Copies};
 use crate::mode;
 use crate::node::{Marks, Node};
 use crate::options::FlowWish;
@@ -36,6 +36,8 @@ pub struct PoolFile {
     pub(crate) node: Arc<Node>,
     /// What a partial view shows; `None` is everything.
     pub(crate) shown: Option<Shown>,
+    /// Its copies, if one is read where it cannot be.
+    pub(crate) copies: Option<Copies>,
     /// What checks it, where it is sealed and does not check itself.
     pub(crate) checked: Option<Checked>,
     /// What rules made of the open.
@@ -100,6 +102,7 @@ impl PoolFile {
         Self {
             node,
             shown: None,
+            copies: None,
             checked: None,
             terms,
             flags: flags.0,

@@ -11,12 +11,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
-use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, stat_at, stat_of};
+use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, reopen, stat_at, stat_of};
 
 use crate::branch::{Branch, Mount, MountIndex};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::merge::Merge;
+use crate::mode;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
 use crate::shared::Shared;
@@ -62,6 +63,22 @@ impl Found {
         std::iter::once(place).chain(more).collect()
     }
 
+    /// An `O_PATH` descriptor of it.
+    ///
+    /// # Errors
+    /// ESTALE where it is gone, EMFILE at the descriptor limit.
+    pub(crate) fn open(&self, shared: &Shared) -> Result<LowerFile> {
+        let opened = match (&self.fd, &self.identity.handle) {
+            (Some(fd), _) => shared.opening(|| reopen(fd, mode::O_PATH)),
+            (None, Some(handle)) => {
+                let mount = shared.mount(self.identity.mount);
+                shared.opening(|| mount.open(handle))
+            }
+            (None, None) => Err(Errno::STALE),
+        };
+        opened.map(LowerFile::new)
+    }
+
     /// The same, without holding what was found.
     pub(crate) fn without_descriptor(self) -> Self {
         Self { fd: None, ..self }
@@ -102,8 +119,12 @@ pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
 /// kernel is to keep nothing of it; else nobody knows.
 fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) -> Result<Found> {
     let look = |place: &Place| -> Result<Found> {
-        let dir = &*shared.descriptor_at(spot.folder, place)?;
-        find_at(shared, Spot { mount: place.mount(), dir, ..spot })
+        let branch = shared.branch(place.mount());
+        let found = branch.pulse.time(|| -> Result<Found> {
+            let dir = &*shared.descriptor_at(spot.folder, place)?;
+            find_at(shared, Spot { mount: place.mount(), dir, ..spot })
+        });
+        found.inspect_err(|error| branch.health.failed(*error))
     };
     if let Some(place) = merge.hint(shared, spot).and_then(|branch| parts.on(branch))
         && let Ok(found) = look(&place)
@@ -111,19 +132,22 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     {
         return Ok(found);
     }
+    // Of before the first look: what is shown hangs on what the others have.
+    let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
     let (mut found, mut failed) = (Vec::<Found>::new(), None);
     for (rank, place) in parts.all().iter().enumerate() {
         match look(place) {
             Ok(first) if found.is_empty() && !first.stat.is_dir() && merge.shows_first() => {
                 // A branch before it that failed may have the name, too.
-                let is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+                let is_doubtful = is_doubtful(merge, spot, failed);
                 if rank > 0 && !is_doubtful {
                     merge.note_hint(shared, spot, place.mount().branch);
                 }
-                return Ok(Found { is_doubtful, ..first });
+                return Ok(Found { is_doubtful, moment, ..first });
             }
             Ok(one) => found.push(one),
             Err(Errno::NOENT) => {}
+            Err(Errno::STALE) if shared.leaves(spot.folder, place) => {}
             Err(error) => {
                 failed.get_or_insert(error);
             }
@@ -135,11 +159,36 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     let stats: Vec<_> = found.iter().map(|one| (one.identity.mount, one.stat)).collect();
     let shown = merge.shown(shared, &stats);
     let mut shown = found.swap_remove(shown);
-    shown.is_doubtful = failed.is_some() || spot.folder.has(Marks::DOUBTFUL);
+    shown.is_doubtful = is_doubtful(merge, spot, failed);
+    shown.moment = moment;
     if shown.stat.is_dir() {
         shown.more = found.into_iter().filter(|other| other.stat.is_dir()).collect();
     }
     Ok(shown)
+}
+
+/// What a name means on each branch that has it: one thing at most, where there is one branch.
+///
+/// # Errors
+/// Those of looking, of any branch: what is about to change must be known. That there is nothing is no error.
+pub(crate) fn copies(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Found>> {
+    let look = |spot: Spot<'_>| match find_at(shared, spot) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(parts) = spot.folder.parts() else { return Ok(Vec::from_iter(look(spot)?)) };
+    let mut copies = Vec::new();
+    for place in parts.all() {
+        let dir = &*shared.descriptor_at(spot.folder, &place)?;
+        copies.extend(look(Spot { mount: place.mount(), dir, ..spot })?);
+    }
+    Ok(copies)
+}
+
+/// Whether a branch may have the name that was not asked, or has not answered.
+fn is_doubtful(merge: &Merge, spot: Spot<'_>, failed: Option<Errno>) -> bool {
+    failed.is_some() || spot.folder.has(Marks::DOUBTFUL) || merge.doubts_names()
 }
 
 /// `None` where the quick way does not tell for sure.
@@ -218,7 +267,13 @@ pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, S
 /// The same of what was found by a name: a folder of a merge is the same one by that.
 pub(crate) fn obtain_by(shared: &Shared, spot: Spot<'_>, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
     match &shared.merge {
-        Some(merge) if found.stat.is_dir() => obtain_folder(shared, merge, spot, found),
+        Some(merge) if found.stat.is_dir() => {
+            let (node, stat) = obtain_folder(shared, merge, spot, found);
+            if seen.varies {
+                node.mark(Marks::VARIES);
+            }
+            (node, stat)
+        }
         Some(merge) => {
             let is_doubtful = found.is_doubtful;
             let (node, stat) = obtain(shared, found, seen);
@@ -243,6 +298,12 @@ fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -
     if let (Some(parts), Some(places)) = (node.parts(), places) {
         parts.found(places, mount.branch, is_doubtful, &shared.branches.order());
     }
+    if let Some(parts) = node.parts().filter(|_| merge.has_aside()) {
+        // It was looked for, and then its branch was set aside.
+        let order = shared.branches.order();
+        let aside = order.iter().filter(|number| shared.branches.at(**number).health.is_aside());
+        aside.for_each(|number| parts.set_aside(*number));
+    }
     node.doubt(is_doubtful);
     if is_doubtful {
         // What the kernel keeps may be of a branch that does not answer now.
@@ -262,8 +323,11 @@ pub(crate) fn known(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
     };
     let mut nodes = Vec::from_iter(merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
     for place in parts.all() {
-        let dir = &*shared.descriptor_at(spot.folder, &place)?;
-        let here = known_at(shared, Spot { mount: place.mount(), dir, ..spot })?;
+        let dir = match shared.descriptor_at(spot.folder, &place) {
+            Err(Errno::STALE) if shared.leaves(spot.folder, &place) => continue,
+            dir => dir?,
+        };
+        let here = known_at(shared, Spot { mount: place.mount(), dir: &dir, ..spot })?;
         nodes.extend(here.into_iter().filter(|node| node.parts().is_none()));
     }
     Ok(nodes)

@@ -9,16 +9,18 @@
 
 use std::collections::HashSet;
 use std::ffi::CString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{FsMagic, Stat, open_path_at, reopen, stat_of};
 
+use crate::branch::Branch;
 use crate::error::errno;
 use crate::guard;
 use crate::mode;
-use crate::node::{Marks, Node};
+use crate::node::{Marks, Node, Parts};
 use crate::op::ioctl::Command;
 use crate::shared::Shared;
 
@@ -71,23 +73,63 @@ pub(crate) fn check(shared: &Shared, folder: &Arc<Node>, lower: &LowerFile) -> R
     if folder.has(Marks::EXACT) || !shared.goes_by_names() {
         return Ok(());
     }
+    if let Some(parts) = folder.parts() {
+        return check_parts(shared, folder, parts);
+    }
     let magic = shared.mount(folder.mount()).magic;
     match folds(shared, magic, lower)? {
         Some(false) => {
             folder.mark(Marks::EXACT);
             Ok(())
         }
-        Some(true) => {
-            if !folder.has(Marks::FOLDS) {
-                folder.mark(Marks::FOLDS);
-                let (what, node) = (Folds::of(kind_of(magic)), folder.id.get());
-                tracing::error!(node, "a folder is refused: {what}");
-            }
-            Err(Errno::OPNOTSUPP)
-        }
+        Some(true) => Err(refuse(folder, Folds::of(kind_of(magic)))),
         // It has no name that could tell; the next look asks again.
         None => Ok(()),
     }
+}
+
+/// The same of a folder of a merge, before anything of it is open; nothing of other folders.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_merged(shared: &Shared, folder: &Arc<Node>) -> Result<()> {
+    match folder.parts().filter(|_| shared.goes_by_names()) {
+        Some(parts) => check_parts(shared, folder, parts),
+        None => Ok(()),
+    }
+}
+
+/// The same of a folder of a merge: names must be bytes on each branch that has it, because a name is looked for on all of them.
+fn check_parts(shared: &Shared, folder: &Arc<Node>, parts: &Parts) -> Result<()> {
+    if parts.is_exact() {
+        return Ok(());
+    }
+    let (places, mut are_exact) = (parts.all(), true);
+    for place in &places {
+        let magic = shared.mount(place.mount()).magic;
+        let Ok(lower) = shared.descriptor_at(folder, place) else {
+            // Nothing is found there either, as long as that is so.
+            are_exact = false;
+            continue;
+        };
+        match folds(shared, magic, &lower)? {
+            Some(true) => return Err(refuse(folder, Folds::of(kind_of(magic)))),
+            answer => are_exact &= answer.is_some(),
+        }
+    }
+    if are_exact {
+        parts.are_exact(&places);
+    }
+    Ok(())
+}
+
+/// Says once that a folder is refused.
+fn refuse(folder: &Node, what: Folds) -> Errno {
+    if !folder.has(Marks::FOLDS) {
+        folder.mark(Marks::FOLDS);
+        tracing::error!(node = folder.id.get(), "a folder is refused: {what}");
+    }
+    Errno::OPNOTSUPP
 }
 
 /// Whether a folder on such a file system takes different names for the same; `None` where nothing in it tells.
@@ -127,14 +169,24 @@ impl std::fmt::Display for Folds {
     }
 }
 
-/// Why the source itself cannot be shown under what goes by names.
-pub(crate) fn of_source(shared: &Shared) -> Result<Option<Folds>> {
-    let root = shared.descriptor(&shared.root)?;
-    match check(shared, &shared.root, &root) {
-        Ok(()) => Ok(None),
-        Err(Errno::OPNOTSUPP) => Ok(Some(Folds::of(kind_of(shared.first_branch().mounts.own().magic)))),
-        Err(error) => Err(error),
+/// Why the source itself, or a branch, cannot be shown under what goes by names: which that is, and what does it.
+pub(crate) fn of_source(shared: &Shared) -> Result<Option<(PathBuf, Folds)>> {
+    if !shared.goes_by_names() {
+        return Ok(None);
     }
+    for branch in shared.branches.in_use() {
+        if let Some(why) = of_branch(shared, branch)? {
+            return Ok(Some((branch.source().to_owned(), why)));
+        }
+    }
+    Ok(None)
+}
+
+/// The same of one branch.
+pub(crate) fn of_branch(shared: &Shared, branch: &Branch) -> Result<Option<Folds>> {
+    let magic = branch.mounts.own().magic;
+    let folds = folds(shared, magic, branch.root())?;
+    Ok((folds == Some(true)).then(|| Folds::of(kind_of(magic))))
 }
 
 fn has_flag(shared: &Shared, lower: &LowerFile) -> Result<bool> {

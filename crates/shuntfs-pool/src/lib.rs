@@ -11,6 +11,7 @@
 
 mod branch;
 mod dir;
+mod elsewhere;
 mod error;
 mod facts;
 mod fds;
@@ -30,9 +31,11 @@ mod name_buf;
 mod node;
 mod op;
 mod options;
+mod outcome;
 mod parked;
 pub mod policy;
 mod pool;
+mod reach;
 mod redact;
 mod removal;
 mod reread;
@@ -49,7 +52,7 @@ mod writable;
 
 pub use dir::PoolDir;
 pub use error::PoolError;
-pub use facts::{BranchFacts, Facts, Observer};
+pub use facts::{BranchFacts, Facts, Health, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;

@@ -4,7 +4,10 @@
 //! in the queue; for one that can block it runs on the offload pool, which is why arguments are owned.
 
 use std::ffi::CStr;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use shuntfs::{
     Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
@@ -16,10 +19,12 @@ use shuntfs::{
 use shuntfs_rules::Rules;
 use shuntfs_verified::{Seals, seal_ioctl};
 
-use crate::dir::{Collected, PoolDir};
+use crate::branch::Escape;
+use crate::dir::{Collected, Noting, PoolDir};
 use crate::error::PoolError;
 use crate::file::PoolFile;
 use crate::guard::{Guard, Made, ReadBelow, Reading, is_listing_common};
+use crate::merge::Merge;
 use crate::name_buf::NameBuf;
 use crate::node::{Change, Marks};
 use crate::op::rename::Named;
@@ -27,11 +32,12 @@ use crate::op::{
     attr, by_number, create, data, ioctl, lookup, make, open, readlink, remove, rename, room, xattr,
 };
 use crate::options::PoolOptions;
+use crate::outcome::Outcome;
 use crate::rules::{self, RuleControl};
 use crate::seals::SealControl;
 use crate::shared::Shared;
 use crate::who::Who;
-use crate::{dir, facts, file, init, locks, mode, sealed};
+use crate::{dir, facts, file, init, locks, merge, mode, sealed};
 
 /// A folder shown through shuntfs, with everything that its file system can do.
 ///
@@ -98,11 +104,15 @@ impl Pool {
     /// operation itself, with the names that it owns, takes no room in a future.
     pub(crate) fn run<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
     where
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
         W: FnOnce(&Shared) -> T + Send + 'static,
     {
         let inline = self.shared.runs_inline();
-        let outcome = if inline { Ok(operation(&self.shared)) } else { Err(self.run_aside(cx, operation)) };
+        let outcome = if inline {
+            Ok(self.shared.attempt(|| Escape::by(cx.hatch()), || operation(&self.shared)))
+        } else {
+            Err(self.run_aside(cx, operation))
+        };
         async move {
             match outcome {
                 Ok(outcome) => outcome,
@@ -114,11 +124,23 @@ impl Pool {
     /// Runs an operation that may wait for others: never in the queue.
     pub(crate) fn run_aside<T, W>(&self, cx: &Cx<'_>, operation: W) -> impl Future<Output = T> + use<T, W>
     where
-        T: Send + 'static,
+        T: Outcome + Send + 'static,
         W: FnOnce(&Shared) -> T + Send + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        cx.offload(move || operation(&shared))
+        let parting = self.shared.merge.as_ref().and_then(Merge::may_part);
+        let theirs = parting.clone();
+        let escape = move || theirs.map_or(Escape::None, Escape::Parting);
+        let work = cx.offload(move || shared.attempt(escape, || operation(&shared)));
+        async move {
+            let Some(parting) = parting else { return work.await };
+            let mut work = pin!(work);
+            poll_fn(|task| match T::unless_waited_for().filter(|_| parting.is_gone(task)) {
+                Some(instead) => Poll::Ready(instead),
+                None => work.as_mut().poll(task),
+            })
+            .await
+        }
     }
 
     /// Whether a change of a file may have to wait until nobody looks at it: decided by what never changes back, so that nobody
@@ -138,16 +160,18 @@ impl Pool {
         let room = reply.capacity();
         if self.shared.runs_inline() {
             if room == 0 {
-                return fill(&self.shared, &mut []).map(|len| reply.length(len));
+                let filled = self.shared.attempt(|| Escape::by(cx.hatch()), || fill(&self.shared, &mut []));
+                return filled.map(|len| reply.length(len));
             }
             let mut out = reply.cursor();
-            out.with(room, |bytes| fill(&self.shared, bytes))?;
+            out.with(room, |bytes| {
+                self.shared.attempt(|| Escape::by(cx.hatch()), || fill(&self.shared, bytes))
+            })?;
             return Ok(out.finish());
         }
-        let shared = Arc::clone(&self.shared);
-        let filled = cx.offload(move || -> Result<_> {
+        let filled = self.run_aside(cx, move |shared| -> Result<_> {
             let mut bytes = vec![0; room];
-            let len = fill(&shared, &mut bytes)?;
+            let len = fill(shared, &mut bytes)?;
             bytes.truncate(len);
             Ok((len, bytes))
         });
@@ -170,6 +194,8 @@ impl Filesystem for Pool {
     fn mounted(&self, notifier: Notifier) {
         if self.shared.notifier.set(notifier).is_err() {
             tracing::debug!("a pool is mounted once");
+        } else {
+            merge::watch(&self.shared);
         }
     }
 
@@ -178,7 +204,7 @@ impl Filesystem for Pool {
     }
 
     fn lower_file(&self, _node: NodeId, file: &PoolFile, access: Access) -> Result<Arc<LowerFile>> {
-        file::lower_file(&self.shared, file, access)
+        self.shared.under_way(|| file::lower_file(&self.shared, file, access))
     }
 
     fn keeps_set_ids(&self, file: &PoolFile) -> bool {
@@ -423,7 +449,9 @@ impl Filesystem for Pool {
         } else {
             dir::open(&self.shared, who, node)?
         };
-        let cache = self.shared.is_ours_alone() && is_listing_common(&self.shared, who, node);
+        // A cookie of a merge is good for one open folder alone, and the kernel would use it for others.
+        let is_one = self.shared.merge.is_none();
+        let cache = is_one && self.shared.is_ours_alone() && is_listing_common(&self.shared, who, node);
         Ok(OpenedDir { dir, cache })
     }
 
@@ -437,14 +465,20 @@ impl Filesystem for Pool {
     ) -> Result<Listed<'q>> {
         let who = Who::of(cx);
         if self.shared.runs_inline() {
-            dir::list(&self.shared, who, &dir.walk, cookie, &mut out)?;
+            let may_be_left = self.shared.merge.as_ref().and_then(Merge::may_part).is_some();
+            let mut noting = Noting::new(&mut out, may_be_left);
+            let list = || -> Result<_> {
+                dir::list(&self.shared, who, &dir.walk, cookie, &mut noting)?;
+                Ok(noting.into_pushed())
+            };
+            self.shared.attempt(|| Escape::by(cx.hatch()), list)?;
             return Ok(out.finish());
         }
-        let (shared, walk) = (Arc::clone(&self.shared), Arc::clone(&dir.walk));
+        let walk = Arc::clone(&dir.walk);
         let mut records = Collected::for_sink(&out);
-        let records = cx
-            .offload(move || dir::list(&shared, who, &walk, cookie, &mut records).map(|()| records))
-            .await?;
+        let list =
+            move |shared: &Shared| dir::list(shared, who, &walk, cookie, &mut records).map(|()| records);
+        let records = self.run_aside(cx, list).await?;
         records.hand_to(&self.shared, &mut out);
         Ok(out.finish())
     }
@@ -477,10 +511,15 @@ impl Filesystem for Pool {
             // The name is a copy, and so does not have to leave the queue.
             let room = reply.capacity();
             if room == 0 {
-                return xattr::get(&self.shared, node, name, &mut []).map(|len| reply.length(len));
+                let get = || xattr::get(&self.shared, node, name, &mut []);
+                let got = self.shared.attempt(|| Escape::by(cx.hatch()), get);
+                return got.map(|len| reply.length(len));
             }
             let mut out = reply.cursor();
-            out.with(room, |value| xattr::get(&self.shared, node, name, value))?;
+            out.with(room, |value| {
+                let get = || xattr::get(&self.shared, node, name, value);
+                self.shared.attempt(|| Escape::by(cx.hatch()), get)
+            })?;
             return Ok(out.finish());
         }
         let name = name.to_owned();
@@ -498,7 +537,8 @@ impl Filesystem for Pool {
         if self.shared.runs_inline() && self.shared.controls(node).is_none() {
             // What is set need not be copied to stay here.
             let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
-            return xattr::set(&self.shared, who, node, set);
+            let set = || xattr::set(&self.shared, who, node, set);
+            return self.shared.attempt(|| Escape::by(cx.hatch()), set);
         }
         let (name, value) = (op.name.to_owned(), op.value.to_vec());
         // A new branch may be on a disk that takes its time, or be asked of this very mount.

@@ -109,17 +109,16 @@ impl Shared {
         seals: Option<Arc<Seals>>,
     ) -> std::result::Result<Self, PoolError> {
         let mut merge = options.merge.clone().map(Merge::new);
-        if let (Some(_), Some(rules)) = (&merge, &rules) {
-            merge::check_kinds(rules)?;
-        }
         let branches = match &merge {
             None => Branches::one(Branch::open(0, &options.source, options)?),
             Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
         };
         if let Some(rules) = &rules {
-            merge::check_rules(rules, merge.is_some().then_some(&branches))?;
+            merge::check_places(rules, merge.is_some().then_some(&branches))?;
         }
-        if let Some(merge) = &mut merge {
+        // Where they only place, a merge is as fast as without.
+        let only_place = rules.as_ref().is_some_and(|rules| rules.beyond_places().is_none());
+        if let Some(merge) = merge.as_mut().filter(|_| only_place) {
             merge.placing = rules.take().map(Engine::new);
         }
         let branch = branches.at(0);
@@ -163,18 +162,21 @@ impl Shared {
         }
         match folding::of_source(&shared).map_err(|error| PoolError::Names { error })? {
             None => Ok(shared),
-            Some(why) => Err(PoolError::FoldsNames { path: options.source.clone(), why }),
+            Some((branch, why)) => {
+                let path = if shared.merge.is_some() { branch } else { options.source.clone() };
+                Err(PoolError::FoldsNames { path, why })
+            }
         }
-    }
-
-    /// Whether lower calls run in the queue.
-    pub(crate) fn runs_inline(&self) -> bool {
-        self.branches.known().all(|branch| branch.lane.runs_inline())
     }
 
     /// The rules, whatever they may say here.
     pub(crate) fn all_rules(&self) -> Option<&Engine> {
         self.rules.as_ref().or_else(|| self.merge.as_ref()?.placing.as_ref())
+    }
+
+    /// Whether several branches are shown and rules judge what is done.
+    pub(crate) fn is_ruled_merge(&self) -> bool {
+        self.merge.is_some() && self.rules.is_some()
     }
 
     /// The branch that a mount is of.
@@ -207,21 +209,6 @@ impl Shared {
         self.branch(index).mounts.at(index)
     }
 
-    /// An inode as it is wherever its file system is mounted.
-    pub(crate) fn home(&self, identity: &Identity) -> Identity {
-        self.branch(identity.mount).mounts.home(identity)
-    }
-
-    /// What an inode is through each mount of its file system.
-    pub(crate) fn everywhere(&self, identity: &Identity) -> impl Iterator<Item = Identity> {
-        self.branch(identity.mount).mounts.everywhere(identity)
-    }
-
-    /// Whether a file may have paths through several mounts, with one name only.
-    pub(crate) fn has_twins(&self) -> bool {
-        self.branches.known().any(|branch| branch.mounts.has_twins())
-    }
-
     /// The node with this id.
     ///
     /// # Errors
@@ -241,10 +228,11 @@ impl Shared {
     /// ESTALE where the inode is gone, EMFILE at the descriptor limit.
     pub(crate) fn descriptor(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
         if let Some(parts) = node.parts() {
-            return self.descriptor_at(node, &parts.shown());
+            return self.where_shown(node, parts, |place| self.descriptor_at(node, place));
         }
         // Once, because a file may be moved to another branch meanwhile.
         let place = node.place();
+        self.reaches(place.mount())?;
         if let Some(held) = place.held() {
             node.used();
             return Ok(held);
@@ -257,6 +245,7 @@ impl Shared {
 
     /// The same of a folder in a merge, at one of its places.
     pub(crate) fn descriptor_at(&self, node: &Arc<Node>, place: &Place) -> Result<Arc<LowerFile>> {
+        self.reaches(place.mount())?;
         if let Some(held) = place.held() {
             node.used();
             return Ok(held);
@@ -264,7 +253,8 @@ impl Shared {
         let handle = place.handle().ok_or(Errno::STALE)?;
         let mount = self.mount(place.mount());
         let fd = self.opening(|| mount.open(handle))?;
-        let is_first = !node.has_descriptor();
+        // Those without a handle are open as long as the folder is known, and no clock takes them.
+        let is_first = !node.parts().is_some_and(Parts::can_give_up);
         let (held, is_new) = place.keep(Arc::new(LowerFile::new(fd)));
         if is_first && is_new && !node.has(Marks::PINNED) {
             drop(self.descriptors.admit(node));
@@ -310,8 +300,8 @@ impl Shared {
     /// A folder by id, and its descriptor.
     pub(crate) fn folder(&self, id: NodeId) -> Result<Folder> {
         let node = self.node(id)?;
-        match node.parts().map(Parts::shown) {
-            Some(place) => self.folder_at(node, &place),
+        match node.parts() {
+            Some(parts) => self.where_shown(&node, parts, |place| self.folder_at(Arc::clone(&node), place)),
             None if self.merge.is_some() => Err(Errno::NOTDIR),
             None => {
                 let descriptor = self.descriptor(&node)?;
@@ -332,7 +322,7 @@ impl Shared {
     /// As for `descriptor`.
     pub(crate) fn to_access(&self, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
         if let Some(parts) = node.parts() {
-            return self.to_access_at(node, &parts.shown());
+            return self.where_shown(node, parts, |place| self.to_access_at(node, place));
         }
         let opened = self.timed(node, node.place())?;
         opened.map_or_else(|| self.descriptor(node), |fd| Ok(Arc::new(LowerFile::new(fd))))
@@ -346,6 +336,7 @@ impl Shared {
 
     /// An `O_PATH` descriptor on the mount that keeps times of access as asked, where there is one.
     fn timed(&self, node: &Node, place: &Place) -> Result<Option<OwnedFd>> {
+        self.reaches(place.mount())?;
         let mount = self.mount(place.mount());
         match place.handle() {
             None if node.id != NodeId::ROOT => Ok(None),
@@ -360,17 +351,12 @@ impl Shared {
     /// Opens a node's lower file with flags of its own.
     pub(crate) fn open_node(&self, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
         let reads = flags & mode::O_ACCMODE == mode::O_RDONLY;
-        // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
-        let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
-        let fd = self.opening(|| reopen(&descriptor, flags))?;
-        Ok(Arc::new(self.lower_file(node, fd)))
-    }
-
-    /// An open lower file, which says whether its file system may keep a queue waiting.
-    pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
-        let file = LowerFile::new(fd);
-        let mount = node.mount();
-        if self.branch(mount).lane.can_block(self.mount(mount)) { file.that_can_block() } else { file }
+        self.under_way(|| -> Result<_> {
+            // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
+            let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
+            let fd = self.opening(|| reopen(&descriptor, flags))?;
+            Ok(Arc::new(self.lower_file(node, fd)))
+        })
     }
 
     /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
@@ -386,17 +372,6 @@ impl Shared {
             }
         }
         call().map_err(errno)
-    }
-
-    /// Adds to the paths of a file those by which other mounts of its file system show it.
-    pub(crate) fn add_aliases(&self, paths: &mut Vec<Vec<u8>>) {
-        if self.has_twins() {
-            let aliases = |path: &Vec<u8>| {
-                self.branches.known().flat_map(|branch| branch.aliases(path)).collect::<Vec<_>>()
-            };
-            let more: Vec<_> = paths.iter().flat_map(aliases).collect();
-            paths.extend(more);
-        }
     }
 
     /// Whether bytes of some file may be hidden from somebody.

@@ -12,12 +12,15 @@ use crate::shared::{Folder, Shared};
 impl Shared {
     /// Refuses changes of a pool that is read-only, by the options or below.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let branches = self.branches.in_use();
         // None is asked again as long as another one takes changes: it may be on a disk that hangs.
-        let is_read_only = self.options.read_only
-            || branches.iter().all(|branch| branch.is_read_only())
-                && branches.iter().all(|branch| branch.is_still_read_only());
+        let is_still = || self.branches.in_use().iter().all(|branch| branch.is_still_read_only());
+        let is_read_only = self.options.read_only || self.is_seen_read_only() && is_still();
         if is_read_only { Err(merge::refuse_all(self)) } else { Ok(()) }
+    }
+
+    /// Whether changes are refused, as last seen.
+    pub(crate) fn is_seen_read_only(&self) -> bool {
+        self.options.read_only || self.branches.in_use().iter().all(|branch| branch.is_read_only())
     }
 
     /// Refuses changes of what is shown on a branch that takes none.

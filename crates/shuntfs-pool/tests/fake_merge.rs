@@ -219,15 +219,29 @@ fn folders_of_merges_are_opened_and_listed_in_pieces() {
     fixture.end("pieces");
 }
 
+/// What rules hide or keep is so on every branch, whatever is done around it.
 #[test]
-fn what_merges_do_not_have_is_refused() {
-    let (_top, branches) = branches();
-    let refused =
-        Pool::open_with_rules(&options(branches, "ff"), rules("[[rule]]\nbasename = 'b'\nhide = true\n"))
-            .unwrap_err()
-            .to_string();
-    let hides = "the rule `line 1` says `hide`: with several branches rules only say where something new is made, because";
-    assert_eq!(refused, format!("{hides} a name may mean a file on each of them"));
+fn a_merge_under_rules_is_wandered_through() {
+    let text = "[[rule]]\nbasename = 'b'\nhide = true\n[[rule]]\nbasename = 'c'\nread_only = true\n";
+    for (seed, cache) in (0..8).zip([Cache::None, Cache::Default, Cache::Second].into_iter().cycle()) {
+        let (top, branches) = branches();
+        for (path, bytes) in [("a/b", "first"), ("b/b", "second"), ("c/a/b", "third"), ("b/c", "kept")] {
+            fs::create_dir_all(top.path().join(path).parent().unwrap()).unwrap();
+            fs::write(top.path().join(path), bytes).unwrap();
+        }
+        fs::hard_link(top.path().join("c/a/b"), top.path().join("c/linked")).unwrap();
+        let options = PoolOptions { cache, ..options(branches, "rand") };
+        let pool = Pool::open_with_rules(&options, rules(text)).unwrap();
+        let what = format!("seed {seed}, {cache:?}");
+        let fixture = Fixture::new(pool, Path::new("/nonexistent"), &Settings::default());
+        fixture.fake.wander(seed, 400).unwrap();
+        assert_eq!(fixture.fake.lstat("/b").err(), Some(Errno::NOENT), "{what}");
+        assert!(!fixture.fake.names("/").unwrap().contains(&"b".to_owned()), "{what}");
+        let read = |path: &str| fs::read_to_string(top.path().join(path)).unwrap();
+        assert_eq!((read("a/b"), read("b/b"), read("b/c")), ("first".into(), "second".into(), "kept".into()));
+        assert!(!top.path().join("c/b").exists() && !top.path().join("a/c").exists(), "{what}");
+        fixture.end(&what);
+    }
 }
 
 /// The kernel keeps what it was told, and must be told when branches change it.

@@ -7,10 +7,11 @@ mod fake;
 
 use std::array;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use fake::{Fixture, rules};
+use fake::Fixture;
 use shuntfs::{Errno, Result};
 use shuntfs_fake::{Faults, O_RDONLY, OsError, Settings};
 use shuntfs_pool::policy::Policy;
@@ -75,6 +76,44 @@ fn a_name_on_the_last_of_ten_branches_costs_eleven_calls() {
     fake.stat("/").unwrap();
     assert_eq!(calls(&faults, || assert!(fake.stat("/file").is_ok())), 3, "it is on the first one now");
     fixture.end("ten branches");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_goes_on_with_a_copy_where_users_ask_for_that() {
+    let faults = Faults::alone();
+    for read_copies in [false, true] {
+        let folder = fake::folder();
+        let branches = ["0", "1", "2"].map(|name| folder.path().join(name));
+        for (path, text) in branches.iter().zip([Some("text"), None, Some("text")]) {
+            fs::create_dir(path).unwrap();
+            text.into_iter().for_each(|text| fs::write(path.join("file"), text).unwrap());
+        }
+        let mut merge = MergeOptions::new(branches.map(BranchOptions::new).into());
+        merge.read_copies = read_copies;
+        let flow = FlowWish::Served;
+        let options = PoolOptions { merge: Some(merge), flow, ..PoolOptions::new("copies") };
+        let fixture = Fixture::new(Pool::open(&options).unwrap(), folder.path(), &Settings::default());
+        let read = |failing: Range<u64>| {
+            let file = fixture.fake.open("/file", O_RDONLY).unwrap();
+            faults.fail(failing, OsError::IO);
+            let read = file.read_at(0, 4);
+            let calls = faults.stop().calls;
+            drop(file);
+            fixture.fake.drop_caches();
+            (read, calls)
+        };
+        let text: Result<Vec<u8>> = Ok(b"text".to_vec());
+        let (whole, calls) = read(0..0);
+        assert_eq!(whole, text);
+        assert!(calls > 0);
+        for nth in 0..calls {
+            let (outcome, _) = read(nth..nth + 1);
+            assert_eq!(outcome, if read_copies { text.clone() } else { Err(Errno::IO) }, "call {nth}");
+        }
+        // Nothing is left to go on with.
+        assert_eq!(read(0..CALLS_MAX).0, Err(Errno::IO));
+        fixture.end("copies");
+    }
 }
 
 /// Whatever numbers go by, they are made of what is known anyway.
@@ -311,14 +350,34 @@ fn a_rename_is_done_or_replaces_nothing_whichever_call_fails() {
     }
 }
 
+/// Where a folder was moved on one branch and could not be moved back, the kernel kept believing that it is not under the new name.
 #[test]
-fn rules_are_refused_before_anything_is_opened() {
-    let folder = fake::folder();
-    let merge = MergeOptions::new(vec![BranchOptions::new(folder.path().join("nowhere"))]);
-    let options = PoolOptions { merge: Some(merge), ..PoolOptions::new("many") };
-    let refused =
-        Pool::open_with_rules(&options, rules("[[rule]]\nbasename = 'b'\nhide = true\n")).unwrap_err();
-    assert!(refused.to_string().contains("says `hide`: with several branches"), "{refused}");
+fn names_of_a_rename_that_was_left_half_done_are_looked_up_again() {
+    let faults = Faults::alone();
+    let mut left = 0;
+    for number in 0.. {
+        assert!(number < CALLS_MAX, "it does not come to an end");
+        let folder = fake::folder();
+        (0..3).for_each(|branch| fs::create_dir_all(folder.path().join(format!("{branch}/x"))).unwrap());
+        let fixture = mount(folder.path(), 3, Cache::Default);
+        let fake = &fixture.fake;
+        let seen = || ["/x", "/y"].map(|path| fake.stat(path).map(drop));
+        assert_eq!(seen(), [Ok(()), Err(Errno::NOENT)]);
+        // From this call on all of them, so that it cannot be undone either.
+        faults.fail(number..CALLS_MAX, OsError::IO);
+        let renamed = fake.rename("/x", "/y");
+        let failed = faults.stop();
+        let what = format!("call {number}: {renamed:?}, {:?}", failed.at);
+        let believed = seen();
+        fake.drop_caches();
+        assert_eq!(believed, seen(), "{what}");
+        left += usize::from(renamed.is_err() && seen() == [Ok(()), Ok(())]);
+        fixture.end(&what);
+        if failed.at.is_none() {
+            break;
+        }
+    }
+    assert!(left > 0, "none was left half done");
 }
 
 /// The file system of the temporary files, and one in memory, are two on most machines.

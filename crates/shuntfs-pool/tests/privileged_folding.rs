@@ -12,7 +12,7 @@ use shuntfs::{
     Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed,
     MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session, SessionOptions,
 };
-use shuntfs_pool::{Pool, PoolError, PoolOptions};
+use shuntfs_pool::{BranchOptions, MergeOptions, Pool, PoolError, PoolOptions};
 use shuntfs_rules::{Nobody, Rules};
 
 /// A folder `sub`, and in each of the two folders a file `Secret`.
@@ -139,6 +139,41 @@ fn a_folder_that_folds_names_is_refused_and_the_others_are_not() {
     assert_eq!(fs::write(at("sub/new"), "").err().and_then(|error| error.raw_os_error()), Some(95));
     assert_eq!(fs::read_to_string(at("Secret")).unwrap(), "secret");
     assert_eq!(refused("SECRET"), Some(2));
+    upper.unmount_lazily().unwrap();
+    upper.unmount().unwrap();
+    drop(upper);
+    lower.unmount_lazily().unwrap();
+}
+
+/// A name is looked for on every branch, so one that folds names would let it be met by another spelling.
+#[test]
+fn a_folder_of_a_merge_is_refused_where_one_branch_folds_names() {
+    let [plain, below, top] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    for path in ["sub", "sub/deep", "other"] {
+        fs::create_dir(plain.path().join(path)).unwrap();
+    }
+    for path in ["sub/x", "other/y"] {
+        fs::write(plain.path().join(path), "x").unwrap();
+    }
+    let hides = || rules("[[rule]]\npath = 'sub/Secret'\nhide = true\n");
+    let options = |branches: &[&Path]| {
+        let branches = branches.iter().map(|path| BranchOptions::new(*path)).collect();
+        PoolOptions { merge: Some(MergeOptions::new(branches)), ..PoolOptions::new("merged") }
+    };
+    let Some(lower) = mount(Folding { folds_root: true }, below.path()) else { return };
+    let error = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).err().unwrap();
+    assert!(matches!(&error, PoolError::FoldsNames { path, .. } if path == below.path()), "{error}");
+    lower.unmount_lazily().unwrap();
+    drop(lower);
+
+    let Some(lower) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let pool = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).unwrap();
+    let Some(upper) = mount(pool, top.path()) else { return };
+    let refused = |name: &str| fs::read(top.path().join(name)).err().and_then(|error| error.raw_os_error());
+    for name in ["sub/SECRET", "sub/Secret", "sub/x"] {
+        assert_eq!(refused(name), Some(95), "{name}");
+    }
+    assert_eq!((refused("other/y"), refused("Secret"), refused("SECRET")), (None, None, Some(2)));
     upper.unmount_lazily().unwrap();
     upper.unmount().unwrap();
     drop(upper);

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -230,6 +231,49 @@ fn large_folders_are_listed_and_removed_through_the_kernel() {
     // As rm does: it lists and removes in turns.
     fs::remove_dir_all(mounted.at("many")).unwrap();
     assert!(mounted.on("many").is_empty());
+}
+
+/// The kernel kept the listing of one open folder. When somebody else listed the folder, which had changed, it dropped that and went on in another
+/// open one by a cookie of it: as many names were left out there as had been removed.
+#[test]
+fn a_folder_is_emptied_by_a_listing_while_others_list_it() {
+    for cache in [Cache::Default, Cache::Second, Cache::None] {
+        let Some(mounted) = Mounted::start_on(LowerKind::Tmpfs, cache, &[64, 64, 64], "rand", 0) else {
+            return;
+        };
+        let many = mounted.at("many");
+        fs::create_dir(&many).unwrap();
+        for number in 0..3000 {
+            fs::write(many.join(format!("a name of some length {number}")), "").unwrap();
+        }
+        assert_eq!(names(&many).len(), 3000);
+        for (count, entry) in fs::read_dir(&many).unwrap().enumerate() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+            if count % 100 == 0 {
+                assert!(fs::read_dir(&many).unwrap().next().is_some());
+            }
+        }
+        assert_eq!(names(&many), [""; 0], "{cache:?}");
+        fs::remove_dir(&many).unwrap();
+    }
+}
+
+/// It is not looked up again, and failed as a whole.
+#[test]
+fn a_folder_that_is_held_open_goes_on_where_it_was_not_removed() {
+    for cache in [Cache::Default, Cache::None] {
+        let Some(mounted) = Mounted::start_on(LowerKind::Tmpfs, cache, &[16, 16], "ff", 0) else { return };
+        for (disk, path) in [(0, "x/first"), (1, "x/second")] {
+            fs::create_dir(mounted.below(disk, "x")).unwrap();
+            fs::write(mounted.below(disk, path), path).unwrap();
+        }
+        let held = fs::File::open(mounted.at("x")).unwrap();
+        let folder = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        fs::remove_dir_all(mounted.below(0, "x")).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("second")).unwrap(), "x/second");
+        fs::write(folder.join("new"), "new").unwrap();
+        assert_eq!((mounted.on("x/new"), names(&folder)), (vec![0], vec!["new".into(), "second".into()]));
+    }
 }
 
 /// What `user.mergerfs.WHAT` says of a path.

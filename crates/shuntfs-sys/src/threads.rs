@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CpuSet;
@@ -160,14 +161,27 @@ pub fn is_runnable(tid: u32) -> Option<bool> {
     stat_of(tid, &mut text).and_then(after_name).map(|fields| fields.starts_with(" R"))
 }
 
+/// How long a thread of any process has waited for a CPU in its life; what waits now counts once it runs. `None` where it is gone or not
+/// visible, or the kernel does not count (`CONFIG_SCHED_INFO`).
+#[must_use]
+pub fn waited_for_cpu(tid: u32) -> Option<Duration> {
+    let mut text = [0_u8; STAT_LEN];
+    let text = std::str::from_utf8(about(tid, "schedstat", &mut text)?).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Enough for all fields of a thread's `stat`.
 const STAT_LEN: usize = 512;
 
-/// The text of a thread's `stat`. No allocation: this is called between requests.
 fn stat_of(tid: u32, text: &mut [u8; STAT_LEN]) -> Option<&[u8]> {
+    about(tid, "stat", text)
+}
+
+/// The text of one of a thread's files in `/proc`. No allocation: this is called between requests.
+fn about<'t>(tid: u32, name: &str, text: &'t mut [u8; STAT_LEN]) -> Option<&'t [u8]> {
     // That of the thread alone: in `/proc/TID/stat` the kernel sums all threads of the process up.
     let mut path = [0_u8; 48];
-    write!(&mut path[..], "/proc/{tid}/task/{tid}/stat\0").ok()?;
+    write!(&mut path[..], "/proc/{tid}/task/{tid}/{name}\0").ok()?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     // No lower file, so no call that a test has fail.
@@ -243,6 +257,28 @@ mod test {
         assert_eq!(is_runnable(tid), Some(false));
         drop(end);
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_waits_for_a_cpu_that_another_one_has() {
+        if waited_for_cpu(gettid()).is_none() {
+            return println!("SKIPPED: this kernel does not count how long threads wait (CONFIG_SCHED_INFO)");
+        }
+        let cpu = current_cpu();
+        let both = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let compute = move |barrier: std::sync::Arc<std::sync::Barrier>| {
+            pin_to_cpu(cpu).unwrap();
+            barrier.wait();
+            let before = waited_for_cpu(gettid()).unwrap();
+            let until = std::time::Instant::now() + Duration::from_millis(200);
+            while std::time::Instant::now() < until {}
+            waited_for_cpu(gettid()).unwrap() - before
+        };
+        let other = std::sync::Arc::clone(&both);
+        let other = std::thread::spawn(move || compute(other));
+        let waited = std::thread::spawn(move || compute(both)).join().unwrap() + other.join().unwrap();
+        assert!(waited >= Duration::from_millis(100), "{waited:?} of 400 ms for one CPU");
+        assert_eq!(waited_for_cpu(u32::MAX), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
 use shuntfs_testkit::{serial, skipped};
@@ -102,6 +102,34 @@ fn a_server_keeps_to_the_cpus_of_its_affinity() -> Result<()> {
             found == BTreeSet::from([last.clone()]),
             "{transport:?}: may run on {found:?}, not only on {last}"
         );
+        end(mount)?;
+    }
+    Ok(())
+}
+
+/// As `taskset -a -p` does to a server that runs. Rule 5 of the scheduler put its reader back on a CPU that had been taken away.
+#[test]
+fn a_server_keeps_to_the_cpus_that_it_is_given_while_it_serves() -> Result<()> {
+    let _serial = serial();
+    let all = cpus()?;
+    let [first, .., last] = all[..] else { return Ok(skipped("there is one CPU")) };
+    let Some(lower) = Lower::make(LowerKind::Tmpfs)? else { return Ok(()) };
+    for transport in [Transport::Device, Transport::Cloned] {
+        let Some(mount) = Mounted::start(&MountSpec::new(lower.path(), transport, Flow::Served))? else {
+            continue;
+        };
+        while_asked(&mount, &all)?;
+        // The watcher lets go of the readers when it goes to sleep.
+        thread::sleep(WATCHED);
+        let mut one = CpuSet::new();
+        one.set(last);
+        for task in fs::read_dir(format!("/proc/{}/task", mount.pid()))? {
+            let tid = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            sched_setaffinity(tid, &one)?;
+        }
+        let found = while_asked(&mount, &[first, last])?;
+        let only_last = BTreeSet::from([last.to_string()]);
+        ensure!(found == only_last, "{transport:?}: may run on {found:?}, not only on {last}");
         end(mount)?;
     }
     Ok(())

@@ -23,7 +23,7 @@ use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{InHeader, InterruptIn, Opcode};
 use zerocopy::FromBytes;
 
-use crate::exchange::{Done, Exchange, Outcome, is_direct, may_be_ahead};
+use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
@@ -258,7 +258,7 @@ where
             return Some(Outcome::Silent);
         }
         if let Way::Device(way) = self.serving.port.way() {
-            way.reader.meter.serves(header.pid, may_be_ahead(opcode, rest));
+            way.reader.meter.serves(header.pid);
             if !self.nonblocking
                 && let Some(more) = way.company.look(|| self.serving.port.request_waits())
             {

@@ -279,6 +279,7 @@ impl Exchange {
         let all = 0..self.parts.rest.len();
         match self.write_lower(all, lower, offset).await.map(u32::try_from) {
             Ok(Ok(size)) => {
+                lower.count_written(u64::from(size));
                 let out = WriteOut { size, padding: 0 };
                 let bytes = out.as_bytes();
                 self.payload_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -322,11 +323,6 @@ fn has_direct(args: &[u8]) -> bool {
     flags.is_some_and(|flags| u32::from_ne_bytes(flags) & shuntfs_sys::open::O_DIRECT != 0)
 }
 
-/// Whether a request reads into the page cache, for which the kernel asks before the caller does.
-pub(crate) fn may_be_ahead(opcode: Option<Opcode>, args: &[u8]) -> bool {
-    opcode == Some(Opcode::Read) && !has_direct(args)
-}
-
 fn clip(room: usize) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
@@ -350,6 +346,5 @@ mod test {
         for opcode in [Some(Opcode::Lookup), Some(Opcode::Create), None] {
             assert!(!is_direct(opcode, &args));
         }
-        assert!(may_be_ahead(Some(Opcode::Read), &[0; 40]) && !may_be_ahead(Some(Opcode::Read), &args));
     }
 }

@@ -22,7 +22,7 @@ mod splice;
 mod watch;
 
 pub use exchange::{Done, Exchange, Judge, Signal};
-pub use lower::LowerFile;
+pub use lower::{LowerFile, Traffic};
 pub use port::Waiting;
 pub use prepared::{PrepareError, Prepared, Running, StartError, leave_queue};
 pub use settings::{Settings, TransportKind, UnknownTransport};

@@ -32,8 +32,6 @@ pub(crate) struct Gauge {
     pub(crate) caller_cpu: AtomicUsize,
     /// Requests served.
     pub(crate) served: AtomicU64,
-    /// Those among them that read into the page cache, where the kernel asks ahead.
-    pub(crate) ahead: AtomicU64,
     /// Changes whenever a reader goes on. Even while it waits for requests.
     pub(crate) turn: AtomicU64,
     /// How often a request was another caller's than the one before.
@@ -70,7 +68,6 @@ pub(crate) struct Meter {
     pub(crate) index: usize,
     turn: Cell<u64>,
     served: Cell<u64>,
-    ahead: Cell<u64>,
     caller: Cell<u32>,
     changes: Cell<u64>,
 }
@@ -170,7 +167,6 @@ impl Meter {
             index,
             turn: zero(),
             served: zero(),
-            ahead: zero(),
             caller: Cell::new(0),
             changes: zero(),
         }
@@ -180,15 +176,11 @@ impl Meter {
         &self.gauges.all[self.index]
     }
 
-    /// Told of each request, with its caller's thread, 0 where there is none, and whether it is one for which the kernel may have asked ahead.
-    pub(crate) fn serves(&self, caller: u32, is_ahead: bool) {
+    /// Told of each request that counts, with its caller's thread, 0 where there is none.
+    pub(crate) fn serves(&self, caller: u32) {
         let gauge = self.gauge();
         self.served.set(self.served.get() + 1);
         gauge.served.store(self.served.get(), Ordering::Relaxed);
-        if is_ahead {
-            self.ahead.set(self.ahead.get() + 1);
-            gauge.ahead.store(self.ahead.get(), Ordering::Relaxed);
-        }
         if caller != 0 && self.caller.replace(caller) != caller {
             self.changes.set(self.changes.get() + 1);
             gauge.changes.store(self.changes.get(), Ordering::Relaxed);

@@ -17,7 +17,7 @@ use shuntfs_sys::OsError;
 use shuntfs_wire::{Errno, InHeader, Opcode, UringEntInOut};
 use zerocopy::FromBytes;
 
-use crate::exchange::{Done, Exchange, Outcome, may_be_ahead};
+use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::meter::Meter;
 use crate::port::{Port, Way};
@@ -173,7 +173,10 @@ where
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
         let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
         let opcode = Opcode::new(header.opcode);
-        self.meter.serves(header.pid, may_be_ahead(opcode, &head[OP_IN..]));
+        // During these, threads of the lower file system have to run on this CPU: no case for the light class.
+        if opcode != Some(Opcode::Read) || !is_direct(opcode, &head[OP_IN..]) {
+            self.meter.serves(header.pid);
+        }
         let payload_len = entry.payload_sz as usize;
         if payload_len > memory.size() - PAGE {
             tracing::error!(payload_len, "a request longer than its payload");

@@ -3,10 +3,10 @@
 //! One thread, the watcher, looks every 4 ms at what the others count (`meter.rs`) and at what the kernel says of them, and goes by these
 //! rules alone. docs/scheduler.md has the figure that each of them earned.
 //!
-//! 1. A queue that serves two requests a millisecond or more, READs of the page cache aside, is *light*: in the class `SCHED_IDLE`, whose CPU
-//!    counts as idle, so that the kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
-//! 2. A light queue that waits for its CPU and serves too little at two looks in a row *starves*. It is normal for 0.4 s, and each time it starves
-//!    again for twice as long.
+//! 1. A queue that serves two requests a millisecond or more, direct READs of a ring aside, is *light*: in the class `SCHED_IDLE`, whose
+//!    CPU counts as idle, so that the kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
+//! 2. A light queue *starves* if at two looks in a row it is ready to run and either serves too little or has waited for its CPU for more
+//!    than half of the time. It is normal for 0.4 s, and each time it starves again for twice as long.
 //! 3. A reader that serves one request for 48 ms is *stuck*: where nobody else reads, another one is called.
 //! 4. Another reader is called where all that read were running at four looks in a row, found other requests waiting, and several callers sent
 //!    them or a CPU is left for it. One that hardly ran at eight looks in a row leaves.
@@ -18,7 +18,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::threads::{self, Cpus};
@@ -66,7 +66,8 @@ pub(crate) struct Watcher {
 struct Watched {
     turn: u64,
     served: u64,
-    ahead: u64,
+    /// How long it has waited for its CPU in its life, where it was light at the last look.
+    waited: Option<Duration>,
     changes: u64,
     /// Whether it served enough at the last look.
     is_busy: bool,
@@ -88,16 +89,22 @@ struct Watched {
     cpu: Option<usize>,
 }
 
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// It runs, or waits for a CPU.
+    runs: bool,
+    /// How long it has waited for a CPU in its life. What waits now counts once it runs.
+    waited: Option<Duration>,
+}
+
 impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
-        Self {
-            gauges: Arc::clone(gauges),
-            readers: Arc::clone(readers),
-            may,
-            queues: gauges.all.iter().map(|_| Watched::default()).collect(),
-            home: threads::allowed_cpus().ok(),
-            cpus: thread::available_parallelism().map_or(1, NonZero::get),
-        }
+        let queues = gauges.all.iter().map(|_| Watched::default()).collect();
+        let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
+        let mut this = Self { gauges, readers, may, queues, home: None, cpus: 1 };
+        this.see_cpus();
+        this
     }
 
     /// Starts the thread, which ends when all others did.
@@ -106,15 +113,18 @@ impl Watcher {
     }
 
     fn run(mut self) {
-        let (mut quiet, mut last) = (0, Instant::now());
+        let (mut quiet, mut last, mut slept) = (0, Instant::now(), true);
         while self.gauges.all.iter().any(|gauge| gauge.tid.try_lock().is_none_or(|tid| *tid != 0)) {
             self.gauges.timer.wait();
+            if std::mem::take(&mut slept) {
+                self.see_cpus();
+            }
             let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
             quiet = if self.look(elapsed) { 0 } else { quiet + 1 };
             if quiet < QUIET {
                 self.gauges.stay_awake();
             } else {
-                quiet = 0;
+                (quiet, slept) = (0, true);
                 self.let_go(|_| true);
                 // Where callers ran is old by the time that it is asked for again.
                 self.gauges.all.iter().for_each(|gauge| gauge.caller_cpu.store(0, Ordering::Relaxed));
@@ -123,11 +133,17 @@ impl Watcher {
         }
     }
 
+    /// Which CPUs there are may have changed while the watcher slept, with its own affinity: `taskset -a` and a cpuset change that of all threads.
+    fn see_cpus(&mut self) {
+        self.home = threads::allowed_cpus().ok();
+        self.cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    }
+
     /// One look, so many milliseconds after the last one. Whether there is something to look after.
     fn look(&mut self, elapsed: f64) -> bool {
         let (mut busy, mut helped) = (false, false);
         for (gauge, queue) in self.gauges.all.iter().zip(&mut self.queues) {
-            busy |= queue.look(gauge, elapsed);
+            busy |= queue.look(gauge, elapsed, Seen::of);
             helped |= self.may.lighten && queue.settle(gauge);
             busy |= queue.light;
         }
@@ -192,26 +208,28 @@ impl Watcher {
 
 impl Watched {
     /// Takes note of what a queue did. Whether that is worth another look.
-    fn look(&mut self, gauge: &Gauge, elapsed: f64) -> bool {
+    fn look(&mut self, gauge: &Gauge, elapsed: f64, ask: impl FnOnce(u32, bool) -> Seen) -> bool {
         let since = |now: u64, last: &mut u64| now - std::mem::replace(last, now);
         let turn = gauge.turn.load(Ordering::SeqCst);
         let went_on = since(turn, &mut self.turn) > 0;
         let served = since(gauge.served.load(Ordering::Relaxed), &mut self.served);
-        let ahead = since(gauge.ahead.load(Ordering::Relaxed), &mut self.ahead);
         let changed = since(gauge.changes.load(Ordering::Relaxed), &mut self.changes);
         let serves = !turn.is_multiple_of(2);
         self.same = if serves && !went_on { self.same.saturating_add(1) } else { 0 };
         self.has_several = changed * SEVERAL > served;
-        // Where the kernel does not tell, it is taken to run.
-        let may_run = served > 0 || serves || self.light;
         let tid = gauge.tid.try_lock().map_or(0, |tid| *tid);
-        let runs = may_run && threads::is_runnable(tid).unwrap_or(true);
+        let seen = (served > 0 || serves || self.light).then(|| ask(tid, self.light));
+        let runs = seen.is_some_and(|seen| seen.runs);
+        let now = seen.and_then(|seen| seen.waited);
+        let before = std::mem::replace(&mut self.waited, now);
+        let waited =
+            now.zip(before).map_or(0.0, |(now, before)| now.saturating_sub(before).as_secs_f64() * 1e3);
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
-        let many = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / elapsed >= BUSY;
-        self.is_busy = many(served);
-        self.calm = if many(served.saturating_sub(ahead)) { 0 } else { self.calm.saturating_add(1) };
-        self.starving = if self.light && !self.is_busy && runs { self.starving + 1 } else { 0 };
+        self.is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
+        self.calm = if self.is_busy { 0 } else { self.calm.saturating_add(1) };
+        let starves = self.light && runs && (!self.is_busy || waited > elapsed / 2.0);
+        self.starving = if starves { self.starving + 1 } else { 0 };
         self.hold = self.hold.saturating_sub(1);
         self.light_for = if self.light { self.light_for.saturating_add(1) } else { 0 };
         if self.starving == STARVING {
@@ -254,12 +272,20 @@ impl Watched {
     }
 }
 
+impl Seen {
+    fn of(tid: u32, is_light: bool) -> Self {
+        // Where the kernel does not tell, it is taken to run.
+        let runs = threads::is_runnable(tid).unwrap_or(true);
+        Self { runs, waited: is_light.then(|| threads::waited_for_cpu(tid)).flatten() }
+    }
+}
+
 impl Default for Watched {
     fn default() -> Self {
         Self {
             turn: 0,
             served: 0,
-            ahead: 0,
+            waited: None,
             changes: 0,
             is_busy: false,
             same: 0,

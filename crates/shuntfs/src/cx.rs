@@ -10,6 +10,7 @@ use shuntfs_transport::Signal;
 use shuntfs_wire::{Errno, InHeader, NodeId, Result, Unique};
 
 use crate::delegation::LowerFile;
+use crate::hatch::Hatch;
 use crate::server::Local;
 
 /// The context of one request; it never leaves its queue.
@@ -66,6 +67,13 @@ impl<'r> Cx<'r> {
     #[must_use]
     pub fn unique(&self) -> Unique {
         self.header.request()
+    }
+
+    /// A way to answer the request from another thread, if the handler blocks this one; `None` on io_uring, where the queue alone can.
+    #[must_use]
+    pub fn hatch(&self) -> Option<Hatch> {
+        let is_on_ring = self.local.core.nodes.has_ring();
+        (!is_on_ring).then(|| Hatch::new(self.local.queue.device(), self.unique()))
     }
 
     /// Runs blocking work on the offload pool.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-pub use shuntfs_transport::LowerFile;
+pub use shuntfs_transport::{LowerFile, Traffic};
 
 use crate::range_map::RangeMap;
 

@@ -53,6 +53,7 @@ mod filesystem;
 mod flow;
 mod handles;
 mod handshake;
+mod hatch;
 mod init;
 mod latency;
 mod mount;
@@ -81,12 +82,14 @@ pub use blocking::{Blocking, BlockingFilesystem, Caller, DirEntry, New, PathFile
 pub use cursor::Cursor;
 pub use cx::Cx;
 pub use delegation::{
-    Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled, Split,
+    Access, Backing, CacheHint, Delegation, Flow, Flows, LowerFile, Opened, OpenedDir, Reason, Settled,
+    Split, Traffic,
 };
 pub use draft::Draft;
 pub use extents::{Extent, Extents, ExtentsError};
 pub use file_type::FileType;
 pub use filesystem::{Filesystem, IoctlTarget};
+pub use hatch::Hatch;
 pub use init::{InitError, Offered, Wanted};
 pub use latency::LatencyStatus;
 pub use mount::{MountError, UnmountError};

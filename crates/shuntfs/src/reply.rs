@@ -109,8 +109,36 @@ impl<'q> ReadReply<'q> {
     pub async fn read_from(self, cx: &Cx<'_>, lower: &Arc<LowerFile>, offset: u64) -> Result<Filled<'q>> {
         let _ = cx;
         let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
-        let read = self.exchange.read_lower(self.start, lower, at).await?;
-        Ok(Filled::bytes(read.min(self.len)))
+        let read = self.exchange.read_lower(self.start, lower, at).await?.min(self.len);
+        lower.count_read(read as u64);
+        Ok(Filled::bytes(read))
+    }
+
+    /// The same, and when it fails, with those of the file that `next` gives for the error, until it gives none. `next` is called
+    /// inline.
+    ///
+    /// # Errors
+    /// That for which `next` gives none.
+    pub async fn read_from_or(
+        self,
+        cx: &Cx<'_>,
+        lower: &Arc<LowerFile>,
+        offset: u64,
+        mut next: impl FnMut(Errno) -> Option<Arc<LowerFile>>,
+    ) -> Result<Filled<'q>> {
+        let _ = cx;
+        let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
+        let mut lower = Arc::clone(lower);
+        loop {
+            match self.exchange.read_lower(self.start, &lower, at).await {
+                Ok(read) => {
+                    let read = read.min(self.len);
+                    lower.count_read(read as u64);
+                    return Ok(Filled::bytes(read));
+                }
+                Err(error) => lower = next(error).ok_or(error)?,
+            }
+        }
     }
 }
 
@@ -169,6 +197,7 @@ impl<'q> WriteData<'q> {
         let _ = cx;
         let part = self.start..self.start + self.data.len();
         let written = self.exchange.write_lower(part, lower, offset).await?;
+        lower.count_written(written as u64);
         u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 }

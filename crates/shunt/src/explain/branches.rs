@@ -14,6 +14,7 @@ use shuntfs_pool::policy::{Candidate, Category, POLICIES, Pick, Policy, Space};
 use shuntfs_sys::{filesystem_of, open_folder};
 
 use crate::branches;
+use crate::control::Verdict;
 use crate::export::size;
 use crate::failure::Failure;
 use crate::list::{print_json, print_table};
@@ -87,9 +88,15 @@ pub(crate) struct Answer {
     rule: Option<String>,
     #[serde(default)]
     place: Option<String>,
+    /// Whether rules judge what is done there.
+    #[serde(default, skip_serializing)]
+    pub(super) under_rules: bool,
     /// What the operation would fail with.
     error: Option<String>,
     branches: Vec<Row>,
+    /// What rules and permissions say of it, where there are rules that judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Verdict>,
 }
 
 /// Says which branches a policy picks, and why not the others.
@@ -113,7 +120,8 @@ pub(super) fn run(args: &ExplainPlaceArgs, out: &mut dyn Write) -> Result<(), Fa
     let error = pick.chosen().err().map(|error| error.to_string());
     let path = args.path.to_string_lossy().into_owned();
     let policy = policy.name().to_owned();
-    let answer = Answer { path, policy, rule: None, place: None, error, branches: rows };
+    let (rule, place, under_rules, verdict) = (None, None, false, None);
+    let answer = Answer { path, policy, rule, place, under_rules, error, branches: rows, verdict };
     answer.print(args.json, out)
 }
 
@@ -148,7 +156,9 @@ impl Answer {
         let mut lines =
             vec![["BRANCH", "MODE", "AVAILABLE", "MINFREE", &shown(&self.policy)].map(str::to_owned)];
         lines.extend(self.branches.iter().map(Row::cells));
-        print_table(&lines, out)
+        print_table(&lines, out)?;
+        let verdict = self.verdict.as_ref().map_or(Ok(()), |verdict| super::print(verdict, out));
+        verdict.map_err(|error| output_failure(&error))
     }
 }
 

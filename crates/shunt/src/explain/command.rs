@@ -96,6 +96,11 @@ fn explain(
         let failed = |error| Failure::new(format!("its server says something unknown: {error}"));
         let mut answer: branches::Answer = serde_json::from_value(place).map_err(failed)?;
         answer.path = at.path.to_string_lossy().into_owned();
+        if answer.under_rules {
+            let mut client = status::client_of(&at.mount)?;
+            answer.verdict = of_all(&mut client, &[what], at, to, &asker)
+                .map_err(|error| status::unanswered(&at.mount, &error))?;
+        }
         return answer.print(asked.json, out);
     }
     let mut client = status::client_of(&at.mount)?;

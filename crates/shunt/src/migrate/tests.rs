@@ -314,6 +314,24 @@ const LINES: &[Migrated] = &[
     ),
 ];
 
+/// What fails here goes on in mergerfs, and nothing said so.
+#[test]
+fn a_wait_for_disks_says_that_it_may_fail_the_mount() {
+    for (options, is_said) in [
+        ("branches-mount-timeout=30", true),
+        ("branches_mount_timeout=30,branches-mount-timeout-fail=false", true),
+        ("branches-mount-timeout=30,branches_mount_timeout_fail", false),
+        ("branches-mount-timeout=30,branches-mount-timeout-fail=true", false),
+        ("branches-mount-timeout=0", false),
+        ("allow_other", false),
+    ] {
+        let report = migrate(&[&format!("/a:/b /pool mergerfs {options}")]).expect("is one of mergerfs");
+        let notes = report["notes"].as_array().expect("a list").iter();
+        let says = notes.filter_map(Value::as_str).any(|note| note.contains("nothing is mounted"));
+        assert_eq!(says, is_said, "{options}: {report}");
+    }
+}
+
 #[test]
 fn lines_that_people_have_become_ours() {
     for (line, expected, lost) in LINES {

@@ -267,6 +267,18 @@ impl Ours {
             self.notes
                 .push("allow_other: added, because mergerfs as root lets others in from 2.35 on".to_owned());
         }
+        let is_on = |name: &str| {
+            let off = ["false", "f", "0", "off", "no"];
+            let last = words.iter().rfind(|word| word.name().replace('-', "_") == name);
+            last.is_some_and(|word| word.value().is_none_or(|value| !off.contains(&value)))
+        };
+        if is_on("branches_mount_timeout") && !is_on("branches_mount_timeout_fail") {
+            self.notes.push(
+                "branches-mount-timeout: mergerfs mounts without a disk that is not there by then; here it is an error, and nothing is \
+                 mounted"
+                    .to_owned(),
+            );
+        }
         if !says("category.create") {
             self.notes.push(
                 "category.create: pfrd here and in mergerfs from 2.41 on; epmfs before: add category.create=epmfs to keep it".to_owned(),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::session::SOURCE_MAX;
 use super::{check, serve};
 use crate::branches;
 use crate::cli::{HelperArgs, MountArgs, Wishes};
@@ -71,12 +72,13 @@ fn words(args: &MountArgs) -> std::io::Result<Vec<OsString>> {
 }
 
 /// Whether MNT shows SRC under another source: `mount -a` looks for SRC in the list of mounts, and does not find it where
-/// `fsname` says something else, or where a list of branches was written in another way.
+/// `fsname` says something else, where a list of branches was written in another way, or where SRC is too long for the list.
 fn is_mounted_already(args: &HelperArgs, of_mount: &MountArgs) -> bool {
     let named =
         of_mount.wishes.settle(Unknown::Ignore).is_ok_and(|(settings, _)| settings.mount.fsname.is_some());
     let is_list = matches!(branches::of_source(&args.source), Ok(Some(_)));
-    if !named && !is_list {
+    let is_cut = args.source.as_os_str().len() > SOURCE_MAX;
+    if !named && !is_list && !is_cut {
         return false;
     }
     let Ok(list) = Mounts::read() else { return false };

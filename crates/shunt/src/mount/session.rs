@@ -11,8 +11,8 @@ use shuntfs::{
 };
 use shuntfs_pool::policy::Function;
 use shuntfs_pool::{
-    AccessTime, BranchChange, Cache, Caller, Explanation, Facts, FlowWish, Locks, MergeOptions, Observer,
-    Pool, PoolError, PoolOptions,
+    AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Locks, MergeOptions,
+    Observer, Pool, PoolError, PoolOptions,
 };
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
@@ -86,6 +86,7 @@ impl Mounted {
             return notes;
         }
         notes.extend(self.changed.iter().cloned());
+        notes.extend(self.cost_of_timeout(settings).map(str::to_owned));
         let wanted = matches!(self.flow, FlowChoice::Auto | FlowChoice::Passthrough);
         if let Some(reason) = self.passthrough_off.filter(|_| wanted) {
             let reason = crate::meaning::of_reason(reason);
@@ -97,6 +98,20 @@ impl Mounted {
             _ => {}
         }
         notes
+    }
+
+    /// What `--branch-timeout` makes of the transport.
+    fn cost_of_timeout(&self, settings: &Settings) -> Option<&'static str> {
+        settings.merge.timeout?;
+        match settings.transport {
+            TransportChoice::Auto => Some(
+                "with --branch-timeout requests come by cloned descriptors, because a ring's callers would wait for a disk that hangs",
+            ),
+            TransportChoice::Uring => {
+                Some("with --branch-timeout on io_uring each request about names takes another thread")
+            }
+            _ => None,
+        }
     }
 
     /// Numbers of queues and requests that are not what was asked for.
@@ -130,6 +145,11 @@ impl Mounted {
     /// What the pool says of itself, where there is one.
     pub(super) fn facts(&self) -> Option<Facts> {
         self.pool.as_ref().map(Observer::facts)
+    }
+
+    /// Whether several branches are shown as one.
+    pub(super) fn has_branches(&self) -> bool {
+        self.pool.as_ref().is_some_and(Observer::has_branches)
     }
 
     /// Which branches something would go to that somebody does; `None` where there is one folder.
@@ -348,11 +368,17 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
             functions: asked.functions.clone(),
             min_free: asked.min_free.unwrap_or(defaults.min_free),
             inode_calc: asked.inode_calc.unwrap_or_default(),
+            timeout: asked.timeout,
+            read_copies: asked.read_copies,
             move_on_full: asked.move_on_full.unwrap_or_default(),
             passthrough_reserve: asked.passthrough_reserve,
             ..defaults
         }
     });
+    if settings.merge.timeout.is_some() && settings.transport == TransportChoice::Uring {
+        // A ring's queue that waits for a disk holds up its CPU's callers, and nobody else reads for it.
+        options.calls = Calls::Offload;
+    }
     options.cache = cache_of(target, settings);
     options.locks = match settings.locks {
         LocksChoice::Kernel => Locks::Kernel,
@@ -371,12 +397,28 @@ fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
     options
 }
 
+/// How long the source of a mount may be that the list of mounts shows, in bytes (`fsconfig`, `fs/fsopen.c`, Linux 6.18).
+pub(super) const SOURCE_MAX: usize = 255;
+
+/// A source that is not too long: the beginning of a longer one, as of many branches, and three dots.
+fn cut(source: String) -> String {
+    const DOTS: &str = "...";
+    if source.len() <= SOURCE_MAX {
+        return source;
+    }
+    let mut end = SOURCE_MAX - DOTS.len();
+    while !source.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{DOTS}", &source[..end])
+}
+
 fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
     let flags = &settings.mount;
     let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
     let defaults = MountOptions::default();
     MountOptions {
-        source: text(flags.fsname.as_deref().unwrap_or(source.as_os_str())),
+        source: cut(text(flags.fsname.as_deref().unwrap_or(source.as_os_str()))),
         subtype: flags.subtype.as_deref().map(text).unwrap_or(defaults.subtype),
         allow_other: flags.allow_other,
         default_permissions: settings.permissions == PermissionsChoice::Kernel,
@@ -396,12 +438,15 @@ fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
     let may_move_below = target.branches.is_some() && cache_of(target, settings) != Cache::Default;
     SessionOptions {
         transport: match settings.transport {
+            TransportChoice::Auto if settings.merge.timeout.is_some() => {
+                Transport::Only(TransportKind::Cloned)
+            }
             TransportChoice::Auto => Transport::Auto,
             TransportChoice::Device => Transport::Only(TransportKind::Device),
             TransportChoice::Cloned => Transport::Only(TransportKind::Cloned),
             TransportChoice::Uring => Transport::Only(TransportKind::Uring),
         },
-        queues: settings.threads.map(usize::from).or(defaults.queues),
+        queues: settings.threads.map(usize::from).or_else(|| queues_beside_disks(settings)),
         depth: settings.queue_depth.map_or(room.depth, usize::from),
         sched_idle: settings.sched_idle == Switch::On,
         // A rule may wish for it where the mount does not.
@@ -409,8 +454,23 @@ fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         readahead: readahead(settings, &room),
         backing_ids_kept: if may_move_below { 0 } else { defaults.backing_ids_kept },
+        offload_threads: offload_threads(settings, &defaults),
         ..room
     }
+}
+
+/// Where disks may hang, those that wait for one must not be all.
+fn offload_threads(settings: &Settings, defaults: &SessionOptions) -> usize {
+    const BESIDE_DISKS: usize = 256;
+    if settings.merge.timeout.is_some() { BESIDE_DISKS } else { defaults.offload_threads }
+}
+
+/// Where disks may hang, more queues than serve at once: each of those may be held by the disk before somebody notices, and another one goes on.
+fn queues_beside_disks(settings: &Settings) -> Option<usize> {
+    const SPARE: usize = 2;
+    let on_device = settings.merge.timeout.is_some() && settings.transport != TransportChoice::Uring;
+    let cpus = usize::try_from(shuntfs_sys::threads::possible_cpus()).unwrap_or(1);
+    on_device.then(|| cpus.clamp(2, 8) + SPARE)
 }
 
 /// As far as one READ is long, because each is a round trip: the kernel's own choice is an eighth of that. Only root may change it. What

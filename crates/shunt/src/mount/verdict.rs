@@ -219,7 +219,11 @@ fn verdict(mounted: &Mounted, what: What, report: &RuleReport, is_sealed: bool) 
     if what == What::Create && said.answer == "allowed" {
         said.place.clone_from(&decision.place);
         let place = decision.place.as_ref().map(|place| format!("placed by {place}, as a rule says"));
-        said.reasons.push(place.unwrap_or_else(|| "placed on the one branch that there is".to_owned()));
+        let usual = match mounted.has_branches() {
+            true => "placed by the policy of the mount",
+            false => "placed on the one branch that there is",
+        };
+        said.reasons.push(place.unwrap_or_else(|| usual.to_owned()));
     }
     said
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
@@ -242,6 +243,13 @@ pub const OPTIONS: &[Row] = &[
         set_branches_wait,
         "waits so long at the start until the disks of all branches are there",
     ),
+    value(
+        "branch_timeout",
+        "DURATION",
+        set_branch_timeout,
+        "sets a branch aside that takes longer than this, until it answers (default: off)",
+    ),
+    flag("read_copies", |s| s.merge.read_copies = true, "reads another copy of a file that cannot be read"),
     value("inodecalc", "WAY", set_inode_calc, "what inode numbers go by (default: devino-hash)"),
     value("minfreespace", "SIZE", set_min_free, "what something new leaves free on a branch (default: 4G)"),
     value(
@@ -380,6 +388,32 @@ fn set_branches_wait(settings: &mut Settings, value: &OsStr) -> Result<(), Strin
     Ok(())
 }
 
+fn set_branch_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let timeout = value.to_str().ok_or("a time".to_owned()).and_then(branch_timeout)?;
+    settings.merge.timeout = Some(timeout);
+    Ok(())
+}
+
+/// The shortest and the longest time after which a branch is set aside.
+const TIMEOUT_MIN: Duration = Duration::from_millis(500);
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+/// Reads how long a branch may take: seconds, or a number with `ms`, `s` or `m`.
+pub(crate) fn branch_timeout(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => Some(1),
+        "" | "s" => Some(1000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let number: Option<u64> =
+        digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let ms = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    let timeout = ms.map(Duration::from_millis).filter(|time| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(time));
+    timeout.ok_or_else(|| "a time from 500ms to 60m, such as 30s".to_owned())
+}
+
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.view = Some(value.to_str().filter(|name| !name.is_empty()).ok_or("a name")?.to_owned());
     Ok(())
@@ -458,4 +492,22 @@ fn set_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
         }
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn times_for_branches_are_read_with_their_units() {
+        for (text, ms) in
+            [("30", 30_000), ("30s", 30_000), ("500ms", 500), ("2m", 120_000), ("60m", 3_600_000)]
+        {
+            assert_eq!(branch_timeout(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "0", "499ms", "61m", "1h", "-1s", "+5s", "1.5s", "5 s", "99999999999999999999m"]
+        {
+            assert!(branch_timeout(text).is_err_and(|why| why.contains("500ms to 60m")), "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! One figure: lower state, cold caches, fresh mount, workload, and a look at what it did.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +11,7 @@ use crate::calls::{self, Times};
 use crate::case::{Amount, Call, Calls, Case, Fio, GitStep, Load, Sealed, TreeStep, Work};
 use crate::fio;
 use crate::git::Repository;
+use crate::listed;
 use crate::lower::{Lower, Need, WARM};
 use crate::meta;
 use crate::mounted::Mounted;
@@ -27,6 +28,8 @@ use crate::tree::Tree;
 #[derive(Debug)]
 pub(super) struct Bench {
     pub(super) tree: Option<Tree>,
+    /// The same on several branches.
+    spread: Option<Tree>,
     pub(super) project: Option<Project>,
     /// What is built beside calls.
     beside: Option<Project>,
@@ -53,6 +56,7 @@ impl Bench {
         progress.say(&format!("lower file system: {}", lower.about));
         Ok(Self {
             tree: None,
+            spread: None,
             project: None,
             beside: None,
             repository: None,
@@ -67,7 +71,12 @@ impl Bench {
 
     /// Compares the start of a large file, read through a fresh mount with cold caches, with the lower file. Speed at the
     /// price of wrong bytes is none.
-    pub(super) fn check_bytes(&mut self, target: &Target, sealed: Option<&Sealed>) -> Result<()> {
+    pub(super) fn check_bytes(
+        &mut self,
+        target: &Target,
+        sealed: Option<&Sealed>,
+        case: Option<&Case>,
+    ) -> Result<()> {
         const LEN: u64 = 64 << 20;
         match sealed {
             Some(sealed) => self.prepare_sealed(sealed)?,
@@ -77,6 +86,9 @@ impl Bench {
             self.lower.drop_caches(&self.stop)?;
         }
         let mut places = self.lower.places(&target.mounting);
+        if let Some(case) = case {
+            places.branches = self.branches(case)?;
+        }
         if sealed.is_some() {
             places.source = self.lower.sealed();
         }
@@ -100,24 +112,63 @@ impl Bench {
         } else {
             target
         };
-        self.prepare(case).context("cannot prepare")?;
+        let branches = self.branches(case)?;
+        let is_spread = branches.len() > 1 && target.shows_branches();
+        let prepared = if is_spread { self.prepare_on(case, &branches) } else { self.prepare(case) };
+        prepared.context("cannot prepare")?;
         // What single calls take is a matter of the server, and not of the disk.
         let warm = matches!(case.work, Work::Calls(_));
         if !warm && (self.amount.cold_each || self.dropped_for.as_ref() != Some(&case.name)) {
             self.lower.drop_caches(&self.stop)?;
             self.dropped_for = Some(case.name.clone());
         }
-        let mut places = self.lower.places(&target.mounting);
+        let mut places = Places { branches, ..self.lower.places(&target.mounting) };
         let below = self.below(case, &mut places)?;
         let mounted = Mounted::start(target, &places, &self.stop)?;
-        let measured = self.run(case, target, &mounted);
+        let measured = self.run(case, target, &places.branches, &mounted);
         let down = mounted.end();
         let below_down = below.map_or(Ok(()), Mounted::end);
         let measured = measured?;
         down?;
         below_down?;
-        self.verify(case, target, &places.source, &measured)?;
+        match &case.work {
+            Work::Tree(step) if is_spread => {
+                self.spread.as_ref().context("no tree")?.verify_on(*step, &places.branches)?;
+            }
+            Work::Meta(meta) if is_spread => meta::verify(meta, &places.branches, &self.amount)?,
+            _ => self.verify(case, target, &places.source, &measured)?,
+        }
         Ok(measured)
+    }
+
+    /// Returns the folders that a case shows as one. What fills them gets empty ones, and what is there already is on the last.
+    fn branches(&self, case: &Case) -> Result<Vec<PathBuf>> {
+        let source = self.lower.source();
+        let is_filled = matches!(case.work, Work::Meta(_) | Work::Tree(_));
+        match case.branches {
+            0 | 1 => Ok(vec![source]),
+            count if is_filled => (0..count).map(|number| self.lower.branch(number)).collect(),
+            count => {
+                let others = (1..count).map(|number| self.lower.branch(number));
+                others.chain(std::iter::once(Ok(source))).collect()
+            }
+        }
+    }
+
+    /// Prepares several branches for a target that shows them as one.
+    fn prepare_on(&mut self, case: &Case, branches: &[PathBuf]) -> Result<()> {
+        match &case.work {
+            Work::Meta(meta) => meta::prepare_on(meta, branches, &self.amount),
+            Work::Tree(step) => {
+                if self.spread.is_none() {
+                    self.spread = Some(self.packed_tree()?.elsewhere());
+                }
+                let tree = self.spread.as_mut().context("no tree")?;
+                tree.prepare_on(*step, branches, &self.amount, &self.stop)
+            }
+            // What is there already is the same for every target.
+            _ => self.prepare(case),
+        }
     }
 
     /// Shows the sealed file to the targets that are measured with it, with a slower file system between where the case has one.
@@ -146,6 +197,7 @@ impl Bench {
             }
             Work::Meta(meta) => meta::prepare(meta, &source, &self.amount),
             Work::Tree(step) => self.prepare_tree(*step, &source),
+            Work::List(_) => listed::prepare(&self.branches(case)?, &self.amount),
             Work::Build => self.prepare_build(&source),
             Work::Git(step) => self.prepare_git(*step, &source),
             Work::Calls(calls) => {
@@ -157,12 +209,16 @@ impl Bench {
         }
     }
 
-    fn prepare_tree(&mut self, step: TreeStep, source: &Path) -> Result<()> {
+    fn packed_tree(&mut self) -> Result<&mut Tree> {
         if self.tree.is_none() {
             self.tree = Some(Tree::pack(self.lower.work(), &self.amount, &self.stop)?);
         }
-        let tree = self.tree.as_mut().context("no tree")?;
-        tree.prepare(step, source, &self.amount, &self.stop)
+        self.tree.as_mut().context("no tree")
+    }
+
+    fn prepare_tree(&mut self, step: TreeStep, source: &Path) -> Result<()> {
+        let (amount, stop) = (self.amount, self.stop.clone());
+        self.packed_tree()?.prepare(step, source, &amount, &stop)
     }
 
     fn prepare_build(&mut self, source: &Path) -> Result<()> {
@@ -191,8 +247,15 @@ impl Bench {
         Ok(())
     }
 
-    fn run(&mut self, case: &Case, target: &Target, mounted: &Mounted) -> Result<Measured> {
+    fn run(
+        &mut self,
+        case: &Case,
+        target: &Target,
+        branches: &[PathBuf],
+        mounted: &Mounted,
+    ) -> Result<Measured> {
         let (root, amount, stop) = (mounted.root(), &self.amount, &self.stop);
+        let is_spread = branches.len() > 1 && target.shows_branches();
         let mut measured = Measured::default();
         match &case.work {
             Work::Fio(fio) => return self.run_fio(fio, &self.amount.clone(), target, mounted),
@@ -201,8 +264,11 @@ impl Bench {
                 measured.counted = Some(meta::run(meta, root, amount, self.lower.can_drop, stop)?);
             }
             Work::Tree(step) => {
-                let tree = self.tree.as_mut().context("no tree")?;
-                measured.elapsed = Some(tree.run(*step, root, amount, stop)?);
+                let tree = if is_spread { self.spread.as_mut() } else { self.tree.as_mut() };
+                measured.elapsed = Some(tree.context("no tree")?.run(*step, root, amount, stop)?);
+            }
+            Work::List(step) => {
+                measured.elapsed = Some(listed::run(*step, (target, root), branches, amount, stop)?);
             }
             Work::Build => {
                 let project = self.project.as_ref().context("no project")?;
@@ -304,7 +370,7 @@ impl Bench {
             return Ok(());
         }
         match &case.work {
-            Work::Meta(meta) => meta::verify(meta, source, &self.amount),
+            Work::Meta(meta) => meta::verify(meta, &[source.to_path_buf()], &self.amount),
             Work::Tree(step) => {
                 let tree = self.tree.as_ref().context("no tree")?;
                 tree.verify(*step, source, &self.amount, &self.stop)
@@ -315,7 +381,7 @@ impl Bench {
                 repository.verify(*step, source, &self.amount, &self.stop)
             }
             Work::Calls(calls) => calls::verify(calls, source, &measured.times.context("no call was timed")?),
-            Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip => Ok(()),
+            Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip | Work::List(_) => Ok(()),
         }
     }
 }

@@ -186,16 +186,18 @@ fn require_programs(tables: &[Table]) -> Result<()> {
 }
 
 fn need(tables: &[Table], amount: &Amount) -> Need {
-    /// Twice so many bytes a file: once in the tar, once unpacked.
-    const TREE_FILE: u64 = 2 * 24 * 1024;
+    /// So many bytes a file, in the tar and wherever it is unpacked.
+    const TREE_FILE: u64 = 24 * 1024;
     /// The small project.
     const BUILD: u64 = 64 << 20;
     let mut need = Need::default();
-    let (mut names, mut git) = (0, 0);
+    let (mut names, mut git, mut unpacked) = (0, 0, 0_u64);
     if tables.iter().flat_map(|table| &table.targets).any(Target::copies_the_large_file) {
         need.copy = amount.file_len;
     }
-    for Case { work, .. } in tables.iter().flat_map(|table| &table.cases) {
+    for Case { work, branches, .. } in tables.iter().flat_map(|table| &table.cases) {
+        // What is made on several branches is made on the one folder, too.
+        let copies = if *branches > 1 { 2_u64 } else { 1 };
         match work {
             Work::Fio(fio) => {
                 // One file of full length for each of two jobs, then half of that for two more, and so on.
@@ -203,11 +205,11 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
                 need.large = need.large.max(amount.file_len * (1 + doublings));
             }
             Work::Meta(meta) => {
-                need.files = need.files.max(amount.files_of(meta.jobs) * u64::from(meta.jobs));
+                need.files = need.files.max(amount.files_of(meta.jobs) * u64::from(meta.jobs) * copies);
             }
-            Work::Tree(_) => {
-                need.tree = TREE_FILE * u64::try_from(amount.tree_files).unwrap_or(u64::MAX / TREE_FILE)
-            }
+            Work::Tree(_) => unpacked = unpacked.max(copies),
+            // A part of them on each branch, and all on one.
+            Work::List(_) => need.links = amount.entries * 2,
             Work::Build if build::is_large(amount) => need.build = build::Project::LEN_MAX,
             Work::Build => need.build = need.build.max(BUILD),
             // Its tree takes a part in 128 more.
@@ -222,6 +224,10 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
         }
     }
     need.kept_files = names + git;
+    if unpacked > 0 {
+        let files = u64::try_from(amount.tree_files).unwrap_or(u64::MAX / TREE_FILE / 4);
+        need.tree = TREE_FILE * files * (1 + unpacked);
+    }
     need
 }
 
@@ -243,7 +249,7 @@ mod tests {
 
     #[test]
     fn all_tables_are_measured_where_none_is_named() {
-        assert_eq!(asked(&[]).unwrap().len(), 9);
+        assert_eq!(asked(&[]).unwrap().len(), 10);
         let named = asked(&["--table", "uring,queues"]).unwrap();
         assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["uring", "queues"]);
     }

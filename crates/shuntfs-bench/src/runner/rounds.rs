@@ -107,19 +107,19 @@ impl Bench {
 
     /// Returns the targets that can be measured; the others have the reason in their column and their cells.
     fn usable<'a>(&mut self, table: &'a Table, report: &mut Report) -> (Vec<&'a Target>, Result<()>) {
-        let compares = table.cases.iter().any(|case| matches!(case.work, Work::Fio(_)));
+        let of_data = table.cases.iter().find(|case| matches!(case.work, Work::Fio(_)));
         let sealed = table.cases.iter().find_map(|case| match &case.work {
             Work::Sealed(sealed) => Some(sealed),
             _ => None,
         });
-        let compares = compares || sealed.is_some();
+        let compares = of_data.is_some() || sealed.is_some();
         let mut usable = Vec::new();
         for target in table.targets.iter().filter(|target| target.missing.is_none()) {
             if compares && target.shows_lower_bytes() {
                 self.progress.now(format!("{}: does {} show the right bytes?", table.name, target.name));
                 let places = self.lower.places(&target.mounting);
-                let outcome =
-                    self.check_bytes(target, sealed).map_err(|error| without_places(&error, &places));
+                let outcome = self.check_bytes(target, sealed, of_data);
+                let outcome = outcome.map_err(|error| without_places(&error, &places));
                 if let Err(stopped) = self.stop.check() {
                     return (usable, Err(stopped));
                 }

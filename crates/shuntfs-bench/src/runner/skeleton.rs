@@ -58,6 +58,9 @@ fn report(table: &Table, scale: &Scale) -> Report {
     if table.cases.iter().any(|case| matches!(case.work, Work::Meta(_))) {
         notes.push(format!("{} small files a job.", scale.amount.files));
     }
+    if table.cases.iter().any(|case| matches!(case.work, Work::List(_))) {
+        notes.push(format!("A folder of {} names is listed.", scale.amount.entries));
+    }
     if table.cases.iter().any(|case| matches!(case.work, Work::Git(_))) {
         notes.push(format!("A git repository of {} files, in one pack.", scale.amount.git_files));
     }

@@ -2,6 +2,7 @@
 
 mod passthrough;
 mod peers;
+mod pool;
 mod queues;
 mod roundtrip;
 mod smallfiles;

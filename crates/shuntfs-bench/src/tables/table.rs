@@ -1,6 +1,6 @@
 //! What a table is, and the list of them.
 
-use super::{passthrough, peers, queues, roundtrip, smallfiles, stacked, tails, uring, verity};
+use super::{passthrough, peers, pool, queues, roundtrip, smallfiles, stacked, tails, uring, verity};
 use crate::case::Case;
 use crate::target::{Ours, Target};
 
@@ -50,11 +50,14 @@ pub(crate) fn tables(setting: &Setting) -> Vec<Table> {
         tails::table(setting),
         peers::table(setting),
         verity::table(setting),
+        pool::table(setting),
     ];
     for table in &mut tables {
         // What the command line adds is a column of every table that has folders to show.
         if table.baseline == "bare" {
-            table.targets.extend(setting.templates.iter().cloned());
+            let has_branches = table.cases.iter().any(|case| case.branches > 1);
+            let suits = |target: &&Target| !has_branches || target.shows_branches();
+            table.targets.extend(setting.templates.iter().filter(suits).cloned());
         }
     }
     tables
@@ -132,6 +135,7 @@ pub(crate) mod tests {
             "tails",
             "peers",
             "verity",
+            "pool",
         ];
         assert_eq!(names, wanted);
     }

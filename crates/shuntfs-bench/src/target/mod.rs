@@ -8,6 +8,6 @@ mod template;
 
 pub(crate) use choice::{check_names, choose};
 pub(crate) use ours::Ours;
-pub(crate) use peers::{peers, peers_of_calls, peers_uncached, storage_daemons};
+pub(crate) use peers::{peers, peers_of_branches, peers_of_calls, peers_uncached, storage_daemons};
 pub(crate) use reach::{Mounting, Target};
 pub(crate) use template::{Places, fill, parse};

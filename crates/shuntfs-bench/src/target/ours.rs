@@ -25,7 +25,12 @@ impl Ours {
 
     /// Makes a target of `shunt mount` with options.
     pub(crate) fn mount(&self, name: &str, options: &str) -> Target {
-        let words = [&self.shunt, "mount", "-f", "{SRC}", "{MNT}"].into_iter();
+        self.mount_of(name, "{SRC}", options)
+    }
+
+    /// Makes a target of `shunt mount` of several folders, or of one that is a pool, with options.
+    pub(crate) fn mount_of(&self, name: &str, branches: &str, options: &str) -> Target {
+        let words = [&self.shunt, "mount", "-f", branches, "{MNT}"].into_iter();
         self.target(name, words, options, Mounting::Server)
     }
 

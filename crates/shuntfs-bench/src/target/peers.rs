@@ -24,6 +24,11 @@ pub(crate) fn peers() -> Vec<Target> {
     ])
 }
 
+/// Returns the peers that show several folders as one.
+pub(crate) fn peers_of_branches() -> Vec<Target> {
+    known(&[("mergerfs", &["mergerfs", "-f", "-o", mergerfs_options(), "{BRANCHES}", "{MNT}"])])
+}
+
 /// Returns the peers that can be told to remember nothing.
 pub(crate) fn peers_uncached() -> Vec<Target> {
     let libfuse = ["passthrough_hp", "--foreground", "--nopassthrough", "--nocache"];

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::template::BRANCHES;
 use crate::process;
 use crate::report::Kind;
 
@@ -109,6 +110,11 @@ impl Target {
     /// Returns whether the target makes a copy of the large file, which must find room.
     pub(crate) fn copies_the_large_file(&self) -> bool {
         matches!(&self.mounting, Mounting::OwnFileServer(words) if words.iter().any(|word| word.contains("{SRC}")))
+    }
+
+    /// Returns whether the target shows several folders as one, where a case has several.
+    pub(crate) fn shows_branches(&self) -> bool {
+        self.mounting.words().is_some_and(|words| words.iter().any(|word| word.contains(BRANCHES)))
     }
 
     /// Returns whether the target shows the bytes of the lower folder, so that they can be compared.

@@ -20,7 +20,12 @@ pub(crate) struct Places {
     pub(crate) work: PathBuf,
     /// `{EMPTY}`: a folder that stays empty.
     pub(crate) empty: PathBuf,
+    /// `{BRANCHES}`: the folders to show as one, separated by colons; the one to show where there is one.
+    pub(crate) branches: Vec<PathBuf>,
 }
+
+/// Where the folders go that are shown as one.
+pub(super) const BRANCHES: &str = "{BRANCHES}";
 
 /// Reads `NAME=COMMAND`.
 ///
@@ -32,25 +37,26 @@ pub(crate) fn parse(text: &str) -> Result<Target> {
     if name.is_empty() || name.contains(',') {
         bail!("`{name}` cannot be the name of a target");
     }
-    for place in ["{SRC}", "{MNT}"] {
-        if !words.iter().any(|word| word.contains(place)) {
-            bail!("the command of target `{name}` does not say where {place} goes");
-        }
+    let names = |place: &str| words.iter().any(|word| word.contains(place));
+    let missing = [("{SRC}", names("{SRC}") || names(BRANCHES)), ("{MNT}", names("{MNT}"))];
+    if let Some((place, _)) = missing.into_iter().find(|(_, is_there)| !is_there) {
+        bail!("the command of target `{name}` does not say where {place} goes");
     }
     Ok(Target::new(name, Kind::Peer, Mounting::Server(words)))
 }
 
 /// Fills in the places of a template.
 pub(crate) fn fill(words: &[String], places: &Places) -> Command {
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let values = [
-        ("{SRC}", &places.source),
-        ("{MNT}", &places.mount_point),
-        ("{WORK}", &places.work),
-        ("{EMPTY}", &places.empty),
+        ("{SRC}", text(&places.source)),
+        ("{MNT}", text(&places.mount_point)),
+        ("{WORK}", text(&places.work)),
+        ("{EMPTY}", text(&places.empty)),
+        (BRANCHES, places.branches.iter().map(text).collect::<Vec<_>>().join(":")),
     ];
-    let fill = |word: &String| {
-        values.iter().fold(word.clone(), |word, (place, path)| word.replace(place, &path.to_string_lossy()))
-    };
+    let fill =
+        |word: &String| values.iter().fold(word.clone(), |word, (place, value)| word.replace(place, value));
     process::bound(words.iter().map(fill))
 }
 
@@ -65,14 +71,17 @@ mod tests {
         }
         let target = parse("x=bindfs -f {SRC} {MNT}").unwrap();
         assert_eq!((target.about().as_str(), target.kind), ("bindfs -f {SRC} {MNT}", Kind::Peer));
+        let merges = parse("x=mergerfs -f {BRANCHES} {MNT}").unwrap();
+        assert!(merges.shows_branches() && !target.shows_branches());
     }
 
     #[test]
     fn places_are_filled_in() {
-        let words = ["cp", "a={SRC}", "{MNT}", "{WORK}:{EMPTY}"].map(str::to_owned);
+        let words = ["cp", "a={SRC}", "{MNT}", "{WORK}:{EMPTY}", "{BRANCHES}"].map(str::to_owned);
         let [source, mount_point, work, empty] = ["/s", "/m", "/w", "/e"].map(PathBuf::from);
-        let command = fill(&words, &Places { source, mount_point, work, empty });
+        let branches = ["/b", "/c"].map(PathBuf::from).to_vec();
+        let command = fill(&words, &Places { source, mount_point, work, empty, branches });
         let args: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        assert!(args.ends_with(&["a=/s".to_owned(), "/m".to_owned(), "/w:/e".to_owned()]), "{args:?}");
+        assert!(args.ends_with(&["a=/s", "/m", "/w:/e", "/b:/c"].map(str::to_owned)), "{args:?}");
     }
 }

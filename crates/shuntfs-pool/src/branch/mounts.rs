@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
 use shuntfs_sys::{
-    AccessTimes, FsMagic, MountInfo, OsError, filesystem_of, handle_of, let_go, mounts, open_by_handle,
-    open_with_access_times, reopen, stat_of,
+    AccessTimes, Device, FsMagic, MountInfo, OsError, filesystem_of, handle_of, let_go, mounts,
+    open_by_handle, open_with_access_times, reopen, stat_of,
 };
 
+use super::twins::Tree;
 use crate::error::errno;
 use crate::mode;
-use crate::node::Identity;
+use crate::node::{Identity, device_number};
 
 /// Which lower mount of a pool: its branch, and its place in the branch's table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,8 +62,6 @@ pub(crate) struct Mount {
     pub(crate) index: MountIndex,
     /// The kernel's mount id.
     pub(crate) id: u64,
-    /// The first mount of the same file system: by whichever a file is reached, its names are the same.
-    home: MountIndex,
     /// The device of the file system as such, whatever its files show.
     device: (u32, u32),
     /// Which folder of the file system is mounted, and where; `None` where the kernel does not list it here.
@@ -97,7 +96,7 @@ impl Mount {
         let anchor = usable_anchor(root);
         let differs = !times.are_kept_by(below.flags);
         let timed = if differs { timed_anchor(anchor.as_ref(), times) } else { None };
-        Ok(Self { index, id, home: index, device, place, gives_group, magic: below.magic, anchor, timed })
+        Ok(Self { index, id, device, place, gives_group, magic: below.magic, anchor, timed })
     }
 
     /// The device of its file system as such.
@@ -245,10 +244,9 @@ impl Mounts {
         };
         let index = MountIndex { mount: u16::try_from(*count).expect("at most 256"), ..own };
         *count += 1;
-        let mut known = self.known.iter().map_while(OnceLock::get);
-        let home = known.find(|mount| mount.device == found.device).map_or(index, |mount| mount.home);
-        let mount = slot.get_or_init(|| Mount { index, home, ..found });
-        if home != index {
+        let has_twin = self.known.iter().map_while(OnceLock::get).any(|mount| mount.device == found.device);
+        let mount = slot.get_or_init(|| Mount { index, ..found });
+        if has_twin {
             self.has_twins.store(true, Ordering::SeqCst);
         }
         Ok(mount)
@@ -261,20 +259,46 @@ impl Mounts {
 
     /// The other paths below `source` of what has this one, because its file system is mounted in several places there.
     pub(crate) fn aliases(&self, source: &Path, path: &[u8]) -> Vec<Vec<u8>> {
+        let Some((device, inside)) = self.inside(source, path) else { return Vec::new() };
+        let mut aliases = self.paths_to(source, device, &inside);
+        aliases.retain(|alias| Path::new(OsStr::from_bytes(alias)) != Path::new(OsStr::from_bytes(path)));
+        aliases
+    }
+
+    /// The file system of what has a path below `source`, and its path inside of that.
+    pub(super) fn inside(&self, source: &Path, path: &[u8]) -> Option<((u32, u32), PathBuf)> {
         let absolute = source.join(OsStr::from_bytes(path));
-        let Some((mount, rest)) = self.covering(&absolute) else { return Vec::new() };
-        let Some((root, _)) = &mount.place else { return Vec::new() };
-        let inside = root.join(rest);
-        let all = self.known.iter().map_while(OnceLock::get).filter(|other| other.home == mount.home);
-        let others = all.filter_map(|other| {
-            let (root, point) = other.place.as_ref()?;
-            let alias = point.join(inside.strip_prefix(root).ok()?);
+        let (mount, rest) = self.covering(&absolute)?;
+        let (root, _) = mount.place.as_ref()?;
+        Some((mount.device, root.join(rest)))
+    }
+
+    /// The paths below `source` by which mounts of the file system on this device show what has a path inside of it.
+    pub(super) fn paths_to(&self, source: &Path, device: (u32, u32), inside: &Path) -> Vec<Vec<u8>> {
+        let all = self.known.iter().map_while(OnceLock::get).filter(|mount| mount.device == device);
+        let paths = all.filter_map(|mount| {
+            let (root, point) = mount.place.as_ref()?;
+            let absolute = point.join(inside.strip_prefix(root).ok()?);
             // What is mounted further in hides it there.
-            let is_there = self.covering(&alias).is_some_and(|(covering, _)| covering.index == other.index);
-            let path = alias.strip_prefix(source).ok().filter(|_| is_there && alias != absolute)?;
+            let is_there =
+                self.covering(&absolute).is_some_and(|(covering, _)| covering.index == mount.index);
+            let path = absolute.strip_prefix(source).ok().filter(|_| is_there)?;
             Some(path.as_os_str().as_bytes().to_owned())
         });
-        others.collect()
+        paths.collect()
+    }
+
+    /// What of each file system is shown below `source`: its device, and the folder inside of it; `None` where that is not known.
+    pub(super) fn trees(&self, source: &Path) -> Vec<Tree> {
+        let tree = |mount: &Mount| {
+            let folder = mount.place.as_ref().map(|(root, point)| match source.strip_prefix(point) {
+                Ok(rest) => root.join(rest),
+                // It is mounted below the source.
+                Err(_) => root.clone(),
+            });
+            (mount.device, folder)
+        };
+        self.known.iter().map_while(OnceLock::get).map(tree).collect()
     }
 
     /// The mount that an absolute path is on, and what follows its mount point.
@@ -287,16 +311,24 @@ impl Mounts {
         over.max_by_key(|(_, depth, _)| *depth).map(|(mount, _, rest)| (mount, rest))
     }
 
-    /// An inode as it is wherever its file system is mounted.
+    /// An inode as it is wherever its file system is mounted: on its device, and on no mount.
     pub(crate) fn home(&self, identity: &Identity) -> Identity {
-        Identity { mount: self.at(identity.mount).home, ..identity.clone() }
+        let (major, minor) = self.at(identity.mount).device;
+        let of_handle = || device_number(Device { major, minor });
+        // Without a handle the device is that of the subvolume, which is the same through each mount.
+        let device = identity.handle.as_ref().map_or(identity.device, |_| of_handle());
+        Identity { mount: MountIndex::NOWHERE, device, ..identity.clone() }
     }
 
-    /// What an inode is through each mount of its file system.
-    pub(crate) fn everywhere(&self, identity: &Identity) -> impl Iterator<Item = Identity> {
-        let home = self.at(identity.mount).home;
-        let mounts = self.known.iter().map_while(OnceLock::get).filter(move |mount| mount.home == home);
-        mounts.map(|mount| Identity { mount: mount.index, ..identity.clone() })
+    /// The mounts of the file system on this device.
+    pub(super) fn of_device(&self, device: (u32, u32)) -> impl Iterator<Item = MountIndex> {
+        let known = self.known.iter().map_while(OnceLock::get);
+        known.filter(move |mount| mount.device == device).map(|mount| mount.index)
+    }
+
+    /// How many there are, by a look at each and without a lock.
+    pub(super) fn noted(&self) -> usize {
+        self.known.iter().map_while(OnceLock::get).count()
     }
 
     /// Has their descriptors lead nowhere.

@@ -6,14 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use shuntfs::{LowerFile, Result};
-use shuntfs_sys::{Device, FsMagic, Stat, filesystem_of, let_go, open_folder, stat_of};
+use shuntfs::{Errno, LowerFile, Result, Traffic};
+use shuntfs_sys::{Device, FsMagic, FsStat, Stat, filesystem_of, let_go, open_folder, stat_of};
 
+use super::asker::{Asker, Told, Word};
+use super::flight::touches_nothing;
+use super::health::Health;
 use super::lane::Lane;
 use super::mounts::{Mount, MountIndex, Mounts, is_served_here};
 use super::opens::{OpenThere, Opens};
+use super::probe::{Top, probe};
+use super::pulse::Pulse;
+use super::twins::Tree;
 use crate::error::PoolError;
-use crate::merge::{Asked, BranchOptions, InodeCalc};
+use crate::merge::{BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
 use crate::options::PoolOptions;
 use crate::policy::{BranchMode, Space};
@@ -47,7 +53,15 @@ pub(crate) struct Branch {
     writes_past: Opens,
     /// Whether its descriptors lead nowhere, so that it can be unmounted.
     is_let_go: AtomicBool,
-    asked: Asked,
+    asker: Asker,
+    /// Where it is to be found, if somebody watches whether it is.
+    top: Option<Arc<Top>>,
+    /// Whether it is in use, or its disk does not answer.
+    pub(crate) health: Health,
+    /// How long lower calls take there, where it is one of several.
+    pub(crate) pulse: Pulse,
+    /// The bytes that the server moved there, where it is one of several.
+    traffic: Arc<Traffic>,
     /// What it is called wherever it is mounted, if users call it so.
     id: Option<String>,
     /// What the numbers of its inodes are changed by, 0 where it is the only branch, and what they come to.
@@ -81,7 +95,11 @@ impl Branch {
             opens: Opens::default(),
             writes_past: Opens::default(),
             is_let_go: AtomicBool::new(false),
-            asked: Asked::default(),
+            asker: Asker::default(),
+            top: None,
+            health: Health::default(),
+            pulse: Pulse::default(),
+            traffic: Arc::default(),
             id: None,
             salt: 0,
             calc: InodeCalc::default(),
@@ -98,7 +116,9 @@ impl Branch {
         own.set_terms(BranchTerms { mode: branch.mode, min_free: branch.min_free });
         let calc = options.merge.as_ref().map(|merge| merge.inode_calc).unwrap_or_default();
         let salt = salt_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));
-        Ok(Self { id: branch.id.clone(), salt, calc, ..own })
+        let is_watched = options.merge.as_ref().is_some_and(|merge| merge.timeout.is_some());
+        let top = is_watched.then(|| Arc::new(Top::new(&own.source, own.identity_below())));
+        Ok(Self { id: branch.id.clone(), salt, calc, top, ..own })
     }
 
     /// The folder at its top.
@@ -219,11 +239,73 @@ impl Branch {
     /// How much space it has, by what its file system said not long ago.
     ///
     /// # Errors
-    /// What fstatfs(2) gives.
+    /// What fstatfs(2) gives; ETIMEDOUT where that does not come back in time, and EIO where the branch is set aside.
     pub(crate) fn space(&self) -> Result<Space> {
-        let (space, is_read_only) = self.asked.space(&self.root)?;
-        self.is_read_only.store(is_read_only, Ordering::Relaxed);
-        Ok(space)
+        if self.health.is_aside() {
+            return Err(Errno::IO);
+        }
+        let below = self.answer()?.below;
+        self.is_read_only.store(below.is_read_only(), Ordering::Relaxed);
+        Ok(space_of(&below))
+    }
+
+    /// What its file system says of itself; where it does not answer in time, what it said before.
+    ///
+    /// # Errors
+    /// As [`Branch::space`].
+    pub(crate) fn below(&self) -> Result<FsStat> {
+        match self.answer() {
+            Err(Errno::TIMEDOUT) => {
+                let before = self.asker.word().told.map(|(told, _)| told.below);
+                before.ok_or(Errno::TIMEDOUT)
+            }
+            told => told.map(|told| told.below),
+        }
+    }
+
+    fn answer(&self) -> Result<Told> {
+        // Nobody waits for long here, and whether it is for this branch is known by whoever asks it.
+        touches_nothing();
+        self.asker.answer(self.question())
+    }
+
+    /// Has its file system be asked, unless it was a moment ago. Nobody waits.
+    pub(crate) fn ask(&self) {
+        self.asker.ask(self.question());
+    }
+
+    /// The same, however new the last answer is.
+    pub(crate) fn ask_anew(&self) {
+        self.asker.ask_anew(self.question());
+    }
+
+    /// What is known of it once it has answered, or does not within a moment.
+    pub(crate) fn word_in_time(&self) -> Word {
+        let word = self.asker.word_in_time();
+        if let Some((told, _)) = word.told {
+            self.is_read_only.store(told.below.is_read_only(), Ordering::Relaxed);
+        }
+        word
+    }
+
+    /// What is known of it now.
+    pub(crate) fn word(&self) -> Word {
+        self.asker.word()
+    }
+
+    /// How often it was asked and has answered, be it with an error.
+    pub(crate) fn answers(&self) -> u64 {
+        self.asker.ended()
+    }
+
+    fn question(&self) -> impl FnOnce() -> shuntfs_sys::Result<Told> + Send + 'static + use<> {
+        let (root, top) = (Arc::clone(&self.root), self.top.clone());
+        move || probe(&root, top.as_deref())
+    }
+
+    /// What counts the bytes that the server moves there.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     /// Whether its file system has refused a change.
@@ -264,12 +346,34 @@ impl Branch {
     pub(crate) fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.mounts.aliases(&self.source, path)
     }
+
+    /// The paths by which this branch shows what has a path on another one.
+    pub(crate) fn aliases_from(&self, other: &Self, path: &[u8]) -> Vec<Vec<u8>> {
+        let inside = other.mounts.inside(&other.source, path);
+        inside.map_or_else(Vec::new, |(device, inside)| self.mounts.paths_to(&self.source, device, &inside))
+    }
+
+    /// What is shown of each file system: its device, and the folder inside of it; `None` where that is not known.
+    pub(super) fn trees(&self) -> Vec<Tree> {
+        self.mounts.trees(&self.source)
+    }
+
+    /// The mounts of the file system on this device.
+    pub(crate) fn of_device(&self, device: (u32, u32)) -> impl Iterator<Item = MountIndex> {
+        self.mounts.of_device(device)
+    }
 }
 
 /// By the identity, which stays the same wherever a disk is mounted, or the path, which does when disks come in another order. In the top 24 bits,
 /// so that branches do not meet.
 fn salt_of(called: &[u8]) -> u64 {
     called.iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte))) & !0xff_ffff_ffff
+}
+
+/// The space of a file system, for policies.
+pub(crate) fn space_of(below: &FsStat) -> Space {
+    let unit = u64::from(below.frsize);
+    Space { total: below.blocks.saturating_mul(unit), available: below.bavail.saturating_mul(unit) }
 }
 
 fn shown_ino(ino: u64, device: u32, own: u32) -> u64 {

@@ -35,10 +35,12 @@ pub(super) fn met(shared: &Shared, spot: Spot<'_>, found: &Found) {
     if found.stat.nlink <= 1 || found.stat.is_dir() {
         return;
     }
-    let (file, folder) = (shared.home(&found.identity), spot.folder.key());
+    let (file, branch) = (shared.home(&found.identity), found.identity.mount.branch);
     let mut names = engine.index.change();
-    if engine.paths.moment() == found.moment && !names.has(&file, folder, spot.bytes()) {
-        came(shared, engine, &mut names, &file, spot);
+    let is_noted =
+        || inode_on(spot.folder, branch).is_some_and(|folder| names.has(&file, &folder, spot.bytes()));
+    if engine.paths.moment() == found.moment && !is_noted() {
+        came(shared, engine, &mut names, &file, spot, branch);
     }
 }
 
@@ -51,7 +53,7 @@ pub(super) fn note_met(shared: &Shared, spot: Spot<'_>, arrived: &Arrived, momen
     })
 }
 
-/// Notes that a name leads to these nodes no more.
+/// Notes that a name leads to these nodes no more, where there is one branch.
 pub(super) fn note_removed(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     let Some(engine) = &shared.rules else { return };
     let mut names = engine.index.change();
@@ -78,41 +80,63 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
         return;
     }
     let file = shared.home(node.key());
-    came(shared, engine, &mut names, &file, spot);
-    for Link { parent, name } in before {
-        match way_to(shared, engine, parent) {
+    came(shared, engine, &mut names, &file, spot, node.mount().branch);
+    for (branch, Link { parent, name }) in before {
+        match way_to(shared, engine, parent, branch) {
             Some(folder) => names.note(Event::Came { file: file.clone(), folder, name }),
             None => names.tear(),
         }
     }
 }
 
-/// The names by which the kernel knows an inode now, in whatever view and through whatever mount.
-fn links_of(shared: &Shared, engine: &Engine, node: &Node) -> Vec<Link> {
+/// The names by which the kernel knows an inode now, each on its branch, in whatever view and through whatever mount.
+fn links_of(shared: &Shared, engine: &Engine, node: &Node) -> Vec<(u16, Link)> {
     let everywhere = shared.everywhere(node.key());
     let nodes = everywhere.flat_map(|identity| shared.table.peek(&identity));
-    nodes.flat_map(|node| engine.paths.links_now(node.id)).collect()
+    let links = nodes.flat_map(|node| {
+        let branch = node.mount().branch;
+        engine.paths.links_now(node.id).into_iter().map(move |link| (branch, link))
+    });
+    links.collect()
 }
 
-fn came(shared: &Shared, engine: &Engine, names: &mut State, file: &Identity, spot: Spot<'_>) {
-    match way_to(shared, engine, spot.folder.id) {
+pub(super) fn came(
+    shared: &Shared,
+    engine: &Engine,
+    names: &mut State,
+    file: &Identity,
+    spot: Spot<'_>,
+    branch: u16,
+) {
+    match way_to(shared, engine, spot.folder.id, branch) {
         Some(folder) => names.note(Event::Came { file: file.clone(), folder, name: spot.bytes().into() }),
         None => names.tear(),
     }
 }
 
-/// Where a folder is; `None` where a folder on the way is not known.
-fn way_to(shared: &Shared, engine: &Engine, folder: NodeId) -> Option<Way> {
+/// The lower inode of a folder on a branch; `None` where it is not known to be there.
+pub(super) fn inode_on(folder: &Node, branch: u16) -> Option<Identity> {
+    match folder.parts() {
+        None => Some(folder.key().clone()),
+        Some(parts) => parts.on(branch).map(|place| place.inode().clone()),
+    }
+}
+
+/// Where a folder is on a branch; `None` where that is not known of a folder on the way.
+pub(super) fn way_to(shared: &Shared, engine: &Engine, folder: NodeId, branch: u16) -> Option<Way> {
     let (mut way, mut here) = (Vec::new(), folder);
     while here != NodeId::ROOT {
         let Link { parent, name } = engine.paths.links(here).into_iter().next()?;
-        let folder = shared.node(here).ok()?.key().clone();
+        let node = shared.node(here).ok()?;
+        let folder = inode_on(&node, branch)?;
         way.push(Step { home: shared.home(&folder), folder, name });
         here = parent;
         if way.len() > DEPTH_MAX {
             return None;
         }
     }
+    let top = inode_on(&shared.root, branch)?;
+    way.push(Step { home: shared.home(&top), folder: top, name: Box::default() });
     Some(way)
 }
 
@@ -120,7 +144,7 @@ fn path_of(engine: &Engine, spot: Spot<'_>) -> Option<Vec<u8>> {
     engine.paths.child(spot.folder.id, spot.bytes())
 }
 
-/// A move that was allowed and is about to happen.
+/// A move that was allowed and is about to happen, where there is one branch.
 pub(super) struct Moving<'s> {
     shared: &'s Shared,
     from: Spot<'s>,
@@ -173,7 +197,7 @@ impl<'s> Moving<'s> {
         drop(names);
         // The kernel takes a name along with the time that it was given for the old place.
         let is_touched = |(nodes, _, new): (&[Arc<Node>], Spot<'_>, Spot<'_>)| {
-            nodes.iter().any(|node| is_touched(engine, new, node))
+            nodes.iter().any(|node| is_touched(engine, new, node.is_dir()))
         };
         if self.moves().any(is_touched) {
             engine.expire_names(self.shared);
@@ -195,7 +219,8 @@ fn moved(
     (old, new): (Spot<'_>, Spot<'_>),
     has_others: bool,
 ) {
-    let Some(mut way) = way_to(shared, engine, new.folder.id) else { return names.tear() };
+    let branch = node.mount().branch;
+    let Some(mut way) = way_to(shared, engine, new.folder.id, branch) else { return names.tear() };
     let name: Box<[u8]> = new.bytes().into();
     names.note(if node.is_dir() {
         let folder = node.key().clone();
@@ -216,9 +241,9 @@ fn has_others(shared: &Shared, nodes: &[Arc<Node>]) -> bool {
 }
 
 /// Whether what arrives under this name, or is in it, may be seen in another way than where it was.
-fn is_touched(engine: &Engine, spot: Spot<'_>, node: &Node) -> bool {
+pub(super) fn is_touched(engine: &Engine, spot: Spot<'_>, is_folder: bool) -> bool {
     let rules = engine.rules();
     let Some(path) = path_of(engine, spot) else { return true };
     let possible = rules.possible(&path);
-    possible.hide || possible.redact || node.is_dir() && rules.holds_below(&path)
+    possible.hide || possible.redact || is_folder && rules.holds_below(&path)
 }

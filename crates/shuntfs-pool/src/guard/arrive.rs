@@ -7,8 +7,9 @@ use shuntfs_rules::{Decision, Use};
 use shuntfs_sys::Stat;
 
 use super::after;
-use super::change::Spot;
+use super::change::{Coming, Spot};
 use super::judge::Guard;
+use super::names::NameComes;
 use crate::find::{self, Found};
 use crate::folding;
 use crate::merge;
@@ -68,6 +69,31 @@ impl Guard<'_> {
             return Err(Errno::PERM);
         }
         self.asking.as_ref().map_or(Ok(()), |asking| asking.refuse_hidden(spot))
+    }
+
+    /// What is asked in a merge under rules before a path is made for something new, on whatever branch that will be: whether it may come, and
+    /// whether its name is there on any branch. Where a rule hides it, the kernel believes that it is not.
+    ///
+    /// # Errors
+    /// Those of the judgement, EEXIST where the name is there, and EACCES where it is there and hidden from the caller.
+    pub(crate) fn judge_before(&self, spot: Spot<'_>, what: Coming<'_>) -> Result<()> {
+        self.judge(NameComes { spot, what }).map(drop)?;
+        self.check_free(spot)
+    }
+
+    /// Refuses to make what is there already on some branch, for whoever does not see it.
+    ///
+    /// # Errors
+    /// EEXIST, and EACCES where it is hidden from the caller; those of looking.
+    pub(crate) fn check_free(&self, spot: Spot<'_>) -> Result<()> {
+        match find::find(self.shared, spot) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error),
+            Ok(found) => match &self.asking {
+                Some(asking) if asking.hides_found(spot, &found)? => Err(Errno::ACCES),
+                _ => Err(Errno::EXIST),
+            },
+        }
     }
 
     /// Refuses to say of a sealed name that there is nothing: somebody has removed it below.
@@ -160,7 +186,7 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
     if !may_have_others && !asking.at(&path).is_touched() {
         return Ok(Seen::ALL);
     }
-    if asking.hides(spot)? {
+    if asking.hides_found(spot, found)? {
         return Err(Errno::NOENT);
     }
     let mut seen = Seen { varies: asking.possible_at(spot)?.varies, ..Seen::ALL };
@@ -170,7 +196,7 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
     let mut paths = vec![path];
     if may_have_others {
         let known = engine.names_of_inode(shared, &found.identity, found.stat.nlink);
-        let others = asking.all_of(known, &asking.of_name(spot, &paths[0]))?;
+        let others = asking.all_of(known, &asking.of_found(found, &paths[0]))?;
         paths.extend(others);
         shared.add_aliases(&mut paths);
         paths.sort_unstable();
@@ -181,7 +207,7 @@ fn see(asking: &Asking<'_>, spot: Spot<'_>, found: &Found) -> Result<Seen> {
         let possible = asking.at(&path).possible();
         if possible.redact {
             seen.varies |= possible.varies;
-            strictest = strictest.strictest(asking.decide(&asking.of_name(spot, &path), Use::LOOK)?);
+            strictest = strictest.strictest(asking.decide(&asking.of_found(found, &path), Use::LOOK)?);
         }
     }
     seen.view = shared.views.of(&strictest.redact);

@@ -5,37 +5,44 @@
 //! names, one change of names comes after the other.
 
 use parking_lot::MutexGuard;
-use shuntfs::{Errno, Result};
+use shuntfs::Result;
 
 use super::change::Spot;
 use super::judge::Guard;
-use crate::find;
-use crate::node::Identity;
+use crate::find::{self, Found};
 use crate::rules::Asking;
 
-/// What one name means, and the paths by which it is judged.
+/// What one name means on one branch, and the paths by which it is judged.
 #[derive(Debug)]
 pub(super) struct Subject {
-    pub(super) identity: Identity,
-    pub(super) is_folder: bool,
-    /// How many names it has below.
-    pub(super) links: u32,
+    pub(super) found: Found,
     /// All of them that matter to the caller, the one that it was found by among them.
     pub(super) paths: Vec<Vec<u8>>,
+}
+
+impl Subject {
+    pub(super) fn is_folder(&self) -> bool {
+        self.found.stat.is_dir()
+    }
+
+    /// How many names it has below.
+    pub(super) fn links(&self) -> u32 {
+        self.found.stat.nlink
+    }
 }
 
 /// What the names of one request mean, to the end of it.
 #[derive(Debug)]
 pub(crate) struct Held<'g> {
-    /// One for each name; `None` where there is nothing. Empty where no rule takes anything from anybody.
-    subjects: Vec<Option<Subject>>,
+    /// For each name what it means on each branch that has it. Empty where no rule takes anything from anybody.
+    subjects: Vec<Vec<Subject>>,
     _order: Option<MutexGuard<'g, ()>>,
 }
 
 impl Held<'_> {
-    /// What the first name means, or the second.
-    pub(super) fn subject(&self, index: usize) -> Option<&Subject> {
-        self.subjects.get(index)?.as_ref()
+    /// What the first name means, or the second, on each branch that has it; nothing where there is nothing.
+    pub(super) fn subjects(&self, index: usize) -> &[Subject] {
+        self.subjects.get(index).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -49,28 +56,29 @@ impl<'s> Guard<'s> {
         let order = self.shared.one_change_of_names();
         let asking = self.asking.as_ref().filter(|asking| asking.rules().restricts());
         let subjects = asking
-            .map_or(Ok(Vec::new()), |asking| spots.iter().map(|spot| subject_of(asking, *spot)).collect());
+            .map_or(Ok(Vec::new()), |asking| spots.iter().map(|spot| subjects_of(asking, *spot)).collect());
         Ok(Held { subjects: subjects?, _order: order })
     }
 }
 
-/// What a name means below, whether the kernel knows it or not; `None` where there is nothing.
-fn subject_of(asking: &Asking<'_>, spot: Spot<'_>) -> Result<Option<Subject>> {
-    let found = match find::find(asking.shared, spot) {
-        Err(Errno::NOENT) => return Ok(None),
-        found => found?,
-    };
-    let (identity, is_folder, links) = (found.identity, found.stat.is_dir(), found.stat.nlink);
+/// What a name means below, whether the kernel knows it or not, on each branch that has it.
+fn subjects_of(asking: &Asking<'_>, spot: Spot<'_>) -> Result<Vec<Subject>> {
+    let copies = find::copies(asking.shared, spot)?;
+    copies.into_iter().map(|found| subject_of(asking, spot, found)).collect()
+}
+
+fn subject_of(asking: &Asking<'_>, spot: Spot<'_>, found: Found) -> Result<Subject> {
     let path = asking.path_of(spot)?;
-    if is_folder {
-        return Ok(Some(Subject { identity, is_folder, links, paths: asking.paths_at(spot)? }));
+    if found.stat.is_dir() {
+        return Ok(Subject { found, paths: asking.paths_at(spot)? });
     }
-    let mut known = asking.engine.names_of_inode(asking.shared, &identity, links);
+    let links = found.stat.nlink;
+    let mut known = asking.engine.names_of_inode(asking.shared, &found.identity, links);
     known.is_all |= links <= 1;
-    let mut paths = asking.all_of(known, &asking.of_name(spot, &path))?;
+    let mut paths = asking.all_of(known, &asking.of_found(&found, &path))?;
     paths.push(path);
     asking.shared.add_aliases(&mut paths);
     paths.sort_unstable();
     paths.dedup();
-    Ok(Some(Subject { identity, is_folder, links, paths }))
+    Ok(Subject { found, paths })
 }

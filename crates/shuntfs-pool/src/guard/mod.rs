@@ -23,6 +23,7 @@ mod judge;
 mod listing;
 mod names;
 mod opens;
+mod settling;
 mod terms;
 #[cfg(test)]
 mod tests;

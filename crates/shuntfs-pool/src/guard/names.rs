@@ -15,7 +15,7 @@ use super::terms::{Terms, refused_name, unchangeable};
 use crate::merge;
 use crate::mode;
 use crate::node::Node;
-use crate::rules::{Asking, OfName, OfNew};
+use crate::rules::{Asking, OfFound, OfNew};
 use crate::sealed;
 use crate::shared::Shared;
 
@@ -178,9 +178,8 @@ impl Change for NameGoes<'_> {
         if !asking.rules().restricts() {
             return Ok(());
         }
-        let file = Meant::of(asking, self.spot, self.held.subject(0))?;
-        file.may_leave()?;
-        file.may_lose_name()
+        let all = Meant::seen(asking, self.spot, self.held.subjects(0))?;
+        all.iter().try_for_each(|file| file.may_leave().and_then(|()| file.may_lose_name()))
     }
 
     fn without_rules(&self) {}
@@ -206,22 +205,29 @@ impl Change for NameMoves<'_> {
             return Ok(());
         }
         let Self { from, to, held, flags } = *self;
-        let moved = Meant::of(asking, from, held.subject(0))?;
-        moved.may_leave()?;
-        let Some(met) = held.subject(1) else {
+        let moved = Meant::seen(asking, from, held.subjects(0))?;
+        moved.iter().try_for_each(Meant::may_leave)?;
+        let met = held.subjects(1);
+        if met.is_empty() {
             self.may_leave_whiteout(asking)?;
-            return moved.may_move(to);
-        };
+            return moved.iter().try_for_each(|file| file.may_move(to));
+        }
         asking.refuse_hidden(to)?;
-        let met = Meant::of(asking, to, Some(met))?;
-        if moved.subject.identity == met.subject.identity {
+        let met = Meant::all(asking, to, met)?;
+        if let ([moved], [met]) = (&moved[..], &met[..])
+            && moved.subject.found.identity == met.subject.found.identity
+        {
             // Two names of one file: nothing moves.
             return Ok(());
         }
-        met.may_leave()?;
+        met.iter().try_for_each(Meant::may_leave)?;
         self.may_leave_whiteout(asking)?;
-        moved.may_move(to)?;
-        if flags & mode::RENAME_EXCHANGE != 0 { met.may_move(from) } else { met.may_lose_name() }
+        moved.iter().try_for_each(|file| file.may_move(to))?;
+        if flags & mode::RENAME_EXCHANGE != 0 {
+            met.iter().try_for_each(|file| file.may_move(from))
+        } else {
+            met.iter().try_for_each(Meant::may_lose_name)
+        }
     }
 
     fn without_rules(&self) {}
@@ -273,7 +279,7 @@ impl NameMoves<'_> {
     }
 }
 
-/// What a name means that is there, and is about to go.
+/// What a name means that is there, on one branch, and is about to go. Of a merge every copy is judged: policies pick which of them go.
 struct Meant<'m> {
     asking: &'m Asking<'m>,
     spot: Spot<'m>,
@@ -282,14 +288,26 @@ struct Meant<'m> {
 }
 
 impl<'m> Meant<'m> {
-    fn of(asking: &'m Asking<'m>, spot: Spot<'m>, subject: Option<&'m Subject>) -> Result<Self> {
-        let subject = subject.ok_or(Errno::NOENT)?;
-        Ok(Self { asking, spot, path: asking.path_of(spot)?, subject })
+    /// What a name means on each branch that has it, where the caller sees it.
+    ///
+    /// # Errors
+    /// ENOENT where there is nothing, or the name is hidden.
+    fn seen(asking: &'m Asking<'m>, spot: Spot<'m>, subjects: &'m [Subject]) -> Result<Vec<Self>> {
+        if subjects.is_empty() || asking.hides(spot)? {
+            return Err(Errno::NOENT);
+        }
+        Self::all(asking, spot, subjects)
+    }
+
+    /// The same, whether the caller sees it or not.
+    fn all(asking: &'m Asking<'m>, spot: Spot<'m>, subjects: &'m [Subject]) -> Result<Vec<Self>> {
+        let path = asking.path_of(spot)?;
+        Ok(subjects.iter().map(|subject| Self { asking, spot, path: path.clone(), subject }).collect())
     }
 
     /// The file under another path.
-    fn under<'p>(&'p self, path: &'p [u8]) -> OfName<'p> {
-        self.asking.of_name(self.spot, path)
+    fn under<'p>(&'p self, path: &'p [u8]) -> OfFound<'p> {
+        self.asking.of_found(&self.subject.found, path)
     }
 
     fn decide(&self, how: Use) -> Result<Decision> {
@@ -300,10 +318,11 @@ impl<'m> Meant<'m> {
         Ok(all)
     }
 
-    /// Whether it may leave the name: it must be visible, and neither read-only nor append-only.
+    /// Whether it may leave the name: it must not be hidden, as a copy behind the one that is shown may be, and be neither read-only nor
+    /// append-only.
     fn may_leave(&self) -> Result<()> {
-        if self.asking.hides(self.spot)? {
-            return Err(Errno::NOENT);
+        if self.asking.hides_found(self.spot, &self.subject.found)? {
+            return Err(Errno::ACCES);
         }
         let is_fixed = |path: &Vec<u8>| {
             let possible = self.asking.at(path).possible();
@@ -318,7 +337,11 @@ impl<'m> Meant<'m> {
 
     /// Whether it may lose the name and keep others: with its last name a file goes.
     fn may_lose_name(&self) -> Result<()> {
-        if self.subject.is_folder || self.subject.links <= 1 { Ok(()) } else { self.may_change_names(&[]) }
+        if self.subject.is_folder() || self.subject.links() <= 1 {
+            Ok(())
+        } else {
+            self.may_change_names(&[])
+        }
     }
 
     /// Whether it may have another name in the place of this one.
@@ -333,10 +356,10 @@ impl<'m> Meant<'m> {
             refused_name(&decision)?;
             unchangeable(decision.read_only, false)?;
         }
-        if !self.subject.is_folder {
+        if !self.subject.is_folder() {
             return self.may_change_names(&new);
         }
-        let any = |paths: &[Vec<u8>], asks: &dyn Fn(&OfName<'_>) -> Result<bool>| -> Result<bool> {
+        let any = |paths: &[Vec<u8>], asks: &dyn Fn(&OfFound<'_>) -> Result<bool>| -> Result<bool> {
             for path in paths {
                 if asks(&self.under(path))? {
                     return Ok(true);
@@ -344,7 +367,7 @@ impl<'m> Meant<'m> {
             }
             Ok(false)
         };
-        let below = |folder: &OfName<'_>| self.asking.concerns_below(folder);
+        let below = |folder: &OfFound<'_>| self.asking.concerns_below(folder);
         let is_concerned = any(&self.subject.paths, &|folder| self.asking.concerns(folder))?
             && (any(&self.subject.paths, &below)? || any(&new, &below)?);
         if is_concerned { Err(Errno::ACCES) } else { Ok(()) }

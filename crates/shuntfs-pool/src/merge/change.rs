@@ -1,7 +1,7 @@
 //! Branches that come, go and change while the pool is mounted.
 //!
 //! A branch that is removed is in no path any more: its names are not found, and nothing is made there. Files on it that are open
-//! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted.
+//! go on, through descriptors of their own; when the last one is closed, it is let go of and can be unmounted. Listings go on without it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
 use shuntfs_sys::OsError;
 
+use super::control;
 use super::open::{check_apart, clean_up, top};
 use super::options::BranchOptions;
 use super::state::Merge;
@@ -18,6 +19,7 @@ use crate::branch::{Branch, BranchTerms};
 use crate::error::PoolError;
 use crate::facts::BranchFacts;
 use crate::find;
+use crate::folding;
 use crate::guard::Spot;
 use crate::init;
 use crate::name_buf::NameBuf;
@@ -70,7 +72,9 @@ pub(crate) fn change(
     check_apart(&all)?;
     let is_new =
         |branch: &&&Branch| !before.iter().any(|number| std::ptr::eq(shared.branches.at(*number), **branch));
-    all.iter().filter(is_new).try_for_each(|branch| init::check_suits(shared, branch))?;
+    all.iter().filter(is_new).try_for_each(|branch| check_new(shared, branch))?;
+    // Those that are there were looked at before, and one of them may hang.
+    all.iter().filter(is_new).for_each(|branch| control::warn_if_hidden(branch));
     let mut order = Vec::new();
     for next in next {
         order.push(match next {
@@ -91,16 +95,43 @@ pub(crate) fn change(
     {
         // Nobody makes a path meanwhile.
         let _order = merge.order();
+        doubt_names(shared, &before, &order);
         shared.branches.set_order(order.clone());
+        merge.have_changed();
         merge.forget_hints();
         settle(shared, merge, &before, &order);
+    }
+    if let Some(engine) = &shared.rules {
+        engine.search_soon();
     }
     tell_kernel(shared);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
+    merge.walks.all().iter().for_each(|walk| walk.let_go(shared));
     let_go_of_idle(shared);
     merge.notice_removed(shared);
     Ok(BranchFacts::of_all(shared, merge))
+}
+
+/// Refuses a new branch that does not go with what was agreed on when the pool was mounted, or with rules that go by names.
+fn check_new(shared: &Shared, branch: &Branch) -> Result<(), PoolError> {
+    init::check_suits(shared, branch)?;
+    if !shared.goes_by_names() {
+        return Ok(());
+    }
+    match folding::of_branch(shared, branch).map_err(|error| PoolError::Names { error })? {
+        None => Ok(()),
+        Some(why) => Err(PoolError::FoldsNames { path: branch.source().to_owned(), why }),
+    }
+}
+
+/// Where there are new branches, a file may have names there that its rules do not know: they are unknown until it was searched for them.
+fn doubt_names(shared: &Shared, before: &[u16], order: &[u16]) {
+    if let Some(engine) = &shared.rules
+        && order.iter().any(|number| !before.contains(number))
+    {
+        engine.index.change().tear();
+    }
 }
 
 /// The list to come.

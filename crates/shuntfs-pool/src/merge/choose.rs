@@ -1,5 +1,6 @@
 //! Which branches an operation goes to.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result, Timestamp};
@@ -80,7 +81,10 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
         if places[..index].iter().any(|earlier| is_same(shared, earlier, place)) {
             continue;
         }
-        let dir = shared.descriptor_at(spot.folder, place)?;
+        let dir = match shared.descriptor_at(spot.folder, place) {
+            Err(Errno::STALE) if shared.leaves(spot.folder, place) => continue,
+            dir => dir?,
+        };
         match stat_at(&*dir, spot.c_name()).map_err(errno) {
             Ok(stat) => all.push(Here { mount: place.mount(), dir, stat }),
             Err(Errno::NOENT) => {}
@@ -115,13 +119,13 @@ pub(crate) fn visible<'h>(shared: &Shared, merge: &Merge, all: &'h [Here]) -> Re
 pub(crate) fn changed(
     shared: &Shared,
     merge: &Merge,
-    (function, spot): (Function, Spot<'_>),
+    (function, spot): (Function, Option<Spot<'_>>),
     all: Vec<Here>,
 ) -> Result<Vec<Here>> {
     let shown = visible(shared, merge, &all)?.mount;
     let branch = shared.branch(shown);
     if branch.is_still_read_only() {
-        return Err(refuse_at(shared, spot, (Errno::ROFS, Some(shown.branch)), why_read_only(branch)));
+        return Err(refuse(shared, spot, (Errno::ROFS, shown.branch), why_read_only(branch)));
     }
     let candidate =
         |here: &Here| merge.candidate(shared.branch(here.mount), 1, Some(timestamp(here.stat.mtime)));
@@ -135,7 +139,7 @@ pub(crate) fn changed(
         let why: Vec<String> = all.iter().enumerate().filter_map(why).collect();
         let policy = merge.settings.policy(function).name();
         let why = format!("the policy {policy} picks none: {}", why.join("; "));
-        refuse_at(shared, spot, (error, Some(shown.branch)), why)
+        refuse(shared, spot, (error, shown.branch), why)
     })?;
     let mut chosen = chosen.into_iter().peekable();
     let is_chosen = |(index, here): (usize, Here)| chosen.next_if_eq(&index).map(|_| here);
@@ -146,7 +150,12 @@ pub(crate) fn changed(
 ///
 /// # Errors
 /// As [`changed`]; EXDEV where the policy picks copies that nobody sees, so that the caller copies what is seen.
-pub(crate) fn moved(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: Vec<Here>) -> Result<Vec<Here>> {
+pub(crate) fn moved(
+    shared: &Shared,
+    merge: &Merge,
+    spot: Option<Spot<'_>>,
+    all: Vec<Here>,
+) -> Result<Vec<Here>> {
     let shown = visible(shared, merge, &all)?.mount;
     let chosen = changed(shared, merge, (Function::Rename, spot), all)?;
     if chosen.iter().any(|here| here.mount == shown) {
@@ -154,7 +163,20 @@ pub(crate) fn moved(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: Vec<Her
     } else {
         let policy = merge.settings.policy(Function::Rename).name();
         let why = format!("the policy {policy} picks only copies that are not shown");
-        Err(refuse_at(shared, spot, (Errno::XDEV, Some(shown.branch)), why))
+        Err(refuse(shared, spot, (Errno::XDEV, shown.branch), why))
+    }
+}
+
+/// An error of an operation on a name, which the log is told; `None` where it is only asked what would become of it.
+fn refuse(
+    shared: &Shared,
+    spot: Option<Spot<'_>>,
+    (error, branch): (Errno, u16),
+    why: impl Display,
+) -> Errno {
+    match spot {
+        Some(spot) => refuse_at(shared, spot, (error, Some(branch)), why),
+        None => error,
     }
 }
 
@@ -182,7 +204,7 @@ impl Merge {
     /// The branches on which something new is made in a folder: one at least.
     ///
     /// # Errors
-    /// EROFS, ENOSPC or ENOENT, as the policy says where no branch will do.
+    /// EROFS, ENOSPC or ENOENT, as the policy says where no branch will do; that of asking where none answers.
     pub(super) fn for_new(
         &self,
         shared: &Shared,
@@ -197,6 +219,10 @@ impl Merge {
         }
         let pick = considered.pick(picking.policy, Category::Create, self.seed());
         let known = considered.known();
+        if let (true, Some((_, Err(error)))) = (known.is_empty(), considered.branches.first()) {
+            // Nobody knows whether one of them would do.
+            return Err(*error);
+        }
         let chosen = pick.chosen().inspect_err(|error| {
             tell(shared, *error, None, || {
                 let why = considered.why_none(shared, &pick);

@@ -17,26 +17,36 @@
 //!
 //! "Exact" means as exact as the lower file system's cookies: they stay good when names are removed on ext4, XFS, Btrfs, and tmpfs since
 //! Linux 6.6.
+//!
+//! So a cookie is only good for the open folder that it was given for. That is why the kernel keeps no listing of a merge: what it keeps is
+//! of one open folder, and when it drops that, as when somebody else lists a folder that has changed, it goes on by a cookie of that on
+//! another one, whose names were removed meanwhile (`fuse_readdir_cached`, `fs/fuse/readdir.c`, Linux 6.18).
+//!
+//! A branch that is removed is let go of by the listings that are under way: whoever removes it closes what they hold of it, and a listing that
+//! is in use just then does that itself at its end.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
+use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
-use crate::branch::MountIndex;
+use super::state::Merge;
+use crate::branch::{MountIndex, touches};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
+use crate::folding;
 use crate::guard::Guard;
 use crate::mode;
-use crate::node::{Marks, Node, Place};
+use crate::node::{Marks, Node, Parts, Place};
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -86,28 +96,83 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Reader {
     mount: MountIndex,
+    device: Device,
+    /// `None` since the branch was removed.
+    open: Option<Open>,
+    /// Whether its branch was set aside meanwhile.
+    is_aside: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Open {
     descriptor: Arc<LowerFile>,
     reader: DirReader,
-    device: Device,
+}
+
+/// Where a folder was when it was opened, and how far its listing is.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Who may list it there was asked then, and it is not asked for what comes to its name later.
+    places: Vec<Arc<Place>>,
+    held: Mutex<Option<State>>,
+}
+
+impl Opened {
+    /// A folder that is opened now.
+    pub(crate) fn new(node: &Node) -> Self {
+        Self { places: node.parts().map(Parts::all).unwrap_or_default(), held: Mutex::default() }
+    }
+
+    /// Closes what it holds of branches that were removed. Where it is listed just now, that is done when the listing ends.
+    pub(crate) fn let_go(&self, shared: &Shared) {
+        let in_use = shared.branches.order();
+        if let Some(mut held) = self.held.try_lock()
+            && let Some(state) = &mut *held
+        {
+            state.let_go(&in_use);
+        }
+        for place in self.places.iter().filter(|place| !in_use.contains(&place.mount().branch)) {
+            drop(place.give_up(|| false));
+        }
+    }
 }
 
 /// READDIR and READDIRPLUS: records from `cookie` on, until the room or the folder ends.
 pub(crate) fn list(
     shared: &Shared,
     who: Who,
-    (node, places): (&Arc<Node>, &[Arc<Place>]),
-    held: &Mutex<Option<State>>,
+    (node, opened): (&Arc<Node>, &Opened),
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
-    let mut held = held.lock();
+    folding::check_merged(shared, node)?;
+    let changes = || shared.merge.as_ref().map(Merge::changes);
+    let before = changes();
+    let listed = list_held(shared, who, (node, opened), cookie, out);
+    if changes() != before {
+        opened.let_go(shared);
+    }
+    listed
+}
+
+fn list_held(
+    shared: &Shared,
+    who: Who,
+    (node, opened): (&Arc<Node>, &Opened),
+    cookie: u64,
+    out: &mut impl Records,
+) -> Result<()> {
+    let mut held = opened.held.lock();
     if cookie == 0 {
         // From the start on it shows what there is now.
         *held = None;
     }
     let state = match &mut *held {
-        Some(state) => state,
-        none => none.insert(State::open(shared, node, places)),
+        Some(state) => {
+            state.let_go(&shared.branches.order());
+            state
+        }
+        none => none.insert(State::open(shared, node, &opened.places)),
     };
     state.seek(cookie)?;
     let guard = Guard::new(shared, who);
@@ -117,16 +182,16 @@ pub(crate) fn list(
     while !state.is_at_end() {
         let next = state.cookie() + 1;
         let is_doubtful = state.failed.get().is_some() || node.has(Marks::DOUBTFUL);
-        let step = state.step(|reader, record| {
+        let step = state.step(|(mount, device, descriptor), record| {
             if !out.fits(record.name.to_bytes().len()) {
                 return false;
             }
             let lister = Lister {
                 shared,
                 dir: node,
-                mount: reader.mount,
-                descriptor: Arc::clone(&reader.descriptor),
-                device: reader.device,
+                mount,
+                descriptor: Arc::clone(descriptor),
+                device,
                 ino,
                 guard: &guard,
                 names: guard.names_in(node.id),
@@ -151,12 +216,18 @@ pub(crate) fn list(
 impl State {
     fn open(shared: &Shared, node: &Arc<Node>, places: &[Arc<Place>]) -> Self {
         let (mut readers, mut failed) = (Vec::new(), None);
-        let in_use = shared.branches.order();
-        for place in places.iter().filter(|place| in_use.contains(&place.mount().branch)) {
+        let all = places_now(shared, node, places);
+        // What is on a branch that was set aside meanwhile is not there, unless there is nothing else, which is an error.
+        let is_aside = |place: &Arc<Place>| shared.branch(place.mount()).health.is_aside();
+        let has_others = !all.iter().all(is_aside);
+        for place in all.iter().filter(|place| !(has_others && is_aside(place))) {
             match Reader::open(shared, node, place) {
                 Ok(reader) => readers.push(reader),
+                Err(Errno::STALE) if shared.leaves(node, place) => {}
                 Err(error) => {
-                    let branch = shared.branch(place.mount()).source();
+                    let branch = shared.branch(place.mount());
+                    branch.health.failed(error);
+                    let branch = branch.source();
                     tracing::warn!(%error, ?branch, "a listing goes without what is there");
                     failed.get_or_insert(error);
                 }
@@ -212,10 +283,12 @@ impl State {
         };
         // The reader that the last of them came from.
         let at = self.starts.partition_point(|start| *start < listed).saturating_sub(1);
-        self.readers[at].reader.seek(lower).map_err(errno)?;
         // The branches that were read after it begin anew. The one being read is the last of them, so that an error leaves it alone.
-        for later in self.readers.iter_mut().take(self.at + 1).skip(at + 1) {
-            later.reader.seek(0).map_err(errno)?;
+        let to = |index: usize| if index == at { lower } else { 0 };
+        for (index, reader) in self.readers.iter_mut().enumerate().take(self.at + 1).skip(at) {
+            if let Some(open) = &mut reader.open {
+                open.reader.seek(to(index)).map_err(errno)?;
+            }
         }
         self.at = at;
         self.listed = listed;
@@ -227,20 +300,39 @@ impl State {
 
     /// One step, not at the end: over a record, or to further ones. A record that is listed goes to `add` first; if that does not take it, it
     /// stays where it is, and the answer is false.
-    fn step(&mut self, add: impl FnOnce(&Reader, &DirRecord<'_>) -> bool) -> shuntfs_sys::Result<bool> {
-        let reader = &self.readers[self.at];
-        let Some(record) = reader.reader.peek()? else {
+    fn step(
+        &mut self,
+        add: impl FnOnce((MountIndex, Device, &Arc<LowerFile>), &DirRecord<'_>) -> bool,
+    ) -> shuntfs_sys::Result<bool> {
+        let Reader { mount, device, open, .. } = &self.readers[self.at];
+        let Some(open) = open else {
+            self.next_branch();
+            return Ok(true);
+        };
+        touches(mount.branch);
+        let Some(record) = open.reader.peek()? else {
             self.fill();
             return Ok(true);
         };
         if self.is_listed(&record) {
             self.pass()?;
-        } else if add(reader, &record) {
+        } else if add((*mount, *device, &open.descriptor), &record) {
             self.take()?;
         } else {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Closes what is open on branches that are not among these. Their names that were listed already count as listed.
+    fn let_go(&mut self, in_use: &[u16]) {
+        for reader in self.readers.iter_mut().filter(|reader| !in_use.contains(&reader.mount.branch)) {
+            drop(reader.open.take());
+        }
+    }
+
+    fn reader(&mut self) -> Option<&mut DirReader> {
+        self.readers[self.at].open.as_mut().map(|open| &mut open.reader)
     }
 
     /// Whether an earlier branch lists a name.
@@ -252,16 +344,26 @@ impl State {
         if record.name == c"." || record.name == c".." {
             return true;
         }
-        let may_be = self.asks_always || self.has_noted(self.hash(record.name));
-        let has = |reader: &Reader| match stat_at(&*reader.descriptor, record.name) {
-            Ok(_) => true,
-            Err(OsError::NOENT) => false,
-            Err(error) => {
-                self.failed.set(Some(errno(error)));
-                true
+        let is_noted = self.has_noted(self.hash(record.name));
+        let has = |reader: &Reader| {
+            // It was removed, and can be asked no more.
+            let Some(open) = &reader.open else { return is_noted };
+            if reader.is_aside.load(Ordering::Relaxed) {
+                // A name whose hash is noted was listed, but for a chance of one in 2^64.
+                self.failed.set(Some(Errno::IO));
+                return !self.asks_always;
+            }
+            touches(reader.mount.branch);
+            match stat_at(&*open.descriptor, record.name) {
+                Ok(_) => true,
+                Err(OsError::NOENT) => false,
+                Err(error) => {
+                    self.failed.set(Some(errno(error)));
+                    true
+                }
             }
         };
-        may_be && self.readers[..self.at].iter().any(has)
+        (is_noted || self.asks_always) && self.readers[..self.at].iter().any(has)
     }
 
     fn has_noted(&self, hash: u64) -> bool {
@@ -274,14 +376,14 @@ impl State {
 
     /// Steps over a record that is not listed.
     fn pass(&mut self) -> shuntfs_sys::Result<()> {
-        self.readers[self.at].reader.advance()
+        self.reader().map_or(Ok(()), DirReader::advance)
     }
 
     /// Steps over a record that is.
     fn take(&mut self) -> shuntfs_sys::Result<()> {
         let is_last = self.at + 1 == self.readers.len();
         let mut is_full = false;
-        let reader = &mut self.readers[self.at].reader;
+        let Some(Open { reader, .. }) = &mut self.readers[self.at].open else { return Ok(()) };
         if let Some(record) = reader.peek()?.filter(|_| !is_last && !self.asks_always) {
             let hash = self.hashes.hash_one(record.name.to_bytes());
             // What is listed again, after a step back, is.
@@ -316,11 +418,17 @@ impl State {
 
     /// Reads on, on the next branch where this one has no more.
     fn fill(&mut self) {
-        match self.readers[self.at].reader.fill() {
-            Ok(true) => {}
-            // On this branch the folder was removed, and others have it.
-            Ok(false) | Err(OsError::NOENT) => self.next_branch(),
-            Err(error) => {
+        if self.readers[self.at].is_aside.load(Ordering::Relaxed) {
+            // Whoever lists the folder meanwhile must not take what is left out for gone.
+            self.failed.set(Some(Errno::IO));
+            self.next_branch();
+            return;
+        }
+        match self.reader().map(DirReader::fill) {
+            Some(Ok(true)) => {}
+            // On this branch the folder was removed, and others have it; or the branch was.
+            Some(Ok(false) | Err(OsError::NOENT)) | None => self.next_branch(),
+            Some(Err(error)) => {
                 self.failed.set(Some(errno(error)));
                 self.next_branch();
             }
@@ -361,6 +469,46 @@ impl Reader {
         let stat = stat_of(&descriptor).map_err(errno)?;
         let to_read = shared.to_access_at(node, place)?;
         let fd = shared.opening(|| reopen(&to_read, mode::O_RDONLY | mode::O_DIRECTORY))?;
-        Ok(Self { mount: place.mount(), descriptor, reader: DirReader::new(fd), device: stat.dev })
+        let mount = place.mount();
+        let is_aside = shared.branch(mount).health.sign();
+        let open = Some(Open { descriptor, reader: DirReader::new(fd) });
+        Ok(Self { mount, device: stat.dev, open, is_aside })
     }
+}
+
+/// Where an open folder is listed, in the order of the branches: where it was when it was opened, and on branches that it has come to since, if it
+/// belongs to the same there and lets the same people in.
+fn places_now(shared: &Shared, node: &Arc<Node>, opened: &[Arc<Place>]) -> Vec<Arc<Place>> {
+    let is_on = |all: &[Arc<Place>], branch: u16| all.iter().any(|one| one.mount().branch == branch);
+    let mut joined = node.parts().map(Parts::all).unwrap_or_default();
+    joined.retain(|place| !opened.iter().any(|one| Arc::ptr_eq(one, place)));
+    let mut places = opened.to_vec();
+    // What was removed below, and made again, is another folder there.
+    places.retain(|place| !(is_on(&joined, place.mount().branch) && shared.is_gone(node, place)));
+    joined.retain(|place| !is_on(&places, place.mount().branch));
+    if !joined.is_empty() {
+        let known = places.first().and_then(|place| rights(shared, node, place).ok());
+        joined.retain(|place| known.is_some() && rights(shared, node, place).ok() == known);
+        places.append(&mut joined);
+    }
+    let in_use = shared.branches.order();
+    let rank = |place: &Arc<Place>| in_use.iter().position(|number| *number == place.mount().branch);
+    places.retain(|place| rank(place).is_some());
+    places.sort_by_key(rank);
+    places
+}
+
+/// Who may use a folder in one of its places: owner, group, mode and ACL.
+fn rights(shared: &Shared, node: &Arc<Node>, place: &Place) -> Result<(u32, u32, u32, Vec<u8>)> {
+    /// What an ACL of 500 entries takes.
+    const ACL_MAX: usize = 4096;
+    let descriptor = shared.descriptor_at(node, place)?;
+    let stat = stat_of(&descriptor).map_err(errno)?;
+    let mut acl = vec![0; ACL_MAX];
+    let len = match get_xattr(&descriptor, c"system.posix_acl_access", &mut acl) {
+        Err(OsError::NODATA | OsError::OPNOTSUPP) => 0,
+        len => len.map_err(errno)?,
+    };
+    acl.truncate(len);
+    Ok((stat.uid, stat.gid, stat.mode, acl))
 }

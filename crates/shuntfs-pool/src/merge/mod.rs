@@ -6,13 +6,16 @@
 mod change;
 mod choose;
 mod control;
+mod copies;
 mod explain;
+mod gone;
 mod hints;
 mod linked;
 mod listing;
 mod numbers;
 mod open;
 mod options;
+mod order;
 mod path;
 mod placing;
 mod queries;
@@ -25,6 +28,8 @@ mod state;
 mod switching;
 #[cfg(test)]
 mod tests;
+mod walks;
+mod watch;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
@@ -32,20 +37,23 @@ pub(crate) use choose::{Here, changed, moved, present, visible};
 pub(crate) use control::{
     NODE as CONTROL, check_name, is_named, is_reserved, list as list_settings, set as set_setting,
 };
+pub(crate) use copies::{Copies, read as read_copies};
 pub(crate) use explain::explain;
 pub use explain::{BranchPick, Explanation};
-pub(crate) use listing::{State as Listing, list};
+pub(crate) use listing::{Opened, list};
 pub(crate) use numbers::InFolder;
 pub use numbers::InodeCalc;
 pub(crate) use open::{open, root};
 pub use options::{BranchOptions, BranchWords, MergeOptions, MoveOnFull};
+pub(crate) use order::Order;
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
-pub(crate) use placing::{New, check_kinds, check_rules};
+pub(crate) use placing::{New, check_kinds, check_places};
 pub(crate) use queries::{PREFIX as QUERIES, query};
 pub(crate) use refusals::{
     pass_on_at, pass_on_of, refuse_all, refuse_at, refuse_of, tell_full, why_read_only,
 };
 pub(crate) use relocate::{is_temporary, relocate, temporary_name};
 pub(crate) use reserve::{leaves_passthrough, reserve};
-pub(crate) use space::{Asked, statfs};
-pub(crate) use state::{Merge, Order};
+pub(crate) use space::statfs;
+pub(crate) use state::Merge;
+pub(crate) use watch::watch;

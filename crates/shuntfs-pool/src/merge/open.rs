@@ -46,6 +46,7 @@ pub(crate) fn open(
     if !options.read_only {
         branches.iter().for_each(clean_up);
     }
+    branches.iter().for_each(control::warn_if_hidden);
     Ok(Branches::several(branches))
 }
 
@@ -90,7 +91,6 @@ pub(super) fn check_apart(branches: &[&Branch]) -> Result<(), PoolError> {
                 return Err(PoolError::BranchInside { path, other: named.to_owned() });
             }
         }
-        control::warn_if_hidden(branch);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What is asked of a merge.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +147,13 @@ pub struct MergeOptions {
     /// What inode numbers go by. Default: what is below. Danger: numbers that go by paths change when something moves, so attributes are
     /// kept for a second at most, and those of 32 bits may be the same by chance.
     pub inode_calc: InodeCalc,
+    /// How long a lower call may take before its branch is set aside: as if it were not there, until it answers again. Default: none, and
+    /// whoever needs a disk waits for it. Danger: programs that compare take what is set aside for removed, and a disk that spins up may
+    /// take 15 seconds.
+    pub timeout: Option<Duration>,
+    /// Whether a file that was opened for reading goes on with another copy of its path when it cannot be read. Default: no. Then such files
+    /// are read by the server and not in passthrough. Danger: copies may differ.
+    pub read_copies: bool,
 }
 
 impl MergeOptions {
@@ -168,6 +176,8 @@ impl MergeOptions {
             move_on_full: MoveOnFull::default(),
             passthrough_reserve: None,
             inode_calc: InodeCalc::default(),
+            timeout: None,
+            read_copies: false,
         }
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, NodeId, Result};
 
+use super::order::Order;
 use super::placing::{New, Picking, placed};
 use super::refusals::{path_at, refuse_folder, tell};
-use super::state::{Merge, Order};
+use super::state::Merge;
 use crate::find;
 use crate::guard::{self, Spot};
 use crate::name_buf::NameBuf;
@@ -58,12 +59,15 @@ pub(crate) fn on_branch(
     node: &Arc<Node>,
     branch: u16,
 ) -> Result<Folder> {
-    let is_there = node.parts().ok_or(Errno::NOTDIR)?.on(branch).is_some();
-    if merge.keeps_paths() && !is_there {
-        let why = "the folder that it would come to is not on its branch, and the create policy keeps paths";
-        Err(refuse_folder(shared, node, (Errno::XDEV, branch), why))
-    } else {
-        grow(shared, merge, order, (node, branch))
+    let place = node.parts().ok_or(Errno::NOTDIR)?.on(branch);
+    match place.filter(|place| !shared.leaves(node, place)) {
+        Some(place) => shared.folder_at(Arc::clone(node), &place),
+        None if merge.keeps_paths() => {
+            let why =
+                "the folder that it would come to is not on its branch, and the create policy keeps paths";
+            Err(refuse_folder(shared, node, (Errno::XDEV, branch), why))
+        }
+        None => grow(shared, merge, order, (node, branch)),
     }
 }
 
@@ -85,7 +89,7 @@ fn picked(
     Ok((node, picking, picked))
 }
 
-/// Makes the path on a branch; where that turns out to be read-only, on another.
+/// Makes the path on a branch; where that turns out to be read-only, on another. Where the folder was removed below, the policy picks anew.
 fn retrying(
     shared: &Shared,
     merge: &Merge,
@@ -95,9 +99,8 @@ fn retrying(
     let mut branch = branch.ok_or(Errno::NOENT)?;
     loop {
         match made_on(shared, merge, node, branch) {
-            Err(Errno::ROFS) if shared.branches.at(branch).refused() => {
-                branch = merge.for_new(shared, (node, name), picking)?.first().copied().ok_or(Errno::ROFS)?;
-            }
+            Err(Errno::ROFS) if shared.branches.at(branch).refused() => {}
+            Err(Errno::STALE) if shared.leaves_any(node) => {}
             outcome => {
                 return outcome.inspect_err(|error| {
                     let why = "a folder that it needs on the branch cannot be made there";
@@ -105,6 +108,7 @@ fn retrying(
                 });
             }
         }
+        branch = merge.for_new(shared, (node, name), picking)?.first().copied().ok_or(Errno::ROFS)?;
     }
 }
 
@@ -125,7 +129,7 @@ pub(super) fn grow(
 ) -> Result<Folder> {
     let on = |node: &Arc<Node>| node.parts().and_then(|parts| parts.on(branch));
     let (mut missing, mut here) = (Vec::new(), Arc::clone(node));
-    while on(&here).is_none() {
+    while on(&here).is_none_or(|place| shared.leaves(&here, &place)) {
         // The root is on every branch.
         let (parent, name) = here.parts().and_then(Parts::way).ok_or(Errno::STALE)?;
         let parent = shared.node(parent)?;

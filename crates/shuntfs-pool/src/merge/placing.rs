@@ -80,7 +80,9 @@ pub(super) struct Placed {
 pub(super) fn placed(shared: &Shared, merge: &Merge, folder: &Arc<Node>, new: &New<'_>) -> Result<Placed> {
     let usual =
         Placed { picking: Picking { policy: merge.settings.policy(new.function), only: None }, by: None };
-    let Some(engine) = &merge.placing else { return Ok(usual) };
+    let Some(engine) = shared.all_rules().filter(|engine| engine.rules().places().next().is_some()) else {
+        return Ok(usual);
+    };
     let mut path = Vec::new();
     for around in chain(shared, folder)?.iter().rev() {
         let (_, name) = around.parts().and_then(Parts::way).ok_or(Errno::STALE)?;
@@ -135,7 +137,7 @@ fn branch_called(branches: &Branches, place: &str) -> Option<u16> {
     })
 }
 
-/// Whether merges can follow rules: those that only place.
+/// Whether a merge that was mounted under rules that only place can follow these.
 ///
 /// # Errors
 /// [`PoolError::RuleOfMerges`].
@@ -146,14 +148,11 @@ pub(crate) fn check_kinds(rules: &Rules) -> std::result::Result<(), PoolError> {
     }
 }
 
-/// Whether a pool can follow rules: of several branches those that only place, on branches that there are. `None` is one folder.
+/// Whether the branches are there on which rules have something made. `None` is one folder.
 ///
 /// # Errors
-/// [`PoolError::NoSuchPlace`] and what [`check_kinds`] says.
-pub(crate) fn check_rules(rules: &Rules, branches: Option<&Branches>) -> std::result::Result<(), PoolError> {
-    if branches.is_some() {
-        check_kinds(rules)?;
-    }
+/// [`PoolError::NoSuchPlace`].
+pub(crate) fn check_places(rules: &Rules, branches: Option<&Branches>) -> std::result::Result<(), PoolError> {
     let is_there = |place: &str| {
         Policy::of(place).is_some()
             || branches.is_some_and(|branches| branch_called(branches, place).is_some())

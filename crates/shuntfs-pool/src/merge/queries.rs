@@ -20,6 +20,7 @@ use crate::find;
 use crate::guard::Spot;
 use crate::name_buf::NameBuf;
 use crate::node::{Node, Parts, Way};
+use crate::rules::Engine;
 use crate::shared::Shared;
 
 /// What the names of these attributes begin with.
@@ -39,7 +40,11 @@ pub(crate) fn query(shared: &Shared, merge: &Merge, id: NodeId, name: &CStr) -> 
 /// asks again. ENOENT for a file without a name.
 fn answer(shared: &Shared, merge: &Merge, node: &Arc<Node>, question: &[u8]) -> Result<Vec<u8>> {
     let base = || shared.branch(node.mount()).source();
-    let way = || way_of(shared, merge, node);
+    let way = || -> Result<Option<Way>> {
+        let way = way_of(shared, merge, node)?;
+        check_told(shared, merge, way.as_ref())?;
+        Ok(way)
+    };
     match question {
         b"basepath" => Ok(base().as_os_str().as_bytes().to_owned()),
         b"relpath" => relative(shared, merge, way()?.as_ref()),
@@ -51,6 +56,20 @@ fn answer(shared: &Shared, merge: &Merge, node: &Arc<Node>, question: &[u8]) -> 
         }
         _ => Err(Errno::NODATA),
     }
+}
+
+/// Refuses to tell a name that rules may hide from somebody: who asks has met the file by one of its names, and it may be another one.
+///
+/// # Errors
+/// EACCES.
+fn check_told(shared: &Shared, merge: &Merge, way: Option<&Way>) -> Result<()> {
+    let Some(rules) = shared.rules.as_ref().map(Engine::rules).filter(|rules| rules.hides()) else {
+        return Ok(());
+    };
+    let path = relative(shared, merge, way)?;
+    let mut around = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+    let is_hidden = |end: usize| rules.possible(&path[1..end]).hide;
+    if around.any(is_hidden) || is_hidden(path.len()) { Err(Errno::ACCES) } else { Ok(()) }
 }
 
 /// A path below a branch. That of the root ends with a slash, so that it is one after the other for all.
@@ -110,8 +129,10 @@ pub(super) fn way_of(shared: &Shared, merge: &Merge, node: &Arc<Node>) -> Result
 /// A descriptor of a file whose name the kernel is to tell: a new one where that can be had, because one that was opened by handle when the kernel
 /// had no name for the file never gets one.
 fn to_name(shared: &Shared, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
-    let mount = shared.mount(node.place().mount());
-    let opened = node.place().handle().map(|handle| shared.opening(|| mount.open(handle)));
+    let place = node.place();
+    shared.reaches(place.mount())?;
+    let mount = shared.mount(place.mount());
+    let opened = place.handle().map(|handle| shared.opening(|| mount.open(handle)));
     match opened {
         Some(Ok(fd)) => Ok(Arc::new(LowerFile::new(fd))),
         // It has lost its last name, and not every file system finds it by its handle then.

@@ -1,59 +1,36 @@
-//! The space of branches: what policies go by, and what statfs(2) tells.
+//! The space of branches, as statfs(2) tells it.
 
-use std::time::{Duration, Instant};
+use shuntfs::{Errno, Result, Statfs};
+use shuntfs_sys::FsStat;
 
-use parking_lot::Mutex;
-use shuntfs::{Errno, LowerFile, Result, Statfs};
-use shuntfs_sys::{FsStat, filesystem_of};
-
-use crate::error::errno;
-use crate::policy::Space;
 use crate::shared::Shared;
 
-/// How old what is known of a file system's space may be where a branch is picked: asking for each creation would cost more than
-/// the creation.
-const AGE_MAX: Duration = Duration::from_secs(1);
-
-/// What a file system said of itself, and when.
-#[derive(Debug, Default)]
-pub(crate) struct Asked(Mutex<Option<(Instant, Space, bool)>>);
-
-impl Asked {
-    /// The space, and whether the file system refuses changes.
-    ///
-    /// # Errors
-    /// What fstatfs(2) gives.
-    pub(crate) fn space(&self, root: &LowerFile) -> Result<(Space, bool)> {
-        if let Some((_, space, is_read_only)) = self.0.lock().filter(|(then, ..)| then.elapsed() < AGE_MAX) {
-            return Ok((space, is_read_only));
-        }
-        // Not under the lock: the disk may take its time.
-        let below = filesystem_of(root).map_err(errno)?;
-        let known = (space_of(&below), below.is_read_only());
-        *self.0.lock() = Some((Instant::now(), known.0, known.1));
-        Ok(known)
-    }
-}
-
-fn space_of(below: &FsStat) -> Space {
-    let unit = u64::from(below.frsize);
-    Space { total: below.blocks.saturating_mul(unit), available: below.bavail.saturating_mul(unit) }
-}
-
-/// STATFS of a merge: the sum over its file systems, each counted once.
+/// STATFS of a merge: the sum over its file systems, each counted once. What a disk that hangs said before counts; a branch that is set aside
+/// does not.
 pub(crate) fn statfs(shared: &Shared) -> Result<Statfs> {
+    let branches: Vec<_> =
+        shared.branches.in_use().into_iter().filter(|branch| !branch.health.is_aside()).collect();
+    // First one of each, so that those which do not answer are waited for at the same time.
+    let mut devices = Vec::new();
+    for branch in &branches {
+        let device = branch.mounts.own().device();
+        if !devices.contains(&device) {
+            devices.push(device);
+            branch.ask();
+        }
+    }
     let mut known: Vec<((u32, u32), FsStat)> = Vec::new();
     let mut failed = None;
-    for branch in shared.branches.in_use() {
+    for branch in branches {
         let device = branch.mounts.own().device();
         if known.iter().any(|(other, _)| *other == device) {
             continue;
         }
-        match filesystem_of(branch.root()) {
+        match branch.below() {
             Ok(below) => known.push((device, below)),
             Err(error) => {
                 tracing::warn!(branch = ?branch.source(), %error, "its space is not counted");
-                failed.get_or_insert(errno(error));
+                failed.get_or_insert(error);
             }
         }
     }

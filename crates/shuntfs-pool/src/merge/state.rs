@@ -3,8 +3,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use shuntfs::NodeId;
 use shuntfs_sys::Stat;
 
@@ -14,9 +15,12 @@ use super::linked::Linked;
 use super::listing::Room;
 use super::numbers::Numbers;
 use super::options::MergeOptions;
+use super::order::{Growing, Order};
 use super::refusals::Refusals;
 use super::settings::Settings;
 use super::switching::Switching;
+use super::walks::Walks;
+use crate::branch::{Flights, InFlight, Parting, Twins};
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::node::Way;
@@ -24,10 +28,14 @@ use crate::policy::Function;
 use crate::rules::Engine;
 use crate::shared::Shared;
 
-/// No path is made, and no folder moves, but by who has this.
+/// Ends the watch with the pool.
 #[derive(Debug)]
-pub(crate) struct Order<'m> {
-    _growing: MutexGuard<'m, ()>,
+struct Watched(Arc<Flights>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// The state of a merge.
@@ -39,18 +47,29 @@ pub(crate) struct Merge {
     pub(crate) control: Control,
     pub(crate) folders: Folders,
     pub(crate) numbers: Numbers,
-    /// Rules that say where something new is made, where there are any.
+    /// Rules that say where something new is made and nothing else, where these are all.
     pub(crate) placing: Option<Engine>,
-    growing: Mutex<()>,
     /// Held up by who removes a file's name, and watched by who looks one up.
     pub(crate) switching: Switching,
     pub(super) refusals: Refusals,
     /// How many files were moved because their branches were full.
     moved: AtomicU64,
+    /// Whether rules judge files by paths on several branches.
+    pub(crate) twins: Twins,
+    growing: Growing,
+    /// What is under way, where somebody watches it.
+    flights: Option<Watched>,
+    /// Whether a branch is set aside.
+    has_aside: AtomicBool,
+    /// Whether the kernel is to keep no names because of that.
+    doubts_names: AtomicBool,
     /// Held while branches come, go and change.
     pub(super) changing: Mutex<()>,
     /// Whether a branch that was removed is held still.
     has_removed: AtomicBool,
+    /// How often the branches have changed.
+    changes: AtomicU64,
+    pub(crate) walks: Walks,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
     hints: Hints,
@@ -62,19 +81,26 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn new(options: MergeOptions) -> Self {
+        let flights = options.timeout.map(|_| Watched(Flights::new()));
         Self {
             settings: Settings::of(&options),
             numbers: Numbers::new(options.inode_calc),
             placing: None,
+            twins: Twins::default(),
             options,
             control: Control::new(),
             folders: Folders::default(),
-            growing: Mutex::new(()),
             switching: Switching::default(),
             refusals: Refusals::default(),
             moved: AtomicU64::new(0),
+            growing: Growing::default(),
+            flights,
+            has_aside: AtomicBool::new(false),
+            doubts_names: AtomicBool::new(false),
             changing: Mutex::new(()),
             has_removed: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            walks: Walks::default(),
             room: Arc::default(),
             hints: Hints::default(),
             linked: Linked::default(),
@@ -87,7 +113,48 @@ impl Merge {
     /// it: a path that is made for it must not get the name that one of these has just lost. And nobody is to take a folder
     /// for finished that is not.
     pub(crate) fn order(&self) -> Order<'_> {
-        Order { _growing: self.growing.lock() }
+        self.growing.take()
+    }
+
+    /// Takes that from who has it, if it is stuck on a branch that is set aside.
+    pub(super) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
+        self.growing.leave_behind(is_stuck)
+    }
+
+    /// What is under way, and how long a branch may take, where somebody watches.
+    pub(super) fn watched(&self) -> Option<(Arc<Flights>, Duration)> {
+        self.flights.as_ref().map(|watched| Arc::clone(&watched.0)).zip(self.options.timeout)
+    }
+
+    /// Notes that this thread begins an operation, where somebody watches.
+    pub(crate) fn begin(&self) -> Option<InFlight> {
+        self.flights.as_ref().map(|watched| watched.0.begin())
+    }
+
+    /// Where a task hears that it is not to wait for an operation any more, where somebody watches.
+    pub(crate) fn may_part(&self) -> Option<Arc<Parting>> {
+        self.flights.as_ref().map(|_| Arc::default())
+    }
+
+    /// Whether an operation takes so long that others must not wait behind it in a queue.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.flights.as_ref().is_some_and(|watched| watched.0.is_strained())
+    }
+
+    /// Notes whether a branch is set aside, and whether the kernel is to keep no names because of that.
+    pub(super) fn note_aside(&self, has_aside: bool, doubts_names: bool) {
+        self.doubts_names.store(has_aside && doubts_names, Ordering::SeqCst);
+        self.has_aside.store(has_aside, Ordering::SeqCst);
+    }
+
+    /// Whether a branch is set aside.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.has_aside.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel is to keep no names, because a branch is set aside and it could not be told when that is taken back.
+    pub(crate) fn doubts_names(&self) -> bool {
+        self.doubts_names.load(Ordering::Relaxed)
     }
 
     /// Counts a file that was moved to another branch.
@@ -108,6 +175,16 @@ impl Merge {
     /// Looks whether there is such a branch.
     pub(super) fn notice_removed(&self, shared: &Shared) {
         self.has_removed.store(shared.branches.removed().next().is_some(), Ordering::SeqCst);
+    }
+
+    /// How often the branches have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Notes that they are others now.
+    pub(super) fn have_changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether what is found first is shown, so that a file need not be looked for on further branches.

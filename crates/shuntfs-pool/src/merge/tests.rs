@@ -26,6 +26,9 @@ use crate::{PoolFile, mode};
 mod changes;
 mod choices;
 mod full;
+mod places;
+mod ruled;
+mod sick;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 const FOLDER: Made = Made { mode: 0o755, umask: 0o022 };

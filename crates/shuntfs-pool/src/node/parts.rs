@@ -23,17 +23,21 @@ pub(crate) struct Parts {
 struct Known {
     /// In the order of the branches; never empty once it was found.
     places: Vec<Arc<Place>>,
+    /// On branches that are set aside.
+    aside: Vec<Arc<Place>>,
     /// The branch whose attributes are shown.
     shown: u16,
     /// How it is found; `None` for the root, and for a folder that has lost its name.
     way: Option<Way>,
+    /// Whether names are known to be compared byte by byte in all of these places.
+    is_exact: bool,
 }
 
 impl Parts {
     /// A folder with these places, in the order of the branches.
     pub(crate) fn new(ino: u64, places: Vec<Place>, shown: u16, way: Option<Way>) -> Self {
         let places = places.into_iter().map(Arc::new).collect();
-        Self { known: Mutex::new(Known { places, shown, way }), ino }
+        Self { known: Mutex::new(Known { places, aside: Vec::new(), shown, way, is_exact: false }), ino }
     }
 
     /// The place whose attributes are shown.
@@ -73,6 +77,7 @@ impl Parts {
         let branch = place.mount().branch;
         known.places.retain(|other| other.mount().branch != branch);
         known.places.push(Arc::new(place));
+        known.is_exact = false;
         known.reorder(order, shows_first);
     }
 
@@ -81,12 +86,56 @@ impl Parts {
         self.known.lock().reorder(order, shows_first);
     }
 
+    /// A branch is set aside: what it has is left out, unless it alone has the folder, which is asked of it in vain.
+    pub(crate) fn set_aside(&self, branch: u16) {
+        let mut known = self.known.lock();
+        if known.places.len() < 2 {
+            return;
+        }
+        if let Some(at) = known.places.iter().position(|place| place.mount().branch == branch) {
+            let place = known.places.remove(at);
+            known.aside.retain(|other| other.mount().branch != branch);
+            known.aside.push(place);
+        }
+    }
+
+    /// A branch that was set aside is taken back.
+    pub(crate) fn take_back(&self, branch: u16, order: &[u16], shows_first: bool) {
+        let mut known = self.known.lock();
+        if let Some(at) = known.aside.iter().position(|place| place.mount().branch == branch) {
+            let place = known.aside.remove(at);
+            if known.on(branch).is_none() {
+                known.places.push(place);
+            }
+            known.reorder(order, shows_first);
+        }
+    }
+
+    /// Whether it is on a branch that is set aside, as far as is known.
+    pub(crate) fn is_partly_aside(&self) -> bool {
+        !self.known.lock().aside.is_empty()
+    }
+
     /// It was removed from a branch, and is on others.
     pub(crate) fn leave(&self, branch: u16) {
         let mut known = self.known.lock();
+        known.aside.retain(|place| place.mount().branch != branch);
         if known.places.len() > 1 {
             known.places.retain(|place| place.mount().branch != branch);
         }
+    }
+
+    /// It is not in this place any more, if it is in others. Whether it is there no more.
+    pub(crate) fn leave_place(&self, place: &Arc<Place>) -> bool {
+        let mut known = self.known.lock();
+        let is_there = |one: &Arc<Place>| Arc::ptr_eq(one, place);
+        if known.places.iter().any(is_there) {
+            if known.places.len() == 1 {
+                return false;
+            }
+            known.places.retain(|one| !is_there(one));
+        }
+        true
     }
 
     /// How it is found.
@@ -104,15 +153,42 @@ impl Parts {
         self.known.lock().way = None;
     }
 
+    /// Whether names are known to be compared byte by byte in all of its places.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.known.lock().is_exact
+    }
+
+    /// Notes that they are in these places, if these are all.
+    pub(crate) fn are_exact(&self, places: &[Arc<Place>]) {
+        let mut known = self.known.lock();
+        let is_among = |place: &Arc<Place>| places.iter().any(|other| Arc::ptr_eq(place, other));
+        known.is_exact = known.places.iter().all(is_among);
+    }
+
+    /// They may be compared otherwise from now on.
+    pub(crate) fn may_fold(&self) {
+        self.known.lock().is_exact = false;
+    }
+
     /// Whether a descriptor of it is open.
     pub(crate) fn is_held(&self) -> bool {
-        self.known.lock().places.iter().any(|place| place.is_held())
+        let known = self.known.lock();
+        known.places.iter().chain(&known.aside).any(|place| place.is_held())
+    }
+
+    /// Whether one is open without which it can be reached.
+    pub(crate) fn can_give_up(&self) -> bool {
+        self.known.lock().places.iter().any(|place| place.handle().is_some() && place.is_held())
     }
 
     /// Gives up the descriptors without which it can be reached; one of them.
     pub(crate) fn give_up(&self, must_stay: impl Fn() -> bool) -> Option<Arc<LowerFile>> {
         let mut one = None;
-        for place in self.all() {
+        let all: Vec<_> = {
+            let known = self.known.lock();
+            known.places.iter().chain(&known.aside).cloned().collect()
+        };
+        for place in all {
             one = place.give_up(|| place.handle().is_none() || must_stay()).or(one);
         }
         one
@@ -145,5 +221,61 @@ impl Known {
             None => Arc::new(place),
         };
         self.places = places.into_iter().map(same).collect();
+        self.is_exact &= self.places.iter().all(|place| before.iter().any(|known| Arc::ptr_eq(place, known)));
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::branch::MountIndex;
+    use crate::node::Identity;
+    use shuntfs_sys::Stat;
+
+    fn parts(branches: &[u16]) -> Parts {
+        let place =
+            |branch: &u16| Place::new(Identity::new(&Stat::default(), MountIndex::own(*branch), None));
+        Parts::new(1, branches.iter().map(place).collect(), branches[0], None)
+    }
+
+    fn on(parts: &Parts) -> Vec<u16> {
+        parts.all().iter().map(|place| place.mount().branch).collect()
+    }
+
+    #[test]
+    fn a_branch_that_is_set_aside_is_left_out_until_it_is_taken_back() {
+        let order = [2, 0, 1];
+        let parts = parts(&[2, 0, 1]);
+        parts.set_aside(2);
+        assert_eq!(
+            (on(&parts), parts.shown().mount().branch, parts.is_partly_aside()),
+            (vec![0, 1], 0, true)
+        );
+        parts.set_aside(2);
+        parts.set_aside(7);
+        parts.take_back(7, &order, true);
+        assert_eq!(on(&parts), [0, 1]);
+        parts.take_back(2, &order, true);
+        assert_eq!(
+            (on(&parts), parts.shown().mount().branch, parts.is_partly_aside()),
+            (vec![2, 0, 1], 2, false)
+        );
+        // One that was removed meanwhile does not come back.
+        parts.set_aside(0);
+        parts.leave(0);
+        parts.take_back(0, &order, true);
+        assert_eq!(on(&parts), [2, 1]);
+    }
+
+    #[test]
+    fn the_only_place_stays() {
+        let parts = parts(&[0, 1]);
+        parts.set_aside(1);
+        parts.set_aside(0);
+        assert_eq!((on(&parts), parts.is_partly_aside()), (vec![0], true));
+        // Whoever takes the one back sets the other aside again.
+        parts.take_back(1, &[0, 1], true);
+        parts.set_aside(0);
+        assert_eq!(on(&parts), [1]);
     }
 }

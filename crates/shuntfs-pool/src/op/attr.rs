@@ -22,9 +22,18 @@ pub(crate) fn getattr(shared: &Shared, id: NodeId) -> Result<AttrReply> {
         return Ok(merge.control.attr(shared));
     }
     let node = shared.node(id)?;
-    let descriptor = shared.descriptor(&node)?;
-    let stat = stat_of(&descriptor).map_err(errno)?;
+    let stat = stat(shared, &node)?;
     Ok(shared.attr_reply(&node, &stat))
+}
+
+/// What a node is like now. A folder of a merge that was removed below where it was shown is shown in another of its places.
+fn stat(shared: &Shared, node: &Arc<Node>) -> Result<Stat> {
+    loop {
+        let stat = stat_of(shared.descriptor(node)?).map_err(errno)?;
+        if stat.nlink > 0 || !shared.leaves_any(node) {
+            return Ok(stat);
+        }
+    }
 }
 
 /// ACCESS, which comes where the kernel checks nothing: what is forbidden to those who may do everything.
@@ -44,8 +53,7 @@ pub(crate) fn statx(shared: &Shared, id: NodeId) -> Result<(AttrReply, Birth)> {
         return Ok((merge.control.attr(shared), Birth::default()));
     }
     let node = shared.node(id)?;
-    let descriptor = shared.descriptor(&node)?;
-    let stat = stat_of(&descriptor).map_err(errno)?;
+    let stat = stat(shared, &node)?;
     let birth = Birth {
         btime: stat.btime.map(|time| Timestamp { secs: time.secs, nanos: time.nanos }),
         attributes: stat.attributes & !MOUNT_ROOT,
@@ -81,7 +89,7 @@ pub(crate) fn setattr(
         if let Some(change) = change {
             change.set(shared)?;
         }
-        stat_of(shared.descriptor(node)?).map_err(errno)
+        stat(shared, node)
     };
     let changed = change();
     if changed.is_err() {

@@ -13,7 +13,7 @@ use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::Change;
-use crate::shared::{KEPT_FLAGS, Shared};
+use crate::shared::{Folder, KEPT_FLAGS, Shared};
 use crate::who::Who;
 
 fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
@@ -35,9 +35,17 @@ pub(crate) fn create(
     let new = New::of(&who, name.as_c_str().to_bytes(), Coming::File { made, flags });
     // The kernel looks again once when it hears ESTALE, and then the caller gets it.
     for _ in 0..RACES_MAX {
+        if shared.is_ruled_merge() {
+            match ask_before(shared, who, shared.folder(parent)?.spot(name), made, flags)? {
+                Before::Nothing => {}
+                Before::There(opened) => return Ok(*opened),
+                Before::Gone => continue,
+            }
+        }
         let folder = merge::for_new(shared, parent, &new)?;
         match create_once(shared, who, folder.spot(name), made, flags) {
             Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
             outcome => {
                 if let Some(outcome) = outcome? {
                     return Ok(outcome);
@@ -46,6 +54,29 @@ pub(crate) fn create(
         }
     }
     Err(Errno::STALE)
+}
+
+/// What has a name, of a merge under rules, before a file is made.
+enum Before {
+    Nothing,
+    /// A file, which was opened.
+    There(Box<(Entry, Opened<PoolFile>)>),
+    /// Something that has gone meanwhile.
+    Gone,
+}
+
+/// Asks in a merge under rules whether a file may be made, before a path is made for it, and opens the one that is there on any branch: a rule
+/// may hide it, so that the kernel believes that there is none.
+fn ask_before(shared: &Shared, who: Who, spot: Spot<'_>, made: Made, flags: OpenFlags) -> Result<Before> {
+    let guard = Guard::new(shared, who);
+    let Err(error) = guard.judge_before(spot, Coming::File { made, flags }) else {
+        return Ok(Before::Nothing);
+    };
+    if flags.0 & mode::O_EXCL != 0 || find::find(shared, spot).is_err() {
+        return Err(error);
+    }
+    let opened = open_existing(shared, &guard, spot, flags)?;
+    Ok(opened.map_or(Before::Gone, |opened| Before::There(Box::new(opened))))
 }
 
 /// Makes the file, or opens the one that is there; `None` where that one has gone meanwhile.
@@ -143,7 +174,29 @@ pub(crate) fn tmpfile(
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
     let what = Coming::File { made, flags };
-    let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;
+    if shared.is_ruled_merge() {
+        // Before a path is made for it.
+        let shown = shared.folder(parent)?;
+        Guard::new(shared, who)
+            .judge(NamelessComes { folder: parent, dir: &shown.descriptor, what })
+            .map(drop)?;
+    }
+    loop {
+        let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;
+        match tmpfile_in(shared, who, (parent, &folder), what, flags) {
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn tmpfile_in(
+    shared: &Shared,
+    who: Who,
+    (parent, folder): (NodeId, &Folder),
+    what: Coming<'_>,
+    flags: OpenFlags,
+) -> Result<(Entry, Opened<PoolFile>)> {
     let guard = Guard::new(shared, who);
     let judged = guard.judge(NamelessComes { folder: parent, dir: &folder.descriptor, what })?;
     let (writable, terms) = judged.create(shared)?;

@@ -13,6 +13,7 @@ use shuntfs_sys::stat_of;
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::guard::{Changing, ContentChanges, Guard, ReadBelow, Reading};
+use crate::merge;
 use crate::node::Change;
 use crate::op::room;
 use crate::pool::Pool;
@@ -39,6 +40,10 @@ pub(crate) async fn read<'q>(
     if let Some(checked) = &file.checked {
         return Box::pin(sealed::read(checked, cx, at, reply)).await;
     }
+    if let Some(copies) = &file.copies {
+        return Box::pin(merge::read_copies(pool, cx, (file, copies), at, reply)).await;
+    }
+    pool.shared.reaches(file.node.mount())?;
     let lower = file.mover(&pool.shared)?;
     reply.read_from(cx, &lower, at.offset).await
 }
@@ -109,6 +114,7 @@ async fn write_once(
     data: WriteData<'_>,
 ) -> Result<Written> {
     let who = Who::of(cx);
+    pool.shared.reaches(file.node.mount())?;
     let judged = Guard::new(&pool.shared, who).judge(ContentChanges { file, how: Changing::Write })?;
     if judged.only_grows() {
         // The caller may have taken `O_APPEND` from its descriptor since, so the offset is looked at each time.
@@ -140,6 +146,7 @@ async fn elsewhere(
 
 /// FSYNC. Always off the queue: it waits for a disk.
 pub(crate) async fn fsync(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, data_only: bool) -> Result<()> {
+    pool.shared.reaches(file.node.mount())?;
     let lower = file.reader(&pool.shared)?;
     sync(cx, lower, data_only).await
 }

@@ -24,7 +24,9 @@ pub(crate) fn lookup(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) 
         Ok(found) => guard.arrive(spot, found, Arrival::Met).map(|arrived| arrived.entry(shared)),
         Err(Errno::NOENT) => {
             guard.check_absence(spot)?;
-            if shared.is_ours_alone() && !folder.node.has(Marks::DOUBTFUL) {
+            let is_doubtful = folder.node.has(Marks::DOUBTFUL)
+                || shared.merge.as_ref().is_some_and(merge::Merge::doubts_names);
+            if shared.is_ours_alone() && !is_doubtful {
                 Ok(Entry::negative(shared.ttl()))
             } else {
                 Err(Errno::NOENT)

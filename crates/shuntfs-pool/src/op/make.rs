@@ -45,12 +45,16 @@ pub(crate) fn symlink(
 
 /// Makes a name, on each branch of a merge that the policy picks, and tells what it means.
 fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
+    if shared.is_ruled_merge() {
+        Guard::new(shared, who).judge_before(shared.folder(parent)?.spot(name), what)?;
+    }
     let new = New::of(&who, name.as_c_str().to_bytes(), what);
     loop {
         let (folder, others) = merge::for_new_everywhere(shared, parent, &new)?;
         match make_in(shared, who, (&folder, &others), name, what) {
             // It is not picked again.
             Err(Errno::ROFS) if shared.has_refused(&folder) => {}
+            Err(Errno::NOENT | Errno::STALE) if shared.leaves_any(&folder.node) => {}
             outcome => return outcome,
         }
     }
@@ -94,6 +98,15 @@ fn make_in(
 /// LINK.
 pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: &NameBuf) -> Result<Entry> {
     let node = shared.node(id)?;
+    let guard = Guard::new(shared, who);
+    let held = guard.hold(&[])?;
+    if shared.is_ruled_merge() {
+        // Before a path is made for it.
+        let shown = shared.folder(parent)?;
+        let spot = shown.spot(name);
+        guard.judge(SecondName { node: &node, spot, _held: &held }).map(drop)?;
+        guard.check_free(spot)?;
+    }
     // To the end, so that the file does not get another place meanwhile: it would have two names then, and lose one.
     let order = shared.merge.as_ref().map(|merge| (merge, merge.order()));
     let folder = match &order {
@@ -107,8 +120,7 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         let (branch, why) = (node.mount().branch, "the folder is on another file system than the file");
         return Err(merge::refuse_at(shared, folder.spot(name), (Errno::XDEV, Some(branch)), why));
     }
-    let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
-    let held = guard.hold(&[])?;
+    let spot = folder.spot(name);
     let untold = guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
     let stat = stat_of(shared.descriptor(&node)?).map_err(errno);
     if stat.is_err() {

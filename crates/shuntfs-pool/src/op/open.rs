@@ -7,6 +7,7 @@ use shuntfs_rules::FlowWord;
 
 use crate::file::{self, PoolFile};
 use crate::guard::{FileOpens, Guard};
+use crate::merge::Copies;
 use crate::node::{Marks, Node};
 use crate::redact;
 use crate::removal;
@@ -21,6 +22,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId, flags: OpenFlags) -> R
     if node.is_dir() {
         return Err(Errno::ISDIR);
     }
+    shared.reaches(node.mount())?;
     open_node(shared, &Guard::new(shared, who), &node, flags)
 }
 
@@ -42,6 +44,11 @@ pub(crate) fn open_node(
     let (terms, cut) = judged.open();
     let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
     file.rereads = rereads;
+    file.copies = Copies::of(shared, &file.node, flags.0);
+    if file.copies.is_some() {
+        // Nobody else hears of an error.
+        file.terms.reads = Some(FlowWord::Served);
+    }
     file.leave_passthrough(shared);
     if file.node.is_losing_a_name() || file.node.has(Marks::UNLINKED) {
         file::hold(shared, &file.node)?;

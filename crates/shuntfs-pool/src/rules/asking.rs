@@ -9,9 +9,10 @@ use shuntfs::{Errno, NodeId, Result};
 use shuntfs_rules::{Access, At, CallerFacts, Decision, FileFacts, Possible, Rules, Use};
 
 use super::engine::Engine;
-use super::facts::{OfName, OfNode};
+use super::facts::{OfFound, OfName, OfNode};
 use super::index::Known;
 use super::would::Told;
+use crate::find::Found;
 use crate::guard::Spot;
 use crate::node::Node;
 use crate::shared::Shared;
@@ -103,6 +104,16 @@ impl<'s> Asking<'s> {
         Ok(false)
     }
 
+    /// The same of what the name was found to mean.
+    pub(crate) fn hides_found(&self, spot: Spot<'_>, found: &Found) -> Result<bool> {
+        for path in self.paths_at(spot)? {
+            if self.is_hidden(&self.of_found(found, &path))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The paths of a node: those by which anybody reached its inode, in whatever view, and all others in the source.
     ///
     /// # Errors
@@ -132,7 +143,12 @@ impl<'s> Asking<'s> {
 
     /// What is asked about a name before anybody made a node of it.
     pub(crate) fn of_name<'a>(&'a self, spot: Spot<'a>, path: &'a [u8]) -> OfName<'a> {
-        OfName { shared: self.shared, dir: spot.dir, name: spot.name, path }
+        OfName { shared: self.shared, spot, path }
+    }
+
+    /// What is asked about what a name was found to mean.
+    pub(crate) fn of_found<'a>(&'a self, found: &'a Found, path: &'a [u8]) -> OfFound<'a> {
+        OfFound { shared: self.shared, found, path }
     }
 
     /// What is asked about a node under one path.

@@ -104,6 +104,13 @@ impl Engine {
         }
     }
 
+    /// Has the source searched again as soon as a thread comes to it: there are other branches than before.
+    pub(crate) fn search_soon(&self) {
+        if self.index.is_kept() {
+            self.leave(SEARCH);
+        }
+    }
+
     /// Leaves something to a thread that does it outside of requests.
     fn leave(&self, chore: u8) {
         let Some(home) = self.home.get().cloned() else { return };
@@ -170,8 +177,8 @@ impl Engine {
         // What was found for the earlier rules is right for these, too: all names are kept.
         if by_name && !self.index.is_kept() {
             search(shared, &self.index)?;
-            if let Some(why) = folding::of_source(shared)? {
-                tracing::error!(%why, "the rules are not taken");
+            if let Some((path, why)) = folding::of_source(shared)? {
+                tracing::error!(?path, %why, "the rules are not taken");
                 self.index.clear();
                 return Err(Errno::OPNOTSUPP);
             }
@@ -239,7 +246,8 @@ impl Engine {
             self.index.of(&home, links)
         } else {
             // What cannot be told of a name is not counted, so that it cannot hide another.
-            self.index.keep(&home, links, |path| leads_to(shared, path, &home).unwrap_or(false))
+            let holds = |branch: u16, path: &[u8]| leads_to(shared, branch, path, &home).unwrap_or(false);
+            self.index.keep(&home, links, holds)
         };
         known.paths.extend(nodes.iter().flat_map(|node| self.paths.of(node.id)));
         known.paths.sort_unstable();
@@ -260,9 +268,11 @@ impl Engine {
     }
 }
 
-/// The nodes of an inode, in whatever view and through whatever mount.
+/// The nodes of an inode, in whatever view and through whatever mount; names on a branch that was removed are none of the pool's.
 fn nodes_of(shared: &Shared, identity: &Identity) -> Vec<Arc<Node>> {
-    shared.everywhere(identity).flat_map(|identity| shared.table.peek(&identity)).collect()
+    let in_use = shared.branches.order();
+    let everywhere = shared.everywhere(identity).filter(|identity| in_use.contains(&identity.mount.branch));
+    everywhere.flat_map(|identity| shared.table.peek(&identity)).collect()
 }
 
 /// Tells the rules whose they are.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_rules::{Attributes, CallerFacts, FileFacts, HEAD_LEN, Unknown};
 use shuntfs_sys::data::read_at;
-use shuntfs_sys::{FsMagic, Stat, open_path_at, stat_of};
+use shuntfs_sys::{FsMagic, Stat, stat_of};
 
 use crate::error::errno;
+use crate::find::{self, Found};
+use crate::guard::Spot;
 use crate::mode;
-use crate::name_buf::NameBuf;
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::who::Who;
@@ -52,18 +53,11 @@ impl FileFacts for OfNode<'_> {
     }
 }
 
-/// A name in a folder, before anybody made a node of it.
+/// A name in a folder, before anybody made a node of it: what is shown by it, wherever that is.
 pub(crate) struct OfName<'s> {
     pub(crate) shared: &'s Shared,
-    pub(crate) dir: &'s LowerFile,
-    pub(crate) name: &'s NameBuf,
+    pub(crate) spot: Spot<'s>,
     pub(crate) path: &'s [u8],
-}
-
-impl OfName<'_> {
-    fn open(&self) -> Result<LowerFile> {
-        self.shared.opening(|| open_path_at(self.dir, self.name.as_c_str())).map(LowerFile::new)
-    }
 }
 
 impl FileFacts for OfName<'_> {
@@ -72,19 +66,37 @@ impl FileFacts for OfName<'_> {
     }
 
     fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
-        let read = || stat_of(&self.open()?).map_err(errno);
-        read().map(|stat| attributes(&stat)).map_err(unknown("its attributes cannot be read"))
+        let found = find::find(self.shared, self.spot);
+        found.map(|found| attributes(&found.stat)).map_err(unknown("its attributes cannot be read"))
     }
 
     fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {
-        let read = || {
-            let lower = self.open()?;
-            if stat_of(&lower).map_err(errno)?.is_file() {
-                head_of(self.shared, &lower)
-            } else {
-                Ok(Vec::new())
-            }
-        };
+        let found = find::find(self.shared, self.spot).map_err(unknown("its content cannot be read"))?;
+        OfFound { shared: self.shared, found: &found, path: self.path }.head()
+    }
+}
+
+/// What a name was found to mean, on one branch, before anybody made a node of it.
+pub(crate) struct OfFound<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) found: &'s Found,
+    pub(crate) path: &'s [u8],
+}
+
+impl FileFacts for OfFound<'_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn attributes(&self) -> std::result::Result<Attributes, Unknown> {
+        Ok(attributes(&self.found.stat))
+    }
+
+    fn head(&self) -> std::result::Result<Vec<u8>, Unknown> {
+        if !self.found.stat.is_file() {
+            return Ok(Vec::new());
+        }
+        let read = || head_of(self.shared, &self.found.open(self.shared)?);
         read().map_err(unknown("its content cannot be read"))
     }
 }

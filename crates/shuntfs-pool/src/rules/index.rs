@@ -6,9 +6,11 @@
 //! the mount is followed.
 //!
 //! A name is a folder and a last component, and a folder is known by its inode, not by its path: so a folder that moves takes
-//! its names along, and what was noted before the move and after it means the same. What changes while the source is
-//! walked is noted in a journal, too, which is played again on what was found; each entry says what is true after it, so it
-//! does no harm where the walk had seen it already.
+//! its names along, and what was noted before the move and after it means the same. In a merge it is a folder of one branch, and
+//! its path is that in the pool. Names on all branches are kept together, because branches on one file system may share a file.
+//!
+//! What changes while the source is walked is noted in a journal, too, which is played again on what was found; each entry says
+//! what is true after it, so it does no harm where the walk had seen it already.
 //!
 //! How many names there must be is known as well: the lower file system counts the links of each file. Those that the walk did not
 //! find are outside of the source, where no rule is about them. A link more than that was made below the mount, and the
@@ -25,8 +27,8 @@ use crate::node::Identity;
 /// More names than these are not kept, and the rules refused: each takes some 100 bytes.
 pub(super) const NAMES_MAX: usize = 4_000_000;
 
-/// The folder that is shown.
-const ROOT: u32 = 0;
+/// What is above the top of a branch.
+const ABOVE: u32 = u32::MAX;
 
 /// A folder and its name in the next one.
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ pub(crate) struct Step {
     pub(crate) name: Box<[u8]>,
 }
 
-/// Where a folder is: itself and those that it is in, from the inside out; the root is left out.
+/// Where a folder is: itself and those that it is in, from the inside out. The last is the top of its branch, which has no name.
 pub(crate) type Way = Vec<Step>;
 
 /// The names of files with several links.
@@ -57,6 +59,8 @@ pub(crate) struct State {
     journal: Option<Vec<Event>>,
     /// A change could not be noted, so that only another walk knows.
     is_torn: bool,
+    /// That was so of the walk under way, too.
+    is_walk_torn: bool,
 }
 
 /// A change of names. Files are known by [`crate::shared::Shared::home`]: by which mount they were reached says nothing.
@@ -81,9 +85,8 @@ pub(crate) struct Known {
 }
 
 /// The names that a walk found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Names {
-    root: Identity,
     folders: Vec<Folder>,
     by_identity: HashMap<Identity, u32>,
     files: HashMap<Identity, File>,
@@ -96,6 +99,8 @@ struct Folder {
     name: Box<[u8]>,
     /// The same wherever it is mounted.
     home: Identity,
+    /// The branch that it is on.
+    branch: u16,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +135,9 @@ impl Index {
 
     /// From now on changes are noted for a walk that begins.
     pub(super) fn begin_walk(&self) {
-        self.state.lock().journal = Some(Vec::new());
+        let mut state = self.state.lock();
+        state.journal = Some(Vec::new());
+        state.is_walk_torn = false;
     }
 
     /// The walk came to nothing.
@@ -154,7 +161,8 @@ impl Index {
             let journal = state.journal.take().unwrap_or_default();
             names.all_found();
             journal.iter().for_each(|event| names.play_again(event));
-            *state = State { names: Some(names), journal: None, is_torn: false };
+            let is_torn = state.is_walk_torn;
+            *state = State { names: Some(names), journal: None, is_torn, is_walk_torn: false };
             self.is_kept.store(true, Ordering::SeqCst);
         }
         unseen
@@ -169,18 +177,29 @@ impl Index {
         };
         let outside = if state.is_torn { 0 } else { file.outside };
         let known = u32::try_from(names.distinct(file)).unwrap_or(u32::MAX);
-        Known { paths: names.paths(file), is_all: known.saturating_add(outside) >= links }
+        let paths = names.places(file).map(|(_, path)| path).collect();
+        Known { paths, is_all: known.saturating_add(outside) >= links }
     }
 
-    /// Keeps of a file's names those that hold. The number of links then says whether there are others, wherever these are.
-    pub(super) fn keep(&self, file: &Identity, links: u32, holds: impl Fn(&[u8]) -> bool) -> Known {
-        let before = self.of(file, links);
-        let (good, bad): (Vec<_>, Vec<_>) = before.paths.into_iter().partition(|path| holds(path));
+    /// Keeps of a file's names, each a path on a branch, those that hold. The number of links then says whether there are others, wherever
+    /// these are.
+    pub(super) fn keep(&self, file: &Identity, links: u32, holds: impl Fn(u16, &[u8]) -> bool) -> Known {
+        let before = self.places_of(file);
+        let (good, bad): (Vec<_>, Vec<_>) =
+            before.into_iter().partition(|(branch, path)| holds(*branch, path));
+        let paths = good.into_iter().map(|(_, path)| path).collect();
         let mut state = self.state.lock();
-        let Some(names) = &mut state.names else { return Known { paths: good, is_all: links <= 1 } };
-        names.drop_paths(file, &bad);
+        let Some(names) = &mut state.names else { return Known { paths, is_all: links <= 1 } };
+        names.drop_places(file, &bad);
         let known = names.files.get(file).map_or(0, |file| names.distinct(file));
-        Known { paths: good, is_all: u32::try_from(known).is_ok_and(|known| known >= links) }
+        Known { paths, is_all: u32::try_from(known).is_ok_and(|known| known >= links) }
+    }
+
+    /// The branch and the path of each name of a file.
+    fn places_of(&self, file: &Identity) -> Vec<(u16, Vec<u8>)> {
+        let state = self.state.lock();
+        let Some(names) = &state.names else { return Vec::new() };
+        names.files.get(file).map_or_else(Vec::new, |file| names.places(file).collect())
     }
 
     #[cfg(test)]
@@ -203,6 +222,7 @@ impl State {
     /// A change cannot be noted: nobody knows then how many names there are outside.
     pub(crate) fn tear(&mut self) {
         self.is_torn = true;
+        self.is_walk_torn = true;
     }
 
     /// Whether anybody wants to know.
@@ -220,10 +240,13 @@ impl State {
 }
 
 impl Names {
-    /// No names, in the folder that is shown.
-    pub(super) fn new(root: Identity, home: Identity) -> Self {
-        let folder = Folder { parent: ROOT, name: Box::default(), home };
-        Self { root, folders: vec![folder], by_identity: HashMap::new(), files: HashMap::new(), count: 0 }
+    /// No names, below these tops of branches.
+    pub(super) fn below(tops: impl Iterator<Item = Step>) -> Self {
+        let mut names = Self::default();
+        for top in tops {
+            names.place(&vec![top]);
+        }
+        names
     }
 
     /// A walk found a name of a file with so many links.
@@ -305,10 +328,10 @@ impl Names {
         removed > 0
     }
 
-    fn drop_paths(&mut self, file: &Identity, bad: &[Vec<u8>]) {
+    fn drop_places(&mut self, file: &Identity, bad: &[(u16, Vec<u8>)]) {
         let Some(mut known) = self.files.remove(file) else { return };
         let before = known.links.len();
-        known.links.retain(|link| !self.path(link).is_some_and(|path| bad.contains(&path)));
+        known.links.retain(|link| !self.path(link).is_some_and(|place| bad.contains(&place)));
         self.count -= before - known.links.len();
         if !known.links.is_empty() {
             self.files.insert(file.clone(), known);
@@ -316,17 +339,18 @@ impl Names {
     }
 
     fn number_of(&self, folder: &Identity) -> Option<u32> {
-        if *folder == self.root { Some(ROOT) } else { self.by_identity.get(folder).copied() }
+        self.by_identity.get(folder).copied()
     }
 
     /// Notes where a folder is; its number.
     fn place(&mut self, way: &Way) -> u32 {
-        let mut parent = ROOT;
+        let mut parent = ABOVE;
         for Step { folder, home, name } in way.iter().rev() {
             let next = u32::try_from(self.folders.len()).expect("fewer folders than names");
             let number = *self.by_identity.entry(folder.clone()).or_insert(next);
             if number == next {
-                self.folders.push(Folder { parent, name: name.clone(), home: home.clone() });
+                let branch = folder.mount.branch;
+                self.folders.push(Folder { parent, name: name.clone(), home: home.clone(), branch });
             } else if let Some(known) = self.folders.get_mut(number as usize) {
                 known.parent = parent;
                 known.name.clone_from(name);
@@ -345,23 +369,25 @@ impl Names {
         file.links.iter().enumerate().filter(|(index, link)| is_first(*index, link)).count()
     }
 
-    fn paths(&self, file: &File) -> Vec<Vec<u8>> {
-        file.links.iter().filter_map(|link| self.path(link)).collect()
+    /// The branch and the path of each name of a file.
+    fn places(&self, file: &File) -> impl Iterator<Item = (u16, Vec<u8>)> {
+        file.links.iter().filter_map(|link| self.path(link))
     }
 
-    fn path(&self, link: &Link) -> Option<Vec<u8>> {
-        let (mut parts, mut here) = (vec![&*link.name], link.folder);
-        while here != ROOT {
-            let folder = self.folders.get(here as usize)?;
-            parts.push(&folder.name);
-            here = folder.parent;
+    /// The branch and the path of a name.
+    fn path(&self, link: &Link) -> Option<(u16, Vec<u8>)> {
+        let mut here = self.folders.get(link.folder as usize)?;
+        let (mut parts, branch) = (vec![&*link.name], here.branch);
+        while here.parent != ABOVE {
+            parts.push(&here.name);
+            here = self.folders.get(here.parent as usize)?;
             // Folders below cannot be their own parents, but what is kept of them may be of two moments.
             if parts.len() > self.folders.len() + 1 {
                 return None;
             }
         }
         parts.reverse();
-        Some(parts.join(&b'/'))
+        Some((branch, parts.join(&b'/')))
     }
 }
 
@@ -385,8 +411,13 @@ mod test {
         Step { folder: inode(ino), home: inode(ino), name: name.as_bytes().into() }
     }
 
+    /// A folder and those around it, with the top.
+    fn way(steps: &[(u64, &str)]) -> Way {
+        steps.iter().map(|(ino, name)| step(*ino, name)).chain([step(1, "")]).collect()
+    }
+
     fn came(file: u64, folder: &[(u64, &str)], name: &str) -> Event {
-        let folder = folder.iter().map(|(ino, name)| step(*ino, name)).collect();
+        let folder = way(folder);
         Event::Came { file: inode(file), folder, name: name.as_bytes().into() }
     }
 
@@ -403,7 +434,7 @@ mod test {
     }
 
     fn empty() -> Names {
-        Names::new(inode(1), inode(1))
+        Names::below(std::iter::once(step(1, "")))
     }
 
     #[test]
@@ -433,7 +464,8 @@ mod test {
 
         // Without a word to us, as with `--cache none`.
         std::fs::rename(at("a/b"), at("c")).unwrap();
-        let holds = |path: &[u8]| crate::rules::search::leads_to(&shared, path, &file).unwrap();
+        let holds =
+            |branch: u16, path: &[u8]| crate::rules::search::leads_to(&shared, branch, path, &file).unwrap();
         let known = index.keep(&file, 2, holds);
         assert!(known.paths == [b"two".to_vec()] && !known.is_all);
         search(&shared, &index).unwrap();
@@ -456,15 +488,15 @@ mod test {
         names.note(came(9, &[], "g"));
         drop(names);
         assert_eq!(texts(&index, 9, 2), (vec!["a/b/f".into(), "g".into()], true));
-        index.change().note(Event::FolderMoved { way: vec![step(2, "z")] });
-        index.change().note(Event::FolderMoved { way: vec![step(77, "of no concern")] });
+        index.change().note(Event::FolderMoved { way: way(&[(2, "z")]) });
+        index.change().note(Event::FolderMoved { way: way(&[(77, "of no concern")]) });
         assert_eq!(texts(&index, 9, 2).0, ["g", "z/b/f"]);
-        index.change().note(Event::FolderMoved { way: vec![step(3, "c")] });
+        index.change().note(Event::FolderMoved { way: way(&[(3, "c")]) });
         assert_eq!(texts(&index, 9, 2).0, ["c/f", "g"]);
         let moved = |has_others, file| Event::Moved {
             file: inode(file),
             from: (inode(1), b"g".as_slice().into()),
-            to: (vec![step(2, "z")], b"h".as_slice().into()),
+            to: (way(&[(2, "z")]), b"h".as_slice().into()),
             has_others,
         };
         index.change().note(moved(true, 9));
@@ -488,13 +520,13 @@ mod test {
         let events = [
             came(9, &[(2, "a")], "new"),
             Event::Went { file: inode(9), folder: inode(1), name: b"old".as_slice().into() },
-            Event::FolderMoved { way: vec![step(2, "moved")] },
+            Event::FolderMoved { way: way(&[(2, "moved")]) },
             came(9, &[], "last"),
         ];
         for seen in 0..=events.len() {
             let mut found = empty();
-            found.add(&inode(9), &vec![step(2, "a")], b"first");
-            found.add(&inode(9), &Way::new(), b"old");
+            found.add(&inode(9), &way(&[(2, "a")]), b"first");
+            found.add(&inode(9), &way(&[]), b"old");
             events[..seen].iter().for_each(|event| found.play(event));
             let index = Index::default();
             index.begin_walk();
@@ -509,7 +541,7 @@ mod test {
         // A folder that came from where the walk had not been yet is walked before the names are taken.
         let index = Index::default();
         index.begin_walk();
-        index.change().note(Event::FolderMoved { way: vec![step(5, "unseen"), step(2, "a")] });
+        index.change().note(Event::FolderMoved { way: way(&[(5, "unseen"), (2, "a")]) });
         let unseen = index.take(&mut Some(empty()), |folder| *folder == inode(2));
         assert_eq!(unseen.len(), 1);
         assert!(!index.is_kept());
@@ -522,7 +554,7 @@ mod test {
         walked(&index, empty());
         let (here, there) = (inode(2), Identity { mount: MountIndex::other(1), ..inode(2) });
         for (folder, name) in [(here, "a"), (there, "b")] {
-            let way = vec![Step { folder, home: inode(2), name: name.as_bytes().into() }];
+            let way = vec![Step { folder, home: inode(2), name: name.as_bytes().into() }, step(1, "")];
             index.change().note(Event::Came { file: inode(9), folder: way, name: b"f".as_slice().into() });
         }
         assert_eq!(texts(&index, 9, 1), (vec!["a/f".into(), "b/f".into()], true));
@@ -533,12 +565,48 @@ mod test {
     fn what_cannot_be_noted_is_not_taken_for_known() {
         let index = Index::default();
         let mut found = empty();
-        found.found(inode(9), 3, &Way::new(), b"f").unwrap();
+        found.found(inode(9), 3, &way(&[]), b"f").unwrap();
         walked(&index, found);
         assert!(texts(&index, 9, 3).1);
         index.change().tear();
         assert!(!texts(&index, 9, 3).1);
         index.clear();
         assert!(!index.is_kept() && texts(&index, 9, 3) == (vec![], false));
+    }
+
+    /// A walk that had begun before took the mark away, though it may have missed what could not be noted.
+    #[test]
+    fn what_cannot_be_noted_during_a_walk_is_not_known_after_it() {
+        let index = Index::default();
+        index.begin_walk();
+        index.change().tear();
+        let mut found = empty();
+        found.found(inode(9), 2, &way(&[]), b"f").unwrap();
+        walked(&index, found);
+        assert!(!texts(&index, 9, 2).1);
+        index.begin_walk();
+        let mut found = empty();
+        found.found(inode(9), 2, &way(&[]), b"f").unwrap();
+        walked(&index, found);
+        assert!(texts(&index, 9, 2).1);
+    }
+
+    /// A name in the top of each of two branches that share a file was taken for one: with the first that went both were gone.
+    #[test]
+    fn names_of_two_branches_are_two_though_their_paths_are_one() {
+        let top = |branch: u16| Identity { mount: MountIndex::own(branch), ..inode(u64::from(branch) + 1) };
+        let step = |branch: u16| Step { folder: top(branch), home: top(branch), name: Box::default() };
+        let index = Index::default();
+        let mut found = Names::below([step(0), step(1)].into_iter());
+        for branch in [0, 1] {
+            found.found(inode(9), 2, &vec![step(branch)], b"x").unwrap();
+        }
+        walked(&index, found);
+        assert_eq!(texts(&index, 9, 2), (vec!["x".into(), "x".into()], true));
+        assert!(!texts(&index, 9, 3).1);
+        let kept = index.keep(&inode(9), 2, |branch, _| branch == 0);
+        assert!(kept.paths == [b"x".to_vec()] && !kept.is_all, "one of them went");
+        index.change().note(Event::Went { file: inode(9), folder: top(1), name: b"x".as_slice().into() });
+        assert_eq!(texts(&index, 9, 1), (vec!["x".into()], true));
     }
 }

@@ -18,7 +18,7 @@ mod would;
 
 pub(crate) use asking::Asking;
 pub(crate) use engine::{Engine, settle_in};
-pub(crate) use facts::{OfName, OfNew};
+pub(crate) use facts::{OfFound, OfNew};
 pub(crate) use index::{Event, State, Step, Way};
 pub(crate) use paths::{DEPTH_MAX, Link, Moment};
 pub use report::{Caller, DEPENDS_ON_PROGRAM, RuleControl, RuleFacts, RuleReport};

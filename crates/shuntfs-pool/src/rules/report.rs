@@ -101,9 +101,13 @@ impl RuleControl {
     /// Not to be called from a thread that serves requests.
     ///
     /// # Errors
-    /// Where the source cannot be searched for the names that they protect, and where a merge cannot follow them; the earlier rules then hold.
+    /// Where the source cannot be searched for the names that they protect, where they name a branch that there is not, and where they do more
+    /// than to place what is new on a merge that was mounted under rules that only did so; the earlier rules then hold.
     pub fn replace(&self, rules: Rules) -> Result<(), PoolError> {
-        merge::check_rules(&rules, self.shared.merge.as_ref().map(|_| &self.shared.branches))?;
+        merge::check_places(&rules, self.shared.merge.as_ref().map(|_| &self.shared.branches))?;
+        if self.shared.rules.is_none() {
+            merge::check_kinds(&rules)?;
+        }
         self.engine().replace(&self.shared, rules).map_err(|error| PoolError::Names { error })?;
         self.engine().forget_names(&self.shared);
         Ok(())

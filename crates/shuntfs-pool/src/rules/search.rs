@@ -1,4 +1,4 @@
-//! The walk of the source that finds all names of files with several.
+//! The walk of the source that finds all names of files with several: in a merge of all branches, one after the other.
 //!
 //! Folders are opened by their handles, so that one that is moved while the walk is under way is found all the same; what was
 //! moved from a place that was not walked yet to one that was is walked at the end ([`super::index`]). Where the lower file system has
@@ -54,63 +54,65 @@ struct Place {
 
 struct Walk<'s> {
     shared: &'s Shared,
-    branch: &'s Branch,
     names: Option<Names>,
     /// Mounts and inode numbers.
     seen: HashSet<(MountIndex, u64)>,
-    /// Folders to be walked; `None` is the root.
-    ahead: Vec<Option<Rc<Place>>>,
+    /// Folders to be walked.
+    ahead: Vec<Rc<Place>>,
 }
 
 impl<'s> Walk<'s> {
     fn new(shared: &'s Shared) -> Result<Self> {
-        let branch = shared.first_branch();
-        let root = shared.opening(|| reopen(branch.root(), mode::O_PATH))?;
-        let root = find::by_descriptor(branch, root)?.identity;
-        let names = Some(Names::new(branch.identity(), branch.mounts.home(&root)));
-        Ok(Self { shared, branch, names, seen: HashSet::new(), ahead: vec![None] })
+        let tops = shared.branches.in_use().into_iter().map(|branch| top_of(shared, branch));
+        let tops = tops.collect::<Result<Vec<_>>>()?;
+        let names = Some(Names::below(tops.iter().cloned()));
+        let place = |step| Rc::new(Place { step, outer: None });
+        let ahead = tops.into_iter().map(place).collect();
+        Ok(Self { shared, names, seen: HashSet::new(), ahead })
     }
 
     /// Walks all, and hands it over; whether that went well.
     fn all(mut self, index: &Index) -> Result<bool> {
         for _ in 0..ROUNDS {
             while let Some(place) = self.ahead.pop() {
-                self.folder(place)?;
+                self.folder(&place)?;
             }
             let seen = &self.seen;
             let unseen = index.take(&mut self.names, |folder| seen.contains(&(folder.mount, folder.ino)));
             if unseen.is_empty() {
                 return Ok(true);
             }
-            if unseen.iter().flatten().any(|step| step.folder.handle.is_none()) {
+            // The tops are held, and need none.
+            let is_lost = |step: &Step| step.folder.handle.is_none() && !step.name.is_empty();
+            if unseen.iter().flatten().any(is_lost) {
                 return Ok(false);
             }
-            self.ahead = unseen.into_iter().map(place_of).collect();
+            self.ahead = unseen.into_iter().filter_map(place_of).collect();
         }
         Ok(false)
     }
 
-    fn folder(&mut self, place: Option<Rc<Place>>) -> Result<()> {
-        let identity =
-            place.as_ref().map_or_else(|| self.branch.identity(), |place| place.step.folder.clone());
-        if !self.seen.insert((identity.mount, identity.ino)) {
+    fn folder(&mut self, place: &Rc<Place>) -> Result<()> {
+        let mount = place.step.folder.mount;
+        if !self.seen.insert((mount, place.step.folder.ino)) {
             return Ok(());
         }
-        let entries = match self.list(place.as_ref(), &identity) {
+        let entries = match self.list(place) {
             Ok(entries) => entries,
             // It went away, or is the mount itself, which is not shown inside itself.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(()),
+            // The branch was removed meanwhile.
+            Err(_) if !self.shared.branches.order().contains(&mount.branch) => return Ok(()),
             Err(error) => return Err(error),
         };
         let mut way = None;
         for (name, found) in entries {
-            let (home, name) =
-                (self.branch.mounts.home(&found.identity), name.into_bytes().into_boxed_slice());
+            let (home, name) = (self.shared.home(&found.identity), name.into_bytes().into_boxed_slice());
             if found.stat.is_dir() {
                 let step = Step { folder: found.identity, home, name };
-                self.ahead.push(Some(Rc::new(Place { step, outer: place.clone() })));
+                self.ahead.push(Rc::new(Place { step, outer: Some(Rc::clone(place)) }));
             } else if let Some(names) = &mut self.names {
-                let way = way.get_or_insert_with(|| way_of(place.as_ref()));
+                let way = way.get_or_insert_with(|| way_of(place));
                 names.found(home, found.stat.nlink, way, &name)?;
             }
         }
@@ -118,8 +120,8 @@ impl<'s> Walk<'s> {
     }
 
     /// The folders in a folder, and its files with several names.
-    fn list(&self, place: Option<&Rc<Place>>, identity: &Identity) -> Result<Vec<(CString, Found)>> {
-        let folder = self.open(place, identity)?;
+    fn list(&self, place: &Rc<Place>) -> Result<Vec<(CString, Found)>> {
+        let (folder, branch) = (self.open(place)?, self.shared.branch(place.step.folder.mount));
         let fd = self.shared.opening(|| reopen(&folder, mode::O_RDONLY | mode::O_DIRECTORY))?;
         let (mut reader, mut entries) = (DirReader::new(fd), Vec::new());
         loop {
@@ -136,7 +138,7 @@ impl<'s> Walk<'s> {
             }
             // Opened first, because asking about a name would ask whatever is mounted there, and that may be ourselves.
             let opened = self.shared.opening(|| open_path_at(&folder, &name));
-            match opened.and_then(|fd: OwnedFd| find::by_descriptor(self.branch, fd)) {
+            match opened.and_then(|fd: OwnedFd| find::by_descriptor(branch, fd)) {
                 Ok(found) if found.stat.is_dir() || found.stat.nlink > 1 => {
                     entries.push((name, found.without_descriptor()));
                 }
@@ -146,13 +148,15 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn open(&self, place: Option<&Rc<Place>>, identity: &Identity) -> Result<Arc<LowerFile>> {
+    fn open(&self, place: &Rc<Place>) -> Result<Arc<LowerFile>> {
+        let identity = &place.step.folder;
         if let Some(handle) = &identity.handle {
-            let mount = self.branch.mounts.at(identity.mount);
+            let mount = self.shared.mount(identity.mount);
             return self.shared.opening(|| mount.open(handle)).map(LowerFile::new).map(Arc::new);
         }
-        let mut folder = Arc::clone(self.branch.root());
-        for step in way_of(place).into_iter().rev() {
+        let mut folder = Arc::clone(self.shared.branch(identity.mount).root());
+        // From the top on, which is open.
+        for step in way_of(place).into_iter().rev().skip(1) {
             let name = CString::new(step.name).map_err(|_| Errno::INVAL)?;
             let fd = self.shared.opening(|| open_path_at(&folder, &name))?;
             folder = Arc::new(LowerFile::new(fd));
@@ -162,24 +166,45 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Whether a path still leads to this inode, wherever that is mounted.
-pub(super) fn leads_to(shared: &Shared, path: &[u8], home: &Identity) -> Result<bool> {
-    let here = match walk(shared, path) {
+/// The top of a branch.
+fn top_of(shared: &Shared, branch: &Branch) -> Result<Step> {
+    let root = shared.opening(|| reopen(branch.root(), mode::O_PATH))?;
+    let home = shared.home(&find::by_descriptor(branch, root)?.identity);
+    Ok(Step { folder: branch.identity(), home, name: Box::default() })
+}
+
+/// Whether a path on a branch still leads to this inode, wherever that is mounted.
+pub(super) fn leads_to(shared: &Shared, branch: u16, path: &[u8], home: &Identity) -> Result<bool> {
+    if !shared.branches.order().contains(&branch) {
+        return Ok(false);
+    }
+    let branch = shared.branches.at(branch);
+    let here = match walk_on(shared, branch, path) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(false),
         here => here?,
     };
     let fd = shared.opening(|| reopen(&here, mode::O_PATH))?;
-    let branch = shared.first_branch();
     match find::by_descriptor(branch, fd) {
-        Ok(found) => Ok(branch.mounts.home(&found.identity) == *home),
+        Ok(found) => Ok(shared.home(&found.identity) == *home),
         Err(Errno::LOOP) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// What a path below the source leads to.
+/// What a path leads to, on the first branch that has it.
 pub(super) fn walk(shared: &Shared, path: &[u8]) -> Result<Arc<LowerFile>> {
-    let mut here = Arc::clone(shared.first_branch().root());
+    let mut failed = Errno::NOENT;
+    for branch in shared.branches.in_use() {
+        match walk_on(shared, branch, path) {
+            Err(error) => failed = error,
+            here => return here,
+        }
+    }
+    Err(failed)
+}
+
+fn walk_on(shared: &Shared, branch: &Branch, path: &[u8]) -> Result<Arc<LowerFile>> {
+    let mut here = Arc::clone(branch.root());
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;
         here = Arc::new(LowerFile::new(shared.opening(|| open_path_at(&here, &name))?));
@@ -187,8 +212,8 @@ pub(super) fn walk(shared: &Shared, path: &[u8]) -> Result<Arc<LowerFile>> {
     Ok(here)
 }
 
-fn way_of(place: Option<&Rc<Place>>) -> Way {
-    let (mut way, mut here) = (Vec::new(), place);
+fn way_of(place: &Rc<Place>) -> Way {
+    let (mut way, mut here) = (Vec::new(), Some(place));
     while let Some(place) = here {
         way.push(place.step.clone());
         here = place.outer.as_ref();

@@ -3,19 +3,19 @@
 
 use std::cell::RefCell;
 use std::ffi::CString;
+use std::sync::Arc;
 
 use shuntfs::{Errno, Name, NodeId, Result, SetAttr};
 use shuntfs_rules::{Access, Decision, Failed, Rules};
-use shuntfs_sys::{open_path_at, stat_of};
 
 use super::report::{Caller, RuleControl, said};
-use crate::error::errno;
 use crate::find;
 use crate::guard::{
     AttributesChange, Coming, FolderOpens, Guard, Made, NameComes, NameGoes, NameMoves, SecondName, Spot,
 };
 use crate::mode;
 use crate::name_buf::NameBuf;
+use crate::node::Node;
 use crate::shared::{Folder, Shared};
 
 /// A name in a folder that the kernel knows; without a name, the folder itself.
@@ -132,11 +132,11 @@ fn attempt(shared: &Shared, told: &Told<'_>, place: Place<'_>, what: Attempt<'_>
         }
     }
     Ok(match what {
-        Attempt::Make(is_folder) => make(&guard, spot, is_folder),
+        Attempt::Make(is_folder) => make(shared, &guard, spot, is_folder),
         Attempt::Remove => {
-            let is_folder =
-                open_path_at(spot.dir, spot.c_name()).map_err(errno).and_then(|fd| is_folder(&fd));
-            is_folder.and_then(|is_folder| {
+            let found = find::find(shared, spot);
+            found.and_then(|found| {
+                let is_folder = found.stat.is_dir();
                 let held = guard.hold(&[spot])?;
                 guard.judge(NameGoes { spot, held: &held, is_folder }).map(drop)
             })
@@ -163,8 +163,8 @@ fn attempt(shared: &Shared, told: &Told<'_>, place: Place<'_>, what: Attempt<'_>
 }
 
 /// Judges whether a name may come.
-fn make(guard: &Guard<'_>, spot: Spot<'_>, is_folder: bool) -> Result<()> {
-    if is_there(spot) {
+fn make(shared: &Shared, guard: &Guard<'_>, spot: Spot<'_>, is_folder: bool) -> Result<()> {
+    if find::find(shared, spot).is_ok() {
         guard.check_overwritten(spot)?;
     }
     if is_folder {
@@ -200,18 +200,15 @@ impl At {
         self.folder.spot(&self.name)
     }
 
-    /// A node that the name means: in one view or another, paths and lower inode are the same.
-    fn node(&self, shared: &Shared) -> Result<std::sync::Arc<crate::node::Node>> {
-        find::known(shared, self.spot())?.into_iter().next().ok_or(Errno::NOENT)
+    /// A node that the name means: in one view or another, paths and lower inode are the same. Of copies it is the one that is shown.
+    fn node(&self, shared: &Shared) -> Result<Arc<Node>> {
+        let found = find::find(shared, self.spot())?;
+        let is_shown = |node: &Arc<Node>| match node.is_dir() {
+            true => found.stat.is_dir(),
+            false => *node.key() == found.identity,
+        };
+        find::known(shared, self.spot())?.into_iter().find(is_shown).ok_or(Errno::NOENT)
     }
-}
-
-fn is_there(spot: Spot<'_>) -> bool {
-    open_path_at(spot.dir, spot.c_name()).is_ok()
-}
-
-fn is_folder(fd: &std::os::fd::OwnedFd) -> Result<bool> {
-    Ok(stat_of(fd).map_err(errno)?.is_dir())
 }
 
 /// Somebody who is asked about, and what the rules say of him.

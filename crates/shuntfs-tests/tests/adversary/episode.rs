@@ -1,5 +1,6 @@
 //! One mount and the steps on it; and the fewest steps that still show a finding.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -30,6 +31,8 @@ pub(crate) struct Episode {
     len: usize,
     /// Others change the folder below the mount, which is mounted with `--cache none`.
     changes_below: bool,
+    /// Two branches are shown, and the kernel keeps so much. A new file goes to either by chance, so that a finding may not show again.
+    branches: Option<&'static str>,
 }
 
 /// What came of it.
@@ -53,11 +56,15 @@ enum Script<'s> {
 
 impl Episode {
     pub(crate) fn new(transport: Transport, flow: Flow, seed: u64, len: usize) -> Self {
-        Self { transport, flow, seed, len, changes_below: false }
+        Self { transport, flow, seed, len, changes_below: false, branches: None }
     }
 
     pub(crate) fn with_changes_below(self) -> Self {
         Self { changes_below: true, ..self }
+    }
+
+    pub(crate) fn on_branches(self, cache: &'static str) -> Self {
+        Self { branches: Some(cache), ..self }
     }
 
     pub(crate) fn run(&self) -> Result<Outcome> {
@@ -148,19 +155,26 @@ impl Play {
         // its question about access lists, which would be a third of all requests.
         rustix::process::umask(rustix::fs::Mode::empty());
         let Some(lower) = Lower::make(LowerKind::Tmpfs)? else { return Ok(None) };
-        let source = lower.folder("source")?;
+        let count = if episode.branches.is_some() { 2 } else { 1 };
+        let sources = (0..count).map(|index| lower.folder(&format!("source{index}")));
+        let sources = sources.collect::<Result<Vec<PathBuf>>>()?;
         let rules = lower.path().join("rules.toml");
         RuleSet::default().put(&rules)?;
         let mut world =
-            World { source: source.clone(), changes_below: episode.changes_below, ..World::default() };
-        fill(&source, &mut world)?;
-        let mut spec = MountSpec::new(&source, episode.transport, episode.flow).limit(LIMIT_SECONDS);
+            World { sources: sources.clone(), changes_below: episode.changes_below, ..World::default() };
+        fill(&sources, &mut world)?;
+        let shown = sources.iter().map(|source| source.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"));
+        let mut spec =
+            MountSpec::new(Path::new(&shown), episode.transport, episode.flow).limit(LIMIT_SECONDS);
+        if let Some(cache) = episode.branches {
+            spec = spec.args(&["--create", "rand", "--minfreespace", "0", "--cache", cache]);
+        }
         spec.args.extend(["--rules".into(), rules.clone().into_os_string()]);
         if episode.changes_below {
             spec.args.extend(["--cache".into(), "none".into()]);
         }
         let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
-        let hands = Hands::at(mount.path(), &source)?;
+        let hands = Hands::at(mount.path(), &sources[0])?;
         Ok(Some(Self { hands, world, was_granted: false, rules, reloads: 0, mount, _lower: lower }))
     }
 
@@ -208,25 +222,30 @@ impl Play {
     }
 }
 
-/// Makes folders, files, and files with a name in two of the folders, before there is a mount.
-fn fill(source: &Path, world: &mut World) -> Result<()> {
+/// Makes folders, files, and files with a name in two of the folders, before there is a mount. Where there are several sources each folder
+/// is in one of them, but the one that rules do not speak of, which is in all.
+fn fill(sources: &[PathBuf], world: &mut World) -> Result<()> {
     let open = |path: &Path, mode| -> Result<()> {
         chown(path, Some(OWNER), Some(OWNER))?;
         Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
     };
     for (top, number) in TOPS.iter().zip(900_000..) {
-        for folder in [(*top).to_owned(), format!("{top}/sub")] {
-            fs::create_dir(source.join(&folder))?;
-            open(&source.join(&folder), 0o707)?;
-            world.model.folders.insert(folder);
+        let source = &sources[usize::try_from(number)? % sources.len()];
+        let everywhere = sources.iter().filter(|here| *here == source || *top == "free");
+        for source in everywhere {
+            for folder in [(*top).to_owned(), format!("{top}/sub")] {
+                fs::create_dir(source.join(&folder))?;
+                open(&source.join(&folder), 0o707)?;
+                world.model.folders.insert(folder);
+            }
         }
         let (first, second) = (format!("{top}/a"), format!("{top}/sub/b"));
         fs::write(source.join(&first), bytes_of(number))?;
         open(&source.join(&first), 0o606)?;
-        world.model.made(source, &first)?;
+        world.model.made(sources, &first)?;
         fs::write(source.join(&second), bytes_of(number + 100))?;
         open(&source.join(&second), 0o606)?;
-        let id = world.model.made(source, &second)?;
+        let id = world.model.made(sources, &second)?;
         if *top != "free" {
             let free = format!("free/{top}");
             fs::hard_link(source.join(&second), source.join(&free))?;

@@ -20,7 +20,8 @@ pub(crate) struct Held {
 /// Everything that is known of the mount.
 #[derive(Debug, Default)]
 pub(crate) struct World {
-    pub(crate) source: PathBuf,
+    /// The folder below the mount, or the branches.
+    pub(crate) sources: Vec<PathBuf>,
     pub(crate) rules: RuleSet,
     pub(crate) model: Model,
     /// Names change below the mount, so that a name which is gone may be held against its file for a while.
@@ -37,7 +38,7 @@ struct Eyes<'w> {
 impl World {
     /// Compares with the lower folder, and forgets what nobody can get at any more.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.model.check(&self.source)?;
+        self.model.check(&self.sources)?;
         let held: Vec<FileId> = self.held.iter().flatten().filter_map(|held| held.id).collect();
         self.model.forget_all_but(&held);
         Ok(())
@@ -67,8 +68,8 @@ impl Eyes<'_> {
             Action::Copy(from, to) => self.copied(from, to),
             Action::Create(path) => {
                 self.may_make(path)?;
-                let source = self.world.source.clone();
-                self.world.model.made(&source, path).map(drop)
+                let sources = self.world.sources.clone();
+                self.world.model.made(&sources, path).map(drop)
             }
             Action::MakeFolder(path) => {
                 self.may_make(path)?;

@@ -83,6 +83,20 @@ fn nobody_gets_more_than_the_rules_give_on_io_uring() -> Result<()> {
 }
 
 #[test]
+fn nobody_gets_more_of_two_branches_on_a_device() -> Result<()> {
+    attack(Transport::Device, |seed, steps| {
+        Episode::new(Transport::Device, Flow::Passthrough, seed, steps).on_branches("default")
+    })
+}
+
+#[test]
+fn nobody_gets_more_of_two_branches_on_io_uring() -> Result<()> {
+    attack(Transport::Uring, |seed, steps| {
+        Episode::new(Transport::Uring, Flow::Served, seed, steps).on_branches("second")
+    })
+}
+
+#[test]
 fn nobody_gets_more_while_others_change_names_below() -> Result<()> {
     attack(Transport::Device, |seed, steps| {
         Episode::new(Transport::Device, Flow::Served, seed, steps).with_changes_below()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -34,9 +34,10 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Notes a file that is there and had no name before.
-    pub(crate) fn made(&mut self, source: &Path, path: &str) -> Result<FileId> {
-        let lower = File::open(source.join(path)).with_context(|| format!("{path} was made"))?;
+    /// Notes a file that is there, in one of these folders, and had no name before.
+    pub(crate) fn made(&mut self, sources: &[PathBuf], path: &str) -> Result<FileId> {
+        let mut lower = sources.iter().filter_map(|source| File::open(source.join(path)).ok());
+        let lower = lower.next().with_context(|| format!("{path} was made"))?;
         let bytes = content(&lower)?;
         let id = self.made;
         self.made += 1;
@@ -137,12 +138,12 @@ impl Model {
         (files, below(self.folders.iter(), path))
     }
 
-    /// Compares with the lower folder, name by name and byte by byte: nothing else has changed.
-    pub(crate) fn check(&self, source: &Path) -> Result<()> {
+    /// Compares with the lower folders, name by name and byte by byte: nothing else has changed.
+    pub(crate) fn check(&self, sources: &[PathBuf]) -> Result<()> {
         let mut numbers: BTreeMap<u64, FileId> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        let mut open = vec![String::new()];
-        while let Some(folder) = open.pop() {
+        let mut open: Vec<_> = sources.iter().map(|source| (source, String::new())).collect();
+        while let Some((source, folder)) = open.pop() {
             for entry in fs::read_dir(source.join(&folder))? {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
@@ -153,11 +154,12 @@ impl Model {
                         self.folders.contains(&path),
                         "a folder {path} is there that nobody may have made"
                     );
-                    open.push(path.clone());
+                    open.push((source, path.clone()));
                 } else {
                     let id = self.files.get(&path).with_context(|| format!("nobody may have made {path}"))?;
                     let first = *numbers.entry(metadata.ino()).or_insert(*id);
                     ensure!(first == *id, "{path} means another file than it may");
+                    ensure!(!seen.contains(&path), "{path} is there on both branches");
                 }
                 seen.insert(path);
             }

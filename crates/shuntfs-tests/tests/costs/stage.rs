@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
@@ -34,6 +34,19 @@ impl Stage {
         let mut spec = MountSpec::new(&source, transport, flow).args(args);
         // Some settings are for a mount that nobody else reaches.
         spec.allow_other = !args.iter().any(|arg| ["--permissions", "--xattrs"].contains(arg));
+        let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
+        Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
+    }
+
+    /// The same of several folders, of which that one is the last.
+    pub(crate) fn make_pool(transport: Transport, branches: usize, args: &[&str]) -> Result<Option<Self>> {
+        let serial = serial();
+        let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(None) };
+        let folders = (0..branches).map(|number| lower.folder(&number.to_string()));
+        let folders = folders.collect::<Result<Vec<_>>>()?;
+        let source = folders.last().context("there is a branch")?.clone();
+        let list: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let spec = MountSpec::new(Path::new(&list.join(":")), transport, Flow::Passthrough).args(args);
         let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
         Ok(Some(Self { mount, source, _lower: lower, _serial: serial }))
     }

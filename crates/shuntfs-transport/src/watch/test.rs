@@ -21,7 +21,7 @@ fn serve(reader: &Reader, requests: u32, callers: u32, has_more: bool) {
     for request in 0..requests {
         reader.meter.waits();
         reader.meter.woke();
-        reader.meter.serves(1_000_000 + request % callers, false);
+        reader.meter.serves(1_000_000 + request % callers);
     }
     reader.has_more(has_more);
 }
@@ -150,27 +150,27 @@ fn a_lone_reader_runs_where_its_caller_does_until_there_are_more() {
     thread.join().unwrap();
 }
 
-/// A thread that counts `served` more requests for names between two looks, and is always ready to run.
-fn busy_queue(looks: u32, served: fn(u32) -> u64) -> (Watched, u32) {
-    queue_of(looks, served, |_| 0)
-}
-
-/// The same, with so many reads into the page cache among them.
-fn queue_of(looks: u32, served: fn(u32) -> u64, ahead: fn(u32) -> u64) -> (Watched, u32) {
+/// A thread that counts `served` more requests between two looks, is always ready to run, and waited so many milliseconds of the four for
+/// its CPU.
+fn queue_of(looks: u32, served: fn(u32) -> u64, waits: u64) -> (Watched, u32) {
     let queue = thread::spawn(move || {
         let gauge = Gauge::default();
         *gauge.tid.lock() = threads::gettid();
         let (mut queue, mut helped) = (Watched::default(), 0);
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
-            gauge.ahead.fetch_add(ahead(look), Ordering::Relaxed);
-            queue.look(&gauge, SHORT);
+            let waited = Duration::from_millis(u64::from(look) * waits);
+            queue.look(&gauge, SHORT, |_, is_light| Seen { runs: true, waited: is_light.then_some(waited) });
             helped += u32::from(queue.settle(&gauge));
         }
         assert_eq!(sched::is_light(threads::gettid()), queue.light);
         (queue, helped)
     });
     queue.join().unwrap()
+}
+
+fn busy_queue(looks: u32, served: fn(u32) -> u64) -> (Watched, u32) {
+    queue_of(looks, served, 0)
 }
 
 #[test]
@@ -184,13 +184,14 @@ fn a_busy_queue_is_light_until_it_has_been_calm_for_a_while() {
     }
 }
 
-/// Who reads through the page cache may have work on its CPU meanwhile: an io_uring asks again and again whether a page is there, and the
-/// light queue beside it that was to bring the page had half its speed.
+/// Who asks an io_uring again and again whether a page is there never sleeps, and the light queue beside it that was to bring the page had
+/// half its speed, however many requests it served.
 #[test]
-fn reads_of_the_page_cache_do_not_make_a_queue_light() {
+fn a_busy_queue_that_waits_for_its_cpu_most_of_the_time_is_not_light() {
     if may_change() {
-        assert!(!queue_of(100, |_| 100, |_| 93).0.light);
-        assert!(queue_of(1, |_| 100, |_| 92).0.light);
+        assert!(queue_of(1 + STARVING, |_| 1000, 3).0.light, "what it waited before counts for nothing");
+        assert!(!queue_of(2 + STARVING, |_| 1000, 3).0.light);
+        assert!(queue_of(500, |_| 1000, 2).0.light, "half of the time");
     }
 }
 
@@ -234,14 +235,14 @@ fn a_trickle_of_requests_does_not_wake_the_watcher_and_many_do() {
     let before = sleeps_of(tid);
     for _ in 0..40 {
         readers[0].meter.woke();
-        readers[0].meter.serves(7, false);
+        readers[0].meter.serves(7);
         readers[0].meter.waits();
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(sleeps_of(tid), before);
     for _ in 0..40 {
         readers[0].meter.woke();
-        readers[0].meter.serves(7, false);
+        readers[0].meter.serves(7);
         readers[0].meter.waits();
     }
     thread::sleep(LOOK * (QUIET + 10));

@@ -81,7 +81,9 @@ pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
 pub(super) async fn relay_read(local: &Local, x: Exchange, lower: &Arc<LowerFile>, at: ByteRange) -> Done {
     let done = x.relay_read(lower, at).await;
     // What the kernel alone knows counts as it was asked for.
-    local.counters.read_bytes.add(done.sent_len().map_or(u64::from(at.len), |len| len as u64));
+    let len = done.sent_len().map_or(u64::from(at.len), |len| len as u64);
+    local.counters.read_bytes.add(len);
+    lower.count_read(len);
     if done.was_spliced() {
         local.counters.spliced_reads.bump();
     }

@@ -12,7 +12,7 @@ use crate::error::errno;
 use crate::guard::{AttributesChange, FlagsChange, Judged, PrivilegesGo, XattrChanges};
 use crate::merge;
 use crate::mode;
-use crate::node::{Marks, Node};
+use crate::node::{Marks, Node, Parts};
 use crate::op::ioctl::Command;
 use crate::shared::Shared;
 use crate::who::{Who, keeping_set_ids};
@@ -144,6 +144,7 @@ impl Judged<FlagsChange<'_>> {
         self.change.node.saw(&stat_of(lower).map_err(errno)?);
         // And it may fold names from now on.
         self.change.node.unmark(Marks::EXACT);
+        self.change.node.parts().into_iter().for_each(Parts::may_fold);
         Ok(result)
     }
 }

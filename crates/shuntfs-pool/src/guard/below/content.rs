@@ -6,6 +6,7 @@ use shuntfs::{Cx, Errno, LowerFile, Result, SetAttr, Whence, WriteData, Written}
 use shuntfs_sys::data::{copy_range, fallocate, seek_data, seek_hole, write_at};
 use shuntfs_sys::{OsError, stat_of, truncate};
 
+use crate::branch::touches_nothing;
 use crate::error::errno;
 use crate::guard::{ContentChanges, ContentCut, Judged, ReadBelow};
 use crate::merge;
@@ -34,7 +35,11 @@ impl Judged<ContentCut<'_>> {
     pub(crate) fn cut(self, shared: &Shared, writable: Option<Arc<LowerFile>>, set: &SetAttr) -> Result<()> {
         let ContentCut { node, len, .. } = self.change;
         let keep = !set.kill_priv && self.who.keeps_set_ids() && node.has_privileges();
-        let cut = |file: &LowerFile| keeping_set_ids(keep, || truncate(file, len)).map_err(errno);
+        let cut = |file: &LowerFile| {
+            // To cut a long file may take long on any disk.
+            touches_nothing();
+            keeping_set_ids(keep, || truncate(file, len)).map_err(errno)
+        };
         match writable {
             // What is wrong is told when the file could not be moved to another branch either.
             Some(file) => cut(&file),

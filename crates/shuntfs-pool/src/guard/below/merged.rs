@@ -4,16 +4,17 @@
 //! is left on one would still be there. Before anything is done it is looked whether all of it can be; what fails all the same is
 //! undone where that is possible, and leaves a folder on fewer branches where it is not.
 
-use shuntfs::{Errno, LowerFile, Result};
+use shuntfs::{Errno, LowerFile, Name, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
+use crate::branch::{MountIndex, touches};
 use crate::error::errno;
 use crate::folding;
 use crate::guard::Spot;
 use crate::merge::{self, Here, Merge, Order};
 use crate::mode;
-use crate::node::Way;
+use crate::node::{Parts, Way};
 use crate::policy::Function;
 use crate::removal::Removal;
 use crate::shared::{Folder, Shared};
@@ -33,8 +34,13 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
         });
     }
     if !is_folder {
-        return remove_here(shared, spot, &merge::changed(shared, merge, (Function::Unlink, spot), same)?);
+        return remove_here(
+            shared,
+            spot,
+            &merge::changed(shared, merge, (Function::Unlink, Some(spot)), same)?,
+        );
     }
+    check_whole(shared, merge, spot)?;
     check_empty(shared, spot, &same)?;
     check_writable(shared, spot, &same)?;
     remove_folders(shared, merge, spot, &same)
@@ -43,7 +49,7 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: 
 /// From the last to the first, so that what is shown is there as long as anything is.
 fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     all.iter().rev().try_for_each(|here| {
-        let gone = unlink_at(&*here.dir, spot.c_name()).map_err(errno);
+        let gone = remove_at(here.mount, &here.dir, spot, false).map_err(errno);
         gone.inspect_err(|error| merge::pass_on_at(shared, Spot { mount: here.mount, ..spot }, *error))
     })
 }
@@ -67,7 +73,7 @@ fn check_writable<'h>(
 fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
     for (index, here) in all.iter().enumerate().rev() {
-        rmdir_at(&*here.dir, spot.c_name()).map_err(errno)?;
+        remove_at(here.mount, &here.dir, spot, true).map_err(errno)?;
         if let Some(parts) = node.as_ref().filter(|_| index > 0).and_then(|node| node.parts()) {
             parts.leave(here.mount.branch);
         }
@@ -76,9 +82,20 @@ fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) 
     Ok(())
 }
 
+/// Refuses to remove or move a folder that a branch has which is set aside: there it would stay, and come back with it.
+fn check_whole(shared: &Shared, merge: &Merge, spot: Spot<'_>) -> Result<()> {
+    if !merge.has_aside() {
+        return Ok(());
+    }
+    let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+    let is_partly_aside = node.as_ref().and_then(|node| node.parts()).is_some_and(Parts::is_partly_aside);
+    if is_partly_aside { Err(Errno::IO) } else { Ok(()) }
+}
+
 /// Refuses to remove a folder that holds something on any branch.
 fn check_empty(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     for here in all {
+        touches(here.mount.branch);
         let folder = LowerFile::new(shared.opening(|| open_path_at(&*here.dir, spot.c_name()))?);
         if !is_empty(shared, &folder)? {
             return Err(Errno::NOTEMPTY);
@@ -122,6 +139,8 @@ pub(super) fn rename(
     let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
+    // Both may be folders where they are exchanged.
+    [from, to].into_iter().try_for_each(|spot| check_whole(shared, merge, spot))?;
     if flags & mode::RENAME_EXCHANGE != 0 {
         let (one, other) = match (&sources[..], &targets[..]) {
             ([one], [other]) if one.mount == other.mount => (one, other),
@@ -131,6 +150,7 @@ pub(super) fn rename(
             }
         };
         check_writable(shared, from, [one])?;
+        touches(one.mount.branch);
         rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
         merge.moved(shared, way, new_way, true);
         return Ok(());
@@ -140,14 +160,14 @@ pub(super) fn rename(
     }
     let targets = others(shared, (&sources, from), (targets, to))?;
     let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
-    let sources = if is_folder { sources } else { merge::moved(shared, merge, from, sources)? };
+    let sources = if is_folder { sources } else { merge::moved(shared, merge, Some(from), sources)? };
     check_writable(shared, from, &sources)?;
     let moves = moves(shared, merge, &order, to, sources)?;
     let is_moved = |here: &&Here| moves.iter().any(|(source, _)| source.mount.branch == here.mount.branch);
     let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
     check_targets(shared, to, is_folder, &replaced, &left)?;
     let removal = Removal::begin(shared, to)?;
-    let moving = Moving { from, to, moves: &moves, replaced: &replaced, left: &left };
+    let moving = Moving { shared, from, to, moves: &moves, replaced: &replaced, left: &left };
     moving.finish(flags).inspect_err(|error| {
         let mount = moves.first().map_or(to.mount, |(source, _)| source.mount);
         merge::pass_on_at(shared, Spot { mount, ..to }, *error);
@@ -180,6 +200,7 @@ fn check_apart(shared: &Shared, to: Spot<'_>, moves: &[(Here, Folder)]) -> Resul
         return Ok(());
     }
     let inode = |(_, folder): &(Here, Folder)| -> Result<(Device, u64)> {
+        touches(folder.mount.branch);
         let stat = stat_of(&folder.descriptor).map_err(errno)?;
         Ok((stat.dev, stat.ino))
     };
@@ -228,6 +249,7 @@ fn is_itself(
     }
     let name = |spot: Spot<'_>| spot.c_name().to_string_lossy().to_lowercase();
     let magic = shared.mount(source.mount).magic;
+    touches(source.mount.branch);
     Ok(name(from) == name(to) && folding::folds(shared, magic, &source.dir)? == Some(true))
 }
 
@@ -259,6 +281,7 @@ fn check_targets(
 
 /// A rename under way.
 struct Moving<'m> {
+    shared: &'m Shared,
     from: Spot<'m>,
     to: Spot<'m>,
     /// What moves, and the folder on its branch that it comes to.
@@ -296,13 +319,13 @@ impl Moving<'_> {
         }
         // From the last to the first, so that what is shown is there as long as anything is.
         for here in self.left.iter().rev() {
-            if let Err(error) = remove_at(&here.dir, self.to, here.stat.is_dir()) {
+            if let Err(error) = remove_at(here.mount, &here.dir, self.to, here.stat.is_dir()) {
                 self.undo(&exchanged);
                 return Err(errno(error));
             }
         }
         for ((source, _), _) in self.moves.iter().zip(&exchanged).rev().filter(|(_, was)| **was) {
-            if let Err(error) = remove_at(&source.dir, self.from, source.stat.is_dir()) {
+            if let Err(error) = remove_at(source.mount, &source.dir, self.from, source.stat.is_dir()) {
                 tracing::error!(%error, "what a rename replaced is left under the old name");
             }
         }
@@ -316,20 +339,30 @@ impl Moving<'_> {
 
     fn there(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
         let (source, target) = &self.moves[index];
+        touches(source.mount.branch);
         rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
     }
 
-    /// Takes the first moves back; those that were exchanges leave nothing undone.
+    /// Takes the first moves back; those that were exchanges leave nothing undone. Where that fails, the kernel is to look the names up again, which
+    /// it believes to be as they were.
     fn undo(&self, exchanged: &[bool]) {
+        let mut is_undone = true;
         for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
             let (source, target) = &self.moves[index];
             let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
             if let Err(error) = self.back((source, target), flags) {
+                is_undone = false;
                 tracing::error!(%error, "a name that was moved on one branch only is left there");
             } else if !was_exchanged && self.replaces(index) {
+                is_undone = false;
                 tracing::error!(
                     "what a rename replaced on one branch is gone, and the rename failed on another"
                 );
+            }
+        }
+        if let Some(notifier) = self.shared.notifier.get().filter(|_| !is_undone) {
+            for spot in [self.from, self.to] {
+                Name::new(spot.c_name()).into_iter().for_each(|name| notifier.doubt(spot.folder.id, name));
             }
         }
     }
@@ -337,6 +370,7 @@ impl Moving<'_> {
     /// Takes one move back. Without `RENAME_NOREPLACE` on the file system it is looked first that nothing is replaced.
     fn back(&self, (source, target): (&Here, &Folder), flags: u32) -> shuntfs_sys::Result<()> {
         let (from, to) = (self.from.c_name(), self.to.c_name());
+        touches(source.mount.branch);
         let rename = |flags| rename_at(&target.descriptor, to, &*source.dir, from, flags);
         match rename(flags) {
             Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP)
@@ -350,6 +384,7 @@ impl Moving<'_> {
     }
 }
 
-fn remove_at(dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
+fn remove_at(mount: MountIndex, dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
+    touches(mount.branch);
     if is_folder { rmdir_at(dir, spot.c_name()) } else { unlink_at(dir, spot.c_name()) }
 }

@@ -8,8 +8,10 @@ use shuntfs_sys::{
 };
 
 use super::merged;
+use crate::branch::touches;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
+use crate::guard::settling::Settling;
 use crate::guard::{
     Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms, Untold,
 };
@@ -23,6 +25,7 @@ impl<'c> Judged<NameComes<'c>> {
     pub(crate) fn make(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let (who, spot) = (self.who, self.change.spot);
         let (dir, name) = (spot.dir, spot.c_name());
+        touches(spot.mount.branch);
         let made = match self.change.what {
             // Files that are opened are made by `create`.
             Coming::File { .. } => return Err(Errno::INVAL),
@@ -41,6 +44,7 @@ impl<'c> Judged<NameComes<'c>> {
         let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
         let (who, spot) = (self.who, self.change.spot);
         let flags = mode::O_CREAT | mode::O_EXCL | access;
+        touches(spot.mount.branch);
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
@@ -85,7 +89,10 @@ impl Judged<NameGoes<'_>> {
         let removal = Removal::begin(shared, spot)?;
         if let Some(merge) = &shared.merge {
             let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);
-            merged::remove(shared, merge, spot, is_folder).inspect_err(doubt)?;
+            let settling = Settling::begin(shared, merge, &[spot])?;
+            let removed = merged::remove(shared, merge, spot, is_folder).inspect_err(doubt);
+            settling.into_iter().for_each(Settling::done);
+            removed?;
             removal.doubt_copies();
             return Ok(());
         }
@@ -106,7 +113,10 @@ impl Judged<NameMoves<'_>> {
             // On some branches it may have been done, and undone.
             let doubt =
                 |_: &Errno| [from, to].iter().for_each(|spot| shared.doubt_attributes(spot.folder.id));
-            return merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
+            let settling = Settling::begin(shared, merge, &[from, to])?;
+            let renamed = merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
+            settling.into_iter().for_each(Settling::done);
+            return renamed;
         }
         let moving = Moving::begin(shared, from, to, flags)?;
         let replaces = flags & (mode::RENAME_EXCHANGE | mode::RENAME_NOREPLACE) == 0;

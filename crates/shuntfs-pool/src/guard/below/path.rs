@@ -7,6 +7,7 @@ use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 use shuntfs_sys::{OsError, TimeSet, chmod, chown, mkdir_at, open_path_at, rmdir_at, set_times, stat_of};
 
 use super::merged::is_empty;
+use crate::branch::{touches, touches_nothing};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::mode;
@@ -25,6 +26,7 @@ pub(super) const XATTR_MAX: usize = 65_536;
 /// Those of the calls; then it is not there.
 pub(crate) fn clone_folder(shared: &Shared, from: &LowerFile, spot: Spot<'_>) -> Result<()> {
     let stat = stat_of(from).map_err(errno)?;
+    touches(spot.mount.branch);
     match mkdir_at(spot.dir, spot.c_name(), 0o700) {
         Err(OsError::EXIST) => return Ok(()),
         made => made.map_err(errno)?,
@@ -33,7 +35,10 @@ pub(crate) fn clone_folder(shared: &Shared, from: &LowerFile, spot: Spot<'_>) ->
         let made = LowerFile::new(shared.opening(|| open_path_at(spot.dir, spot.c_name()))?);
         check_new(shared, &made)?;
         chown(&made, Some(stat.uid), Some(stat.gid)).map_err(errno)?;
+        // Of both branches, so that it is not known which of them it waits for.
+        touches_nothing();
         clone_xattrs(from, &made).map_err(errno)?;
+        touches(spot.mount.branch);
         let permissions = stat.mode & 0o7777;
         keeping_set_ids(permissions & mode::SGID != 0, || chmod(&made, permissions)).map_err(errno)?;
         set_times(&made, TimeSet::At(stat.atime), TimeSet::At(stat.mtime)).map_err(errno)

@@ -14,6 +14,7 @@ use shuntfs_sys::{
 };
 
 use super::path::XATTR_MAX;
+use crate::branch::touches_nothing;
 use crate::error::errno;
 use crate::merge::{is_temporary, temporary_name};
 use crate::mode;
@@ -68,6 +69,8 @@ impl Transfer {
     /// # Errors
     /// Those of the calls; EIO where the file is shorter than it was. Then the branch is no place for it.
     pub(crate) fn fill(&self, from: &LowerFile, stat: &Stat) -> Result<()> {
+        // It takes as long as the file is large, on any disk.
+        touches_nothing();
         let filled = || -> shuntfs_sys::Result<()> {
             copy_data(from, &self.file, stat.size)?;
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;

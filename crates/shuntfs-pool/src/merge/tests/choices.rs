@@ -4,9 +4,11 @@ use shuntfs::{Errno, Name, NodeId};
 use shuntfs_rules::{Known, Rules};
 
 use super::{FILE, Three, name, policy};
+use crate::Pool;
 use crate::error::PoolError;
-use crate::merge::{BranchChange, BranchOptions, InodeCalc};
+use crate::merge::{BranchChange, BranchOptions, InodeCalc, MergeOptions};
 use crate::op::{attr, make};
+use crate::options::PoolOptions;
 use crate::policy::{BranchMode, Function};
 use crate::rules::Caller;
 use crate::who::Who;
@@ -194,13 +196,33 @@ fn explanations_name_the_rule() {
 }
 
 #[test]
-fn rules_that_merges_cannot_follow_are_refused() {
+fn rules_that_name_no_branch_are_refused() {
     let refused = |text: &str| under(text, &[], BranchMode::ReadWrite).map(drop).unwrap_err();
     for place in ["id=other", "/nowhere"] {
         let text = format!("[[rule]]\nname = 'x'\nplace = '{place}'\n");
         let expected = PoolError::NoSuchPlace { rule: "x".into(), place: place.into() };
         assert_eq!(refused(&text), expected);
     }
-    let text = "[[rule]]\nname = 'x'\nbasename = 'y'\nplace = 'all'\ndeny = 'EPERM'\n";
-    assert_eq!(refused(text), PoolError::RuleOfMerges { rule: "x".into(), key: "deny" });
+}
+
+/// What other rules need, the kernel is asked for when the pool is mounted.
+#[test]
+fn a_merge_under_rules_that_only_place_takes_no_others_while_it_is_mounted() {
+    let top = tempfile::tempdir().unwrap();
+    let text = "[[rule]]\nname = 'x'\nbasename = 'y'\nplace = 'all'\n";
+    let parse = |text: &str| Rules::parse(text, "rules", None, &Policies).unwrap();
+    let open = |text: &str| {
+        let merge = MergeOptions::new(vec![BranchOptions::new(top.path())]);
+        let options = PoolOptions { merge: Some(merge), ..PoolOptions::new("a") };
+        Pool::open_with_rules(&options, parse(text)).unwrap().rule_control().unwrap()
+    };
+    let denies = format!("{text}deny = 'EPERM'\n");
+    let placing = open(text);
+    assert_eq!(
+        placing.replace(parse(&denies)),
+        Err(PoolError::RuleOfMerges { rule: "x".into(), key: "deny" })
+    );
+    assert_eq!(placing.replace(parse(text)), Ok(()));
+    let judging = open(&denies);
+    assert_eq!((judging.replace(parse(text)), judging.replace(parse(&denies))), (Ok(()), Ok(())));
 }

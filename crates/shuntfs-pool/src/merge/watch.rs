@@ -1,0 +1,236 @@
+//! Who looks whether disks answer, where a time for them is set: sets branches aside that do not, and takes them back.
+//!
+//! A thread looks every [`LOOK`] while operations are under way, and sleeps when there are none: an idle mount is not woken. An operation that is
+//! under way for [`SUSPECT`] is a sign that a disk is slow: then nobody waits behind it in a queue, because all operations leave their queues, until it
+//! has ended. One that takes as long as was set is a sign that its disk hangs: its branch is set aside. Whoever waits for what hangs there gets EIO,
+//! because the kernel holds locks of folders for them, and whoever has the order of the merge and hangs there loses it.
+//!
+//! A branch is also set aside if it does not answer in that time what its space is, if it answers that and other calls with an error of a disk,
+//! and if its path leads elsewhere. It is asked again and again, and taken back when it answers and nothing hangs on it any more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::change::{check_kernel, tell_kernel};
+use super::state::Merge;
+use crate::branch::{Branch, Flights, Up, Why, is_failure};
+use crate::error::errno;
+use crate::node::Parts;
+use crate::shared::Shared;
+
+/// How often it is looked while operations are under way.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An operation that takes so long is one that others must not wait behind.
+const SUSPECT: Duration = Duration::from_millis(40);
+
+/// Looks in a row without an operation that send the thread to sleep.
+const QUIET: u32 = 10;
+
+/// How often a branch that is set aside is asked whether it answers.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// An error that is so old says nothing of what the branch would answer now.
+const STALE: Duration = Duration::from_secs(5);
+
+/// What is known from the looks before.
+pub(super) struct Watch {
+    timeout: Duration,
+    /// By thread, its operation and since when it is under way.
+    seen: HashMap<u64, (u64, Instant)>,
+    /// By branch that is set aside, how often it had answered, and when it is asked next.
+    aside: HashMap<u16, (u64, Instant)>,
+    sum: u64,
+    quiet: u32,
+}
+
+/// Starts the thread that watches, where a time is set. It ends with the pool.
+pub(crate) fn watch(shared: &Arc<Shared>) {
+    let Some((flights, timeout)) = shared.merge.as_ref().and_then(Merge::watched) else { return };
+    let weak = Arc::downgrade(shared);
+    let serve = move || {
+        shuntfs::leave_queue();
+        serve(&weak, &flights, timeout);
+    };
+    if let Err(error) = std::thread::Builder::new().name("shunt-branches".into()).spawn(serve) {
+        tracing::error!(%error, "no thread to watch the branches: none of them is set aside");
+    }
+}
+
+fn serve(shared: &Weak<Shared>, flights: &Flights, timeout: Duration) {
+    let mut watch = Watch::new(timeout);
+    while let Some(shared) = shared.upgrade() {
+        let Some(merge) = &shared.merge else { return };
+        let pause = watch.look(&shared, merge, flights, Instant::now());
+        drop(shared);
+        if !flights.rest(pause) {
+            return;
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { timeout, seen: HashMap::new(), aside: HashMap::new(), sum: 0, quiet: 0 }
+    }
+
+    /// One look. When the next is due; `None` where there is nothing to look after.
+    pub(super) fn look(
+        &mut self,
+        shared: &Shared,
+        merge: &Merge,
+        flights: &Flights,
+        now: Instant,
+    ) -> Option<Duration> {
+        let (up, sum) = flights.look();
+        let aged = self.age(&up, now);
+        let in_use = shared.branches.order();
+        let counts = |branch: &u16| in_use.contains(branch) && !shared.branches.at(*branch).health.is_aside();
+        for (up, age) in &aged {
+            if *age >= self.timeout
+                && let Some(number) = up.branch.filter(counts)
+            {
+                set_aside(shared, merge, number, Why::Silent);
+            }
+        }
+        for number in in_use.iter() {
+            let branch = shared.branches.at(*number);
+            if branch.health.is_aside() {
+                self.probe(shared, merge, (*number, branch), &aged, now);
+            } else if let Some(why) = self.doubt(branch) {
+                set_aside(shared, merge, *number, why);
+            }
+        }
+        self.aside.retain(|number, _| in_use.contains(number));
+        if self.aside.is_empty() && merge.has_aside() {
+            // The last one was removed.
+            merge.note_aside(false, false);
+        }
+        let is_elsewhere = |up: &Up| up.branch.is_some_and(|branch| !counts(&branch));
+        flights.strain(aged.iter().any(|(up, age)| *age >= SUSPECT && !is_elsewhere(up)));
+        let is_stuck = |flight: u64| {
+            aged.iter().any(|(up, age)| up.flight == flight && *age >= SUSPECT && is_elsewhere(up))
+        };
+        // Whoever waits for it, and whoever waits for a lock that the kernel holds for them, goes on.
+        let hung = aged.iter().filter(|(up, age)| *age >= SUSPECT && is_elsewhere(up));
+        let left = hung.filter(|(up, _)| flights.leave(up)).count();
+        if left > 0 {
+            tracing::warn!(left, "callers got EIO that waited for a branch that is set aside");
+        }
+        if merge.leave_behind(is_stuck) {
+            tracing::warn!(
+                "a change of folders hangs on a branch that is set aside: others go on without it"
+            );
+        }
+        let is_quiet = up.is_empty() && std::mem::replace(&mut self.sum, sum) == sum;
+        self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
+        match (self.quiet < QUIET, self.aside.is_empty()) {
+            (true, _) => Some(LOOK),
+            (false, false) => Some(PROBE / 4),
+            (false, true) => {
+                self.quiet = 0;
+                None
+            }
+        }
+    }
+
+    /// How long each operation is under way.
+    fn age(&mut self, up: &[Up], now: Instant) -> Vec<(Up, Duration)> {
+        let since = |one: &Up| match self.seen.get(&one.flight) {
+            Some((turn, since)) if *turn == one.turn => *since,
+            _ => now,
+        };
+        let aged: Vec<_> = up.iter().map(|one| (*one, since(one))).collect();
+        self.seen = aged.iter().map(|(one, since)| (one.flight, (one.turn, *since))).collect();
+        aged.into_iter().map(|(one, since)| (one, now.saturating_duration_since(since))).collect()
+    }
+
+    /// Whether a branch in use is to be set aside by what it says of itself.
+    fn doubt(&self, branch: &Branch) -> Option<Why> {
+        if branch.health.take_doubt() {
+            branch.ask_anew();
+        }
+        let word = branch.word();
+        let failed = word.error.filter(|(error, _)| is_failure(*error));
+        if failed.is_some_and(|(_, age)| age >= STALE) {
+            // It may answer by now.
+            branch.ask();
+            return None;
+        }
+        if word.silent_for.is_some_and(|silent| silent >= self.timeout) {
+            Some(Why::Silent)
+        } else if let Some((error, _)) = failed {
+            Some(Why::Failed(errno(error)))
+        } else {
+            word.told.is_some_and(|(told, _)| told.is_elsewhere).then_some(Why::Elsewhere)
+        }
+    }
+
+    /// Asks a branch that is set aside, and takes it back if it answers and nothing hangs on it.
+    fn probe(
+        &mut self,
+        shared: &Shared,
+        merge: &Merge,
+        (number, branch): (u16, &Branch),
+        aged: &[(Up, Duration)],
+        now: Instant,
+    ) {
+        let (answers, due) = self.aside.entry(number).or_insert((branch.answers(), now));
+        if now >= *due {
+            *due = now + PROBE;
+            branch.ask_anew();
+        }
+        if branch.answers() == *answers {
+            return;
+        }
+        *answers = branch.answers();
+        let word = branch.word();
+        let is_there = word.told.is_some_and(|(told, _)| !told.is_elsewhere);
+        let hangs = aged.iter().any(|(up, age)| up.branch == Some(number) && *age >= SUSPECT);
+        if word.error.is_none() && is_there && !hangs {
+            self.aside.remove(&number);
+            take_back(shared, merge, number);
+        }
+    }
+}
+
+/// Leaves a branch out of everything.
+fn set_aside(shared: &Shared, merge: &Merge, number: u16, why: Why) {
+    let branch = shared.branches.at(number);
+    if !branch.health.set_aside(why) {
+        return;
+    }
+    tracing::warn!(
+        branch = ?branch.source(),
+        "it is set aside, because {why}: what is on it is not there until it answers again"
+    );
+    // Where the kernel keeps names until it is told otherwise, and cannot be told, it is to keep none of those that are found meanwhile.
+    merge.note_aside(true, shared.is_ours_alone() && check_kernel(shared).is_err());
+    each_folder(shared, |parts| parts.set_aside(number));
+    merge.forget_hints();
+    tell_kernel(shared);
+}
+
+/// Has a branch be as it was.
+fn take_back(shared: &Shared, merge: &Merge, number: u16) {
+    let branch = shared.branches.at(number);
+    let Some(lasted) = branch.health.take_back() else { return };
+    tracing::warn!(branch = ?branch.source(), seconds = lasted.as_secs(), "it answers again and is taken back");
+    let order = shared.branches.order();
+    let others: Vec<u16> =
+        order.iter().copied().filter(|other| shared.branches.at(*other).health.is_aside()).collect();
+    each_folder(shared, |parts| {
+        parts.take_back(number, &order, merge.shows_first());
+        // One of these may have been the only place left.
+        others.iter().for_each(|other| parts.set_aside(*other));
+    });
+    merge.note_aside(!others.is_empty(), merge.doubts_names());
+    merge.forget_hints();
+    tell_kernel(shared);
+}
+
+fn each_folder(shared: &Shared, act: impl Fn(&Parts)) {
+    let all = shared.table.all();
+    all.iter().chain(std::iter::once(&shared.root)).filter_map(|node| node.parts()).for_each(act);
+}

@@ -1,0 +1,173 @@
+//! A disk that hangs, on a real kernel. Needs root and /dev/fuse.
+//!
+//! The disk is a mount of `shunt` whose server is stopped. Whoever asks it waits until the server goes on. Nothing here touches the mounts but by
+//! programs that are given a limit.
+#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use shuntfs::{MountOptions, Session, SessionOptions, TransportKind};
+use shuntfs_pool::policy::Policy;
+use shuntfs_pool::{BranchOptions, Cache, Calls, Health, MergeOptions, Observer, Pool, PoolOptions};
+use shuntfs_testkit::limit::wait_until;
+use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
+use shuntfs_testkit::program::{run, wait_for};
+use shuntfs_testkit::skipped;
+use shuntfs_testkit::supervisor::Supervisor;
+
+const LIMIT: Duration = Duration::from_secs(100);
+const STEP: Duration = Duration::from_secs(20);
+
+/// A merge of a folder and of a mount that can be made to hang.
+struct Sick {
+    session: Session,
+    observer: Observer,
+    top: tempfile::TempDir,
+    disk: Mounted,
+    _folders: [tempfile::TempDir; 2],
+    _supervisor: Supervisor,
+}
+
+impl Sick {
+    /// `None` where it cannot be had, and then the reason was said.
+    fn start(kind: TransportKind, calls: Calls) -> Option<Self> {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for (folder, name) in folders.iter().zip(["one", "two"]) {
+            std::fs::write(folder.path().join(name), name).unwrap();
+            std::fs::create_dir(folder.path().join("both")).unwrap();
+        }
+        let spec = MountSpec::new(folders[1].path(), Transport::Device, Flow::Served);
+        let disk = Mounted::start(&spec.args(&["--cache", "none"])).unwrap()?;
+        let mut merge =
+            MergeOptions::new(vec![BranchOptions::new(folders[0].path()), BranchOptions::new(disk.path())]);
+        merge.create = Policy::of("ff").unwrap();
+        merge.min_free = 0;
+        merge.timeout = Some(Duration::from_secs(1));
+        let options =
+            PoolOptions { merge: Some(merge), cache: Cache::None, calls, ..PoolOptions::new("disks") };
+        let (pool, top) = (Pool::open(&options).unwrap(), tempfile::tempdir().unwrap());
+        let observer = pool.observer();
+        let how = MountOptions { allow_other: true, ..MountOptions::default() };
+        let session_options = SessionOptions {
+            transport: shuntfs::Transport::Only(kind),
+            queues: (kind != TransportKind::Uring).then_some(4),
+            ..SessionOptions::default()
+        };
+        match Session::mount(Arc::new(pool), top.path(), &how, &session_options) {
+            Ok(session) => {
+                let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
+                Some(Self { session, observer, top, disk, _folders: folders, _supervisor: supervisor })
+            }
+            Err(error) => {
+                skipped(&format!("cannot mount here: {error}"));
+                None
+            }
+        }
+    }
+
+    fn health(&self) -> Health {
+        self.observer.facts().branches[1].health
+    }
+
+    /// Runs a script in the mount, to its end.
+    fn sh(&self, script: &str) -> (bool, String) {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script).current_dir("/").env("MNT", self.top.path());
+        let ran = run(&mut command, STEP).unwrap();
+        (ran.status.success(), ran.stdout)
+    }
+
+    /// Starts a program on a path of the mount, whose words are not of interest.
+    fn spawn(&self, program: &str, path: &str) -> Child {
+        let mut command = Command::new(program);
+        command.arg(self.top.path().join(path)).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+}
+
+impl Drop for Sick {
+    fn drop(&mut self) {
+        // Whoever hangs goes on.
+        drop(self.disk.signal(Signal::CONT));
+        if let Err(error) = self.session.unmount() {
+            eprintln!("the mount is left to its supervisor: {error}");
+        }
+    }
+}
+
+fn lives_through_a_disk_that_hangs(kind: TransportKind, calls: Calls) {
+    let what = format!("{kind} {calls:?}");
+    let Some(sick) = Sick::start(kind, calls) else { return };
+    assert_eq!(sick.sh("cat $MNT/one $MNT/two; ls $MNT"), (true, "onetwoboth\none\ntwo\n".into()), "{what}");
+    sick.disk.signal(Signal::STOP).unwrap();
+    // A lookup and a listing hang, and a caller on each CPU.
+    let mut waiting = vec![sick.spawn("stat", "two"), sick.spawn("ls", ""), sick.spawn("stat", "nothing")];
+    assert!(wait_until(STEP, || sick.health() == Health::Aside), "{what}: {:?}", sick.observer.facts());
+    for child in &mut waiting {
+        let status = wait_for(child, STEP).unwrap();
+        assert!(status.is_some(), "{what}: who waited goes on");
+    }
+    let script = "set -e; cd $MNT; for i in $(seq 125); do echo $i > f$i; mkdir both/d$i; read x < f$i; test $x = $i; \
+        ln f$i both/d$i/g; rm f$i; rm both/d$i/g; rmdir both/d$i; done; mkdir n; mv n m; rmdir m; ls; stat -f . > /dev/null";
+    assert_eq!(sick.sh(script), (true, "both\none\n".into()), "{what}: 1000 operations beside it");
+    assert_eq!(sick.sh("cat $MNT/two 2>/dev/null || echo no"), (true, "no\n".into()), "{what}");
+    assert_eq!(sick.health(), Health::Aside, "{what}");
+    sick.disk.signal(Signal::CONT).unwrap();
+    assert!(wait_until(STEP, || sick.health() != Health::Aside), "{what}: {:?}", sick.observer.facts());
+    assert_eq!(sick.sh("cat $MNT/two; ls $MNT"), (true, "twoboth\none\ntwo\n".into()), "{what}");
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_nobody_who_goes_elsewhere() {
+    for kind in [TransportKind::Device, TransportKind::Cloned] {
+        lives_through_a_disk_that_hangs(kind, Calls::Inline);
+    }
+}
+
+#[test]
+fn the_same_where_calls_leave_their_queues() {
+    for kind in [TransportKind::Device, TransportKind::Cloned] {
+        lives_through_a_disk_that_hangs(kind, Calls::Auto);
+    }
+    if Transport::Uring.is_available() {
+        lives_through_a_disk_that_hangs(TransportKind::Uring, Calls::Offload);
+    }
+}
+
+/// As of a disk that was pulled: everything there fails at once.
+#[test]
+fn a_disk_that_is_gone_is_set_aside() {
+    let Some(sick) = Sick::start(TransportKind::Cloned, Calls::Auto) else { return };
+    sick.disk.signal(Signal::KILL).unwrap();
+    assert!(wait_for(&mut sick.spawn("stat", "nothing"), STEP).unwrap().is_some());
+    assert!(wait_until(STEP, || sick.health() == Health::Aside), "{:?}", sick.observer.facts());
+    let why = sick.observer.facts().branches[1].why.clone().unwrap();
+    assert!(why.contains("answers with"), "{why}");
+    assert_eq!(sick.sh("cat $MNT/one; ls $MNT; stat -f $MNT >/dev/null"), (true, "oneboth\none\n".into()));
+    assert_eq!(sick.sh("echo new > $MNT/new; cat $MNT/new"), (true, "new\n".into()));
+}
+
+/// Nobody asks for the time of a disk: it is waited for, and what is known of it is told at once.
+#[test]
+fn what_is_known_of_a_disk_that_hangs_is_told() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let spec = MountSpec::new(folders[1].path(), Transport::Device, Flow::Served);
+    let Some(disk) = Mounted::start(&spec.args(&["--cache", "none"])).unwrap() else { return };
+    let merge =
+        MergeOptions::new(vec![BranchOptions::new(folders[0].path()), BranchOptions::new(disk.path())]);
+    let pool = Pool::open(&PoolOptions { merge: Some(merge), ..PoolOptions::new("disks") }).unwrap();
+    let observer = pool.observer();
+    let before = observer.facts();
+    assert_eq!(before.branches.iter().map(|branch| branch.health).collect::<Vec<_>>(), [Health::Ok; 2]);
+    disk.signal(Signal::STOP).unwrap();
+    let is_silent = wait_until(STEP, || observer.facts().branches[1].health == Health::Silent);
+    let now = observer.facts();
+    disk.signal(Signal::CONT).unwrap();
+    assert!(is_silent, "{now:?}");
+    assert_eq!((now.branches[0].health, now.branches[1].total), (Health::Ok, before.branches[1].total));
+    assert!(now.branches[1].since_s.is_some());
+    assert!(wait_until(STEP, || observer.facts().branches[1].health == Health::Ok), "it answers again");
+}
