@@ -59,6 +59,8 @@ pub(crate) struct Watcher {
     queues: Box<[Watched]>,
     home: Option<Cpus>,
     cpus: usize,
+    /// What the process may use of them at once, as it was at the start: to ask for that takes memory.
+    quota: usize,
 }
 
 /// What the watcher knows of one thread.
@@ -102,8 +104,12 @@ impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
         let queues = gauges.all.iter().map(|_| Watched::default()).collect();
         let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
-        let mut this = Self { gauges, readers, may, queues, home: None, cpus: 1 };
+        let mut this = Self { gauges, readers, may, queues, home: None, cpus: 1, quota: usize::MAX };
         this.see_cpus();
+        let usable = thread::available_parallelism().map_or(1, NonZero::get);
+        if usable < this.cpus {
+            (this.cpus, this.quota) = (usable, usable);
+        }
         this
     }
 
@@ -136,7 +142,7 @@ impl Watcher {
     /// Which CPUs there are may have changed while the watcher slept, with its own affinity: `taskset -a` and a cpuset change that of all threads.
     fn see_cpus(&mut self) {
         self.home = threads::allowed_cpus().ok();
-        self.cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        self.cpus = self.home.as_ref().map_or(1, Cpus::count).min(self.quota);
     }
 
     /// One look, so many milliseconds after the last one. Whether there is something to look after.
