@@ -24,7 +24,9 @@ use crate::settings::{
 pub use crate::wishes::VerifyWishes;
 
 pub use crate::branches::{BranchesArgs, BranchesOf, BranchesWhat};
-pub use crate::explain::{CategoryChoice, ExplainPlaceArgs};
+pub use crate::explain::{
+    CategoryChoice, ExplainArgs, ExplainOneArgs, ExplainPlaceArgs, ExplainTwoArgs, ExplainWhat,
+};
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
@@ -46,7 +48,7 @@ pub struct Cli {
 pub enum Command {
     /// Shows the folder SRC at the folder MNT; returns when the mount answers.
     #[command(visible_alias = "m", after_long_help = options::help())]
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
     /// Shows the disk in IMAGE as the file FILE; returns when it answers.
     #[command(after_long_help = crate::export::HELP, override_usage = crate::export::USAGE)]
     Export(Box<ExportArgs>),
@@ -414,79 +416,6 @@ pub struct WhoArgs {
     /// The program, by its path, for rules that ask for it.
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
     pub exe: Option<PathBuf>,
-}
-
-/// Arguments of `shunt explain`.
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// What would be done.
-    #[command(subcommand)]
-    pub what: ExplainWhat,
-}
-
-/// What would be done.
-#[derive(Debug, Subcommand)]
-#[non_exhaustive]
-pub enum ExplainWhat {
-    /// Opening a file for reading.
-    Read(ExplainOneArgs),
-    /// Opening a file for writing.
-    Write(ExplainOneArgs),
-    /// Opening a file for writing at its end.
-    Append(ExplainOneArgs),
-    /// Giving a file another length.
-    Truncate(ExplainOneArgs),
-    /// Running a file.
-    Exec(ExplainOneArgs),
-    /// Listing a folder.
-    List(ExplainOneArgs),
-    /// Making a file.
-    Create(ExplainOneArgs),
-    /// Making a folder.
-    Mkdir(ExplainOneArgs),
-    /// Removing a file or a folder.
-    #[command(visible_aliases = ["unlink", "rmdir"])]
-    Remove(ExplainOneArgs),
-    /// Changing mode, owner or times.
-    #[command(visible_alias = "setattr")]
-    Attributes(ExplainOneArgs),
-    /// Moving a file or a folder.
-    Rename(ExplainTwoArgs),
-    /// Giving a file another name.
-    Link(ExplainTwoArgs),
-    /// Which of several folders a policy of mergerfs's would pick, without a mount.
-    Place(ExplainPlaceArgs),
-}
-
-/// Arguments of `shunt explain` for one name.
-#[derive(Debug, Args)]
-pub struct ExplainOneArgs {
-    /// The name, on a mount; its folder is there.
-    #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
-    pub path: PathBuf,
-    /// Who does it.
-    #[command(flatten)]
-    pub who: WhoArgs,
-    /// Prints JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `shunt explain` for two names.
-#[derive(Debug, Args)]
-pub struct ExplainTwoArgs {
-    /// The name that is there, on a mount.
-    #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
-    pub path: PathBuf,
-    /// The name that it gets; its folder is there.
-    #[arg(value_name = "NEW", value_hint = clap::ValueHint::AnyPath)]
-    pub to: PathBuf,
-    /// Who does it.
-    #[command(flatten)]
-    pub who: WhoArgs,
-    /// Prints JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `shunt rules`.
