@@ -161,13 +161,26 @@ pub fn is_runnable(tid: u32) -> Option<bool> {
     stat_of(tid, &mut text).and_then(after_name).map(|fields| fields.starts_with(" R"))
 }
 
-/// How long a thread of any process has waited for a CPU in its life; what waits now counts once it runs. `None` where it is gone or not
-/// visible, or the kernel does not count (`CONFIG_SCHED_INFO`).
+/// What a thread did in its life.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTimes {
+    /// How long it ran.
+    pub ran: Duration,
+    /// How long it was ready to run and had no CPU. What waits now counts once it runs.
+    pub waited: Duration,
+    /// How often it began to run on a CPU.
+    pub turns: u64,
+}
+
+/// How long and how often a thread of any process has run, and how long it waited for a CPU. `None` where it is gone or not visible, or the kernel does not count
+/// (`CONFIG_SCHED_INFO`).
 #[must_use]
-pub fn waited_for_cpu(tid: u32) -> Option<Duration> {
+pub fn cpu_times(tid: u32) -> Option<CpuTimes> {
     let mut text = [0_u8; STAT_LEN];
     let text = std::str::from_utf8(about(tid, "schedstat", &mut text)?).ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse().ok());
+    let (ran, waited, turns) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    Some(CpuTimes { ran: Duration::from_nanos(ran), waited: Duration::from_nanos(waited), turns })
 }
 
 /// Enough for all fields of a thread's `stat`.
@@ -261,7 +274,7 @@ mod test {
 
     #[test]
     fn a_thread_waits_for_a_cpu_that_another_one_has() {
-        if waited_for_cpu(gettid()).is_none() {
+        if cpu_times(gettid()).is_none() {
             return println!("SKIPPED: this kernel does not count how long threads wait (CONFIG_SCHED_INFO)");
         }
         let cpu = current_cpu();
@@ -269,16 +282,22 @@ mod test {
         let compute = move |barrier: std::sync::Arc<std::sync::Barrier>| {
             pin_to_cpu(cpu).unwrap();
             barrier.wait();
-            let before = waited_for_cpu(gettid()).unwrap();
+            let before = cpu_times(gettid()).unwrap();
             let until = std::time::Instant::now() + Duration::from_millis(200);
             while std::time::Instant::now() < until {}
-            waited_for_cpu(gettid()).unwrap() - before
+            let after = cpu_times(gettid()).unwrap();
+            (after.ran - before.ran, after.waited - before.waited)
         };
         let other = std::sync::Arc::clone(&both);
         let other = std::thread::spawn(move || compute(other));
-        let waited = std::thread::spawn(move || compute(both)).join().unwrap() + other.join().unwrap();
+        let (one, other) = (std::thread::spawn(move || compute(both)).join().unwrap(), other.join().unwrap());
+        let (ran, waited) = (one.0 + other.0, one.1 + other.1);
+        assert!(ran >= Duration::from_millis(20), "{ran:?} of 400 ms for one CPU");
         assert!(waited >= Duration::from_millis(100), "{waited:?} of 400 ms for one CPU");
-        assert_eq!(waited_for_cpu(u32::MAX), None);
+        assert!(cpu_times(u32::MAX).is_none());
+        let before = cpu_times(gettid()).unwrap().turns;
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(cpu_times(gettid()).unwrap().turns > before);
     }
 
     #[test]

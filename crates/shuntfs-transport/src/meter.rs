@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -36,6 +36,8 @@ pub(crate) struct Gauge {
     pub(crate) turn: AtomicU64,
     /// How often a request was another caller's than the one before.
     pub(crate) changes: AtomicU64,
+    /// The thread that the last request came from, as this process sees it; 0 where there was none.
+    pub(crate) caller: AtomicU32,
     /// Whether another request was there when it last looked.
     pub(crate) has_more: AtomicBool,
     /// Others read in its place.
@@ -184,6 +186,7 @@ impl Meter {
         if caller != 0 && self.caller.replace(caller) != caller {
             self.changes.set(self.changes.get() + 1);
             gauge.changes.store(self.changes.get(), Ordering::Relaxed);
+            gauge.caller.store(caller, Ordering::Relaxed);
         }
         if !self.gauges.is_awake.load(Ordering::Relaxed) {
             self.gauges.came();

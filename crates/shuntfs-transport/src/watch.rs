@@ -6,7 +6,8 @@
 //! 1. A queue that serves two requests a millisecond or more, direct READs of a ring aside, is *light*: in the class `SCHED_IDLE`, whose
 //!    CPU counts as idle, so that the kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
 //! 2. A light queue *starves* if at two looks in a row it is ready to run and either serves too little or has waited for its CPU for more
-//!    than half of the time. It is normal for 0.4 s, and each time it starves again for twice as long.
+//!    than half of the time, not counting what its only caller ran that takes turns with it. It is normal for 0.4 s, and each time it starves again
+//!    for twice as long.
 //! 3. A reader that serves one request for 48 ms is *stuck*: where nobody else reads, another one is called.
 //! 4. Another reader is called where all that read were running at four looks in a row, found other requests waiting, and several callers sent
 //!    them or a CPU is left for it. One that hardly ran at eight looks in a row leaves.
@@ -21,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shuntfs_sys::sched::{self, Class};
-use shuntfs_sys::threads::{self, Cpus};
+use shuntfs_sys::threads::{self, CpuTimes, Cpus};
 
 use crate::meter::{Gauge, Gauges, STUCK};
 use crate::prepared::or_abort;
@@ -68,8 +69,8 @@ pub(crate) struct Watcher {
 struct Watched {
     turn: u64,
     served: u64,
-    /// How long it has waited for its CPU in its life, where it was light at the last look.
-    waited: Option<Duration>,
+    /// What was seen of its CPU, where it was light at the last look.
+    share: Option<Share>,
     changes: u64,
     /// Whether it served enough at the last look.
     is_busy: bool,
@@ -96,8 +97,18 @@ struct Watched {
 struct Seen {
     /// It runs, or waits for a CPU.
     runs: bool,
-    /// How long it has waited for a CPU in its life. What waits now counts once it runs.
-    waited: Option<Duration>,
+    /// Of a light thread.
+    share: Option<Share>,
+}
+
+/// How a light thread and its caller have shared their CPU, in their lives.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// How long the thread has waited for a CPU.
+    waited: Duration,
+    /// Its last caller, and what that has run, on whatever CPU; `None` where that is not known.
+    caller: u32,
+    of_caller: Option<CpuTimes>,
 }
 
 impl Watcher {
@@ -214,7 +225,7 @@ impl Watcher {
 
 impl Watched {
     /// Takes note of what a queue did. Whether that is worth another look.
-    fn look(&mut self, gauge: &Gauge, elapsed: f64, ask: impl FnOnce(u32, bool) -> Seen) -> bool {
+    fn look(&mut self, gauge: &Gauge, elapsed: f64, ask: impl FnOnce(u32, Option<u32>) -> Seen) -> bool {
         let since = |now: u64, last: &mut u64| now - std::mem::replace(last, now);
         let turn = gauge.turn.load(Ordering::SeqCst);
         let went_on = since(turn, &mut self.turn) > 0;
@@ -224,12 +235,15 @@ impl Watched {
         self.same = if serves && !went_on { self.same.saturating_add(1) } else { 0 };
         self.has_several = changed * SEVERAL > served;
         let tid = gauge.tid.try_lock().map_or(0, |tid| *tid);
-        let seen = (served > 0 || serves || self.light).then(|| ask(tid, self.light));
+        let caller = gauge.caller.load(Ordering::Relaxed);
+        let seen = (served > 0 || serves || self.light).then(|| ask(tid, self.light.then_some(caller)));
         let runs = seen.is_some_and(|seen| seen.runs);
-        let now = seen.and_then(|seen| seen.waited);
-        let before = std::mem::replace(&mut self.waited, now);
-        let waited =
-            now.zip(before).map_or(0.0, |(now, before)| now.saturating_sub(before).as_secs_f64() * 1e3);
+        let now = seen.and_then(|seen| seen.share);
+        let before = std::mem::replace(&mut self.share, now);
+        let waited = now.zip(before).map_or(0.0, |(now, before)| {
+            let of_caller = if self.has_several { Duration::ZERO } else { now.ran_in_turns(&before, served) };
+            now.waited.saturating_sub(before.waited).saturating_sub(of_caller).as_secs_f64() * 1e3
+        });
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
         self.is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
@@ -279,10 +293,27 @@ impl Watched {
 }
 
 impl Seen {
-    fn of(tid: u32, is_light: bool) -> Self {
+    /// Of a thread; with its last caller where it is light.
+    fn of(tid: u32, caller: Option<u32>) -> Self {
         // Where the kernel does not tell, it is taken to run.
         let runs = threads::is_runnable(tid).unwrap_or(true);
-        Self { runs, waited: is_light.then(|| threads::waited_for_cpu(tid)).flatten() }
+        let share = caller.and_then(|caller| {
+            let waited = threads::cpu_times(tid)?.waited;
+            Some(Share { waited, caller, of_caller: threads::cpu_times(caller) })
+        });
+        Self { runs, share }
+    }
+}
+
+impl Share {
+    /// How long the caller ran since then, if it took turns with the thread: it slept until most of its requests were answered. The thread
+    /// waits for what its caller does between two requests, and would also wait for it in the normal class. A caller that does not sleep is
+    /// like any other program.
+    fn ran_in_turns(&self, before: &Self, served: u64) -> Duration {
+        let (Some(now), Some(then)) = (self.of_caller, before.of_caller) else { return Duration::ZERO };
+        let turns = now.turns.saturating_sub(then.turns);
+        let is_same = self.caller == before.caller;
+        if is_same && turns * 2 >= served { now.ran.saturating_sub(then.ran) } else { Duration::ZERO }
     }
 }
 
@@ -291,7 +322,7 @@ impl Default for Watched {
         Self {
             turn: 0,
             served: 0,
-            waited: None,
+            share: None,
             changes: 0,
             is_busy: false,
             same: 0,

@@ -151,8 +151,14 @@ fn a_lone_reader_runs_where_its_caller_does_until_there_are_more() {
 }
 
 /// A thread that counts `served` more requests between two looks, is always ready to run, and waited so many milliseconds of the four for
-/// its CPU.
+/// its CPU, while its caller ran.
 fn queue_of(looks: u32, served: fn(u32) -> u64, waits: u64) -> (Watched, u32) {
+    // That caller does not sleep.
+    queue_beside(looks, served, waits, 1)
+}
+
+/// The same beside a caller that began to run so many times between two looks.
+fn queue_beside(looks: u32, served: fn(u32) -> u64, waits: u64, turns: u64) -> (Watched, u32) {
     let queue = thread::spawn(move || {
         let gauge = Gauge::default();
         *gauge.tid.lock() = threads::gettid();
@@ -160,7 +166,12 @@ fn queue_of(looks: u32, served: fn(u32) -> u64, waits: u64) -> (Watched, u32) {
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
             let waited = Duration::from_millis(u64::from(look) * waits);
-            queue.look(&gauge, SHORT, |_, is_light| Seen { runs: true, waited: is_light.then_some(waited) });
+            let of_caller =
+                Some(CpuTimes { ran: waited, waited: Duration::ZERO, turns: u64::from(look) * turns });
+            queue.look(&gauge, SHORT, |_, caller| {
+                let share = caller.map(|caller| Share { waited, caller, of_caller });
+                Seen { runs: true, share }
+            });
             helped += u32::from(queue.settle(&gauge));
         }
         assert_eq!(sched::is_light(threads::gettid()), queue.light);
@@ -192,6 +203,17 @@ fn a_busy_queue_that_waits_for_its_cpu_most_of_the_time_is_not_light() {
         assert!(queue_of(1 + STARVING, |_| 1000, 3).0.light, "what it waited before counts for nothing");
         assert!(!queue_of(2 + STARVING, |_| 1000, 3).0.light);
         assert!(queue_of(500, |_| 1000, 2).0.light, "half of the time");
+    }
+}
+
+/// What a caller does between two requests is no work of others: GNU tar takes half of the time, and the queue that served it was made normal again
+/// and again, whereupon each waited for the other on another CPU.
+#[test]
+fn a_queue_that_waits_for_the_turns_of_its_caller_stays_light() {
+    if may_change() {
+        assert!(queue_beside(500, |_| 100, 3, 100).0.light);
+        assert!(queue_beside(500, |_| 100, 3, 50).0.light, "half of the requests were not waited for");
+        assert!(!queue_beside(2 + STARVING, |_| 100, 3, 49).0.light);
     }
 }
 
