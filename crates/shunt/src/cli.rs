@@ -292,11 +292,9 @@ impl Wishes {
             return Err(Failure::usage("a view is made by rules").hint("add --rules FILE"));
         }
         self.verify.settle(&mut settings)?;
-        if settings.handles && (settings.rules.is_some() || settings.verify.what != VerifyChoice::Off) {
-            return Err(Failure::usage(
-                "rules and seals go by names, and a handle leads to a file without one",
-            )
-            .hint("leave --handles out, or --rules and --verify"));
+        if settings.handles && settings.verify.what != VerifyChoice::Off {
+            let failure = Failure::usage("seals go by names, and a handle leads to a file without one");
+            return Err(failure.hint("leave out --handles, or --verify"));
         }
         settings.check_trust()?;
         if self.log_file.is_some() {
@@ -577,7 +575,7 @@ mod test {
         assert_eq!(settle(&["--handles"]).ok(), Some((true, true)));
         assert_eq!(settle(&["-o", "handles"]).ok(), Some((true, false)));
         assert_eq!(settle(&[]).ok(), Some((false, false)));
-        for beside in [["--rules", "/r"], ["--verify", "if-sealed"], ["--verify", "required"]] {
+        for beside in [["--verify", "if-sealed"], ["--verify", "required"]] {
             let error = settle(&["-o", "handles", beside[0], beside[1]]).expect_err("refused");
             assert!(error.to_string().contains("go by names"), "{error}");
         }

@@ -57,8 +57,8 @@ fn branches_that_cannot_be_are_refused_before_anything_happens() {
         ("@/a=RW,id=x:@/b=RW,id=x", &[], &["two branches are called \"x\""]),
         ("@/a:@/b", &["-o", "inodecalc=devino"], &["inodecalc", "one of passthrough, path-hash"]),
         ("@/a", &["--create", "mfs"], &["SRC is one folder"]),
-        ("@/a:@/b", &["--handles"], &["--handles", "several branches"]),
-        ("@/a:@/b", &["--verify", "if-sealed"], &["--verify", "several branches"]),
+        ("@/a:@/b", &["--verify", "if-sealed"], &["--verify", "several branches", "A sealed branch"]),
+        ("@/a", &["--handles", "--rules", "/rules"], &["rules go by names", "--handles"]),
     ] {
         mount(&room, branches, args).fails(2, words);
         assert!(!room.is_mounted(), "{branches} {args:?}");

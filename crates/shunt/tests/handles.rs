@@ -72,3 +72,45 @@ fn privileged_handles_hold_from_one_server_to_the_next() {
         room.umount(&[]).ok();
     }
 }
+
+/// Two disks, which another server finds in another order.
+#[test]
+fn privileged_handles_on_several_folders_hold_from_one_server_to_the_next() {
+    if !can_mount() {
+        return;
+    }
+    let disk = || Lower::make(LowerKind::Ext4).expect("a file system or none");
+    let (Some(one), Some(two)) = (disk(), disk()) else { return };
+    let room = Room::new();
+    let mnt = room.mnt();
+    let mount = |order: [(&Lower, &str); 2], words: &[&str]| {
+        let branches = order.map(|(lower, id)| format!("{}=RW,id={id}", lower.path().display())).join(":");
+        run(Command::new(SHUNT)
+            .args(["mount", "--handles", "--minfreespace", "0"])
+            .args(words)
+            .arg(branches)
+            .arg(&mnt))
+    };
+    for path in [one.path().join("folder"), two.path().join("folder")] {
+        fs::create_dir(&path).expect("makes");
+        fs::write(path.join(if path.starts_with(one.path()) { "first" } else { "second" }), "text")
+            .expect("writes");
+    }
+    let renumbered = mount([(&one, "x"), (&two, "y")], &["--inode-calc", "path-hash"]);
+    renumbered.fails(1, &["no lasting file handles", "inode numbers that go by paths"]);
+    mount([(&one, "x"), (&two, "y")], &[]).ok();
+    let handles = ["folder/first", "folder/second", "folder"].map(|name| handle(&mnt.join(name)));
+    let before = room.pid();
+    room.umount(&[]).ok();
+    mount([(&two, "y"), (&one, "x")], &[]).ok();
+    assert_ne!(room.pid(), before, "another server");
+    for handle in &handles[..2] {
+        assert_eq!(text(&mnt, handle).as_deref(), Ok("text"));
+    }
+    assert_eq!(["folder/first", "folder/second", "folder"].map(|name| handle(&mnt.join(name))), handles);
+    room.umount(&[]).ok();
+    let folder = one.path().join("folder");
+    let branches = format!("{}=RW:{}=RW", folder.display(), two.path().display());
+    let part = run(Command::new(SHUNT).args(["mount", "--handles"]).arg(branches).arg(&mnt));
+    part.fails(1, &["no lasting file handles", "folder of a larger file system"]);
+}

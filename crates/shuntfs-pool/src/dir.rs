@@ -426,7 +426,10 @@ impl Lister<'_> {
         let push_plain = |out: &mut dyn Records| {
             if self.names.has(spot) {
                 let by_path = self.numbers.and_then(|numbers| numbers.number(name, kind == DT_DIR));
-                out.push(by_path.unwrap_or_else(|| shown(ino)), next, kind, name);
+                let may_be_folder = [DT_UNKNOWN, DT_DIR].contains(&kind);
+                let of_folder = || may_be_folder.then(|| find::folder_ino(self.shared, spot)).flatten();
+                let number = by_path.or_else(of_folder);
+                out.push(number.unwrap_or_else(|| shown(ino)), next, kind, name);
             }
         };
         if !out.wants_entries() || self.guard.varies(spot) {

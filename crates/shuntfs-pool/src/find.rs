@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use shuntfs::{Errno, LowerFile, Result};
+use shuntfs::{Errno, Generation, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, reopen, stat_at, stat_of};
 
 use crate::branch::{Branch, Mount, MountIndex};
@@ -21,7 +21,7 @@ use crate::mode;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
 use crate::shared::Shared;
-use crate::view::Seen;
+use crate::view::{Seen, View};
 
 /// What a name means now.
 #[derive(Debug)]
@@ -79,10 +79,39 @@ impl Found {
         opened.map(LowerFile::new)
     }
 
+    /// By which of a folder's places it is numbered. Where handles last that is the one that was made first, as far as file systems tell: it
+    /// stays so when the folder comes to further branches, and when branches come in another order. Else it is where the folder is shown.
+    pub(crate) fn lead(&self, shared: &Shared) -> Lead {
+        let lasts = shared.options.handles;
+        let age = |one: &&Self| {
+            let made = one.stat.btime.map_or((i64::MAX, u32::MAX), |time| (time.secs, time.nanos));
+            (made, shared.branch(one.identity.mount).key())
+        };
+        let eldest = self.more.iter().chain([self]).filter(|_| lasts).min_by_key(age).unwrap_or(self);
+        let (stat, identity) = (&eldest.stat, &eldest.identity);
+        let branch = shared.branch(identity.mount);
+        let generation = || branch.lasting()?.generation(identity.handle.as_ref()?);
+        Lead {
+            ino: branch.shown_ino(stat.ino, stat.dev),
+            wish: shared.lasting_number(identity, View::WHOLE).filter(|_| lasts),
+            generation: generation(),
+        }
+    }
+
     /// The same, without holding what was found.
     pub(crate) fn without_descriptor(self) -> Self {
         Self { fd: None, ..self }
     }
+}
+
+/// What a folder of a merge is numbered by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lead {
+    /// The inode number that it is shown with.
+    pub(crate) ino: u64,
+    /// The number that it is found by in another mount, and the generation of that.
+    wish: Option<NodeId>,
+    generation: Option<Generation>,
 }
 
 /// Finds out what a name means: on whatever branch of a merge the folder is.
@@ -288,10 +317,11 @@ pub(crate) fn obtain_by(shared: &Shared, spot: Spot<'_>, found: Found, seen: See
 fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -> (Arc<Node>, Stat) {
     let (stat, mount, is_doubtful) = (found.stat, found.identity.mount, found.is_doubtful);
     let way: Way = (spot.folder.id, spot.c_name().into());
+    let lead = found.lead(shared);
     let mut places = Some(found.into_places());
-    let node = merge.folders.obtain(&shared.table, way.clone(), |id, key| {
-        let ino = shared.branch(mount).shown_ino(stat.ino, stat.dev);
-        let parts = Parts::new(ino, Vec::new(), mount.branch, Some(way));
+    let node = merge.folders.obtain(&shared.table, way.clone(), lead.wish, |id, key| {
+        let generation = lead.generation.filter(|_| lead.wish == Some(id));
+        let parts = Parts::new(lead.ino, Vec::new(), mount.branch, Some(way)).with_generation(generation);
         parts.found(places.take().unwrap_or_default(), mount.branch, false, &shared.branches.order());
         Node::folder(id, key, stat.mode, parts)
     });
@@ -349,6 +379,17 @@ fn known_at(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
         Err(Errno::NOENT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// The inode number of a folder of a merge, for a listing that does not look its names up: `None` where that says it itself, because no
+/// handle goes by it, and for what is no folder.
+pub(crate) fn folder_ino(shared: &Shared, spot: Spot<'_>) -> Option<u64> {
+    let merge = shared.merge.as_ref().filter(|_| shared.options.handles)?;
+    if let Some(node) = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()) {
+        return node.parts().map(|parts| shared.folder_ino(&node, parts));
+    }
+    let found = find(shared, spot).ok().filter(|found| found.stat.is_dir())?;
+    Some(found.lead(shared).ino)
 }
 
 /// Notes that a node was made through this mount.

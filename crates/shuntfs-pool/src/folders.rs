@@ -34,16 +34,17 @@ impl Default for Folders {
 }
 
 impl Folders {
-    /// The node of a folder, its lookup count raised by one; made where there is none.
+    /// The node of a folder, its lookup count raised by one; made where there is none, with the number `wish` if no other node has it.
     pub(crate) fn obtain(
         &self,
         table: &Table,
         way: Way,
+        wish: Option<NodeId>,
         make: impl FnOnce(NodeId, Identity) -> Node,
     ) -> Arc<Node> {
         let mut by_way = self.by_way.lock();
         let serial = *by_way.entry(way).or_insert_with(|| self.next.fetch_add(1, Ordering::Relaxed));
-        table.obtain(Identity::of_folder(serial), View::WHOLE, None, make).0
+        table.obtain(Identity::of_folder(serial), View::WHOLE, wish, make).0
     }
 
     /// The node of a folder, where the kernel knows it; its lookup count stays.
@@ -105,7 +106,7 @@ mod test {
 
     fn obtain(folders: &Folders, table: &Table, name: &CStr) -> Arc<Node> {
         let way: Way = (NodeId::ROOT, name.into());
-        folders.obtain(table, way.clone(), |id, key| {
+        folders.obtain(table, way.clone(), None, |id, key| {
             let place = Place::new(Identity::new(&Stat::default(), MountIndex::own(0), None));
             Node::folder(id, key, 0, Parts::new(1, vec![place], 0, Some(way)))
         })

@@ -35,7 +35,7 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
     if !shared.options.xattrs {
         ops.remove(OpSet::XATTR);
     }
-    if shared.lasting.is_none() {
+    if !shared.options.handles {
         ops.remove(OpSet::EXPORT);
     }
     let agreed = agreed(shared);

@@ -86,8 +86,6 @@ pub(crate) struct Shared {
     pub(crate) sealed: Option<SealedNodes>,
     /// What is decided by rules, where there are any.
     pub(crate) rules: Option<Engine>,
-    /// Which numbers nodes have, where handles of them are to outlive the mount.
-    pub(crate) lasting: Option<Lasting>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     generation: Generation,
     /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
@@ -110,7 +108,7 @@ impl Shared {
     ) -> std::result::Result<Self, PoolError> {
         let mut merge = options.merge.clone().map(Merge::new);
         let branches = match &merge {
-            None => Branches::one(Branch::open(0, &options.source, options)?),
+            None => Branches::one(Branch::open(0, &options.source, options)?.with_handles(options)?),
             Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
         };
         if let Some(rules) = &rules {
@@ -121,20 +119,17 @@ impl Shared {
         if let Some(merge) = merge.as_mut().filter(|_| only_place) {
             merge.placing = rules.take().map(Engine::new);
         }
+        if options.handles && (rules.is_some() || seals.is_some()) {
+            return Err(PoolError::Handles { path: options.source.clone(), why: Fleeting::Names });
+        }
         let branch = branches.at(0);
-        let lasting = match options.handles {
-            true if rules.is_some() || seals.is_some() => Err(Fleeting::Names),
-            true => Lasting::of(branch.source(), branch.mounts.own(), branch.root()).map(Some),
-            false => Ok(None),
-        };
-        let lasting = lasting.map_err(|why| PoolError::Handles { path: options.source.clone(), why })?;
         let root = match &merge {
             None => {
                 let root = Node::new(NodeId::ROOT, branch.identity(), View::WHOLE, branch.mode());
                 root.pin(Arc::clone(branch.root()));
                 root
             }
-            Some(_) => merge::root(&branches),
+            Some(_) => merge::root(&branches, options),
         };
         let root = Arc::new(root);
         let descriptors = options.descriptors.unwrap_or_else(default_descriptors);
@@ -151,7 +146,6 @@ impl Shared {
             root,
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
-            lasting,
             generation: Generation(u64::from(of_this_mount())),
             maps_direct: AtomicBool::new(false),
             notifier: OnceLock::new(),
@@ -443,7 +437,7 @@ impl Shared {
     /// The number by which a node is found again in another mount, where there are such numbers.
     pub(crate) fn lasting_number(&self, identity: &Identity, view: View) -> Option<NodeId> {
         let handle = identity.handle.as_ref().filter(|_| identity.mount.is_own() && view.is_whole())?;
-        self.lasting.as_ref()?.number(handle)
+        self.branch(identity.mount).lasting()?.number(handle)
     }
 
     /// What tells this life of a node's number from others.
@@ -451,7 +445,18 @@ impl Shared {
         if node.id == NodeId::ROOT {
             return Generation(0);
         }
-        self.lasting.as_ref().and_then(|lasting| lasting.generation(node)).unwrap_or(self.generation)
+        let lasting = match node.parts() {
+            Some(parts) => parts.generation,
+            // Of where it was first, which its number goes by, too: it may have been moved to another branch since.
+            None => {
+                let first = node.first_place();
+                let lasting = self.branch(first.mount()).lasting();
+                lasting
+                    .filter(|_| Lasting::lasts(node.id))
+                    .and_then(|lasting| lasting.generation(first.handle()?))
+            }
+        };
+        lasting.unwrap_or(self.generation)
     }
 
     /// Has the kernel ask for a node's attributes again: a change of them failed, and what it keeps it believes.

@@ -5,6 +5,7 @@
 //! what a thread was prepared to be ([`identity`]).
 
 pub mod attrs;
+pub mod bulkstat;
 pub mod caps;
 pub mod data;
 pub mod device;

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
+use shuntfs_sys::bulkstat::xfs_generation;
 use shuntfs_sys::data::{
     Pipe, copy_range, fallocate, read_at, read_at_cached, seek_data, seek_hole, splice_from_pipe,
     splice_to_pipe, sync_all, sync_data, sync_filesystem, write_at,
@@ -67,6 +68,10 @@ fn handles_name_inodes_as_root() {
 
         let mount = reopen(root, O_RDONLY | O_DIRECTORY).expect("the root opens for reading");
         assert_eq!(open_by_handle(root, &handle, O_RDONLY).err(), Some(OsError::BADF), "an O_PATH mount");
+        let generation = |inode| xfs_generation(&mount, inode);
+        let is_xfs = magic == FsMagic::XFS;
+        let known = if is_xfs { handle.generation(magic).ok_or(OsError::IO) } else { Err(OsError::NOTTY) };
+        assert_eq!(generation(stat.ino), known, "{}", lower.kind);
         let again = open_by_handle(&mount, &handle, O_RDONLY).expect("opens by handle");
         let mut bytes = [0; 16];
         assert_eq!(read_at(&again, &mut bytes, 0), Ok(7));
@@ -81,6 +86,11 @@ fn handles_name_inodes_as_root() {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(gone(), Some(OsError::STALE), "{}", lower.kind);
+        if is_xfs {
+            for inode in [0, stat.ino, stat.ino + 1, 1 << 38, u64::MAX] {
+                assert_eq!(generation(inode), Err(OsError::STALE), "{inode}");
+            }
+        }
         // A second inode with the same number has another handle.
         create(root, c"file", b"");
         assert_ne!(handle_at(root, c"file").expect("has a handle").0, handle);

@@ -324,9 +324,7 @@ pub static OPTIONS: &[Row] = &[
     ),
     off_by_default(
         &["export-support"],
-        Missing(
-            "handles of files (NFS) are good as long as the kernel remembers the file and no longer; leave it out",
-        ),
+        Different("`handles`, where each branch is a whole file system, and without `inodecalc=`"),
     ),
     row(
         &["never-forget-nodes", "remember-nodes", "noforget", "remember"],
@@ -334,8 +332,8 @@ pub static OPTIONS: &[Row] = &[
             (Off, DEFAULT),
             (
                 Always,
-                Missing(
-                    "nodes are forgotten when the kernel forgets them, and handles (NFS) go stale then; leave it out",
+                Different(
+                    "nodes are forgotten when the kernel forgets them; with `handles` those of NFS hold all the same",
                 ),
             ),
         ],

@@ -165,7 +165,7 @@ fn values_and_spellings_decide() {
         ("process-thread-count=-1", "mfs", Some("not needed")),
         ("passthrough.io=rw", "mfs", Some("not needed")),
         ("passthrough.io=ro", "mfs", Some("different")),
-        ("noforget", "mfs", Some("missing")),
+        ("noforget", "mfs", Some("different")),
         ("remember=0", "mfs", Some("not needed")),
         ("ro", "mfs", None),
         ("moveonenospace=true", "mfs", None),

@@ -167,6 +167,10 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
 /// Looks at each of several branches, and at what they exclude.
 fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -> Result<(), Failure> {
     let Some(branches) = branches else {
+        if settings.handles && settings.rules.is_some() {
+            let failure = Failure::usage("rules go by names, and a handle leads to a file without one");
+            return Err(failure.hint("leave out --handles, or --rules"));
+        }
         return if settings.merge.is_asked() {
             let failure = Failure::usage(
                 "policies, minfreespace, moveonenospc and the like are for several branches, and SRC is one folder",
@@ -176,13 +180,11 @@ fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -
             Ok(())
         };
     };
-    for (is_asked, what) in
-        [(settings.verify.what != VerifyChoice::Off, "--verify"), (settings.handles, "--handles")]
-    {
-        if is_asked {
-            return Err(Failure::usage(format!("{what} cannot be had with several branches"))
-                .hint("seals go by names, and handles by inodes, of which each branch has its own; mount one folder"));
-        }
+    if settings.verify.what != VerifyChoice::Off {
+        let why = "a seal is of one folder, and --verify cannot be had with several branches";
+        return Err(Failure::usage(why).hint(
+            "mount the sealed folder with --verify=required, and make that mount a branch (docs/pool.md, \"A sealed branch\")",
+        ));
     }
     for (index, branch) in branches.iter().enumerate() {
         if let Some(id) = branch.id.as_ref()

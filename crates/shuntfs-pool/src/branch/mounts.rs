@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs::{Errno, Result};
+use shuntfs_sys::bulkstat::xfs_generation;
 use shuntfs_sys::{
     AccessTimes, Device, FsMagic, MountInfo, OsError, filesystem_of, handle_of, let_go, mounts,
     open_by_handle, open_with_access_times, reopen, stat_of,
@@ -124,6 +125,14 @@ impl Mount {
     pub(crate) fn open(&self, handle: &shuntfs_sys::FileHandle) -> shuntfs_sys::Result<OwnedFd> {
         let anchor = self.anchor.as_ref().expect("a node has a handle only where its mount takes handles");
         open_by_handle(anchor, handle, mode::O_PATH | mode::O_NOFOLLOW)
+    }
+
+    /// The generation of the inode with this number, where XFS tells.
+    ///
+    /// # Errors
+    /// ESTALE where there is none, else those of [`xfs_generation`].
+    pub(crate) fn generation_of(&self, inode: u64) -> shuntfs_sys::Result<u32> {
+        xfs_generation(self.anchor.as_ref().ok_or(OsError::OPNOTSUPP)?, inode)
     }
 
     /// Whether what is read is opened through another mount of the file system than this one.

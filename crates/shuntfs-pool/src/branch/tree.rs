@@ -19,6 +19,7 @@ use super::probe::{Top, probe};
 use super::pulse::Pulse;
 use super::twins::Tree;
 use crate::error::PoolError;
+use crate::lasting::Lasting;
 use crate::merge::{BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
 use crate::options::PoolOptions;
@@ -64,9 +65,13 @@ pub(crate) struct Branch {
     traffic: Arc<Traffic>,
     /// What it is called wherever it is mounted, if users call it so.
     id: Option<String>,
-    /// What the numbers of its inodes are changed by, 0 where it is the only branch, and what they come to.
+    /// That, or its path, as a number; 0 where it is the only branch.
+    key: u64,
+    /// What the numbers of its inodes are changed by, and what they come to.
     salt: u64,
     calc: InodeCalc,
+    /// Which numbers nodes on it have, where handles of them are to outlive the mount.
+    lasting: Option<Lasting>,
 }
 
 impl Branch {
@@ -101,9 +106,25 @@ impl Branch {
             pulse: Pulse::default(),
             traffic: Arc::default(),
             id: None,
+            key: 0,
             salt: 0,
             calc: InodeCalc::default(),
+            lasting: None,
         })
+    }
+
+    /// The same with handles that last, where they are to.
+    ///
+    /// # Errors
+    /// [`PoolError::Handles`].
+    pub(crate) fn with_handles(self, options: &PoolOptions) -> std::result::Result<Self, PoolError> {
+        if !options.handles {
+            return Ok(self);
+        }
+        let key = options.merge.is_some().then_some(self.key);
+        let lasting = Lasting::of(&self.source, self.mounts.own(), (&*self.root, key));
+        let lasting = lasting.map_err(|why| PoolError::Handles { path: self.source.clone(), why })?;
+        Ok(Self { lasting: Some(lasting), ..self })
     }
 
     /// The same, as one of several.
@@ -115,10 +136,10 @@ impl Branch {
         let own = Self::open(number, &branch.path, options)?;
         own.set_terms(BranchTerms { mode: branch.mode, min_free: branch.min_free });
         let calc = options.merge.as_ref().map(|merge| merge.inode_calc).unwrap_or_default();
-        let salt = salt_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));
+        let key = key_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));
         let is_watched = options.merge.as_ref().is_some_and(|merge| merge.timeout.is_some());
         let top = is_watched.then(|| Arc::new(Top::new(&own.source, own.identity_below())));
-        Ok(Self { id: branch.id.clone(), salt, calc, top, ..own })
+        Self { id: branch.id.clone(), key, salt: salt_of(key), calc, top, ..own }.with_handles(options)
     }
 
     /// The folder at its top.
@@ -159,6 +180,16 @@ impl Branch {
     /// What it is called wherever it is mounted, if users call it so.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_deref()
+    }
+
+    /// That, or its path, as a number: it says which of several branches this is, whatever their order.
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Which numbers nodes on it have, where handles of them outlive the mount.
+    pub(crate) fn lasting(&self) -> Option<&Lasting> {
+        self.lasting.as_ref()
     }
 
     /// Whether nothing may be changed on it: its file system refuses it, or its mode.
@@ -364,10 +395,14 @@ impl Branch {
     }
 }
 
-/// By the identity, which stays the same wherever a disk is mounted, or the path, which does when disks come in another order. In the top 24 bits,
-/// so that branches do not meet.
-fn salt_of(called: &[u8]) -> u64 {
-    called.iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte))) & !0xff_ffff_ffff
+/// By the identity, which stays the same wherever a disk is mounted, or the path, which does when disks come in another order.
+fn key_of(called: &[u8]) -> u64 {
+    called.iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte)))
+}
+
+/// In the top 24 bits, so that branches do not meet.
+fn salt_of(key: u64) -> u64 {
+    key & !0xff_ffff_ffff
 }
 
 /// The space of a file system, for policies.
@@ -401,7 +436,8 @@ mod test {
 
     #[test]
     fn branches_have_numbers_of_their_own() {
-        let salts = ["/mnt/a", "/mnt/b", "/mnt/ab", "/", "photos"].map(|called| salt_of(called.as_bytes()));
+        let salts =
+            ["/mnt/a", "/mnt/b", "/mnt/ab", "/", "photos"].map(|called| salt_of(key_of(called.as_bytes())));
         for (index, salt) in salts.iter().enumerate() {
             assert_eq!(salt & 0xff_ffff_ffff, 0);
             assert!(!salts[..index].contains(salt));

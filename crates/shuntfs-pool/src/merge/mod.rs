@@ -48,7 +48,7 @@ pub use options::{BranchOptions, BranchWords, MergeOptions, MoveOnFull};
 pub(crate) use order::Order;
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
 pub(crate) use placing::{New, check_kinds, check_places};
-pub(crate) use queries::{PREFIX as QUERIES, query};
+pub(crate) use queries::{PREFIX as QUERIES, names_below, query};
 pub(crate) use refusals::{
     pass_on_at, pass_on_of, refuse_all, refuse_at, refuse_of, tell_full, why_read_only,
 };

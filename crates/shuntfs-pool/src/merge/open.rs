@@ -10,6 +10,7 @@ use crate::branch::{Branch, Branches};
 use crate::error::PoolError;
 use crate::folders;
 use crate::guard;
+use crate::lasting::Fleeting;
 use crate::node::{Identity, Node, Parts, Place};
 use crate::options::PoolOptions;
 
@@ -22,17 +23,11 @@ pub(crate) fn open(
     options: &PoolOptions,
     has_seals: bool,
 ) -> Result<Branches, PoolError> {
-    for (is_asked, what, why) in [
-        (has_seals, "seals", "a name may mean a file on each of them"),
-        (
-            options.handles,
-            "lasting file handles",
-            "a handle's number does not say which of them a file is on",
-        ),
-    ] {
-        if is_asked {
-            return Err(PoolError::NotOfMerges { what, why });
-        }
+    if has_seals {
+        return Err(PoolError::NotOfMerges { what: "seals", why: "a name may mean a file on each of them" });
+    }
+    if let Some(why) = Fleeting::of_numbers(merge.inode_calc).filter(|_| options.handles) {
+        return Err(PoolError::Handles { path: options.source.clone(), why });
     }
     let count = merge.branches.len();
     if count > BRANCHES_MAX {
@@ -95,11 +90,15 @@ pub(super) fn check_apart(branches: &[&Branch]) -> Result<(), PoolError> {
     Ok(())
 }
 
+/// The number that the root is shown with where handles last: an NFS client must not see another one when branches come in another order.
+const ROOT_INO: u64 = 1;
+
 /// The root of a merge, which is on every branch.
-pub(crate) fn root(branches: &Branches) -> Node {
+pub(crate) fn root(branches: &Branches, options: &PoolOptions) -> Node {
     let first = branches.at(0);
     let places = branches.in_use().into_iter().map(top).collect();
-    let parts = Parts::new(first.root_ino(), places, 0, None);
+    let ino = if options.handles { ROOT_INO } else { first.root_ino() };
+    let parts = Parts::new(ino, places, 0, None);
     Node::folder(NodeId::ROOT, Identity::of_folder(folders::ROOT), first.mode(), parts)
 }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Name, NodeId, Result};
@@ -15,6 +15,7 @@ use shuntfs_sys::{path_of, stat_at, stat_of};
 use super::choose::chain;
 use super::control;
 use super::state::Merge;
+use crate::branch::Branch;
 use crate::error::errno;
 use crate::find;
 use crate::guard::Spot;
@@ -141,23 +142,30 @@ fn to_name(shared: &Shared, node: &Arc<Node>) -> Result<Arc<LowerFile>> {
     }
 }
 
-/// The way to a file by the path that the kernel has for a descriptor of it; `None` where that does not lead to it.
-fn way_of_file(shared: &Shared, merge: &Merge, node: &Node, descriptor: &LowerFile) -> Result<Option<Way>> {
-    let branch = shared.branch(node.mount());
+/// The names on the way from the top of a branch to what a descriptor holds, as the kernel has them now; `None` where it knows of none. Whether
+/// they lead there must be checked.
+///
+/// # Errors
+/// ENAMETOOLONG where they are longer than 4095 bytes together, with the way to the branch.
+pub(crate) fn names_below(branch: &Branch, descriptor: &LowerFile) -> Result<Option<Vec<CString>>> {
     // Both as of now: somebody may have moved the branch.
     let (path, root) = (path_of(descriptor).map_err(errno)?, path_of(&**branch.root()).map_err(errno)?);
     let Ok(inside) = path.strip_prefix(&root) else { return Ok(None) };
-    let mut names = Vec::new();
-    for component in inside.components() {
-        names.push(CString::new(component.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?);
-    }
-    let Some(last) = names.pop() else { return Ok(None) };
+    let name =
+        |component: Component<'_>| CString::new(component.as_os_str().as_bytes()).map_err(|_| Errno::INVAL);
+    inside.components().map(name).collect::<Result<Vec<_>>>().map(Some)
+}
+
+/// The way to a file by the path that the kernel has for a descriptor of it; `None` where that does not lead to it.
+fn way_of_file(shared: &Shared, merge: &Merge, node: &Node, descriptor: &LowerFile) -> Result<Option<Way>> {
+    let names = names_below(shared.branch(node.mount()), descriptor)?;
+    let Some((last, names)) = names.as_ref().and_then(|names| names.split_last()) else { return Ok(None) };
     let mut folder = NodeId::ROOT;
     for name in names {
-        let Some(inner) = merge.folders.peek(&shared.table, folder, &name) else { return Ok(None) };
+        let Some(inner) = merge.folders.peek(&shared.table, folder, name) else { return Ok(None) };
         folder = inner.id;
     }
-    let way: Way = (folder, last.into());
+    let way: Way = (folder, last.as_c_str().into());
     Ok(leads_to(shared, &way, node)?.then_some(way))
 }
 

@@ -10,10 +10,11 @@ use shuntfs::{Entry, Errno, LookupCount, Name, NodeId, OpenFlags, Result, SetAtt
 use shuntfs_rules::Rules;
 use tempfile::TempDir;
 
-use super::{BranchChange, BranchOptions, MergeOptions};
+use super::{BranchChange, BranchOptions, InodeCalc, MergeOptions};
 use crate::dir::{self, Records};
 use crate::error::PoolError;
 use crate::guard::Made;
+use crate::lasting::Fleeting;
 use crate::name_buf::NameBuf;
 use crate::op::rename::Named;
 use crate::op::{attr, create, lookup, make, open, remove, rename, xattr};
@@ -445,7 +446,14 @@ fn branches_that_cannot_be_are_refused() {
     assert!(matches!(open(&[], |_| ()), Some(PoolError::NoBranch)));
     assert!(matches!(open(&["a"; 300], |_| ()), Some(PoolError::TooManyBranches { count: 300, .. })));
     let handles = open(&["a", "b"], |options| options.handles = true).unwrap();
-    assert!(handles.to_string().contains("cannot be had with several branches"), "{handles}");
+    let is_refused =
+        matches!(handles, PoolError::Handles { why: Fleeting::PartOfMore | Fleeting::Below, .. });
+    assert!(is_refused, "{handles}");
+    let renumbered = open(&["a", "b"], |options| {
+        options.handles = true;
+        options.merge.as_mut().unwrap().inode_calc = InodeCalc::HybridHash;
+    });
+    assert!(matches!(renumbered, Some(PoolError::Handles { why: Fleeting::Renumbered, .. })));
 }
 
 #[test]

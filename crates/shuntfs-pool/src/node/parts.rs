@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shuntfs::{LowerFile, NodeId};
+use shuntfs::{Generation, LowerFile, NodeId};
 
 use super::place::Place;
 
@@ -17,6 +17,8 @@ pub(crate) struct Parts {
     known: Mutex<Known>,
     /// The inode number that it is shown with: that of the first look, because programs that walk a tree compare it.
     pub(crate) ino: u64,
+    /// The generation of its number, where that lasts.
+    pub(crate) generation: Option<Generation>,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,16 @@ impl Parts {
     /// A folder with these places, in the order of the branches.
     pub(crate) fn new(ino: u64, places: Vec<Place>, shown: u16, way: Option<Way>) -> Self {
         let places = places.into_iter().map(Arc::new).collect();
-        Self { known: Mutex::new(Known { places, aside: Vec::new(), shown, way, is_exact: false }), ino }
+        Self {
+            known: Mutex::new(Known { places, aside: Vec::new(), shown, way, is_exact: false }),
+            ino,
+            generation: None,
+        }
+    }
+
+    /// The same with a number that lasts and has this generation, if there is one.
+    pub(crate) fn with_generation(self, generation: Option<Generation>) -> Self {
+        Self { generation, ..self }
     }
 
     /// The place whose attributes are shown.

@@ -81,6 +81,11 @@ impl Node {
         self.first.now().0
     }
 
+    /// Where its lower inode was when the kernel first heard of it; of a folder in a merge only its key.
+    pub(crate) fn first_place(&self) -> &Place {
+        &self.first
+    }
+
     /// How often it was moved to another branch.
     pub(crate) fn moves(&self) -> usize {
         self.first.now().1

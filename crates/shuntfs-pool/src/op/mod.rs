@@ -3,6 +3,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod by_number;
+pub(crate) mod by_path;
 pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod ioctl;
