@@ -30,8 +30,8 @@ pub struct PoolOptions {
     /// Whether changes are refused with EROFS. Default: no.
     pub read_only: bool,
     /// Whether handles of files (`name_to_handle_at`, an NFS server's) hold when the kernel has forgotten the file, and when the pool is
-    /// mounted again. The source must then be where a whole file system is mounted, with nothing mounted below it, and there are no
-    /// rules and no seals. Default: no. Danger: whoever may open handles (`CAP_DAC_READ_SEARCH`) reaches every file of the source by
+    /// mounted again. The source, or each branch of several, must then be where a whole file system is mounted, with nothing mounted below it;
+    /// there are no rules and no seals, and inode numbers of several branches go by the default or by `DevinoHash32`. Default: no. Danger: whoever may open handles (`CAP_DAC_READ_SEARCH`) reaches every file of the source by
     /// a number.
     pub handles: bool,
     /// Whether the kernel checks permissions, which must be what the mount says, too (`default_permissions`). Default: yes. Without, it does

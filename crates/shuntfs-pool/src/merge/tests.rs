@@ -27,6 +27,7 @@ use crate::{PoolFile, mode};
 mod changes;
 mod choices;
 mod full;
+mod handles;
 mod places;
 mod ruled;
 mod sick;

@@ -72,6 +72,7 @@ fn known(shared: &Shared, node: &Arc<Node>) -> Result<Entry> {
     if !shared.branches.order().contains(&mount.branch) {
         return Err(Errno::STALE);
     }
+    shared.reaches(mount).map_err(|_| Errno::TIMEDOUT)?;
     check_uncovered(branch)?;
     // Any descriptor of it will do, and it must be one of our own.
     let fd = shared.descriptor(node)?.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;

@@ -1,0 +1,54 @@
+//! Nodes that are asked for by number, on file systems of their own. Needs root.
+
+use std::fs;
+use std::time::Duration;
+
+use shuntfs::{Errno, LookupCount, NodeId};
+use shuntfs_testkit::lower::{Lower, LowerKind};
+
+use super::name;
+use crate::branch::Why;
+use crate::merge::{BranchOptions, MergeOptions};
+use crate::op::{by_number, lookup};
+use crate::options::PoolOptions;
+use crate::shared::Shared;
+use crate::who::Who;
+
+/// An NFS server has its clients ask again at ETIMEDOUT (`nfsd_set_fh_dentry`, Linux 6.18); ESTALE they take for an end.
+#[test]
+fn what_is_on_a_branch_that_is_set_aside_is_not_stale() {
+    let disk = || Lower::make(LowerKind::Tmpfs).unwrap();
+    let (Some(one), Some(two)) = (disk(), disk()) else { return };
+    // The folder goes by the branch that is set aside.
+    fs::create_dir(two.path().join("folder")).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    fs::create_dir(one.path().join("folder")).unwrap();
+    for (disk, name) in [(&one, "one"), (&two, "two")] {
+        fs::write(disk.path().join(name), name).unwrap();
+    }
+    let branches = [&one, &two].map(|disk| BranchOptions::new(disk.path())).into();
+    let merge = Some(MergeOptions::new(branches));
+    let shared = Shared::open(&PoolOptions { merge, handles: true, ..PoolOptions::new("disks") }).unwrap();
+    let look =
+        |path: &str| lookup::lookup(&shared, Who::root(), NodeId::ROOT, &name(path)).unwrap().node.unwrap();
+    let [first, second, folder] = ["one", "two", "folder"].map(look);
+    let health = &shared.branches.at(1).health;
+    for is_known in [true, false] {
+        health.set_aside(Why::Silent);
+        let found = [first, second, folder].map(|id| by_number::node(&shared, id).err());
+        assert_eq!(found, [None, Some(Errno::TIMEDOUT), Some(Errno::TIMEDOUT)], "known: {is_known}");
+        health.take_back();
+        for id in [first, second, folder] {
+            assert_eq!(by_number::node(&shared, id).unwrap().node, Some(id), "known: {is_known}");
+            shared.forget(id, LookupCount(1));
+        }
+        // That of the array above.
+        shared.forget(first, LookupCount(1));
+        if is_known {
+            // Those of the names.
+            [first, second, folder].iter().for_each(|id| shared.forget(*id, LookupCount(1)));
+            assert_eq!(shared.table.len(), 0);
+        }
+    }
+    assert_eq!((shared.table.len(), shared.table.overdrawn()), (0, 0));
+}
