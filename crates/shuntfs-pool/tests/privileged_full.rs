@@ -1,82 +1,46 @@
 //! Files whose branches become full, on small disks in memory. Needs root and /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
-use std::ffi::OsString;
+mod mounted;
+
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FallocateFlags, OFlags, XattrFlags, fallocate, getxattr, setxattr, statvfs};
-use shuntfs::{MountOptions, Reason, Session, SessionOptions};
-use shuntfs_pool::policy::{BranchMode, Policy};
-use shuntfs_pool::{
-    BranchOptions, Cache, FlowWish, Locks, MergeOptions, MoveOnFull, Observer, Pool, PoolOptions,
+use rustix::fs::{
+    FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, getxattr, setxattr, statvfs,
 };
+use shuntfs::{Opcode, Reason};
+use shuntfs_pool::policy::{BranchMode, Policy};
+use shuntfs_pool::{BranchOptions, Cache, FlowWish, Locks, MergeOptions, MoveOnFull, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
-use shuntfs_testkit::skipped;
-use shuntfs_testkit::supervisor::Supervisor;
+use shuntfs_testkit::lower::LowerKind;
+use shuntfs_testkit::program::call;
+
+use mounted::{Mounted, disks, merge};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
 const NOSPC: Option<i32> = Some(28);
 
-struct Mounted {
-    session: Session,
-    observer: Observer,
-    top: tempfile::TempDir,
-    disks: Vec<Lower>,
-    _supervisor: Supervisor,
+/// On disks in memory of so many MiB, through the server; `None` where it cannot be had, and then the reason was said.
+fn start(sizes: &[u64]) -> Option<Mounted> {
+    start_with(LowerKind::Tmpfs, sizes, |options| options.flow = FlowWish::Relay)
+}
+
+fn start_with(kind: LowerKind, sizes: &[u64], change: impl FnOnce(&mut PoolOptions)) -> Option<Mounted> {
+    let disks = disks(kind, sizes)?;
+    let merge = Some(merge(&disks, "ff"));
+    let mut options = PoolOptions { merge, cache: Cache::Second, ..PoolOptions::new("disks") };
+    change(&mut options);
+    Mounted::new(Pool::open(&options).unwrap(), disks)
 }
 
 impl Mounted {
-    /// On disks in memory of so many MiB, through the server; `None` where it cannot be had, and then the reason was said.
-    fn start(sizes: &[u64]) -> Option<Self> {
-        Self::with(LowerKind::Tmpfs, sizes, |options| options.flow = FlowWish::Relay)
-    }
-
-    fn with(kind: LowerKind, sizes: &[u64], change: impl FnOnce(&mut PoolOptions)) -> Option<Self> {
-        let mut disks = Vec::new();
-        for size in sizes {
-            disks.push(LowerSpec::new(kind).size(size * MIB as u64).make().unwrap()?);
-        }
-        let branches = disks.iter().map(|disk| BranchOptions::new(disk.path())).collect();
-        let create = Policy::of("ff").unwrap();
-        let merge = MergeOptions { create, min_free: 0, ..MergeOptions::new(branches) };
-        let mut options =
-            PoolOptions { merge: Some(merge), cache: Cache::Second, ..PoolOptions::new("disks") };
-        change(&mut options);
-        let (pool, top) = (Pool::open(&options).unwrap(), tempfile::tempdir().unwrap());
-        let observer = pool.observer();
-        let how = MountOptions { allow_other: true, ..MountOptions::default() };
-        let session = match Session::mount(Arc::new(pool), top.path(), &how, &SessionOptions::default()) {
-            Ok(session) => session,
-            Err(error) => {
-                skipped(&format!("cannot mount here: {error}"));
-                return None;
-            }
-        };
-        let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-        Some(Self { session, observer, top, disks, _supervisor: supervisor })
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.top.path().join(path)
-    }
-
-    fn below(&self, disk: usize, path: &str) -> PathBuf {
-        self.disks[disk].path().join(path)
-    }
-
-    /// On which disks a path is.
-    fn on(&self, path: &str) -> Vec<usize> {
-        (0..self.disks.len()).filter(|disk| self.below(*disk, path).symlink_metadata().is_ok()).collect()
-    }
-
     fn free(&self, disk: usize) -> u64 {
         let below = statvfs(self.disks[disk].path()).unwrap();
         below.f_bavail * below.f_frsize
@@ -88,14 +52,6 @@ impl Mounted {
 
     fn downgraded(&self, reason: Reason) -> u64 {
         self.session.status().downgrades.get(reason.name()).copied().unwrap_or(0)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = self.session.unmount() {
-            eprintln!("the mount is left to its supervisor: {error}");
-        }
     }
 }
 
@@ -114,7 +70,7 @@ fn no_space(outcome: std::io::Result<()>, what: &str) {
 
 #[test]
 fn a_file_that_outgrows_its_disk_is_written_on_another() {
-    let Some(mounted) = Mounted::start(&[8, 64]) else { return };
+    let Some(mounted) = start(&[8, 64]) else { return };
     fs::create_dir_all(mounted.at("a/b")).unwrap();
     fs::set_permissions(mounted.at("a"), fs::Permissions::from_mode(0o751)).unwrap();
     let path = mounted.at("a/b/file");
@@ -155,7 +111,7 @@ fn a_file_that_outgrows_its_disk_is_written_on_another() {
 
 #[test]
 fn holes_stay_holes_and_times_stay() {
-    let Some(mounted) = Mounted::start(&[8, 24]) else { return };
+    let Some(mounted) = start(&[8, 24]) else { return };
     let path = mounted.at("sparse");
     let file = rw(&path);
     for at in [0, 200 * MIB, 500 * MIB] {
@@ -183,7 +139,7 @@ fn holes_stay_holes_and_times_stay() {
 /// Everybody who has it open goes on with it, and what the first disk held is free.
 #[test]
 fn all_who_have_it_open_go_on() {
-    let Some(mounted) = Mounted::start(&[8, 64]) else { return };
+    let Some(mounted) = start(&[8, 64]) else { return };
     let path = mounted.at("file");
     let first = rw(&path);
     first.write_all_at(&bytes(0, 4 * MIB), 0).unwrap();
@@ -216,7 +172,7 @@ fn all_who_have_it_open_go_on() {
 
 #[test]
 fn direct_io_allocation_and_lengthening_move_it_too() {
-    let Some(mounted) = Mounted::with(LowerKind::Ext4, &[24, 96], |options| options.flow = FlowWish::Relay)
+    let Some(mounted) = start_with(LowerKind::Ext4, &[24, 96], |options| options.flow = FlowWish::Relay)
     else {
         return;
     };
@@ -253,10 +209,61 @@ fn direct_io_allocation_and_lengthening_move_it_too() {
     assert!(fs::read(&path).unwrap() == vec![3; 30 * MIB]);
 }
 
+/// The kernel asks the server to copy, and what finds no room goes on where the file is then.
+#[test]
+fn a_copy_below_moves_it_too() {
+    let Some(mounted) = start(&[8, 64]) else { return };
+    fs::write(mounted.below(1, "from"), bytes(0, 12 * MIB)).unwrap();
+    let from = File::open(mounted.at("from")).unwrap();
+    let to = rw(&mounted.at("to"));
+    to.write_all_at(b"text", 0).unwrap();
+    assert_eq!(mounted.on("to"), [0]);
+    let (mut read, mut written) = (0, 4);
+    while read < 12 * MIB as u64 {
+        let left = 12 * MIB - usize::try_from(read).unwrap();
+        assert!(copy_file_range(&from, Some(&mut read), &to, Some(&mut written), left).unwrap() > 0);
+    }
+    assert!(mounted.session.status().requests(Opcode::CopyFileRange) > 0);
+    assert_eq!((mounted.on("to"), mounted.moved()), (vec![1], 1));
+    let mut seen = vec![0; 12 * MIB];
+    to.read_exact_at(&mut seen, 4).unwrap();
+    assert!(seen == bytes(0, 12 * MIB));
+    assert!(fs::read(mounted.below(1, "to")).unwrap().starts_with(b"text"));
+}
+
+/// EDQUOT instead of ENOSPC: there is room on the disk, and not for this folder.
+#[test]
+fn a_quota_that_is_used_up_moves_it_too() {
+    let (limited, free) = (disks(LowerKind::Btrfs, &[256]), disks(LowerKind::Tmpfs, &[64]));
+    let (Some(limited), Some(free)) = (limited, free) else { return };
+    let (top, folder) = (limited[0].path(), limited[0].path().join("limited"));
+    let ask = |words: &[&dyn AsRef<OsStr>]| call("btrfs", words, LIMIT).unwrap();
+    ask(&[&"subvolume", &"create", &folder]);
+    ask(&[&"quota", &"enable", &top]);
+    ask(&[&"quota", &"rescan", &"-w", &top]);
+    ask(&[&"qgroup", &"limit", &"8M", &folder]);
+    let branches = vec![BranchOptions::new(&folder), BranchOptions::new(free[0].path())];
+    let merge = Some(MergeOptions { branches, ..merge(&free, "ff") });
+    let (cache, flow) = (Cache::Second, FlowWish::Relay);
+    let pool = Pool::open(&PoolOptions { merge, cache, flow, ..PoolOptions::new("disks") }).unwrap();
+    let disks = [limited, free].into_iter().flatten().collect();
+    let Some(mounted) = Mounted::new(pool, disks) else { return };
+    let refused = fs::write(folder.join("below"), bytes(0, 12 * MIB)).unwrap_err().raw_os_error();
+    assert_eq!(refused, Some(122), "the quota is none");
+    fs::remove_file(folder.join("below")).unwrap();
+    ask(&[&"filesystem", &"sync", &top]);
+    let file = rw(&mounted.at("file"));
+    for piece in 0..12 {
+        file.write_all_at(&bytes(piece * MIB, MIB), (piece * MIB) as u64).unwrap();
+    }
+    assert_eq!((mounted.on("limited/file"), mounted.on("file"), mounted.moved()), (vec![], vec![1], 1));
+    assert!(fs::read(mounted.below(1, "file")).unwrap() == bytes(0, 12 * MIB));
+}
+
 /// Stores through a mapping come back as WRITEs, and find room.
 #[test]
 fn what_is_stored_through_a_mapping_moves_it_too() {
-    let Some(mounted) = Mounted::start(&[8, 64]) else { return };
+    let Some(mounted) = start(&[8, 64]) else { return };
     let path = mounted.at("mapped");
     let file = rw(&path);
     file.set_len(16 * MIB as u64).unwrap();
@@ -282,7 +289,7 @@ fn what_is_stored_through_a_mapping_moves_it_too() {
 
 #[test]
 fn what_cannot_be_moved_gets_the_error_and_stays_whole() {
-    let Some(mounted) = Mounted::start(&[8, 64]) else { return };
+    let Some(mounted) = start(&[8, 64]) else { return };
     let fill = |file: &File| -> std::io::Result<()> {
         (0..12).try_for_each(|piece| file.write_all_at(&bytes(piece * MIB, MIB), (piece * MIB) as u64))
     };
@@ -315,7 +322,7 @@ fn what_cannot_be_moved_gets_the_error_and_stays_whole() {
 
 #[test]
 fn where_there_is_no_room_anywhere_the_caller_hears_it() {
-    let Some(mounted) = Mounted::start(&[8, 8, 8]) else { return };
+    let Some(mounted) = start(&[8, 8, 8]) else { return };
     let file = rw(&mounted.at("file"));
     let mut whole = 0;
     let refused = loop {
@@ -347,7 +354,7 @@ fn the_policy_says_where_it_goes() {
             merge.move_on_full = moves;
             merge.branches[4].mode = BranchMode::NoCreate;
         };
-        let Some(mounted) = Mounted::with(LowerKind::Tmpfs, &[8, 32, 40, 48, 64], change) else { return };
+        let Some(mounted) = start_with(LowerKind::Tmpfs, &[8, 32, 40, 48, 64], change) else { return };
         fs::create_dir(mounted.below(0, "d")).unwrap();
         fs::create_dir(mounted.below(2, "d")).unwrap();
         fs::write(mounted.at("d/file"), bytes(0, 12 * MIB)).unwrap();
@@ -357,7 +364,7 @@ fn the_policy_says_where_it_goes() {
         options.flow = FlowWish::Relay;
         options.merge.as_mut().unwrap().move_on_full = MoveOnFull::OFF;
     };
-    let Some(mounted) = Mounted::with(LowerKind::Tmpfs, &[8, 32], off) else { return };
+    let Some(mounted) = start_with(LowerKind::Tmpfs, &[8, 32], off) else { return };
     no_space(fs::write(mounted.at("file"), bytes(0, 12 * MIB)), "it is turned off");
     let control = mounted.at(".mergerfs");
     let set =
@@ -378,7 +385,7 @@ fn passthrough_is_left_in_time_and_else_the_file_stays() {
         }
     };
     let four = 4 * MIB as u64;
-    let Some(mounted) = Mounted::with(LowerKind::Tmpfs, &[13, 64], reserve(four)) else { return };
+    let Some(mounted) = start_with(LowerKind::Tmpfs, &[13, 64], reserve(four)) else { return };
     if let Some(reason) = mounted.session.status().negotiated.passthrough_off {
         skipped(&format!("no passthrough: {reason}"));
         return;
@@ -419,7 +426,7 @@ fn a_kept_backing_file_is_let_go_of_near_the_mark() {
     let reserve = |options: &mut PoolOptions| {
         options.merge.as_mut().unwrap().passthrough_reserve = Some(4 * MIB as u64);
     };
-    let Some(mounted) = Mounted::with(LowerKind::Tmpfs, &[8, 64], reserve) else { return };
+    let Some(mounted) = start_with(LowerKind::Tmpfs, &[8, 64], reserve) else { return };
     if let Some(reason) = mounted.session.status().negotiated.passthrough_off {
         skipped(&format!("no passthrough: {reason}"));
         return;
@@ -442,7 +449,7 @@ fn a_file_that_was_locked_below_is_not_moved() {
         options.flow = FlowWish::Relay;
         options.locks = Locks::Lower;
     };
-    let Some(mounted) = Mounted::with(LowerKind::Tmpfs, &[8, 64], lower) else { return };
+    let Some(mounted) = start_with(LowerKind::Tmpfs, &[8, 64], lower) else { return };
     let (locked, free) = (rw(&mounted.at("locked")), rw(&mounted.at("free")));
     locked.lock().unwrap();
     let fill =
@@ -499,7 +506,7 @@ fn change_all(mounted: &Mounted, stop: &AtomicBool) {
 /// Whoever looks at the name while the file is moved finds it, with what was written; attributes hold.
 #[test]
 fn readers_and_changes_meanwhile() {
-    let Some(mounted) = Mounted::start(&[16, 256, 16, 256]) else { return };
+    let Some(mounted) = start(&[16, 256, 16, 256]) else { return };
     fs::create_dir(mounted.at("d")).unwrap();
     let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -537,7 +544,7 @@ fn readers_and_changes_meanwhile() {
 /// A removal while the file is copied wins, and nothing comes back; a rename is followed.
 #[test]
 fn a_name_that_goes_or_moves_meanwhile() {
-    let Some(mounted) = Mounted::start(&[64, 512]) else { return };
+    let Some(mounted) = start(&[64, 512]) else { return };
     for round in 0..6 {
         let path = mounted.at("file");
         let file = rw(&path);

@@ -1,90 +1,47 @@
 //! Merges of several file systems, mounted for real. Needs root and /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
-use shuntfs::{MountOptions, Opcode, Session, SessionOptions};
-use shuntfs_pool::policy::Policy;
-use shuntfs_pool::{BranchOptions, Cache, MergeOptions, Pool, PoolOptions};
+use shuntfs::{MountOptions, Opcode, SessionOptions};
+use shuntfs_pool::{Cache, MergeOptions, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
-use shuntfs_testkit::program::{call, have, run};
+use shuntfs_testkit::lower::LowerKind;
+use shuntfs_testkit::program::{have, run};
 use shuntfs_testkit::skipped;
-use shuntfs_testkit::supervisor::Supervisor;
+
+use mounted::bound::Bound;
+use mounted::{Mounted, disks, merge};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 const ROFS: Option<i32> = Some(30);
 const NOSPC: Option<i32> = Some(28);
 
-struct Mounted {
-    session: Session,
-    top: tempfile::TempDir,
-    disks: Vec<Lower>,
-    _supervisor: Supervisor,
+/// On disks in memory of so many MiB; `None` where it cannot be had, and then the reason was said.
+fn start(sizes: &[u64], create: &str, min_free: u64) -> Option<Mounted> {
+    start_on(LowerKind::Tmpfs, Cache::None, sizes, create, min_free)
 }
 
-impl Mounted {
-    /// On disks in memory of so many MiB; `None` where it cannot be had, and then the reason was said.
-    fn start(sizes: &[u64], create: &str, min_free: u64) -> Option<Self> {
-        Self::start_on(LowerKind::Tmpfs, Cache::None, sizes, create, min_free)
-    }
-
-    fn start_on(kind: LowerKind, cache: Cache, sizes: &[u64], create: &str, min_free: u64) -> Option<Self> {
-        let mut disks = Vec::new();
-        for size in sizes {
-            disks.push(LowerSpec::new(kind).size(size * MIB).make().unwrap()?);
-        }
-        let branches = disks.iter().map(|disk| BranchOptions::new(disk.path())).collect();
-        let create = Policy::of(create).unwrap();
-        let merge = MergeOptions { create, min_free, ..MergeOptions::new(branches) };
-        let options = PoolOptions { merge: Some(merge), cache, ..PoolOptions::new("disks") };
-        let (pool, top) = (Arc::new(Pool::open(&options).unwrap()), tempfile::tempdir().unwrap());
-        // By its type the tools find it.
-        let how = MountOptions { allow_other: true, subtype: "mergerfs".into(), ..MountOptions::default() };
-        let defaults = SessionOptions::default();
-        let backing_ids_kept = if cache == Cache::None { 0 } else { defaults.backing_ids_kept };
-        let session =
-            match Session::mount(pool, top.path(), &how, &SessionOptions { backing_ids_kept, ..defaults }) {
-                Ok(session) => session,
-                Err(error) => {
-                    skipped(&format!("cannot mount here: {error}"));
-                    return None;
-                }
-            };
-        let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-        Some(Self { session, top, disks, _supervisor: supervisor })
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.top.path().join(path)
-    }
-
-    fn below(&self, disk: usize, path: &str) -> PathBuf {
-        self.disks[disk].path().join(path)
-    }
-
-    /// On which disks a path is.
-    fn on(&self, path: &str) -> Vec<usize> {
-        (0..self.disks.len()).filter(|disk| self.below(*disk, path).symlink_metadata().is_ok()).collect()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = self.session.unmount() {
-            eprintln!("the mount is left to its supervisor: {error}");
-        }
-    }
+fn start_on(kind: LowerKind, cache: Cache, sizes: &[u64], create: &str, min_free: u64) -> Option<Mounted> {
+    let disks = disks(kind, sizes)?;
+    let merge = Some(MergeOptions { min_free, ..merge(&disks, create) });
+    let pool = Pool::open(&PoolOptions { merge, cache, ..PoolOptions::new("disks") }).unwrap();
+    // By its type the tools find it.
+    let how = MountOptions { allow_other: true, subtype: "mergerfs".into(), ..MountOptions::default() };
+    let defaults = SessionOptions::default();
+    let backing_ids_kept = if cache == Cache::None { 0 } else { defaults.backing_ids_kept };
+    Mounted::with(pool, disks, &how, &SessionOptions { backing_ids_kept, ..defaults })
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -96,7 +53,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn disks_that_are_full_or_read_only_get_nothing_new() {
-    let Some(mounted) = Mounted::start(&[64, 64, 48], "mfs", 32 * MIB) else { return };
+    let Some(mounted) = start(&[64, 64, 48], "mfs", 32 * MIB) else { return };
     fs::write(mounted.below(0, "filler"), vec![0; 40 << 20]).unwrap();
     std::thread::sleep(Duration::from_millis(1100));
     fs::write(mounted.at("first"), "first").unwrap();
@@ -117,30 +74,12 @@ fn disks_that_are_full_or_read_only_get_nothing_new() {
     assert_eq!(names(&mounted.at("")), ["filler", "first", "folder", "second"]);
 }
 
-/// A folder that is shown at a second place.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(folder: &Path, at: PathBuf) -> Self {
-        fs::create_dir(&at).unwrap();
-        call("mount", &[&"--bind", &folder, &at], LIMIT).unwrap();
-        Self(at)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // Lazily, because the server may have it open.
-        let ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(ended.is_ok_and(|ended| ended.success()), "{} is left", self.0.display());
-    }
-}
-
 /// A rename of what is at one place on two branches was done twice, which undid it, and then took the content away.
 #[test]
 fn folders_that_branches_share_lose_nothing() {
-    let Some(mounted) = Mounted::start(&[16, 16], "ff", 0) else { return };
+    let Some(mounted) = start(&[16, 16], "ff", 0) else { return };
     fs::create_dir(mounted.below(0, "s")).unwrap();
+    fs::create_dir(mounted.below(1, "s")).unwrap();
     let _shared = Bound::new(&mounted.below(0, "s"), mounted.below(1, "s"));
     fs::write(mounted.below(0, "s/f"), "new").unwrap();
     fs::write(mounted.below(0, "s/g"), "old").unwrap();
@@ -155,7 +94,7 @@ fn folders_that_branches_share_lose_nothing() {
 
 #[test]
 fn bytes_of_every_branch_pass_through() {
-    let Some(mounted) = Mounted::start(&[64, 64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64, 64], "ff", 0) else { return };
     if let Some(reason) = mounted.session.status().negotiated.passthrough_off {
         skipped(&format!("no passthrough: {reason}"));
         return;
@@ -176,7 +115,7 @@ fn bytes_of_every_branch_pass_through() {
 #[test]
 fn what_users_make_is_theirs_on_whatever_branch() {
     const USER: u32 = 71_001;
-    let Some(mounted) = Mounted::start(&[64, 64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64, 64], "ff", 0) else { return };
     fs::set_permissions(mounted.top.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let home = mounted.below(1, "home/user");
     fs::create_dir_all(&home).unwrap();
@@ -206,7 +145,7 @@ fn what_users_make_is_theirs_on_whatever_branch() {
 /// The numbers of "." and, at the top, of ".." were changed twice.
 #[test]
 fn a_folder_lists_itself_with_its_own_number() {
-    let Some(mounted) = Mounted::start(&[16, 16], "ff", 0) else { return };
+    let Some(mounted) = start(&[16, 16], "ff", 0) else { return };
     fs::create_dir(mounted.at("folder")).unwrap();
     for path in ["", "folder"] {
         let folder = fs::File::open(mounted.at(path)).unwrap();
@@ -218,7 +157,7 @@ fn a_folder_lists_itself_with_its_own_number() {
 
 #[test]
 fn large_folders_are_listed_and_removed_through_the_kernel() {
-    let Some(mounted) = Mounted::start(&[64, 64, 64], "rand", 0) else { return };
+    let Some(mounted) = start(&[64, 64, 64], "rand", 0) else { return };
     fs::create_dir(mounted.at("many")).unwrap();
     let mut expected: Vec<String> =
         (0..3000).map(|number| format!("a name of some length {number}")).collect();
@@ -238,7 +177,7 @@ fn large_folders_are_listed_and_removed_through_the_kernel() {
 #[test]
 fn a_folder_is_emptied_by_a_listing_while_others_list_it() {
     for cache in [Cache::Default, Cache::Second, Cache::None] {
-        let Some(mounted) = Mounted::start_on(LowerKind::Tmpfs, cache, &[64, 64, 64], "rand", 0) else {
+        let Some(mounted) = start_on(LowerKind::Tmpfs, cache, &[64, 64, 64], "rand", 0) else {
             return;
         };
         let many = mounted.at("many");
@@ -262,7 +201,7 @@ fn a_folder_is_emptied_by_a_listing_while_others_list_it() {
 #[test]
 fn a_folder_that_is_held_open_goes_on_where_it_was_not_removed() {
     for cache in [Cache::Default, Cache::None] {
-        let Some(mounted) = Mounted::start_on(LowerKind::Tmpfs, cache, &[16, 16], "ff", 0) else { return };
+        let Some(mounted) = start_on(LowerKind::Tmpfs, cache, &[16, 16], "ff", 0) else { return };
         for (disk, path) in [(0, "x/first"), (1, "x/second")] {
             fs::create_dir(mounted.below(disk, "x")).unwrap();
             fs::write(mounted.below(disk, path), path).unwrap();
@@ -301,7 +240,7 @@ impl Mounted {
 /// What mergerfs-tools ask, and what they go by.
 #[test]
 fn places_and_settings_are_asked_through_the_kernel() {
-    let Some(mounted) = Mounted::start(&[64, 64, 64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64, 64, 64], "ff", 0) else { return };
     for (disk, path) in [(0, "d/both"), (1, "d/both"), (2, "d/e/last")] {
         fs::create_dir_all(mounted.below(disk, path).parent().unwrap()).unwrap();
         fs::write(mounted.below(disk, path), path).unwrap();
@@ -358,7 +297,7 @@ fn users_read_settings_and_change_none() {
     if !have(&["setpriv", "setfattr", "getfattr"]) {
         return;
     }
-    let Some(mounted) = Mounted::start(&[64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64], "ff", 0) else { return };
     fs::set_permissions(mounted.top.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let as_user = |group: u32, words: &[&str]| {
         let mut command = Command::new("setpriv");
@@ -383,7 +322,7 @@ fn users_read_settings_and_change_none() {
 /// The file system below may have forgotten every name of a file that the mount's kernel knows. Then the path is looked up again.
 #[test]
 fn names_that_are_not_known_below_are_looked_up_again() {
-    let Some(mounted) = Mounted::start_on(LowerKind::Ext4, Cache::Default, &[64, 64], "ff", 0) else {
+    let Some(mounted) = start_on(LowerKind::Ext4, Cache::Default, &[64, 64], "ff", 0) else {
         return;
     };
     fs::create_dir(mounted.below(1, "d")).unwrap();
@@ -402,7 +341,7 @@ fn names_that_are_not_known_below_are_looked_up_again() {
 /// Tools level disks by moving files below, and look how full they are after each.
 #[test]
 fn what_is_removed_below_frees_its_space_at_once() {
-    let Some(mounted) = Mounted::start(&[64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64], "ff", 0) else { return };
     let free = || rustix::fs::statvfs(mounted.disks[0].path()).unwrap().f_bavail;
     let before = free();
     for name in ["read", "made"] {
@@ -428,7 +367,7 @@ fn the_tools_of_mergerfs_run_unmodified() {
     if !have(&["python3", "rsync"]) {
         return;
     }
-    let Some(mounted) = Mounted::start(&[64, 64, 64], "ff", 0) else { return };
+    let Some(mounted) = start(&[64, 64, 64], "ff", 0) else { return };
     let top = mounted.top.path().to_str().unwrap();
     let call = |tool: &str, words: &[&str]| {
         let mut command = Command::new("python3");

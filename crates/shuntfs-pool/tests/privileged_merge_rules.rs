@@ -1,105 +1,30 @@
 //! Merges under rules, mounted for real and used by several users. Needs root and /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{XattrFlags, lsetxattr};
-use shuntfs::{MountOptions, Session, SessionOptions};
-use shuntfs_pool::policy::Policy;
-use shuntfs_pool::{BranchOptions, Cache, MergeOptions, Pool, PoolOptions, RuleControl};
-use shuntfs_rules::{Nobody, Rules};
+use shuntfs_pool::{Cache, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::{Lower, LowerKind};
-use shuntfs_testkit::program::call;
-use shuntfs_testkit::skipped;
-use shuntfs_testkit::supervisor::Supervisor;
+use shuntfs_testkit::lower::LowerKind;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use mounted::bound::Bound;
+use mounted::users::{ALICE, BOB, rules};
+use mounted::{Mounted, disks, merge};
 
-/// Users of this number exist nowhere else.
-const ALICE: u32 = 71_001;
-const BOB: u32 = 71_002;
-
-fn rules(text: &str) -> Rules {
-    let text = text.replace("ALICE", &ALICE.to_string()).replace("BOB", &BOB.to_string());
-    Rules::parse(&text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
-}
-
-struct Mounted {
-    session: Session,
-    control: RuleControl,
-    top: tempfile::TempDir,
-    disks: Vec<Lower>,
-    _supervisor: Supervisor,
-}
-
-impl Mounted {
-    /// Two disks in memory, filled by `fill`; `None` where it cannot be had, and then the reason was said.
-    fn start(text: &str, cache: Cache, fill: impl FnOnce([&Path; 2])) -> Option<Self> {
-        let disks = vec![Lower::make(LowerKind::Tmpfs).unwrap()?, Lower::make(LowerKind::Tmpfs).unwrap()?];
-        fill([disks[0].path(), disks[1].path()]);
-        let open = |folder: &Path| fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
-        disks.iter().for_each(|disk| open(disk.path()));
-        let branches = disks.iter().map(|disk| BranchOptions::new(disk.path())).collect();
-        let merge =
-            MergeOptions { create: Policy::of("ff").unwrap(), min_free: 0, ..MergeOptions::new(branches) };
-        let options = PoolOptions { merge: Some(merge), cache, ..PoolOptions::new("disks") };
-        let (pool, top) =
-            (Pool::open_with_rules(&options, rules(text)).unwrap(), tempfile::tempdir().unwrap());
-        let control = pool.rule_control().unwrap();
-        let how = MountOptions { allow_other: true, ..MountOptions::default() };
-        let session = match Session::mount(Arc::new(pool), top.path(), &how, &SessionOptions::default()) {
-            Ok(session) => session,
-            Err(error) => {
-                skipped(&format!("cannot mount here: {error}"));
-                return None;
-            }
-        };
-        let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-        Some(Self { session, control, top, disks, _supervisor: supervisor })
-    }
-
-    fn below(&self, disk: usize, path: &str) -> PathBuf {
-        self.disks[disk].path().join(path)
-    }
-
-    /// On which disks a path is.
-    fn on(&self, path: &str) -> Vec<usize> {
-        (0..self.disks.len()).filter(|disk| self.below(*disk, path).symlink_metadata().is_ok()).collect()
-    }
-
-    /// What a script says that a user runs in the mount, with its errors.
-    fn says(&self, uid: u32, script: &str) -> String {
-        let as_user = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()];
-        let ran = Command::new("setpriv")
-            .args(as_user)
-            .args(["sh", "-c", script])
-            .env("LC_ALL", "C")
-            .current_dir(self.top.path())
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).trim().to_owned()
-    }
-
-    /// Fails unless the script says `expected`, or ends with it.
-    fn expect(&self, uid: u32, script: &str, expected: &str) {
-        let said = self.says(uid, script);
-        let fits = if expected.is_empty() { said.is_empty() } else { said.ends_with(expected) };
-        assert!(fits, "{uid}: {script}\nsaid `{said}` and not `{expected}`");
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = self.session.unmount() {
-            eprintln!("the mount is left to its supervisor: {error}");
-        }
-    }
+/// Two disks in memory, filled by `fill`; `None` where it cannot be had, and then the reason was said.
+fn start(text: &str, cache: Cache, fill: impl FnOnce([&Path; 2])) -> Option<Mounted> {
+    let disks = disks(LowerKind::Tmpfs, &[256, 256])?;
+    fill([disks[0].path(), disks[1].path()]);
+    let open = |folder: &Path| fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+    disks.iter().for_each(|disk| open(disk.path()));
+    let options = PoolOptions { merge: Some(merge(&disks, "ff")), cache, ..PoolOptions::new("disks") };
+    Mounted::new(Pool::open_with_rules(&options, rules(text)).unwrap(), disks)
 }
 
 fn put(folder: &Path, name: &str, text: &str) {
@@ -130,7 +55,7 @@ fn rules_hold_on_whatever_branch_a_file_is() {
             put(other, "r/sub/f", "f");
             put(other, "e/a.log", "one\n");
         };
-        let Some(mounted) = Mounted::start(text, cache, fill) else { return };
+        let Some(mounted) = start(text, cache, fill) else { return };
         for _ in 0..2 {
             mounted.expect(ALICE, "cat d/1 d/2; ls d", "121\n2");
             mounted.expect(BOB, "ls -a d", ".\n..");
@@ -168,7 +93,7 @@ fn rules_hold_on_whatever_branch_a_file_is() {
 fn a_file_that_is_moved_between_branches_keeps_its_verdict() {
     let text = "[[rule]]\npath = 'p/**'\nuid = BOB\ndeny = 'EACCES'\n";
     for cache in [Cache::Second, Cache::None] {
-        let Some(mounted) = Mounted::start(text, cache, |[one, other]| {
+        let Some(mounted) = start(text, cache, |[one, other]| {
             put(one, "p/f", "f");
             put(other, "p/g", "g");
             put(one, "q", "q");
@@ -191,7 +116,7 @@ fn each_sees_what_is_left_of_a_file_on_whatever_branch() {
     let text = "[[rule]]\npath = 'm/**'\nuid = BOB\nredact = { ranges = [[0, 4]] }\n\
         [[rule]]\npath = 'w/**'\nuid = BOB\nredact = { regex = 'key=(.*)', within = 4096, group = 1 }\n";
     for cache in CACHES {
-        let Some(mounted) = Mounted::start(text, cache, |[one, other]| {
+        let Some(mounted) = start(text, cache, |[one, other]| {
             put(one, "m/1", "seen by alice");
             put(other, "m/2", "seen by alice");
             put(other, "w/f", "key=hush");
@@ -217,7 +142,7 @@ fn each_sees_what_is_left_of_a_file_on_whatever_branch() {
 fn links_on_any_branch_are_judged_by_all_names() {
     let text = "[[rule]]\npath = 'p/**'\nuid = BOB\ndeny = 'EACCES'\n";
     for cache in CACHES {
-        let Some(mounted) = Mounted::start(text, cache, |[_, other]| {
+        let Some(mounted) = start(text, cache, |[_, other]| {
             put(other, "p/f", "f");
             put(other, "q/x", "x");
             fs::hard_link(other.join("p/f"), other.join("q/free")).unwrap();
@@ -240,17 +165,17 @@ fn links_on_any_branch_are_judged_by_all_names() {
 #[test]
 fn other_rules_take_the_place_of_the_old_ones() {
     let first = "[[rule]]\nbasename = 'f'\nuid = BOB\nhide = true\n";
-    let Some(mounted) = Mounted::start(first, Cache::Second, |[one, other]| {
+    let Some(mounted) = start(first, Cache::Second, |[one, other]| {
         put(one, "f", "f");
         put(other, "g", "g");
     }) else {
         return;
     };
     mounted.expect(BOB, "ls; cat g", "g\ng");
-    mounted.control.replace(rules("[[rule]]\nbasename = 'g'\nuid = BOB\nhide = true\n")).unwrap();
+    mounted.control().replace(rules("[[rule]]\nbasename = 'g'\nuid = BOB\nhide = true\n")).unwrap();
     mounted.expect(BOB, "ls; cat f", "f\nf");
     mounted.expect(BOB, "cat g", "No such file or directory");
-    assert_eq!(mounted.control.facts().reloads, 1);
+    assert_eq!(mounted.control().facts().reloads, 1);
 }
 
 /// Names on a branch that comes count from then on, though nobody has met them. Until it was searched, what has several is refused.
@@ -264,7 +189,7 @@ fn a_branch_that_comes_is_searched() {
         fs::remove_file(third.path().join(link)).unwrap();
         fs::hard_link(third.path().join(name), third.path().join(link)).unwrap();
     }
-    let Some(mounted) = Mounted::start(text, Cache::Second, |[one, _]| put(one, "q/1", "1")) else { return };
+    let Some(mounted) = start(text, Cache::Second, |[one, _]| put(one, "q/1", "1")) else { return };
     let list = format!("+{}=RW", third.path().display());
     let control = mounted.top.path().join(".mergerfs");
     lsetxattr(control, "user.mergerfs.branches", list.as_bytes(), XattrFlags::empty()).unwrap();
@@ -279,23 +204,12 @@ fn a_branch_that_comes_is_searched() {
     mounted.expect(BOB, "cat q/f q/1", "p/f1");
 }
 
-/// A folder that is shown at a second place, to the end of the test.
-struct Bound(PathBuf);
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // Lazily, because the server may have it open.
-        let ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(ended.is_ok_and(|ended| ended.success()), "{} is left", self.0.display());
-    }
-}
-
 /// What one branch shows of another one has two paths, and the one that rules are about was passed by the other.
 #[test]
 fn what_two_branches_show_is_judged_by_both_paths() {
     let text = "[[rule]]\npath = 'closed/**'\nuid = BOB\ndeny = 'EACCES'\n\
         [[rule]]\npath = 'gone/**'\nuid = BOB\nhide = true\n";
-    let Some(mounted) = Mounted::start(text, Cache::Second, |[one, other]| {
+    let Some(mounted) = start(text, Cache::Second, |[one, other]| {
         put(one, "closed/f", "f");
         put(one, "gone/g", "g");
         for name in ["blank/x", "dim/x"] {
@@ -304,11 +218,8 @@ fn what_two_branches_show_is_judged_by_both_paths() {
     }) else {
         return;
     };
-    let _bound = [("closed", "blank"), ("gone", "dim")].map(|(folder, at)| {
-        let at = mounted.below(1, at);
-        call("mount", &[&"--bind", &mounted.below(0, folder), &at], LIMIT).unwrap();
-        Bound(at)
-    });
+    let _bound = [("closed", "blank"), ("gone", "dim")]
+        .map(|(folder, at)| Bound::new(&mounted.below(0, folder), mounted.below(1, at)));
     for _ in 0..2 {
         mounted.expect(ALICE, "cat blank/f dim/g", "fg");
         mounted.expect(BOB, "cat blank/f", "Permission denied");

@@ -1,63 +1,32 @@
 //! Inode numbers of merges, as programs see them through the kernel. Needs root and /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use shuntfs::{MountOptions, Session, SessionOptions};
 use shuntfs_pool::policy::Policy;
 use shuntfs_pool::{BranchOptions, Cache, InodeCalc, MergeOptions, Pool, PoolOptions};
-use shuntfs_testkit::skipped;
-use shuntfs_testkit::supervisor::Supervisor;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use mounted::Mounted;
 
-struct Mounted {
-    session: Session,
-    top: tempfile::TempDir,
-    _supervisor: Supervisor,
+/// `None` where it cannot be had, and then the reason was said.
+fn start(branches: Vec<BranchOptions>, calc: InodeCalc) -> Option<Mounted> {
+    let create = Policy::of("ff").unwrap();
+    let merge = MergeOptions { create, min_free: 0, inode_calc: calc, ..MergeOptions::new(branches) };
+    let options = PoolOptions { merge: Some(merge), cache: Cache::None, ..PoolOptions::new("branches") };
+    Mounted::new(Pool::open(&options).unwrap(), Vec::new())
 }
 
 impl Mounted {
-    /// `None` where it cannot be had, and then the reason was said.
-    fn start(branches: Vec<BranchOptions>, calc: InodeCalc) -> Option<Self> {
-        let create = Policy::of("ff").unwrap();
-        let merge = MergeOptions { create, min_free: 0, inode_calc: calc, ..MergeOptions::new(branches) };
-        let options = PoolOptions { merge: Some(merge), cache: Cache::None, ..PoolOptions::new("branches") };
-        let (pool, top) = (Arc::new(Pool::open(&options).unwrap()), tempfile::tempdir().unwrap());
-        let how = MountOptions::default();
-        let session = match Session::mount(pool, top.path(), &how, &SessionOptions::default()) {
-            Ok(session) => session,
-            Err(error) => {
-                skipped(&format!("cannot mount here: {error}"));
-                return None;
-            }
-        };
-        let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-        Some(Self { session, top, _supervisor: supervisor })
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.top.path().join(path)
-    }
-
     /// The number of each path, which is the same in listings.
     fn numbers(&self) -> BTreeMap<String, u64> {
         let mut numbers = BTreeMap::new();
         add_numbers(self.top.path(), self.top.path(), &mut numbers);
         numbers
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(error) = self.session.unmount() {
-            eprintln!("the mount is left to its supervisor: {error}");
-        }
     }
 }
 
@@ -96,7 +65,7 @@ fn numbers_stay_as_long_as_they_are_said_to() {
             lay_out(top.path());
             let mount = |branches: [(&str, Option<&str>); 2]| {
                 let branches = branches.map(|(name, id)| branch(top.path().join(name), id));
-                Mounted::start(branches.into(), calc)
+                start(branches.into(), calc)
             };
             let Some(mounted) = mount([("one", ids[0]), ("two", ids[1])]) else { return };
             let first = mounted.numbers();
@@ -132,7 +101,7 @@ fn numbers_are_what_they_are_said_to_be() {
         let top = tempfile::tempdir().unwrap();
         lay_out(top.path());
         let branches = ["one", "two"].map(|name| branch(top.path().join(name), None));
-        let Some(mounted) = Mounted::start(branches.into(), calc) else { return };
+        let Some(mounted) = start(branches.into(), calc) else { return };
         let numbers = mounted.numbers();
         let below = |path: &str| top.path().join(path).symlink_metadata().unwrap().ino();
         if name.ends_with("32") {
@@ -162,7 +131,7 @@ fn numbers_of_paths_are_those_of_the_names_of_the_moment() {
         let top = tempfile::tempdir().unwrap();
         lay_out(top.path());
         let branches = ["one", "two"].map(|name| branch(top.path().join(name), None));
-        let Some(mounted) = Mounted::start(branches.into(), calc) else { return };
+        let Some(mounted) = start(branches.into(), calc) else { return };
         let ino = |path: &str| mounted.at(path).symlink_metadata().unwrap().ino();
         let (file, folder, inside) = (ino("z"), ino("other"), ino("other/deep/y"));
         let open = fs::File::open(mounted.at("z")).unwrap();

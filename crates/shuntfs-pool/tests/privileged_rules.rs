@@ -3,6 +3,8 @@
 //! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -14,20 +16,13 @@ use std::time::{Duration, Instant};
 
 use shuntfs::{MountOptions, Session, SessionOptions};
 use shuntfs_pool::{Caller, Pool, PoolOptions, RuleControl};
-use shuntfs_rules::{Access, Nobody, OpenWord, Rules, Use};
+use shuntfs_rules::{Access, OpenWord, Use};
 use shuntfs_testkit::lower::{LowerKind, LowerSpec};
 use shuntfs_testkit::supervisor::Supervisor;
 
+use mounted::users::{self, ALICE, BOB, rules};
+
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Users of this number exist nowhere else.
-const ALICE: u32 = 71_001;
-const BOB: u32 = 71_002;
-
-fn rules(text: &str) -> Rules {
-    let text = text.replace("ALICE", &ALICE.to_string()).replace("BOB", &BOB.to_string());
-    Rules::parse(&text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
-}
 
 struct Mounted {
     session: Option<Session>,
@@ -81,27 +76,12 @@ impl Mounted {
 
     /// What a script says that a user runs in the mount, with its errors.
     fn says(&self, uid: u32, script: &str) -> String {
-        let ran = Command::new("setpriv")
-            .args([
-                &format!("--reuid={uid}"),
-                &format!("--regid={uid}"),
-                "--clear-groups",
-                "sh",
-                "-c",
-                script,
-            ])
-            .env("LC_ALL", "C")
-            .current_dir(&self.top)
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).trim().to_owned()
+        users::says(&self.top, uid, script)
     }
 
     /// Fails unless the script says `expected`, or ends with it.
     fn expect(&self, uid: u32, script: &str, expected: &str) {
-        let said = self.says(uid, script);
-        let fits = if expected.is_empty() { said.is_empty() } else { said.ends_with(expected) };
-        assert!(fits, "{uid}: {script}\nsaid `{said}` and not `{expected}`");
+        users::expect(&self.top, uid, script, expected);
     }
 
     fn control(&self) -> &RuleControl {

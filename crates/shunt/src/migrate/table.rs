@@ -141,7 +141,11 @@ pub static OPTIONS: &[Row] = &[
             (Always, Missing("a folder goes on all branches or on none; leave it out")),
         ],
     ),
-    default_is(&["func.readdir"], &["seq"], Missing("branches are listed one after the other; leave it out")),
+    default_is(
+        &["func.readdir"],
+        &["seq"],
+        NotNeeded("while one disk has to be waited for, the others are read, too"),
+    ),
     row(
         &["moveonenospc"],
         [

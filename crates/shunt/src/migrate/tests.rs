@@ -160,7 +160,7 @@ fn values_and_spellings_decide() {
         ("func.unlink=epff", "mfs", Some("same")),
         ("func.rmdir=epall", "mfs", Some("not needed")),
         ("func.rmdir=epff", "mfs", Some("missing")),
-        ("func.readdir=cor:4", "mfs", Some("missing")),
+        ("func.readdir=cor:4", "mfs", Some("not needed")),
         ("read-thread-count=-4", "mfs", Some("different")),
         ("process-thread-count=-1", "mfs", Some("not needed")),
         ("passthrough.io=rw", "mfs", Some("not needed")),

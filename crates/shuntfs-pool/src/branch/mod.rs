@@ -4,6 +4,7 @@
 //! lane of its lower calls. What is said of a disk that may be sick
 //! is here, too: who asks it ([`asker`]), what is under way on it ([`flight`]), and what came of that ([`health`]). A node names its branch by the mount that it is on ([`MountIndex`]).
 
+mod ahead;
 mod all;
 mod asker;
 mod flight;
@@ -16,6 +17,7 @@ mod pulse;
 mod tree;
 mod twins;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use all::{Agreed, Branches};
 pub(crate) use flight::{Escape, Flights, InFlight, Parting, Up, own_number, touches, touches_nothing};
 pub(crate) use health::Why;

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use shuntfs::{Errno, LowerFile, Result, Traffic};
 use shuntfs_sys::{Device, FsMagic, FsStat, Stat, filesystem_of, let_go, open_folder, stat_of};
 
+use super::ahead::Ahead;
 use super::asker::{Asker, Told, Word};
 use super::flight::touches_nothing;
 use super::health::Health;
@@ -55,6 +56,8 @@ pub(crate) struct Branch {
     /// Whether its descriptors lead nowhere, so that it can be unmounted.
     is_let_go: AtomicBool,
     asker: Asker,
+    /// Who reads its folders while other branches are read.
+    pub(crate) ahead: Ahead,
     /// Where it is to be found, if somebody watches whether it is.
     top: Option<Arc<Top>>,
     /// Whether it is in use, or its disk does not answer.
@@ -101,6 +104,7 @@ impl Branch {
             writes_past: Opens::default(),
             is_let_go: AtomicBool::new(false),
             asker: Asker::default(),
+            ahead: Ahead::default(),
             top: None,
             health: Health::default(),
             pulse: Pulse::default(),

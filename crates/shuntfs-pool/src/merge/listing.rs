@@ -1,6 +1,7 @@
 //! Listings of folders that are on several branches.
 //!
-//! The branches are read one after the other. A name that an earlier branch has was listed there; so names are noted (a hash each) as
+//! The branches are read one after the other. If the first one has to wait for its disk, the others are read ahead meanwhile
+//! ([`crate::branch::Ahead`]), because they will probably have to wait, too. A name that an earlier branch has was listed there; so names are noted (a hash each) as
 //! they are listed, and where a later branch has one with a hash that is noted, the earlier branches are asked whether they have it. So no two
 //! names are taken for one, and what was listed before its branch lost it is found on the next. Beyond so many names the branches
 //! are asked about each, which bounds the memory.
@@ -29,8 +30,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::hash::BuildHasher as _;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
@@ -40,7 +43,7 @@ use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
 use super::state::Merge;
-use crate::branch::{MountIndex, touches};
+use crate::branch::{Ahead, MountIndex, touches};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::folding;
@@ -65,6 +68,9 @@ const MARK_EVERY: usize = 32;
 /// page: at most 128 records, or 2048 where a page has 64 KiB. After a signal it may be larger: 32 KiB with glibc, 1024 records.
 const RECENT_MAX: usize = 4096;
 
+/// A batch of names that takes this long comes from a disk: from the kernel's cache it takes microseconds, from flash some 100 of them.
+const DISK: Duration = Duration::from_millis(2);
+
 /// A listing under way.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -72,6 +78,10 @@ pub(crate) struct State {
     readers: Vec<Reader>,
     /// Which of them is read.
     at: usize,
+    /// Whether the others were read ahead.
+    is_ahead: bool,
+    /// Whether attributes are listed, too.
+    wants_entries: bool,
     /// Hashes of names; each is its own hash.
     noted: HashTable<u64>,
     /// Whether there were more names than are noted.
@@ -101,6 +111,7 @@ struct Reader {
     open: Option<Open>,
     /// Whether its branch was set aside meanwhile.
     is_aside: Arc<AtomicBool>,
+    ahead: Ahead,
 }
 
 #[derive(Debug)]
@@ -174,6 +185,7 @@ fn list_held(
         }
         none => none.insert(State::open(shared, node, &opened.places)),
     };
+    state.wants_entries = out.wants_entries();
     state.seek(cookie)?;
     let guard = Guard::new(shared, who);
     let ino = node.parts().map_or(0, |parts| shared.folder_ino(node, parts));
@@ -236,6 +248,8 @@ impl State {
         Self {
             readers,
             at: 0,
+            is_ahead: false,
+            wants_entries: false,
             noted: HashTable::new(),
             asks_always: false,
             hashes: DefaultHashBuilder::default(),
@@ -424,13 +438,32 @@ impl State {
             self.next_branch();
             return;
         }
-        match self.reader().map(DirReader::fill) {
+        let begun = Instant::now();
+        let filled = self.reader().map(DirReader::fill);
+        if begun.elapsed() >= DISK {
+            self.read_ahead();
+        }
+        match filled {
             Some(Ok(true)) => {}
             // On this branch the folder was removed, and others have it; or the branch was.
             Some(Ok(false) | Err(OsError::NOENT)) | None => self.next_branch(),
             Some(Err(error)) => {
                 self.failed.set(Some(errno(error)));
                 self.next_branch();
+            }
+        }
+    }
+
+    /// Has the other branches read, once.
+    fn read_ahead(&mut self) {
+        if std::mem::replace(&mut self.is_ahead, true) {
+            return;
+        }
+        for reader in &self.readers[self.at + 1..] {
+            if let Some(open) = &reader.open
+                && let Ok(folder) = open.reader.as_fd().try_clone_to_owned()
+            {
+                reader.ahead.read(folder, self.wants_entries);
             }
         }
     }
@@ -470,9 +503,10 @@ impl Reader {
         let to_read = shared.to_access_at(node, place)?;
         let fd = shared.opening(|| reopen(&to_read, mode::O_RDONLY | mode::O_DIRECTORY))?;
         let mount = place.mount();
-        let is_aside = shared.branch(mount).health.sign();
+        let branch = shared.branch(mount);
+        let (is_aside, ahead) = (branch.health.sign(), branch.ahead.clone());
         let open = Some(Open { descriptor, reader: DirReader::new(fd) });
-        Ok(Self { mount, device: stat.dev, open, is_aside })
+        Ok(Self { mount, device: stat.dev, open, is_aside, ahead })
     }
 }
 

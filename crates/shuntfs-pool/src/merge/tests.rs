@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shuntfs::{Entry, Errno, LookupCount, Name, NodeId, OpenFlags, Result, SetAttr, SetTime, Timestamp};
-use shuntfs_rules::Rules;
+use shuntfs_rules::{Known, Rules};
 use tempfile::TempDir;
 
 use super::{BranchChange, BranchOptions, InodeCalc, MergeOptions};
@@ -34,6 +34,23 @@ mod sick;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 const FOLDER: Made = Made { mode: 0o755, umask: 0o022 };
+
+/// Knows policies, and nobody.
+struct Policies;
+
+impl Known for Policies {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn policies(&self) -> &[&str] {
+        &["all", "epff", "ff"]
+    }
+}
 
 /// A merge of three folders, `a`, `b` and `c`; `d` is beside them.
 struct Three {

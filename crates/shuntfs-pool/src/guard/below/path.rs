@@ -14,8 +14,10 @@ use crate::mode;
 use crate::shared::Shared;
 use crate::who::keeping_set_ids;
 
+pub(super) const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+
 /// The longest list of names, and the longest value, that the kernel takes.
-pub(super) const XATTR_MAX: usize = 65_536;
+const XATTR_MAX: usize = 65_536;
 
 /// Makes a folder with the owner, the mode, the attributes and the times of `from`. It is closed to everybody else until it has all
 /// of them. One that is there already is left as it is.
@@ -59,7 +61,22 @@ fn check_new(shared: &Shared, made: &LowerFile) -> Result<()> {
 }
 
 fn clone_xattrs(from: &LowerFile, to: &LowerFile) -> shuntfs_sys::Result<()> {
-    for inherited in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+    // Not every file system has every kind, and labels are the security module's.
+    let may_stay = |_: &CStr, error| matches!(error, OsError::OPNOTSUPP | OsError::PERM | OsError::INVAL);
+    copy_xattrs(from, to, &[ACCESS_ACL, c"system.posix_acl_default"], may_stay)
+}
+
+/// Gives `to` the extended attributes of `from` in place of those that it inherited.
+///
+/// # Errors
+/// Where one cannot be kept, unless it `may_stay` behind.
+pub(super) fn copy_xattrs(
+    from: &LowerFile,
+    to: &LowerFile,
+    inherited: &[&CStr],
+    may_stay: impl Fn(&CStr, OsError) -> bool,
+) -> shuntfs_sys::Result<()> {
+    for inherited in inherited {
         match remove_xattr(to, inherited) {
             Ok(()) | Err(OsError::NODATA | OsError::OPNOTSUPP) => {}
             Err(error) => return Err(error),
@@ -80,9 +97,8 @@ fn clone_xattrs(from: &LowerFile, to: &LowerFile) -> shuntfs_sys::Result<()> {
             len => len?,
         };
         match set_xattr(to, name, &value[..len], 0) {
-            // Not every file system has every kind, and labels are the security module's.
-            Err(error @ (OsError::OPNOTSUPP | OsError::PERM | OsError::INVAL)) => {
-                tracing::debug!(%error, ?name, "an attribute of a folder stays behind");
+            Err(error) if may_stay(name, error) => {
+                tracing::debug!(%error, ?name, "an extended attribute stays behind");
             }
             set => set?,
         }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::data::{copy_range, read_at, seek_data, seek_hole, sync_all, write_at};
-use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
 use shuntfs_sys::{
     DirReader, FlockOp, OsError, Stat, TimeSet, chmod, chown, flock, link_to, open_at, rename_at, reopen,
     set_times, tmpfile_at, truncate, unlink_at,
 };
 
-use super::path::XATTR_MAX;
+use super::path::{ACCESS_ACL, copy_xattrs};
 use crate::branch::touches_nothing;
 use crate::error::errno;
 use crate::merge::{is_temporary, temporary_name};
@@ -25,8 +24,6 @@ use crate::who::keeping_set_ids;
 const PIECE: u64 = 256 << 20;
 /// How much is read and written at once where the kernel does not copy.
 const BUFFER: usize = 1 << 20;
-
-const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 
 /// A copy of a file on another branch. It goes with this, unless it got its name.
 #[derive(Debug)]
@@ -74,7 +71,8 @@ impl Transfer {
         let filled = || -> shuntfs_sys::Result<()> {
             copy_data(from, &self.file, stat.size)?;
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;
-            copy_xattrs(from, &self.file)?;
+            // Labels are the security module's.
+            copy_xattrs(from, &self.file, &[ACCESS_ACL], |name, _| is_label(name))?;
             let permissions = stat.mode & 0o7777;
             keeping_set_ids(permissions & mode::SGID != 0, || chmod(&self.file, permissions))?;
             set_times(&self.file, TimeSet::At(stat.atime), TimeSet::At(stat.mtime))?;
@@ -224,38 +222,6 @@ fn copy_by_hand(from: &LowerFile, to: &LowerFile, offset: u64, len: u64) -> shun
     }
     // Somebody who changes the branch beside the pool has cut it.
     if read == 0 { Err(OsError::IO) } else { u64::try_from(read).map_err(|_| OsError::IO) }
-}
-
-/// Copies all extended attributes, and ACLs with them.
-///
-/// # Errors
-/// Where one that somebody set cannot be kept. Labels are the security module's.
-fn copy_xattrs(from: &LowerFile, to: &LowerFile) -> shuntfs_sys::Result<()> {
-    match remove_xattr(to, ACCESS_ACL) {
-        Ok(()) | Err(OsError::NODATA | OsError::OPNOTSUPP) => {}
-        Err(error) => return Err(error),
-    }
-    let mut names = vec![0; XATTR_MAX];
-    let len = match list_xattr(from, &mut names) {
-        Err(OsError::OPNOTSUPP) => 0,
-        len => len?,
-    };
-    let mut value = vec![0; XATTR_MAX];
-    for name in names[..len].split_inclusive(|byte| *byte == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        let len = match get_xattr(from, name, &mut value) {
-            // It went meanwhile, or is nobody's to read.
-            Err(OsError::NODATA | OsError::OPNOTSUPP) => continue,
-            len => len?,
-        };
-        match set_xattr(to, name, &value[..len], 0) {
-            Err(error) if is_label(name) => {
-                tracing::debug!(%error, ?name, "a label of a file stays behind");
-            }
-            set => set?,
-        }
-    }
-    Ok(())
 }
 
 fn is_label(name: &CStr) -> bool {

@@ -1,9 +1,9 @@
 //! What users choose: policies of single functions, inode numbers, what branches are called, and rules that place.
 
 use shuntfs::{Errno, Name, NodeId};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::Rules;
 
-use super::{FILE, Three, name, policy};
+use super::{FILE, Policies, Three, name, policy};
 use crate::Pool;
 use crate::error::PoolError;
 use crate::merge::{BranchChange, BranchOptions, InodeCalc, MergeOptions};
@@ -108,23 +108,6 @@ fn branches_keep_what_they_are_called() {
     let called = set(vec![branch("d", Some("last")), branch("a", None)]);
     assert_eq!(called, Ok(vec![Some("last".into()), Some("first".into())]));
     assert_eq!(three.look("x").unwrap().attr.ino, before);
-}
-
-/// Knows policies, and nobody.
-struct Policies;
-
-impl Known for Policies {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn policies(&self) -> &[&str] {
-        &["all", "epff"]
-    }
 }
 
 /// Under rules, on branches of which the last is called `last`.

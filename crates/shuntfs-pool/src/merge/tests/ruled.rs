@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use shuntfs::{Entry, Errno, OpenFlags, Result, SetAttr};
-use shuntfs_rules::{Known, Rules};
+use shuntfs_rules::Rules;
 
-use super::{Batch, FILE, FOLDER, Three, name, policy};
+use super::{Batch, FILE, FOLDER, Policies, Three, name, policy};
 use crate::dir;
 use crate::merge::{BranchChange, MergeOptions};
 use crate::mode;
@@ -17,23 +17,6 @@ use crate::who::Who;
 
 /// Who is kept from something.
 const KEPT: Who = Who::new(4002, 4002, None);
-
-/// Knows policies, and nobody.
-struct Policies;
-
-impl Known for Policies {
-    fn user(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        None
-    }
-
-    fn policies(&self) -> &[&str] {
-        &["ff"]
-    }
-}
 
 fn parse(text: &str) -> Rules {
     Rules::parse(text, "rules", None, &Policies).unwrap()
