@@ -163,6 +163,8 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
     }
     // Of before the first look: what is shown hangs on what the others have.
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
+    // Before the look where the folder is: branches may change meanwhile.
+    let round = merge.hint_round();
     let (mut found, mut failed) = (Vec::<Found>::new(), None);
     for (rank, place) in parts.all().iter().enumerate() {
         match look(place) {
@@ -170,7 +172,7 @@ fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) 
                 // A branch before it that failed may have the name, too.
                 let is_doubtful = is_doubtful(merge, spot, failed);
                 if rank > 0 && !is_doubtful {
-                    merge.note_hint(shared, spot, place.mount().branch);
+                    merge.note_hint(shared, spot, place.mount().branch, round);
                 }
                 return Ok(Found { is_doubtful, moment, ..first });
             }

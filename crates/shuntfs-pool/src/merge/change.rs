@@ -98,8 +98,9 @@ pub(crate) fn change(
         doubt_names(shared, &before, &order);
         shared.branches.set_order(order.clone());
         merge.have_changed();
-        merge.forget_hints();
         settle(shared, merge, &before, &order);
+        // Not before: whoever looks meanwhile does not find folders on new branches yet.
+        merge.forget_hints();
     }
     if let Some(engine) = &shared.rules {
         engine.search_soon();

@@ -198,10 +198,15 @@ impl Merge {
         if holds { self.hints.of(spot.folder.id, spot.c_name()) } else { None }
     }
 
-    /// Notes on which branch a name was found, that is not on the first.
-    pub(crate) fn note_hint(&self, shared: &Shared, spot: Spot<'_>, branch: u16) {
+    /// What [`Merge::note_hint`] is told later, by who is about to look.
+    pub(crate) fn hint_round(&self) -> u64 {
+        self.hints.round()
+    }
+
+    /// Notes on which branch a name was found, that is not on the first. Comes to nothing where all of these were given up since the round began.
+    pub(crate) fn note_hint(&self, shared: &Shared, spot: Spot<'_>, branch: u16, round: u64) {
         if shared.is_ours_alone() {
-            self.hints.note(spot.folder.id, spot.c_name(), branch);
+            self.hints.note(spot.folder.id, spot.c_name(), branch, round);
         }
     }
 
