@@ -57,11 +57,14 @@ pub(crate) fn change(
     merge: &Merge,
     change: &BranchChange,
 ) -> Result<Vec<BranchFacts>, PoolError> {
+    check_kernel(shared)?;
+    // A new disk may hang. Only others that come wait for it, so that what is there can be removed.
+    let _opening = (!matches!(change, BranchChange::Remove(_))).then(|| merge.opening.lock());
+    let new = open_new(shared, change)?;
     // One change at a time. Disks may take their time, and nobody waits for this but other changes.
     let _changing = merge.changing.lock();
-    check_kernel(shared)?;
     let before = shared.branches.order();
-    let next = next(shared, &before, change)?;
+    let next = next(shared, &before, change, new)?;
     let all: Vec<&Branch> = next
         .iter()
         .map(|next| match next {
@@ -135,52 +138,70 @@ fn doubt_names(shared: &Shared, before: &[u16], order: &[u16]) {
     }
 }
 
-/// The list to come.
-fn next(shared: &Shared, before: &[u16], change: &BranchChange) -> Result<Vec<Next>, PoolError> {
-    let kept = |number: &u16| Next::Kept(*number, shared.branches.at(*number).terms());
-    let all = || before.iter().map(kept);
+/// Which of these branches has a path, if one has.
+fn known(shared: &Shared, order: &[u16], path: &Path) -> Option<u16> {
     let called =
-        |path: &Path| before.iter().copied().find(|number| shared.branches.at(*number).source() == path);
+        |path: &Path| order.iter().copied().find(|number| shared.branches.at(*number).source() == path);
     // As it is called first, because a disk that hangs is not to be asked where it is.
-    let known = |path: &Path| called(path).or_else(|| called(&std::fs::canonicalize(path).ok()?));
+    called(path).or_else(|| called(&std::fs::canonicalize(path).ok()?))
+}
+
+/// Opens the branches of a change that are new: of a list one for each of its own, and `None` for one that is there.
+fn open_new(shared: &Shared, change: &BranchChange) -> Result<Vec<Option<Next>>, PoolError> {
     let mut numbers = shared.branches.free_numbers();
-    let mut open = |branch: &BranchOptions| -> Result<Next, PoolError> {
+    let mut open = |branch: &BranchOptions| -> Result<Option<Next>, PoolError> {
         let number = numbers.next().ok_or(PoolError::NoNumber)?;
         let opened = Branch::open_one_of(number, branch, &shared.options)?;
         if opened.is_served_here() {
             tracing::warn!(branch = ?branch.path, "it is on a mount that this server itself serves");
             return Err(PoolError::of_source(&branch.path, OsError::LOOP));
         }
-        Ok(Next::New(Box::new(opened)))
+        Ok(Some(Next::New(Box::new(opened))))
     };
     match change {
-        BranchChange::Append(new) => {
-            let new = new.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-            Ok(all().chain(new).collect())
+        BranchChange::Append(new) | BranchChange::Prepend(new) => new.iter().map(open).collect(),
+        BranchChange::Remove(_) => Ok(Vec::new()),
+        BranchChange::Set(list) => {
+            let order = shared.branches.order();
+            let is_there = |branch: &BranchOptions| known(shared, &order, &branch.path).is_some();
+            list.iter().map(|branch| if is_there(branch) { Ok(None) } else { open(branch) }).collect()
         }
-        BranchChange::Prepend(new) => {
-            let mut new = new.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-            new.extend(all());
-            Ok(new)
-        }
+    }
+}
+
+/// The list to come, with those that are new.
+fn next(
+    shared: &Shared,
+    before: &[u16],
+    change: &BranchChange,
+    new: Vec<Option<Next>>,
+) -> Result<Vec<Next>, PoolError> {
+    let kept = |number: &u16| Next::Kept(*number, shared.branches.at(*number).terms());
+    let all = || before.iter().map(kept);
+    let find = |path: &PathBuf| {
+        known(shared, before, path).ok_or_else(|| PoolError::NoSuchBranch { path: path.clone() })
+    };
+    match change {
+        BranchChange::Append(_) => Ok(all().chain(new.into_iter().flatten()).collect()),
+        BranchChange::Prepend(_) => Ok(new.into_iter().flatten().chain(all()).collect()),
         BranchChange::Remove(paths) => {
-            let find =
-                |path: &PathBuf| known(path).ok_or_else(|| PoolError::NoSuchBranch { path: path.clone() });
             let gone = paths.iter().map(find).collect::<Result<Vec<_>, _>>()?;
             Ok(before.iter().filter(|number| !gone.contains(number)).map(kept).collect())
         }
         BranchChange::Set(list) => {
-            let one = |branch: &BranchOptions| match known(&branch.path) {
-                Some(number) => {
-                    let kept = shared.branches.at(number).id();
-                    if branch.id.is_some() && branch.id.as_deref() != kept {
-                        return Err(PoolError::KeepsIdentity { path: branch.path.clone() });
-                    }
-                    Ok(Next::Kept(number, BranchTerms { mode: branch.mode, min_free: branch.min_free }))
+            let one = |(branch, new): (&BranchOptions, Option<Next>)| {
+                if let Some(new) = new {
+                    return Ok(new);
                 }
-                None => open(branch),
+                // It may have been removed meanwhile.
+                let number = find(&branch.path)?;
+                let kept = shared.branches.at(number).id();
+                if branch.id.is_some() && branch.id.as_deref() != kept {
+                    return Err(PoolError::KeepsIdentity { path: branch.path.clone() });
+                }
+                Ok(Next::Kept(number, BranchTerms { mode: branch.mode, min_free: branch.min_free }))
             };
-            list.iter().map(one).collect()
+            list.iter().zip(new).map(one).collect()
         }
     }
 }

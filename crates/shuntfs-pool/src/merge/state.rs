@@ -63,6 +63,8 @@ pub(crate) struct Merge {
     has_aside: AtomicBool,
     /// Whether the kernel is to keep no names because of that.
     doubts_names: AtomicBool,
+    /// Held while new branches are opened, which get the next numbers; before `changing`.
+    pub(super) opening: Mutex<()>,
     /// Held while branches come, go and change.
     pub(super) changing: Mutex<()>,
     /// Whether a branch that was removed is held still.
@@ -97,6 +99,7 @@ impl Merge {
             flights,
             has_aside: AtomicBool::new(false),
             doubts_names: AtomicBool::new(false),
+            opening: Mutex::new(()),
             changing: Mutex::new(()),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
