@@ -13,7 +13,7 @@ use std::sync::Arc;
 use shuntfs::{Errno, Generation, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, reopen, stat_at, stat_of};
 
-use crate::branch::{Branch, Mount, MountIndex};
+use crate::branch::{Branch, Mount, MountIndex, touches_below};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::merge::Merge;
@@ -115,12 +115,15 @@ pub(crate) struct Lead {
 }
 
 /// Finds out what a name means: on whatever branch of a merge the folder is.
+///
+/// # Errors
+/// Those of looking; ENOENT where there is nothing.
 pub(crate) fn find(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
     let (Some(merge), Some(parts)) = (&shared.merge, spot.folder.parts()) else {
         return find_at(shared, spot);
     };
     loop {
-        let switches = shared.switches();
+        let switches = shared.switches(spot)?;
         match find_in_merge(shared, merge, spot, parts) {
             // It may have come to a branch after that was asked, and have gone from another one before.
             Err(Errno::NOENT) if shared.has_switched(switches) => {}
@@ -133,7 +136,7 @@ pub(crate) fn find(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
 pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
     let (dir, name) = (spot.dir, spot.c_name());
     let moment = shared.rules.as_ref().map(|engine| engine.paths.moment()).unwrap_or_default();
-    let switches = shared.switches();
+    let switches = shared.switches(spot)?;
     let mount = shared.mount(spot.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
@@ -247,6 +250,10 @@ pub(crate) fn by_descriptor(branch: &Branch, fd: OwnedFd) -> Result<Found> {
     let (handle, noted) = match handle_of(&fd) {
         Ok((handle, id)) => {
             let id = u64::try_from(id).map_err(|_| Errno::IO)?;
+            let own = branch.mounts.own();
+            if id != own.id {
+                touches_below(own.index.branch);
+            }
             (Some(handle), Some(branch.mounts.find_or_note(id, &fd)?))
         }
         Err(_) => (None, None),

@@ -174,7 +174,8 @@ pub(crate) fn of_source(shared: &Shared) -> Result<Option<(PathBuf, Folds)>> {
     if !shared.goes_by_names() {
         return Ok(None);
     }
-    for branch in shared.branches.in_use() {
+    // One that is set aside would keep us waiting; what is in it is checked folder by folder when somebody looks into it.
+    for branch in shared.branches.in_use().into_iter().filter(|branch| !branch.health.is_aside()) {
         if let Some(why) = of_branch(shared, branch)? {
             return Ok(Some((branch.source().to_owned(), why)));
         }

@@ -46,7 +46,7 @@ impl Shared {
         if self.merge.is_none() {
             return Ok(());
         }
-        branch::touches(mount.branch);
+        branch::touches_on(mount);
         if self.branch(mount).health.is_aside() { Err(Errno::IO) } else { Ok(()) }
     }
 

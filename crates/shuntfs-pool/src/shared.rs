@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use shuntfs::{
     Attr, AttrReply, Entry, Errno, Generation, LookupCount, LowerFile, NodeId, Notifier, NotifyError, Result,
     Timestamp,
@@ -23,7 +22,7 @@ use crate::folding;
 use crate::guard::Spot;
 use crate::lasting::{Fleeting, Lasting};
 use crate::locks::LockTable;
-use crate::merge::{self, Merge};
+use crate::merge::{self, Merge, Order};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node, Parts, Place};
@@ -178,9 +177,13 @@ impl Shared {
         self.branches.at(mount.branch)
     }
 
-    /// How often a file of a merge has got another place, for who looks names up.
-    pub(crate) fn switches(&self) -> u64 {
-        self.merge.as_ref().map_or(0, |merge| merge.switching.now())
+    /// How often a file of a merge has got another place, for who looks a name up; after the one with this name has it.
+    ///
+    /// # Errors
+    /// EIO where it is on its way to a disk that does not answer.
+    pub(crate) fn switches(&self, spot: Spot<'_>) -> Result<u64> {
+        let now = |merge: &Merge| merge.switching.now(spot.folder.id, spot.c_name());
+        self.merge.as_ref().map_or(Ok(0), now)
     }
 
     /// Whether one has since then, or does now: what was found may be what it was.
@@ -379,8 +382,8 @@ impl Shared {
     }
 
     /// Held from the judgement of a change of names until it is noted, where rules go by names.
-    pub(crate) fn one_change_of_names(&self) -> Option<MutexGuard<'_, ()>> {
-        self.rules.as_ref().filter(|engine| engine.index.is_kept()).map(|engine| engine.order.lock())
+    pub(crate) fn one_change_of_names(&self) -> Option<Order<'_>> {
+        self.rules.as_ref().filter(|engine| engine.index.is_kept()).map(|engine| engine.order.take())
     }
 
     /// The number to show.

@@ -4,6 +4,9 @@
 //! programs that are given a limit.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,8 @@ use shuntfs_testkit::program::{run, wait_for};
 use shuntfs_testkit::skipped;
 use shuntfs_testkit::supervisor::Supervisor;
 
+use mounted::bound::Bound;
+
 const LIMIT: Duration = Duration::from_secs(100);
 const STEP: Duration = Duration::from_secs(20);
 
@@ -26,6 +31,8 @@ struct Sick {
     session: Session,
     observer: Observer,
     top: tempfile::TempDir,
+    // Before the disk that it shows.
+    _below: Option<Bound>,
     disk: Mounted,
     _folders: [tempfile::TempDir; 2],
     _supervisor: Supervisor,
@@ -34,6 +41,11 @@ struct Sick {
 impl Sick {
     /// `None` where it cannot be had, and then the reason was said.
     fn start(kind: TransportKind, calls: Calls) -> Option<Self> {
+        Self::with(kind, calls, false)
+    }
+
+    /// The same, where the mount may be in the folder `below` of the first branch, and what it shows is the second one.
+    fn with(kind: TransportKind, calls: Calls, is_below: bool) -> Option<Self> {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         for (folder, name) in folders.iter().zip(["one", "two"]) {
             std::fs::write(folder.path().join(name), name).unwrap();
@@ -41,8 +53,14 @@ impl Sick {
         }
         let spec = MountSpec::new(folders[1].path(), Transport::Device, Flow::Served);
         let disk = Mounted::start(&spec.args(&["--cache", "none"])).unwrap()?;
+        let below = is_below.then(|| {
+            let at = folders[0].path().join("below");
+            std::fs::create_dir(&at).unwrap();
+            Bound::new(disk.path(), at)
+        });
+        let second = if is_below { folders[1].path() } else { disk.path() };
         let mut merge =
-            MergeOptions::new(vec![BranchOptions::new(folders[0].path()), BranchOptions::new(disk.path())]);
+            MergeOptions::new(vec![BranchOptions::new(folders[0].path()), BranchOptions::new(second)]);
         merge.create = Policy::of("ff").unwrap();
         merge.min_free = 0;
         merge.timeout = Some(Duration::from_secs(1));
@@ -59,7 +77,15 @@ impl Sick {
         match Session::mount(Arc::new(pool), top.path(), &how, &session_options) {
             Ok(session) => {
                 let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-                Some(Self { session, observer, top, disk, _folders: folders, _supervisor: supervisor })
+                Some(Self {
+                    session,
+                    observer,
+                    top,
+                    _below: below,
+                    disk,
+                    _folders: folders,
+                    _supervisor: supervisor,
+                })
             }
             Err(error) => {
                 skipped(&format!("cannot mount here: {error}"));
@@ -134,6 +160,57 @@ fn the_same_where_calls_leave_their_queues() {
     }
     if Transport::Uring.is_available() {
         lives_through_a_disk_that_hangs(TransportKind::Uring, Calls::Offload);
+    }
+}
+
+/// Somebody removed a file of which the disk that hung had a copy, got EIO, and saved it anew. When the disk answered, the new one was removed.
+#[test]
+fn what_its_caller_gave_up_is_not_done_later() {
+    for kind in [TransportKind::Device, TransportKind::Cloned] {
+        let Some(sick) = Sick::start(kind, Calls::Auto) else { return };
+        let script = "echo old > $MNT/both/f; cat $MNT/both/f $MNT/two";
+        assert_eq!(sick.sh(script), (true, "old\ntwo".into()));
+        std::fs::write(sick.disk.path().join("both/f"), "copy").unwrap();
+        // It is in the folder already, so that it looks up nothing but the name, which is on the first disk.
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg("cd $MNT/both && echo there && read x; unlink f").env("MNT", sick.top.path());
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut removing = shell.spawn().unwrap();
+        let mut there = [0; 6];
+        removing.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
+        sick.disk.signal(Signal::STOP).unwrap();
+        removing.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(wait_until(STEP, || sick.health() == Health::Aside), "{kind}: {:?}", sick.observer.facts());
+        assert!(wait_for(&mut removing, STEP).unwrap().is_some_and(|status| !status.success()), "{kind}");
+        let script = "echo new > $MNT/both/n && mv $MNT/both/n $MNT/both/f && cat $MNT/both/f";
+        assert_eq!(sick.sh(script), (true, "new\n".into()), "{kind}");
+        sick.disk.signal(Signal::CONT).unwrap();
+        assert!(wait_until(STEP, || sick.health() != Health::Aside), "{kind}: {:?}", sick.observer.facts());
+        assert_eq!(sick.sh("cat $MNT/both/f $MNT/two"), (true, "new\ntwo".into()), "{kind}");
+        assert_eq!(std::fs::read(sick.disk.path().join("both/f")).unwrap(), b"copy", "{kind}");
+    }
+}
+
+/// Whoever may mount something below a branch could have the whole branch set aside.
+#[test]
+fn a_mount_below_a_branch_that_hangs_keeps_the_branch() {
+    for kind in [TransportKind::Device, TransportKind::Cloned] {
+        let Some(sick) = Sick::with(kind, Calls::Auto, true) else { return };
+        assert_eq!(sick.sh("cat $MNT/below/two $MNT/one"), (true, "twoone".into()), "{kind}");
+        sick.disk.signal(Signal::STOP).unwrap();
+        // By its name, by a name in it, by its records, and where it is about to go.
+        let hanging = [("stat", "below"), ("cat", "below/two"), ("ls", "below"), ("rmdir", "below")];
+        let mut waiting = hanging.map(|(program, path)| sick.spawn(program, path));
+        for child in &mut waiting {
+            let status = wait_for(child, STEP).unwrap();
+            assert!(status.is_some_and(|status| !status.success()), "{kind}: who waited goes on");
+        }
+        let facts = sick.observer.facts();
+        assert!(facts.branches.iter().all(|branch| branch.health != Health::Aside), "{kind}: {facts:?}");
+        let script = "cat $MNT/one; echo new > $MNT/both/new && cat $MNT/both/new && rm $MNT/both/new";
+        assert_eq!(sick.sh(script), (true, "onenew\n".into()), "{kind}");
+        sick.disk.signal(Signal::CONT).unwrap();
+        assert_eq!(sick.sh("cat $MNT/below/two"), (true, "two".into()), "{kind}");
     }
 }
 

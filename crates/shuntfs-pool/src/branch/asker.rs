@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use shuntfs::{Errno, Result};
 use shuntfs_sys::{FsStat, OsError};
 
+use super::flight::waits;
 use crate::error::errno;
 
 /// How old an answer may be: asking for each creation would cost more than the creation.
@@ -97,10 +98,11 @@ impl Asker {
         }
         let ended = state.ended;
         let since = self.0.begin(&mut state, question);
-        while state.ended == ended {
-            if self.0.answered.wait_until(&mut state, since + PATIENCE).timed_out() && state.ended == ended {
-                return Err(Errno::TIMEDOUT);
-            }
+        let is_open = |state: &mut State| state.ended == ended;
+        // That is seen by itself, and says nothing of the branch that was asked something before.
+        waits(|| self.0.answered.wait_while_until(&mut state, is_open, since + PATIENCE));
+        if state.ended == ended {
+            return Err(Errno::TIMEDOUT);
         }
         match (state.told, state.error) {
             (_, Some((_, error))) => Err(errno(error)),

@@ -1,7 +1,11 @@
 //! Which operations are under way, and on which branch each of them is: by that a disk that hangs is seen.
 //!
 //! A thread notes that it begins an operation and that it has ended it, and before each lower call on which branch that is. Both are stores into
-//! memory of its own, without a look at the clock. Somebody else looks now and then whether an operation is the same as before.
+//! memory of its own, without a look at the clock. Somebody else looks now and then whether an operation is the same as before, and on the same
+//! branch.
+//!
+//! Whoever waits for another thread ([`waits`]) is on no branch meanwhile: else the branch that it asked last would be taken for the one that
+//! hangs.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,8 +17,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use shuntfs::{Errno, Hatch};
 
+use super::mounts::MountIndex;
+
 /// No branch.
 const NOWHERE: u32 = u32::MAX;
+/// Beside the number of a branch: it is on another mount, below that of the branch.
+const BELOW: u32 = 1 << 16;
 
 /// Numbers for flights, and for those who watch them. 0 is nobody's.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -31,7 +39,11 @@ struct Flight {
     number: u64,
     /// Odd while an operation is under way; never the same for two.
     turn: AtomicU64,
+    /// Another one whenever the branch is another one.
+    step: AtomicU64,
     branch: AtomicU32,
+    /// A branch without which the operation comes to nothing, either.
+    other: AtomicU32,
     /// Of the operation that is under way.
     escape: Mutex<Escape>,
 }
@@ -89,8 +101,21 @@ pub(crate) struct Up {
     pub(crate) flight: u64,
     /// The operation.
     pub(crate) turn: u64,
+    /// How often it has come from one branch to another.
+    pub(crate) step: u64,
     /// The branch of its last lower call, if there was one.
     pub(crate) branch: Option<u16>,
+    /// Whether that call is on a mount below the one of the branch, of which it says nothing.
+    pub(crate) is_below: bool,
+    /// A branch without which it comes to nothing, either.
+    pub(crate) other: Option<u16>,
+}
+
+impl Up {
+    /// The branches that it needs.
+    pub(crate) fn branches(&self) -> impl Iterator<Item = u16> {
+        self.branch.into_iter().chain(self.other)
+    }
 }
 
 /// What all threads show.
@@ -112,6 +137,18 @@ pub(crate) struct InFlight {
     /// Whether it is no part of another one.
     is_whole: bool,
     _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Flight {
+    /// The branch is this one from now on; which it was.
+    fn comes_to(&self, branch: u32) -> u32 {
+        let before = self.branch.load(Ordering::Relaxed);
+        if before != branch {
+            self.step.store(self.step.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.branch.store(branch, Ordering::Release);
+        }
+        before
+    }
 }
 
 impl Flights {
@@ -137,6 +174,7 @@ impl Flights {
             let is_whole = turn.is_multiple_of(2);
             if is_whole {
                 flight.branch.store(NOWHERE, Ordering::Relaxed);
+                flight.other.store(NOWHERE, Ordering::Relaxed);
                 // Before the look whether somebody is awake: whoever goes to sleep says so and looks at this then.
                 flight.turn.store(turn + 1, Ordering::SeqCst);
             }
@@ -152,7 +190,9 @@ impl Flights {
         let flight = Arc::new(Flight {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             turn: AtomicU64::new(0),
+            step: AtomicU64::new(0),
             branch: AtomicU32::new(NOWHERE),
+            other: AtomicU32::new(NOWHERE),
             escape: Mutex::default(),
         });
         self.all.lock().push(Arc::downgrade(&flight));
@@ -179,11 +219,16 @@ impl Flights {
         let (mut up, mut sum) = (Vec::new(), 0_u64);
         self.all.lock().retain(|flight| {
             let Some(flight) = flight.upgrade() else { return false };
+            // First, because the step is stored before it: no branch is seen with the step of another one before it.
+            let branch = flight.branch.load(Ordering::Acquire);
+            let step = flight.step.load(Ordering::Relaxed);
+            let other = u16::try_from(flight.other.load(Ordering::Relaxed)).ok();
             let turn = flight.turn.load(Ordering::SeqCst);
             sum = sum.wrapping_add(turn);
             if !turn.is_multiple_of(2) {
-                let branch = u16::try_from(flight.branch.load(Ordering::Relaxed)).ok();
-                up.push(Up { flight: flight.number, turn, branch });
+                let is_below = branch != NOWHERE && branch & BELOW != 0;
+                let branch = u16::try_from(if is_below { branch & !BELOW } else { branch }).ok();
+                up.push(Up { flight: flight.number, turn, step, branch, is_below, other });
             }
             true
         });
@@ -275,12 +320,44 @@ impl Drop for InFlight {
 
 /// The next lower call of this thread is on this branch.
 pub(crate) fn touches(branch: u16) {
-    with_own(|flight| flight.branch.store(u32::from(branch), Ordering::Relaxed));
+    comes_to(u32::from(branch));
+}
+
+/// The next lower call of this thread is on this mount.
+pub(crate) fn touches_on(mount: MountIndex) {
+    if mount.is_own() { touches(mount.branch) } else { touches_below(mount.branch) }
+}
+
+/// The next lower call of this thread is on another mount, below that of this branch. The branch is not to blame for it.
+pub(crate) fn touches_below(branch: u16) {
+    comes_to(u32::from(branch) | BELOW);
 }
 
 /// What this thread does next may take long wherever it is.
 pub(crate) fn touches_nothing() {
-    with_own(|flight| flight.branch.store(NOWHERE, Ordering::Relaxed));
+    comes_to(NOWHERE);
+}
+
+/// Waits for another thread, on no branch; then it is on the one on which it was before.
+pub(crate) fn waits<T>(wait: impl FnOnce() -> T) -> T {
+    let before = comes_to(NOWHERE);
+    let outcome = wait();
+    comes_to(before);
+    outcome
+}
+
+/// What this thread does, to its end, comes to nothing without this branch, wherever its lower calls are: nobody is to wait for it when that is set
+/// aside. It says nothing of the branch.
+pub(crate) fn copies_to(branch: u16) {
+    with_own(|flight| flight.other.store(u32::from(branch), Ordering::Relaxed));
+}
+
+/// Whether nobody waits any more for what this thread does. Its caller got EIO and may have done something else since, so no
+/// further change is to be made for it.
+pub(crate) fn was_left() -> bool {
+    let mut was_left = false;
+    with_own(|flight| was_left = matches!(*flight.escape.lock(), Escape::Left));
+    was_left
 }
 
 /// The number of what this thread has under way; 0 where nobody watches it.
@@ -288,6 +365,13 @@ pub(crate) fn own_number() -> u64 {
     let mut number = 0;
     with_own(|flight| number = flight.number);
     number
+}
+
+/// This thread is on this branch from now on; on which it was.
+fn comes_to(branch: u32) -> u32 {
+    let mut before = NOWHERE;
+    with_own(|flight| before = flight.comes_to(branch));
+    before
 }
 
 fn with_own(act: impl FnOnce(&Flight)) {
@@ -323,6 +407,43 @@ mod test {
         drop(again);
     }
 
+    /// Whoever had waited for another thread, and asked a branch then, was taken for one that the branch had kept waiting all the time.
+    #[test]
+    fn who_comes_to_another_branch_is_seen_there_anew() {
+        let flights = Flights::new();
+        let _begun = flights.begin();
+        let seen = || flights.look().0[0];
+        touches(3);
+        let first = seen();
+        touches(3);
+        assert_eq!(seen(), first, "it is where it was");
+        let waiting = waits(seen);
+        assert_eq!((waiting.branch, waiting.turn), (None, first.turn));
+        let again = seen();
+        assert_eq!(again.branch, Some(3));
+        assert!(first.step != waiting.step && first.step != again.step && waiting.step != again.step);
+        touches(4);
+        assert!(seen().branch == Some(4) && seen().step != again.step);
+    }
+
+    #[test]
+    fn other_mounts_and_other_branches_are_told() {
+        let flights = Flights::new();
+        let begun = flights.begin();
+        let seen = || flights.look().0[0];
+        touches_on(MountIndex::own(0));
+        assert_eq!((seen().branch, seen().is_below), (Some(0), false));
+        touches_on(MountIndex::other(2));
+        assert_eq!((seen().branch, seen().is_below), (Some(0), true));
+        touches_nothing();
+        copies_to(7);
+        assert_eq!((seen().branch, seen().is_below, seen().other), (None, false, Some(7)));
+        assert_eq!(seen().branches().collect::<Vec<_>>(), [7]);
+        drop(begun);
+        let _next = flights.begin();
+        assert_eq!(seen().other, None, "that was another operation");
+    }
+
     #[test]
     fn what_hangs_is_left_behind_once() {
         let flights = Flights::new();
@@ -337,9 +458,10 @@ mod test {
         assert!(!flights.leave(&Up { turn: seen.turn - 2, ..seen }), "that one has ended");
         let task = Context::from_waker(Waker::noop());
         assert!(!parting.is_gone(&task));
+        assert!(!was_left());
         assert!(flights.leave(&seen) && !flights.leave(&seen));
-        assert!(parting.is_gone(&task));
-        assert!(begun.end());
+        assert!(parting.is_gone(&task) && was_left());
+        assert!(begun.end() && !was_left());
         let begun = flights.begin();
         assert!(!begun.end(), "the next one was not");
     }

@@ -19,7 +19,10 @@ mod twins;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use all::{Agreed, Branches};
-pub(crate) use flight::{Escape, Flights, InFlight, Parting, Up, own_number, touches, touches_nothing};
+pub(crate) use flight::{
+    Escape, Flights, InFlight, Parting, Up, copies_to, own_number, touches, touches_below, touches_nothing,
+    touches_on, waits, was_left,
+};
 pub(crate) use health::Why;
 pub(crate) use mounts::{Mount, MountIndex};
 pub(crate) use opens::OpenThere;

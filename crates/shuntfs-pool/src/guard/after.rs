@@ -7,6 +7,7 @@ use shuntfs_sys::stat_of;
 
 use super::arrive::Arrived;
 use super::change::Spot;
+use super::held::Held;
 use crate::error::errno;
 use crate::find::{self, Found};
 use crate::mode;
@@ -70,7 +71,7 @@ fn went(shared: &Shared, engine: &Engine, names: &mut State, spot: Spot<'_>, nod
 }
 
 /// Notes that a file got one more name. It may be its second, so the first is noted, too.
-pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
+pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node, held: &Held<'_>) {
     let Some(engine) = &shared.rules else { return };
     let mut names = engine.index.change();
     // Before the new name is noted, because a file without a name keeps its last one until then.
@@ -87,6 +88,15 @@ pub(super) fn note_second(shared: &Shared, spot: Spot<'_>, node: &Node) {
             None => names.tear(),
         }
     }
+    if held.is_late() {
+        late(engine, &mut names);
+    }
+}
+
+/// Other changes of names have gone on while this one hung on a disk: what was found of names may be of before, so they are searched for again.
+pub(super) fn late(engine: &Engine, names: &mut State) {
+    names.tear();
+    engine.search_soon();
 }
 
 /// The names by which the kernel knows an inode now, each on its branch, in whatever view and through whatever mount.

@@ -4,12 +4,13 @@
 //! deed: one would give a file that is about to lose its protecting name another one that does not protect. So where rules go by
 //! names, one change of names comes after the other.
 
-use parking_lot::MutexGuard;
-use shuntfs::Result;
+use shuntfs::{Errno, Result};
+use shuntfs_sys::Stat;
 
 use super::change::Spot;
 use super::judge::Guard;
 use crate::find::{self, Found};
+use crate::merge::{Here, Order};
 use crate::rules::Asking;
 
 /// What one name means on one branch, and the paths by which it is judged.
@@ -36,13 +37,34 @@ impl Subject {
 pub(crate) struct Held<'g> {
     /// For each name what it means on each branch that has it. Empty where no rule takes anything from anybody.
     subjects: Vec<Vec<Subject>>,
-    _order: Option<MutexGuard<'g, ()>>,
+    order: Option<Order<'g>>,
 }
 
 impl Held<'_> {
     /// What the first name means, or the second, on each branch that has it; nothing where there is nothing.
     pub(super) fn subjects(&self, index: usize) -> &[Subject] {
         self.subjects.get(index).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether other changes of names have gone on meanwhile, because this one hung on a disk: what is known of names may be of before.
+    pub(super) fn is_late(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| !order.is_held())
+    }
+
+    /// Refuses what was not there when the first name was judged, or the second: a branch that was set aside may have come back with it.
+    ///
+    /// # Errors
+    /// ESTALE, so that the kernel asks once more.
+    pub(super) fn check_judged(&self, index: usize, all: &[Here]) -> Result<()> {
+        let Some(subjects) = self.subjects.get(index) else { return Ok(()) };
+        let is_judged = |here: &Here| {
+            let inode = |stat: &Stat| (stat.dev, stat.ino);
+            subjects.iter().any(|subject| {
+                let found = &subject.found;
+                found.identity.mount.branch == here.mount.branch && inode(&found.stat) == inode(&here.stat)
+            })
+        };
+        if all.iter().all(is_judged) { Ok(()) } else { Err(Errno::STALE) }
     }
 }
 
@@ -57,7 +79,7 @@ impl<'s> Guard<'s> {
         let asking = self.asking.as_ref().filter(|asking| asking.rules().restricts());
         let subjects = asking
             .map_or(Ok(Vec::new()), |asking| spots.iter().map(|spot| subjects_of(asking, *spot)).collect());
-        Ok(Held { subjects: subjects?, _order: order })
+        Ok(Held { subjects: subjects?, order })
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct SecondName<'n> {
     pub(crate) node: &'n Arc<Node>,
     pub(crate) spot: Spot<'n>,
     /// To the end of it.
-    pub(crate) _held: &'n Held<'n>,
+    pub(crate) held: &'n Held<'n>,
 }
 
 /// A name goes.

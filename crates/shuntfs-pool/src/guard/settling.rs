@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, Result};
 
-use super::after::{came, inode_on, is_touched, way_to};
+use super::after::{came, inode_on, is_touched, late, way_to};
 use super::change::Spot;
+use super::held::Held;
 use crate::find;
 use crate::merge::Merge;
 use crate::node::{Identity, Node};
@@ -76,10 +77,17 @@ impl<'s> Settling<'s> {
     }
 
     /// It is over: notes what the names mean now.
-    pub(super) fn done(self) {
-        let all: Vec<_> = self.inodes.iter().map(|inode| (inode, self.outcomes(inode))).collect();
+    pub(super) fn done(self, held: &Held<'_>) {
+        let mut all: Vec<_> = self.inodes.iter().map(|inode| (inode, self.outcomes(inode))).collect();
         let mut names = self.engine.index.change();
         self.engine.paths.changes();
+        // Nobody notes anything meanwhile: what was found holds, unless others changed names before.
+        if held.is_late() {
+            all.iter_mut()
+                .flat_map(|(_, outcomes)| outcomes)
+                .for_each(|(_, _, leads)| *leads = Leads::Unknown);
+            late(self.engine, &mut names);
+        }
         // First where every folder is now, because the names of files are noted by the folders that they are in.
         let mut is_stale = self.settle_folders();
         for (inode, outcomes) in &all {

@@ -9,7 +9,7 @@ use shuntfs_sys::{Stat, stat_at, stat_of};
 use super::placing::Picking;
 use super::refusals::{path_at, refuse_at, tell, why_read_only};
 use super::state::Merge;
-use crate::branch::{Branch, MountIndex};
+use crate::branch::{Branch, MountIndex, touches_on};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::node::{Node, Parts, Place};
@@ -85,6 +85,7 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
             Err(Errno::STALE) if shared.leaves(spot.folder, place) => continue,
             dir => dir?,
         };
+        touches_named(shared, spot, place.mount());
         match stat_at(&*dir, spot.c_name()).map_err(errno) {
             Ok(stat) => all.push(Here { mount: place.mount(), dir, stat }),
             Err(Errno::NOENT) => {}
@@ -92,6 +93,14 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
         }
     }
     Ok(all)
+}
+
+/// The next lower call of this thread is on what has a name in a folder on this mount: that may be another mount, whose server may hang.
+pub(crate) fn touches_named(shared: &Shared, spot: Spot<'_>, folder: MountIndex) {
+    let merge = shared.merge.as_ref();
+    let known = merge.and_then(|merge| merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
+    let place = known.and_then(|known| known.parts()?.on(folder.branch));
+    touches_on(place.map_or(folder, |place| place.mount()));
 }
 
 /// Whether two places of a folder, on two branches, are one folder below.

@@ -43,7 +43,7 @@ use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
 use super::state::Merge;
-use crate::branch::{Ahead, MountIndex, touches};
+use crate::branch::{Ahead, MountIndex, touches_on};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::folding;
@@ -323,7 +323,7 @@ impl State {
             self.next_branch();
             return Ok(true);
         };
-        touches(mount.branch);
+        touches_on(*mount);
         let Some(record) = open.reader.peek()? else {
             self.fill();
             return Ok(true);
@@ -367,7 +367,7 @@ impl State {
                 self.failed.set(Some(Errno::IO));
                 return !self.asks_always;
             }
-            touches(reader.mount.branch);
+            touches_on(reader.mount);
             match stat_at(&*open.descriptor, record.name) {
                 Ok(_) => true,
                 Err(OsError::NOENT) => false,

@@ -33,7 +33,7 @@ mod watch;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
-pub(crate) use choose::{Here, changed, moved, present, visible};
+pub(crate) use choose::{Here, changed, moved, present, touches_named, visible};
 pub(crate) use control::{
     NODE as CONTROL, check_name, is_named, is_reserved, list as list_settings, set as set_setting,
 };
@@ -45,7 +45,7 @@ pub(crate) use numbers::InFolder;
 pub use numbers::InodeCalc;
 pub(crate) use open::{open, root};
 pub use options::{BranchOptions, BranchWords, MergeOptions, MoveOnFull};
-pub(crate) use order::Order;
+pub(crate) use order::{Growing, Order};
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
 pub(crate) use placing::{New, check_kinds, check_places};
 pub(crate) use queries::{PREFIX as QUERIES, names_below, query};

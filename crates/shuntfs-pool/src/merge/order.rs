@@ -1,16 +1,17 @@
-//! Who may make paths and move folders: one at a time.
+//! Who may do what is done by one at a time: make paths and move folders, and change names where rules go by them.
 //!
 //! Whoever has the order makes lower calls meanwhile, and a disk may hang. Once its branch is set aside, nobody waits for it any more: the order goes
 //! to the next one, and whoever had it goes on without it when the disk answers. What was to be kept apart is then kept apart by the calls
-//! themselves alone, as it is from changes beside the mount: a folder may be left on fewer branches, or at its old and its new place.
+//! themselves alone, as it is from changes beside the mount: a folder may be left on fewer branches, or at its old and its new place, and whoever
+//! notes names asks whether it has the order still.
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::branch::{own_number, touches_nothing};
+use crate::branch::{own_number, waits};
 
 /// The order, and who has it.
 #[derive(Debug, Default)]
-pub(super) struct Growing {
+pub(crate) struct Growing {
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -22,7 +23,7 @@ struct State {
     tickets: u64,
 }
 
-/// No path is made, and no folder moves, but by who has this.
+/// Nobody else does what is done in this order, as long as it is not taken away.
 #[derive(Debug)]
 pub(crate) struct Order<'m> {
     growing: &'m Growing,
@@ -31,12 +32,11 @@ pub(crate) struct Order<'m> {
 
 impl Growing {
     /// Waits until nobody has it.
-    pub(super) fn take(&self) -> Order<'_> {
-        // Whoever waits here waits for another one's disk.
-        touches_nothing();
+    pub(crate) fn take(&self) -> Order<'_> {
         let mut state = self.state.lock();
-        while state.holder.is_some() {
-            self.freed.wait(&mut state);
+        if state.holder.is_some() {
+            // For another one's disk.
+            waits(|| self.freed.wait_while(&mut state, |state| state.holder.is_some()));
         }
         state.tickets += 1;
         let ticket = state.tickets;
@@ -45,7 +45,7 @@ impl Growing {
     }
 
     /// Takes it from who has it, where that is stuck. Whether it was.
-    pub(super) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
         let mut state = self.state.lock();
         let is_left = state.holder.is_some_and(|(_, flight)| flight != 0 && is_stuck(flight));
         if is_left {
@@ -56,11 +56,22 @@ impl Growing {
     }
 }
 
+impl Order<'_> {
+    /// Whether it was not taken away.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_in(&self.growing.state.lock())
+    }
+
+    fn is_in(&self, state: &State) -> bool {
+        state.holder.is_some_and(|(ticket, _)| ticket == self.ticket)
+    }
+}
+
 impl Drop for Order<'_> {
     fn drop(&mut self) {
         let mut state = self.growing.state.lock();
         // It may have been taken away, and be another one's by now.
-        if state.holder.is_some_and(|(ticket, _)| ticket == self.ticket) {
+        if self.is_in(&state) {
             state.holder = None;
             self.growing.freed.notify_one();
         }
@@ -102,6 +113,7 @@ mod test {
         assert!(!growing.leave_behind(|flight| flight != own));
         assert!(growing.leave_behind(|flight| flight == own));
         let second = growing.take();
+        assert!(!first.is_held() && second.is_held());
         drop(first);
         assert!(growing.state.lock().holder.is_some(), "it is the second one's");
         drop(second);

@@ -244,7 +244,7 @@ impl Relocation<'_> {
         let order = merge.order();
         let (folder, name) = self.way()?;
         let there = grow(shared, merge, &order, (&folder, branch))?;
-        let switch = merge.switching.begin().ok_or(Unmoved::Busy)?;
+        let switch = merge.switching.begin(folder.id, name.as_c_str()).ok_or(Unmoved::Busy)?;
         let here = self.only(&folder, &there, &name, stat)?;
         let place = place_of(shared, there.mount, &nameless)?;
         copy.take_place(&there, name.as_c_str(), &here.dir)?;

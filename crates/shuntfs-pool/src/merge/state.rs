@@ -119,9 +119,10 @@ impl Merge {
         self.growing.take()
     }
 
-    /// Takes that from who has it, if it is stuck on a branch that is set aside.
+    /// Takes that from who has it, if it is stuck on a branch that is set aside, and has nobody wait for files that are stuck between two.
     pub(super) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
-        self.growing.leave_behind(is_stuck)
+        let of_files = self.switching.leave_behind(&is_stuck);
+        self.growing.leave_behind(is_stuck) || of_files
     }
 
     /// What is under way, and how long a branch may take, where somebody watches.

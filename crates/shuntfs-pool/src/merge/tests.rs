@@ -31,6 +31,7 @@ mod handles;
 mod places;
 mod ruled;
 mod sick;
+mod stuck;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 const FOLDER: Made = Made { mode: 0o755, umask: 0o022 };

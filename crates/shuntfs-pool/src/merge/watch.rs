@@ -2,8 +2,10 @@
 //!
 //! A thread looks every [`LOOK`] while operations are under way, and sleeps when there are none: an idle mount is not woken. An operation that is
 //! under way for [`SUSPECT`] is a sign that a disk is slow: then nobody waits behind it in a queue, because all operations leave their queues, until it
-//! has ended. One that takes as long as was set is a sign that its disk hangs: its branch is set aside. Whoever waits for what hangs there gets EIO,
-//! because the kernel holds locks of folders for them, and whoever has the order of the merge and hangs there loses it.
+//! has ended. One that takes as long as was set on one branch is a sign that its disk hangs: its branch is set aside. Whoever waits for what hangs there
+//! gets EIO, because the kernel holds locks of folders for them, and whoever has an order that others wait for and hangs there loses it.
+//!
+//! Of a mount below a branch, which may be any user's, nothing is said of the disk: whoever waits for it gets EIO, and that is all.
 //!
 //! A branch is also set aside if it does not answer in that time what its space is, if it answers that and other calls with an error of a disk,
 //! and if its path leads elsewhere. It is asked again and again, and taken back when it answers and nothing hangs on it any more.
@@ -37,12 +39,31 @@ const STALE: Duration = Duration::from_secs(5);
 /// What is known from the looks before.
 pub(super) struct Watch {
     timeout: Duration,
-    /// By thread, its operation and since when it is under way.
-    seen: HashMap<u64, (u64, Instant)>,
+    /// By thread, what it had under way.
+    seen: HashMap<u64, Seen>,
     /// By branch that is set aside, how often it had answered, and when it is asked next.
     aside: HashMap<u16, (u64, Instant)>,
     sum: u64,
     quiet: u32,
+}
+
+/// An operation that was seen before.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    turn: u64,
+    since: Instant,
+    step: u64,
+    /// Since when it is where it is.
+    there_since: Instant,
+}
+
+/// An operation, and how long it is under way.
+#[derive(Clone, Copy, Debug)]
+struct Aged {
+    up: Up,
+    age: Duration,
+    /// How long it is on its branch.
+    there: Duration,
 }
 
 /// Starts the thread that watches, where a time is set. It ends with the pool.
@@ -87,9 +108,9 @@ impl Watch {
         let aged = self.age(&up, now);
         let in_use = shared.branches.order();
         let counts = |branch: &u16| in_use.contains(branch) && !shared.branches.at(*branch).health.is_aside();
-        for (up, age) in &aged {
-            if *age >= self.timeout
-                && let Some(number) = up.branch.filter(counts)
+        for Aged { up, there, .. } in &aged {
+            if *there >= self.timeout
+                && let Some(number) = up.branch.filter(|number| !up.is_below && counts(number))
             {
                 set_aside(shared, merge, number, Why::Silent);
             }
@@ -107,21 +128,19 @@ impl Watch {
             // The last one was removed.
             merge.note_aside(false, false);
         }
-        let is_elsewhere = |up: &Up| up.branch.is_some_and(|branch| !counts(&branch));
-        flights.strain(aged.iter().any(|(up, age)| *age >= SUSPECT && !is_elsewhere(up)));
-        let is_stuck = |flight: u64| {
-            aged.iter().any(|(up, age)| up.flight == flight && *age >= SUSPECT && is_elsewhere(up))
-        };
+        let hangs_below = |one: &Aged| one.up.is_below && one.there >= self.timeout;
+        let is_lost = |one: &Aged| one.up.branches().any(|branch| !counts(&branch)) || hangs_below(one);
+        flights.strain(aged.iter().any(|one| one.age >= SUSPECT && !is_lost(one)));
+        let stuck: Vec<Up> =
+            aged.iter().filter(|one| one.there >= SUSPECT && is_lost(one)).map(|one| one.up).collect();
+        let is_stuck = |flight: u64| stuck.iter().any(|up| up.flight == flight);
         // Whoever waits for it, and whoever waits for a lock that the kernel holds for them, goes on.
-        let hung = aged.iter().filter(|(up, age)| *age >= SUSPECT && is_elsewhere(up));
-        let left = hung.filter(|(up, _)| flights.leave(up)).count();
+        let left = stuck.iter().filter(|up| flights.leave(up)).count();
         if left > 0 {
-            tracing::warn!(left, "callers got EIO that waited for a branch that is set aside");
+            tracing::warn!(left, "callers got EIO that waited for a disk that does not answer");
         }
-        if merge.leave_behind(is_stuck) {
-            tracing::warn!(
-                "a change of folders hangs on a branch that is set aside: others go on without it"
-            );
+        if leave_behind(shared, merge, is_stuck) {
+            tracing::warn!("a change of names hangs on a disk that does not answer: others go on without it");
         }
         let is_quiet = up.is_empty() && std::mem::replace(&mut self.sum, sum) == sum;
         self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
@@ -136,14 +155,21 @@ impl Watch {
     }
 
     /// How long each operation is under way.
-    fn age(&mut self, up: &[Up], now: Instant) -> Vec<(Up, Duration)> {
-        let since = |one: &Up| match self.seen.get(&one.flight) {
-            Some((turn, since)) if *turn == one.turn => *since,
-            _ => now,
+    fn age(&mut self, up: &[Up], now: Instant) -> Vec<Aged> {
+        let before = std::mem::take(&mut self.seen);
+        let seen = |up: &Up| {
+            let known = before.get(&up.flight).filter(|seen| seen.turn == up.turn);
+            let since = known.map_or(now, |seen| seen.since);
+            let there_since = known.filter(|seen| seen.step == up.step).map_or(now, |seen| seen.there_since);
+            Seen { turn: up.turn, since, step: up.step, there_since }
         };
-        let aged: Vec<_> = up.iter().map(|one| (*one, since(one))).collect();
-        self.seen = aged.iter().map(|(one, since)| (one.flight, (one.turn, *since))).collect();
-        aged.into_iter().map(|(one, since)| (one, now.saturating_duration_since(since))).collect()
+        self.seen = up.iter().map(|up| (up.flight, seen(up))).collect();
+        let aged = |up: &Up| {
+            let seen = self.seen[&up.flight];
+            let long = |since: Instant| now.saturating_duration_since(since);
+            Aged { up: *up, age: long(seen.since), there: long(seen.there_since) }
+        };
+        up.iter().map(aged).collect()
     }
 
     /// Whether a branch in use is to be set aside by what it says of itself.
@@ -173,7 +199,7 @@ impl Watch {
         shared: &Shared,
         merge: &Merge,
         (number, branch): (u16, &Branch),
-        aged: &[(Up, Duration)],
+        aged: &[Aged],
         now: Instant,
     ) {
         let (answers, due) = self.aside.entry(number).or_insert((branch.answers(), now));
@@ -187,7 +213,8 @@ impl Watch {
         *answers = branch.answers();
         let word = branch.word();
         let is_there = word.told.is_some_and(|(told, _)| !told.is_elsewhere);
-        let hangs = aged.iter().any(|(up, age)| up.branch == Some(number) && *age >= SUSPECT);
+        let is_on_it = |up: &Up| up.branch == Some(number) && !up.is_below;
+        let hangs = aged.iter().any(|one| is_on_it(&one.up) && one.there >= SUSPECT);
         if word.error.is_none() && is_there && !hangs {
             self.aside.remove(&number);
             take_back(shared, merge, number);
@@ -195,8 +222,14 @@ impl Watch {
     }
 }
 
+/// Takes what others wait for from who is stuck. Whether anybody was.
+fn leave_behind(shared: &Shared, merge: &Merge, is_stuck: impl Fn(u64) -> bool) -> bool {
+    let of_names = shared.rules.as_ref().is_some_and(|engine| engine.order.leave_behind(&is_stuck));
+    merge.leave_behind(&is_stuck) || of_names
+}
+
 /// Leaves a branch out of everything.
-fn set_aside(shared: &Shared, merge: &Merge, number: u16, why: Why) {
+pub(super) fn set_aside(shared: &Shared, merge: &Merge, number: u16, why: Why) {
     let branch = shared.branches.at(number);
     if !branch.health.set_aside(why) {
         return;
@@ -213,7 +246,7 @@ fn set_aside(shared: &Shared, merge: &Merge, number: u16, why: Why) {
 }
 
 /// Has a branch be as it was.
-fn take_back(shared: &Shared, merge: &Merge, number: u16) {
+pub(super) fn take_back(shared: &Shared, merge: &Merge, number: u16) {
     let branch = shared.branches.at(number);
     let Some(lasted) = branch.health.take_back() else { return };
     tracing::warn!(branch = ?branch.source(), seconds = lasted.as_secs(), "it answers again and is taken back");
@@ -227,6 +260,7 @@ fn take_back(shared: &Shared, merge: &Merge, number: u16) {
     });
     merge.note_aside(!others.is_empty(), merge.doubts_names());
     merge.forget_hints();
+    shared.rules.iter().for_each(|engine| engine.comes_back());
     tell_kernel(shared);
 }
 

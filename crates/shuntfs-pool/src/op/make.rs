@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use shuntfs::{Entry, Errno, NodeId, Result};
 use shuntfs_sys::stat_of;
 
+use crate::branch::was_left;
 use crate::error::errno;
 use crate::find;
 use crate::guard::{Arrival, Coming, Guard, Made, NameComes, SecondName};
@@ -69,7 +70,8 @@ fn make_in(
 ) -> Result<Entry> {
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let untold = guard.judge(NameComes { spot, what })?.make(shared)?;
-    for other in others {
+    // Not for who was told EIO, because the first disk hung.
+    for other in others.iter().take_while(|_| !was_left()) {
         let made =
             guard.judge(NameComes { spot: other.spot(name), what }).and_then(|judged| judged.make(shared));
         match made {
@@ -104,7 +106,7 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         // Before a path is made for it.
         let shown = shared.folder(parent)?;
         let spot = shown.spot(name);
-        guard.judge(SecondName { node: &node, spot, _held: &held }).map(drop)?;
+        guard.judge(SecondName { node: &node, spot, held: &held }).map(drop)?;
         guard.check_free(spot)?;
     }
     // To the end, so that the file does not get another place meanwhile: it would have two names then, and lose one.
@@ -121,7 +123,7 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         return Err(merge::refuse_at(shared, folder.spot(name), (Errno::XDEV, Some(branch)), why));
     }
     let spot = folder.spot(name);
-    let untold = guard.judge(SecondName { node: &node, spot, _held: &held })?.link(shared)?;
+    let untold = guard.judge(SecondName { node: &node, spot, held: &held })?.link(shared)?;
     let stat = stat_of(shared.descriptor(&node)?).map_err(errno);
     if stat.is_err() {
         shared.doubt_attributes(id);

@@ -15,6 +15,7 @@ use super::paths::{Link, Paths};
 use super::search::{leads_to, search};
 use crate::error::errno;
 use crate::folding;
+use crate::merge::Growing;
 use crate::node::{Identity, Marks, Node};
 use crate::shared::Shared;
 
@@ -50,7 +51,7 @@ pub(crate) struct Engine {
     pub(super) error: Mutex<Option<String>>,
     /// One change of names after the other, from its judgement until it is noted: what was judged must still be so when it
     /// is done.
-    pub(crate) order: Mutex<()>,
+    pub(crate) order: Growing,
     /// One search after the other.
     searching: Mutex<()>,
     /// When the last one ended, and when the next may begin.
@@ -70,7 +71,7 @@ impl Engine {
             reloads: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             error: Mutex::new(None),
-            order: Mutex::new(()),
+            order: Growing::default(),
             searching: Mutex::new(()),
             pause: Mutex::new(None),
             chores: AtomicU8::new(0),
@@ -108,6 +109,13 @@ impl Engine {
     pub(crate) fn search_soon(&self) {
         if self.index.is_kept() {
             self.leave(SEARCH);
+        }
+    }
+
+    /// A branch that was set aside is taken back. Where a search left one out, the names that it has are searched for.
+    pub(crate) fn comes_back(&self) {
+        if self.index.misses() {
+            self.search_soon();
         }
     }
 

@@ -17,7 +17,7 @@
 //! file's names are then not known ([`Known::is_all`]) until another walk has found them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 use shuntfs::{Errno, Result};
@@ -48,6 +48,8 @@ pub(crate) struct Index {
     state: Mutex<State>,
     /// Whether the source was walked, and names are followed.
     is_kept: AtomicBool,
+    /// Whether the last walk left a branch out.
+    misses: AtomicBool,
 }
 
 /// What is known, under its lock.
@@ -135,9 +137,21 @@ impl Index {
 
     /// From now on changes are noted for a walk that begins.
     pub(super) fn begin_walk(&self) {
+        self.misses.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
         state.journal = Some(Vec::new());
         state.is_walk_torn = false;
+    }
+
+    /// Notes that a walk leaves a branch out, because that does not answer. It is to be looked afterwards whether that is so still.
+    pub(super) fn miss(&self) {
+        self.misses.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a walk left a branch out.
+    pub(super) fn misses(&self) -> bool {
+        self.misses.load(Ordering::SeqCst)
     }
 
     /// The walk came to nothing.
@@ -249,7 +263,7 @@ impl Names {
         names
     }
 
-    /// A walk found a name of a file with so many links.
+    /// A walk found a name of a file with so many links, of which those that are not found at all are outside.
     ///
     /// # Errors
     /// ENOSPC where there are too many.

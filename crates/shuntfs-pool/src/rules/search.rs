@@ -3,6 +3,9 @@
 //! Folders are opened by their handles, so that one that is moved while the walk is under way is found all the same; what was
 //! moved from a place that was not walked yet to one that was is walked at the end ([`super::index`]). Where the lower file system has
 //! no handles, folders are opened by name, and the walk starts anew where one was moved meanwhile.
+//!
+//! A branch that is set aside is left out, because its disk would keep the walk waiting. Names that it may have are not known then, and the walk is
+//! made again when the branch is taken back ([`super::engine::Engine::comes_back`]).
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -34,9 +37,9 @@ const ROUNDS: usize = 1000;
 pub(super) fn search(shared: &Shared, index: &Index) -> Result<()> {
     for _ in 0..TRIES {
         index.begin_walk();
-        match Walk::new(shared).and_then(|walk| walk.all(index)) {
+        match Walk::new(shared, index).and_then(Walk::all) {
             Ok(true) => return Ok(()),
-            Ok(false) => index.end_walk(),
+            Ok(false) | Err(Errno::AGAIN) => index.end_walk(),
             Err(error) => {
                 index.end_walk();
                 return Err(error);
@@ -54,7 +57,10 @@ struct Place {
 
 struct Walk<'s> {
     shared: &'s Shared,
+    index: &'s Index,
     names: Option<Names>,
+    /// Branches that do not answer.
+    left_out: Vec<u16>,
     /// Mounts and inode numbers.
     seen: HashSet<(MountIndex, u64)>,
     /// Folders to be walked.
@@ -62,23 +68,29 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn new(shared: &'s Shared) -> Result<Self> {
-        let tops = shared.branches.in_use().into_iter().map(|branch| top_of(shared, branch));
-        let tops = tops.collect::<Result<Vec<_>>>()?;
+    fn new(shared: &'s Shared, index: &'s Index) -> Result<Self> {
+        let (mut tops, mut left_out) = (Vec::new(), Vec::new());
+        for number in shared.branches.order().iter() {
+            match top_of(shared, shared.branches.at(*number)) {
+                Err(_) if is_left_out(shared, index, *number) => left_out.push(*number),
+                top => tops.push(top?),
+            }
+        }
         let names = Some(Names::below(tops.iter().cloned()));
         let place = |step| Rc::new(Place { step, outer: None });
         let ahead = tops.into_iter().map(place).collect();
-        Ok(Self { shared, names, seen: HashSet::new(), ahead })
+        Ok(Self { shared, index, names, left_out, seen: HashSet::new(), ahead })
     }
 
     /// Walks all, and hands it over; whether that went well.
-    fn all(mut self, index: &Index) -> Result<bool> {
+    fn all(mut self) -> Result<bool> {
         for _ in 0..ROUNDS {
             while let Some(place) = self.ahead.pop() {
                 self.folder(&place)?;
             }
             let seen = &self.seen;
-            let unseen = index.take(&mut self.names, |folder| seen.contains(&(folder.mount, folder.ino)));
+            let unseen =
+                self.index.take(&mut self.names, |folder| seen.contains(&(folder.mount, folder.ino)));
             if unseen.is_empty() {
                 return Ok(true);
             }
@@ -94,18 +106,22 @@ impl<'s> Walk<'s> {
 
     fn folder(&mut self, place: &Rc<Place>) -> Result<()> {
         let mount = place.step.folder.mount;
-        if !self.seen.insert((mount, place.step.folder.ino)) {
+        if !self.seen.insert((mount, place.step.folder.ino)) || self.left_out.contains(&mount.branch) {
             return Ok(());
         }
-        let entries = match self.list(place) {
+        // Where it is seen if the disk hangs.
+        let entries = match self.shared.under_way(|| self.list(place)) {
             Ok(entries) => entries,
             // It went away, or is the mount itself, which is not shown inside itself.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP) => return Ok(()),
             // The branch was removed meanwhile.
             Err(_) if !self.shared.branches.order().contains(&mount.branch) => return Ok(()),
+            // It was set aside meanwhile. What was found there is not all, so the walk starts anew, without it.
+            Err(_) if is_left_out(self.shared, self.index, mount.branch) => return Err(Errno::AGAIN),
             Err(error) => return Err(error),
         };
         let mut way = None;
+        let may_be_left_out = self.is_on_left_out(mount);
         for (name, found) in entries {
             let (home, name) = (self.shared.home(&found.identity), name.into_bytes().into_boxed_slice());
             if found.stat.is_dir() {
@@ -113,14 +129,24 @@ impl<'s> Walk<'s> {
                 self.ahead.push(Rc::new(Place { step, outer: Some(Rc::clone(place)) }));
             } else if let Some(names) = &mut self.names {
                 let way = way.get_or_insert_with(|| way_of(place));
-                names.found(home, found.stat.nlink, way, &name)?;
+                // What is not found is taken to be outside, but not where a branch was not asked that may have it.
+                let links = if may_be_left_out { 0 } else { found.stat.nlink };
+                names.found(home, links, way, &name)?;
             }
         }
         Ok(())
     }
 
+    /// Whether a branch that is left out shows the file system of a mount, too.
+    fn is_on_left_out(&self, mount: MountIndex) -> bool {
+        let device = self.shared.mount(mount).device();
+        let has_it = |number: &u16| self.shared.branches.at(*number).of_device(device).next().is_some();
+        self.left_out.iter().any(has_it)
+    }
+
     /// The folders in a folder, and its files with several names.
     fn list(&self, place: &Rc<Place>) -> Result<Vec<(CString, Found)>> {
+        self.shared.reaches(place.step.folder.mount)?;
         let (folder, branch) = (self.open(place)?, self.shared.branch(place.step.folder.mount));
         let fd = self.shared.opening(|| reopen(&folder, mode::O_RDONLY | mode::O_DIRECTORY))?;
         let (mut reader, mut entries) = (DirReader::new(fd), Vec::new());
@@ -166,8 +192,20 @@ impl<'s> Walk<'s> {
     }
 }
 
+/// Whether a branch is set aside, so that its names are not to be had; that is noted.
+fn is_left_out(shared: &Shared, index: &Index, number: u16) -> bool {
+    let health = &shared.branches.at(number).health;
+    if !health.is_aside() {
+        return false;
+    }
+    index.miss();
+    // Whoever took it back before did not hear of it.
+    health.is_aside()
+}
+
 /// The top of a branch.
 fn top_of(shared: &Shared, branch: &Branch) -> Result<Step> {
+    shared.reaches(branch.mounts.own().index)?;
     let root = shared.opening(|| reopen(branch.root(), mode::O_PATH))?;
     let home = shared.home(&find::by_descriptor(branch, root)?.identity);
     Ok(Step { folder: branch.identity(), home, name: Box::default() })
@@ -204,6 +242,7 @@ pub(super) fn walk(shared: &Shared, path: &[u8]) -> Result<Arc<LowerFile>> {
 }
 
 fn walk_on(shared: &Shared, branch: &Branch, path: &[u8]) -> Result<Arc<LowerFile>> {
+    shared.reaches(branch.mounts.own().index)?;
     let mut here = Arc::clone(branch.root());
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = CString::new(name).map_err(|_| Errno::INVAL)?;

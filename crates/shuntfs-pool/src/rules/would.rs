@@ -75,7 +75,8 @@ impl RuleControl {
     pub fn would(&self, place: Place<'_>, what: Attempt<'_>, caller: &Caller) -> Result<Judgement> {
         let told = Told::new(caller);
         let shared = self.shared();
-        let outcome = attempt(shared, &told, place, what)?;
+        // A disk may hang, and others wait for the order of names.
+        let outcome = shared.under_way(|| attempt(shared, &told, place, what))?;
         Ok(Judgement { error: outcome.err(), said: told.said.into_inner() })
     }
 
@@ -156,7 +157,7 @@ fn attempt(shared: &Shared, told: &Told<'_>, place: Place<'_>, what: Attempt<'_>
             let to = At::of(shared, to)?;
             here.node(shared).and_then(|node| {
                 let held = guard.hold(&[])?;
-                guard.judge(SecondName { node: &node, spot: to.spot(), _held: &held }).map(drop)
+                guard.judge(SecondName { node: &node, spot: to.spot(), held: &held }).map(drop)
             })
         }
     })

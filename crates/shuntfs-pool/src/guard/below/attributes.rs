@@ -8,6 +8,7 @@ use shuntfs_sys::ioctl::file_ioctl;
 use shuntfs_sys::xattr::{remove_xattr, set_xattr};
 use shuntfs_sys::{OsError, TimeSet, chmod, chown, set_times, stat_of};
 
+use crate::branch::was_left;
 use crate::error::errno;
 use crate::guard::{AttributesChange, FlagsChange, Judged, PrivilegesGo, XattrChanges};
 use crate::merge;
@@ -37,6 +38,10 @@ fn on_each(shared: &Shared, node: &Arc<Node>, act: impl Fn(&LowerFile) -> Result
     let shown = parts.shown();
     act(&*shared.descriptor_at(node, &shown)?)?;
     for place in parts.all() {
+        if was_left() {
+            // The disk hung, and its caller was told EIO and may have changed it otherwise since.
+            return Err(Errno::IO);
+        }
         let branch = shared.branch(place.mount());
         if place.mount() == shown.mount() || branch.is_read_only() {
             continue;

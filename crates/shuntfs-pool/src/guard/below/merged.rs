@@ -3,15 +3,18 @@
 //! Files are removed and moved on the branches that their policies pick, folders on all that have them: a folder that
 //! is left on one would still be there. Before anything is done it is looked whether all of it can be; what fails all the same is
 //! undone where that is possible, and leaves a folder on fewer branches where it is not.
+//!
+//! A disk may hang in between, and the caller may get EIO and do something else. Then nothing further is done when the disk answers, and what was done is
+//! undone only where it is as it was left.
 
 use shuntfs::{Errno, LowerFile, Name, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
-use crate::branch::{MountIndex, touches};
+use crate::branch::{MountIndex, touches_on, was_left};
 use crate::error::errno;
 use crate::folding;
-use crate::guard::Spot;
+use crate::guard::{NameGoes, NameMoves, Spot};
 use crate::merge::{self, Here, Merge, Order};
 use crate::mode;
 use crate::node::{Parts, Way};
@@ -20,10 +23,12 @@ use crate::removal::Removal;
 use crate::shared::{Folder, Shared};
 
 /// Removes a name.
-pub(super) fn remove(shared: &Shared, merge: &Merge, spot: Spot<'_>, is_folder: bool) -> Result<()> {
+pub(super) fn remove(shared: &Shared, merge: &Merge, goes: NameGoes<'_>) -> Result<()> {
+    let NameGoes { spot, held, is_folder } = goes;
     // A path that is made meanwhile would bring a folder back.
     let _order = is_folder.then(|| merge.order());
     let all = merge::present(shared, spot)?;
+    held.check_judged(0, &all)?;
     let same: Vec<Here> = all.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
     if same.is_empty() {
         // As below, where there is something of the other kind.
@@ -95,7 +100,7 @@ fn check_whole(shared: &Shared, merge: &Merge, spot: Spot<'_>) -> Result<()> {
 /// Refuses to remove a folder that holds something on any branch.
 fn check_empty(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     for here in all {
-        touches(here.mount.branch);
+        merge::touches_named(shared, spot, here.mount);
         let folder = LowerFile::new(shared.opening(|| open_path_at(&*here.dir, spot.c_name()))?);
         if !is_empty(shared, &folder)? {
             return Err(Errno::NOTEMPTY);
@@ -122,20 +127,20 @@ pub(super) fn is_empty(shared: &Shared, folder: &LowerFile) -> Result<bool> {
 }
 
 /// Moves a name, or exchanges two.
-pub(super) fn rename(
-    shared: &Shared,
-    merge: &Merge,
-    (from, to): (Spot<'_>, Spot<'_>),
-    flags: u32,
-) -> Result<()> {
+pub(super) fn rename(shared: &Shared, merge: &Merge, moves: NameMoves<'_>) -> Result<()> {
+    let NameMoves { from, to, held, flags } = moves;
     if flags & mode::RENAME_WHITEOUT != 0 {
         // It hides what is on lower layers, of which there are none.
         return Err(Errno::INVAL);
     }
     let order = merge.order();
+    // A file that hangs between two branches will be removed from one of them, under its name.
+    [from, to].into_iter().try_for_each(|spot| shared.switches(spot).map(drop))?;
     // Either may get what is on several branches, the first one when the move fails and is undone.
     [from, to].into_iter().for_each(|spot| merge.forget_hint(spot));
     let (sources, targets) = (merge::present(shared, from)?, merge::present(shared, to)?);
+    held.check_judged(0, &sources)?;
+    held.check_judged(1, &targets)?;
     let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
@@ -150,7 +155,8 @@ pub(super) fn rename(
             }
         };
         check_writable(shared, from, [one])?;
-        touches(one.mount.branch);
+        touches_on(one.mount);
+        check_wanted().map_err(errno)?;
         rename_at(&*one.dir, from.c_name(), &*other.dir, to.c_name(), flags).map_err(errno)?;
         merge.moved(shared, way, new_way, true);
         return Ok(());
@@ -162,7 +168,7 @@ pub(super) fn rename(
     let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
     let sources = if is_folder { sources } else { merge::moved(shared, merge, Some(from), sources)? };
     check_writable(shared, from, &sources)?;
-    let moves = moves(shared, merge, &order, to, sources)?;
+    let moves = self::moves(shared, merge, &order, to, sources)?;
     let is_moved = |here: &&Here| moves.iter().any(|(source, _)| source.mount.branch == here.mount.branch);
     let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
     check_targets(shared, to, is_folder, &replaced, &left)?;
@@ -200,7 +206,7 @@ fn check_apart(shared: &Shared, to: Spot<'_>, moves: &[(Here, Folder)]) -> Resul
         return Ok(());
     }
     let inode = |(_, folder): &(Here, Folder)| -> Result<(Device, u64)> {
-        touches(folder.mount.branch);
+        touches_on(folder.mount);
         let stat = stat_of(&folder.descriptor).map_err(errno)?;
         Ok((stat.dev, stat.ino))
     };
@@ -249,7 +255,7 @@ fn is_itself(
     }
     let name = |spot: Spot<'_>| spot.c_name().to_string_lossy().to_lowercase();
     let magic = shared.mount(source.mount).magic;
-    touches(source.mount.branch);
+    touches_on(source.mount);
     Ok(name(from) == name(to) && folding::folds(shared, magic, &source.dir)? == Some(true))
 }
 
@@ -324,22 +330,39 @@ impl Moving<'_> {
                 return Err(errno(error));
             }
         }
-        for ((source, _), _) in self.moves.iter().zip(&exchanged).rev().filter(|(_, was)| **was) {
-            if let Err(error) = remove_at(source.mount, &source.dir, self.from, source.stat.is_dir()) {
+        for (index, _) in exchanged.iter().enumerate().rev().filter(|(_, was)| **was) {
+            if let Err(error) = self.take_replaced(index) {
                 tracing::error!(%error, "what a rename replaced is left under the old name");
             }
         }
         Ok(())
     }
 
-    fn replaces(&self, index: usize) -> bool {
+    /// Takes away what has the old name after an exchange. It is no use to the caller by then, whether they wait or not, but may be somebody else's.
+    fn take_replaced(&self, index: usize) -> shuntfs_sys::Result<()> {
+        let (source, _) = &self.moves[index];
+        touches_on(source.mount);
+        let is_still = || self.replaced_by(index).is_some_and(|old| is_still(&source.dir, self.from, old));
+        if was_left() && !is_still() {
+            return Err(OsError::STALE);
+        }
+        take_away(&source.dir, self.from, source.stat.is_dir())
+    }
+
+    /// What had the new name on the branch of a move.
+    fn replaced_by(&self, index: usize) -> Option<&Here> {
         let branch = self.moves[index].0.mount.branch;
-        self.replaced.iter().any(|here| here.mount.branch == branch)
+        self.replaced.iter().find(|here| here.mount.branch == branch).copied()
+    }
+
+    fn replaces(&self, index: usize) -> bool {
+        self.replaced_by(index).is_some()
     }
 
     fn there(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
         let (source, target) = &self.moves[index];
-        touches(source.mount.branch);
+        touches_on(source.mount);
+        check_wanted()?;
         rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
     }
 
@@ -348,9 +371,8 @@ impl Moving<'_> {
     fn undo(&self, exchanged: &[bool]) {
         let mut is_undone = true;
         for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
-            let (source, target) = &self.moves[index];
             let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
-            if let Err(error) = self.back((source, target), flags) {
+            if let Err(error) = self.back(index, flags) {
                 is_undone = false;
                 tracing::error!(%error, "a name that was moved on one branch only is left there");
             } else if !was_exchanged && self.replaces(index) {
@@ -367,10 +389,17 @@ impl Moving<'_> {
         }
     }
 
-    /// Takes one move back. Without `RENAME_NOREPLACE` on the file system it is looked first that nothing is replaced.
-    fn back(&self, (source, target): (&Here, &Folder), flags: u32) -> shuntfs_sys::Result<()> {
+    /// Takes one move back, if the names are as it left them: on a disk that hung it may be long ago. Without `RENAME_NOREPLACE` on the file system it
+    /// is looked first that nothing is replaced.
+    fn back(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
+        let ((source, target), old) = (&self.moves[index], self.replaced_by(index));
         let (from, to) = (self.from.c_name(), self.to.c_name());
-        touches(source.mount.branch);
+        touches_on(source.mount);
+        let is_exchanged = flags == mode::RENAME_EXCHANGE;
+        let is_old_there = || old.is_some_and(|old| is_still(&source.dir, self.from, old));
+        if !is_still(&target.descriptor, self.to, source) || is_exchanged && !is_old_there() {
+            return Err(OsError::STALE);
+        }
         let rename = |flags| rename_at(&target.descriptor, to, &*source.dir, from, flags);
         match rename(flags) {
             Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP)
@@ -384,7 +413,25 @@ impl Moving<'_> {
     }
 }
 
+/// Whether a name in a folder leads to what it led to before, or what was moved there.
+fn is_still(dir: &LowerFile, spot: Spot<'_>, here: &Here) -> bool {
+    stat_at(dir, spot.c_name()).is_ok_and(|now| (now.dev, now.ino) == (here.stat.dev, here.stat.ino))
+}
+
+/// Refuses the next change for a caller who was told EIO, because a disk hung: the name may be another file's by now.
+///
+/// # Errors
+/// EIO, which nobody hears.
+fn check_wanted() -> shuntfs_sys::Result<()> {
+    if was_left() { Err(OsError::IO) } else { Ok(()) }
+}
+
 fn remove_at(mount: MountIndex, dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
-    touches(mount.branch);
+    touches_on(mount);
+    check_wanted()?;
+    take_away(dir, spot, is_folder)
+}
+
+fn take_away(dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
     if is_folder { rmdir_at(dir, spot.c_name()) } else { unlink_at(dir, spot.c_name()) }
 }

@@ -8,7 +8,7 @@ use shuntfs_sys::{
 };
 
 use super::merged;
-use crate::branch::touches;
+use crate::branch::touches_on;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
 use crate::guard::settling::Settling;
@@ -25,7 +25,7 @@ impl<'c> Judged<NameComes<'c>> {
     pub(crate) fn make(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let (who, spot) = (self.who, self.change.spot);
         let (dir, name) = (spot.dir, spot.c_name());
-        touches(spot.mount.branch);
+        touches_on(spot.mount);
         let made = match self.change.what {
             // Files that are opened are made by `create`.
             Coming::File { .. } => return Err(Errno::INVAL),
@@ -44,7 +44,7 @@ impl<'c> Judged<NameComes<'c>> {
         let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
         let (who, spot) = (self.who, self.change.spot);
         let flags = mode::O_CREAT | mode::O_EXCL | access;
-        touches(spot.mount.branch);
+        touches_on(spot.mount);
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
@@ -68,14 +68,14 @@ impl Judged<NamelessComes<'_>> {
 impl<'c> Judged<SecondName<'c>> {
     /// Gives a file one more name.
     pub(crate) fn link(self, shared: &'c Shared) -> Result<Untold<'c>> {
-        let SecondName { node, spot, _held } = self.change;
+        let SecondName { node, spot, held } = self.change;
         let descriptor = shared.descriptor(node)?;
         let linked = link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno);
         linked.inspect_err(|error| merge::pass_on_at(shared, spot, *error))?;
         let untold = Untold::new(shared, spot);
         // It has a name again, so its handle can be opened.
         removal::settle(shared, node);
-        after::note_second(shared, spot, node);
+        after::note_second(shared, spot, node, held);
         Ok(untold)
     }
 }
@@ -83,15 +83,16 @@ impl<'c> Judged<SecondName<'c>> {
 impl Judged<NameGoes<'_>> {
     /// Removes a name.
     pub(crate) fn remove(self, shared: &Shared) -> Result<()> {
-        let NameGoes { spot, is_folder, .. } = self.change;
+        let NameGoes { spot, held, is_folder } = self.change;
         // No file gets another place meanwhile: its name would be left there.
-        let _names = shared.merge.as_ref().filter(|_| !is_folder).map(|merge| merge.switching.hold());
+        let of_file = shared.merge.as_ref().filter(|_| !is_folder);
+        let _name = of_file.map(|merge| merge.switching.hold(spot.folder.id, spot.c_name())).transpose()?;
         let removal = Removal::begin(shared, spot)?;
         if let Some(merge) = &shared.merge {
             let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);
             let settling = Settling::begin(shared, merge, &[spot])?;
-            let removed = merged::remove(shared, merge, spot, is_folder).inspect_err(doubt);
-            settling.into_iter().for_each(Settling::done);
+            let removed = merged::remove(shared, merge, self.change).inspect_err(doubt);
+            settling.into_iter().for_each(|settling| settling.done(held));
             removed?;
             removal.doubt_copies();
             return Ok(());
@@ -108,14 +109,14 @@ impl Judged<NameGoes<'_>> {
 impl Judged<NameMoves<'_>> {
     /// Moves a name, or exchanges two.
     pub(crate) fn rename(self, shared: &Shared) -> Result<()> {
-        let NameMoves { from, to, flags, .. } = self.change;
+        let NameMoves { from, to, held, flags } = self.change;
         if let Some(merge) = &shared.merge {
             // On some branches it may have been done, and undone.
             let doubt =
                 |_: &Errno| [from, to].iter().for_each(|spot| shared.doubt_attributes(spot.folder.id));
             let settling = Settling::begin(shared, merge, &[from, to])?;
-            let renamed = merged::rename(shared, merge, (from, to), flags).inspect_err(doubt);
-            settling.into_iter().for_each(Settling::done);
+            let renamed = merged::rename(shared, merge, self.change).inspect_err(doubt);
+            settling.into_iter().for_each(|settling| settling.done(held));
             return renamed;
         }
         let moving = Moving::begin(shared, from, to, flags)?;

@@ -16,14 +16,19 @@ use crate::policy::Function;
 use crate::who::Who;
 
 /// Who is kept from something.
-const KEPT: Who = Who::new(4002, 4002, None);
+pub(super) const KEPT: Who = Who::new(4002, 4002, None);
 
 fn parse(text: &str) -> Rules {
     Rules::parse(text, "rules", None, &Policies).unwrap()
 }
 
 /// Under rules, with links from the second path to the first. Everybody may do everything below.
-fn under(text: &str, tree: &[&str], links: &[(&str, &str)], change: impl FnOnce(&mut MergeOptions)) -> Three {
+pub(super) fn under(
+    text: &str,
+    tree: &[&str],
+    links: &[(&str, &str)],
+    change: impl FnOnce(&mut MergeOptions),
+) -> Three {
     // Under none at first, so that there are links before they are searched for.
     let three = Three::new(tree, |_| ());
     for (old, new) in links {
@@ -60,7 +65,7 @@ impl Three {
         make::mkdir(&self.shared, who, parent, &name(last), FOLDER).map(drop)
     }
 
-    fn unlink_as(&self, who: Who, path: &str) -> Result<()> {
+    pub(super) fn unlink_as(&self, who: Who, path: &str) -> Result<()> {
         let (parent, last) = self.parent(path);
         remove::unlink(&self.shared, who, parent, &name(last))
     }
@@ -78,7 +83,7 @@ impl Three {
     }
 
     /// Whether somebody may change a file's length: that is judged by all names of the file.
-    fn cut_as(&self, who: Who, path: &str) -> Result<()> {
+    pub(super) fn cut_as(&self, who: Who, path: &str) -> Result<()> {
         let set = SetAttr { size: Some(3), ..SetAttr::default() };
         attr::setattr(&self.shared, who, self.id(path), (None, None), set).map(drop)
     }
@@ -94,7 +99,7 @@ impl Three {
         names
     }
 
-    fn search(&self) {
+    pub(super) fn search(&self) {
         self.shared.rules.as_ref().unwrap().search(&self.shared).unwrap();
     }
 
@@ -159,7 +164,7 @@ fn nothing_comes_to_be_in_front_of_what_is_hidden() {
     assert_eq!(three.on("both"), "");
 }
 
-const DENIED: &str = "[[rule]]\npath = 'denied/**'\nuid = 4002\ndeny = 'EACCES'\n";
+pub(super) const DENIED: &str = "[[rule]]\npath = 'denied/**'\nuid = 4002\ndeny = 'EACCES'\n";
 
 /// Branches on one file system may share a file, which is two nodes.
 #[test]

@@ -20,26 +20,26 @@ use crate::op::{attr, open};
 use crate::who::Who;
 use crate::{file, mode};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-fn watched(merge: &mut MergeOptions) {
+pub(super) fn watched(merge: &mut MergeOptions) {
     merge.timeout = Some(TIMEOUT);
 }
 
 /// Looks at the branches of a merge at made-up times.
-struct Looks<'t> {
+pub(super) struct Looks<'t> {
     three: &'t Three,
     watch: Watch,
     now: Instant,
 }
 
 impl<'t> Looks<'t> {
-    fn new(three: &'t Three) -> Self {
+    pub(super) fn new(three: &'t Three) -> Self {
         Self { three, watch: Watch::new(TIMEOUT), now: Instant::now() }
     }
 
     /// Looks again, so much later; whether there is anything to look after.
-    fn after(&mut self, pause: Duration) -> bool {
+    pub(super) fn after(&mut self, pause: Duration) -> bool {
         self.now += pause;
         let shared = &self.three.shared;
         let merge = shared.merge.as_ref().unwrap();
@@ -48,7 +48,7 @@ impl<'t> Looks<'t> {
     }
 
     /// Looks until the branch is as expected, because it is asked by a thread of its own.
-    fn until(&mut self, number: u16, is_aside: bool) {
+    pub(super) fn until(&mut self, number: u16, is_aside: bool) {
         let health = &self.three.shared.branches.at(number).health;
         let is_so = (0..2000).any(|_| {
             self.after(Duration::from_secs(1));
@@ -60,7 +60,7 @@ impl<'t> Looks<'t> {
 }
 
 /// Has an operation hang on a branch, until something is sent or the other end goes.
-fn hang<'s>(scope: &'s Scope<'s, '_>, three: &'s Three, branch: u16) -> Sender<()> {
+pub(super) fn hang<'s>(scope: &'s Scope<'s, '_>, three: &'s Three, branch: u16) -> Sender<()> {
     let (release, hangs) = channel();
     scope.spawn(move || {
         three.shared.under_way(|| {
