@@ -15,11 +15,12 @@ use rustix::fs::{
     FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, getxattr, setxattr, statvfs,
 };
 use shuntfs::{Opcode, Reason};
-use shuntfs_pool::policy::{BranchMode, Policy};
+use shuntfs_pool::policy::BranchMode;
 use shuntfs_pool::{BranchOptions, Cache, FlowWish, Locks, MergeOptions, MoveOnFull, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::LowerKind;
 use shuntfs_testkit::program::call;
+use shuntfs_testkit::skipped;
 
 use mounted::{Mounted, disks, merge};
 
@@ -223,7 +224,9 @@ fn a_copy_below_moves_it_too() {
         let left = 12 * MIB - usize::try_from(read).unwrap();
         assert!(copy_file_range(&from, Some(&mut read), &to, Some(&mut written), left).unwrap() > 0);
     }
-    assert!(mounted.session.status().requests(Opcode::CopyFileRange) > 0);
+    // The newer one from Linux 6.18 on.
+    let asked = |opcode| mounted.session.status().requests(opcode);
+    assert!(asked(Opcode::CopyFileRange) + asked(Opcode::CopyFileRange64) > 0);
     assert_eq!((mounted.on("to"), mounted.moved()), (vec![1], 1));
     let mut seen = vec![0; 12 * MIB];
     to.read_exact_at(&mut seen, 4).unwrap();
@@ -236,7 +239,7 @@ fn a_copy_below_moves_it_too() {
 fn a_quota_that_is_used_up_moves_it_too() {
     let (limited, free) = (disks(LowerKind::Btrfs, &[256]), disks(LowerKind::Tmpfs, &[64]));
     let (Some(limited), Some(free)) = (limited, free) else { return };
-    let (top, folder) = (limited[0].path(), limited[0].path().join("limited"));
+    let (top, folder) = (limited[0].path().to_owned(), limited[0].path().join("limited"));
     let ask = |words: &[&dyn AsRef<OsStr>]| call("btrfs", words, LIMIT).unwrap();
     ask(&[&"subvolume", &"create", &folder]);
     ask(&[&"quota", &"enable", &top]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{XattrFlags, lsetxattr};
 use shuntfs_pool::{Cache, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::LowerKind;
+use shuntfs_testkit::lower::{Lower, LowerKind};
 
 use mounted::bound::Bound;
 use mounted::users::{ALICE, BOB, rules};
