@@ -2,6 +2,9 @@
 //!
 //! A copy is what has the same path below another branch. Nobody knows whether it holds the same bytes: that is said once for each open file that
 //! goes on with one, and such a file stays with it.
+//!
+//! The kernel keeps what is read as that of the file, and gives it to everybody who may read that. So a copy is read only if it may be read by the very
+//! same users.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +14,7 @@ use parking_lot::Mutex;
 use shuntfs::{ByteRange, Cx, Errno, Filled, LowerFile, ReadReply, Result};
 use shuntfs_sys::open::open_beneath;
 use shuntfs_sys::xattr::get_xattr;
-use shuntfs_sys::{Stat, path_of, stat_of};
+use shuntfs_sys::{OsError, path_of, stat_of};
 
 use crate::error::errno;
 use crate::file::PoolFile;
@@ -19,14 +22,23 @@ use crate::mode;
 use crate::node::Node;
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::who::Who;
 
 /// What is known of the copies of an open file.
 #[derive(Debug)]
 pub(crate) struct Copies {
     /// The path below each branch.
     path: CString,
+    /// Who may read the file.
+    readers: Readers,
     state: Mutex<State>,
+}
+
+/// Who may read a file, as its mode says: its owner, its group, and which of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Readers {
+    uid: u32,
+    gid: u32,
+    bits: u32,
 }
 
 #[derive(Debug, Default)]
@@ -46,11 +58,13 @@ impl Copies {
         }
         let branch = shared.branch(node.mount());
         // Both as of now: somebody may have moved the branch.
-        let below = path_of(&*shared.descriptor(node).ok()?).ok()?;
+        let descriptor = shared.descriptor(node).ok()?;
+        let readers = Readers::of(&descriptor).ok()??;
+        let below = path_of(&*descriptor).ok()?;
         let path = below.strip_prefix(path_of(&**branch.root()).ok()?).ok()?;
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         let tried = vec![node.mount().branch];
-        Some(Self { path, state: Mutex::new(State { tried, copy: None }) })
+        Some(Self { path, readers, state: Mutex::new(State { tried, copy: None }) })
     }
 
     /// The copy that is read since the file itself could not be.
@@ -58,8 +72,8 @@ impl Copies {
         self.state.lock().copy.clone()
     }
 
-    /// The next copy, after an error; `None` where there is none that the caller may read, or the error is none of a disk.
-    fn next(&self, shared: &Shared, who: Who, error: Errno) -> Option<Arc<LowerFile>> {
+    /// The next copy, after an error; `None` where there is none that may be read, or the error is none of a disk.
+    fn next(&self, shared: &Shared, error: Errno) -> Option<Arc<LowerFile>> {
         const OF_DISKS: [Errno; 5] = [Errno::IO, Errno::NODEV, Errno::NXIO, Errno::NOTCONN, Errno::TIMEDOUT];
         if !OF_DISKS.contains(&error) {
             return None;
@@ -76,7 +90,7 @@ impl Copies {
             if branch.health.is_aside() {
                 continue;
             }
-            match shared.under_way(|| self.open_on(shared, number, who)) {
+            match shared.under_way(|| self.open_on(shared, number)) {
                 Ok(copy) => {
                     let path = branch.source().join(self.path.to_string_lossy().as_ref());
                     tracing::warn!(%error, ?path, "a file cannot be read: a copy is read, which may be another version");
@@ -92,36 +106,35 @@ impl Copies {
         }
     }
 
-    /// Opens the copy on a branch, where it is a file that the caller may read.
-    fn open_on(&self, shared: &Shared, number: u16, who: Who) -> Result<LowerFile> {
+    /// Opens the copy on a branch, where it is a file that the same users may read.
+    fn open_on(&self, shared: &Shared, number: u16) -> Result<LowerFile> {
         crate::branch::touches(number);
         let branch = shared.branches.at(number);
         let flags = mode::O_RDONLY | mode::O_NONBLOCK;
-        let fd = shared.opening(|| open_beneath(&**branch.root(), &self.path, flags))?;
-        let stat = stat_of(&fd).map_err(errno)?;
-        // Only who may read the file itself has it open. With an ACL, the mode does not say who may read the copy.
-        let has_acl = || get_xattr(&fd, c"system.posix_acl_access", &mut []).is_ok();
-        let may_read = who.uid() == 0 || allows(who, &stat) && !has_acl();
-        match (stat.is_file(), may_read) {
-            (false, _) => Err(Errno::NOENT),
-            (true, false) => Err(Errno::ACCES),
-            (true, true) => Ok(LowerFile::new(fd).counted_by(Arc::clone(branch.traffic()))),
+        let file = LowerFile::new(shared.opening(|| open_beneath(&**branch.root(), &self.path, flags))?);
+        if !stat_of(&file).map_err(errno)?.is_file() {
+            return Err(Errno::NOENT);
+        }
+        if Readers::of(&file)? == Some(self.readers) {
+            Ok(file.counted_by(Arc::clone(branch.traffic())))
+        } else {
+            Err(Errno::ACCES)
         }
     }
 }
 
-/// Whether the mode of a file lets somebody read it. Where it is not known whether they are in its group, it must let both read it.
-fn allows(who: Who, stat: &Stat) -> bool {
-    let (of_owner, of_group, of_others) =
-        (stat.mode & 0o400 != 0, stat.mode & 0o040 != 0, stat.mode & 0o004 != 0);
-    if stat.uid == who.uid() {
-        return of_owner;
-    }
-    match who.supplementary() {
-        _ if stat.gid == who.gid() => of_group,
-        Some(groups) if groups.contains(&stat.gid) => of_group,
-        Some(_) => of_others,
-        None => of_group && of_others,
+impl Readers {
+    /// Those of a file; `None` where its mode alone does not say who may read it.
+    ///
+    /// # Errors
+    /// Those of asking.
+    fn of(file: &LowerFile) -> Result<Option<Self>> {
+        let stat = stat_of(file).map_err(errno)?;
+        let has_acl = !matches!(
+            get_xattr(file, c"system.posix_acl_access", &mut []),
+            Err(OsError::NODATA | OsError::OPNOTSUPP)
+        );
+        Ok((!has_acl).then_some(Self { uid: stat.uid, gid: stat.gid, bits: stat.mode & 0o444 }))
     }
 }
 
@@ -133,31 +146,40 @@ pub(crate) async fn read<'q>(
     at: ByteRange,
     reply: ReadReply<'q>,
 ) -> Result<Filled<'q>> {
-    let (shared, who) = (&pool.shared, Who::of(cx));
+    let shared = &pool.shared;
     let own = || shared.reaches(file.node.mount()).and_then(|()| file.mover(shared));
-    let next = |error: Errno| copies.next(shared, who, error);
+    let next = |error: Errno| copies.next(shared, error);
     let lower = copies.current().map_or_else(own, Ok).or_else(|error| next(error).ok_or(error))?;
     reply.read_from_or(cx, &lower, at.offset, next).await
 }
 
 #[cfg(test)]
 mod test {
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
     use super::*;
 
+    /// The bytes of a copy that was its owner's alone came to everybody who had the file open, by the kernel's pages.
     #[test]
-    fn a_copy_is_for_whom_its_mode_allows() {
-        let stat = |mode: u32| Stat { uid: 1, gid: 2, mode, ..Stat::default() };
-        // Without a process nobody knows the groups of who asks.
-        for (uid, gid, mode, allowed) in [
-            (1, 9, 0o400, true),
-            (1, 2, 0o044, false),
-            (5, 2, 0o040, true),
-            (5, 2, 0o004, false),
-            (5, 9, 0o044, true),
-            (5, 9, 0o004, false),
-            (5, 9, 0o040, false),
-        ] {
-            assert_eq!(allows(Who::told(uid, gid), &stat(mode)), allowed, "{uid} {gid} {mode:o}");
+    fn only_what_the_same_users_may_read_is_a_copy() {
+        let top = tempfile::tempdir().unwrap();
+        let readers = |name: &str, mode: u32, owner: Option<u32>| {
+            let path = top.path().join(name);
+            fs::write(&path, "text").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            if owner.is_some() && chown(&path, owner, None).is_err() {
+                return None;
+            }
+            Readers::of(&LowerFile::new(File::open(&path).unwrap().into())).unwrap()
+        };
+        let file = readers("file", 0o644, None).unwrap();
+        assert_eq!(readers("writable", 0o755, None), Some(file));
+        for mode in [0o600, 0o640, 0o604] {
+            assert_ne!(readers("other", mode, None), Some(file), "{mode:o}");
+        }
+        if rustix::process::geteuid().is_root() {
+            assert_ne!(readers("owned", 0o644, Some(4711)), Some(file));
         }
     }
 }
