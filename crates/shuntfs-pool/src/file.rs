@@ -18,7 +18,6 @@ use shuntfs_rules::FlowWord;
 
 use crate::branch::OpenThere;
 use crate::error::errno;
-use crate::gate::Gates;
 use crate::guard::Terms;
 use crate::lowers::Lowers;
 use crate::merge::{self, Copies};
@@ -47,8 +46,6 @@ pub struct PoolFile {
     is_mappable: bool,
     /// Whether the kernel shall rather keep its pages ([`crate::reread`]).
     pub(crate) rereads: bool,
-    /// What it passed because others, who see less, may want to look at the file.
-    gates: Option<Arc<Gates>>,
     /// Whether the kernel reaches its lower file past us, by this open or another one.
     is_backed: AtomicBool,
     /// Counts it among those that are written in passthrough on a branch of a merge.
@@ -94,10 +91,8 @@ impl PoolFile {
             lowers.count(&node, || shared.branch(node.mount()));
         }
         node.opened(is_mappable);
-        let passes = flags.may_write() && node.has(Marks::VARIES);
-        let gates = passes.then(|| Arc::clone(&shared.copies.gates));
-        if let Some(gates) = &gates {
-            gates.write(&node);
+        if flags.may_write() && node.has(Marks::VARIES) {
+            lowers.pass(&node, &shared.copies.gates);
         }
         Self {
             node,
@@ -108,7 +103,6 @@ impl PoolFile {
             flags: flags.0,
             is_mappable,
             rereads: false,
-            gates,
             is_backed: AtomicBool::new(false),
             writes_past: Mutex::default(),
             lock_owners: Mutex::default(),
@@ -229,9 +223,6 @@ impl PoolFile {
 impl Drop for PoolFile {
     fn drop(&mut self) {
         self.node.closed(self.is_mappable);
-        if let Some(gates) = &self.gates {
-            gates.wrote(&self.node);
-        }
     }
 }
 
@@ -239,7 +230,9 @@ impl Drop for PoolFile {
 /// them; and wide enough to read, because the kernel may ask for the rest of a page that is written in part.
 fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<LowerFile>> {
     let access = flags & mode::O_ACCMODE;
-    let kept = flags & KEPT_FLAGS;
+    // Offsets and lengths suit the disk on which it was opened, and not every one to which it may have been moved.
+    let unkept = if node.moves() > 0 { mode::O_DIRECT } else { 0 };
+    let kept = flags & KEPT_FLAGS & !unkept;
     let noatime = flags & mode::O_NOATIME;
     let wide = if access == mode::O_WRONLY { mode::O_RDWR } else { access.min(mode::O_RDWR) };
     let append = flags & mode::O_APPEND;

@@ -5,10 +5,20 @@
 //! the mount waits here until nobody looks, and from then to its close nobody begins to. The lease is for everybody else.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::branch::waits;
 use crate::node::Node;
+
+/// An open for writing that is counted, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    gates: Arc<Gates>,
+    /// Of the inode that the file has now.
+    hash: u64,
+}
 
 /// The files that are open for writing or looked at. Two whose hashes are the same count as one.
 #[derive(Debug, Default)]
@@ -24,19 +34,15 @@ struct Gate {
 }
 
 impl Gates {
-    /// Counts an open for writing, once nobody looks; [`Gates::wrote`] must follow.
-    pub(crate) fn write(&self, node: &Node) {
+    /// Counts an open for writing, once nobody looks.
+    pub(crate) fn write(self: &Arc<Self>, node: &Node) -> Passed {
         let hash = node.key().hash();
         let mut gates = self.by_inode.lock();
         gates.entry(hash).or_default().writers += 1;
         while gates.get(&hash).is_some_and(|gate| gate.looks > 0) {
-            self.nobody_looks.wait(&mut gates);
+            waits(|| self.nobody_looks.wait(&mut gates));
         }
-    }
-
-    /// Takes an open for writing back.
-    pub(crate) fn wrote(&self, node: &Node) {
-        self.change(node, |gate| gate.writers -= 1);
+        Passed { gates: Arc::clone(self), hash }
     }
 
     /// Begins to look, unless somebody writes; whether it was begun, and [`Gates::looked`] must follow.
@@ -50,18 +56,15 @@ impl Gates {
 
     /// Ends a look.
     pub(crate) fn looked(&self, node: &Node) {
-        self.change(node, |gate| gate.looks -= 1);
+        // A partial view has no other inode as long as it is known: nobody moves a file by it.
+        end(&mut self.by_inode.lock(), node.key().hash(), |gate| gate.looks -= 1);
         self.nobody_looks.notify_all();
     }
 
-    fn change(&self, node: &Node, change: impl FnOnce(&mut Gate)) {
-        let hash = node.key().hash();
-        let mut gates = self.by_inode.lock();
-        let gate = gates.get_mut(&hash).expect("what ends has begun");
-        change(gate);
-        if gate.writers == 0 && gate.looks == 0 {
-            gates.remove(&hash);
-        }
+    /// Whether nobody writes or looks.
+    #[cfg(test)]
+    pub(crate) fn are_free(&self) -> bool {
+        self.by_inode.lock().is_empty()
     }
 
     /// Whether anybody looks at anything.
@@ -70,14 +73,40 @@ impl Gates {
     }
 }
 
+impl Passed {
+    /// The file was moved and is another inode. Whoever looks at that one already does so under the lease: nobody has written it yet.
+    pub(crate) fn follow(&mut self, node: &Node) {
+        let hash = node.key().hash();
+        if hash != self.hash {
+            let mut gates = self.gates.by_inode.lock();
+            gates.entry(hash).or_default().writers += 1;
+            end(&mut gates, self.hash, |gate| gate.writers -= 1);
+            self.hash = hash;
+        }
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        end(&mut self.gates.by_inode.lock(), self.hash, |gate| gate.writers -= 1);
+    }
+}
+
+fn end(gates: &mut HashMap<u64, Gate>, hash: u64, end: impl FnOnce(&mut Gate)) {
+    let gate = gates.get_mut(&hash).expect("what ends has begun");
+    end(gate);
+    if gate.writers == 0 && gate.looks == 0 {
+        gates.remove(&hash);
+    }
+}
+
 #[cfg(test)]
 mod test {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::branch::MountIndex;
-    use crate::node::Identity;
+    use crate::node::{Identity, Place};
     use crate::view::View;
     use shuntfs::NodeId;
     use shuntfs_sys::Stat;
@@ -90,7 +119,7 @@ mod test {
         };
         let (gates, one, other) = (Arc::new(Gates::default()), node(1), node(2));
         assert!(gates.look(&one) && gates.look(&one) && gates.is_anything_looked_at());
-        gates.write(&other);
+        let writes_other = gates.write(&other);
         assert!(!gates.look(&other));
         let writer = std::thread::spawn({
             let (gates, one) = (Arc::clone(&gates), Arc::clone(&one));
@@ -101,11 +130,30 @@ mod test {
         assert!(!writer.is_finished(), "one look is left");
         assert!(!gates.look(&one), "who waits goes first");
         gates.looked(&one);
-        writer.join().unwrap();
-        gates.wrote(&one);
-        gates.wrote(&other);
+        drop(writer.join().unwrap());
+        drop(writes_other);
         assert!(gates.look(&one));
         gates.looked(&one);
-        assert!(gates.by_inode.lock().is_empty());
+        assert!(gates.are_free());
+    }
+
+    /// The close of a file that had been moved panicked, because it looked for its open under the new inode.
+    #[test]
+    fn a_writer_is_counted_where_the_file_is_and_leaves_nothing_behind() {
+        let identity = |ino| Identity::new(&Stat { ino, ..Stat::default() }, MountIndex::own(0), None);
+        let node = |ino| Node::new(NodeId::ROOT, identity(ino), View::WHOLE, 0);
+        let (gates, moved, new) = (Arc::new(Gates::default()), node(1), node(2));
+        let (mut first, mut second) = (gates.write(&moved), gates.write(&moved));
+        moved.moved(Place::new(identity(2)));
+        first.follow(&moved);
+        first.follow(&moved);
+        assert!(!gates.look(&new) && !gates.look(&node(1)), "one is counted at each");
+        second.follow(&moved);
+        assert!(gates.look(&node(1)));
+        gates.looked(&node(1));
+        drop(first);
+        assert!(!gates.look(&new));
+        drop(second);
+        assert!(gates.are_free());
     }
 }

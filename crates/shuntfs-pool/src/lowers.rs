@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use shuntfs::{LowerFile, Result};
 
 use crate::branch::{Branch, OpenThere};
+use crate::gate::{Gates, Passed};
 use crate::node::Node;
 
 /// The lower files of one open file.
@@ -21,8 +22,17 @@ pub(crate) struct Lowers {
     /// Open for reading, for what needs a real descriptor but no right to write, which would keep the file from
     /// being executed.
     pub(crate) reader: Slot,
+    /// What it passed because others, who see less, may want to look at the file.
+    gate: Mutex<Option<Passed>>,
     /// Counts the open file on its branch, in a merge. Dropped last: what is not counted any more holds nothing there.
     there: Mutex<Option<OpenThere>>,
+}
+
+/// What an open file had on the branch that its file was on. To close it may take its time.
+#[derive(Debug)]
+pub(crate) struct Left {
+    _files: [Option<Arc<LowerFile>>; 3],
+    _there: Option<OpenThere>,
 }
 
 /// A lower file, once it is open.
@@ -79,11 +89,26 @@ impl Lowers {
         }
     }
 
+    /// Waits until nobody looks at the file who sees less of it, and keeps them from beginning to.
+    pub(crate) fn pass(&self, node: &Node, gates: &Arc<Gates>) {
+        loop {
+            let before = node.moves();
+            let passed = gates.write(node);
+            let mut gate = self.gate.lock();
+            *gate = Some(passed);
+            if node.moves() == before {
+                return;
+            }
+        }
+    }
+
     /// The file was moved to this branch: what was open on the other is given up.
-    pub(crate) fn exchange(&self, branch: &Branch) {
+    pub(crate) fn exchange(&self, node: &Node, branch: &Branch) -> Left {
+        if let Some(passed) = &mut *self.gate.lock() {
+            passed.follow(node);
+        }
         // Counted first, so that neither branch is let go of meanwhile.
         let before = self.there.lock().replace(branch.open_there());
-        drop([&self.mover, &self.appender, &self.reader].map(Slot::give_up));
-        drop(before);
+        Left { _files: [&self.mover, &self.appender, &self.reader].map(Slot::give_up), _there: before }
     }
 }

@@ -5,7 +5,6 @@ use shuntfs_sys::OsError;
 
 use crate::dir::{Collected, PoolDir, Pushed};
 use crate::file::PoolFile;
-use crate::node::Change;
 use crate::op::ioctl;
 use crate::shared::Shared;
 
@@ -50,15 +49,6 @@ impl<T> Outcome for shuntfs_sys::Result<T> {
 
 /// What is closed is closed by nobody else.
 impl Outcome for () {
-    fn unless_waited_for() -> Option<Self> {
-        None
-    }
-
-    fn take_back(self, _: &Shared) {}
-}
-
-/// A change that nobody waits for ends here.
-impl Outcome for Change {
     fn unless_waited_for() -> Option<Self> {
         None
     }

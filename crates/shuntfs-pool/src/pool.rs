@@ -259,7 +259,7 @@ impl Filesystem for Pool {
         match file.zip(set.size) {
             Some((file, len)) => Box::pin(room::with_room(self, cx, (file, len), set_them)).await,
             None => {
-                let _change = room::change_of(self, cx, node).await;
+                let _change = room::change_of(self, node).await;
                 set_them().await
             }
         }
@@ -327,7 +327,7 @@ impl Filesystem for Pool {
         let who = Who::of(cx);
         let is_looked_at = self.shared.node(node).is_ok_and(|node| !node.view.is_whole());
         let cuts = flags.0 & mode::O_TRUNC != 0;
-        let _change = if cuts { room::change_of(self, cx, node).await } else { Change::NONE };
+        let _change = if cuts { room::change_of(self, node).await } else { Change::NONE };
         if is_looked_at || flags.may_write() && self.may_wait_for_looks(node) {
             // It is read whole, or waits for others that do.
             return self.run_aside(cx, move |shared| open::open(shared, who, node, flags)).await;
@@ -414,7 +414,7 @@ impl Filesystem for Pool {
         }
         let (who, node) = (Who::of(cx), op.node);
         let command = ioctl::Command { number: op.command, output_max: op.output_max };
-        let _change = if command.only_asks() { Change::NONE } else { room::change_of(self, cx, node).await };
+        let _change = if command.only_asks() { Change::NONE } else { room::change_of(self, node).await };
         let lower = match file {
             IoctlTarget::File(file) => {
                 let change = ReadBelow { file, how: Reading::Ask };
@@ -533,7 +533,7 @@ impl Filesystem for Pool {
 
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
-        let _change = room::change_of(self, cx, node).await;
+        let _change = room::change_of(self, node).await;
         if self.shared.runs_inline() && self.shared.controls(node).is_none() {
             // What is set need not be copied to stay here.
             let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
@@ -550,7 +550,7 @@ impl Filesystem for Pool {
 
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let (who, name) = (Who::of(cx), name.to_owned());
-        let _change = room::change_of(self, cx, node).await;
+        let _change = room::change_of(self, node).await;
         self.run(cx, move |shared| xattr::remove(shared, who, node, &name)).await
     }
 }

@@ -273,6 +273,10 @@ impl Shared {
         if is_new && !node.has(Marks::PINNED) {
             drop(self.descriptors.admit(node));
         }
+        if !std::ptr::eq(place, node.place()) {
+            // It was moved meanwhile, and nobody else would take this one away, with the space that it keeps.
+            drop(place.give_up(|| false));
+        }
         held
     }
 

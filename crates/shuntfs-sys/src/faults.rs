@@ -49,6 +49,7 @@ mod armed {
         which: Range<u64>,
         error: OsError,
         seen: Failed,
+        places: Vec<&'static Location<'static>>,
     }
 
     /// What came of it.
@@ -86,8 +87,14 @@ mod armed {
         /// Those of this thread are its own.
         pub fn fail(&self, which: Range<u64>, error: OsError) {
             let by = thread::current().id();
-            *armed() = Some(Armed { by, which, error, seen: Failed::default() });
+            *armed() = Some(Armed { by, which, error, seen: Failed::default(), places: Vec::new() });
             IS_ARMED.store(true, Ordering::Release);
+        }
+
+        /// Which lower calls there were since it was said so, in their order, by their places in this crate.
+        #[must_use]
+        pub fn places(&self) -> Vec<&'static Location<'static>> {
+            armed().as_ref().map_or_else(Vec::new, |armed| armed.places.clone())
         }
 
         /// Lets all calls work again.
@@ -118,6 +125,7 @@ mod armed {
         };
         let number = armed.seen.calls;
         armed.seen.calls += 1;
+        armed.places.push(Location::caller());
         if armed.which.contains(&number) {
             armed.seen.at.get_or_insert(Location::caller());
             return Err(armed.error);

@@ -9,7 +9,8 @@ use shuntfs_sys::locks::{FlockOp, HeldLock, LockKind, LockSpec, flock, ofd_lock,
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::mode;
-use crate::node::Marks;
+use crate::node::{Change, Marks};
+use crate::op::room;
 use crate::pool::Pool;
 use crate::shared::Shared;
 
@@ -40,10 +41,14 @@ pub(crate) async fn getlk(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, lock: LockR
 /// SETLK and SETLKW.
 pub(crate) async fn setlk(pool: &Pool, cx: &Cx<'_>, file: &PoolFile, lock: LockRequest) -> Result<()> {
     let unlocks = lock.range.kind == LockType::Unlock;
+    // A file that is being moved is locked where it comes to, and one that was locked is not moved.
+    let change = if unlocks { Change::NONE } else { room::change(&file.node).await };
     let Some(lower) = lock_file(&pool.shared, file, lock)? else { return Ok(()) };
     let attempt = attempt(lower, lock);
     let mut first = attempt.clone();
-    let outcome = match pool.run(cx, move |_| first.make()).await {
+    let first = pool.run(cx, move |_| first.make()).await;
+    drop(change);
+    let outcome = match first {
         Err(Errno::AGAIN) if lock.wait && !unlocks => {
             let mut again = attempt;
             let waiting = pool.shared.locks.waiters.wait(cx.uid(), Box::new(move || again.make()))?;

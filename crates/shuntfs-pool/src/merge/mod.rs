@@ -3,10 +3,12 @@
 //! A file of a merge is on one branch, and a folder on any number. What is asked of a folder goes to where it is shown, and what
 //! is asked of a name in it to one branch or several, which policies pick ([`crate::policy`]).
 
+mod alone;
 mod change;
 mod choose;
 mod control;
 mod copies;
+mod copying;
 mod explain;
 mod gone;
 mod hints;
@@ -52,7 +54,7 @@ pub(crate) use queries::{PREFIX as QUERIES, names_below, query};
 pub(crate) use refusals::{
     pass_on_at, pass_on_of, refuse_all, refuse_at, refuse_of, tell_full, why_read_only,
 };
-pub(crate) use relocate::{is_temporary, relocate, temporary_name};
+pub(crate) use relocate::{check_move, is_temporary, relocate, temporary_name};
 pub(crate) use reserve::{leaves_passthrough, reserve};
 pub(crate) use space::statfs;
 pub(crate) use state::Merge;

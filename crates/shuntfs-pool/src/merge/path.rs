@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, NodeId, Result};
 
+use super::choose::chain;
 use super::order::Order;
 use super::placing::{New, Picking, placed};
 use super::refusals::{path_at, refuse_folder, tell};
 use super::state::Merge;
+use crate::error::errno;
 use crate::find;
 use crate::guard::{self, Spot};
 use crate::name_buf::NameBuf;
@@ -118,6 +120,18 @@ pub(super) fn made_on(shared: &Shared, merge: &Merge, node: &Arc<Node>, branch: 
         Some(place) => shared.folder_at(Arc::clone(node), &place),
         None => grow(shared, merge, &merge.order(), (node, branch)),
     }
+}
+
+/// Makes the way to a folder on a branch durable, where the folders on it were just made: not every file system does that when what is in them is synced.
+pub(super) fn sync_way(shared: &Shared, node: &Arc<Node>, branch: u16) -> Result<()> {
+    for inner in chain(shared, node)? {
+        let Some((outer, _)) = inner.parts().and_then(Parts::way) else { continue };
+        let outer = shared.node(outer)?;
+        if let Some(place) = outer.parts().and_then(|parts| parts.on(branch)) {
+            guard::sync_folder(&*shared.descriptor_at(&outer, &place)?).map_err(errno)?;
+        }
+    }
+    Ok(())
 }
 
 /// The same, with the folders around it, for who has the order.

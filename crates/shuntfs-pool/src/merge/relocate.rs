@@ -2,6 +2,9 @@
 //!
 //! While it is copied nobody changes it ([`crate::node::Change`]), and who reads it reads the old one. Then comes the moment ([`super::switching`]) in which
 //! the copy gets the name, the file loses it, and the node is that of the copy. The files that are open go on with the copy.
+//!
+//! Whoever waits for the name waits for what is done in that moment, so all that can be looked at before is looked at before, and what is closed is closed
+//! after it.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -11,19 +14,21 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Name};
 use shuntfs_sys::caps::{Cap, has_effective};
-use shuntfs_sys::{Stat, handle_of, open_path_at, reopen, stat_of};
+use shuntfs_sys::{OsError, Stat, handle_of, open_path_at, reopen, stat_at, stat_of};
 
+use super::alone::{check_views, hold_views, would_be_shown};
 use super::change::release;
 use super::choose::{Considered, Here, present};
-use super::path::{grow, made_on};
+use super::path::{grow, made_on, sync_way};
 use super::queries::{relative, way_of};
 use super::state::Merge;
-use crate::branch::MountIndex;
+use crate::branch::{MountIndex, copies_to, touches_on, was_left};
 use crate::error::errno;
-use crate::guard::{Spot, Transfer};
+use crate::guard::{Spot, Transfer, Untaken};
+use crate::lowers::Left;
 use crate::mode;
 use crate::name_buf::NameBuf;
-use crate::node::{Identity, Marks, Mobile, Node, Place, Way};
+use crate::node::{Identity, Marks, Mobile, Move, Node, Place, Way};
 use crate::policy::{Category, Pick, Policy};
 use crate::shared::{Folder, Shared};
 
@@ -34,9 +39,6 @@ const DIGITS: usize = 16;
 
 /// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
 const FIXED: u64 = 0x10 | 0x20;
-
-/// What a file takes of its file system for each of its blocks, as `stat` counts them.
-const BLOCK: u64 = 512;
 
 /// A name for a copy that is not finished.
 pub(crate) fn temporary_name() -> CString {
@@ -67,6 +69,12 @@ pub(crate) enum Unmoved {
     Unknown,
     /// Other branches have a file of its name.
     Copies,
+    /// A branch that cannot be asked may have one, which would be shown.
+    Aside,
+    /// It may have other paths through another mount.
+    Twins,
+    /// It is open for somebody who sees only a part of it.
+    Viewed,
     /// It is immutable or append-only below.
     Fixed,
     /// It was locked below.
@@ -75,7 +83,7 @@ pub(crate) enum Unmoved {
     NoBranch(String),
     /// Somebody changed it beside the pool.
     Changed,
-    /// Names are being removed on a branch that does not answer.
+    /// A branch on which that takes a step does not answer.
     Busy,
     /// That failed.
     Failed(Errno),
@@ -95,35 +103,55 @@ impl fmt::Display for Unmoved {
             Self::Nameless => out.write_str("it has no name"),
             Self::Unknown => out.write_str("the name by which it was opened is not known"),
             Self::Copies => out.write_str("other branches have a file of its name"),
+            Self::Aside => {
+                out.write_str("a branch that does not answer may have a file of its name, which would be shown")
+            }
+            Self::Twins => {
+                out.write_str("its file system is mounted below the branches in several places, so it may have other paths")
+            }
+            Self::Viewed => {
+                out.write_str("it is open for somebody from whom a part of it is hidden, who could not go on with the copy")
+            }
             Self::Fixed => out.write_str("it is immutable or append-only on its branch"),
             Self::Locked => out.write_str("it was locked on its branch (locks=lower)"),
             Self::NoBranch(why) => write!(out, "no other branch will do: {why}"),
             Self::Changed => out.write_str("somebody changed it beside the pool while it was copied"),
-            Self::Busy => out.write_str("a removal on another branch does not end"),
+            Self::Busy => out.write_str("a removal of its name, or a branch on the way, takes too long"),
             Self::Failed(error) => write!(out, "that failed: {error}"),
         }
     }
 }
 
-/// Moves a file that has no room for `len` bytes more where it is. It may be elsewhere already when this is asked for, and then it is not moved.
-/// `is_backed` says whether the kernel reaches it past us.
+/// Looks whether files are moved at all, and whether this one may be as it is open. `is_backed` says whether the kernel reaches it past us.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_move(shared: &Shared, node: &Node, is_backed: bool) -> Result<(), Unmoved> {
+    let is_on = shared.merge.as_ref().is_some_and(|merge| merge.settings.moves().is_some());
+    if !is_on || node.mobile().is_none() {
+        Err(Unmoved::Off)
+    } else if is_backed {
+        Err(Unmoved::Passthrough)
+    } else {
+        Ok(())
+    }
+}
+
+/// Moves a file that has no room for `len` bytes more where it is, and that may be moved ([`check_move`]).
 ///
 /// May take as long as the file is large, so never in a queue.
 ///
 /// # Errors
 /// Why it is where it was.
-pub(crate) fn relocate(shared: &Shared, node: &Arc<Node>, is_backed: bool, len: u64) -> Result<(), Unmoved> {
+pub(crate) fn relocate(shared: &Shared, moving: Move, len: u64) -> Result<(), Unmoved> {
     let merge = shared.merge.as_ref().ok_or(Unmoved::Off)?;
     let policy = merge.settings.moves().ok_or(Unmoved::Off)?;
-    let mobile = node.mobile().ok_or(Unmoved::Off)?;
-    if is_backed {
-        return Err(Unmoved::Passthrough);
-    }
-    let Some(moving) = mobile.begin_move() else { return Ok(()) };
-    let moved = Relocation { shared, merge, node, policy }.run(len);
+    let node = moving.node();
+    let moved = Relocation { shared, merge, node, policy, moving: &moving, views: Vec::new() }.run(len);
+    let node = Arc::clone(node);
     drop(moving);
     // Its branch may have been removed, and this may have been the last file there.
-    release(shared, merge, node);
+    release(shared, merge, &node);
     moved
 }
 
@@ -133,15 +161,19 @@ struct Relocation<'s> {
     merge: &'s Merge,
     node: &'s Arc<Node>,
     policy: &'static Policy,
+    moving: &'s Move,
+    /// Its partial views, by which it is not changed meanwhile.
+    views: Vec<Move>,
 }
 
 impl Relocation<'_> {
     /// Tries one branch after the other.
-    fn run(&self, len: u64) -> Result<(), Unmoved> {
+    fn run(mut self, len: u64) -> Result<(), Unmoved> {
         let stat = self.check()?;
+        self.views = hold_views(self.shared, self.node)?;
         let from =
             self.shared.open_node(self.node, mode::O_RDONLY | mode::O_NONBLOCK).map_err(Unmoved::Failed)?;
-        let needed = stat.blocks.saturating_mul(BLOCK).saturating_add(len);
+        let needed = Transfer::takes(&from, &stat).saturating_add(len);
         let mut tried: Vec<(u16, Errno)> = Vec::new();
         loop {
             let (folder, _) = {
@@ -151,7 +183,12 @@ impl Relocation<'_> {
             };
             let branch = self.pick(&folder, needed, &tried)?;
             match self.carry(&folder, branch, (&from, &stat)) {
-                Err(Carried::NotThere(error)) => tried.push((branch, error)),
+                // Nobody waits for it any more.
+                Err(Carried::NotThere(_)) if was_left() => return Err(Unmoved::Busy),
+                Err(Carried::NotThere(error)) => {
+                    self.moving.goes_on();
+                    tried.push((branch, error));
+                }
                 Err(Carried::Nowhere(why)) => return Err(why),
                 Ok(()) => return Ok(()),
             }
@@ -205,6 +242,11 @@ impl Relocation<'_> {
             |number: u16| number == own.branch || shared.branches.at(number).mounts.own().device() == device;
         let is_tried = |number: u16| tried.iter().any(|(tried, _)| *tried == number);
         considered.branches.retain(|(number, _)| !is_same(*number) && !is_tried(*number));
+        let others = considered.branches.len();
+        considered.branches.retain(|(number, _)| would_be_shown(shared, folder, *number));
+        if considered.branches.is_empty() && others > 0 && tried.is_empty() {
+            return Err(Unmoved::Aside);
+        }
         for (_, candidate) in &mut considered.branches {
             if let Ok(candidate) = candidate {
                 candidate.min_free = candidate.min_free.max(needed);
@@ -236,31 +278,80 @@ impl Relocation<'_> {
         (from, stat): (&Arc<LowerFile>, &Stat),
     ) -> Result<(), Carried> {
         let (shared, merge) = (self.shared, self.merge);
-        let there = made_on(shared, merge, folder, branch)?;
+        let there = self.made_durably(folder, branch, || made_on(shared, merge, folder, branch))?;
+        copies_to(branch);
         let copy = Transfer::begin(shared, &there)?;
-        copy.fill(from, stat)?;
+        copy.fill(from, stat, &|_| self.check_on(branch))?;
         let nameless = shared.opening(|| reopen(copy.file(), mode::O_PATH))?;
         // Nothing is moved, linked or grown from here on. It may have been moved meanwhile.
         let order = merge.order();
         let (folder, name) = self.way()?;
-        let there = grow(shared, merge, &order, (&folder, branch))?;
+        let there = self.made_durably(&folder, branch, || grow(shared, merge, &order, (&folder, branch)))?;
+        let stat = self.renewed(&copy, from, stat)?;
+        let here = self.only(&folder, &there, &name, &stat)?;
+        // Nobody who changes it goes on from here to the end.
+        if was_left() || !self.moving.commit() {
+            return Err(Unmoved::Busy.into());
+        }
         let switch = merge.switching.begin(folder.id, name.as_c_str()).ok_or(Unmoved::Busy)?;
-        let here = self.only(&folder, &there, &name, stat)?;
+        self.check_still(&here, &name, &stat)?;
         let place = place_of(shared, there.mount, &nameless)?;
-        copy.take_place(&there, name.as_c_str(), &here.dir)?;
+        copy.take_place(&there, name.as_c_str(), (&here, &|| order.is_held()))?;
         drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
-        self.settle(place, &there, (&folder, &name));
+        let left = self.settle(place, &there, (&folder, &name));
         drop(switch);
         drop(order);
+        // To close it may take its time.
+        drop(left);
         // Its number may be another one, and so are its folder's times.
         shared.doubt_attributes(self.node.id);
         shared.doubt_attributes(folder.id);
-        self.tell(here.mount, branch, &(folder.id, name.as_c_str().into()), stat);
+        self.tell(here.mount, branch, &(folder.id, name.as_c_str().into()), &stat);
         Ok(())
     }
 
-    /// Where the file has its name, if it is as it was and no other branch has it.
+    /// A folder on a branch that stays there whatever happens, if it was not there before.
+    fn made_durably(
+        &self,
+        folder: &Arc<Node>,
+        branch: u16,
+        make: impl FnOnce() -> shuntfs::Result<Folder>,
+    ) -> shuntfs::Result<Folder> {
+        let was_there = folder.parts().is_some_and(|parts| parts.on(branch).is_some());
+        let made = make()?;
+        if !was_there {
+            sync_way(self.shared, folder, branch)?;
+        }
+        Ok(made)
+    }
+
+    /// Ends the copy where nobody waits for it any more, or the branch does not answer.
+    fn check_on(&self, branch: u16) -> shuntfs_sys::Result<()> {
+        let is_useless = was_left() || self.shared.branches.at(branch).health.is_aside();
+        if is_useless { Err(OsError::IO) } else { Ok(()) }
+    }
+
+    /// What the file is like after it was copied. Attributes that were changed beside the pool meanwhile are those of the copy, too.
+    fn renewed(&self, copy: &Transfer, from: &LowerFile, stat: &Stat) -> Result<Stat, Carried> {
+        touches_on(self.node.mount());
+        let now = stat_of(from).map_err(errno)?;
+        if now.ctime == stat.ctime {
+            return Ok(*stat);
+        }
+        if (now.size, now.mtime) != (stat.size, stat.mtime) {
+            return Err(Unmoved::Changed.into());
+        }
+        // It was read meanwhile, by us.
+        let now = Stat { atime: stat.atime, ..now };
+        copy.take_attributes(from, &now)?;
+        Ok(now)
+    }
+
+    /// Where the file has its name, if no other branch has it and nobody else uses it.
     fn only(&self, folder: &Arc<Node>, there: &Folder, name: &NameBuf, stat: &Stat) -> Result<Here, Carried> {
+        if !would_be_shown(self.shared, folder, there.mount.branch) {
+            return Err(Unmoved::Aside.into());
+        }
         let spot = Spot { folder, mount: there.mount, dir: &there.descriptor, name };
         let mut all = present(self.shared, spot)?;
         let Some(here) = all.pop() else { return Err(Unmoved::Nameless.into()) };
@@ -270,20 +361,28 @@ impl Relocation<'_> {
         if self.node.has(Marks::LOCKED_BELOW) {
             return Err(Unmoved::Locked.into());
         }
-        let now = here.stat;
-        if now.nlink != 1 {
-            return Err(Unmoved::Linked(now.nlink).into());
-        }
-        let is_same = (now.ino, now.dev) == (stat.ino, stat.dev);
-        if is_same && (now.size, now.mtime) == (stat.size, stat.mtime) {
-            Ok(here)
-        } else {
-            Err(Unmoved::Changed.into())
+        check_same(&here.stat, stat)?;
+        Ok(here)
+    }
+
+    /// Looks once more at what may have changed since.
+    fn check_still(&self, here: &Here, name: &NameBuf, stat: &Stat) -> Result<(), Carried> {
+        check_views(self.shared, self.node, &self.views)?;
+        touches_on(here.mount);
+        match stat_at(&*here.dir, name.as_c_str()) {
+            Ok(now) => Ok(check_same(&now, stat)?),
+            Err(OsError::NOENT) => Err(Unmoved::Nameless.into()),
+            Err(error) => Err(Unmoved::Failed(errno(error)).into()),
         }
     }
 
-    /// It is on another branch now. Nothing here can fail.
-    fn settle(&self, place: Place, there: &Folder, (folder, name): (&Arc<Node>, &NameBuf)) {
+    /// It is on another branch now. Nothing here can fail. What it leaves on its own is returned.
+    fn settle(
+        &self,
+        place: Place,
+        there: &Folder,
+        (folder, name): (&Arc<Node>, &NameBuf),
+    ) -> (Vec<Left>, Vec<Arc<LowerFile>>) {
         let (shared, merge, node) = (self.shared, self.merge, self.node);
         let before = node.place();
         if place.handle().is_none() {
@@ -293,16 +392,17 @@ impl Relocation<'_> {
         shared.table.rebind(node, place);
         let branch = shared.branch(there.mount);
         let opens = node.mobile().map(Mobile::opens).unwrap_or_default();
-        opens.iter().for_each(|open| open.exchange(branch));
+        let left = opens.iter().map(|open| open.exchange(node, branch)).collect();
         // Its space is free once nobody has it open.
-        drop(before.give_up(|| false));
+        let mut idle = Vec::from_iter(before.give_up(|| false));
         if shared.caches_descriptor(node) && !node.has(Marks::PINNED) {
-            drop(shared.descriptors.admit(node));
+            idle.extend(shared.descriptors.admit(node));
         } else {
-            drop(node.drop_descriptor());
+            idle.extend(node.drop_descriptor());
         }
         merge.forget_hint(Spot { folder, mount: there.mount, dir: &there.descriptor, name });
         merge.moved_one();
+        (left, idle)
     }
 
     fn tell(&self, from: MountIndex, to: u16, way: &Way, stat: &Stat) {
@@ -336,6 +436,27 @@ impl From<Unmoved> for Carried {
     fn from(why: Unmoved) -> Self {
         Self::Nowhere(why)
     }
+}
+
+impl From<Untaken> for Carried {
+    fn from(why: Untaken) -> Self {
+        match why {
+            Untaken::Failed(error) => Self::NotThere(error),
+            Untaken::Overtaken => Self::Nowhere(Unmoved::Changed),
+        }
+    }
+}
+
+/// Looks whether what has the name is the file as it was copied.
+fn check_same(now: &Stat, copied: &Stat) -> Result<(), Unmoved> {
+    if now.nlink != 1 {
+        return Err(Unmoved::Linked(now.nlink));
+    }
+    let content = |stat: &Stat| (stat.ino, stat.dev, stat.size, stat.mtime);
+    // Of the time of change, because ACLs and other attributes are told by nothing else.
+    let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid, stat.ctime);
+    let is_same = content(now) == content(copied) && attributes(now) == attributes(copied);
+    if is_same { Ok(()) } else { Err(Unmoved::Changed) }
 }
 
 /// A descriptor of a copy that has its name now. The one from before will do, but the kernel never tells a name by it.

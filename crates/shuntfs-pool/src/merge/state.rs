@@ -10,6 +10,7 @@ use shuntfs::NodeId;
 use shuntfs_sys::Stat;
 
 use super::control::Control;
+use super::copying::Copying;
 use super::hints::Hints;
 use super::linked::Linked;
 use super::listing::Room;
@@ -52,6 +53,7 @@ pub(crate) struct Merge {
     /// Held up by who removes a file's name, and watched by who looks one up.
     pub(crate) switching: Switching,
     pub(super) refusals: Refusals,
+    pub(crate) copying: Copying,
     /// How many files were moved because their branches were full.
     moved: AtomicU64,
     /// Whether rules judge files by paths on several branches.
@@ -94,6 +96,7 @@ impl Merge {
             folders: Folders::default(),
             switching: Switching::default(),
             refusals: Refusals::default(),
+            copying: Copying::default(),
             moved: AtomicU64::new(0),
             growing: Growing::default(),
             flights,

@@ -13,7 +13,7 @@ mod state;
 
 pub(crate) use identity::{Identity, device_number, mix};
 pub(crate) use marks::Marks;
-pub(crate) use mobile::{Change, Mobile};
+pub(crate) use mobile::{Change, Mobile, Move};
 pub(crate) use parts::{Parts, Way};
 pub(crate) use place::Place;
 pub(crate) use state::Node;

@@ -4,7 +4,7 @@ use shuntfs::{Entry, Errno, LookupCount, LowerFile, NodeId, OpenFlags, Opened, R
 use shuntfs_sys::caps::{Cap, has_effective};
 use shuntfs_sys::{reopen, stat_at, stat_of};
 
-use super::open;
+use super::{open, room};
 use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::find;
@@ -148,7 +148,7 @@ fn open_existing(
     let node = &arrived.node;
     let cut = flags.0 & mode::O_TRUNC != 0;
     // While it is moved to another branch the kernel is to look again, and then opens it, which waits.
-    let change = if cut { Change::begin(node) } else { Some(Change::NONE) };
+    let change = if cut { room::begin(shared, node) } else { Some(Change::NONE) };
     let opened = change.as_ref().ok_or(Errno::STALE);
     let opened = opened.and_then(|_| open::open_node(shared, guard, node, flags)).and_then(|opened| {
         let stat = if cut { stat_of(shared.descriptor(node)?).map_err(errno)? } else { arrived.stat };

@@ -12,4 +12,4 @@ mod transfer;
 
 pub(crate) use attributes::ask;
 pub(crate) use path::clone_folder;
-pub(crate) use transfer::{Transfer, remove_unfinished};
+pub(crate) use transfer::{Transfer, Untaken, remove_unfinished, sync_folder};

@@ -9,21 +9,38 @@ use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::data::{copy_range, read_at, seek_data, seek_hole, sync_all, write_at};
 use shuntfs_sys::{
     DirReader, FlockOp, OsError, Stat, TimeSet, chmod, chown, flock, link_to, open_at, rename_at, reopen,
-    set_times, tmpfile_at, truncate, unlink_at,
+    set_times, stat_at, stat_of, tmpfile_at, truncate, unlink_at,
 };
 
 use super::path::{ACCESS_ACL, copy_xattrs};
-use crate::branch::touches_nothing;
+use crate::branch::{touches_nothing, touches_on};
 use crate::error::errno;
-use crate::merge::{is_temporary, temporary_name};
+use crate::merge::{Here, is_temporary, temporary_name};
 use crate::mode;
 use crate::shared::{Folder, Shared};
 use crate::who::keeping_set_ids;
 
-/// How much the kernel is asked to copy at once.
-const PIECE: u64 = 256 << 20;
+/// How much the kernel is asked to copy at once. Between pieces is asked whether to go on.
+const PIECE: u64 = 32 << 20;
 /// How much is read and written at once where the kernel does not copy.
 const BUFFER: usize = 1 << 20;
+
+/// What a file takes of its file system for each of its blocks, as `stat` counts them.
+const BLOCK: u64 = 512;
+/// How far apart two times may be that a file system keeps as one, in seconds: that of vfat keeps even ones.
+const SECONDS_APART: u64 = 2;
+
+/// Is told of bytes as they are copied, and may end the copy with an error.
+pub(crate) type Copied<'c> = dyn Fn(u64) -> shuntfs_sys::Result<()> + 'c;
+
+/// Why a copy did not take the place of its file. Then it has no name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Untaken {
+    /// That failed.
+    Failed(Errno),
+    /// The name is not that of the file any more, or may not be at any moment.
+    Overtaken,
+}
 
 /// A copy of a file on another branch. It goes with this, unless it got its name.
 #[derive(Debug)]
@@ -61,55 +78,135 @@ impl Transfer {
         &self.file
     }
 
-    /// Copies what the file holds, with its holes, and its attributes, and makes it durable. `from` is open for reading.
+    /// How many bytes a file takes of another file system, about: those of its holes, too, where its own does not tell them.
+    pub(crate) fn takes(from: &LowerFile, stat: &Stat) -> u64 {
+        let taken = stat.blocks.saturating_mul(BLOCK);
+        let tells_holes = || seek_hole(from, 0).is_ok_and(|hole| hole < stat.size);
+        if taken >= stat.size || tells_holes() { taken } else { stat.size }
+    }
+
+    /// Copies what the file holds, with its holes, and its attributes, and makes it durable. `from` is open for reading. `copied` is told of
+    /// bytes as they are copied.
     ///
     /// # Errors
-    /// Those of the calls; EIO where the file is shorter than it was. Then the branch is no place for it.
-    pub(crate) fn fill(&self, from: &LowerFile, stat: &Stat) -> Result<()> {
+    /// Those of the calls and of `copied`; EIO where the file is shorter than it was; EOPNOTSUPP where its attributes are not kept. Then the
+    /// branch is no place for it.
+    pub(crate) fn fill(&self, from: &LowerFile, stat: &Stat, copied: &Copied<'_>) -> Result<()> {
         // It takes as long as the file is large, on any disk.
         touches_nothing();
-        let filled = || -> shuntfs_sys::Result<()> {
-            copy_data(from, &self.file, stat.size)?;
+        copy_data(from, &self.file, stat.size, copied).map_err(errno)?;
+        self.take_attributes(from, stat)
+    }
+
+    /// Gives the copy the attributes of the file, and makes it durable.
+    ///
+    /// # Errors
+    /// Those of the calls, and EOPNOTSUPP where they are not kept.
+    pub(crate) fn take_attributes(&self, from: &LowerFile, stat: &Stat) -> Result<()> {
+        touches_nothing();
+        let taken = || -> shuntfs_sys::Result<Stat> {
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;
             // Labels are the security module's.
             copy_xattrs(from, &self.file, &[ACCESS_ACL], |name, _| is_label(name))?;
             let permissions = stat.mode & 0o7777;
             keeping_set_ids(permissions & mode::SGID != 0, || chmod(&self.file, permissions))?;
             set_times(&self.file, TimeSet::At(stat.atime), TimeSet::At(stat.mtime))?;
-            sync_all(&self.file)
+            sync_all(&self.file)?;
+            stat_of(&self.file)
         };
-        filled().map_err(errno)
+        // Some file systems say that they have done what they cannot do (`quiet` of vfat, ntfs-3g): everybody could read what was somebody's.
+        if are_kept(stat, &taken().map_err(errno)?) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
 
-    /// Gives the copy its name in a folder, and takes it from the file in another one. What fails is undone.
+    /// Gives the copy its name in a folder, and takes it from the file in another one, if that still has it and `may_go_on` says so just before that.
+    /// What fails is undone.
     ///
     /// # Errors
     /// Those of the calls; EEXIST where something has the name.
-    pub(crate) fn take_place(mut self, folder: &Folder, name: &CStr, of: &LowerFile) -> Result<()> {
+    pub(crate) fn take_place(
+        mut self,
+        folder: &Folder,
+        name: &CStr,
+        (of, may_go_on): (&Here, &dyn Fn() -> bool),
+    ) -> std::result::Result<(), Untaken> {
         let to = &*folder.descriptor;
-        match &self.temporary {
-            None => link_to(&self.file, to, name).map_err(errno)?,
-            Some((top, temporary)) => {
-                match rename_at(&**top, temporary, to, name, mode::RENAME_NOREPLACE) {
-                    // A file system that cannot be told not to replace anything can give a second name.
-                    Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => {
-                        link_to(&self.file, to, name).map_err(errno)?;
-                        unlink_at(&**top, temporary).map_err(errno)?;
-                    }
-                    renamed => renamed.map_err(errno)?,
-                }
+        touches_on(folder.mount);
+        // Durable with its name, before the file goes, so that whatever happens there is one. btrfs makes nothing durable of what has no name
+        // (`btrfs_log_inode_parent`), and of what has got one only that it is there, when the folder is synced.
+        let named =
+            self.take_name(to, name).and_then(|()| sync_all(&self.file)).and_then(|()| sync_folder(to));
+        let taken = named.map_err(|error| Untaken::Failed(errno(error))).and_then(|()| {
+            touches_on(of.mount);
+            // It may have taken long, and somebody who did not wait may have put another file there.
+            match is_named(&of.dir, name, &of.stat) {
+                Ok(true) if may_go_on() => lose_name(of, name),
+                Ok(_) => Err(Untaken::Overtaken),
+                Err(error) => Err(Untaken::Failed(errno(error))),
             }
+        });
+        if taken.is_err() {
+            touches_on(folder.mount);
+            self.lose_own_name(to, name);
+        }
+        taken
+    }
+
+    fn take_name(&mut self, to: &LowerFile, name: &CStr) -> shuntfs_sys::Result<()> {
+        let Some((top, temporary)) = &self.temporary else { return link_to(&self.file, to, name) };
+        match rename_at(&**top, temporary, to, name, mode::RENAME_NOREPLACE) {
+            // A file system that cannot be told not to replace anything can give a second name.
+            Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => {
+                link_to(&self.file, to, name)?;
+                unlink_at(&**top, temporary)?;
+            }
+            renamed => renamed?,
         }
         self.temporary = None;
-        // Before the file goes, so that whatever happens there is one.
-        let gone = sync_folder(to).and_then(|()| unlink_at(of, name));
-        if gone.is_err()
-            && let Err(error) = unlink_at(to, name)
-        {
-            tracing::error!(%error, ?name, "a copy of a file is left on a branch to which it could not be moved");
-        }
-        gone.map_err(errno)
+        Ok(())
     }
+
+    /// Takes its name from the copy, if it has it.
+    fn lose_own_name(&self, to: &LowerFile, name: &CStr) {
+        let lost = stat_of(&self.file).and_then(|own| match is_named(to, name, &own)? {
+            true => unlink_at(to, name),
+            false => Ok(()),
+        });
+        if let Err(error) = lost {
+            tracing::error!(%error, ?name, "a copy of a file may be left on a branch to which it could not be moved");
+        }
+    }
+}
+
+/// Whether this file has a name, and nothing else has.
+fn is_named(folder: &LowerFile, name: &CStr, file: &Stat) -> shuntfs_sys::Result<bool> {
+    match stat_at(folder, name) {
+        Ok(now) => Ok((now.ino, now.dev) == (file.ino, file.dev)),
+        Err(OsError::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes its name from a file that has a copy.
+///
+/// # Errors
+/// Those of the call, and then it has the name still: else the copy would go as well, and there would be none.
+fn lose_name(of: &Here, name: &CStr) -> std::result::Result<(), Untaken> {
+    let Err(error) = unlink_at(&*of.dir, name) else { return Ok(()) };
+    match is_named(&of.dir, name, &of.stat) {
+        Ok(true) => Err(Untaken::Failed(errno(error))),
+        // It was removed all the same: NFS says so of what it has asked for twice.
+        Ok(false) => Ok(()),
+        Err(unknown) => {
+            tracing::error!(%unknown, %error, ?name, "a file that was moved to another branch may be left on its own, too");
+            Ok(())
+        }
+    }
+}
+
+/// Whether a file has become what it was told to be.
+fn are_kept(told: &Stat, is: &Stat) -> bool {
+    let kept = |stat: &Stat| (stat.uid, stat.gid, stat.mode & 0o7777, stat.size);
+    kept(told) == kept(is) && told.mtime.secs.abs_diff(is.mtime.secs) <= SECONDS_APART
 }
 
 impl Drop for Transfer {
@@ -125,7 +222,7 @@ impl Drop for Transfer {
 /// Removes copies from the top folder of a branch that were not finished, because their server ended. How many there were.
 ///
 /// # Errors
-/// Those of reading the folder, of opening one and of removing it.
+/// Those of reading the folder, and the first one of those of opening or removing one.
 pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
     let mut reader = DirReader::new(reopen(top, mode::O_RDONLY | mode::O_DIRECTORY)?);
     let mut names = Vec::new();
@@ -144,19 +241,36 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
             }
         }
     }
-    let mut removed = 0;
+    let (mut removed, mut failed) = (0, Ok(()));
     for name in names {
-        let file = open_at(top, &name, mode::O_RDWR | mode::O_NONBLOCK, 0)?;
-        // Else another server is making it.
-        if flock(&file, FlockOp::Exclusive, false).is_ok() {
-            unlink_at(top, &name)?;
-            removed += 1;
+        match is_removed(top, &name) {
+            Ok(is_removed) => removed += usize::from(is_removed),
+            Err(error) => failed = failed.and(Err(error)),
         }
     }
-    Ok(removed)
+    failed.map(|()| removed)
 }
 
-fn sync_folder(folder: &LowerFile) -> shuntfs_sys::Result<()> {
+/// Removes one, if it is one and nobody is making it.
+fn is_removed(top: &LowerFile, name: &CStr) -> shuntfs_sys::Result<bool> {
+    // Whoever may write to that folder may have put something else there.
+    if !stat_at(top, name)?.is_file() {
+        return Ok(false);
+    }
+    let file = open_at(top, name, mode::O_RDWR | mode::O_NONBLOCK, 0)?;
+    // Else another server is making it.
+    let is_left = flock(&file, FlockOp::Exclusive, false).is_ok();
+    if is_left {
+        unlink_at(top, name)?;
+    }
+    Ok(is_left)
+}
+
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// Those of the disk.
+pub(crate) fn sync_folder(folder: &LowerFile) -> shuntfs_sys::Result<()> {
     match reopen(folder, mode::O_RDONLY | mode::O_DIRECTORY).and_then(sync_all) {
         // Not every file system knows what that is.
         Err(OsError::INVAL | OsError::OPNOTSUPP) => Ok(()),
@@ -165,7 +279,7 @@ fn sync_folder(folder: &LowerFile) -> shuntfs_sys::Result<()> {
 }
 
 /// Copies what is no hole.
-fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<()> {
+fn copy_data(from: &LowerFile, to: &LowerFile, len: u64, copied: &Copied<'_>) -> shuntfs_sys::Result<()> {
     let (mut offset, mut by_kernel) = (0, true);
     while offset < len {
         let start = match seek_data(from, offset) {
@@ -181,7 +295,7 @@ fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<
         };
         offset = start;
         while offset < end {
-            offset += if by_kernel {
+            let len = if by_kernel {
                 match copy_piece(from, to, offset, (end - offset).min(PIECE)) {
                     // Not between these file systems.
                     Err(
@@ -195,6 +309,8 @@ fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<
             } else {
                 copy_by_hand(from, to, offset, end - offset)?
             };
+            copied(len)?;
+            offset += len;
         }
     }
     truncate(to, len)
@@ -261,7 +377,13 @@ mod test {
                 from.write_all_at(b"bytes", *offset).unwrap();
             }
             from.set_len(len).unwrap();
-            copy_data(&lower(from), &lower(to), len).unwrap();
+            let copied = std::cell::Cell::new(0);
+            let tell = |more| {
+                copied.set(copied.get() + more);
+                Ok(())
+            };
+            copy_data(&lower(from), &lower(to), len, &tell).unwrap();
+            assert!(copied.get() <= len && (copied.get() == 0) == pieces.is_empty(), "{len} {pieces:?}");
             assert!(fs::read(at("from")).unwrap() == fs::read(at("to")).unwrap(), "{len} {pieces:?}");
             let blocks = |name: &str| at(name).metadata().unwrap().blocks();
             assert!(blocks("to") <= blocks("from"), "{len} {pieces:?}");
@@ -285,46 +407,183 @@ mod test {
         assert!(copied == bytes);
     }
 
-    /// On file systems that make no file without a name.
-    #[test]
-    fn a_copy_with_a_name_takes_the_place_of_the_file_or_goes() {
-        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::write(old.path().join("file"), "text").unwrap();
-        let shared = Shared::open(&PoolOptions::new(new.path())).unwrap();
-        let folder = shared.folder(shuntfs::NodeId::ROOT).unwrap();
-        let of = LowerFile::new(shuntfs_sys::open_folder(old.path()).unwrap());
-        let from = lower(File::open(old.path().join("file")).unwrap());
-        let stat = shuntfs_sys::stat_of(&from).unwrap();
-        let names =
-            || fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
-        let begin = || {
-            let copy = Transfer::named(&shared, &folder).unwrap();
-            copy.fill(&from, &stat).unwrap();
-            assert_eq!(
-                names().iter().filter(|name| name.to_str().unwrap().starts_with(".shunt-moving-")).count(),
-                1
-            );
+    /// A file in one folder, and its copy in another; both on one file system.
+    struct Moving {
+        old: tempfile::TempDir,
+        new: tempfile::TempDir,
+        folder: Folder,
+        shared: Shared,
+        of: Here,
+        from: LowerFile,
+    }
+
+    impl Moving {
+        fn new() -> Self {
+            let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            fs::write(old.path().join("file"), "text").unwrap();
+            let shared = Shared::open(&PoolOptions::new(new.path())).unwrap();
+            let folder = shared.folder(shuntfs::NodeId::ROOT).unwrap();
+            let dir = Arc::new(LowerFile::new(shuntfs_sys::open_folder(old.path()).unwrap()));
+            let stat = stat_at(&*dir, c"file").unwrap();
+            let from = lower(File::open(old.path().join("file")).unwrap());
+            Self { of: Here { mount: folder.mount, dir, stat }, old, new, folder, shared, from }
+        }
+
+        fn fill(&self, copy: Transfer) -> Transfer {
+            copy.fill(&self.from, &self.of.stat, &|_| Ok(())).unwrap();
             copy
+        }
+
+        fn nameless(&self) -> Transfer {
+            self.fill(Transfer::begin(&self.shared, &self.folder).unwrap())
+        }
+
+        /// As on file systems that make no file without a name.
+        fn named(&self) -> Transfer {
+            self.fill(Transfer::named(&self.shared, &self.folder).unwrap())
+        }
+
+        /// Both kinds, one after the other; where the name is in between, something happens.
+        fn each(&self, may_go_on: &dyn Fn() -> bool, check: impl Fn(std::result::Result<(), Untaken>)) {
+            for make in [Self::nameless, Self::named] {
+                fs::write(self.old.path().join("file"), "text").unwrap();
+                let stat = stat_at(&*self.of.dir, c"file").unwrap();
+                let of = Here { dir: Arc::clone(&self.of.dir), stat, ..self.of };
+                check(make(self).take_place(&self.folder, c"file", (&of, may_go_on)));
+                fs::read_dir(self.new.path())
+                    .unwrap()
+                    .for_each(|entry| fs::remove_file(entry.unwrap().path()).unwrap());
+            }
+        }
+
+        fn names(&self) -> Vec<std::ffi::OsString> {
+            fs::read_dir(self.new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+        }
+
+        fn text(&self, folder: &tempfile::TempDir) -> Option<String> {
+            fs::read_to_string(folder.path().join("file")).ok()
+        }
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_the_file_or_goes() {
+        let moving = Moving::new();
+        let copy = moving.named();
+        let names = moving.names();
+        assert!(names.len() == 1 && names[0].to_str().unwrap().starts_with(".shunt-moving-"));
+        drop(copy);
+        assert!(moving.names().is_empty());
+        fs::write(moving.new.path().join("file"), "there").unwrap();
+        for make in [Moving::nameless, Moving::named] {
+            let taken = make(&moving).take_place(&moving.folder, c"file", (&moving.of, &|| true));
+            assert_eq!(taken, Err(Untaken::Failed(Errno::EXIST)));
+            assert_eq!(moving.names(), ["file"]);
+            assert_eq!(moving.text(&moving.new).as_deref(), Some("there"));
+        }
+        fs::remove_file(moving.new.path().join("file")).unwrap();
+        moving.each(&|| true, |taken| {
+            assert_eq!((taken, moving.names()), (Ok(()), vec!["file".into()]));
+            assert_eq!((moving.text(&moving.new).as_deref(), moving.text(&moving.old)), (Some("text"), None));
+        });
+        // What was removed stays so.
+        let gone = moving.nameless().take_place(&moving.folder, c"file", (&moving.of, &|| true));
+        assert_eq!((gone, moving.names()), (Err(Untaken::Overtaken), vec![]));
+    }
+
+    /// The disk of the copy hung, its mover was left behind, and somebody saved another file under the name. That one was removed.
+    #[test]
+    fn a_file_that_came_to_the_name_meanwhile_stays() {
+        let moving = Moving::new();
+        let replace = || {
+            fs::write(moving.old.path().join("new"), "saved").unwrap();
+            fs::rename(moving.old.path().join("new"), moving.old.path().join("file")).unwrap();
         };
-        drop(begin());
-        assert!(names().is_empty());
-        fs::write(new.path().join("file"), "there").unwrap();
-        assert_eq!(begin().take_place(&folder, c"file", &of), Err(Errno::EXIST));
-        assert_eq!(
-            (names(), fs::read(new.path().join("file")).unwrap()),
-            (vec!["file".into()], b"there".to_vec())
+        moving.each(&|| false, |taken| {
+            assert_eq!((taken, moving.names()), (Err(Untaken::Overtaken), vec![]), "it may not go on");
+            assert_eq!(moving.text(&moving.old).as_deref(), Some("text"));
+        });
+        let copy = moving.nameless();
+        replace();
+        let taken = copy.take_place(&moving.folder, c"file", (&moving.of, &|| true));
+        assert_eq!((taken, moving.names()), (Err(Untaken::Overtaken), vec![]));
+        assert_eq!(moving.text(&moving.old).as_deref(), Some("saved"));
+        // And what came to the copy's place is not the copy.
+        let come = || {
+            fs::write(moving.old.path().join("new"), "other").unwrap();
+            fs::rename(moving.old.path().join("new"), moving.new.path().join("file")).unwrap();
+            false
+        };
+        moving.each(&come, |taken| {
+            assert_eq!((taken, moving.names()), (Err(Untaken::Overtaken), vec!["file".into()]));
+            assert_eq!(moving.text(&moving.new).as_deref(), Some("other"));
+            assert_eq!(moving.text(&moving.old).as_deref(), Some("text"));
+        });
+    }
+
+    /// NFS says that there is nothing to remove when it asked twice, and the copy went, too: nothing was left.
+    #[test]
+    fn a_file_that_is_gone_leaves_its_copy() {
+        let moving = Moving::new();
+        moving.each(
+            &|| {
+                fs::remove_file(moving.old.path().join("file")).unwrap();
+                true
+            },
+            |taken| {
+                assert_eq!((taken, moving.names()), (Ok(()), vec!["file".into()]));
+                assert_eq!(moving.text(&moving.new).as_deref(), Some("text"));
+            },
         );
-        fs::remove_file(new.path().join("file")).unwrap();
-        assert_eq!(begin().take_place(&folder, c"file", &of), Ok(()));
+    }
+
+    #[test]
+    fn attributes_that_changed_are_those_of_the_copy_or_it_is_none() {
+        let moving = Moving::new();
+        let (copy, path) = (moving.nameless(), moving.old.path().join("file"));
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap();
+        let stat = stat_of(&moving.from).unwrap();
+        assert_eq!(copy.take_attributes(&moving.from, &stat), Ok(()));
+        assert_eq!(stat_of(&copy.file).unwrap().mode & 0o7777, 0o604);
+        let other = Stat { size: stat.size + 1, ..stat };
         assert_eq!(
-            (names(), fs::read(new.path().join("file")).unwrap()),
-            (vec!["file".into()], b"text".to_vec())
+            copy.take_attributes(&moving.from, &other),
+            Err(Errno::OPNOTSUPP),
+            "it does not keep them"
         );
-        assert!(!old.path().join("file").exists());
-        // What cannot be removed is where it was, and nowhere else.
-        fs::remove_file(new.path().join("file")).unwrap();
-        assert_eq!(begin().take_place(&folder, c"file", &of), Err(Errno::NOENT));
-        assert!(names().is_empty());
+    }
+
+    /// Where a file system does nothing and says that it did, everybody could read what had been its owner's alone.
+    #[test]
+    fn what_is_not_kept_is_noticed() {
+        let time = |secs| shuntfs_sys::Time { secs, nanos: 5 };
+        let told = Stat { uid: 1, gid: 2, mode: 0o100_600, size: 3, mtime: time(-7), ..Stat::default() };
+        assert!(are_kept(&told, &told) && are_kept(&told, &Stat { mtime: time(-8), ino: 9, ..told }));
+        for is in [
+            Stat { uid: 0, ..told },
+            Stat { gid: 0, ..told },
+            Stat { mode: 0o100_777, ..told },
+            Stat { mode: 0o104_600, ..told },
+            Stat { size: 4, ..told },
+            Stat { mtime: time(100), ..told },
+        ] {
+            assert!(!are_kept(&told, &is), "{is:?}");
+        }
+    }
+
+    /// A file of a petabyte that took no blocks was copied to each branch in turn, until that was full.
+    #[test]
+    fn holes_take_room_where_they_are_not_told() {
+        let top = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = File::create_new(top.path().join("file")).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let from = lower(file.try_clone().unwrap());
+        let stat = stat_of(&from).unwrap();
+        assert_eq!(Transfer::takes(&from, &stat), 0, "it is a hole that is told");
+        file.write_all_at(&[1; 1 << 20], 0).unwrap();
+        let stat = stat_of(&from).unwrap();
+        assert_eq!(Transfer::takes(&from, &stat), 1 << 20);
+        assert_eq!(Transfer::takes(&from, &Stat { blocks: 0, ..stat }), 1 << 20);
+        assert_eq!(Transfer::takes(&from, &Stat { blocks: 9999, ..stat }), 9999 * BLOCK);
     }
 
     #[test]
@@ -334,13 +593,16 @@ mod test {
         for name in [abandoned.to_str().unwrap(), locked.to_str().unwrap(), ".shunt-moving-x", "file"] {
             fs::write(top.path().join(name), "text").unwrap();
         }
+        // Which somebody put there.
+        let folder_of_theirs = temporary_name();
+        fs::create_dir(top.path().join(folder_of_theirs.to_str().unwrap())).unwrap();
         let making = File::open(top.path().join(locked.to_str().unwrap())).unwrap();
         flock(&making, FlockOp::Exclusive, false).unwrap();
         let folder = LowerFile::new(shuntfs_sys::open_folder(top.path()).unwrap());
         assert_eq!(remove_unfinished(&folder), Ok(1));
         let there = |name: &str| top.path().join(name).exists();
         assert!(!there(abandoned.to_str().unwrap()) && there(locked.to_str().unwrap()));
-        assert!(there(".shunt-moving-x") && there("file"));
+        assert!(there(".shunt-moving-x") && there("file") && there(folder_of_theirs.to_str().unwrap()));
         drop(making);
         assert_eq!((remove_unfinished(&folder), remove_unfinished(&folder)), (Ok(1), Ok(0)));
     }

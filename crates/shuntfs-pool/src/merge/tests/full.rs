@@ -4,15 +4,18 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use shuntfs::{Entry, Errno, NodeId, OpenFlags, Result};
+use shuntfs::{Entry, Errno, LowerFile, NodeId, OpenFlags, Result};
+use shuntfs_rules::Redact;
 use tempfile::TempDir;
 
 use super::name;
+use crate::branch::Why;
 use crate::guard::{Changing, ContentChanges, Guard};
-use crate::merge::{BranchChange, BranchOptions, MergeOptions, MoveOnFull, relocate};
-use crate::node::{Change, Marks};
-use crate::op::{lookup, make, open, remove, rename};
+use crate::merge::{BranchChange, BranchOptions, MergeOptions, MoveOnFull, check_move, relocate};
+use crate::node::{Change, Marks, Move, Node};
+use crate::op::{lookup, make, open, remove, rename, room};
 use crate::options::PoolOptions;
 use crate::policy::BranchMode;
 use crate::shared::Shared;
@@ -75,7 +78,21 @@ impl Two {
 
     /// Moves a file that is open; why not, in words.
     fn moved(&self, file: &PoolFile) -> std::result::Result<(), String> {
-        relocate(&self.shared, &file.node, file.is_backed(), 1).map_err(|why| why.to_string())
+        self.moved_for(file, file.is_backed(), 1)
+    }
+
+    fn moved_for(&self, file: &PoolFile, is_backed: bool, len: u64) -> std::result::Result<(), String> {
+        let moved = check_move(&self.shared, &file.node, is_backed).and_then(|()| {
+            Move::begin(&file.node).map_or(Ok(()), |moving| relocate(&self.shared, moving, len))
+        });
+        moved.map_err(|why| why.to_string())
+    }
+
+    /// The node of a file for somebody who sees nothing of it.
+    fn hidden(&self, node: &Node) -> Arc<Node> {
+        let view = self.shared.views.of(&[Redact::Whole]);
+        let make = |id, identity| Node::new(id, identity, view, node.mode());
+        self.shared.table.obtain(node.key().clone(), view, None, make).0
     }
 
     /// Changes a file that is open for writing; which lower file that was.
@@ -158,9 +175,8 @@ fn what_is_not_moved_is_said_with_the_reason() {
         assert!(two.moved(&file).unwrap_err().contains(words), "{path}");
     }
     let file = two.open("file");
-    let relocated = relocate(&two.shared, &file.node, true, 1);
-    assert!(relocated.unwrap_err().to_string().contains("in passthrough"));
-    let full = relocate(&two.shared, &file.node, false, u64::MAX).unwrap_err().to_string();
+    assert!(two.moved_for(&file, true, 1).unwrap_err().contains("in passthrough"));
+    let full = two.moved_for(&file, false, u64::MAX).unwrap_err();
     assert!(full.contains(two.at(1, "").to_str().unwrap().trim_end_matches('/')), "{full}");
     assert!(full.contains("bytes are available, and 18446744073709551615 are to be left"), "{full}");
     let merge = two.shared.merge.as_ref().unwrap();
@@ -211,4 +227,146 @@ fn names_of_unfinished_copies_are_neither_seen_nor_taken() {
     drop(two.shared);
     Shared::open(&options).unwrap();
     assert!(!two.folders[1].path().join(NAME).exists());
+}
+
+/// What was set by name before the file was open came to the old file, which had lost its name by then.
+#[test]
+fn a_change_that_began_before_the_first_open_is_waited_for() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    let node = two.shared.node(two.id("file")).unwrap();
+    let change = room::begin(&two.shared, &node);
+    let file = two.open("file");
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| two.moved(&file));
+        while !node.make_mobile().is_moving() && !mover.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(two.on("file") == [0] && !mover.is_finished());
+        fs::set_permissions(two.at(0, "file"), fs::Permissions::from_mode(0o600)).unwrap();
+        drop(change);
+        assert_eq!(mover.join().unwrap(), Ok(()));
+    });
+    assert_eq!(two.at(1, "file").metadata().unwrap().mode() & 0o7777, 0o600);
+}
+
+/// Somebody may know the file by a view of it that hides something. What is open so goes on with the old file, and so would what is set by it.
+#[test]
+fn other_views_of_a_file_keep_it_where_it_is_or_wait() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    let file = two.open("file");
+    let hidden = two.hidden(&file.node);
+    hidden.opened(false);
+    assert!(two.moved(&file).unwrap_err().contains("a part of it is hidden"));
+    hidden.closed(false);
+    let change = room::begin(&two.shared, &hidden);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| two.moved(&file));
+        while !hidden.make_mobile().is_moving() && !mover.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(two.on("file") == [0] && Change::begin(&file.node).is_none());
+        // After it was looked at, and before it is copied.
+        let path = two.at(0, "file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        rustix::fs::setxattr(&path, "user.note", b"new", rustix::fs::XattrFlags::empty()).unwrap();
+        drop(change);
+        assert_eq!(mover.join().unwrap(), Ok(()));
+    });
+    let (moved, mut value) = (two.at(1, "file"), [0; 8]);
+    assert_eq!(moved.metadata().unwrap().mode() & 0o7777, 0o640);
+    let len = rustix::fs::getxattr(&moved, "user.note", &mut value).unwrap();
+    assert_eq!(&value[..len], b"new");
+    assert!(Change::begin(&hidden).is_some());
+}
+
+/// A mode that was taken back on the branch while the file was copied was that of the beginning again.
+#[test]
+fn attributes_that_are_changed_beside_the_pool_at_the_end_keep_it_where_it_is() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    let file = two.open("file");
+    let removal = two.shared.merge.as_ref().unwrap().switching.hold(NodeId::ROOT, c"file").unwrap();
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| two.moved(&file));
+        // It waits for the removal.
+        while !file.node.make_mobile().is_committed() && !mover.is_finished() {
+            std::thread::yield_now();
+        }
+        fs::set_permissions(two.at(0, "file"), fs::Permissions::from_mode(0o600)).unwrap();
+        drop(removal);
+        assert!(mover.join().unwrap().is_err());
+    });
+    assert_eq!((two.on("file"), two.at(0, "file").metadata().unwrap().mode() & 0o7777), (vec![0], 0o600));
+    assert_eq!(two.moved(&file), Ok(()));
+    assert_eq!(two.at(1, "file").metadata().unwrap().mode() & 0o7777, 0o600);
+}
+
+/// An old copy on a branch that was set aside was shown when that came back, and the file was behind it.
+#[test]
+fn a_branch_that_cannot_be_asked_keeps_files_from_coming_behind_it() {
+    let Some(two) = Two::new(&["0/file", "0/other"], |_| ()) else { return };
+    let (file, other) = (two.open("file"), two.open("other"));
+    let beside = tempfile::tempdir_in("/dev/shm").unwrap();
+    let merge = two.shared.merge.as_ref().unwrap();
+    let change = |change| super::super::change(&two.shared, merge, &change).unwrap();
+    change(BranchChange::Prepend(vec![BranchOptions::new(beside.path())]));
+    let health = &two.shared.branches.at(2).health;
+    health.set_aside(Why::Silent);
+    assert!(two.moved(&file).unwrap_err().contains("that does not answer may have a file of its name"));
+    assert_eq!(two.on("file"), [0]);
+    health.take_back();
+    assert_eq!(two.moved(&file), Ok(()));
+    change(BranchChange::Remove(vec![beside.path().to_owned()]));
+    // Behind the one that it comes to it hides nothing.
+    let behind = tempfile::tempdir_in("/dev/shm").unwrap();
+    change(BranchChange::Append(vec![BranchOptions::new(behind.path())]));
+    let last = two.shared.branches.order().last().copied().unwrap();
+    two.shared.branches.at(last).health.set_aside(Why::Silent);
+    two.shared.root.parts().unwrap().set_aside(last);
+    assert_eq!((two.moved(&other), two.on("other")), (Ok(()), vec![1]));
+}
+
+/// The close of such a file panicked, and nobody who sees less could look at it any more.
+#[test]
+fn a_file_of_which_others_see_less_is_closed_after_it_was_moved() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    two.shared.node(two.id("file")).unwrap().mark(Marks::VARIES);
+    let (file, again) = (two.open("file"), two.open("file"));
+    assert_eq!(two.moved(&file), Ok(()));
+    let gates = &two.shared.copies.gates;
+    assert!(!gates.look(&file.node), "it is open for writing");
+    drop(file);
+    assert!(!gates.are_free());
+    drop(again);
+    assert!(gates.are_free());
+}
+
+/// Nobody would have closed it before the kernel forgot the file, and its space was not free.
+#[test]
+fn a_descriptor_that_comes_late_is_not_kept_where_the_file_was() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    let file = two.open("file");
+    let before = file.node.place();
+    let fd = shuntfs_sys::reopen(&*two.shared.descriptor(&file.node).unwrap(), mode::O_PATH).unwrap();
+    assert_eq!(two.moved(&file), Ok(()));
+    two.shared.adopt(&file.node, before, Arc::new(LowerFile::new(fd)));
+    assert!(!before.is_held() && !std::ptr::eq(before, file.node.place()));
+}
+
+/// What suited the first disk need not suit the other.
+#[test]
+fn a_file_that_was_moved_is_not_opened_for_direct_io_below() {
+    let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
+    let flags = OpenFlags(mode::O_RDWR | mode::O_DIRECT);
+    let file = open::open(&two.shared, Who::root(), two.id("file"), flags);
+    let Ok(file) = file.map(|opened| opened.file) else {
+        shuntfs_testkit::skipped("what is in memory knows no direct IO here");
+        return;
+    };
+    let is_direct = || {
+        let flags = rustix::fs::fcntl_getfl(&*file.mover(&two.shared).unwrap()).unwrap();
+        flags.contains(rustix::fs::OFlags::DIRECT)
+    };
+    assert!(is_direct());
+    assert_eq!(two.moved(&file), Ok(()));
+    assert!(!is_direct());
 }
