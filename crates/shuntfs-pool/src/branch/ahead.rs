@@ -15,6 +15,7 @@ const NAMES_MAX: usize = 65_536;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ahead {
     is_reading: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Reading, until this is dropped.
@@ -25,13 +26,18 @@ impl Ahead {
     /// read: a disk that hangs holds one thread.
     pub(crate) fn read(&self, folder: OwnedFd, wants_attributes: bool) {
         let Some(reading) = self.begin() else { return };
+        let is_over = Arc::clone(&self.is_over);
         let read = move || {
             shuntfs::leave_queue();
             // By its path it is opened anew: the position in `folder` belongs to the listing.
             let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
             for entry in read_dir(path).into_iter().flatten().take(NAMES_MAX) {
                 let Ok(entry) = entry else { break };
-                if wants_attributes {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                // On a folder something else may be mounted, or wait to be.
+                if wants_attributes && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
                     // If there are none, the listing finds that out.
                     drop(entry.metadata());
                 }
@@ -41,6 +47,11 @@ impl Ahead {
         if let Err(error) = std::thread::Builder::new().name("shunt-ahead".into()).spawn(read) {
             tracing::debug!(%error, "no thread to read a folder ahead");
         }
+    }
+
+    /// Nothing is read any more: the branch was removed.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     fn begin(&self) -> Option<Reading> {
@@ -87,6 +98,9 @@ mod test {
         assert!(accessed() > old + Duration::from_secs(1));
         // What cannot be listed ends it, too.
         ahead.read(OwnedFd::from(File::open(top.path().join("name")).unwrap()), false);
+        assert!(is_done(&ahead));
+        ahead.end();
+        ahead.read(open(), true);
         assert!(is_done(&ahead));
     }
 }

@@ -260,6 +260,7 @@ impl Branch {
         if self.is_let_go.swap(true, Ordering::SeqCst) {
             return false;
         }
+        self.ahead.end();
         if let Err(error) = let_go(&*self.root).and_then(|()| self.mounts.let_go()) {
             tracing::warn!(branch = ?self.source, %error, "it was removed, and cannot be unmounted yet");
         }

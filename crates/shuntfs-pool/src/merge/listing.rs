@@ -461,6 +461,7 @@ impl State {
         }
         for reader in &self.readers[self.at + 1..] {
             if let Some(open) = &reader.open
+                && !reader.is_aside.load(Ordering::Relaxed)
                 && let Ok(folder) = open.reader.as_fd().try_clone_to_owned()
             {
                 reader.ahead.read(folder, self.wants_entries);
