@@ -1,4 +1,4 @@
-//! Moving a file to another branch, because its own has no room for what is to be written.
+//! Moving a file to another branch: because its own has no room for what is to be written, or because a rule says so ([`super::errand`]).
 //!
 //! While it is copied nobody changes it ([`crate::node::Change`]), and who reads it reads the old one. Then comes the moment ([`super::switching`]) in which
 //! the copy gets the name, the file loses it, and the node is that of the copy. The files that are open go on with the copy.
@@ -15,6 +15,7 @@ use shuntfs_sys::{Stat, handle_of, open_path_at, reopen, stat_of};
 
 use super::change::release;
 use super::choose::{Considered, Here, present};
+use super::errand::{Errand, needed};
 use super::path::{grow, made_on};
 use super::queries::{relative, way_of};
 use super::state::Merge;
@@ -29,24 +30,41 @@ use crate::shared::{Folder, Shared};
 
 /// What the names of copies begin with that are not finished, in the top folder of a branch whose file system makes no file without a name.
 const TEMPORARY: &[u8] = b".shunt-moving-";
+/// What those of notes begin with, that a file is on two branches for a moment.
+const NOTE: &[u8] = b".shunt-moved-";
 /// How many digits follow.
 const DIGITS: usize = 16;
 
 /// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
 const FIXED: u64 = 0x10 | 0x20;
 
-/// What a file takes of its file system for each of its blocks, as `stat` counts them.
-const BLOCK: u64 = 512;
-
 /// A name for a copy that is not finished.
 pub(crate) fn temporary_name() -> CString {
-    let number = RandomState::new().hash_one(0);
-    CString::new([TEMPORARY, format!("{number:016x}").as_bytes()].concat()).expect("there is no NUL in it")
+    numbered(TEMPORARY)
 }
 
 /// Whether a name is one of these.
 pub(crate) fn is_temporary(name: &CStr) -> bool {
-    let digits = name.to_bytes().strip_prefix(TEMPORARY);
+    is_numbered(TEMPORARY, name)
+}
+
+/// A name for a note that a file is on two branches.
+pub(crate) fn note_name() -> CString {
+    numbered(NOTE)
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_note(name: &CStr) -> bool {
+    is_numbered(NOTE, name)
+}
+
+fn numbered(first: &[u8]) -> CString {
+    let number = RandomState::new().hash_one(0);
+    CString::new([first, format!("{number:016x}").as_bytes()].concat()).expect("there is no NUL in it")
+}
+
+fn is_numbered(first: &[u8], name: &CStr) -> bool {
+    let digits = name.to_bytes().strip_prefix(first);
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
@@ -75,6 +93,14 @@ pub(crate) enum Unmoved {
     NoBranch(String),
     /// Somebody changed it beside the pool.
     Changed,
+    /// It is open for writing.
+    Written,
+    /// It is being opened, or moved for somebody else.
+    InUse,
+    /// Somebody has it open who sees a part of it.
+    Viewed,
+    /// It has another name by now, or is another file.
+    Renamed,
     /// Names are being removed on a branch that does not answer.
     Busy,
     /// That failed.
@@ -99,6 +125,10 @@ impl fmt::Display for Unmoved {
             Self::Locked => out.write_str("it was locked on its branch (locks=lower)"),
             Self::NoBranch(why) => write!(out, "no other branch will do: {why}"),
             Self::Changed => out.write_str("somebody changed it beside the pool while it was copied"),
+            Self::Written => out.write_str("it is open for writing"),
+            Self::InUse => out.write_str("it is being opened, or moved for somebody else"),
+            Self::Viewed => out.write_str("somebody has it open who sees only a part of it"),
+            Self::Renamed => out.write_str("it was renamed or replaced meanwhile"),
             Self::Busy => out.write_str("a removal on another branch does not end"),
             Self::Failed(error) => write!(out, "that failed: {error}"),
         }
@@ -120,28 +150,42 @@ pub(crate) fn relocate(shared: &Shared, node: &Arc<Node>, is_backed: bool, len: 
         return Err(Unmoved::Passthrough);
     }
     let Some(moving) = mobile.begin_move() else { return Ok(()) };
-    let moved = Relocation { shared, merge, node, policy }.run(len);
+    let moved = Relocation { shared, merge, node, aim: Aim::Room(policy) }.run(len).map(drop);
     drop(moving);
     // Its branch may have been removed, and this may have been the last file there.
     release(shared, merge, node);
     moved
 }
 
+/// What a file is moved for.
+#[derive(Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// For room, to the branch that the policy picks.
+    Room(&'static Policy),
+    /// For a rule.
+    Errand(&'a Errand<'a>),
+}
+
 /// A file, and what is needed to move it.
-struct Relocation<'s> {
-    shared: &'s Shared,
-    merge: &'s Merge,
-    node: &'s Arc<Node>,
-    policy: &'static Policy,
+pub(super) struct Relocation<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) merge: &'s Merge,
+    pub(super) node: &'s Arc<Node>,
+    pub(super) aim: Aim<'s>,
 }
 
 impl Relocation<'_> {
-    /// Tries one branch after the other.
-    fn run(&self, len: u64) -> Result<(), Unmoved> {
+    /// Tries one branch after the other; the one that it came to.
+    pub(super) fn run(&self, len: u64) -> Result<u16, Unmoved> {
         let stat = self.check()?;
-        let from =
-            self.shared.open_node(self.node, mode::O_RDONLY | mode::O_NONBLOCK).map_err(Unmoved::Failed)?;
-        let needed = stat.blocks.saturating_mul(BLOCK).saturating_add(len);
+        // To move it is no access. Where we are not its owner, it counts as one.
+        let flags = mode::O_RDONLY | mode::O_NONBLOCK;
+        let from = match self.shared.open_node(self.node, flags | mode::O_NOATIME) {
+            Err(Errno::PERM) => self.shared.open_node(self.node, flags),
+            from => from,
+        };
+        let from = from.map_err(Unmoved::Failed)?;
+        let needed = needed(&stat).saturating_add(len);
         let mut tried: Vec<(u16, Errno)> = Vec::new();
         loop {
             let (folder, _) = {
@@ -149,17 +193,20 @@ impl Relocation<'_> {
                 let _order = self.merge.order();
                 self.way()?
             };
-            let branch = self.pick(&folder, needed, &tried)?;
+            let branch = match self.aim {
+                Aim::Room(policy) => self.pick(policy, &folder, needed, &tried)?,
+                Aim::Errand(errand) => self.pick_named(errand, needed, &tried)?,
+            };
             match self.carry(&folder, branch, (&from, &stat)) {
                 Err(Carried::NotThere(error)) => tried.push((branch, error)),
                 Err(Carried::Nowhere(why)) => return Err(why),
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(branch),
             }
         }
     }
 
     /// What the file is like, if it can be moved at all.
-    fn check(&self) -> Result<Stat, Unmoved> {
+    pub(super) fn check(&self) -> Result<Stat, Unmoved> {
         let node = self.node;
         if node.has(Marks::MAPPED_BELOW) {
             return Err(Unmoved::Mapped);
@@ -182,7 +229,7 @@ impl Relocation<'_> {
     }
 
     /// The folder that the file is in, and its name there.
-    fn way(&self) -> Result<(Arc<Node>, NameBuf), Unmoved> {
+    pub(super) fn way(&self) -> Result<(Arc<Node>, NameBuf), Unmoved> {
         let way = match way_of(self.shared, self.merge, self.node) {
             Ok(Some(way)) => way,
             Ok(None) | Err(Errno::STALE) => return Err(Unmoved::Unknown),
@@ -191,13 +238,23 @@ impl Relocation<'_> {
         };
         let folder = self.shared.node(way.0).map_err(|_| Unmoved::Unknown)?;
         let name = Name::new(&way.1).and_then(|name| NameBuf::new(name).ok());
-        Ok((folder, name.ok_or(Unmoved::Unknown)?))
+        let name = name.ok_or(Unmoved::Unknown)?;
+        match self.aim {
+            Aim::Errand(errand) if !errand.is_at(&folder, &name) => Err(Unmoved::Renamed),
+            _ => Ok((folder, name)),
+        }
     }
 
     /// The branch to which the policy has it moved. It must take all of the file, whatever it must have for something new.
-    fn pick(&self, folder: &Arc<Node>, needed: u64, tried: &[(u16, Errno)]) -> Result<u16, Unmoved> {
+    fn pick(
+        &self,
+        policy: &'static Policy,
+        folder: &Arc<Node>,
+        needed: u64,
+        tried: &[(u16, Errno)],
+    ) -> Result<u16, Unmoved> {
         let (shared, merge) = (self.shared, self.merge);
-        let mut considered = merge.for_something_new(shared, folder, self.policy).map_err(Unmoved::Failed)?;
+        let mut considered = merge.for_something_new(shared, folder, policy).map_err(Unmoved::Failed)?;
         let own = self.node.mount();
         // Nothing is won on the same file system.
         let device = shared.mount(own).device();
@@ -210,7 +267,7 @@ impl Relocation<'_> {
                 candidate.min_free = candidate.min_free.max(needed);
             }
         }
-        let pick = considered.pick(self.policy, Category::Create, merge.seed());
+        let pick = considered.pick(policy, Category::Create, merge.seed());
         let known = considered.known();
         match pick.chosen() {
             Ok(chosen) => Ok(known[chosen[0]]),
@@ -220,12 +277,17 @@ impl Relocation<'_> {
 
     /// Why no branch will do.
     fn why(&self, considered: &Considered, pick: &Pick, tried: &[(u16, Errno)]) -> String {
+        let mut why = self.why_tried(tried);
+        why.extend(Some(considered.why_none(self.shared, pick)).filter(|why| !why.is_empty()));
+        if why.is_empty() { "there is none on another file system".to_owned() } else { why.join("; ") }
+    }
+
+    /// What became of those that were tried.
+    pub(super) fn why_tried(&self, tried: &[(u16, Errno)]) -> Vec<String> {
         let called = |number: u16| self.shared.branches.at(number).source().display();
         let failed =
             |(number, error): &(u16, Errno)| format!("{}: copying it there failed: {error}", called(*number));
-        let mut why: Vec<String> = tried.iter().map(failed).collect();
-        why.extend(Some(considered.why_none(self.shared, pick)).filter(|why| !why.is_empty()));
-        if why.is_empty() { "there is none on another file system".to_owned() } else { why.join("; ") }
+        tried.iter().map(failed).collect()
     }
 
     /// Copies it to a branch, and has it be there.
@@ -236,16 +298,27 @@ impl Relocation<'_> {
         (from, stat): (&Arc<LowerFile>, &Stat),
     ) -> Result<(), Carried> {
         let (shared, merge) = (self.shared, self.merge);
-        let there = made_on(shared, merge, folder, branch)?;
-        let copy = Transfer::begin(shared, &there)?;
-        copy.fill(from, stat)?;
+        let begin = || Transfer::begin(shared, &made_on(shared, merge, folder, branch)?);
+        let copy = shared.under_way(begin)?;
+        copy.fill(from, stat, &|bytes| self.copied(bytes)).map_err(|error| match self.is_given_up() {
+            true => Carried::Nowhere(Unmoved::Written),
+            false => Carried::NotThere(error),
+        })?;
+        // By itself, so that it is not taken for one that hangs because the copy took its time.
+        shared.under_way(|| self.finish(copy, branch, stat))
+    }
+
+    /// Gives a copy that is whole its name, and has the file be there.
+    fn finish(&self, copy: Transfer, branch: u16, stat: &Stat) -> Result<(), Carried> {
+        let (shared, merge) = (self.shared, self.merge);
         let nameless = shared.opening(|| reopen(copy.file(), mode::O_PATH))?;
         // Nothing is moved, linked or grown from here on. It may have been moved meanwhile.
         let order = merge.order();
         let (folder, name) = self.way()?;
         let there = grow(shared, merge, &order, (&folder, branch))?;
         let switch = merge.switching.begin().ok_or(Unmoved::Busy)?;
-        let here = self.only(&folder, &there, &name, stat)?;
+        let here = self.only(there.spot_of(&folder, &name), stat)?;
+        self.check_unused()?;
         let place = place_of(shared, there.mount, &nameless)?;
         copy.take_place(&there, name.as_c_str(), &here.dir)?;
         drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
@@ -260,8 +333,7 @@ impl Relocation<'_> {
     }
 
     /// Where the file has its name, if it is as it was and no other branch has it.
-    fn only(&self, folder: &Arc<Node>, there: &Folder, name: &NameBuf, stat: &Stat) -> Result<Here, Carried> {
-        let spot = Spot { folder, mount: there.mount, dir: &there.descriptor, name };
+    pub(super) fn only(&self, spot: Spot<'_>, stat: &Stat) -> Result<Here, Carried> {
         let mut all = present(self.shared, spot)?;
         let Some(here) = all.pop() else { return Err(Unmoved::Nameless.into()) };
         if !all.is_empty() || here.mount.branch != self.node.mount().branch {
@@ -275,7 +347,9 @@ impl Relocation<'_> {
             return Err(Unmoved::Linked(now.nlink).into());
         }
         let is_same = (now.ino, now.dev) == (stat.ino, stat.dev);
-        if is_same && (now.size, now.mtime) == (stat.size, stat.mtime) {
+        // Whoever has it open writes attributes by us, who is kept from it meanwhile; of a file that nobody has open they may be changed beside us.
+        let is_whole = matches!(self.aim, Aim::Room(_)) || now.ctime == stat.ctime;
+        if is_same && is_whole && (now.size, now.mtime) == (stat.size, stat.mtime) {
             Ok(here)
         } else {
             Err(Unmoved::Changed.into())
@@ -301,8 +375,10 @@ impl Relocation<'_> {
         } else {
             drop(node.drop_descriptor());
         }
-        merge.forget_hint(Spot { folder, mount: there.mount, dir: &there.descriptor, name });
-        merge.moved_one();
+        merge.forget_hint(there.spot_of(folder, name));
+        if let Aim::Room(_) = self.aim {
+            merge.moved_one();
+        }
     }
 
     fn tell(&self, from: MountIndex, to: u16, way: &Way, stat: &Stat) {
@@ -313,13 +389,17 @@ impl Relocation<'_> {
             from = ?shared.branch(from).source(),
             to = ?branches.at(to).source(),
             bytes = stat.size,
-            "moved to another branch, because its own is full"
+            "moved to another branch, {}",
+            match self.aim {
+                Aim::Room(_) => "because its own is full",
+                Aim::Errand(_) => "as a rule says",
+            }
         );
     }
 }
 
 /// Why a file did not get to a branch.
-enum Carried {
+pub(super) enum Carried {
     /// The branch is no place for it.
     NotThere(Errno),
     /// No branch is.
@@ -361,7 +441,8 @@ mod test {
     #[test]
     fn names_of_copies_are_told_from_others() {
         let name = temporary_name();
-        assert!(is_temporary(&name) && name != temporary_name());
+        assert!(is_temporary(&name) && name != temporary_name() && !is_note(&name));
+        assert!(is_note(&note_name()) && !is_temporary(&note_name()));
         for other in
             [c".shunt-moving-", c".shunt-moving-0123456789abcde", c".shunt-moving-0123456789abcdeg", c"x"]
         {

@@ -23,6 +23,7 @@ use super::walks::Walks;
 use crate::branch::{Flights, InFlight, Parting, Twins};
 use crate::folders::Folders;
 use crate::guard::Spot;
+use crate::mover::Mover;
 use crate::node::Way;
 use crate::policy::Function;
 use crate::rules::Engine;
@@ -52,6 +53,7 @@ pub(crate) struct Merge {
     /// Held up by who removes a file's name, and watched by who looks one up.
     pub(crate) switching: Switching,
     pub(super) refusals: Refusals,
+    pub(crate) mover: Mover,
     /// How many files were moved because their branches were full.
     moved: AtomicU64,
     /// Whether rules judge files by paths on several branches.
@@ -92,6 +94,7 @@ impl Merge {
             folders: Folders::default(),
             switching: Switching::default(),
             refusals: Refusals::default(),
+            mover: Mover::default(),
             moved: AtomicU64::new(0),
             growing: Growing::default(),
             flights,

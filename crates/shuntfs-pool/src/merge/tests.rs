@@ -26,6 +26,7 @@ use crate::{PoolFile, mode};
 mod changes;
 mod choices;
 mod full;
+mod mover;
 mod places;
 mod ruled;
 mod sick;

@@ -27,6 +27,8 @@ struct Turn {
     /// How many changes are under way.
     changes: u32,
     is_moving: bool,
+    /// Whether somebody waits to change it, since it is being moved.
+    is_wanted: bool,
 }
 
 /// A change that is under way: the file is not moved before this is dropped. Whoever has one must not wait for another one of the same file.
@@ -44,6 +46,7 @@ impl Change {
         let Some(mobile) = node.mobile() else { return Some(Self(None)) };
         let mut turn = mobile.turn.lock();
         if turn.is_moving {
+            turn.is_wanted = true;
             return None;
         }
         turn.changes += 1;
@@ -88,7 +91,7 @@ impl Mobile {
             }
             return None;
         }
-        turn.is_moving = true;
+        (turn.is_moving, turn.is_wanted) = (true, false);
         while turn.changes > 0 {
             self.ended.wait(&mut turn);
         }
@@ -96,9 +99,13 @@ impl Mobile {
     }
 
     /// Whether it is being moved.
-    #[cfg(test)]
     pub(crate) fn is_moving(&self) -> bool {
         self.turn.lock().is_moving
+    }
+
+    /// Whether somebody waits for the end of the move to change it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.turn.lock().is_wanted
     }
 
     fn wait_for_move(&self) {
@@ -168,13 +175,16 @@ mod test {
             while !node.mobile().unwrap().is_moving() {
                 std::thread::yield_now();
             }
+            assert!(!node.mobile().unwrap().is_wanted());
             assert!(Change::begin(&node).is_none(), "it is to be moved");
+            assert!(node.mobile().unwrap().is_wanted());
             drop(first);
             assert!(!has_begun.load(Ordering::SeqCst), "one change is under way still");
             drop(second);
             assert!(mover.join().unwrap());
         });
         let moving = node.mobile().unwrap().begin_move().unwrap();
+        assert!(!node.mobile().unwrap().is_wanted(), "that was another move");
         std::thread::scope(|scope| {
             let other = scope.spawn(|| drop(node.mobile().unwrap().begin_move()));
             let changes = scope.spawn(|| drop(Change::wait(&node)));

@@ -34,7 +34,13 @@ pub(crate) async fn change_of(pool: &Pool, cx: &Cx<'_>, id: NodeId) -> Change {
         return Change::NONE;
     }
     match pool.shared.node(id) {
-        Ok(node) => change(pool, cx, &node).await,
+        Ok(node) => {
+            if node.parts().is_none() {
+                // It may be moved while nobody has it open, too.
+                node.make_mobile();
+            }
+            change(pool, cx, &node).await
+        }
         // Whatever comes next says so, too.
         Err(_) => Change::NONE,
     }

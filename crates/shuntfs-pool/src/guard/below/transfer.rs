@@ -13,27 +13,33 @@ use shuntfs_sys::{
     set_times, tmpfile_at, truncate, unlink_at,
 };
 
+use super::intent::{Intent, Moved, take_back};
 use super::path::XATTR_MAX;
 use crate::branch::touches_nothing;
 use crate::error::errno;
-use crate::merge::{is_temporary, temporary_name};
+use crate::merge::{is_note, is_temporary, temporary_name};
 use crate::mode;
 use crate::shared::{Folder, Shared};
 use crate::who::keeping_set_ids;
 
-/// How much the kernel is asked to copy at once.
-const PIECE: u64 = 256 << 20;
+/// How much the kernel is asked to copy at once. Between pieces is told how far the copy is.
+const PIECE: u64 = 32 << 20;
 /// How much is read and written at once where the kernel does not copy.
 const BUFFER: usize = 1 << 20;
 
 const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 
+/// Is told of bytes as they are copied, and may end the copy with an error.
+pub(crate) type Copied<'c> = dyn Fn(u64) -> shuntfs_sys::Result<()> + 'c;
+
 /// A copy of a file on another branch. It goes with this, unless it got its name.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     file: LowerFile,
-    /// Where the file system makes none without a name: the folder, and the name.
-    temporary: Option<(Arc<LowerFile>, CString)>,
+    /// The top folder of the branch that it is on.
+    top: Arc<LowerFile>,
+    /// Its name there, where the file system makes none without a name.
+    temporary: Option<CString>,
 }
 
 impl Transfer {
@@ -45,7 +51,10 @@ impl Transfer {
     pub(crate) fn begin(shared: &Shared, folder: &Folder) -> Result<Self> {
         match shared.opening(|| tmpfile_at(&folder.descriptor, mode::O_RDWR, 0o600)) {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(shared, folder),
-            made => Ok(Self { file: LowerFile::new(made?), temporary: None }),
+            made => {
+                let top = Arc::clone(shared.branch(folder.mount).root());
+                Ok(Self { file: LowerFile::new(made?), top, temporary: None })
+            }
         }
     }
 
@@ -53,7 +62,7 @@ impl Transfer {
         let top = Arc::clone(shared.branch(folder.mount).root());
         let (name, flags) = (temporary_name(), mode::O_CREAT | mode::O_EXCL | mode::O_RDWR);
         let file = LowerFile::new(shared.opening(|| open_at(&*top, &name, flags, 0o600))?);
-        let made = Self { file, temporary: Some((top, name)) };
+        let made = Self { file, top, temporary: Some(name) };
         // Who removes unfinished ones leaves it alone.
         flock(&made.file, FlockOp::Exclusive, false).map_err(errno)?;
         Ok(made)
@@ -64,15 +73,16 @@ impl Transfer {
         &self.file
     }
 
-    /// Copies what the file holds, with its holes, and its attributes, and makes it durable. `from` is open for reading.
+    /// Copies what the file holds, with its holes, and its attributes, and makes it durable. `from` is open for reading. `copied` is told of
+    /// bytes as they are copied.
     ///
     /// # Errors
-    /// Those of the calls; EIO where the file is shorter than it was. Then the branch is no place for it.
-    pub(crate) fn fill(&self, from: &LowerFile, stat: &Stat) -> Result<()> {
+    /// Those of the calls and of `copied`; EIO where the file is shorter than it was. Then the branch is no place for it.
+    pub(crate) fn fill(&self, from: &LowerFile, stat: &Stat, copied: &Copied<'_>) -> Result<()> {
         // It takes as long as the file is large, on any disk.
         touches_nothing();
         let filled = || -> shuntfs_sys::Result<()> {
-            copy_data(from, &self.file, stat.size)?;
+            copy_data(from, &self.file, stat.size, copied)?;
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;
             copy_xattrs(from, &self.file)?;
             let permissions = stat.mode & 0o7777;
@@ -83,20 +93,23 @@ impl Transfer {
         filled().map_err(errno)
     }
 
-    /// Gives the copy its name in a folder, and takes it from the file in another one. What fails is undone.
+    /// Gives the copy its name in a folder, and takes it from the file in another one. What fails is undone; if the server is killed
+    /// in between, that is done when the branch is opened again ([`super::intent`]).
     ///
     /// # Errors
     /// Those of the calls; EEXIST where something has the name.
     pub(crate) fn take_place(mut self, folder: &Folder, name: &CStr, of: &LowerFile) -> Result<()> {
         let to = &*folder.descriptor;
+        let _noted = Intent::note(&self.top, &Moved { copy: &self.file, to, of, name });
         match &self.temporary {
             None => link_to(&self.file, to, name).map_err(errno)?,
-            Some((top, temporary)) => {
-                match rename_at(&**top, temporary, to, name, mode::RENAME_NOREPLACE) {
+            Some(temporary) => {
+                let top = &*self.top;
+                match rename_at(top, temporary, to, name, mode::RENAME_NOREPLACE) {
                     // A file system that cannot be told not to replace anything can give a second name.
                     Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => {
                         link_to(&self.file, to, name).map_err(errno)?;
-                        unlink_at(&**top, temporary).map_err(errno)?;
+                        unlink_at(top, temporary).map_err(errno)?;
                     }
                     renamed => renamed.map_err(errno)?,
                 }
@@ -116,15 +129,16 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        if let Some((top, name)) = &self.temporary
-            && let Err(error) = unlink_at(&**top, name)
+        if let Some(name) = &self.temporary
+            && let Err(error) = unlink_at(&*self.top, name)
         {
             tracing::warn!(%error, ?name, "an unfinished copy is left in the top folder of a branch");
         }
     }
 }
 
-/// Removes copies from the top folder of a branch that were not finished, because their server ended. How many there were.
+/// Removes copies from the top folder of a branch that were not finished, because their server ended, and takes back moves that it was in the middle
+/// of. How many there were.
 ///
 /// # Errors
 /// Those of reading the folder, of opening one and of removing it.
@@ -134,7 +148,7 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
     loop {
         match reader.peek()? {
             Some(record) => {
-                if is_temporary(record.name) {
+                if is_temporary(record.name) || is_note(record.name) {
                     names.push(record.name.to_owned());
                 }
                 reader.advance()?;
@@ -150,10 +164,20 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
     for name in names {
         let file = open_at(top, &name, mode::O_RDWR | mode::O_NONBLOCK, 0)?;
         // Else another server is making it.
-        if flock(&file, FlockOp::Exclusive, false).is_ok() {
-            unlink_at(top, &name)?;
+        if flock(&file, FlockOp::Exclusive, false).is_err() {
+            continue;
+        }
+        if is_note(&name) {
+            match take_back(top, &LowerFile::new(file)) {
+                Ok(was_there) => removed += usize::from(was_there),
+                Err(error) => {
+                    tracing::warn!(%error, "a file may be on two branches that was moved when its server ended")
+                }
+            }
+        } else {
             removed += 1;
         }
+        unlink_at(top, &name)?;
     }
     Ok(removed)
 }
@@ -167,8 +191,8 @@ fn sync_folder(folder: &LowerFile) -> shuntfs_sys::Result<()> {
 }
 
 /// Copies what is no hole.
-fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<()> {
-    let (mut offset, mut by_kernel) = (0, true);
+fn copy_data(from: &LowerFile, to: &LowerFile, len: u64, copied: &Copied<'_>) -> shuntfs_sys::Result<()> {
+    let (mut offset, mut by_kernel, mut buffer) = (0, true, Vec::new());
     while offset < len {
         let start = match seek_data(from, offset) {
             // Nothing but a hole is left.
@@ -183,7 +207,7 @@ fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<
         };
         offset = start;
         while offset < end {
-            offset += if by_kernel {
+            let len = if by_kernel {
                 match copy_piece(from, to, offset, (end - offset).min(PIECE)) {
                     // Not between these file systems.
                     Err(
@@ -195,8 +219,14 @@ fn copy_data(from: &LowerFile, to: &LowerFile, len: u64) -> shuntfs_sys::Result<
                     copied => copied?,
                 }
             } else {
-                copy_by_hand(from, to, offset, end - offset)?
+                if buffer.is_empty() {
+                    // No larger than is needed: most files are small.
+                    buffer = vec![0; usize::try_from(len - offset).unwrap_or(BUFFER).min(BUFFER)];
+                }
+                copy_by_hand((from, to), &mut buffer, offset, end - offset)?
             };
+            copied(len)?;
+            offset += len;
         }
     }
     truncate(to, len)
@@ -211,9 +241,14 @@ fn copy_piece(from: &LowerFile, to: &LowerFile, offset: u64, len: u64) -> shuntf
     }
 }
 
-fn copy_by_hand(from: &LowerFile, to: &LowerFile, offset: u64, len: u64) -> shuntfs_sys::Result<u64> {
-    let mut buffer = vec![0; usize::try_from(len).unwrap_or(BUFFER).min(BUFFER)];
-    let read = read_at(from, &mut buffer, offset)?;
+fn copy_by_hand(
+    (from, to): (&LowerFile, &LowerFile),
+    buffer: &mut [u8],
+    offset: u64,
+    len: u64,
+) -> shuntfs_sys::Result<u64> {
+    let most = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+    let read = read_at(from, &mut buffer[..most], offset)?;
     let mut written = 0;
     while written < read {
         let at = offset + u64::try_from(written).map_err(|_| OsError::IO)?;
@@ -295,7 +330,13 @@ mod test {
                 from.write_all_at(b"bytes", *offset).unwrap();
             }
             from.set_len(len).unwrap();
-            copy_data(&lower(from), &lower(to), len).unwrap();
+            let copied = std::cell::Cell::new(0);
+            copy_data(&lower(from), &lower(to), len, &|more| {
+                copied.set(copied.get() + more);
+                Ok(())
+            })
+            .unwrap();
+            assert!(copied.get() <= len && (copied.get() == 0) == pieces.is_empty(), "{len} {pieces:?}");
             assert!(fs::read(at("from")).unwrap() == fs::read(at("to")).unwrap(), "{len} {pieces:?}");
             let blocks = |name: &str| at(name).metadata().unwrap().blocks();
             assert!(blocks("to") <= blocks("from"), "{len} {pieces:?}");
@@ -309,11 +350,15 @@ mod test {
         let (from, to) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         from.write_all_at(&bytes, 0).unwrap();
         let (from, to, len) = (lower(from), lower(to), 3 << 20);
-        let mut offset = 0;
+        let (mut offset, mut buffer) = (0, vec![0; BUFFER]);
         while offset < len {
-            offset += copy_by_hand(&from, &to, offset, len - offset).unwrap();
+            offset += copy_by_hand((&from, &to), &mut buffer, offset, len - offset).unwrap();
         }
-        assert_eq!(copy_by_hand(&from, &to, len, 1), Err(OsError::IO), "it is shorter than it was");
+        assert_eq!(
+            copy_by_hand((&from, &to), &mut buffer, len, 1),
+            Err(OsError::IO),
+            "it is shorter than it was"
+        );
         let mut copied = vec![0; bytes.len()];
         assert_eq!(read_at(&to, &mut copied, 0), Ok(bytes.len()));
         assert!(copied == bytes);
@@ -333,7 +378,7 @@ mod test {
             || fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         let begin = || {
             let copy = Transfer::named(&shared, &folder).unwrap();
-            copy.fill(&from, &stat).unwrap();
+            copy.fill(&from, &stat, &|_| Ok(())).unwrap();
             assert_eq!(
                 names().iter().filter(|name| name.to_str().unwrap().starts_with(".shunt-moving-")).count(),
                 1
