@@ -28,6 +28,7 @@ pub use crate::explain::{
     CategoryChoice, ExplainArgs, ExplainOneArgs, ExplainPlaceArgs, ExplainTwoArgs, ExplainWhat,
 };
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
+pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
@@ -62,6 +63,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Adds folders to a mount of several, takes them out, and changes what may be done on each.
     Branches(BranchesArgs),
+    /// Moves files of a mount of several folders to where its rules want them.
+    Mover(MoverArgs),
     /// Says how the bytes of a file flow, and why, and what the rules of the mount say of it.
     Why(WhyArgs),
     /// Says what would become of something that is not there yet, and why.

@@ -25,6 +25,7 @@ mod man;
 mod meaning;
 mod mount;
 mod mounts;
+mod mover;
 mod notify;
 mod patience;
 mod rules;

@@ -245,10 +245,10 @@ fn a_rule_that_needs_a_seal_is_noted() {
 #[test]
 fn every_example_of_the_documentation_is_right_and_shown_as_it_is_meant() {
     let room = Room::new();
-    let text = include_str!("../../../docs/rules.md");
-    let examples: Vec<&str> =
-        text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(examples.len() >= 4, "{} examples", examples.len());
+    let texts = [include_str!("../../../docs/rules.md"), include_str!("../../../docs/tiers.md")];
+    let of = |text: &'static str| text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let examples: Vec<&str> = texts.into_iter().flat_map(of).collect();
+    assert!(examples.len() >= 6, "{} examples", examples.len());
     for example in examples {
         let path = file(&room, example);
         let ran = rules("check", &path).ok();

@@ -124,8 +124,8 @@ pub enum PoolError {
         /// What it says.
         key: &'static str,
     },
-    /// A rule has something made on a branch that there is not.
-    #[error("the rule `{rule}` places what is new on {place:?}, which is no branch")]
+    /// A rule has something made on a branch that there is not, or has files moved from or to it.
+    #[error("the rule `{rule}` names {place:?}, which is no branch")]
     NoSuchPlace {
         /// The rule's name.
         rule: String,

@@ -12,6 +12,7 @@ use shuntfs_rules::CallerFacts;
 use crate::branch::{Branch, space_of};
 use crate::error::PoolError;
 use crate::merge::{self, BranchChange, Explanation, Merge};
+use crate::mover::{self, MoverError, MoverFacts, MoverNews};
 use crate::options::{Cache, FlowWish, Locks};
 use crate::policy::Function;
 use crate::shared::Shared;
@@ -201,6 +202,25 @@ impl Observer {
             Some(merge) => merge::change(&self.shared, merge, change),
             None => Err(PoolError::NotOfOneFolder),
         }
+    }
+
+    /// Moves the files that rules want elsewhere, or, if `is_dry`, only looks which. `tell` hears of each file that is due, and several times a second
+    /// how far it is, and says whether to go on: if not, the run ends after the file that it is at. May take as long as all disks together.
+    ///
+    /// # Errors
+    /// [`MoverError`], and then nothing was looked at.
+    pub fn run_mover(
+        &self,
+        is_dry: bool,
+        tell: &mut (dyn FnMut(MoverNews) -> bool + Send),
+    ) -> Result<MoverFacts, MoverError> {
+        mover::run(&self.shared, is_dry, tell)
+    }
+
+    /// How far the mover is, or how its last run ended; `None` before the first since the mount.
+    #[must_use]
+    pub fn mover(&self) -> Option<MoverFacts> {
+        self.shared.merge.as_ref()?.mover.facts()
     }
 
     /// Whether several branches are shown as one, or may be.

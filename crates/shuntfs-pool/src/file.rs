@@ -19,10 +19,10 @@ use shuntfs_rules::FlowWord;
 use crate::branch::OpenThere;
 use crate::error::errno;
 use crate::guard::Terms;
-use crate::lowers::Lowers;
+use crate::lowers::{Course, Lowers};
 use crate::merge::{self, Copies};
 use crate::mode;
-use crate::node::{Marks, Node};
+use crate::node::{Marks, Mobile, Node};
 use crate::options::FlowWish;
 use crate::redact::Shown;
 use crate::sealed::{self, Checked};
@@ -84,7 +84,7 @@ impl PoolFile {
         // Under rules another open of the node may be in passthrough, and then this one's mapping is the lower file's.
         let is_passthrough = shared.options.flow == FlowWish::Passthrough || shared.rules.is_some();
         let is_mappable = is_passthrough && flags.0 & mode::O_ACCMODE == mode::O_RDWR;
-        let lowers = Arc::new(Lowers::default());
+        let lowers = Arc::new(Lowers::of_open(flags.may_write()));
         if shared.merge.is_some() {
             // First, so that whoever moves the file counts it on its new branch.
             node.make_mobile().opened(&lowers);
@@ -128,7 +128,9 @@ impl PoolFile {
         let is_below = |settled: shuntfs::Settled| {
             settled.flow == Flow::Passthrough || settled.reason == Reason::PassthroughOpens
         };
-        if is_below(flows.reads) || is_below(flows.writes) {
+        let passes = is_below(flows.reads) || is_below(flows.writes);
+        self.lowers.takes(if passes { Course::PastUs } else { Course::ByUs });
+        if passes {
             self.is_backed.store(true, Ordering::Relaxed);
             if self.flags & mode::O_ACCMODE == mode::O_RDWR {
                 self.node.mark(Marks::MAPPED_BELOW);
@@ -310,6 +312,10 @@ pub(crate) fn lower_file(shared: &Shared, file: &PoolFile, access: Access) -> Re
     match access {
         // The node's own descriptor holds no right to write, so that the file can be executed.
         Access::Register => {
+            // The kernel could not be given the copy. The open is counted already, so that whoever begins to move the file sees it.
+            if file.node.mobile().is_some_and(Mobile::is_moving) {
+                return Err(Errno::BUSY);
+            }
             file.check_reserve(shared)?;
             shared.to_access(&file.node)
         }

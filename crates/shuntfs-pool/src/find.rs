@@ -147,6 +147,17 @@ pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
     by_descriptor(shared.branch(spot.mount), fd).map(|found| Found { moment, switches, ..found })
 }
 
+/// Finds out what a name means in a folder of a branch that need not be known to anybody.
+pub(crate) fn find_below(shared: &Shared, branch: &Branch, dir: &LowerFile, name: &CStr) -> Result<Found> {
+    let mount = branch.mounts.own();
+    if mount.has_handles()
+        && let Some(found) = find_by_handle(mount, dir, name)?
+    {
+        return Ok(found);
+    }
+    by_descriptor(branch, shared.opening(|| open_path_at(dir, name))?)
+}
+
 /// Asks the branches that have the folder, in their order. What cannot be asked is not there, if another one has the name, and the
 /// kernel is to keep nothing of it; else nobody knows.
 fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) -> Result<Found> {

@@ -27,6 +27,7 @@ mod locks;
 mod lowers;
 mod merge;
 mod mode;
+mod mover;
 mod name_buf;
 mod node;
 mod op;
@@ -59,6 +60,7 @@ pub use lasting::Fleeting;
 pub use merge::{
     BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions, MoveOnFull,
 };
+pub use mover::{MoverError, MoverFacts, MoverFile, MoverNews, MoverOutcome};
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};
 pub use pool::Pool;
 pub use rules::{

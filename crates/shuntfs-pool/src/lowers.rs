@@ -4,6 +4,7 @@
 //! files away. Whoever opens one looks whether the place is still the same after it was opened, with the slot locked that it goes into.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs::{LowerFile, Result};
@@ -26,6 +27,24 @@ pub(crate) struct Lowers {
     gate: Mutex<Option<Passed>>,
     /// Counts the open file on its branch, in a merge. Dropped last: what is not counted any more holds nothing there.
     there: Mutex<Option<OpenThere>>,
+    /// Whether it was opened for writing.
+    writes: bool,
+    course: AtomicU8,
+}
+
+/// Where the bytes of an open file go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Course {
+    /// That is not settled yet.
+    Unsettled,
+    /// Through the server.
+    ByUs,
+    /// From the kernel to the lower file, or they may: the kernel cannot be given another one.
+    PastUs,
+}
+
+impl Course {
+    const ALL: [Self; 3] = [Self::Unsettled, Self::ByUs, Self::PastUs];
 }
 
 /// What an open file had on the branch that its file was on. To close it may take its time.
@@ -76,6 +95,26 @@ impl Slot {
 }
 
 impl Lowers {
+    /// Those of a file that is being opened, for writing or not.
+    pub(crate) fn of_open(writes: bool) -> Self {
+        Self { writes, ..Self::default() }
+    }
+
+    /// Whether it was opened for writing.
+    pub(crate) fn may_write(&self) -> bool {
+        self.writes
+    }
+
+    /// Where its bytes go.
+    pub(crate) fn course(&self) -> Course {
+        Course::ALL[usize::from(self.course.load(Ordering::SeqCst))]
+    }
+
+    /// That is settled.
+    pub(crate) fn takes(&self, course: Course) {
+        self.course.store(course as u8, Ordering::SeqCst);
+    }
+
     /// Counts the open file on the branch that its node is on.
     pub(crate) fn count<'b>(&self, node: &Node, branch: impl Fn() -> &'b Branch) {
         loop {

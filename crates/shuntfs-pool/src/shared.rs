@@ -60,7 +60,12 @@ pub(crate) struct Folder {
 impl Folder {
     /// A name in it.
     pub(crate) fn spot<'n>(&'n self, name: &'n NameBuf) -> Spot<'n> {
-        Spot { folder: &self.node, mount: self.mount, dir: &self.descriptor, name }
+        self.spot_of(&self.node, name)
+    }
+
+    /// A name in the folder of this node, which is this one or was it a moment ago.
+    pub(crate) fn spot_of<'n>(&'n self, node: &'n Arc<Node>, name: &'n NameBuf) -> Spot<'n> {
+        Spot { folder: node, mount: self.mount, dir: &self.descriptor, name }
     }
 }
 

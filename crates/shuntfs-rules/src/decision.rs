@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::{AccessWord, Effects};
+
 /// What the rules say of one use of one file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Decision {
@@ -206,6 +208,39 @@ impl Decision {
         self.rules.sort_unstable();
         self.rules.dedup();
         self
+    }
+}
+
+impl Effects {
+    /// Whether it takes something from somebody.
+    pub(crate) fn restricts(&self) -> bool {
+        matches!(self.access, Some(AccessWord::Deny(_) | AccessWord::Hide))
+            || self.read_only == Some(true)
+            || self.append_only == Some(true)
+            || matches!(self.redact, Some(Some(_)))
+            || self.verify == Some(Some(VerifyWord::Required))
+    }
+
+    /// Puts what it speaks of in the place of what was said before.
+    pub(crate) fn apply(&self, decision: &mut Decision) {
+        match self.access {
+            Some(AccessWord::Allow) => decision.access = Access::Allow,
+            Some(AccessWord::Deny(number)) => decision.access = Access::Deny(number),
+            Some(AccessWord::Hide) => decision.access = Access::Hide,
+            None => {}
+        }
+        decision.read_only = self.read_only.unwrap_or(decision.read_only);
+        decision.append_only = self.append_only.unwrap_or(decision.append_only);
+        decision.flow_read = self.flow_read.unwrap_or(decision.flow_read);
+        decision.flow_write = self.flow_write.unwrap_or(decision.flow_write);
+        decision.cache = self.cache.unwrap_or(decision.cache);
+        if let Some(redact) = &self.redact {
+            decision.redact = redact.iter().cloned().collect();
+        }
+        if let Some(place) = &self.place {
+            decision.place.clone_from(place);
+        }
+        decision.verify = self.verify.unwrap_or(decision.verify);
     }
 }
 

@@ -11,15 +11,23 @@ const BROAD_MAX: usize = 256;
 
 /// What is to be said of these rules.
 pub(crate) fn warnings(mode: MatchMode, rules: &[Rule]) -> Vec<Mistake> {
-    let mut warnings: Vec<Mistake> = match mode {
-        MatchMode::First => overruled(rules.iter())
-            .map(|(rule, by)| format_at(rule, by, "decides before it on everything that it matches"))
-            .collect(),
-        MatchMode::All => overruled(rules.iter().rev())
-            .filter(|(rule, by)| replaces(&by.effects, &rule.effects))
-            .map(|(rule, by)| format_at(rule, by, "replaces all that it says, wherever it matches"))
-            .collect(),
+    // Rules that move files and those that say who may use them do not stand in each other's way. What does both is in neither's.
+    let uses = || rules.iter().filter(|rule| !rule.effects.moves_alone());
+    let moves = || rules.iter().filter(|rule| rule.effects.moves.is_some());
+    let found: Vec<(&Rule, &Rule)> = match mode {
+        MatchMode::First => overruled(uses()).chain(overruled(moves())).collect(),
+        MatchMode::All => overruled(uses().rev()).chain(overruled(moves().rev())).collect(),
     };
+    let is_told = |(rule, by): &(&Rule, &Rule)| {
+        let does_both = rule.effects.moves.is_some() && !rule.effects.moves_alone();
+        !does_both && (mode == MatchMode::First || replaces(&by.effects, &rule.effects))
+    };
+    let why = match mode {
+        MatchMode::First => "decides before it on everything that it matches",
+        MatchMode::All => "replaces all that it says, wherever it matches",
+    };
+    let told = found.into_iter().filter(is_told);
+    let mut warnings: Vec<Mistake> = told.map(|(rule, by)| format_at(rule, by, why)).collect();
     warnings.sort();
     warnings
 }
@@ -89,8 +97,18 @@ fn covers_type(wide: &String, narrow: &String) -> bool {
 
 /// Whether what the second says is all said anew by the first.
 fn replaces(one: &Effects, other: &Effects) -> bool {
-    let Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place, verify } =
-        other;
+    let Effects {
+        access,
+        read_only,
+        append_only,
+        flow_read,
+        flow_write,
+        cache,
+        redact,
+        place,
+        moves,
+        verify,
+    } = other;
     (access.is_none() || one.access.is_some())
         && (read_only.is_none() || one.read_only.is_some())
         && (append_only.is_none() || one.append_only.is_some())
@@ -99,5 +117,6 @@ fn replaces(one: &Effects, other: &Effects) -> bool {
         && (cache.is_none() || one.cache.is_some())
         && (redact.is_none() || one.redact.is_some())
         && (place.is_none() || one.place.is_some())
+        && (moves.is_none() || one.moves.is_some())
         && (verify.is_none() || one.verify.is_some())
 }

@@ -1,6 +1,7 @@
 //! A rule, as it was written and checked.
 
 use crate::decision::{CacheWord, ErrorNumber, FlowWord, Redact, VerifyWord};
+use crate::moving::MoveStep;
 
 /// Which rules count where several match.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -148,6 +149,8 @@ pub struct Effects {
     pub redact: Option<Option<Redact>>,
     /// The policy or the branch that new files go to.
     pub place: Option<Option<String>>,
+    /// How files are moved: the first of these that holds; none has them stay.
+    pub moves: Option<Vec<MoveStep>>,
     /// Whether the file must be sealed.
     pub verify: Option<Option<VerifyWord>>,
 }

@@ -6,7 +6,7 @@ use std::thread;
 use crate::asked::Asked;
 use crate::at::At;
 use crate::condition::Condition;
-use crate::decision::{Access, Decision, Possible, VerifyWord};
+use crate::decision::{Decision, Possible, VerifyWord};
 use crate::facts::{CallerFacts, FileFacts, Unknown, Use};
 use crate::known::Known;
 use crate::lint;
@@ -40,8 +40,10 @@ pub struct Rules {
 /// What a rule comes down to.
 #[derive(Debug)]
 struct Compiled {
-    /// Whether it is for the view that is asked about.
+    /// Whether it is for the view that is asked about, and says who may use files.
     in_view: bool,
+    /// Whether it is for the view, and says how files are moved.
+    moves: bool,
     condition: Option<Condition>,
     /// Whether the path alone tells that it matches, however the file is opened.
     is_definite: bool,
@@ -113,7 +115,7 @@ impl Rules {
         let mut compiled = Vec::with_capacity(rules.len());
         for (index, rule) in rules.iter().enumerate() {
             let matchers = &rule.matchers;
-            let mut this = Compiled::of(matchers, view, known)?;
+            let mut this = Compiled::of(rule, view, known)?;
             if this.condition.as_ref().is_some_and(Condition::names_path) {
                 // What it says of a place is not taken apart: it may be any, in or below any folder.
                 this.is_anchored = true;
@@ -201,10 +203,26 @@ impl Rules {
         self.active().find(|rule| matches!(rule.effects.verify, Some(Some(_))))
     }
 
-    /// The rules for the view that is shown.
+    /// The rules for the view that is shown, but those that only move files.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Rule> {
         let all = self.rules.iter().zip(&self.compiled);
         all.filter(|(_, compiled)| compiled.in_view).map(|(rule, _)| rule)
+    }
+
+    /// The rules for the view that say how files are moved.
+    pub(crate) fn moving(&self) -> impl Iterator<Item = &Rule> {
+        let all = self.rules.iter().zip(&self.compiled);
+        all.filter(|(_, compiled)| compiled.moves).map(|(rule, _)| rule)
+    }
+
+    /// A rule, and its condition if it has one.
+    pub(crate) fn with_condition(&self, index: usize) -> (&Rule, Option<&Condition>) {
+        (&self.rules[index], self.compiled[index].condition.as_ref())
+    }
+
+    /// The patterns of programs.
+    pub(crate) fn programs(&self) -> &Patterns {
+        &self.programs
     }
 
     /// Whether a file with this path is not checked, whoever opens it: a rule says so by the path alone, and no other that may
@@ -451,6 +469,15 @@ impl Rules {
 
     /// The rules of the view whose patterns match a path, in their order.
     pub(crate) fn matched(&self, path: &[u8]) -> Vec<usize> {
+        self.matched_of(path, |compiled| compiled.in_view)
+    }
+
+    /// The same of those that say how files are moved.
+    pub(crate) fn matched_moves(&self, path: &[u8]) -> Vec<usize> {
+        self.matched_of(path, |compiled| compiled.moves)
+    }
+
+    fn matched_of(&self, path: &[u8], is_meant: fn(&Compiled) -> bool) -> Vec<usize> {
         const PATH: u8 = 1;
         const BASENAME: u8 = 2;
         let mut hits = vec![0_u8; self.rules.len()];
@@ -460,7 +487,7 @@ impl Rules {
         let matched = all.filter_map(|(index, (compiled, rule))| {
             let path = rule.matchers.path.is_empty() || hits[index] & PATH != 0;
             let basename = rule.matchers.basename.is_empty() || hits[index] & BASENAME != 0;
-            (compiled.in_view && path && basename).then_some(index)
+            (is_meant(compiled) && path && basename).then_some(index)
         });
         matched.collect()
     }
@@ -494,15 +521,18 @@ pub(crate) fn last_component(path: &[u8]) -> &[u8] {
 }
 
 impl Compiled {
-    fn of(matchers: &Matchers, view: Option<&str>, known: &dyn Known) -> Result<Self, String> {
+    fn of(rule: &Rule, view: Option<&str>, known: &dyn Known) -> Result<Self, String> {
+        let matchers = &rule.matchers;
         let compile = |text: &str| Condition::compile(text, known);
         let condition = matchers.when.as_deref().map(compile).transpose();
         let condition = condition.map_err(|faults| {
             faults.first().map(|fault| fault.text.clone()).unwrap_or_else(|| "a condition is wrong".into())
         })?;
         let by_view = |view: &str| matchers.view.iter().any(|wanted| wanted == view);
+        let in_view = matchers.view.is_empty() || view.is_some_and(by_view);
         Ok(Self {
-            in_view: matchers.view.is_empty() || view.is_some_and(by_view),
+            in_view: in_view && !rule.effects.moves_alone(),
+            moves: in_view && rule.effects.moves.is_some(),
             is_definite: matchers.is_of_path_alone(),
             condition,
             any_folder: false,
@@ -557,38 +587,5 @@ impl Matchers {
         let accounts = [owner, group, uid, gid, groups].iter().all(|list| list.is_empty());
         let unasked = size.is_none() && mode.is_none() && when.is_none();
         accounts && unasked && types.is_empty() && exe.is_empty() && open.is_empty()
-    }
-}
-
-impl Effects {
-    /// Whether it takes something from somebody.
-    fn restricts(&self) -> bool {
-        matches!(self.access, Some(AccessWord::Deny(_) | AccessWord::Hide))
-            || self.read_only == Some(true)
-            || self.append_only == Some(true)
-            || matches!(self.redact, Some(Some(_)))
-            || self.verify == Some(Some(VerifyWord::Required))
-    }
-
-    /// Puts what it speaks of in the place of what was said before.
-    fn apply(&self, decision: &mut Decision) {
-        match self.access {
-            Some(AccessWord::Allow) => decision.access = Access::Allow,
-            Some(AccessWord::Deny(number)) => decision.access = Access::Deny(number),
-            Some(AccessWord::Hide) => decision.access = Access::Hide,
-            None => {}
-        }
-        decision.read_only = self.read_only.unwrap_or(decision.read_only);
-        decision.append_only = self.append_only.unwrap_or(decision.append_only);
-        decision.flow_read = self.flow_read.unwrap_or(decision.flow_read);
-        decision.flow_write = self.flow_write.unwrap_or(decision.flow_write);
-        decision.cache = self.cache.unwrap_or(decision.cache);
-        if let Some(redact) = &self.redact {
-            decision.redact = redact.iter().cloned().collect();
-        }
-        if let Some(place) = &self.place {
-            decision.place.clone_from(place);
-        }
-        decision.verify = self.verify.unwrap_or(decision.verify);
     }
 }

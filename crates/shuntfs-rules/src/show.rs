@@ -1,12 +1,14 @@
 //! Rules as a file again, with every default written out.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use toml::Value;
 
 use crate::condition::Condition;
 use crate::decision::{CacheWord, FlowWord, Redact, VerifyWord};
 use crate::model::{AccessWord, Account, Effects, MatchMode, Matchers, ModeBits, OpenWord, Rule, SizeRange};
+use crate::moving::MoveStep;
 use crate::read::{MOUNT, NOTHING};
 
 /// The text of a file that means the same.
@@ -105,9 +107,17 @@ fn mode_bits(bits: ModeBits) -> Value {
     table([("all", octal(bits.all)), ("any", octal(bits.any)), ("none", octal(bits.none))])
 }
 
+/// Of a rule that only moves files nothing else is written: with anything else in it, it would say who may use them, too.
+///
 /// Where the first match decides, what a rule does not speak of has its default; where all do, it is what rules before
 /// it said, and stays out.
 fn effects(text: &mut String, mode: MatchMode, effects: &Effects) {
+    if let Some(steps) = effects.moves.as_deref() {
+        line(text, "move", &moves(steps));
+        if effects.moves_alone() {
+            return;
+        }
+    }
     let is_first = mode == MatchMode::First;
     match effects.access.or(is_first.then_some(AccessWord::Allow)) {
         Some(AccessWord::Allow) => line(text, "allow", &Value::from(true)),
@@ -137,6 +147,23 @@ fn effects(text: &mut String, mode: MatchMode, effects: &Effects) {
     if let Some(verify) = effects.verify.or(is_first.then_some(None)) {
         line(text, "verify", &Value::from(verify.map_or(MOUNT, VerifyWord::word)));
     }
+}
+
+fn moves(steps: &[MoveStep]) -> Value {
+    let step = |step: &MoveStep| {
+        let age = |age: Duration| Value::from(format!("{}s", age.as_secs()));
+        let fields = [
+            ("to", texts(&step.to)),
+            ("from", texts(&step.from)),
+            ("by", Some(Value::from(step.by.word()))),
+            ("after", step.after.map(age)),
+            ("within", step.within.map(age)),
+            ("when_fuller_than", step.fuller_than.map(|percent| Value::from(format!("{percent}%")))),
+        ];
+        let said = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Value::Table(said.collect())
+    };
+    list_of(steps.iter().map(step)).unwrap_or_else(|| Value::from(MOUNT))
 }
 
 fn redact(redact: &Redact) -> Value {

@@ -1,4 +1,4 @@
-//! Sizes and modes as text.
+//! Sizes, times, shares and modes as text.
 
 /// A number of bytes, with or without K, M, G or T, each 1024 times the one before.
 pub(crate) fn size(text: &str) -> Option<u64> {
@@ -11,13 +11,41 @@ pub(crate) fn size(text: &str) -> Option<u64> {
         "T" => 40,
         _ => return None,
     };
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| digits.parse::<u64>().ok()?.checked_mul(1 << shift)).flatten()
+    number(digits)?.checked_mul(1 << shift)
 }
 
 /// What is said of a text that is no size.
 pub(crate) fn no_size(text: &str) -> String {
     format!("`{text}` is no size: a number, with K, M, G or T or without")
+}
+
+/// A time in seconds: a number with s, m, h, d or w.
+pub(crate) fn duration(text: &str) -> Option<u64> {
+    let unit = text.chars().last()?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return None,
+    };
+    number(text.strip_suffix(unit)?)?.checked_mul(seconds)
+}
+
+/// What is said of a text that is no time.
+pub(crate) fn no_duration(text: &str) -> String {
+    format!("`{text}` is no time: a number with s, m, h, d or w, as in `30d`")
+}
+
+/// A share, from `1%` to `99%`.
+pub(crate) fn percent(text: &str) -> Option<u8> {
+    let percent = number(text.strip_suffix('%')?)?;
+    u8::try_from(percent).ok().filter(|percent| (1..=99).contains(percent))
+}
+
+fn number(digits: &str) -> Option<u64> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
 /// A mode in octal digits, without a type.
@@ -37,7 +65,7 @@ mod test {
     use super::*;
 
     #[test]
-    fn sizes_have_units_and_modes_are_octal() {
+    fn sizes_and_times_have_units_and_modes_are_octal() {
         for (text, expected) in [
             ("10", Some(10)),
             ("10M", Some(10 << 20)),
@@ -49,6 +77,32 @@ mod test {
             ("99999999999999T", None),
         ] {
             assert_eq!(size(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("90s", Some(90)),
+            ("2m", Some(120)),
+            ("1h", Some(3600)),
+            ("30d", Some(2_592_000)),
+            ("2w", Some(1_209_600)),
+            ("30", None),
+            ("d", None),
+            ("-1d", None),
+            ("1µ", None),
+            ("99999999999999999999w", None),
+            ("9999999999999999999w", None),
+        ] {
+            assert_eq!(duration(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("80%", Some(80)),
+            ("1%", Some(1)),
+            ("99%", Some(99)),
+            ("0%", None),
+            ("100%", None),
+            ("80", None),
+            ("%", None),
+        ] {
+            assert_eq!(percent(text), expected, "{text}");
         }
         for (text, expected) in [
             ("0644", Some(0o644)),

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shuntfs_pool::BranchChange;
+use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 use thiserror::Error;
 
@@ -176,6 +176,38 @@ impl Client {
         self.stream.get_mut().set_read_timeout(Some(DISK_PATIENCE))?;
         match self.ask(&Request::Branches { change })? {
             Reply::Changed => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has the mover run once; `hear` is told how it goes. How it ended. There is no limit to the time: a large file may be on a slow disk.
+    ///
+    /// # Errors
+    /// Where it does not run, or the server goes.
+    pub fn run_mover(
+        mut self,
+        dry_run: bool,
+        hear: &mut dyn FnMut(MoverNews),
+    ) -> Result<MoverFacts, AskError> {
+        self.stream.get_mut().set_read_timeout(None)?;
+        let mut reply = self.ask(&Request::Mover { dry_run })?;
+        loop {
+            match reply {
+                Reply::News(news) => hear(*news),
+                Reply::Mover(Some(facts)) => return Ok(*facts),
+                other => return Err(unexpected(other)),
+            }
+            reply = self.hear()?;
+        }
+    }
+
+    /// Asks how far the mover is, or how its last run ended; `None` where it did not run since the mount.
+    ///
+    /// # Errors
+    /// Where there is no such answer.
+    pub fn mover(&mut self) -> Result<Option<MoverFacts>, AskError> {
+        match self.ask(&Request::MoverStatus)? {
+            Reply::Mover(facts) => Ok(facts.map(|facts| *facts)),
             other => Err(unexpected(other)),
         }
     }

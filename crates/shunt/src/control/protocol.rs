@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use shuntfs_pool::BranchChange;
+use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
 /// The longest line that either side reads.
 pub(super) const LINE_MAX: u64 = 1 << 20;
@@ -30,6 +30,14 @@ pub enum Request {
         /// What becomes of them.
         change: BranchChange,
     },
+    /// Have the mover run once. Answered with news of it until it has ended; it ends early if whoever asked goes.
+    Mover {
+        /// Whether nothing is to be moved.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// How far is the mover, or how did its last run end?
+    MoverStatus,
     /// Which branches would something go to?
     Place {
         /// What is done.
@@ -64,6 +72,10 @@ pub enum Reply {
     Place(Option<serde_json::Value>),
     /// To [`Request::Branches`].
     Changed,
+    /// To [`Request::Mover`], while it runs.
+    News(Box<MoverNews>),
+    /// To [`Request::MoverStatus`], and to [`Request::Mover`] at the end; `None` where it did not run since the mount.
+    Mover(Option<Box<MoverFacts>>),
     /// To [`Request::Farewell`], at once.
     Waiting,
     /// To [`Request::Farewell`], at the end: what went wrong, if anything.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuntfs_pool::BranchChange;
+use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
 use super::farewell::Farewell;
@@ -16,6 +16,9 @@ use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, V
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long whoever had the mover run may take to hear what it does, before it is ended: they have stopped, and disks wait.
+const NEWS_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who can answer about a mount.
 pub trait Answers: Send + Sync + 'static {
@@ -43,6 +46,22 @@ pub trait Answers: Send + Sync + 'static {
     fn change_branches(&self, change: &BranchChange) -> Result<(), String> {
         let _ = change;
         Err("it has no branches".into())
+    }
+    /// Has the mover run once, and tells how it goes; `tell` says whether to go on. It may take as long as disks do.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    fn run_mover(
+        &self,
+        dry_run: bool,
+        tell: &mut (dyn FnMut(MoverNews) -> bool + Send),
+    ) -> Result<MoverFacts, String> {
+        let _ = (dry_run, tell);
+        Err("it has no branches".into())
+    }
+    /// How far the mover is, or how its last run ended.
+    fn mover(&self) -> Option<MoverFacts> {
+        None
     }
     /// Where its last words are to be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
@@ -129,6 +148,16 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
                     answers.change_branches(&change).map_or_else(Reply::Error, |()| Reply::Changed)
                 });
             }
+            Ok(Request::Mover { dry_run }) => {
+                stream.set_write_timeout(Some(NEWS_PATIENCE))?;
+                let news = stream.try_clone()?;
+                return aside(stream, answers, move |answers| {
+                    let mut tell = |told| send(&news, &Reply::News(Box::new(told))).is_ok();
+                    let ran = answers.run_mover(dry_run, &mut tell);
+                    ran.map_or_else(Reply::Error, |facts| Reply::Mover(Some(Box::new(facts))))
+                });
+            }
+            Ok(Request::MoverStatus) => Reply::Mover(answers.mover().map(Box::new)),
             Ok(Request::Place { what, at, asker }) => {
                 return aside(stream, answers, move |answers| {
                     answers.place(what, &at, &asker).map_or_else(Reply::Error, Reply::Place)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use shuntfs_pool::BranchChange;
+use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
 use super::session::Mounted;
 use super::verdict;
@@ -61,6 +61,18 @@ impl Answers for SessionAnswers {
 
     fn change_branches(&self, change: &BranchChange) -> Result<(), String> {
         self.mounted.change_branches(change).map_err(|error| error.to_string())
+    }
+
+    fn run_mover(
+        &self,
+        dry_run: bool,
+        tell: &mut (dyn FnMut(MoverNews) -> bool + Send),
+    ) -> Result<MoverFacts, String> {
+        self.mounted.run_mover(dry_run, tell).map_err(|error| error.to_string())
+    }
+
+    fn mover(&self) -> Option<MoverFacts> {
+        self.mounted.mover()
     }
 
     fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String> {

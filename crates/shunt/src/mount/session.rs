@@ -12,7 +12,7 @@ use shuntfs::{
 use shuntfs_pool::policy::Function;
 use shuntfs_pool::{
     AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Locks, MergeOptions,
-    Observer, Pool, PoolError, PoolOptions,
+    MoverError, MoverFacts, MoverNews, Observer, Pool, PoolError, PoolOptions,
 };
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
@@ -176,6 +176,23 @@ impl Mounted {
     pub(super) fn change_branches(&self, change: &BranchChange) -> Result<(), PoolError> {
         let pool = self.pool.as_ref().ok_or(PoolError::NotOfOneFolder)?;
         pool.change_branches(change).map(drop)
+    }
+
+    /// Has the mover run once.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    pub(super) fn run_mover(
+        &self,
+        dry_run: bool,
+        tell: &mut (dyn FnMut(MoverNews) -> bool + Send),
+    ) -> Result<MoverFacts, MoverError> {
+        self.pool.as_ref().ok_or(MoverError::NotOfOneFolder)?.run_mover(dry_run, tell)
+    }
+
+    /// How far the mover is, or how its last run ended.
+    pub(super) fn mover(&self) -> Option<MoverFacts> {
+        self.pool.as_ref().and_then(Observer::mover)
     }
 
     /// What is checked, where anything is.

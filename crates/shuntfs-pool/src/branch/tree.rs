@@ -11,7 +11,7 @@ use shuntfs_sys::{Device, FsMagic, FsStat, Stat, filesystem_of, let_go, open_fol
 
 use super::ahead::Ahead;
 use super::asker::{Asker, Told, Word};
-use super::flight::touches_nothing;
+use super::flight::{touches, touches_nothing};
 use super::health::Health;
 use super::lane::Lane;
 use super::mounts::{Mount, MountIndex, Mounts, is_served_here};
@@ -19,7 +19,7 @@ use super::opens::{OpenThere, Opens};
 use super::probe::{Top, probe};
 use super::pulse::Pulse;
 use super::twins::Tree;
-use crate::error::PoolError;
+use crate::error::{PoolError, errno};
 use crate::lasting::Lasting;
 use crate::merge::{BranchOptions, InodeCalc};
 use crate::node::{Identity, device_number, mix};
@@ -283,6 +283,26 @@ impl Branch {
         let below = self.answer()?.below;
         self.is_read_only.store(below.is_read_only(), Ordering::Relaxed);
         Ok(space_of(&below))
+    }
+
+    /// The same by what its file system says at this moment, for who may wait for the disk.
+    ///
+    /// # Errors
+    /// What fstatfs(2) gives, and EIO where the branch is set aside.
+    pub(crate) fn space_now(&self) -> Result<Space> {
+        self.below_now().map(|below| space_of(&below))
+    }
+
+    /// What its file system says of itself at this moment, for who may wait for the disk.
+    ///
+    /// # Errors
+    /// As [`Branch::space_now`].
+    pub(crate) fn below_now(&self) -> Result<FsStat> {
+        if self.health.is_aside() {
+            return Err(Errno::IO);
+        }
+        touches(self.mounts.own().index.branch);
+        filesystem_of(&*self.root).map_err(errno)
     }
 
     /// What its file system says of itself; where it does not answer in time, what it said before.

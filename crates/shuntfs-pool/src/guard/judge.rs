@@ -30,6 +30,11 @@ impl<'s> Guard<'s> {
         Self { shared, who, asking }
     }
 
+    /// Looks names up for nobody: for the mover, from which nothing is hidden, and which shows nobody what it sees.
+    pub(crate) fn of_nobody(shared: &'s Shared) -> Self {
+        Self { shared, who: Who::told(0, 0), asking: None }
+    }
+
     /// Who asks.
     pub(crate) fn who(&self) -> Who {
         self.who

@@ -17,7 +17,7 @@ use shuntfs_sys::stat_at;
 use super::change::{BranchChange, change, check_kernel, tell_kernel};
 use super::options::{BranchOptions, BranchWords, MoveOnFull};
 use super::queries::PREFIX;
-use super::relocate::is_temporary;
+use super::relocate::{is_note, is_temporary};
 use super::settings::{size, size_text};
 use super::state::Merge;
 use crate::branch::Branch;
@@ -89,7 +89,12 @@ pub(crate) fn is_named(shared: &Shared, folder: NodeId, name: &NameBuf) -> bool 
 /// Whether a name in this folder is that of the control file, or of a copy that is not finished.
 pub(crate) fn is_reserved(shared: &Shared, folder: NodeId, name: &NameBuf) -> bool {
     is_named(shared, folder, name)
-        || shared.merge.is_some() && folder == NodeId::ROOT && is_temporary(name.as_c_str())
+        || shared.merge.is_some() && folder == NodeId::ROOT && is_own(name.as_c_str())
+}
+
+/// Whether a name in the top folder is that of something that the pool itself keeps on a branch for a while.
+fn is_own(name: &CStr) -> bool {
+    is_temporary(name) || is_note(name)
 }
 
 /// Refuses changes of the name: neither is the control file removed, nor does anything take its place.

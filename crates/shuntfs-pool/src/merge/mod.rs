@@ -9,6 +9,7 @@ mod choose;
 mod control;
 mod copies;
 mod copying;
+mod errand;
 mod explain;
 mod gone;
 mod hints;
@@ -40,6 +41,7 @@ pub(crate) use control::{
     NODE as CONTROL, check_name, is_named, is_reserved, list as list_settings, set as set_setting,
 };
 pub(crate) use copies::{Copies, read as read_copies};
+pub(crate) use errand::{Errand, carry_out, needed};
 pub(crate) use explain::explain;
 pub use explain::{BranchPick, Explanation};
 pub(crate) use listing::{Opened, list};
@@ -49,12 +51,12 @@ pub(crate) use open::{open, root};
 pub use options::{BranchOptions, BranchWords, MergeOptions, MoveOnFull};
 pub(crate) use order::{Growing, Order};
 pub(crate) use path::{for_new, for_new_everywhere, on_branch};
-pub(crate) use placing::{New, check_kinds, check_places};
+pub(crate) use placing::{New, branch_called, check_kinds, check_places};
 pub(crate) use queries::{PREFIX as QUERIES, names_below, query};
 pub(crate) use refusals::{
     pass_on_at, pass_on_of, refuse_all, refuse_at, refuse_of, tell_full, why_read_only,
 };
-pub(crate) use relocate::{check_move, is_temporary, relocate, temporary_name};
+pub(crate) use relocate::{Unmoved, check_move, is_note, is_temporary, note_name, relocate, temporary_name};
 pub(crate) use reserve::{leaves_passthrough, reserve};
 pub(crate) use space::statfs;
 pub(crate) use state::Merge;

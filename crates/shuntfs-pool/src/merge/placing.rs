@@ -127,7 +127,7 @@ impl Picking {
 }
 
 /// The branch in use that a rule names: by its path, or by what it is called.
-fn branch_called(branches: &Branches, place: &str) -> Option<u16> {
+pub(crate) fn branch_called(branches: &Branches, place: &str) -> Option<u16> {
     branches.order().iter().copied().find(|number| {
         let branch = branches.at(*number);
         match place.strip_prefix("id=") {
@@ -148,7 +148,7 @@ pub(crate) fn check_kinds(rules: &Rules) -> std::result::Result<(), PoolError> {
     }
 }
 
-/// Whether the branches are there on which rules have something made. `None` is one folder.
+/// Whether the branches are there on which rules have something made, or from and to which they have files moved. `None` is one folder.
 ///
 /// # Errors
 /// [`PoolError::NoSuchPlace`].
@@ -157,7 +157,10 @@ pub(crate) fn check_places(rules: &Rules, branches: Option<&Branches>) -> std::r
         Policy::of(place).is_some()
             || branches.is_some_and(|branches| branch_called(branches, place).is_some())
     };
-    match rules.places().find(|(_, place)| !is_there(place)) {
+    let steps = rules.moves().flat_map(|(rule, steps)| steps.iter().map(move |step| (rule, step)));
+    let moves = steps
+        .flat_map(|(rule, step)| step.to.iter().chain(&step.from).map(move |name| (rule, name.as_str())));
+    match rules.places().chain(moves).find(|(_, place)| !is_there(place)) {
         Some((rule, place)) => {
             Err(PoolError::NoSuchPlace { rule: rule.name.clone(), place: place.to_owned() })
         }

@@ -1,4 +1,4 @@
-//! Moving a file to another branch, because its own has no room for what is to be written.
+//! Moving a file to another branch: because its own has no room for what is to be written, or because a rule says so ([`super::errand`]).
 //!
 //! While it is copied nobody changes it ([`crate::node::Change`]), and who reads it reads the old one. Then comes the moment ([`super::switching`]) in which
 //! the copy gets the name, the file loses it, and the node is that of the copy. The files that are open go on with the copy.
@@ -19,6 +19,7 @@ use shuntfs_sys::{OsError, Stat, handle_of, open_path_at, reopen, stat_at, stat_
 use super::alone::{check_views, hold_views, would_be_shown};
 use super::change::release;
 use super::choose::{Considered, Here, present};
+use super::errand::Errand;
 use super::path::{grow, made_on, sync_way};
 use super::queries::{relative, way_of};
 use super::state::Merge;
@@ -34,6 +35,8 @@ use crate::shared::{Folder, Shared};
 
 /// What the names of copies begin with that are not finished, in the top folder of a branch whose file system makes no file without a name.
 const TEMPORARY: &[u8] = b".shunt-moving-";
+/// What those of notes begin with, that a file is on two branches for a moment.
+const NOTE: &[u8] = b".shunt-moved-";
 /// How many digits follow.
 const DIGITS: usize = 16;
 
@@ -42,13 +45,31 @@ const FIXED: u64 = 0x10 | 0x20;
 
 /// A name for a copy that is not finished.
 pub(crate) fn temporary_name() -> CString {
-    let number = RandomState::new().hash_one(0);
-    CString::new([TEMPORARY, format!("{number:016x}").as_bytes()].concat()).expect("there is no NUL in it")
+    numbered(TEMPORARY)
 }
 
 /// Whether a name is one of these.
 pub(crate) fn is_temporary(name: &CStr) -> bool {
-    let digits = name.to_bytes().strip_prefix(TEMPORARY);
+    is_numbered(TEMPORARY, name)
+}
+
+/// A name for a note that a file is on two branches.
+pub(crate) fn note_name() -> CString {
+    numbered(NOTE)
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_note(name: &CStr) -> bool {
+    is_numbered(NOTE, name)
+}
+
+fn numbered(first: &[u8]) -> CString {
+    let number = RandomState::new().hash_one(0);
+    CString::new([first, format!("{number:016x}").as_bytes()].concat()).expect("there is no NUL in it")
+}
+
+fn is_numbered(first: &[u8], name: &CStr) -> bool {
+    let digits = name.to_bytes().strip_prefix(first);
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
@@ -83,6 +104,12 @@ pub(crate) enum Unmoved {
     NoBranch(String),
     /// Somebody changed it beside the pool.
     Changed,
+    /// It is open for writing.
+    Written,
+    /// It is being opened, or moved for somebody else.
+    InUse,
+    /// It has another name by now, or is another file.
+    Renamed,
     /// A branch on which that takes a step does not answer.
     Busy,
     /// That failed.
@@ -116,6 +143,9 @@ impl fmt::Display for Unmoved {
             Self::Locked => out.write_str("it was locked on its branch (locks=lower)"),
             Self::NoBranch(why) => write!(out, "no other branch will do: {why}"),
             Self::Changed => out.write_str("somebody changed it beside the pool while it was copied"),
+            Self::Written => out.write_str("it is open for writing"),
+            Self::InUse => out.write_str("it is being opened, or moved for somebody else"),
+            Self::Renamed => out.write_str("it was renamed or replaced meanwhile"),
             Self::Busy => out.write_str("a removal of its name, or a branch on the way, takes too long"),
             Self::Failed(error) => write!(out, "that failed: {error}"),
         }
@@ -147,7 +177,8 @@ pub(crate) fn relocate(shared: &Shared, moving: Move, len: u64) -> Result<(), Un
     let merge = shared.merge.as_ref().ok_or(Unmoved::Off)?;
     let policy = merge.settings.moves().ok_or(Unmoved::Off)?;
     let node = moving.node();
-    let moved = Relocation { shared, merge, node, policy, moving: &moving, views: Vec::new() }.run(len);
+    let relocation = Relocation { shared, merge, node, aim: Aim::Room(policy), moving: Some(&moving) };
+    let moved = relocation.run(len).map(drop);
     let node = Arc::clone(node);
     drop(moving);
     // Its branch may have been removed, and this may have been the last file there.
@@ -155,24 +186,38 @@ pub(crate) fn relocate(shared: &Shared, moving: Move, len: u64) -> Result<(), Un
     moved
 }
 
+/// What a file is moved for.
+#[derive(Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// For room, to the branch that the policy picks.
+    Room(&'static Policy),
+    /// For a rule.
+    Errand(&'a Errand<'a>),
+}
+
 /// A file, and what is needed to move it.
-struct Relocation<'s> {
-    shared: &'s Shared,
-    merge: &'s Merge,
-    node: &'s Arc<Node>,
-    policy: &'static Policy,
-    moving: &'s Move,
-    /// Its partial views, by which it is not changed meanwhile.
-    views: Vec<Move>,
+pub(super) struct Relocation<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) merge: &'s Merge,
+    pub(super) node: &'s Arc<Node>,
+    pub(super) aim: Aim<'s>,
+    /// `None` where it is only looked whether the file can be moved.
+    pub(super) moving: Option<&'s Move>,
 }
 
 impl Relocation<'_> {
-    /// Tries one branch after the other.
-    fn run(mut self, len: u64) -> Result<(), Unmoved> {
+    /// Tries one branch after the other; the one that it came to.
+    pub(super) fn run(&self, len: u64) -> Result<u16, Unmoved> {
         let stat = self.check()?;
-        self.views = hold_views(self.shared, self.node)?;
-        let from =
-            self.shared.open_node(self.node, mode::O_RDONLY | mode::O_NONBLOCK).map_err(Unmoved::Failed)?;
+        // By its partial views it is not changed meanwhile, either.
+        let views = hold_views(self.shared, self.node)?;
+        // To move it is no access. Where we are not its owner, it counts as one.
+        let flags = mode::O_RDONLY | mode::O_NONBLOCK;
+        let from = match self.shared.open_node(self.node, flags | mode::O_NOATIME) {
+            Err(Errno::PERM) => self.shared.open_node(self.node, flags),
+            from => from,
+        };
+        let from = from.map_err(Unmoved::Failed)?;
         let needed = Transfer::takes(&from, &stat).saturating_add(len);
         let mut tried: Vec<(u16, Errno)> = Vec::new();
         loop {
@@ -181,22 +226,25 @@ impl Relocation<'_> {
                 let _order = self.merge.order();
                 self.way()?
             };
-            let branch = self.pick(&folder, needed, &tried)?;
-            match self.carry(&folder, branch, (&from, &stat)) {
+            let branch = match self.aim {
+                Aim::Room(policy) => self.pick(policy, &folder, needed, &tried)?,
+                Aim::Errand(errand) => self.pick_named(errand, needed, &tried)?,
+            };
+            match self.carry(&folder, branch, (&from, &stat, &views)) {
                 // Nobody waits for it any more.
                 Err(Carried::NotThere(_)) if was_left() => return Err(Unmoved::Busy),
                 Err(Carried::NotThere(error)) => {
-                    self.moving.goes_on();
+                    self.moving.into_iter().for_each(Move::goes_on);
                     tried.push((branch, error));
                 }
                 Err(Carried::Nowhere(why)) => return Err(why),
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(branch),
             }
         }
     }
 
     /// What the file is like, if it can be moved at all.
-    fn check(&self) -> Result<Stat, Unmoved> {
+    pub(super) fn check(&self) -> Result<Stat, Unmoved> {
         let node = self.node;
         if node.has(Marks::MAPPED_BELOW) {
             return Err(Unmoved::Mapped);
@@ -219,7 +267,7 @@ impl Relocation<'_> {
     }
 
     /// The folder that the file is in, and its name there.
-    fn way(&self) -> Result<(Arc<Node>, NameBuf), Unmoved> {
+    pub(super) fn way(&self) -> Result<(Arc<Node>, NameBuf), Unmoved> {
         let way = match way_of(self.shared, self.merge, self.node) {
             Ok(Some(way)) => way,
             Ok(None) | Err(Errno::STALE) => return Err(Unmoved::Unknown),
@@ -228,13 +276,23 @@ impl Relocation<'_> {
         };
         let folder = self.shared.node(way.0).map_err(|_| Unmoved::Unknown)?;
         let name = Name::new(&way.1).and_then(|name| NameBuf::new(name).ok());
-        Ok((folder, name.ok_or(Unmoved::Unknown)?))
+        let name = name.ok_or(Unmoved::Unknown)?;
+        match self.aim {
+            Aim::Errand(errand) if !errand.is_at(&folder, &name) => Err(Unmoved::Renamed),
+            _ => Ok((folder, name)),
+        }
     }
 
     /// The branch to which the policy has it moved. It must take all of the file, whatever it must have for something new.
-    fn pick(&self, folder: &Arc<Node>, needed: u64, tried: &[(u16, Errno)]) -> Result<u16, Unmoved> {
+    fn pick(
+        &self,
+        policy: &'static Policy,
+        folder: &Arc<Node>,
+        needed: u64,
+        tried: &[(u16, Errno)],
+    ) -> Result<u16, Unmoved> {
         let (shared, merge) = (self.shared, self.merge);
-        let mut considered = merge.for_something_new(shared, folder, self.policy).map_err(Unmoved::Failed)?;
+        let mut considered = merge.for_something_new(shared, folder, policy).map_err(Unmoved::Failed)?;
         let own = self.node.mount();
         // Nothing is won on the same file system.
         let device = shared.mount(own).device();
@@ -252,7 +310,7 @@ impl Relocation<'_> {
                 candidate.min_free = candidate.min_free.max(needed);
             }
         }
-        let pick = considered.pick(self.policy, Category::Create, merge.seed());
+        let pick = considered.pick(policy, Category::Create, merge.seed());
         let known = considered.known();
         match pick.chosen() {
             Ok(chosen) => Ok(known[chosen[0]]),
@@ -262,12 +320,17 @@ impl Relocation<'_> {
 
     /// Why no branch will do.
     fn why(&self, considered: &Considered, pick: &Pick, tried: &[(u16, Errno)]) -> String {
+        let mut why = self.why_tried(tried);
+        why.extend(Some(considered.why_none(self.shared, pick)).filter(|why| !why.is_empty()));
+        if why.is_empty() { "there is none on another file system".to_owned() } else { why.join("; ") }
+    }
+
+    /// What became of those that were tried.
+    pub(super) fn why_tried(&self, tried: &[(u16, Errno)]) -> Vec<String> {
         let called = |number: u16| self.shared.branches.at(number).source().display();
         let failed =
             |(number, error): &(u16, Errno)| format!("{}: copying it there failed: {error}", called(*number));
-        let mut why: Vec<String> = tried.iter().map(failed).collect();
-        why.extend(Some(considered.why_none(self.shared, pick)).filter(|why| !why.is_empty()));
-        if why.is_empty() { "there is none on another file system".to_owned() } else { why.join("; ") }
+        tried.iter().map(failed).collect()
     }
 
     /// Copies it to a branch, and has it be there.
@@ -275,26 +338,54 @@ impl Relocation<'_> {
         &self,
         folder: &Arc<Node>,
         branch: u16,
-        (from, stat): (&Arc<LowerFile>, &Stat),
+        (from, stat, views): (&Arc<LowerFile>, &Stat, &[Move]),
     ) -> Result<(), Carried> {
         let (shared, merge) = (self.shared, self.merge);
-        let there = self.made_durably(folder, branch, || made_on(shared, merge, folder, branch))?;
-        copies_to(branch);
-        let copy = Transfer::begin(shared, &there)?;
-        copy.fill(from, stat, &|_| self.check_on(branch))?;
+        let begin = || {
+            let there = self.made_durably(folder, branch, || made_on(shared, merge, folder, branch))?;
+            copies_to(branch);
+            Transfer::begin(shared, &there)
+        };
+        let copy = self.step(begin)?;
+        let copied = |bytes| self.copied(bytes).and_then(|()| self.check_on(branch));
+        copy.fill(from, stat, &copied).map_err(|error| match self.is_given_up() {
+            true => Carried::Nowhere(Unmoved::Written),
+            false => Carried::NotThere(error),
+        })?;
+        self.step(|| self.finish(copy, branch, (from, stat, views)))
+    }
+
+    /// A part of the move that is seen by itself if a disk hangs: the copy between two takes as long as the file is large. What makes room is under way
+    /// as a whole, as a part of the request that needs it.
+    fn step<T>(&self, act: impl FnOnce() -> T) -> T {
+        match self.aim {
+            Aim::Room(_) => act(),
+            Aim::Errand(_) => self.shared.under_way(act),
+        }
+    }
+
+    /// Gives a copy that is whole its name, and has the file be there.
+    fn finish(
+        &self,
+        copy: Transfer,
+        branch: u16,
+        (from, stat, views): (&Arc<LowerFile>, &Stat, &[Move]),
+    ) -> Result<(), Carried> {
+        let (shared, merge) = (self.shared, self.merge);
         let nameless = shared.opening(|| reopen(copy.file(), mode::O_PATH))?;
         // Nothing is moved, linked or grown from here on. It may have been moved meanwhile.
         let order = merge.order();
         let (folder, name) = self.way()?;
         let there = self.made_durably(&folder, branch, || grow(shared, merge, &order, (&folder, branch)))?;
         let stat = self.renewed(&copy, from, stat)?;
-        let here = self.only(&folder, &there, &name, &stat)?;
+        let here = self.only(there.spot_of(&folder, &name), &stat)?;
         // Nobody who changes it goes on from here to the end.
-        if was_left() || !self.moving.commit() {
+        if was_left() || !self.moving.is_some_and(Move::commit) {
             return Err(Unmoved::Busy.into());
         }
         let switch = merge.switching.begin(folder.id, name.as_c_str()).ok_or(Unmoved::Busy)?;
-        self.check_still(&here, &name, &stat)?;
+        self.check_still(&here, &name, (&stat, views))?;
+        self.check_unused()?;
         let place = place_of(shared, there.mount, &nameless)?;
         copy.take_place(&there, name.as_c_str(), (&here, &|| order.is_held()))?;
         drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
@@ -348,11 +439,10 @@ impl Relocation<'_> {
     }
 
     /// Where the file has its name, if no other branch has it and nobody else uses it.
-    fn only(&self, folder: &Arc<Node>, there: &Folder, name: &NameBuf, stat: &Stat) -> Result<Here, Carried> {
-        if !would_be_shown(self.shared, folder, there.mount.branch) {
+    pub(super) fn only(&self, spot: Spot<'_>, stat: &Stat) -> Result<Here, Carried> {
+        if !would_be_shown(self.shared, spot.folder, spot.mount.branch) {
             return Err(Unmoved::Aside.into());
         }
-        let spot = Spot { folder, mount: there.mount, dir: &there.descriptor, name };
         let mut all = present(self.shared, spot)?;
         let Some(here) = all.pop() else { return Err(Unmoved::Nameless.into()) };
         if !all.is_empty() || here.mount.branch != self.node.mount().branch {
@@ -366,8 +456,13 @@ impl Relocation<'_> {
     }
 
     /// Looks once more at what may have changed since.
-    fn check_still(&self, here: &Here, name: &NameBuf, stat: &Stat) -> Result<(), Carried> {
-        check_views(self.shared, self.node, &self.views)?;
+    fn check_still(
+        &self,
+        here: &Here,
+        name: &NameBuf,
+        (stat, views): (&Stat, &[Move]),
+    ) -> Result<(), Carried> {
+        check_views(self.shared, self.node, views)?;
         touches_on(here.mount);
         match stat_at(&*here.dir, name.as_c_str()) {
             Ok(now) => Ok(check_same(&now, stat)?),
@@ -400,8 +495,10 @@ impl Relocation<'_> {
         } else {
             idle.extend(node.drop_descriptor());
         }
-        merge.forget_hint(Spot { folder, mount: there.mount, dir: &there.descriptor, name });
-        merge.moved_one();
+        merge.forget_hint(there.spot_of(folder, name));
+        if let Aim::Room(_) = self.aim {
+            merge.moved_one();
+        }
         (left, idle)
     }
 
@@ -413,13 +510,17 @@ impl Relocation<'_> {
             from = ?shared.branch(from).source(),
             to = ?branches.at(to).source(),
             bytes = stat.size,
-            "moved to another branch, because its own is full"
+            "moved to another branch, {}",
+            match self.aim {
+                Aim::Room(_) => "because its own is full",
+                Aim::Errand(_) => "as a rule says",
+            }
         );
     }
 }
 
 /// Why a file did not get to a branch.
-enum Carried {
+pub(super) enum Carried {
     /// The branch is no place for it.
     NotThere(Errno),
     /// No branch is.
@@ -482,7 +583,8 @@ mod test {
     #[test]
     fn names_of_copies_are_told_from_others() {
         let name = temporary_name();
-        assert!(is_temporary(&name) && name != temporary_name());
+        assert!(is_temporary(&name) && name != temporary_name() && !is_note(&name));
+        assert!(is_note(&note_name()) && !is_temporary(&note_name()));
         for other in
             [c".shunt-moving-", c".shunt-moving-0123456789abcde", c".shunt-moving-0123456789abcdeg", c"x"]
         {

@@ -24,6 +24,7 @@ use super::walks::Walks;
 use crate::branch::{Flights, InFlight, Parting, Twins};
 use crate::folders::Folders;
 use crate::guard::Spot;
+use crate::mover::Mover;
 use crate::node::Way;
 use crate::policy::Function;
 use crate::rules::Engine;
@@ -54,6 +55,7 @@ pub(crate) struct Merge {
     pub(crate) switching: Switching,
     pub(super) refusals: Refusals,
     pub(crate) copying: Copying,
+    pub(crate) mover: Mover,
     /// How many files were moved because their branches were full.
     moved: AtomicU64,
     /// Whether rules judge files by paths on several branches.
@@ -97,6 +99,7 @@ impl Merge {
             switching: Switching::default(),
             refusals: Refusals::default(),
             copying: Copying::default(),
+            mover: Mover::default(),
             moved: AtomicU64::new(0),
             growing: Growing::default(),
             flights,

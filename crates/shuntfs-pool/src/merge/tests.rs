@@ -28,6 +28,7 @@ mod changes;
 mod choices;
 mod full;
 mod handles;
+mod mover;
 mod places;
 mod ruled;
 mod sick;

@@ -36,6 +36,8 @@ struct Turn {
     moving: Option<u64>,
     /// Whether that one cannot be given up any more.
     is_committed: bool,
+    /// Whether somebody waits to change the file, since that one began.
+    is_wanted: bool,
     tickets: u64,
     /// The requests that wait.
     wakers: Vec<Waker>,
@@ -67,6 +69,7 @@ impl Change {
         let Some(mobile) = node.mobile() else { return Some(Self(None)) };
         let mut turn = mobile.turn.lock();
         if turn.moving.is_some() {
+            turn.is_wanted = true;
             waker.into_iter().for_each(|waker| turn.wakes(waker));
             return None;
         }
@@ -171,7 +174,7 @@ impl Drop for Move {
 impl Turn {
     fn claim(&mut self) -> u64 {
         self.tickets += 1;
-        (self.moving, self.is_committed) = (Some(self.tickets), false);
+        (self.moving, self.is_committed, self.is_wanted) = (Some(self.tickets), false, false);
         self.tickets
     }
 
@@ -204,9 +207,13 @@ impl Mobile {
     }
 
     /// Whether it is being moved.
-    #[cfg(test)]
     pub(crate) fn is_moving(&self) -> bool {
         self.turn.lock().moving.is_some()
+    }
+
+    /// Whether somebody waits for the end of the move to change it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.turn.lock().is_wanted
     }
 
     /// Whether a move of it is about to end.
@@ -275,13 +282,16 @@ mod test {
             while !node.make_mobile().is_moving() {
                 std::thread::yield_now();
             }
+            assert!(!node.mobile().unwrap().is_wanted());
             assert!(Change::begin(&node).is_none(), "it is to be moved");
+            assert!(node.mobile().unwrap().is_wanted());
             drop(first);
             assert!(node.make_mobile().is_moving() && !mover.is_finished(), "one change is under way still");
             drop(second);
             assert!(mover.join().unwrap());
         });
         let moving = Move::begin(&node).unwrap();
+        assert!(!node.make_mobile().is_wanted(), "that was another move");
         std::thread::scope(|scope| {
             let other = scope.spawn(|| drop(Move::begin(&node)));
             drop(moving);

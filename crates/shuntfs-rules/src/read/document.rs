@@ -106,6 +106,7 @@ const KEYS: &[&str] = &[
     "cache",
     "redact",
     "place",
+    "move",
     "verify",
 ];
 

@@ -3,6 +3,7 @@
 use toml::de::DeValue;
 
 use super::fields::{Fields, Value, number, string, wrong};
+use super::moves;
 use crate::decision::{
     ByteSpan, CacheWord, ErrorNumber, FlowWord, REGEX_WITHIN_MAX, Redact, RegexRedaction, VerifyWord,
 };
@@ -13,8 +14,19 @@ use crate::model::{AccessWord, Effects, Matchers, OpenWord};
 use crate::placing::names_branch;
 
 /// The keys of effects.
-pub(super) const KEYS: &[&str] =
-    &["allow", "deny", "hide", "read_only", "append_only", "flow", "cache", "redact", "place", "verify"];
+pub(super) const KEYS: &[&str] = &[
+    "allow",
+    "deny",
+    "hide",
+    "read_only",
+    "append_only",
+    "flow",
+    "cache",
+    "redact",
+    "place",
+    "move",
+    "verify",
+];
 
 /// The word by which an effect is left to the mount.
 pub(crate) const MOUNT: &str = "mount";
@@ -61,8 +73,19 @@ pub(super) fn read(
         })
     });
     let verify = verify(fields, findings);
-    let effects =
-        Effects { access, read_only, append_only, flow_read, flow_write, cache, redact, place, verify };
+    let moves = moves::read(fields, matchers, known, findings);
+    let effects = Effects {
+        access,
+        read_only,
+        append_only,
+        flow_read,
+        flow_write,
+        cache,
+        redact,
+        place,
+        moves,
+        verify,
+    };
     check_place(fields, matchers, &effects, findings);
     effects
 }

@@ -4,6 +4,7 @@ mod document;
 mod effects;
 mod fields;
 mod matchers;
+mod moves;
 
 pub(crate) use document::read;
 pub(crate) use effects::{MOUNT, NOTHING};

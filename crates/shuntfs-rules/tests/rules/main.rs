@@ -3,4 +3,5 @@
 mod decisions;
 mod machine;
 mod mistakes;
+mod movers;
 mod moves;

@@ -39,6 +39,10 @@ fn unknown_words_are_answered_with_the_nearest() {
         (rule("type = \"image/*\"\nplace = \"one\""), "r.toml:3:1: what is placed is empty when it is made"),
         (rule("size = { min = 1 }\nplace = \"id=a\""), "r.toml:3:1: what is placed is empty when it is made"),
         (
+            rule("move = { to = \"/b\", form = \"/a\" }"),
+            "r.toml:3:21: unknown key of `move` `form`; did you mean `from`?",
+        ),
+        (
             rule("verify = \"requird\""),
             "r.toml:3:10: unknown way to verify `requird`; did you mean `required`?",
         ),

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod content;
+mod intent;
 mod merged;
 mod names;
 mod opens;

@@ -12,10 +12,11 @@ use shuntfs_sys::{
     set_times, stat_at, stat_of, tmpfile_at, truncate, unlink_at,
 };
 
+use super::intent::{Intent, Moved, take_back};
 use super::path::{ACCESS_ACL, copy_xattrs};
 use crate::branch::{touches_nothing, touches_on};
 use crate::error::errno;
-use crate::merge::{Here, is_temporary, temporary_name};
+use crate::merge::{Here, is_note, is_temporary, temporary_name};
 use crate::mode;
 use crate::shared::{Folder, Shared};
 use crate::who::keeping_set_ids;
@@ -46,8 +47,10 @@ pub(crate) enum Untaken {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     file: LowerFile,
-    /// Where the file system makes none without a name: the folder, and the name.
-    temporary: Option<(Arc<LowerFile>, CString)>,
+    /// The top folder of the branch that it is on.
+    top: Arc<LowerFile>,
+    /// Its name there, where the file system makes none without a name.
+    temporary: Option<CString>,
 }
 
 impl Transfer {
@@ -59,7 +62,10 @@ impl Transfer {
     pub(crate) fn begin(shared: &Shared, folder: &Folder) -> Result<Self> {
         match shared.opening(|| tmpfile_at(&folder.descriptor, mode::O_RDWR, 0o600)) {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(shared, folder),
-            made => Ok(Self { file: LowerFile::new(made?), temporary: None }),
+            made => {
+                let top = Arc::clone(shared.branch(folder.mount).root());
+                Ok(Self { file: LowerFile::new(made?), top, temporary: None })
+            }
         }
     }
 
@@ -67,7 +73,7 @@ impl Transfer {
         let top = Arc::clone(shared.branch(folder.mount).root());
         let (name, flags) = (temporary_name(), mode::O_CREAT | mode::O_EXCL | mode::O_RDWR);
         let file = LowerFile::new(shared.opening(|| open_at(&*top, &name, flags, 0o600))?);
-        let made = Self { file, temporary: Some((top, name)) };
+        let made = Self { file, top, temporary: Some(name) };
         // Who removes unfinished ones leaves it alone.
         flock(&made.file, FlockOp::Exclusive, false).map_err(errno)?;
         Ok(made)
@@ -119,7 +125,7 @@ impl Transfer {
     }
 
     /// Gives the copy its name in a folder, and takes it from the file in another one, if that still has it and `may_go_on` says so just before that.
-    /// What fails is undone.
+    /// What fails is undone; if the server is killed in between, that is done when the branch is opened again ([`super::intent`]).
     ///
     /// # Errors
     /// Those of the calls; EEXIST where something has the name.
@@ -131,6 +137,8 @@ impl Transfer {
     ) -> std::result::Result<(), Untaken> {
         let to = &*folder.descriptor;
         touches_on(folder.mount);
+        let moved = Moved { copy: &self.file, to, of: &of.dir, name };
+        let _noted = Intent::note(&self.top, &moved);
         // Durable with its name, before the file goes, so that whatever happens there is one. btrfs makes nothing durable of what has no name
         // (`btrfs_log_inode_parent`), and of what has got one only that it is there, when the folder is synced.
         let named =
@@ -152,12 +160,12 @@ impl Transfer {
     }
 
     fn take_name(&mut self, to: &LowerFile, name: &CStr) -> shuntfs_sys::Result<()> {
-        let Some((top, temporary)) = &self.temporary else { return link_to(&self.file, to, name) };
-        match rename_at(&**top, temporary, to, name, mode::RENAME_NOREPLACE) {
+        let Some(temporary) = &self.temporary else { return link_to(&self.file, to, name) };
+        match rename_at(&*self.top, temporary, to, name, mode::RENAME_NOREPLACE) {
             // A file system that cannot be told not to replace anything can give a second name.
             Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => {
                 link_to(&self.file, to, name)?;
-                unlink_at(&**top, temporary)?;
+                unlink_at(&*self.top, temporary)?;
             }
             renamed => renamed?,
         }
@@ -211,15 +219,16 @@ fn are_kept(told: &Stat, is: &Stat) -> bool {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        if let Some((top, name)) = &self.temporary
-            && let Err(error) = unlink_at(&**top, name)
+        if let Some(name) = &self.temporary
+            && let Err(error) = unlink_at(&*self.top, name)
         {
             tracing::warn!(%error, ?name, "an unfinished copy is left in the top folder of a branch");
         }
     }
 }
 
-/// Removes copies from the top folder of a branch that were not finished, because their server ended. How many there were.
+/// Removes copies from the top folder of a branch that were not finished, because their server ended, and takes back moves that it was in the middle
+/// of. How many there were.
 ///
 /// # Errors
 /// Those of reading the folder, and the first one of those of opening or removing one.
@@ -229,7 +238,7 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
     loop {
         match reader.peek()? {
             Some(record) => {
-                if is_temporary(record.name) {
+                if is_temporary(record.name) || is_note(record.name) {
                     names.push(record.name.to_owned());
                 }
                 reader.advance()?;
@@ -251,19 +260,24 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
     failed.map(|()| removed)
 }
 
-/// Removes one, if it is one and nobody is making it.
+/// Removes one, if it is one and nobody is making it, and takes back the move that it notes, if it is a note. Whether there was something.
 fn is_removed(top: &LowerFile, name: &CStr) -> shuntfs_sys::Result<bool> {
     // Whoever may write to that folder may have put something else there.
     if !stat_at(top, name)?.is_file() {
         return Ok(false);
     }
-    let file = open_at(top, name, mode::O_RDWR | mode::O_NONBLOCK, 0)?;
-    // Else another server is making it.
-    let is_left = flock(&file, FlockOp::Exclusive, false).is_ok();
-    if is_left {
-        unlink_at(top, name)?;
+    let file = LowerFile::new(open_at(top, name, mode::O_RDWR | mode::O_NONBLOCK, 0)?);
+    if flock(&file, FlockOp::Exclusive, false).is_err() {
+        // Another server is making it.
+        return Ok(false);
     }
-    Ok(is_left)
+    let was_there = !is_note(name)
+        || take_back(top, &file).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a file may be on two branches that was moved when its server ended");
+            false
+        });
+    unlink_at(top, name)?;
+    Ok(was_there)
 }
 
 /// Makes the names in a folder durable.
@@ -280,7 +294,7 @@ pub(crate) fn sync_folder(folder: &LowerFile) -> shuntfs_sys::Result<()> {
 
 /// Copies what is no hole.
 fn copy_data(from: &LowerFile, to: &LowerFile, len: u64, copied: &Copied<'_>) -> shuntfs_sys::Result<()> {
-    let (mut offset, mut by_kernel) = (0, true);
+    let (mut offset, mut by_kernel, mut buffer) = (0, true, Vec::new());
     while offset < len {
         let start = match seek_data(from, offset) {
             // Nothing but a hole is left.
@@ -307,7 +321,11 @@ fn copy_data(from: &LowerFile, to: &LowerFile, len: u64, copied: &Copied<'_>) ->
                     copied => copied?,
                 }
             } else {
-                copy_by_hand(from, to, offset, end - offset)?
+                if buffer.is_empty() {
+                    // No larger than is needed: most files are small.
+                    buffer = vec![0; usize::try_from(len - offset).unwrap_or(BUFFER).min(BUFFER)];
+                }
+                copy_by_hand((from, to), &mut buffer, offset, end - offset)?
             };
             copied(len)?;
             offset += len;
@@ -325,9 +343,14 @@ fn copy_piece(from: &LowerFile, to: &LowerFile, offset: u64, len: u64) -> shuntf
     }
 }
 
-fn copy_by_hand(from: &LowerFile, to: &LowerFile, offset: u64, len: u64) -> shuntfs_sys::Result<u64> {
-    let mut buffer = vec![0; usize::try_from(len).unwrap_or(BUFFER).min(BUFFER)];
-    let read = read_at(from, &mut buffer, offset)?;
+fn copy_by_hand(
+    (from, to): (&LowerFile, &LowerFile),
+    buffer: &mut [u8],
+    offset: u64,
+    len: u64,
+) -> shuntfs_sys::Result<u64> {
+    let most = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+    let read = read_at(from, &mut buffer[..most], offset)?;
     let mut written = 0;
     while written < read {
         let at = offset + u64::try_from(written).map_err(|_| OsError::IO)?;
@@ -397,11 +420,15 @@ mod test {
         let (from, to) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         from.write_all_at(&bytes, 0).unwrap();
         let (from, to, len) = (lower(from), lower(to), 3 << 20);
-        let mut offset = 0;
+        let (mut offset, mut buffer) = (0, vec![0; BUFFER]);
         while offset < len {
-            offset += copy_by_hand(&from, &to, offset, len - offset).unwrap();
+            offset += copy_by_hand((&from, &to), &mut buffer, offset, len - offset).unwrap();
         }
-        assert_eq!(copy_by_hand(&from, &to, len, 1), Err(OsError::IO), "it is shorter than it was");
+        assert_eq!(
+            copy_by_hand((&from, &to), &mut buffer, len, 1),
+            Err(OsError::IO),
+            "it is shorter than it was"
+        );
         let mut copied = vec![0; bytes.len()];
         assert_eq!(read_at(&to, &mut copied, 0), Ok(bytes.len()));
         assert!(copied == bytes);

@@ -235,6 +235,7 @@ fn a_change_that_began_before_the_first_open_is_waited_for() {
     let Some(two) = Two::new(&["0/file"], |_| ()) else { return };
     let node = two.shared.node(two.id("file")).unwrap();
     let change = room::begin(&two.shared, &node);
+    assert!(node.mobile().is_some(), "it is counted");
     let file = two.open("file");
     std::thread::scope(|scope| {
         let mover = scope.spawn(|| two.moved(&file));
