@@ -20,10 +20,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const SKIPPED: i32 = 77;
 
 /// What a test is about that does not pass, and why (docs/from-mergerfs.md, How it is tested).
-const DIFFERENT: &[(&str, &str)] = &[
-    ("TEST_cfg_xattr_modes", "the setting `xattr`, which is not to be had"),
-    ("TEST_movefile_enospc", "the setting `moveonenospc`, which is not to be had"),
-];
+const DIFFERENT: &[(&str, &str)] = &[("TEST_cfg_xattr_modes", "the setting `xattr`, which is not to be had")];
 
 /// A copy of the tests, with what they take for mergerfs beside them. Mounts that one of them leaves go with it. One of them copies 10 GiB where a file
 /// system cannot share blocks.
