@@ -30,7 +30,7 @@ fn large(path: &'static str) -> File {
 }
 
 fn named(rules: &Rules, file: &File) -> Option<(String, usize)> {
-    rules.moves_of(file).unwrap().map(|(rule, steps)| (rule.name.clone(), steps.len()))
+    rules.moves_of(file).expect("the rule can be asked").map(|(rule, steps)| (rule.name.clone(), steps.len()))
 }
 
 #[test]
