@@ -26,9 +26,9 @@ pub struct Options {
     #[arg(long = "target", value_name = "NAME=COMMAND")]
     pub templates: Vec<String>,
 
-    /// Only the cases whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    pub case: Option<String>,
+    /// Only the cases whose name contains one of these.
+    #[arg(long = "case", value_name = "TEXT,..", value_delimiter = ',')]
+    pub cases: Vec<String>,
 
     /// Rounds; each measures every case on every column once [default: 3].
     #[arg(long, value_name = "N")]

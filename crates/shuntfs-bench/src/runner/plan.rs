@@ -139,17 +139,15 @@ fn tables_asked_for(all: Vec<Table>, options: &Options) -> Result<Vec<Table>> {
     let mut tables = all;
     tables.retain(|table| options.tables.is_empty() || options.tables.iter().any(|name| name == table.name));
     for table in &mut tables {
-        if let Some(text) = &options.case {
-            table.cases.retain(|case| case.name.contains(text.as_str()));
-        }
+        let is_named = |case: &Case| options.cases.iter().any(|text| case.name.contains(text.as_str()));
+        table.cases.retain(|case| options.cases.is_empty() || is_named(case));
         table.targets = choose(std::mem::take(&mut table.targets), table.baseline, &options.targets);
     }
     // A table of which nothing was asked for is not part of the run.
     tables.retain(|table| table.skipped.is_some() || !table.cases.is_empty());
     tables.retain(|table| options.targets.is_empty() || asks_for(options, table));
-    if !tables.iter().any(|table| !table.cases.is_empty())
-        && let Some(text) = &options.case
-    {
+    let has = |text: &str| tables.iter().flat_map(|table| &table.cases).any(|case| case.name.contains(text));
+    if let Some(text) = options.cases.iter().find(|text| !has(text.as_str())) {
         let cases: Vec<&str> = cases.iter().map(String::as_str).collect();
         bail!("no case of these tables has `{text}` in its name{}", nearest(text, &cases));
     }
@@ -263,6 +261,15 @@ mod tests {
         let line = <Line as clap::Parser>::parse_from(["bench", "--targets", "urin"]);
         let error = check_targets(&tables(&setting(2)), &line.options).unwrap_err().to_string();
         assert!(error.contains("did you mean `uring`"), "{error}");
+    }
+
+    #[test]
+    fn several_cases_may_be_named_and_each_must_be_there() {
+        let named = asked(&["--table", "smallfiles", "--case", "walk,unpack"]).unwrap();
+        let names: Vec<&str> = named[0].cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names, ["unpack", "walk cold", "walk warm"]);
+        let error = asked(&["--table", "smallfiles", "--case", "walk,create j9"]).unwrap_err().to_string();
+        assert!(error.contains("`create j9`"), "{error}");
     }
 
     #[test]
