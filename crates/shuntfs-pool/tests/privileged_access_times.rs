@@ -2,10 +2,12 @@
 //! /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,8 +16,11 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{AccessTime, AccessTimes, FlowWish, Pool, PoolOptions};
 use shuntfs_testkit::lower::{Lower, LowerKind};
+use shuntfs_testkit::mounted::enable_uring;
+use shuntfs_testkit::skipped;
 use shuntfs_testkit::supervisor::Supervisor;
-use shuntfs_testkit::{mounted, skipped};
+
+use mounted::bound::Bound;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,22 +62,6 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         drop(self.session.take());
-    }
-}
-
-/// A folder that is shown at another one, too.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &Path, to: PathBuf) -> Self {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(&to).status().unwrap().success());
-        Self(to)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let _ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
@@ -138,7 +127,7 @@ fn reading_sets_the_time_of_access_as_the_mount_was_asked() {
         (TransportKind::Uring, FlowWish::Passthrough),
         (TransportKind::Uring, FlowWish::Served),
     ] {
-        if kind == TransportKind::Uring && !mounted::enable_uring() {
+        if kind == TransportKind::Uring && !enable_uring() {
             skipped("FUSE over io_uring cannot be turned on");
             continue;
         }
@@ -201,7 +190,7 @@ fn a_lower_mount_that_became_read_only_is_not_written() {
     for flow in [FlowWish::Passthrough, FlowWish::Served] {
         let Some(lower) = Lower::make(LowerKind::Ext4).unwrap() else { return };
         let bound = tempfile::tempdir().unwrap();
-        let bound_at = Bound::new(lower.path(), bound.path().to_owned());
+        let bound_at = Bound::new(lower.path(), bound.path());
         fs::write(bound.path().join("file"), "read").unwrap();
         let mount = Mount::new(bound.path(), TransportKind::Device, flow, never);
         let file = mount.dir.path().join("file");

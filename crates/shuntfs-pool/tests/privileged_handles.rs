@@ -3,6 +3,8 @@
 //! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -20,6 +22,8 @@ use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::Transport as Kind;
 use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{say, serial};
+
+use mounted::bound::Bound;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const O_PATH: u32 = 0o10_000_000;
@@ -298,17 +302,13 @@ fn where_a_handle_could_lead_out_there_are_none_that_last() {
         other => panic!("{other:?}"),
     };
     refused(&folder, Fleeting::PartOfMore);
-    let bind = |from: &Path, to: &Path| {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(to).status().unwrap().success());
-        Bound(to.to_owned())
-    };
     let place = tempfile::tempdir().unwrap();
-    let bound = bind(&folder, place.path());
+    let bound = Bound::new(&folder, place.path());
     refused(place.path(), Fleeting::PartOfMore);
-    drop(bound);
-    let bound = bind(place.path(), &folder);
+    bound.end();
+    let bound = Bound::new(place.path(), &folder);
     refused(lower.path(), Fleeting::Covered);
-    drop(bound);
+    bound.end();
     refused(Path::new("/proc"), Fleeting::Below);
     match Pool::open_with_rules(&handles(lower.path()), rules("[[rule]]\nbasename = 'x'\nhide = true\n")) {
         Err(error @ PoolError::Handles { why: Fleeting::Names, .. }) => {
@@ -322,21 +322,12 @@ fn where_a_handle_could_lead_out_there_are_none_that_last() {
         return;
     };
     let handle = mounted.handle("file");
-    let bound = bind(place.path(), &folder);
+    let bound = Bound::new(place.path(), &folder);
     mounted.forget_all();
     assert_eq!(mounted.text(&handle), Err(OsError::STALE));
-    drop(bound);
+    bound.end();
     assert_eq!(mounted.text(&handle).as_deref(), Ok("file"));
     mounted.end();
-}
-
-struct Bound(PathBuf);
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
 }
 
 /// Two mounts count their nodes alike, and a handle of the first would be one of whatever has its number in the second.

@@ -3,12 +3,13 @@
 //! Every mount has a supervisor outside of this process that aborts it, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_testkit::{say, serial, skipped};
+
+use mounted::bound::Bound;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
@@ -135,23 +138,6 @@ fn mount(branches: &[(&Path, &str)]) -> Option<Mounted> {
     Mounted::new(&with_handles(branches))
 }
 
-/// Something mounted at a second place.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &Path, to: &Path) -> Self {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(to).status().unwrap().success());
-        Self(to.to_owned())
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
-}
-
 fn write(folder: &Path, path: &str) {
     fs::create_dir_all(folder.join(path).parent().unwrap()).unwrap();
     fs::write(folder.join(path), path).unwrap();
@@ -248,7 +234,7 @@ fn holds(one: &Path, two: &Path) -> bool {
     assert_eq!(called.text(&known.second), Err(OsError::STALE), "a branch with another identity");
     assert_eq!(called.text(&known.first).as_deref(), Ok("both/first"));
     called.end();
-    drop(bound);
+    bound.end();
     let without = mount(&[(one, "one")]).unwrap();
     for gone in [&known.second, &known.deep, &known.leaf] {
         assert_eq!(without.by_handle(gone, O_PATH).err(), Some(OsError::STALE), "its branch is not there");
@@ -443,7 +429,7 @@ fn handles_go_and_come_with_their_branch() {
     mounted.forget_all();
     assert_eq!(mounted.text(&second), Err(OsError::STALE), "something is mounted below its branch");
     assert_eq!(mounted.text(&first).as_deref(), Ok("one"), "and not below the other");
-    drop(bound);
+    bound.end();
     assert_eq!(mounted.text(&second).as_deref(), Ok("folder/two"));
     mounted.end();
 }
@@ -497,7 +483,7 @@ fn where_handles_cannot_last_a_pool_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let bound = Bound::new(place.path(), &folder);
     assert_eq!(why(&both(two.path())), Some(Fleeting::Covered));
-    drop(bound);
+    bound.end();
     for (name, calc) in InodeCalc::ALL {
         let mut options = both(two.path());
         options.merge.as_mut().unwrap().inode_calc = calc;
