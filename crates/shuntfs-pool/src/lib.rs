@@ -49,6 +49,8 @@ mod table;
 mod tests;
 mod view;
 mod who;
+#[cfg(test)]
+mod woken;
 mod writable;
 
 pub use dir::PoolDir;

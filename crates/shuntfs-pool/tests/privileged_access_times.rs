@@ -2,22 +2,25 @@
 //! /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
-use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
+use shuntfs::{MountOptions, SessionOptions, Transport, TransportKind};
 use shuntfs_pool::{AccessTime, AccessTimes, FlowWish, Pool, PoolOptions};
 use shuntfs_testkit::lower::{Lower, LowerKind};
-use shuntfs_testkit::supervisor::Supervisor;
-use shuntfs_testkit::{mounted, skipped};
+use shuntfs_testkit::mounted::enable_uring;
+use shuntfs_testkit::skipped;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use mounted::Mounted;
+use mounted::bound::Bound;
+use mounted::handles::fd_path;
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// What is read: in the source, and on a file system that is mounted in it.
@@ -32,48 +35,11 @@ const READ: [(&str, bool); 8] = [
     ("other/link", false),
 ];
 
-struct Mount {
-    /// Before the folder, so that it is gone first.
-    session: Option<Session>,
-    _supervisor: Supervisor,
-    dir: tempfile::TempDir,
-}
-
-impl Mount {
-    fn new(root: &Path, kind: TransportKind, flow: FlowWish, access_times: AccessTimes) -> Self {
-        let mut options = PoolOptions::new(root);
-        (options.flow, options.access_times) = (flow, access_times);
-        let pool = Pool::open(&options).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let mount = MountOptions { nosuid: false, ..MountOptions::default() };
-        let options =
-            SessionOptions { transport: Transport::Only(kind), depth: 4, ..SessionOptions::default() };
-        let session = Session::mount(Arc::new(pool), dir.path(), &mount, &options).unwrap();
-        let supervisor = Supervisor::of(dir.path(), LIMIT).unwrap();
-        Self { session: Some(session), _supervisor: supervisor, dir }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        drop(self.session.take());
-    }
-}
-
-/// A folder that is shown at another one, too.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &Path, to: PathBuf) -> Self {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(&to).status().unwrap().success());
-        Self(to)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let _ended = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
+fn mount(root: &Path, kind: TransportKind, flow: FlowWish, access_times: AccessTimes) -> Mounted {
+    let pool = Pool::open(&PoolOptions { flow, access_times, ..PoolOptions::new(root) }).unwrap();
+    let how = MountOptions { nosuid: false, ..MountOptions::default() };
+    let options = SessionOptions { transport: Transport::Only(kind), depth: 4, ..SessionOptions::default() };
+    Mounted::with(pool, Vec::new(), &how, &options).unwrap()
 }
 
 fn set_accessed(path: &Path, time: SystemTime) {
@@ -138,7 +104,7 @@ fn reading_sets_the_time_of_access_as_the_mount_was_asked() {
         (TransportKind::Uring, FlowWish::Passthrough),
         (TransportKind::Uring, FlowWish::Served),
     ] {
-        if kind == TransportKind::Uring && !mounted::enable_uring() {
+        if kind == TransportKind::Uring && !enable_uring() {
             skipped("FUSE over io_uring cannot be turned on");
             continue;
         }
@@ -160,8 +126,8 @@ fn reading_sets_the_time_of_access_as_the_mount_was_asked() {
             let now = SystemTime::now();
             for (accessed, expected) in [(now - HOUR, old), (now + HOUR, young)] {
                 // Anew, so that nothing is read from the kernel's caches.
-                let mount = Mount::new(&root, kind, flow, asked);
-                let seen = touched(&root, mount.dir.path(), accessed);
+                let mounted = mount(&root, kind, flow, asked);
+                let seen = touched(&root, mounted.top.path(), accessed);
                 assert_eq!(&seen, expected, "{kind}, {flow:?}, {asked:?}, {accessed:?}");
             }
         }
@@ -181,11 +147,10 @@ fn a_file_without_a_name_is_opened_again() {
         let root = lower.folder("tree").unwrap();
         for flow in [FlowWish::Passthrough, FlowWish::Served] {
             fs::write(root.join("file"), "read").unwrap();
-            let mount = Mount::new(&root, TransportKind::Device, flow, never);
-            let file = File::open(mount.dir.path().join("file")).unwrap();
-            fs::remove_file(mount.dir.path().join("file")).unwrap();
-            let again = fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()));
-            assert_eq!(again.unwrap(), b"read", "{kind}, {flow:?}");
+            let mounted = mount(&root, TransportKind::Device, flow, never);
+            let file = File::open(mounted.at("file")).unwrap();
+            fs::remove_file(mounted.at("file")).unwrap();
+            assert_eq!(fs::read(fd_path(&file)).unwrap(), b"read", "{kind}, {flow:?}");
         }
     }
 }
@@ -201,16 +166,16 @@ fn a_lower_mount_that_became_read_only_is_not_written() {
     for flow in [FlowWish::Passthrough, FlowWish::Served] {
         let Some(lower) = Lower::make(LowerKind::Ext4).unwrap() else { return };
         let bound = tempfile::tempdir().unwrap();
-        let bound_at = Bound::new(lower.path(), bound.path().to_owned());
+        let bound_at = Bound::new(lower.path(), bound.path());
         fs::write(bound.path().join("file"), "read").unwrap();
-        let mount = Mount::new(bound.path(), TransportKind::Device, flow, never);
-        let file = mount.dir.path().join("file");
+        let mounted = mount(bound.path(), TransportKind::Device, flow, never);
+        let file = mounted.at("file");
         assert_eq!(fs::read(&file).unwrap(), b"read");
         let remount = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(bound.path()).status();
         assert!(remount.unwrap().success());
         assert!(fs::write(&file, "written").is_err(), "{flow:?}");
         assert_eq!(fs::read(lower.path().join("file")).unwrap(), b"read", "{flow:?}");
-        drop(mount);
+        drop(mounted);
         drop(bound_at);
     }
 }

@@ -6,7 +6,7 @@ mod mounted;
 use std::fs::{self, File, OpenOptions};
 use std::io::Result;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -17,6 +17,7 @@ use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::program::{call, find};
 use shuntfs_testkit::skipped;
 
+use mounted::bound::Bound;
 use mounted::{Mounted, disks, merge};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -39,29 +40,12 @@ fn fill(file: &File) -> Result<()> {
     (0..12).try_for_each(|piece| file.write_all_at(&[7; MIB], (piece * MIB) as u64))
 }
 
-/// A folder that is shown in another place, too.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &Path, to: PathBuf) -> Self {
-        fs::create_dir(&to).unwrap();
-        call("mount", &[&"--bind", &from, &to], LIMIT).unwrap();
-        Self(to)
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        drop(call("umount", &[&"-l", &self.0], LIMIT));
-    }
-}
-
 /// It lost its other path when its disk was full, and a rule that held by that.
 #[test]
 fn a_file_with_a_path_through_another_mount_stays() {
     let Some(disks) = disks(LowerKind::Tmpfs, &[8, 64]) else { return };
     let first = disks[0].path().to_owned();
-    for name in ["x", "z"] {
+    for name in ["x", "y", "z"] {
         fs::create_dir(first.join(name)).unwrap();
     }
     let bound = Bound::new(&first.join("x"), first.join("y"));

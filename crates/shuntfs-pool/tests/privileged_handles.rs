@@ -1,124 +1,41 @@
 //! Handles of files on a pool: what they hold over, and what nobody may reach by one. Needs root and /dev/fuse.
 //!
-//! Every mount has a supervisor outside of this process that aborts it after a minute, so that nothing hangs for longer.
+//! Every mount has a supervisor outside of this process that aborts it, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
-use shuntfs::{MountOptions, Opcode, Session, SessionOptions, Transport, TransportKind};
-use shuntfs_pool::{Fleeting, Observer, Pool, PoolError, PoolOptions};
-use shuntfs_rules::{Nobody, Rules};
-use shuntfs_sys::{FileHandle, OsError, handle_of, open_by_handle};
-use shuntfs_testkit::limit::wait_until;
+use shuntfs::{MountOptions, Opcode, SessionOptions, Transport, TransportKind};
+use shuntfs_pool::{Fleeting, Pool, PoolError, PoolOptions};
+use shuntfs_sys::{FileHandle, OsError, handle_of};
 use shuntfs_testkit::lower::{Lower, LowerKind};
-use shuntfs_testkit::mounted::Transport as Kind;
-use shuntfs_testkit::supervisor::Supervisor;
-use shuntfs_testkit::{say, serial};
+use shuntfs_testkit::mounted::enable_uring;
+use shuntfs_testkit::{say, serial, skipped};
 
-const LIMIT: Duration = Duration::from_secs(60);
-const O_PATH: u32 = 0o10_000_000;
-const O_DIRECTORY: u32 = 0o200_000;
+use mounted::Mounted;
+use mounted::bound::Bound;
+use mounted::handles::{O_DIRECTORY, O_PATH, fd_path};
+use mounted::users::{ALICE, rules};
 
-struct Mounted {
-    session: Option<Session>,
-    observer: Observer,
-    folder: tempfile::TempDir,
-    _supervisor: Supervisor,
-}
-
-impl Mounted {
-    fn new(pool: Pool, kind: Kind) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let observer = pool.observer();
-        let kind = match kind {
-            Kind::Device => TransportKind::Device,
-            Kind::Cloned => TransportKind::Cloned,
-            Kind::Uring => TransportKind::Uring,
-        };
-        let options = SessionOptions {
-            transport: Transport::Only(kind),
-            queues: Some(2),
-            depth: 8,
-            ..SessionOptions::default()
-        };
-        let how = MountOptions { allow_other: true, ..MountOptions::default() };
-        let session = match Session::mount(Arc::new(pool), folder.path(), &how, &options) {
-            Ok(session) => Some(session),
-            Err(error) => {
-                println!("SKIPPED: cannot mount here: {error}");
-                return None;
-            }
-        };
-        let supervisor = Supervisor::of(folder.path(), LIMIT).unwrap();
-        Some(Self { session, observer, folder, _supervisor: supervisor })
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn handle(&self, name: &str) -> FileHandle {
-        handle_of(File::open(self.at(name)).unwrap()).unwrap().0
-    }
-
-    fn by_handle(&self, handle: &FileHandle, flags: u32) -> shuntfs_sys::Result<File> {
-        let root = File::open(self.folder.path()).unwrap();
-        open_by_handle(&root, handle, flags).map(File::from)
-    }
-
-    fn text(&self, handle: &FileHandle) -> shuntfs_sys::Result<String> {
-        let mut text = String::new();
-        self.by_handle(handle, 0)?.read_to_string(&mut text).unwrap();
-        Ok(text)
-    }
-
-    fn session(&self) -> &Session {
-        self.session.as_ref().unwrap()
-    }
-
-    fn lookups(&self) -> u64 {
-        self.session().status().requests(Opcode::Lookup)
-    }
-
-    /// Has the kernel forget every node but the root.
-    fn forget_all(&self) {
-        let forgotten = wait_until(Duration::from_secs(20), || {
-            fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-            self.observer.facts().nodes == 0
-        });
-        assert!(forgotten, "{} nodes are left", self.observer.facts().nodes);
-    }
-
-    fn end(mut self) {
-        let session = self.session.take().unwrap();
-        session.unmount().unwrap();
-        session.wait();
-        assert_eq!(session.status().panics, 0);
-        assert_eq!(self.observer.facts().overdrawn, 0);
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            drop(session.unmount());
-        }
-    }
+/// `None` where nothing can be mounted, and then the reason was said.
+fn mount(pool: Pool, kind: TransportKind) -> Option<Mounted> {
+    let how = MountOptions { allow_other: true, ..MountOptions::default() };
+    let transport = Transport::Only(kind);
+    let options = SessionOptions { transport, queues: Some(2), depth: 8, ..SessionOptions::default() };
+    Mounted::with(pool, Vec::new(), &how, &options)
 }
 
 fn with_handles(source: &Path) -> Pool {
     Pool::open(&PoolOptions { handles: true, ..PoolOptions::new(source) }).unwrap()
 }
 
-fn transports() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(|kind| kind.is_available())
+fn transports() -> impl Iterator<Item = TransportKind> {
+    let all = [TransportKind::Device, TransportKind::Cloned, TransportKind::Uring];
+    all.into_iter().filter(|kind| *kind != TransportKind::Uring || enable_uring())
 }
 
 /// What an NFS server needs.
@@ -129,13 +46,13 @@ fn handles_hold_over_the_kernels_memory_and_the_mount() {
         for transport in transports() {
             let Some(lower) = Lower::make(kind).unwrap() else { break };
             holds(&lower, kind, transport);
-            say(&format!("handles of files on {kind} hold on {}", transport.name()));
+            say(&format!("handles of files on {kind} hold on {transport}"));
         }
     }
 }
 
-fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
-    let Some(first) = Mounted::new(with_handles(lower.path()), transport) else { return };
+fn holds(lower: &Lower, kind: LowerKind, transport: TransportKind) {
+    let Some(first) = mount(with_handles(lower.path()), transport) else { return };
     fs::create_dir_all(first.at("a/b")).unwrap();
     fs::create_dir(first.at("tree")).unwrap();
     for name in
@@ -177,21 +94,22 @@ fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
     all(&first);
     // When it does not.
     first.forget_all();
-    let before = first.lookups();
+    let lookups = || first.session.status().requests(Opcode::Lookup);
+    let before = lookups();
     assert_eq!(first.text(&file).as_deref(), Ok("a/b/file"));
-    assert_eq!(first.lookups(), before + 1, "by its number alone");
+    assert_eq!(lookups(), before + 1, "by its number alone");
     all(&first);
     assert_eq!(first.handle("a/b/file"), file, "looked up by its name it is the same node");
     assert_eq!(fs::metadata(first.at("a/b/file")).unwrap().nlink(), 1);
     // Removed while nobody remembers it, and its inode given to others.
     first.forget_all();
-    let is_given_again = replace(lower.path(), "removed later", first.folder.path());
+    let is_given_again = replace(lower.path(), "removed later", first.top.path());
     assert!(is_given_again || kind != LowerKind::Ext4, "ext4 gives inodes again");
     assert_eq!(first.text(&later), Err(OsError::STALE));
     all(&first);
     first.end();
     // In another mount.
-    let second = Mounted::new(with_handles(lower.path()), transport).unwrap();
+    let second = mount(with_handles(lower.path()), transport).unwrap();
     // In another order, so that counted numbers would lead to other files.
     assert!(second.at("new 7").exists());
     all(&second);
@@ -204,7 +122,7 @@ fn holds(lower: &Lower, kind: LowerKind, transport: Kind) {
     assert_eq!(second.text(&linked), Err(OsError::STALE), "its last name is gone");
     second.forget_all();
     assert_eq!(second.text(&linked), Err(OsError::STALE));
-    assert_eq!(handle_of(File::open(second.folder.path()).unwrap()).unwrap().0.bytes()[8..], [0; 4]);
+    assert_eq!(handle_of(File::open(second.top.path()).unwrap()).unwrap().0.bytes()[8..], [0; 4]);
     second.end();
 }
 
@@ -222,11 +140,6 @@ fn replace(lower: &Path, name: &str, mnt: &Path) -> bool {
     is_given_again
 }
 
-fn fd_path(file: &File) -> PathBuf {
-    use std::os::fd::AsRawFd as _;
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 /// Numbers can be made up: they lead to files that are shown, or nowhere.
 #[test]
 fn made_up_handles_lead_to_files_that_are_shown_or_nowhere() {
@@ -238,7 +151,7 @@ fn made_up_handles_lead_to_files_that_are_shown_or_nowhere() {
     fs::write(&nameless, "nameless").unwrap();
     let open = File::open(&nameless).unwrap();
     fs::remove_file(&nameless).unwrap();
-    let Some(mounted) = Mounted::new(with_handles(lower.path()), transport) else { return };
+    let Some(mounted) = mount(with_handles(lower.path()), transport) else { return };
     let like = mounted.handle("shown");
     let (kind, shown) = (like.kind(), fs::metadata(lower.path().join("shown")).unwrap().ino());
     let number = |id: u64, generation: u32| {
@@ -298,17 +211,13 @@ fn where_a_handle_could_lead_out_there_are_none_that_last() {
         other => panic!("{other:?}"),
     };
     refused(&folder, Fleeting::PartOfMore);
-    let bind = |from: &Path, to: &Path| {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(to).status().unwrap().success());
-        Bound(to.to_owned())
-    };
     let place = tempfile::tempdir().unwrap();
-    let bound = bind(&folder, place.path());
+    let bound = Bound::new(&folder, place.path());
     refused(place.path(), Fleeting::PartOfMore);
-    drop(bound);
-    let bound = bind(place.path(), &folder);
+    bound.end();
+    let bound = Bound::new(place.path(), &folder);
     refused(lower.path(), Fleeting::Covered);
-    drop(bound);
+    bound.end();
     refused(Path::new("/proc"), Fleeting::Below);
     match Pool::open_with_rules(&handles(lower.path()), rules("[[rule]]\nbasename = 'x'\nhide = true\n")) {
         Err(error @ PoolError::Handles { why: Fleeting::Names, .. }) => {
@@ -318,25 +227,14 @@ fn where_a_handle_could_lead_out_there_are_none_that_last() {
     }
     // Covered later: what the kernel remembers is there, and nothing else is found.
     fs::write(lower.path().join("file"), "file").unwrap();
-    let Some(mounted) = Mounted::new(with_handles(lower.path()), transports().next().unwrap()) else {
-        return;
-    };
+    let Some(mounted) = mount(with_handles(lower.path()), transports().next().unwrap()) else { return };
     let handle = mounted.handle("file");
-    let bound = bind(place.path(), &folder);
+    let bound = Bound::new(place.path(), &folder);
     mounted.forget_all();
     assert_eq!(mounted.text(&handle), Err(OsError::STALE));
-    drop(bound);
+    bound.end();
     assert_eq!(mounted.text(&handle).as_deref(), Ok("file"));
     mounted.end();
-}
-
-struct Bound(PathBuf);
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
 }
 
 /// Two mounts count their nodes alike, and a handle of the first would be one of whatever has its number in the second.
@@ -349,21 +247,17 @@ fn without_the_option_a_handle_is_of_its_own_mount() {
     }
     for transport in transports() {
         let pool = || Pool::open(&PoolOptions::new(source.path())).unwrap();
-        let Some(first) = Mounted::new(pool(), transport) else { return };
+        let Some(first) = mount(pool(), transport) else { return };
         let handle = first.handle("one");
         assert_eq!(first.text(&handle).as_deref(), Ok("one"));
         first.end();
-        let second = Mounted::new(pool(), transport).unwrap();
+        let second = mount(pool(), transport).unwrap();
         let other = second.handle("two");
         assert_eq!(handle.bytes()[..8], other.bytes()[..8], "the same number");
         assert_eq!(second.text(&handle), Err(OsError::STALE));
         assert_eq!(second.text(&other).as_deref(), Ok("two"));
         second.end();
     }
-}
-
-fn rules(text: &str) -> Rules {
-    Rules::parse(text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
 /// A file that is hidden from some is known to the kernel when others have met it. Who may open handles could then guess the number of
@@ -377,13 +271,11 @@ fn under_rules_there_are_no_handles_to_guess() {
     let hidden = "[[rule]]\npath = 'secret'\nuid = 0\nhide = true\n";
     for transport in transports() {
         let pool = Pool::open_with_rules(&PoolOptions::new(source.path()), rules(hidden)).unwrap();
-        let Some(mounted) = Mounted::new(pool, transport) else { return };
+        let Some(mounted) = mount(pool, transport) else { return };
         assert!(File::open(mounted.at("secret")).is_err(), "hidden from who runs this");
-        let mut met = Command::new("setpriv");
-        met.args(["--reuid=71001", "--regid=71001", "--clear-groups", "cat"]).arg(mounted.at("secret"));
-        assert_eq!(met.output().unwrap().stdout, b"secret");
-        if mounted.session().negotiated().minor < 40 {
-            println!("SKIPPED: this kernel gives handles of everything");
+        assert_eq!(mounted.says(ALICE, "cat secret"), "secret");
+        if mounted.session.negotiated().minor < 40 {
+            skipped("this kernel gives handles of everything");
             return;
         }
         let mut reached = Vec::new();
@@ -393,7 +285,7 @@ fn under_rules_there_are_no_handles_to_guess() {
             reached.extend(mounted.by_handle(&guess, O_PATH).map(|file| file.metadata().unwrap().len()));
         }
         assert_eq!(reached, [0; 0], "lengths of files");
-        let root = File::open(mounted.folder.path()).unwrap();
+        let root = File::open(mounted.top.path()).unwrap();
         assert_eq!(handle_of(&root).err(), Some(OsError::OPNOTSUPP));
         drop(root);
         mounted.end();

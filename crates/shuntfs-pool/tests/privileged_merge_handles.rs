@@ -3,84 +3,42 @@
 //! Every mount has a supervisor outside of this process that aborts it, so that nothing hangs for longer.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
+mod mounted;
+
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
+use std::io::Write as _;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::path::Path;
 use std::time::Duration;
 
-use shuntfs::{MountOptions, Session, SessionOptions};
 use shuntfs_pool::policy::Policy;
 use shuntfs_pool::{
-    BranchChange, BranchOptions, Cache, Fleeting, FlowWish, InodeCalc, MergeOptions, Observer, Pool,
-    PoolError, PoolOptions,
+    BranchChange, BranchOptions, Cache, Fleeting, FlowWish, InodeCalc, MergeOptions, Pool, PoolError,
+    PoolOptions,
 };
-use shuntfs_sys::{FileHandle, OsError, handle_of, open_by_handle};
-use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
-use shuntfs_testkit::supervisor::Supervisor;
+use shuntfs_sys::{FileHandle, OsError};
+use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::{say, serial, skipped};
 
-const LIMIT: Duration = Duration::from_secs(120);
+use mounted::Mounted;
+use mounted::bound::Bound;
+use mounted::handles::{O_DIRECTORY, O_PATH, fd_path};
+
 const MIB: usize = 1 << 20;
-const O_PATH: u32 = 0o10_000_000;
-const O_DIRECTORY: u32 = 0o200_000;
 /// `FILEID_INO64_GEN_PARENT`, and `FILEID_IS_CONNECTABLE` (Linux 6.13): only a file whose folders are found is good.
 const WITH_PARENT: i32 = 0x82 | 0x10000;
 
-struct Mounted {
-    session: Option<Session>,
-    observer: Observer,
-    folder: tempfile::TempDir,
-    _supervisor: Supervisor,
+/// `None` where nothing can be mounted, and then the reason was said.
+fn start(options: &PoolOptions) -> Option<Mounted> {
+    Mounted::new(Pool::open(options).unwrap(), Vec::new())
 }
 
 impl Mounted {
-    /// `None` where nothing can be mounted, and then the reason was said.
-    fn new(options: &PoolOptions) -> Option<Self> {
-        let pool = Pool::open(options).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let observer = pool.observer();
-        let how = MountOptions { allow_other: true, ..MountOptions::default() };
-        let session = match Session::mount(Arc::new(pool), folder.path(), &how, &SessionOptions::default()) {
-            Ok(session) => Some(session),
-            Err(error) => {
-                skipped(&format!("cannot mount here: {error}"));
-                return None;
-            }
-        };
-        let supervisor = Supervisor::of(folder.path(), LIMIT).unwrap();
-        Some(Self { session, observer, folder, _supervisor: supervisor })
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn handle(&self, name: &str) -> FileHandle {
-        handle_of(File::open(self.at(name)).unwrap()).unwrap().0
-    }
-
-    fn by_handle(&self, handle: &FileHandle, flags: u32) -> shuntfs_sys::Result<File> {
-        let root = File::open(self.folder.path()).unwrap();
-        open_by_handle(&root, handle, flags).map(File::from)
-    }
-
-    fn text(&self, handle: &FileHandle) -> shuntfs_sys::Result<String> {
-        let mut text = String::new();
-        self.by_handle(handle, 0)?.read_to_string(&mut text).unwrap();
-        Ok(text)
-    }
-
     /// Where a folder's handle leads to in the mount, and what is listed there.
     fn listed(&self, handle: &FileHandle) -> shuntfs_sys::Result<(String, Vec<String>)> {
         let folder = self.by_handle(handle, O_DIRECTORY)?;
         let path = fs::read_link(fd_path(&folder)).unwrap();
-        let path = path.strip_prefix(self.folder.path()).unwrap().to_str().unwrap().to_owned();
+        let path = path.strip_prefix(self.top.path()).unwrap().to_str().unwrap().to_owned();
         let mut names: Vec<_> = fs::read_dir(fd_path(&folder))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -88,35 +46,6 @@ impl Mounted {
         names.sort();
         Ok((path, names))
     }
-
-    /// Has the kernel forget every node but the root.
-    fn forget_all(&self) {
-        let forgotten = wait_until(Duration::from_secs(20), || {
-            fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-            self.observer.facts().nodes == 0
-        });
-        assert!(forgotten, "{} nodes are left", self.observer.facts().nodes);
-    }
-
-    fn end(mut self) {
-        let session = self.session.take().unwrap();
-        session.unmount().unwrap();
-        session.wait();
-        assert_eq!(session.status().panics, 0);
-        assert_eq!(self.observer.facts().overdrawn, 0);
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            drop(session.unmount());
-        }
-    }
-}
-
-fn fd_path(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn branch(path: &Path, id: &str) -> BranchOptions {
@@ -132,24 +61,7 @@ fn with_handles(branches: Vec<BranchOptions>) -> PoolOptions {
 
 fn mount(branches: &[(&Path, &str)]) -> Option<Mounted> {
     let branches = branches.iter().map(|(path, id)| branch(path, id)).collect();
-    Mounted::new(&with_handles(branches))
-}
-
-/// Something mounted at a second place.
-struct Bound(PathBuf);
-
-impl Bound {
-    fn new(from: &Path, to: &Path) -> Self {
-        assert!(Command::new("mount").arg("--bind").arg(from).arg(to).status().unwrap().success());
-        Self(to.to_owned())
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
+    start(&with_handles(branches))
 }
 
 fn write(folder: &Path, path: &str) {
@@ -248,7 +160,7 @@ fn holds(one: &Path, two: &Path) -> bool {
     assert_eq!(called.text(&known.second), Err(OsError::STALE), "a branch with another identity");
     assert_eq!(called.text(&known.first).as_deref(), Ok("both/first"));
     called.end();
-    drop(bound);
+    bound.end();
     let without = mount(&[(one, "one")]).unwrap();
     for gone in [&known.second, &known.deep, &known.leaf] {
         assert_eq!(without.by_handle(gone, O_PATH).err(), Some(OsError::STALE), "its branch is not there");
@@ -277,7 +189,7 @@ fn a_folder_keeps_its_handle_when_it_comes_to_another_branch() {
     let handles = ["a", "a/b"].map(|name| mounted.handle(name));
     let numbers = ["a", "a/b"].map(|name| fs::metadata(mounted.at(name)).unwrap().ino());
     std::thread::sleep(Duration::from_millis(20));
-    write(mounted.folder.path(), "a/b/new");
+    write(mounted.top.path(), "a/b/new");
     assert!(one.join("a/b/new").exists(), "it is on the first branch");
     let check = |mounted: &Mounted, what: &str| {
         assert_eq!(mounted.listed(&handles[1]), Ok(("a/b".to_owned(), names(&["new", "old"]))), "{what}");
@@ -291,7 +203,7 @@ fn a_folder_keeps_its_handle_when_it_comes_to_another_branch() {
     mounted.end();
     for branches in [[(one, "one"), (two, "two")], [(two, "two"), (one, "one")]] {
         let mounted = mount(&branches).unwrap();
-        let root = fs::metadata(mounted.folder.path()).unwrap().ino();
+        let root = fs::metadata(mounted.top.path()).unwrap().ino();
         assert_eq!(root, 1, "whichever branch is the first");
         check(&mounted, "mounted again");
         mounted.end();
@@ -299,9 +211,9 @@ fn a_folder_keeps_its_handle_when_it_comes_to_another_branch() {
     // The kernel finds a folder's name by its number in the listing, which looks no names up where nothing is cached.
     for cache in [Cache::Second, Cache::None] {
         let options = with_handles(vec![branch(one, "one"), branch(two, "two")]);
-        let mounted = Mounted::new(&PoolOptions { cache, ..options }).unwrap();
+        let mounted = start(&PoolOptions { cache, ..options }).unwrap();
         for known in [false, true] {
-            let listed = fs::read_dir(mounted.folder.path()).unwrap().map(Result::unwrap);
+            let listed = fs::read_dir(mounted.top.path()).unwrap().map(Result::unwrap);
             let listed: Vec<_> =
                 listed.filter(|entry| entry.file_name() == "a").map(|entry| entry.ino()).collect();
             assert_eq!(listed, [numbers[0]], "{cache:?}, and the folder is known: {known}");
@@ -443,7 +355,7 @@ fn handles_go_and_come_with_their_branch() {
     mounted.forget_all();
     assert_eq!(mounted.text(&second), Err(OsError::STALE), "something is mounted below its branch");
     assert_eq!(mounted.text(&first).as_deref(), Ok("one"), "and not below the other");
-    drop(bound);
+    bound.end();
     assert_eq!(mounted.text(&second).as_deref(), Ok("folder/two"));
     mounted.end();
 }
@@ -453,11 +365,10 @@ fn handles_go_and_come_with_their_branch() {
 #[test]
 fn a_file_that_is_moved_to_another_branch_gets_a_new_handle() {
     let _serial = serial();
-    let disk = |size: usize| LowerSpec::new(LowerKind::Tmpfs).size((size * MIB) as u64).make().unwrap();
-    let (Some(one), Some(two)) = (disk(8), disk(64)) else { return };
-    let branches = || vec![branch(one.path(), "one"), branch(two.path(), "two")];
-    let options = PoolOptions { flow: FlowWish::Relay, ..with_handles(branches()) };
-    let Some(mounted) = Mounted::new(&options) else { return };
+    let Some(disks) = mounted::disks(LowerKind::Tmpfs, &[8, 64]) else { return };
+    let branches = vec![branch(disks[0].path(), "one"), branch(disks[1].path(), "two")];
+    let options = PoolOptions { flow: FlowWish::Relay, ..with_handles(branches) };
+    let Some(mounted) = start(&options) else { return };
     let mut file = File::create(mounted.at("file")).unwrap();
     let before = mounted.handle("file");
     for _ in 0..16 {
@@ -497,7 +408,7 @@ fn where_handles_cannot_last_a_pool_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let bound = Bound::new(place.path(), &folder);
     assert_eq!(why(&both(two.path())), Some(Fleeting::Covered));
-    drop(bound);
+    bound.end();
     for (name, calc) in InodeCalc::ALL {
         let mut options = both(two.path());
         options.merge.as_mut().unwrap().inode_calc = calc;

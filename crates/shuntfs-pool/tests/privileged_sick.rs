@@ -6,36 +6,31 @@
 
 mod mounted;
 
+use std::fmt::Display;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use shuntfs::{MountOptions, Session, SessionOptions, TransportKind};
+use shuntfs::{MountOptions, SessionOptions, TransportKind};
 use shuntfs_pool::policy::Policy;
-use shuntfs_pool::{BranchOptions, Cache, Calls, Health, MergeOptions, Observer, Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, Cache, Calls, Health, MergeOptions, Pool, PoolOptions};
 use shuntfs_testkit::limit::wait_until;
-use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
+use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted as Disk, Transport};
 use shuntfs_testkit::program::{run, wait_for};
-use shuntfs_testkit::skipped;
-use shuntfs_testkit::supervisor::Supervisor;
 
+use mounted::Mounted;
 use mounted::bound::Bound;
 
-const LIMIT: Duration = Duration::from_secs(100);
 const STEP: Duration = Duration::from_secs(20);
 
 /// A merge of a folder and of a mount that can be made to hang.
 struct Sick {
-    session: Session,
-    observer: Observer,
-    top: tempfile::TempDir,
+    pool: Mounted,
     // Before the disk that it shows.
     _below: Option<Bound>,
-    disk: Mounted,
+    disk: Disk,
     _folders: [tempfile::TempDir; 2],
-    _supervisor: Supervisor,
 }
 
 impl Sick {
@@ -52,7 +47,7 @@ impl Sick {
             std::fs::create_dir(folder.path().join("both")).unwrap();
         }
         let spec = MountSpec::new(folders[1].path(), Transport::Device, Flow::Served);
-        let disk = Mounted::start(&spec.args(&["--cache", "none"])).unwrap()?;
+        let disk = Disk::start(&spec.args(&["--cache", "none"])).unwrap()?;
         let below = is_below.then(|| {
             let at = folders[0].path().join("below");
             std::fs::create_dir(&at).unwrap();
@@ -66,42 +61,31 @@ impl Sick {
         merge.timeout = Some(Duration::from_secs(1));
         let options =
             PoolOptions { merge: Some(merge), cache: Cache::None, calls, ..PoolOptions::new("disks") };
-        let (pool, top) = (Pool::open(&options).unwrap(), tempfile::tempdir().unwrap());
-        let observer = pool.observer();
         let how = MountOptions { allow_other: true, ..MountOptions::default() };
         let session_options = SessionOptions {
             transport: shuntfs::Transport::Only(kind),
             queues: (kind != TransportKind::Uring).then_some(4),
             ..SessionOptions::default()
         };
-        match Session::mount(Arc::new(pool), top.path(), &how, &session_options) {
-            Ok(session) => {
-                let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
-                Some(Self {
-                    session,
-                    observer,
-                    top,
-                    _below: below,
-                    disk,
-                    _folders: folders,
-                    _supervisor: supervisor,
-                })
-            }
-            Err(error) => {
-                skipped(&format!("cannot mount here: {error}"));
-                None
-            }
-        }
+        let pool = Mounted::with(Pool::open(&options).unwrap(), Vec::new(), &how, &session_options)?;
+        Some(Self { pool, _below: below, disk, _folders: folders })
     }
 
     fn health(&self) -> Health {
-        self.observer.facts().branches[1].health
+        self.pool.observer.facts().branches[1].health
+    }
+
+    /// Waits until the disk is set aside, or is not any more.
+    #[track_caller]
+    fn until_aside(&self, is_aside: bool, what: impl Display) {
+        let is_so = wait_until(STEP, || (self.health() == Health::Aside) == is_aside);
+        assert!(is_so, "{what}: {:?}", self.pool.observer.facts());
     }
 
     /// Runs a script in the mount, to its end.
     fn sh(&self, script: &str) -> (bool, String) {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(script).current_dir("/").env("MNT", self.top.path());
+        command.arg("-c").arg(script).current_dir("/").env("MNT", self.pool.top.path());
         let ran = run(&mut command, STEP).unwrap();
         (ran.status.success(), ran.stdout)
     }
@@ -109,7 +93,7 @@ impl Sick {
     /// Starts a program on a path of the mount, whose words are not of interest.
     fn spawn(&self, program: &str, path: &str) -> Child {
         let mut command = Command::new(program);
-        command.arg(self.top.path().join(path)).current_dir("/");
+        command.arg(self.pool.at(path)).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 }
@@ -118,9 +102,6 @@ impl Drop for Sick {
     fn drop(&mut self) {
         // Whoever hangs goes on.
         drop(self.disk.signal(Signal::CONT));
-        if let Err(error) = self.session.unmount() {
-            eprintln!("the mount is left to its supervisor: {error}");
-        }
     }
 }
 
@@ -131,7 +112,7 @@ fn lives_through_a_disk_that_hangs(kind: TransportKind, calls: Calls) {
     sick.disk.signal(Signal::STOP).unwrap();
     // A lookup and a listing hang, and a caller on each CPU.
     let mut waiting = vec![sick.spawn("stat", "two"), sick.spawn("ls", ""), sick.spawn("stat", "nothing")];
-    assert!(wait_until(STEP, || sick.health() == Health::Aside), "{what}: {:?}", sick.observer.facts());
+    sick.until_aside(true, &what);
     for child in &mut waiting {
         let status = wait_for(child, STEP).unwrap();
         assert!(status.is_some(), "{what}: who waited goes on");
@@ -142,7 +123,7 @@ fn lives_through_a_disk_that_hangs(kind: TransportKind, calls: Calls) {
     assert_eq!(sick.sh("cat $MNT/two 2>/dev/null || echo no"), (true, "no\n".into()), "{what}");
     assert_eq!(sick.health(), Health::Aside, "{what}");
     sick.disk.signal(Signal::CONT).unwrap();
-    assert!(wait_until(STEP, || sick.health() != Health::Aside), "{what}: {:?}", sick.observer.facts());
+    sick.until_aside(false, &what);
     assert_eq!(sick.sh("cat $MNT/two; ls $MNT"), (true, "twoboth\none\ntwo\n".into()), "{what}");
 }
 
@@ -173,19 +154,20 @@ fn what_its_caller_gave_up_is_not_done_later() {
         std::fs::write(sick.disk.path().join("both/f"), "copy").unwrap();
         // It is in the folder already, so that it looks up nothing but the name, which is on the first disk.
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg("cd $MNT/both && echo there && read x; unlink f").env("MNT", sick.top.path());
+        let script = "cd $MNT/both && echo there && read x; unlink f";
+        shell.arg("-c").arg(script).env("MNT", sick.pool.top.path());
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut removing = shell.spawn().unwrap();
         let mut there = [0; 6];
         removing.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
         sick.disk.signal(Signal::STOP).unwrap();
         removing.stdin.take().unwrap().write_all(b"\n").unwrap();
-        assert!(wait_until(STEP, || sick.health() == Health::Aside), "{kind}: {:?}", sick.observer.facts());
+        sick.until_aside(true, kind);
         assert!(wait_for(&mut removing, STEP).unwrap().is_some_and(|status| !status.success()), "{kind}");
         let script = "echo new > $MNT/both/n && mv $MNT/both/n $MNT/both/f && cat $MNT/both/f";
         assert_eq!(sick.sh(script), (true, "new\n".into()), "{kind}");
         sick.disk.signal(Signal::CONT).unwrap();
-        assert!(wait_until(STEP, || sick.health() != Health::Aside), "{kind}: {:?}", sick.observer.facts());
+        sick.until_aside(false, kind);
         assert_eq!(sick.sh("cat $MNT/both/f $MNT/two"), (true, "new\ntwo".into()), "{kind}");
         assert_eq!(std::fs::read(sick.disk.path().join("both/f")).unwrap(), b"copy", "{kind}");
     }
@@ -205,7 +187,7 @@ fn a_mount_below_a_branch_that_hangs_keeps_the_branch() {
             let status = wait_for(child, STEP).unwrap();
             assert!(status.is_some_and(|status| !status.success()), "{kind}: who waited goes on");
         }
-        let facts = sick.observer.facts();
+        let facts = sick.pool.observer.facts();
         assert!(facts.branches.iter().all(|branch| branch.health != Health::Aside), "{kind}: {facts:?}");
         let script = "cat $MNT/one; echo new > $MNT/both/new && cat $MNT/both/new && rm $MNT/both/new";
         assert_eq!(sick.sh(script), (true, "onenew\n".into()), "{kind}");
@@ -220,8 +202,8 @@ fn a_disk_that_is_gone_is_set_aside() {
     let Some(sick) = Sick::start(TransportKind::Cloned, Calls::Auto) else { return };
     sick.disk.signal(Signal::KILL).unwrap();
     assert!(wait_for(&mut sick.spawn("stat", "nothing"), STEP).unwrap().is_some());
-    assert!(wait_until(STEP, || sick.health() == Health::Aside), "{:?}", sick.observer.facts());
-    let why = sick.observer.facts().branches[1].why.clone().unwrap();
+    sick.until_aside(true, "gone");
+    let why = sick.pool.observer.facts().branches[1].why.clone().unwrap();
     assert!(why.contains("answers with"), "{why}");
     assert_eq!(sick.sh("cat $MNT/one; ls $MNT; stat -f $MNT >/dev/null"), (true, "oneboth\none\n".into()));
     assert_eq!(sick.sh("echo new > $MNT/new; cat $MNT/new"), (true, "new\n".into()));
@@ -232,7 +214,7 @@ fn a_disk_that_is_gone_is_set_aside() {
 fn what_is_known_of_a_disk_that_hangs_is_told() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let spec = MountSpec::new(folders[1].path(), Transport::Device, Flow::Served);
-    let Some(disk) = Mounted::start(&spec.args(&["--cache", "none"])).unwrap() else { return };
+    let Some(disk) = Disk::start(&spec.args(&["--cache", "none"])).unwrap() else { return };
     let merge =
         MergeOptions::new(vec![BranchOptions::new(folders[0].path()), BranchOptions::new(disk.path())]);
     let pool = Pool::open(&PoolOptions { merge: Some(merge), ..PoolOptions::new("disks") }).unwrap();

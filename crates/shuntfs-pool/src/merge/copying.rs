@@ -103,19 +103,10 @@ impl Drop for Permit<'_> {
 #[cfg(test)]
 mod test {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Wake};
+    use std::task::Context;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    use crate::woken::Woken;
 
     #[test]
     fn so_many_copy_at_once_and_the_next_in_the_order_of_coming() {
@@ -128,8 +119,8 @@ mod test {
             })
             .collect();
         let woken = [(); 3].map(|()| Arc::new(Woken::default()));
-        let counts = || woken.each_ref().map(|woken| woken.0.load(Ordering::SeqCst));
-        let wakers = woken.each_ref().map(|woken| Waker::from(Arc::clone(woken)));
+        let counts = || woken.each_ref().map(|woken| woken.count());
+        let wakers = woken.each_ref().map(Woken::waker);
         let mut waiting = [(); 3].map(|()| Box::pin(copying.permit()));
         for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
             assert!(waiting.as_mut().poll(&mut Context::from_waker(waker)).is_pending());

@@ -240,29 +240,19 @@ impl Mobile {
 #[cfg(test)]
 mod test {
     use std::pin::pin;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Context, Wake};
+    use std::task::Context;
 
     use super::*;
     use crate::branch::MountIndex;
     use crate::node::Identity;
     use crate::view::View;
+    use crate::woken::Woken;
     use shuntfs::NodeId;
     use shuntfs_sys::Stat;
 
     fn node() -> Arc<Node> {
         let identity = Identity::new(&Stat::default(), MountIndex::own(0), None);
         Arc::new(Node::new(NodeId::new(7).unwrap(), identity, View::WHOLE, 0))
-    }
-
-    /// Counts how often a task is woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
     }
 
     #[test]
@@ -305,14 +295,14 @@ mod test {
     fn requests_wait_without_a_thread() {
         let node = node();
         let (woken, other_woken) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
-        let (waker, other_waker) = (Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&other_woken)));
+        let (waker, other_waker) = (woken.waker(), other_woken.waker());
         let (mut task, mut other_task) = (Context::from_waker(&waker), Context::from_waker(&other_waker));
         node.make_mobile();
         let change = Change::begin(&node).unwrap();
         let (mut moving, mut other) = (pin!(Move::begun(&node)), pin!(Move::begun(&node)));
         assert!(moving.as_mut().poll(&mut task).is_pending() && other.as_mut().poll(&mut task).is_pending());
         drop(change);
-        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert_eq!(woken.count(), 1);
         let Poll::Ready(Some(moving)) = moving.as_mut().poll(&mut task) else { panic!("it is its turn") };
         let mut changes: Vec<_> = (0..100).map(|_| Box::pin(Change::wait(&node))).collect();
         for change in &mut changes {
@@ -320,7 +310,7 @@ mod test {
         }
         assert!(other.as_mut().poll(&mut task).is_pending());
         drop(moving);
-        assert_eq!((woken.0.load(Ordering::SeqCst), other_woken.0.load(Ordering::SeqCst)), (2, 1));
+        assert_eq!((woken.count(), other_woken.count()), (2, 1));
         assert!(matches!(other.as_mut().poll(&mut task), Poll::Ready(None)), "another one has moved it");
         for mut change in changes {
             assert!(change.as_mut().poll(&mut other_task).is_ready());

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod bound;
+pub(crate) mod handles;
 pub(crate) mod users;
 
 use std::path::PathBuf;
@@ -52,6 +53,14 @@ impl Mounted {
         };
         let supervisor = Supervisor::of(top.path(), LIMIT).unwrap();
         Some(Self { session, observer, control, top, disks, _supervisor: supervisor })
+    }
+
+    /// Unmounts what nobody uses any more, and fails where something went wrong that no caller was told.
+    pub(crate) fn end(self) {
+        self.session.unmount().unwrap();
+        self.session.wait();
+        assert_eq!(self.session.status().panics, 0);
+        assert_eq!(self.observer.facts().overdrawn, 0);
     }
 
     pub(crate) fn at(&self, path: &str) -> PathBuf {
