@@ -18,8 +18,9 @@ pub(super) fn hold_views(shared: &Shared, node: &Arc<Node>) -> Result<Vec<Move>,
         return Err(Unmoved::Twins);
     }
     let views = other_views(shared, node)?;
-    // Nobody moves a file by a partial view, so whoever has one of these waits for no other one.
-    views.iter().map(|view| Move::begin(view).ok_or(Unmoved::Busy)).collect()
+    // Nobody moves a file by a partial view, so whoever has one of these waits for no other one but for a move that was given up, and is about to end.
+    let hold = |view| Move::begin(view).or_else(|| Move::begin(view)).ok_or(Unmoved::Busy);
+    views.iter().map(hold).collect()
 }
 
 /// Looks whether there are no more of them than those that are held.

@@ -2,19 +2,21 @@
 //!
 //! A file that is open flows through the server or past it. Where it flows past us the kernel keeps the lower file, so such a file stays; and one
 //! that is open for writing stays, too, though it could be moved, and where somebody begins to change the file the copy is given up: who writes
-//! does not wait. From the beginning of a move to its end no open of
+//! does not wait ([`Move::begin_idle`]). What somebody has open for writing on its branch, beside the pool, stays, because what they write would be lost
+//! with the old file. From the beginning of a move to its end no open of
 //! the file gets to pass us ([`crate::file::lower_file`]). One that was on its way there before is counted before it asks, and so it is seen here
 //! ([`Course::Unsettled`]); one that takes the backing id that was kept from an earlier open, before that is let go of, is seen when the copy is
 //! about to get its name. A mapping for reading that outlives its open file shows the file that was.
 
 use std::sync::Arc;
 
-use shuntfs::Errno;
-use shuntfs_sys::{OsError, Stat};
+use shuntfs::{Errno, LowerFile};
+use shuntfs_sys::{OsError, Stat, give_back_lease, take_read_lease};
 
 use super::change::release;
 use super::refusals::why_read_only;
 use super::relocate::{Aim, Carried, Relocation, Unmoved};
+use crate::branch::touches_on;
 use crate::guard::Spot;
 use crate::lowers::Course;
 use crate::name_buf::NameBuf;
@@ -67,7 +69,7 @@ pub(crate) fn carry_out(
     }
     // First, because a move waits for who writes.
     relocation.check_unwritten()?;
-    let moving = Move::begin(node).ok_or(Unmoved::InUse)?;
+    let moving = Move::begin_idle(node).ok_or(Unmoved::InUse)?;
     let relocation = Relocation { moving: Some(&moving), ..relocation };
     let moved = relocation.check_unwritten().and_then(|()| {
         if let Some(notifier) = shared.notifier.get() {
@@ -149,11 +151,36 @@ impl Relocation<'_> {
 
     /// Refuses what is open for writing, or flows past us, or may be about to.
     fn check_unwritten(&self) -> Result<(), Unmoved> {
-        let opens = self.node.mobile().map(Mobile::opens).unwrap_or_default();
-        if opens.iter().any(|open| open.may_write()) {
+        if self.is_written_by_us() {
             return Err(Unmoved::Written);
         }
         self.check_unused()
+    }
+
+    fn is_written_by_us(&self) -> bool {
+        let opens = self.node.mobile().map(Mobile::opens).unwrap_or_default();
+        opens.iter().any(|open| open.may_write())
+    }
+
+    /// Refuses what somebody else has open for writing on its branch, or has mapped so: a program beside the pool, another pool, a loop device. Nobody
+    /// is kept from that meanwhile, so it is asked when the copy begins and when the file is about to go. `from` is the file, open for reading.
+    pub(super) fn check_unwritten_below(&self, from: &LowerFile) -> Result<(), Unmoved> {
+        // Of ours nothing is lost: they go on with the copy.
+        if matches!(self.aim, Aim::Room(_)) || self.is_written_by_us() {
+            return Ok(());
+        }
+        touches_on(self.node.mount());
+        match take_read_lease(from) {
+            Err(OsError::AGAIN) => Err(Unmoved::Written),
+            // Not every file system has leases, and whoever is not root has them on their own files alone.
+            Err(_) => Ok(()),
+            Ok(()) => {
+                if let Err(error) = give_back_lease(from) {
+                    tracing::debug!(%error, "no lease to give back");
+                }
+                Ok(())
+            }
+        }
     }
 
     /// The same, but for who came to write it while it was copied, who goes on with the copy. For a file whose branch is full it was asked before.
@@ -184,17 +211,19 @@ impl Relocation<'_> {
     /// Is told of bytes as they are copied.
     ///
     /// # Errors
-    /// EAGAIN where somebody waits to change the file: then the copy is given up.
+    /// EAGAIN where somebody changes the file: then the copy is given up. EIO where its branch was removed, which is kept by it.
     pub(super) fn copied(&self, bytes: u64) -> shuntfs_sys::Result<()> {
-        if let Aim::Errand(errand) = self.aim {
-            (errand.copied)(bytes);
+        let Aim::Errand(errand) = self.aim else { return Ok(()) };
+        (errand.copied)(bytes);
+        if self.is_given_up() {
+            return Err(OsError::AGAIN);
         }
-        if self.is_given_up() { Err(OsError::AGAIN) } else { Ok(()) }
+        if self.shared.branch(self.node.mount()).is_let_go() { Err(OsError::IO) } else { Ok(()) }
     }
 
-    /// Whether nobody is to wait for the copy, and somebody does.
+    /// Whether somebody has begun to change the file, who does not wait for the copy.
     pub(super) fn is_given_up(&self) -> bool {
-        matches!(self.aim, Aim::Errand(_)) && self.node.mobile().is_some_and(Mobile::is_wanted)
+        matches!(self.aim, Aim::Errand(_)) && self.moving.is_some_and(Move::is_given_up)
     }
 }
 

@@ -56,7 +56,9 @@ pub(crate) use queries::{PREFIX as QUERIES, names_below, query};
 pub(crate) use refusals::{
     pass_on_at, pass_on_of, refuse_all, refuse_at, refuse_of, tell_full, why_read_only,
 };
-pub(crate) use relocate::{Unmoved, check_move, is_note, is_temporary, note_name, relocate, temporary_name};
+pub(crate) use relocate::{
+    Unmoved, check_move, is_as_copied, is_note, is_temporary, note_name, relocate, temporary_name,
+};
 pub(crate) use reserve::{leaves_passthrough, reserve};
 pub(crate) use space::statfs;
 pub(crate) use state::Merge;

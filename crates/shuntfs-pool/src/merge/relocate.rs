@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Name};
 use shuntfs_sys::caps::{Cap, has_effective};
+use shuntfs_sys::verity::STATX_ATTR_VERITY;
 use shuntfs_sys::{OsError, Stat, handle_of, open_path_at, reopen, stat_at, stat_of};
 
 use super::alone::{check_views, hold_views, would_be_shown};
@@ -40,8 +41,8 @@ const NOTE: &[u8] = b".shunt-moved-";
 /// How many digits follow.
 const DIGITS: usize = 16;
 
-/// `STATX_ATTR_IMMUTABLE` and `STATX_ATTR_APPEND`.
-const FIXED: u64 = 0x10 | 0x20;
+/// `STATX_ATTR_IMMUTABLE`, `STATX_ATTR_APPEND`, and of files that the kernel checks by fs-verity, which a copy would lose.
+const FIXED: u64 = 0x10 | 0x20 | STATX_ATTR_VERITY;
 
 /// A name for a copy that is not finished.
 pub(crate) fn temporary_name() -> CString {
@@ -96,7 +97,7 @@ pub(crate) enum Unmoved {
     Twins,
     /// It is open for somebody who sees only a part of it.
     Viewed,
-    /// It is immutable or append-only below.
+    /// It is immutable or append-only below, or has fs-verity.
     Fixed,
     /// It was locked below.
     Locked,
@@ -139,7 +140,7 @@ impl fmt::Display for Unmoved {
             Self::Viewed => {
                 out.write_str("it is open for somebody from whom a part of it is hidden, who could not go on with the copy")
             }
-            Self::Fixed => out.write_str("it is immutable or append-only on its branch"),
+            Self::Fixed => out.write_str("it is immutable or append-only on its branch, or has fs-verity"),
             Self::Locked => out.write_str("it was locked on its branch (locks=lower)"),
             Self::NoBranch(why) => write!(out, "no other branch will do: {why}"),
             Self::Changed => out.write_str("somebody changed it beside the pool while it was copied"),
@@ -218,6 +219,7 @@ impl Relocation<'_> {
             from => from,
         };
         let from = from.map_err(Unmoved::Failed)?;
+        self.check_unwritten_below(&from)?;
         let needed = Transfer::takes(&from, &stat).saturating_add(len);
         let mut tried: Vec<(u16, Errno)> = Vec::new();
         loop {
@@ -344,7 +346,7 @@ impl Relocation<'_> {
         let begin = || {
             let there = self.made_durably(folder, branch, || made_on(shared, merge, folder, branch))?;
             copies_to(branch);
-            Transfer::begin(shared, &there)
+            Transfer::begin(shared, &there, stat)
         };
         let copy = self.step(begin)?;
         let copied = |bytes| self.copied(bytes).and_then(|()| self.check_on(branch));
@@ -381,19 +383,22 @@ impl Relocation<'_> {
         let here = self.only(there.spot_of(&folder, &name), &stat)?;
         // Nobody who changes it goes on from here to the end.
         if was_left() || !self.moving.is_some_and(Move::commit) {
-            return Err(Unmoved::Busy.into());
+            let why = if self.is_given_up() { Unmoved::Written } else { Unmoved::Busy };
+            return Err(why.into());
         }
         let switch = merge.switching.begin(folder.id, name.as_c_str()).ok_or(Unmoved::Busy)?;
         self.check_still(&here, &name, (&stat, views))?;
         self.check_unused()?;
+        self.check_unwritten_below(from)?;
         let place = place_of(shared, there.mount, &nameless)?;
-        copy.take_place(&there, name.as_c_str(), (&here, &|| order.is_held()))?;
+        let may_go_on = || order.is_held() && self.check_unwritten_below(from).is_ok();
+        copy.take_place(&there, name.as_c_str(), (&here, &may_go_on))?;
         drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
         let left = self.settle(place, &there, (&folder, &name));
         drop(switch);
         drop(order);
         // To close it may take its time.
-        drop(left);
+        drop((left, copy));
         // Its number may be another one, and so are its folder's times.
         shared.doubt_attributes(self.node.id);
         shared.doubt_attributes(folder.id);
@@ -416,9 +421,10 @@ impl Relocation<'_> {
         Ok(made)
     }
 
-    /// Ends the copy where nobody waits for it any more, or the branch does not answer.
+    /// Ends the copy where nobody waits for it any more, or the branch does not answer, or was removed, which is kept by it.
     fn check_on(&self, branch: u16) -> shuntfs_sys::Result<()> {
-        let is_useless = was_left() || self.shared.branches.at(branch).health.is_aside();
+        let there = self.shared.branches.at(branch);
+        let is_useless = was_left() || there.health.is_aside() || there.is_let_go();
         if is_useless { Err(OsError::IO) } else { Ok(()) }
     }
 
@@ -550,14 +556,19 @@ impl From<Untaken> for Carried {
 
 /// Looks whether what has the name is the file as it was copied.
 fn check_same(now: &Stat, copied: &Stat) -> Result<(), Unmoved> {
-    if now.nlink != 1 {
-        return Err(Unmoved::Linked(now.nlink));
+    match now.nlink {
+        1 if is_as_copied(now, copied) => Ok(()),
+        1 => Err(Unmoved::Changed),
+        names => Err(Unmoved::Linked(names)),
     }
+}
+
+/// Whether a file is what it was when it was copied, and has the one name that it had.
+pub(crate) fn is_as_copied(now: &Stat, copied: &Stat) -> bool {
     let content = |stat: &Stat| (stat.ino, stat.dev, stat.size, stat.mtime);
     // Of the time of change, because ACLs and other attributes are told by nothing else.
     let attributes = |stat: &Stat| (stat.mode, stat.uid, stat.gid, stat.ctime);
-    let is_same = content(now) == content(copied) && attributes(now) == attributes(copied);
-    if is_same { Ok(()) } else { Err(Unmoved::Changed) }
+    now.nlink == 1 && content(now) == content(copied) && attributes(now) == attributes(copied)
 }
 
 /// A descriptor of a copy that has its name now. The one from before will do, but the kernel never tells a name by it.

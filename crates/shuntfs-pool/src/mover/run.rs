@@ -214,10 +214,11 @@ impl Run<'_> {
         }
     }
 
-    /// Whether some step may move files from a branch.
+    /// Whether some step may move files from a branch, unless it was removed meanwhile.
     fn is_source(&self, number: u16) -> bool {
         let branch = self.shared.branches.at(number);
-        if branch.health.is_aside() || branch.is_still_read_only() {
+        let is_in_use = self.shared.branches.order().contains(&number);
+        if !is_in_use || branch.health.is_aside() || branch.is_still_read_only() {
             return false;
         }
         let is_here = |names: &[String]| names.iter().any(|name| self.called(name) == Some(number));

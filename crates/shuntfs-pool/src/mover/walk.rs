@@ -132,12 +132,15 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Files, and folders that cannot be read.
+/// Files, and folders that cannot be read. Nothing more where the branch was removed, and is to be unmounted, which open folders keep from being done.
 impl Iterator for Walk<'_> {
     type Item = Met;
 
     fn next(&mut self) -> Option<Met> {
         loop {
+            if self.branch.is_let_go() {
+                self.levels.clear();
+            }
             self.levels.last()?;
             match self.step() {
                 Ok(None) => {}

@@ -5,7 +5,8 @@
 //! both places until the move has ended.
 //!
 //! A request waits without a thread, because a move takes as long as the file is large. A move whose caller does not wait for it any more is given up,
-//! so that changes go on; once it has said that it is about to end ([`Move::commit`]), it is not.
+//! so that changes go on, and one that nobody waits for ([`Move::begin_idle`]) by whoever changes the file; once it has said that it is about to end
+//! ([`Move::commit`]), it is not.
 //!
 //! Open files are noted here, with the lower files that they go through, so that these are exchanged when the file is moved.
 
@@ -36,8 +37,8 @@ struct Turn {
     moving: Option<u64>,
     /// Whether that one cannot be given up any more.
     is_committed: bool,
-    /// Whether somebody waits to change the file, since that one began.
-    is_wanted: bool,
+    /// Whether nobody waits for that one, so that it gives way to changes.
+    is_idle: bool,
     tickets: u64,
     /// The requests that wait.
     wakers: Vec<Waker>,
@@ -68,12 +69,15 @@ impl Change {
     fn begin_or(node: &Arc<Node>, waker: Option<&Waker>) -> Option<Self> {
         let Some(mobile) = node.mobile() else { return Some(Self(None)) };
         let mut turn = mobile.turn.lock();
-        if turn.moving.is_some() {
-            turn.is_wanted = true;
+        let gives_way = turn.is_idle && !turn.is_committed;
+        if turn.moving.is_some() && !gives_way {
             waker.into_iter().for_each(|waker| turn.wakes(waker));
             return None;
         }
         turn.changes += 1;
+        if turn.moving.take().is_some() {
+            mobile.has_ended(turn);
+        }
         Some(Self(Some(Arc::clone(node))))
     }
 
@@ -96,6 +100,16 @@ impl Move {
     /// Waits for changes that are under way, and keeps others from beginning. `None` where somebody else was moving the file, and has ended: it
     /// may be elsewhere.
     pub(crate) fn begin(node: &Arc<Node>) -> Option<Self> {
+        Self::begin_by(node, false)
+    }
+
+    /// The same for a move that nobody waits for: whoever is to change the file before it is about to end has it given up, and does not wait.
+    /// `None` also where that was so before it began.
+    pub(crate) fn begin_idle(node: &Arc<Node>) -> Option<Self> {
+        Self::begin_by(node, true)
+    }
+
+    fn begin_by(node: &Arc<Node>, is_idle: bool) -> Option<Self> {
         let mobile = node.make_mobile();
         let mut turn = mobile.turn.lock();
         if turn.moving.is_some() {
@@ -104,12 +118,13 @@ impl Move {
             }
             return None;
         }
-        let claimed = Self { node: Arc::clone(node), ticket: turn.claim() };
-        while turn.changes > 0 {
+        let ticket = turn.claim(is_idle);
+        while turn.changes > 0 && turn.moving == Some(ticket) {
             waits(|| mobile.ended.wait(&mut turn));
         }
+        let is_ours = turn.moving == Some(ticket);
         drop(turn);
-        Some(claimed)
+        is_ours.then(|| Self { node: Arc::clone(node), ticket })
     }
 
     /// The same, without a thread.
@@ -127,7 +142,7 @@ impl Move {
                 if has_waited {
                     return Poll::Ready(None);
                 }
-                claimed = Some(Self { node: Arc::clone(node), ticket: turn.claim() });
+                claimed = Some(Self { node: Arc::clone(node), ticket: turn.claim(false) });
             }
             if turn.changes > 0 {
                 turn.wakes(task.waker());
@@ -146,6 +161,11 @@ impl Move {
     /// What it is given up by.
     pub(crate) fn ticket(&self) -> u64 {
         self.ticket
+    }
+
+    /// Whether it was given up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.node.make_mobile().turn.lock().moving != Some(self.ticket)
     }
 
     /// Says that it is about to end, and is not given up any more; false where it was.
@@ -172,9 +192,9 @@ impl Drop for Move {
 }
 
 impl Turn {
-    fn claim(&mut self) -> u64 {
+    fn claim(&mut self, is_idle: bool) -> u64 {
         self.tickets += 1;
-        (self.moving, self.is_committed, self.is_wanted) = (Some(self.tickets), false, false);
+        (self.moving, self.is_committed, self.is_idle) = (Some(self.tickets), false, is_idle);
         self.tickets
     }
 
@@ -209,11 +229,6 @@ impl Mobile {
     /// Whether it is being moved.
     pub(crate) fn is_moving(&self) -> bool {
         self.turn.lock().moving.is_some()
-    }
-
-    /// Whether somebody waits for the end of the move to change it.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.turn.lock().is_wanted
     }
 
     /// Whether a move of it is about to end.
@@ -272,22 +287,47 @@ mod test {
             while !node.make_mobile().is_moving() {
                 std::thread::yield_now();
             }
-            assert!(!node.mobile().unwrap().is_wanted());
             assert!(Change::begin(&node).is_none(), "it is to be moved");
-            assert!(node.mobile().unwrap().is_wanted());
             drop(first);
             assert!(node.make_mobile().is_moving() && !mover.is_finished(), "one change is under way still");
             drop(second);
             assert!(mover.join().unwrap());
         });
         let moving = Move::begin(&node).unwrap();
-        assert!(!node.make_mobile().is_wanted(), "that was another move");
         std::thread::scope(|scope| {
             let other = scope.spawn(|| drop(Move::begin(&node)));
             drop(moving);
             other.join().unwrap();
         });
         assert!(!node.make_mobile().is_moving() && Change::begin(&node).is_some());
+    }
+
+    /// A copy that was as good as done took a minute to get to its disk, and whoever wrote to the file waited for that.
+    #[test]
+    fn a_move_that_nobody_waits_for_gives_way_to_changes() {
+        let node = node();
+        let moving = Move::begin_idle(&node).unwrap();
+        assert!(!moving.is_given_up());
+        let change = Change::begin(&node).unwrap();
+        assert!(moving.is_given_up() && !moving.commit() && !node.make_mobile().is_moving());
+        drop(moving);
+        std::thread::scope(|scope| {
+            let mover = scope.spawn(|| Move::begin_idle(&node).is_some());
+            while !node.make_mobile().is_moving() {
+                std::thread::yield_now();
+            }
+            let second = Change::begin(&node).unwrap();
+            assert!(!mover.join().unwrap(), "it does not wait for one after the other");
+            drop((change, second));
+        });
+        let moving = Move::begin_idle(&node).unwrap();
+        assert!(moving.commit() && Change::begin(&node).is_none(), "it is about to end");
+        moving.goes_on();
+        assert!(Change::begin(&node).is_some());
+        drop(moving);
+        let next = Move::begin(&node).unwrap();
+        assert!(Change::begin(&node).is_none(), "that one is waited for");
+        drop(next);
     }
 
     /// Each of those that waited for a long copy held a thread, and there were none left for others.

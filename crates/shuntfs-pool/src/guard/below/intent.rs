@@ -267,6 +267,34 @@ mod test {
         drop(note);
     }
 
+    /// A file system without `O_TMPFILE` that cannot rename without replacing: the copy has two names for a moment. If the server was killed just then,
+    /// and the note was read before one of them was removed, the file stayed on both branches.
+    #[test]
+    fn a_copy_that_has_two_names_for_a_moment_is_taken_back() {
+        for round in 0..16 {
+            let both = Both::new();
+            let shop = both.to.path().join(crate::merge::temporary_name().to_str().unwrap());
+            let make = || {
+                if round % 4 < 2 {
+                    fs::create_dir(&shop).unwrap();
+                    fs::hard_link(both.copy(), shop.join("copy")).unwrap();
+                } else {
+                    // As earlier versions had it.
+                    fs::hard_link(both.copy(), &shop).unwrap();
+                }
+            };
+            // In whatever order the folder is listed.
+            if round % 2 == 0 {
+                make();
+                both.note().abandon();
+            } else {
+                both.note().abandon();
+                make();
+            }
+            assert_eq!(both.left(), (true, false), "{round}");
+        }
+    }
+
     #[test]
     fn what_was_touched_since_stays() {
         let touches: [fn(&Both); 6] = [

@@ -10,6 +10,7 @@ mod names;
 mod opens;
 mod path;
 mod transfer;
+mod workshop;
 
 pub(crate) use attributes::ask;
 pub(crate) use path::clone_folder;

@@ -1,6 +1,6 @@
 //! Making a folder on one branch as it is on another.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::xattr::{get_xattr, list_xattr, remove_xattr, set_xattr};
@@ -82,28 +82,50 @@ pub(super) fn copy_xattrs(
             Err(error) => return Err(error),
         }
     }
-    let len = match list_xattr(from, &mut []) {
-        Ok(0) | Err(OsError::OPNOTSUPP) => return Ok(()),
-        len => len?,
-    };
-    let mut names = vec![0; len.max(XATTR_MAX)];
-    let len = list_xattr(from, &mut names)?;
     let mut value = vec![0; XATTR_MAX];
-    for name in names[..len].split_inclusive(|byte| *byte == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        let len = match get_xattr(from, name, &mut value) {
+    for name in xattrs_of(from)? {
+        let len = match get_xattr(from, &name, &mut value) {
             // It went meanwhile, or is nobody's to read.
             Err(OsError::NODATA | OsError::OPNOTSUPP) => continue,
             len => len?,
         };
-        match set_xattr(to, name, &value[..len], 0) {
-            Err(error) if may_stay(name, error) => {
+        match set_xattr(to, &name, &value[..len], 0) {
+            Err(error) if may_stay(&name, error) => {
                 tracing::debug!(%error, ?name, "an extended attribute stays behind");
             }
             set => set?,
         }
     }
     Ok(())
+}
+
+/// Takes from `to` those of these extended attributes that `from` has not.
+///
+/// # Errors
+/// Those of the calls.
+pub(super) fn drop_xattrs(
+    from: &LowerFile,
+    to: &LowerFile,
+    these: impl Fn(&[u8]) -> bool,
+) -> shuntfs_sys::Result<()> {
+    for name in xattrs_of(to)?.iter().filter(|name| these(name.to_bytes())) {
+        if get_xattr(from, name, &mut []) == Err(OsError::NODATA) {
+            remove_xattr(to, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The names of the extended attributes of a file.
+fn xattrs_of(file: &LowerFile) -> shuntfs_sys::Result<Vec<CString>> {
+    let len = match list_xattr(file, &mut []) {
+        Ok(0) | Err(OsError::OPNOTSUPP) => return Ok(Vec::new()),
+        len => len?,
+    };
+    let mut names = vec![0; len.max(XATTR_MAX)];
+    let len = list_xattr(file, &mut names)?;
+    let all = names[..len].split_inclusive(|byte| *byte == 0);
+    Ok(all.filter_map(|name| CStr::from_bytes_with_nul(name).ok().map(CStr::to_owned)).collect())
 }
 
 #[cfg(test)]

@@ -2,24 +2,25 @@
 //!
 //! Nobody asks for it but as a part of what was judged: bytes are about to be written for which there is no room where the file is.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::data::{copy_range, read_at, seek_data, seek_hole, sync_all, write_at};
 use shuntfs_sys::{
-    DirReader, FlockOp, OsError, Stat, TimeSet, chmod, chown, flock, link_to, open_at, rename_at, reopen,
-    set_times, stat_at, stat_of, tmpfile_at, truncate, unlink_at,
+    DirReader, FlockOp, OsError, Stat, TimeSet, chmod, chown, flock, link_to, open_at, reopen, set_times,
+    stat_at, stat_of, tmpfile_at, truncate, unlink_at,
 };
 
 use super::intent::{Intent, Moved, take_back};
-use super::path::{ACCESS_ACL, copy_xattrs};
+use super::path::{ACCESS_ACL, copy_xattrs, drop_xattrs};
+use super::workshop::{self, Workshop};
 use crate::branch::{touches_nothing, touches_on};
 use crate::error::errno;
-use crate::merge::{Here, is_note, is_temporary, temporary_name};
+use crate::merge::{Here, is_as_copied, is_note, is_temporary};
 use crate::mode;
 use crate::shared::{Folder, Shared};
-use crate::who::keeping_set_ids;
+use crate::who::{Who, keeping_set_ids};
 
 /// How much the kernel is asked to copy at once. Between pieces is asked whether to go on.
 const PIECE: u64 = 32 << 20;
@@ -46,37 +47,40 @@ pub(crate) enum Untaken {
 /// A copy of a file on another branch. It goes with this, unless it got its name.
 #[derive(Debug)]
 pub(crate) struct Transfer {
+    /// Closed before it loses its name: NFS keeps an open file in its folder, which cannot be removed then.
     file: LowerFile,
     /// The top folder of the branch that it is on.
     top: Arc<LowerFile>,
-    /// Its name there, where the file system makes none without a name.
-    temporary: Option<CString>,
+    /// Where it is until it gets its name, where the file system makes none without a name.
+    shop: Option<Workshop>,
 }
 
 impl Transfer {
-    /// Makes an empty file for a folder: without a name where that can be, else in the branch's top folder, whose names of this kind are
-    /// removed when it is mounted the next time.
+    /// Makes an empty file for a folder, to become a copy of this one: without a name where that can be, else in the branch's top folder, whose
+    /// unfinished copies are removed when it is mounted the next time.
     ///
     /// # Errors
     /// Those of making it.
-    pub(crate) fn begin(shared: &Shared, folder: &Folder) -> Result<Self> {
-        match shared.opening(|| tmpfile_at(&folder.descriptor, mode::O_RDWR, 0o600)) {
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(shared, folder),
-            made => {
-                let top = Arc::clone(shared.branch(folder.mount).root());
-                Ok(Self { file: LowerFile::new(made?), top, temporary: None })
-            }
+    pub(crate) fn begin(shared: &Shared, folder: &Folder, of: &Stat) -> Result<Self> {
+        let make = || tmpfile_at(&folder.descriptor, mode::O_RDWR, 0o600);
+        // From its first byte on it counts for the quota of its owner: XFS has root give files away beyond that (`xfs_setattr_nonsize`), and others
+        // say only when all was copied that there is no room.
+        let owner = Who::told(of.uid, of.gid);
+        let made = match shared.opening(|| owner.create(0, 0, make)) {
+            // Who is not root acts for nobody, and need not.
+            Err(Errno::PERM | Errno::ACCES | Errno::OVERFLOW) => shared.opening(make),
+            made => made,
+        };
+        let top = Arc::clone(shared.branch(folder.mount).root());
+        match made {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(shared, top),
+            made => Ok(Self { file: LowerFile::new(made?), top, shop: None }),
         }
     }
 
-    fn named(shared: &Shared, folder: &Folder) -> Result<Self> {
-        let top = Arc::clone(shared.branch(folder.mount).root());
-        let (name, flags) = (temporary_name(), mode::O_CREAT | mode::O_EXCL | mode::O_RDWR);
-        let file = LowerFile::new(shared.opening(|| open_at(&*top, &name, flags, 0o600))?);
-        let made = Self { file, top, temporary: Some(name) };
-        // Who removes unfinished ones leaves it alone.
-        flock(&made.file, FlockOp::Exclusive, false).map_err(errno)?;
-        Ok(made)
+    fn named(shared: &Shared, top: Arc<LowerFile>) -> Result<Self> {
+        let (shop, file) = Workshop::make(shared, &top)?;
+        Ok(Self { file, top, shop: Some(shop) })
     }
 
     /// The copy.
@@ -112,6 +116,8 @@ impl Transfer {
         touches_nothing();
         let taken = || -> shuntfs_sys::Result<Stat> {
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;
+            // It may have them from an earlier time.
+            drop_xattrs(from, &self.file, |name| name.starts_with(b"user.") || name.starts_with(b"trusted."))?;
             // Labels are the security module's.
             copy_xattrs(from, &self.file, &[ACCESS_ACL], |name, _| is_label(name))?;
             let permissions = stat.mode & 0o7777;
@@ -124,13 +130,14 @@ impl Transfer {
         if are_kept(stat, &taken().map_err(errno)?) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
 
-    /// Gives the copy its name in a folder, and takes it from the file in another one, if that still has it and `may_go_on` says so just before that.
-    /// What fails is undone; if the server is killed in between, that is done when the branch is opened again ([`super::intent`]).
+    /// Gives the copy its name in a folder, and takes it from the file in another one, if that still is as it was and `may_go_on` says so just before that.
+    /// What fails is undone; if the server is killed in between, that is done when the branch is opened again ([`super::intent`]). Once; and what is left
+    /// of where it was made goes with this, when nobody has the copy open by its former name.
     ///
     /// # Errors
     /// Those of the calls; EEXIST where something has the name.
     pub(crate) fn take_place(
-        mut self,
+        &self,
         folder: &Folder,
         name: &CStr,
         (of, may_go_on): (&Here, &dyn Fn() -> bool),
@@ -145,10 +152,10 @@ impl Transfer {
             self.take_name(to, name).and_then(|()| sync_all(&self.file)).and_then(|()| sync_folder(to));
         let taken = named.map_err(|error| Untaken::Failed(errno(error))).and_then(|()| {
             touches_on(of.mount);
-            // It may have taken long, and somebody who did not wait may have put another file there.
-            match is_named(&of.dir, name, &of.stat) {
-                Ok(true) if may_go_on() => lose_name(of, name),
-                Ok(_) => Err(Untaken::Overtaken),
+            // It may have taken long, and somebody who did not wait may have put another file there, or changed this one.
+            match stat_at(&*of.dir, name) {
+                Ok(now) if is_as_copied(&now, &of.stat) && may_go_on() => lose_name(of, name),
+                Ok(_) | Err(OsError::NOENT) => Err(Untaken::Overtaken),
                 Err(error) => Err(Untaken::Failed(errno(error))),
             }
         });
@@ -159,18 +166,11 @@ impl Transfer {
         taken
     }
 
-    fn take_name(&mut self, to: &LowerFile, name: &CStr) -> shuntfs_sys::Result<()> {
-        let Some(temporary) = &self.temporary else { return link_to(&self.file, to, name) };
-        match rename_at(&*self.top, temporary, to, name, mode::RENAME_NOREPLACE) {
-            // A file system that cannot be told not to replace anything can give a second name.
-            Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => {
-                link_to(&self.file, to, name)?;
-                unlink_at(&*self.top, temporary)?;
-            }
-            renamed => renamed?,
+    fn take_name(&self, to: &LowerFile, name: &CStr) -> shuntfs_sys::Result<()> {
+        match &self.shop {
+            None => link_to(&self.file, to, name),
+            Some(shop) => shop.give(&self.file, to, name),
         }
-        self.temporary = None;
-        Ok(())
     }
 
     /// Takes its name from the copy, if it has it.
@@ -217,16 +217,6 @@ fn are_kept(told: &Stat, is: &Stat) -> bool {
     kept(told) == kept(is) && told.mtime.secs.abs_diff(is.mtime.secs) <= SECONDS_APART
 }
 
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        if let Some(name) = &self.temporary
-            && let Err(error) = unlink_at(&*self.top, name)
-        {
-            tracing::warn!(%error, ?name, "an unfinished copy is left in the top folder of a branch");
-        }
-    }
-}
-
 /// Removes copies from the top folder of a branch that were not finished, because their server ended, and takes back moves that it was in the middle
 /// of. How many there were.
 ///
@@ -250,6 +240,8 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
             }
         }
     }
+    // Notes last: while a copy has two names, that of its file is not the only one, and the note is not believed.
+    names.sort_by_key(|name| is_note(name));
     let (mut removed, mut failed) = (0, Ok(()));
     for name in names {
         match is_removed(top, &name) {
@@ -262,8 +254,12 @@ pub(crate) fn remove_unfinished(top: &LowerFile) -> shuntfs_sys::Result<usize> {
 
 /// Removes one, if it is one and nobody is making it, and takes back the move that it notes, if it is a note. Whether there was something.
 fn is_removed(top: &LowerFile, name: &CStr) -> shuntfs_sys::Result<bool> {
+    let found = stat_at(top, name)?;
+    if found.is_dir() && is_temporary(name) {
+        return workshop::is_removed(top, name);
+    }
     // Whoever may write to that folder may have put something else there.
-    if !stat_at(top, name)?.is_file() {
+    if !found.is_file() {
         return Ok(false);
     }
     let file = LowerFile::new(open_at(top, name, mode::O_RDWR | mode::O_NONBLOCK, 0)?);
@@ -374,6 +370,7 @@ mod test {
 
     use super::*;
     use crate::options::PoolOptions;
+    use shuntfs_sys::spawn::effective_uid;
 
     fn lower(file: File) -> LowerFile {
         LowerFile::new(file.into())
@@ -462,12 +459,13 @@ mod test {
         }
 
         fn nameless(&self) -> Transfer {
-            self.fill(Transfer::begin(&self.shared, &self.folder).unwrap())
+            self.fill(Transfer::begin(&self.shared, &self.folder, &self.of.stat).unwrap())
         }
 
         /// As on file systems that make no file without a name.
         fn named(&self) -> Transfer {
-            self.fill(Transfer::named(&self.shared, &self.folder).unwrap())
+            let top = Arc::clone(self.shared.branch(self.folder.mount).root());
+            self.fill(Transfer::named(&self.shared, top).unwrap())
         }
 
         /// Both kinds, one after the other; where the name is in between, something happens.
@@ -476,7 +474,10 @@ mod test {
                 fs::write(self.old.path().join("file"), "text").unwrap();
                 let stat = stat_at(&*self.of.dir, c"file").unwrap();
                 let of = Here { dir: Arc::clone(&self.of.dir), stat, ..self.of };
-                check(make(self).take_place(&self.folder, c"file", (&of, may_go_on)));
+                let copy = make(self);
+                let taken = copy.take_place(&self.folder, c"file", (&of, may_go_on));
+                drop(copy);
+                check(taken);
                 fs::read_dir(self.new.path())
                     .unwrap()
                     .for_each(|entry| fs::remove_file(entry.unwrap().path()).unwrap());
@@ -547,6 +548,68 @@ mod test {
         });
     }
 
+    /// The copy took its time to get to its disk, and somebody beside the pool wrote into the file meanwhile, or gave it a second name. It was removed,
+    /// and what they had done with it.
+    #[test]
+    fn a_file_that_was_changed_meanwhile_stays() {
+        let moving = Moving::new();
+        let (file, link) = (moving.old.path().join("file"), moving.old.path().join("link"));
+        let changes: [&dyn Fn(); 3] = [
+            &|| fs::write(&file, "longer text").unwrap(),
+            &|| fs::hard_link(&file, &link).unwrap(),
+            &|| fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            for make in [Moving::nameless, Moving::named] {
+                fs::write(&file, "text").unwrap();
+                fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+                let of = Here {
+                    dir: Arc::clone(&moving.of.dir),
+                    stat: stat_at(&*moving.of.dir, c"file").unwrap(),
+                    ..moving.of
+                };
+                let copy = make(&moving);
+                change();
+                let taken = copy.take_place(&moving.folder, c"file", (&of, &|| true));
+                drop(copy);
+                assert_eq!((taken, moving.names()), (Err(Untaken::Overtaken), vec![]), "{number}");
+                assert!(file.exists(), "{number}");
+                if link.exists() {
+                    fs::remove_file(&link).unwrap();
+                }
+            }
+        }
+    }
+
+    /// On file systems that make no file without a name, anybody could read a file that was in a folder of its owner's alone, as long as its copy was not
+    /// finished; and whoever could write to the top folder could make a note of what it held.
+    #[test]
+    fn a_copy_that_is_not_finished_is_nobody_elses() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let moving = Moving::new();
+        fs::set_permissions(moving.old.path().join("file"), fs::Permissions::from_mode(0o666)).unwrap();
+        let copy = moving.named();
+        let names = moving.names();
+        assert_eq!(names.len(), 1);
+        let made = moving.new.path().join(&names[0]).metadata().unwrap();
+        assert!(made.is_dir() && made.permissions().mode() & 0o077 == 0, "{:o}", made.permissions().mode());
+        drop(copy);
+        assert!(moving.names().is_empty());
+    }
+
+    /// The quota of who owns the file was asked only when all of it was copied, and by XFS not at all.
+    #[test]
+    fn a_copy_is_its_owners_from_its_first_byte_on() {
+        let moving = Moving::new();
+        if effective_uid() != 0 {
+            return shuntfs_testkit::skipped("only root makes files of others");
+        }
+        let of = Stat { uid: 71_001, gid: 71_002, ..moving.of.stat };
+        let copy = Transfer::begin(&moving.shared, &moving.folder, &of).unwrap();
+        let made = stat_of(&copy.file).unwrap();
+        assert_eq!((made.uid, made.gid, made.mode & 0o7777), (71_001, 71_002, 0o600));
+    }
+
     /// NFS says that there is nothing to remove when it asked twice, and the copy went, too: nothing was left.
     #[test]
     fn a_file_that_is_gone_leaves_its_copy() {
@@ -571,6 +634,15 @@ mod test {
         let stat = stat_of(&moving.from).unwrap();
         assert_eq!(copy.take_attributes(&moving.from, &stat), Ok(()));
         assert_eq!(stat_of(&copy.file).unwrap().mode & 0o7777, 0o604);
+        // What was taken from the file meanwhile came back with the copy.
+        let name = c"user.mark";
+        shuntfs_sys::xattr::set_xattr(&moving.from, name, b"kept", 0).unwrap();
+        copy.take_attributes(&moving.from, &stat).unwrap();
+        let marked = || shuntfs_sys::xattr::get_xattr(&copy.file, name, &mut []);
+        assert_eq!(marked(), Ok(4));
+        shuntfs_sys::xattr::remove_xattr(&moving.from, name).unwrap();
+        copy.take_attributes(&moving.from, &stat).unwrap();
+        assert_eq!(marked(), Err(OsError::NODATA));
         let other = Stat { size: stat.size + 1, ..stat };
         assert_eq!(
             copy.take_attributes(&moving.from, &other),

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::name;
 use crate::file::lower_file;
-use crate::merge::{BranchOptions, Errand, MergeOptions, Unmoved, carry_out};
+use crate::merge::{self, BranchChange, BranchOptions, Errand, MergeOptions, Unmoved, carry_out};
 use crate::mover::{self, MoverError, MoverFacts, MoverFile, MoverNews, MoverOutcome};
 use crate::node::{Change, Marks};
 use crate::op::{attr, lookup, open};
@@ -365,15 +365,79 @@ fn an_open_in_the_middle_does_not_pass_the_server() {
     assert!(lower_file(&two.shared, &file, Access::Register).is_ok());
 }
 
+/// Where all was copied already, they waited until it had got to its disk: half a minute for some GiB.
 #[test]
 fn who_begins_to_change_it_does_not_wait_for_the_copy() {
     let Some(two) = Two::new(AFTER_TEN_DAYS, &["0/file 30"], |_| ()) else { return };
     let node = two.shared.node(two.id("file")).unwrap();
-    let wants = || assert!(Change::begin(&node).is_none());
-    assert_eq!(carry(&two, "file", &wants), Err(Unmoved::Written));
+    let change = RefCell::new(None);
+    let begins = || {
+        let begun = Change::begin(&node);
+        assert!(begun.is_some(), "it waits");
+        change.replace(begun);
+    };
+    assert_eq!(carry(&two, "file", &begins), Err(Unmoved::Written));
     assert_eq!(two.on("file"), [0]);
+    change.take();
     assert!(Change::begin(&node).is_some());
     assert_eq!(carry(&two, "file", &|| ()), Ok(1));
+}
+
+/// A program had the file open on its branch, beside the pool, and went on writing into what had no name any more.
+#[test]
+fn what_somebody_writes_beside_the_pool_stays() {
+    let Some(two) = Two::new(AFTER_TEN_DAYS, &["0/file 30"], |_| ()) else { return };
+    let open = |writes: bool| File::options().read(true).write(writes).open(two.at(0, "file")).unwrap();
+    let writes = open(true);
+    assert_eq!(two.said(false), [("file".to_owned(), Some(Unmoved::Written.to_string()))]);
+    assert_eq!(two.on("file"), [0]);
+    drop(writes);
+    // Nor does it when that begins while it is copied.
+    let late = RefCell::new(None);
+    assert_eq!(carry(&two, "file", &|| drop(late.replace(Some(open(true))))), Err(Unmoved::Written));
+    assert_eq!(two.on("file"), [0]);
+    late.take();
+    let reads = open(false);
+    assert_eq!(carry(&two, "file", &|| ()), Ok(1));
+    drop(reads);
+}
+
+/// The mover went on with a disk that was removed from the pool, for hours if it was large, and it could not be unmounted.
+#[test]
+fn a_branch_that_is_removed_is_left_alone() {
+    let Some(two) = Two::new(AFTER_TEN_DAYS, &["0/file 30"], |_| ()) else { return };
+    // Each of these is told as soon as it is met.
+    let deep = two.at(0, &"d/".repeat(256));
+    fs::create_dir_all(&deep).unwrap();
+    for number in 0..20 {
+        fs::create_dir_all(deep.parent().unwrap().join(number.to_string())).unwrap();
+    }
+    let remove = || {
+        let gone = vec![two.folders[0].path().to_owned()];
+        let merge = two.shared.merge.as_ref().unwrap();
+        merge::change(&two.shared, merge, &BranchChange::Remove(gone)).unwrap();
+    };
+    let mut told = 0;
+    let facts = mover::run(&two.shared, false, &mut |news| {
+        if let MoverNews::File(_) = news {
+            told += 1;
+            if told == 1 {
+                remove();
+            }
+        }
+        true
+    });
+    assert_eq!((told, facts.unwrap().moved_files, two.on("file")), (1, 0, vec![0]));
+    // A copy that was begun ends, too.
+    let Some(two) = Two::new(AFTER_TEN_DAYS, &["0/file 30"], |_| ()) else { return };
+    let remove = || {
+        let gone = vec![two.folders[1].path().to_owned()];
+        let merge = two.shared.merge.as_ref().unwrap();
+        merge::change(&two.shared, merge, &BranchChange::Remove(gone)).unwrap();
+    };
+    let stays = carry(&two, "file", &remove).unwrap_err();
+    assert!(matches!(stays, Unmoved::NoBranch(_)), "{stays:?}");
+    assert_eq!(two.on("file"), [0]);
 }
 
 /// Nobody has it open, so nobody is kept from changing it on its branch.
