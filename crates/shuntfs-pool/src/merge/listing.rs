@@ -190,7 +190,7 @@ fn list_held(
     let guard = Guard::new(shared, who);
     let ino = node.parts().map_or(0, |parts| shared.folder_ino(node, parts));
     let numbers = shared.merge.as_ref().and_then(|merge| merge.numbers.in_folder(shared, node));
-    let mut count = 0_usize;
+    let mut has_answered = false;
     while !state.is_at_end() {
         let next = state.cookie() + 1;
         let is_doubtful = state.failed.get().is_some() || node.has(Marks::DOUBTFUL);
@@ -210,19 +210,18 @@ fn list_held(
                 numbers,
                 is_doubtful,
             };
-            lister.add(&DirRecord { next, ..*record }, out);
-            count += 1;
+            has_answered |= lister.add(&DirRecord { next, ..*record }, out);
             true
         });
         match step {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            // What is listed already is answered; the error comes back at the next call.
-            Err(_) if count > 0 => return Ok(()),
+            // What is listed already is answered; the error comes back at the next call. An answer without records would be the end.
+            Err(_) if has_answered => return Ok(()),
             Err(error) => return Err(errno(error)),
         }
     }
-    state.failed.get().filter(|_| count == 0).map_or(Ok(()), Err)
+    state.failed.get().filter(|_| !has_answered).map_or(Ok(()), Err)
 }
 
 impl State {

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use shuntfs::{Errno, NodeId, OpenFlags};
 
-use super::Three;
-use crate::branch::{Escape, Parting, touches};
+use super::{Batch, Three};
+use crate::branch::{Escape, Parting, Why, touches};
+use crate::dir;
 use crate::facts::{BranchFacts, Health};
 use crate::merge::MergeOptions;
 use crate::merge::watch::Watch;
@@ -136,6 +137,25 @@ fn a_branch_on_which_a_call_hangs_is_set_aside_until_it_comes_back() {
     assert_eq!(sorted(three.list("f", 3, true)), ["first", "new", "two"]);
     file::release(shared, Arc::new(opened));
     assert!((0..20).any(|_| !looks.after(Duration::from_secs(1))), "there is nothing to look after");
+}
+
+/// The last records of a listing were of names that are not shown. Its answer was empty, which is the end, and the error of a branch that is left out was never
+/// told: `rsync --delete` takes what is missing for removed.
+#[test]
+fn the_error_of_a_branch_comes_also_where_only_hidden_names_follow() {
+    let three = Three::new(&["a/.mergerfs", "b/two"], watched);
+    let opened = dir::open(&three.shared, Who::root(), NodeId::ROOT).unwrap();
+    let read = |cookie, room| {
+        let mut some = Batch { plus: false, room, names: Vec::new() };
+        dir::list(&three.shared, Who::root(), &opened.walk, cookie, &mut some).map(|()| some.names)
+    };
+    let first = read(0, 2).unwrap();
+    let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, [".", ".."]);
+    three.shared.branches.at(1).health.set_aside(Why::Silent);
+    for _ in 0..2 {
+        assert_eq!(read(first[1].1, 9), Err(Errno::IO));
+    }
 }
 
 /// The kernel holds a lock of the folder for whoever looks a name up: others waited with them.
