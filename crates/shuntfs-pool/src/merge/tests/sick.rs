@@ -158,6 +158,23 @@ fn the_error_of_a_branch_comes_also_where_only_hidden_names_follow() {
     }
 }
 
+/// Any user can go to a cookie that is far behind in a large folder of theirs. The whole way was taken for one call on the branch, which was set aside.
+#[test]
+fn each_batch_of_a_listing_is_a_call_of_its_own() {
+    let tree: Vec<String> = (0..5000).map(|number| format!("a/x/a name of some length {number}")).collect();
+    let three = Three::new(&tree.iter().map(String::as_str).collect::<Vec<_>>(), watched);
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    let (flights, _) = three.shared.merge.as_ref().unwrap().watched().unwrap();
+    let steps = three.shared.under_way(|| {
+        let before = flights.look().0[0].step;
+        let mut none = Batch { plus: false, room: 9, names: Vec::new() };
+        dir::list(&three.shared, Who::root(), &opened.walk, 1 << 40, &mut none).unwrap();
+        assert!(none.names.is_empty(), "behind the last one");
+        flights.look().0[0].step - before
+    });
+    assert!(steps > 10, "{steps}");
+}
+
 /// The kernel holds a lock of the folder for whoever looks a name up: others waited with them.
 #[test]
 fn whoever_waits_for_a_branch_that_is_set_aside_goes_on() {
