@@ -36,14 +36,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
 use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
 use super::state::Merge;
-use crate::branch::{Ahead, MountIndex, touches_nothing, touches_on};
+use crate::branch::{Ahead, MountIndex, touches_nothing, touches_on, waits};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::folding;
@@ -70,6 +70,9 @@ const RECENT_MAX: usize = 4096;
 
 /// A batch of names that takes this long comes from a disk: from the kernel's cache it takes microseconds, from flash some 100 of them.
 const DISK: Duration = Duration::from_millis(2);
+
+/// How often whoever waits for a listing looks whether that hangs.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A listing under way.
 #[derive(Debug)]
@@ -134,6 +137,31 @@ impl Opened {
         Self { places: node.parts().map(Parts::all).unwrap_or_default(), held: Mutex::default() }
     }
 
+    /// The listing. Somebody else has it only if nobody waits any more for a READDIR that began before: the caller was killed, or got EIO because a
+    /// disk hangs.
+    ///
+    /// # Errors
+    /// EIO where that may hang, and a time is set for branches: the kernel holds the folder's lock for whoever waits here, and nobody would see that
+    /// they do.
+    fn take(&self, shared: &Shared) -> Result<MutexGuard<'_, Option<State>>> {
+        let watched = shared.merge.as_ref().and_then(|merge| Some((merge, merge.options.timeout?)));
+        let Some((merge, timeout)) = watched else { return Ok(self.held.lock()) };
+        if let Some(held) = self.held.try_lock() {
+            return Ok(held);
+        }
+        let begun = Instant::now();
+        waits(|| {
+            loop {
+                if let Some(held) = self.held.try_lock_for(LOOK) {
+                    return Ok(held);
+                }
+                if merge.has_aside() || begun.elapsed() >= timeout {
+                    return Err(Errno::IO);
+                }
+            }
+        })
+    }
+
     /// Closes what it holds of branches that were removed. Where it is listed just now, that is done when the listing ends.
     pub(crate) fn let_go(&self, shared: &Shared) {
         let in_use = shared.branches.order();
@@ -173,7 +201,7 @@ fn list_held(
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
-    let mut held = opened.held.lock();
+    let mut held = opened.take(shared)?;
     if cookie == 0 {
         // From the start on it shows what there is now.
         *held = None;
