@@ -9,7 +9,7 @@
 //! waits in [`crate::parked`] then, not with an open folder.
 
 use std::ffi::{CStr, CString};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shuntfs::{DirSink, Entry, Errno, FileType, LookupCount, LowerFile, Name, NodeId, Result};
@@ -55,6 +55,11 @@ impl Walk {
     pub(crate) fn let_go(&self, shared: &Shared) {
         self.merged.let_go(shared);
     }
+
+    /// What its listing knows, if it is of this folder, reads these places and has been where so many records were listed.
+    pub(crate) fn past(&self, folder: NodeId, places: &[Weak<Place>], to: usize) -> Option<merge::Past> {
+        if self.node.id == folder { self.merged.past(places, to) } else { None }
+    }
 }
 
 /// A listing under way.
@@ -84,6 +89,11 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
         }
     }
     Ok(PoolDir { walk })
+}
+
+/// RELEASEDIR.
+pub(crate) fn close(shared: &Shared, dir: &PoolDir) {
+    dir.walk.merged.close(shared, dir.walk.node.id);
 }
 
 impl State {

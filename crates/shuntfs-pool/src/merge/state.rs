@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use shuntfs::NodeId;
 use shuntfs_sys::Stat;
 
+use super::closed::Closed;
 use super::control::Control;
 use super::copying::Copying;
 use super::hints::Hints;
 use super::linked::Linked;
-use super::listing::Room;
+use super::noted::Room;
 use super::numbers::Numbers;
 use super::options::MergeOptions;
 use super::order::{Growing, Order};
@@ -78,6 +79,8 @@ pub(crate) struct Merge {
     pub(crate) walks: Walks,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
+    /// Listings that were closed in part.
+    pub(crate) closed: Closed,
     hints: Hints,
     pub(super) linked: Linked,
     seeds: RandomState,
@@ -111,6 +114,7 @@ impl Merge {
             changes: AtomicU64::new(0),
             walks: Walks::default(),
             room: Arc::default(),
+            closed: Closed::default(),
             hints: Hints::default(),
             linked: Linked::default(),
             seeds: RandomState::new(),
