@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
 use shuntfs_sys::OsError;
 
+use super::back::{come_back, tell_of};
 use super::control;
 use super::open::{check_apart, clean_up, top};
 use super::options::BranchOptions;
@@ -95,20 +96,24 @@ pub(crate) fn change(
             }
         });
     }
-    {
+    let back = {
         // Nobody makes a path meanwhile.
         let _order = merge.order();
         doubt_names(shared, &before, &order);
+        let new: Vec<u16> = order.iter().copied().filter(|number| !before.contains(number)).collect();
+        let back = come_back(shared, &new);
         shared.branches.set_order(order.clone());
         merge.have_changed();
         settle(shared, merge, &before, &order);
         // Not before: whoever looks meanwhile does not find folders on new branches yet.
         merge.forget_hints();
-    }
+        back
+    };
     if let Some(engine) = &shared.rules {
         engine.search_soon();
     }
     tell_kernel(shared);
+    tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
     merge.walks.all().iter().for_each(|walk| walk.let_go(shared));

@@ -4,6 +4,7 @@
 //! is asked of a name in it to one branch or several, which policies pick ([`crate::policy`]).
 
 mod alone;
+mod back;
 mod change;
 mod choose;
 mod closed;

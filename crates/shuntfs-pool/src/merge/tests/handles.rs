@@ -1,19 +1,21 @@
 //! Nodes that are asked for by number, on file systems of their own. Needs root.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
-use shuntfs::{Errno, LookupCount, NodeId};
+use shuntfs::{Errno, LookupCount, NodeId, OpenFlags};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 
 use super::{Batch, name};
 use crate::branch::Why;
 use crate::dir;
-use crate::merge::{BranchOptions, MergeOptions};
-use crate::op::{by_number, lookup};
+use crate::merge::{BranchChange, BranchOptions, MergeOptions};
+use crate::op::{attr, by_number, lookup, open};
 use crate::options::PoolOptions;
 use crate::shared::Shared;
 use crate::who::Who;
+use crate::{file, mode};
 
 fn with_handles(disks: [&Lower; 2]) -> Shared {
     let branches = disks.map(|disk| BranchOptions::new(disk.path())).into();
@@ -56,6 +58,44 @@ fn what_is_on_a_branch_that_is_set_aside_is_not_stale() {
         }
     }
     assert_eq!((shared.table.len(), shared.table.overdrawn()), (0, 0));
+}
+
+/// What the kernel remembered of the branch had its numbers: handles led nowhere, and names to nodes whose handles did not last.
+#[test]
+fn the_files_of_a_branch_that_is_back_are_those_of_before() {
+    let disk = || Lower::make(LowerKind::Tmpfs).unwrap();
+    let (Some(one), Some(two)) = (disk(), disk()) else { return };
+    fs::create_dir(two.path().join("folder")).unwrap();
+    for file in ["folder/kept", "removed", "open"] {
+        fs::write(two.path().join(file), file).unwrap();
+    }
+    let shared = with_handles([&one, &two]);
+    let merge = shared.merge.as_ref().unwrap();
+    let look = |folder: NodeId, path: &str| {
+        lookup::lookup(&shared, Who::root(), folder, &name(path)).map(|entry| entry.node.unwrap())
+    };
+    let folder = look(NodeId::ROOT, "folder").unwrap();
+    let [kept, removed, open] = [(folder, "kept"), (NodeId::ROOT, "removed"), (NodeId::ROOT, "open")]
+        .map(|(folder, name)| look(folder, name).unwrap());
+    let file = open::open(&shared, Who::root(), open, OpenFlags(mode::O_RDONLY)).unwrap().file;
+    let by_number = |id: NodeId| by_number::node(&shared, id).map(|entry| entry.node.unwrap());
+    for turn in 0..2 {
+        super::super::change(&shared, merge, &BranchChange::Remove(vec![two.path().to_owned()])).unwrap();
+        assert_eq!([kept, removed, open].map(by_number), [Err(Errno::STALE); 3], "{turn}");
+        drop(fs::remove_file(two.path().join("removed")));
+        let back = vec![BranchOptions::new(two.path())];
+        super::super::change(&shared, merge, &BranchChange::Append(back)).unwrap();
+        assert_eq!((by_number(kept), look(folder, "kept")), (Ok(kept), Ok(kept)), "{turn}");
+        assert_eq!(by_number(removed), Err(Errno::STALE), "{turn}");
+        assert_eq!(attr::getattr(&shared, removed).err(), Some(Errno::STALE), "{turn}");
+        assert_eq!(look(NodeId::ROOT, "folder"), Ok(folder), "{turn}");
+    }
+    assert_eq!(attr::getattr(&shared, kept).unwrap().attr.size, 11);
+    // It was open all the time.
+    assert_eq!(by_number(open), Err(Errno::STALE));
+    file::release(&shared, Arc::new(file));
+    assert!(shared.branches.at(1).is_let_go());
+    assert_eq!(shared.table.overdrawn(), 0);
 }
 
 /// An NFS server opens a folder for each request. As many names as a client had removed before it were left out, and `rm -r` ended with ENOTEMPTY.
