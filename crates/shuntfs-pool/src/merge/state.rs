@@ -71,7 +71,7 @@ pub(crate) struct Merge {
     /// Held while new branches are opened, which get the next numbers; before `changing`.
     pub(super) opening: Mutex<()>,
     /// Held while branches come, go and change.
-    pub(super) changing: Mutex<()>,
+    pub(super) changing: Growing,
     /// Whether a branch that was removed is held still.
     has_removed: AtomicBool,
     /// How often the branches have changed.
@@ -109,7 +109,7 @@ impl Merge {
             has_aside: AtomicBool::new(false),
             doubts_names: AtomicBool::new(false),
             opening: Mutex::new(()),
-            changing: Mutex::new(()),
+            changing: Growing::default(),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
@@ -132,7 +132,8 @@ impl Merge {
     /// Takes that from who has it, if it is stuck on a branch that is set aside, and has nobody wait for files that are stuck between two.
     pub(super) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
         let of_files = self.switching.leave_behind(&is_stuck);
-        self.growing.leave_behind(is_stuck) || of_files
+        let of_branches = self.changing.leave_behind(&is_stuck);
+        self.growing.leave_behind(is_stuck) || of_files || of_branches
     }
 
     /// What is under way, and how long a branch may take, where somebody watches.

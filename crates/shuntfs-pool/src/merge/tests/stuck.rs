@@ -474,3 +474,32 @@ fn a_branch_that_is_being_opened_keeps_none_from_being_removed() {
     assert_eq!(super::super::change(&three.shared, merge, &change).unwrap().len(), 2);
     assert_eq!(three.look("three").err(), Some(Errno::NOENT));
 }
+
+/// A new disk that hung while its folders were looked for kept everybody waiting who moves something, and every branch from being removed.
+#[test]
+fn a_branch_that_hangs_as_it_comes_keeps_nobody_waiting() {
+    let three = Three::new(&["a/one", "c/three"], watched);
+    let mut looks = Looks::new(&three);
+    let merge = three.shared.merge.as_ref().unwrap();
+    std::thread::scope(|scope| {
+        let ((release, hangs), (told, tells)) = (channel::<()>(), channel());
+        scope.spawn(move || {
+            let _in_flight = merge.begin();
+            let changing = merge.changing.take();
+            let alone = merge.order();
+            touches(1);
+            told.send(()).unwrap();
+            let _released = hangs.recv();
+            assert!(!alone.is_held() && !changing.is_held());
+        });
+        tells.recv().unwrap();
+        looks.after(Duration::ZERO);
+        looks.after(TIMEOUT);
+        assert_eq!(three.are_aside(), [1]);
+        let change = BranchChange::Remove(vec![three.at("c")]);
+        assert_eq!(super::super::change(&three.shared, merge, &change).unwrap().len(), 2);
+        three.rename("one", "two", 0).unwrap();
+        drop(release);
+    });
+    assert_eq!(three.on("two"), "a");
+}
