@@ -108,7 +108,7 @@ pub(crate) fn change(
         let back = come_back(shared, &new);
         shared.branches.set_order(order.clone());
         merge.have_changed();
-        settle(shared, merge, &alone, (&before, &order));
+        settle(shared, merge, &alone, (&before[..], &order[..]));
         // Not before: whoever looks meanwhile does not find folders on new branches yet.
         merge.forget_hints();
         back

@@ -10,7 +10,7 @@
 //! a folder from which names go, at the same time and about as far, names may be left out or repeated.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use parking_lot::Mutex;
 use shuntfs::{Errno, NodeId};
@@ -87,6 +87,7 @@ mod test {
     use crate::branch::MountIndex;
     use crate::node::Identity;
     use shuntfs_sys::Stat;
+    use std::sync::Arc;
 
     fn place() -> Arc<Place> {
         Arc::new(Place::new(Identity::new(&Stat::default(), MountIndex::own(0), None)))
