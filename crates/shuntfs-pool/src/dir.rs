@@ -9,7 +9,7 @@
 //! waits in [`crate::parked`] then, not with an open folder.
 
 use std::ffi::{CStr, CString};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shuntfs::{DirSink, Entry, Errno, FileType, LookupCount, LowerFile, Name, NodeId, Result};
@@ -55,6 +55,11 @@ impl Walk {
     pub(crate) fn let_go(&self, shared: &Shared) {
         self.merged.let_go(shared);
     }
+
+    /// What its listing knows, if it is of this folder, reads these places and has been where so many records were listed.
+    pub(crate) fn past(&self, folder: NodeId, places: &[Weak<Place>], to: usize) -> Option<merge::Past> {
+        if self.node.id == folder { self.merged.past(places, to) } else { None }
+    }
 }
 
 /// A listing under way.
@@ -84,6 +89,11 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
         }
     }
     Ok(PoolDir { walk })
+}
+
+/// RELEASEDIR.
+pub(crate) fn close(shared: &Shared, dir: &PoolDir) {
+    dir.walk.merged.close(shared, dir.walk.node.id);
 }
 
 impl State {
@@ -353,13 +363,12 @@ fn go_on(
         numbers: None,
         is_doubtful: false,
     };
-    let mut count = 0_usize;
+    let mut has_answered = false;
     loop {
         let step = match reader.peek() {
             Ok(Some(record)) if !out.fits(record.name.to_bytes().len()) => return Ok(false),
             Ok(Some(record)) => {
-                lister.add(&record, out);
-                count += 1;
+                has_answered |= lister.add(&record, out);
                 reader.advance()
             }
             Ok(None) => match reader.fill() {
@@ -370,8 +379,8 @@ fn go_on(
             Err(error) => Err(error),
         };
         match step {
-            // What is listed already is answered; the error comes back at the next call.
-            Err(_) if count > 0 => return Ok(false),
+            // What is listed already is answered; the error comes back at the next call. An answer without records would be the end.
+            Err(_) if has_answered => return Ok(false),
             step => step.map_err(errno)?,
         }
     }
@@ -405,51 +414,51 @@ impl Lister<'_> {
         }
     }
 
-    pub(crate) fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) {
+    /// Adds a name, if it is shown. Whether the answer has a record more.
+    pub(crate) fn add(&self, record: &DirRecord<'_>, out: &mut impl Records) -> bool {
         let &DirRecord { ino, next, kind, name } = record;
         let branch = self.shared.branch(self.mount);
         let shown = |ino| branch.shown_ino(ino, self.device);
         if name == c"." || (name == c".." && self.dir.id == NodeId::ROOT) {
-            out.push(self.ino, next, kind, name);
-            return;
+            return out.push(self.ino, next, kind, name);
         }
         let buf = Name::new(name).map(NameBuf::new);
         let Some(Ok(buf)) = buf.filter(|_| name != c"..") else {
-            out.push(shown(ino), next, kind, name);
-            return;
+            return out.push(shown(ino), next, kind, name);
         };
         let spot = Spot { folder: self.dir, mount: self.mount, dir: &self.descriptor, name: &buf };
         if self.guard.check_sight(spot).is_err() {
-            return;
+            return false;
         }
         // A name that not everybody sees alike is looked up at each walk anyway.
         let push_plain = |out: &mut dyn Records| {
-            if self.names.has(spot) {
+            self.names.has(spot) && {
                 let by_path = self.numbers.and_then(|numbers| numbers.number(name, kind == DT_DIR));
                 let may_be_folder = [DT_UNKNOWN, DT_DIR].contains(&kind);
                 let of_folder = || may_be_folder.then(|| find::folder_ino(self.shared, spot)).flatten();
                 let number = by_path.or_else(of_folder);
-                out.push(number.unwrap_or_else(|| shown(ino)), next, kind, name);
+                out.push(number.unwrap_or_else(|| shown(ino)), next, kind, name)
             }
         };
         if !out.wants_entries() || self.guard.varies(spot) {
-            push_plain(out);
-            return;
+            return push_plain(out);
         }
         match self.find(spot, kind) {
             Ok(found) => match self.guard.arrive(spot, found, Arrival::Met) {
                 Ok(arrived) => {
-                    if !out.push_entry(&arrived.entry(self.shared), next, name) {
+                    let is_pushed = out.push_entry(&arrived.entry(self.shared), next, name);
+                    if !is_pushed {
                         self.shared.forget(arrived.node.id, LookupCount(1));
                     }
+                    is_pushed
                 }
                 // What is hidden, or cannot be told, is not there.
-                Err(Errno::NOENT | Errno::ACCES | Errno::STALE) => {}
+                Err(Errno::NOENT | Errno::ACCES | Errno::STALE) => false,
                 // The manifest does not tell: whoever asks for it gets the error.
                 Err(_) => push_plain(out),
             },
             // The name went away since the batch was read.
-            Err(Errno::NOENT) => {}
+            Err(Errno::NOENT) => false,
             // It is there, but cannot be told about: whoever asks for it gets the error.
             Err(_) => push_plain(out),
         }

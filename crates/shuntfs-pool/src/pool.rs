@@ -484,7 +484,7 @@ impl Filesystem for Pool {
     }
 
     async fn releasedir(&self, cx: &Cx<'_>, _node: NodeId, dir: Arc<PoolDir>) {
-        self.run(cx, move |_| drop(dir)).await;
+        self.run(cx, move |shared| dir::close(shared, &dir)).await;
     }
 
     async fn fsyncdir(&self, cx: &Cx<'_>, dir: &PoolDir, data_only: bool) -> Result<()> {

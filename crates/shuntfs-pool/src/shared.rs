@@ -534,7 +534,10 @@ impl Shared {
         let forgotten = if id == NodeId::ROOT { None } else { self.table.forget(id, count) };
         let Some(node) = forgotten else { return };
         match &self.merge {
-            Some(merge) if node.parts().is_some() => merge.folders.forget(&self.table, &node),
+            Some(merge) if node.parts().is_some() => {
+                merge.folders.forget(&self.table, &node);
+                merge.closed.forget(id);
+            }
             Some(merge) => merge.numbers.forget(id),
             None => {}
         }

@@ -341,6 +341,15 @@ fn handles_go_and_come_with_their_branch() {
     let Some(mounted) = mount(&[(one, "one"), (two, "two")]) else { return };
     let (first, second) = (mounted.handle("one"), mounted.handle("folder/two"));
     let change = |change: BranchChange| mounted.observer.change_branches(&change).map(|left| left.len());
+    // As with a disk that is checked in between, and the kernel remembers the files.
+    assert_eq!(change(BranchChange::Remove(vec![two.to_owned()])), Ok(1));
+    fs::write(two.join("folder/two"), "folder/two, changed").unwrap();
+    assert_eq!(change(BranchChange::Append(vec![branch(two, "two")])), Ok(2));
+    assert_eq!(mounted.text(&second).as_deref(), Ok("folder/two, changed"));
+    assert_eq!(mounted.handle("folder/two"), second);
+    mounted.forget_all();
+    assert_eq!(mounted.text(&second).as_deref(), Ok("folder/two, changed"));
+    fs::write(mounted.at("folder/two"), "folder/two").unwrap();
     assert_eq!(change(BranchChange::Remove(vec![two.to_owned()])), Ok(1));
     mounted.forget_all();
     assert_eq!(mounted.text(&second), Err(OsError::STALE));

@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, NodeId, NotifyError};
 use shuntfs_sys::OsError;
 
+use super::back::{come_back, tell_of};
 use super::control;
 use super::open::{check_apart, clean_up, top};
 use super::options::BranchOptions;
+use super::order::Order;
 use super::state::Merge;
-use crate::branch::{Branch, BranchTerms};
+use crate::branch::{Branch, BranchTerms, touches_nothing};
 use crate::error::PoolError;
 use crate::facts::BranchFacts;
 use crate::find;
@@ -47,6 +49,15 @@ enum Next {
     New(Box<Branch>),
 }
 
+impl Next {
+    fn as_new(&self) -> Option<&Branch> {
+        match self {
+            Self::Kept(..) => None,
+            Self::New(branch) => Some(branch),
+        }
+    }
+}
+
 /// Changes the branches, as a whole or not at all; which they are then.
 ///
 /// # Errors
@@ -61,8 +72,10 @@ pub(crate) fn change(
     // A new disk may hang. Only others that come wait for it, so that what is there can be removed.
     let _opening = (!matches!(change, BranchChange::Remove(_))).then(|| merge.opening.lock());
     let new = open_new(shared, change)?;
-    // One change at a time. Disks may take their time, and nobody waits for this but other changes.
-    let _changing = merge.changing.lock();
+    prepare(shared, change, &new)?;
+    // One change at a time. It is seen if it hangs, and taken from who does.
+    let in_flight = merge.begin();
+    let changing = merge.changing.take();
     let before = shared.branches.order();
     let next = next(shared, &before, change, new)?;
     let all: Vec<&Branch> = next
@@ -73,11 +86,6 @@ pub(crate) fn change(
         })
         .collect();
     check_apart(&all)?;
-    let is_new =
-        |branch: &&&Branch| !before.iter().any(|number| std::ptr::eq(shared.branches.at(*number), **branch));
-    all.iter().filter(is_new).try_for_each(|branch| check_new(shared, branch))?;
-    // Those that are there were looked at before, and one of them may hang.
-    all.iter().filter(is_new).for_each(|branch| control::warn_if_hidden(branch));
     let mut order = Vec::new();
     for next in next {
         order.push(match next {
@@ -86,35 +94,71 @@ pub(crate) fn change(
                 number
             }
             Next::New(branch) => {
-                if !shared.options.read_only {
-                    clean_up(&branch);
-                }
                 let number = branch.mounts.own().index.branch;
                 shared.branches.add(number, *branch);
                 number
             }
         });
     }
-    {
+    let back = {
         // Nobody makes a path meanwhile.
-        let _order = merge.order();
+        let alone = merge.order();
         doubt_names(shared, &before, &order);
+        let new: Vec<u16> = order.iter().copied().filter(|number| !before.contains(number)).collect();
+        let back = come_back(shared, &new);
         shared.branches.set_order(order.clone());
         merge.have_changed();
-        settle(shared, merge, &before, &order);
+        settle(shared, merge, &alone, (&before[..], &order[..]));
         // Not before: whoever looks meanwhile does not find folders on new branches yet.
         merge.forget_hints();
-    }
+        back
+    };
     if let Some(engine) = &shared.rules {
         engine.search_soon();
     }
     tell_kernel(shared);
+    tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
     merge.walks.all().iter().for_each(|walk| walk.let_go(shared));
     let_go_of_idle(shared);
     merge.notice_removed(shared);
+    drop((changing, in_flight));
     Ok(BranchFacts::of_all(shared, merge))
+}
+
+/// Looks at new branches, and clears away what an earlier server has left there. A new disk may hang in each of these calls, and nobody waits for
+/// it but others that come: what is in use may go meanwhile, which changes nothing of this.
+fn prepare(shared: &Shared, change: &BranchChange, new: &[Option<Next>]) -> Result<(), PoolError> {
+    let order = shared.branches.order();
+    let staying: Vec<u16> = match change {
+        BranchChange::Append(_) | BranchChange::Prepend(_) => order.to_vec(),
+        BranchChange::Remove(_) => return Ok(()),
+        BranchChange::Set(list) => {
+            let there = list.iter().zip(new).filter(|(_, new)| new.is_none());
+            let there = there.filter_map(|(branch, _)| Some((known(shared, &order, &branch.path)?, branch)));
+            there
+                .map(|(number, branch)| check_identity(shared, number, branch).map(|()| number))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    let new: Vec<&Branch> = new.iter().flatten().filter_map(Next::as_new).collect();
+    let all: Vec<_> = staying.iter().map(|number| shared.branches.at(*number)).chain(new.iter().copied()).collect();
+    check_apart(&all)?;
+    new.iter().try_for_each(|branch| check_new(shared, branch))?;
+    new.iter().for_each(|branch| control::warn_if_hidden(branch));
+    if !shared.options.read_only {
+        new.iter().for_each(|branch| clean_up(branch));
+    }
+    Ok(())
+}
+
+/// Refuses to call a branch that is there otherwise.
+fn check_identity(shared: &Shared, number: u16, branch: &BranchOptions) -> Result<(), PoolError> {
+    if branch.id.is_some() && branch.id.as_deref() != shared.branches.at(number).id() {
+        return Err(PoolError::KeepsIdentity { path: branch.path.clone() });
+    }
+    Ok(())
 }
 
 /// Refuses a new branch that does not go with what was agreed on when the pool was mounted, or with rules that go by names.
@@ -195,10 +239,7 @@ fn next(
                 }
                 // It may have been removed meanwhile.
                 let number = find(&branch.path)?;
-                let kept = shared.branches.at(number).id();
-                if branch.id.is_some() && branch.id.as_deref() != kept {
-                    return Err(PoolError::KeepsIdentity { path: branch.path.clone() });
-                }
+                check_identity(shared, number, branch)?;
                 Ok(Next::Kept(number, BranchTerms { mode: branch.mode, min_free: branch.min_free }))
             };
             list.iter().zip(new).map(one).collect()
@@ -215,8 +256,9 @@ pub(super) fn check_kernel(shared: &Shared) -> Result<(), PoolError> {
     }
 }
 
-/// Has each folder that the kernel knows be on the branches that it is on now.
-fn settle(shared: &Shared, merge: &Merge, before: &[u16], order: &[u16]) {
+/// Has each folder that the kernel knows be on the branches that it is on now, but for those that are left when a new disk hangs, and the order is taken away for
+/// it: they are found there when they are looked up.
+fn settle(shared: &Shared, merge: &Merge, alone: &Order<'_>, (before, order): (&[u16], &[u16])) {
     // As where only modes change.
     if before == order {
         return;
@@ -238,20 +280,31 @@ fn settle(shared: &Shared, merge: &Merge, before: &[u16], order: &[u16]) {
     while let Some(folder) = outer.pop() {
         if let Some(parts) = folder.parts() {
             gone.iter().for_each(|number| parts.leave(*number));
-            parts.reorder(order, merge.shows_first());
+            // They may be others by now, where the order was taken away.
+            parts.reorder(&shared.branches.order(), merge.shows_first());
         }
         let here = inside.remove(&folder.id).unwrap_or_default();
         for node in &here {
             for number in &new {
-                join(shared, (&folder, node), *number, order);
+                // However many there are, each is looked for in a call of its own.
+                touches_nothing();
+                if alone.is_held() {
+                    join(shared, alone, (&folder, node), (*number, order));
+                }
             }
         }
         outer.extend(here);
     }
+    touches_nothing();
 }
 
 /// A folder is on a new branch, too, if that has the folder around it, and a folder of this name there.
-fn join(shared: &Shared, (outer, node): (&Arc<Node>, &Arc<Node>), number: u16, order: &[u16]) {
+fn join(
+    shared: &Shared,
+    alone: &Order<'_>,
+    (outer, node): (&Arc<Node>, &Arc<Node>),
+    (number, order): (u16, &[u16]),
+) {
     let (Some(around), Some(parts)) = (outer.parts().and_then(|parts| parts.on(number)), node.parts()) else {
         return;
     };
@@ -261,6 +314,7 @@ fn join(shared: &Shared, (outer, node): (&Arc<Node>, &Arc<Node>), number: u16, o
         let dir = &*shared.descriptor_at(outer, &around)?;
         let found = find::find_at(shared, Spot { folder: outer, mount: around.mount(), dir, name: &name })?;
         if found.stat.is_dir()
+            && alone.is_held()
             && let Some(place) = found.into_places().pop()
         {
             parts.join(place, order, false);
@@ -302,7 +356,7 @@ pub(crate) fn release(shared: &Shared, merge: &Merge, closed: &Node) {
     }
     let_go_of_idle(shared);
     // Alone, so that it does not overwrite what is noted of a later change. Where there is one under way, that or the next close does it.
-    if let Some(_changing) = merge.changing.try_lock() {
+    if let Some(_changing) = merge.changing.try_take() {
         merge.notice_removed(shared);
     }
 }

@@ -6,18 +6,9 @@
 //! names are taken for one, and what was listed before its branch lost it is found on the next. Beyond so many names the branches
 //! are asked about each, which bounds the memory.
 //!
-//! A cookie is the number of records before it. What is removed later is still counted, so the names that are left do not tell where a
-//! cookie was. The position of each of the last records is therefore kept (its branch, and the lower cookie behind it), and going back to
-//! one of them is exact, whatever was removed or added since. That is needed: if a caller's buffer is smaller than a reply, as with musl, the
-//! kernel goes back within the reply at each call, and `rm -r` has removed by then what it was given.
-//!
-//! Of all records, only one in so many is marked, which bounds the memory. Going back further than the positions that are kept leads to the mark
-//! before, which is exact, and from there on by counting. That is exact if nothing was removed or added between the two; otherwise fewer names
-//! than there are between two marks are left out or repeated. A cookie beyond what this listing has listed, of another open folder or from
-//! before a step back, is counted from where the listing stands: as many names are left out as were removed in between.
-//!
-//! "Exact" means as exact as the lower file system's cookies: they stay good when names are removed on ext4, XFS, Btrfs, and tmpfs since
-//! Linux 6.6.
+//! A cookie is the number of records before it. Going back to one of the last is exact, and to others nearly so ([`super::trail`]). A cookie beyond what
+//! this listing has listed, of another open folder or from before a step back, is counted from where the listing stands: as many names are left out as
+//! were removed in between. Where handles last, a listing that has been there is gone on with ([`super::closed`]).
 //!
 //! So a cookie is only good for the open folder that it was given for. That is why the kernel keeps no listing of a merge: what it keeps is
 //! of one open folder, and when it drops that, as when somebody else lists a folder that has changed, it goes on by a cookie of that on
@@ -27,23 +18,22 @@
 //! is in use just then does that itself at its end.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::ffi::CStr;
-use std::hash::BuildHasher as _;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use parking_lot::Mutex;
-use shuntfs::{Errno, LowerFile, Result};
+use parking_lot::{Mutex, MutexGuard};
+use shuntfs::{Errno, LowerFile, NodeId, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
 use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
+use super::closed::{Past, are_same};
+use super::noted::Noted;
 use super::state::Merge;
-use crate::branch::{Ahead, MountIndex, touches_on};
+use super::trail::Trail;
+use crate::branch::{Ahead, MountIndex, touches_nothing, touches_on, waits};
 use crate::dir::{Lister, Records};
 use crate::error::errno;
 use crate::folding;
@@ -53,58 +43,34 @@ use crate::node::{Marks, Node, Parts, Place};
 use crate::shared::Shared;
 use crate::who::Who;
 
-/// How many names all listings together note at most: 72 MiB. Everybody who may list folders has a share in it.
-const NOTED_MAX: usize = 4 << 20;
-
-/// How many names are noted.
-#[derive(Debug, Default)]
-pub(crate) struct Room(AtomicUsize);
-
-/// One record in so many is marked: ten million names cost 2.5 MB.
-const MARK_EVERY: usize = 32;
-
-/// The positions of so many last records are kept: at most 32 KiB for each open folder, as much as a batch of one branch. The kernel goes back
-/// within its last reply, where a record takes at least 32 bytes. If it does so because the caller's buffer is small, that reply is one
-/// page: at most 128 records, or 2048 where a page has 64 KiB. After a signal it may be larger: 32 KiB with glibc, 1024 records.
-const RECENT_MAX: usize = 4096;
-
 /// A batch of names that takes this long comes from a disk: from the kernel's cache it takes microseconds, from flash some 100 of them.
 const DISK: Duration = Duration::from_millis(2);
+
+/// How often whoever waits for a listing looks whether that hangs.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A listing under way.
 #[derive(Debug)]
 pub(crate) struct State {
     /// In the order of the branches.
     readers: Vec<Reader>,
-    /// Which of them is read.
-    at: usize,
     /// Whether the others were read ahead.
     is_ahead: bool,
     /// Whether attributes are listed, too.
     wants_entries: bool,
-    /// Hashes of names; each is its own hash.
-    noted: HashTable<u64>,
-    /// Whether there were more names than are noted.
-    asks_always: bool,
-    hashes: DefaultHashBuilder,
-    /// How many records were listed.
-    listed: usize,
-    /// Where the reader stood behind each of these that is marked.
-    marks: Vec<u64>,
-    /// Where it stood behind each of the last records, whether marked or not.
-    recent: VecDeque<u64>,
-    /// How many records were listed when each reader that was read began.
-    starts: Vec<usize>,
+    noted: Noted,
+    trail: Trail,
+    /// Whether the last answer said that there is no more.
+    is_over: bool,
     /// The error of a branch that could not be read. It is told when all others are: who compares trees must not take names for
     /// gone because a disk does not answer.
     failed: Cell<Option<Errno>>,
-    /// What the noted names are counted in.
-    room: Arc<Room>,
 }
 
 /// The folder on one branch.
 #[derive(Debug)]
 struct Reader {
+    place: Weak<Place>,
     mount: MountIndex,
     device: Device,
     /// `None` since the branch was removed.
@@ -132,6 +98,52 @@ impl Opened {
     /// A folder that is opened now.
     pub(crate) fn new(node: &Node) -> Self {
         Self { places: node.parts().map(Parts::all).unwrap_or_default(), held: Mutex::default() }
+    }
+
+    /// The listing. Somebody else has it only if nobody waits any more for a READDIR that began before: the caller was killed, or got EIO because a
+    /// disk hangs.
+    ///
+    /// # Errors
+    /// EIO where that may hang, and a time is set for branches: the kernel holds the folder's lock for whoever waits here, and nobody would see that
+    /// they do.
+    fn take(&self, shared: &Shared) -> Result<MutexGuard<'_, Option<State>>> {
+        let watched = shared.merge.as_ref().and_then(|merge| Some((merge, merge.options.timeout?)));
+        let Some((merge, timeout)) = watched else { return Ok(self.held.lock()) };
+        if let Some(held) = self.held.try_lock() {
+            return Ok(held);
+        }
+        let begun = Instant::now();
+        waits(|| {
+            loop {
+                if let Some(held) = self.held.try_lock_for(LOOK) {
+                    return Ok(held);
+                }
+                if merge.has_aside() || begun.elapsed() >= timeout {
+                    return Err(Errno::IO);
+                }
+            }
+        })
+    }
+
+    /// The folder is closed: where it was listed in part, whoever opens it next may go on.
+    pub(crate) fn close(&self, shared: &Shared, folder: NodeId) {
+        let Some(merge) = shared.merge.as_ref().filter(|_| shared.options.handles) else { return };
+        let state = self.held.try_lock().and_then(|mut held| held.take());
+        if let Some(State { readers, noted, trail, failed, .. }) = state.filter(|state| !state.is_over) {
+            let places = readers.iter().map(|reader| reader.place.clone()).collect();
+            merge.closed.keep(folder, Past { places, trail, noted, failed: failed.get() });
+        }
+    }
+
+    /// What its listing knows, if that reads these places and has been where so many records were listed.
+    pub(crate) fn past(&self, places: &[Weak<Place>], to: usize) -> Option<Past> {
+        let held = self.held.try_lock()?;
+        let State { readers, noted, trail, failed, .. } = held.as_ref()?;
+        if !trail.leads_to(to) || !are_same(readers.iter().map(|reader| &reader.place), places) {
+            return None;
+        }
+        let (places, trail, noted) = (places.to_vec(), trail.clone(), noted.copy());
+        Some(Past { places, trail, noted, failed: failed.get() })
     }
 
     /// Closes what it holds of branches that were removed. Where it is listed just now, that is done when the listing ends.
@@ -173,7 +185,8 @@ fn list_held(
     cookie: u64,
     out: &mut impl Records,
 ) -> Result<()> {
-    let mut held = opened.held.lock();
+    let to = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
+    let mut held = opened.take(shared)?;
     if cookie == 0 {
         // From the start on it shows what there is now.
         *held = None;
@@ -183,14 +196,20 @@ fn list_held(
             state.let_go(&shared.branches.order());
             state
         }
-        none => none.insert(State::open(shared, node, &opened.places)),
+        none => {
+            let mut state = State::open(shared, node, &opened.places);
+            if cookie != 0 {
+                state.follow(shared, node.id, to)?;
+            }
+            none.insert(state)
+        }
     };
-    state.wants_entries = out.wants_entries();
-    state.seek(cookie)?;
+    (state.wants_entries, state.is_over) = (out.wants_entries(), false);
+    state.seek(to)?;
     let guard = Guard::new(shared, who);
     let ino = node.parts().map_or(0, |parts| shared.folder_ino(node, parts));
     let numbers = shared.merge.as_ref().and_then(|merge| merge.numbers.in_folder(shared, node));
-    let mut count = 0_usize;
+    let mut has_answered = false;
     while !state.is_at_end() {
         let next = state.cookie() + 1;
         let is_doubtful = state.failed.get().is_some() || node.has(Marks::DOUBTFUL);
@@ -210,19 +229,19 @@ fn list_held(
                 numbers,
                 is_doubtful,
             };
-            lister.add(&DirRecord { next, ..*record }, out);
-            count += 1;
+            has_answered |= lister.add(&DirRecord { next, ..*record }, out);
             true
         });
         match step {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            // What is listed already is answered; the error comes back at the next call.
-            Err(_) if count > 0 => return Ok(()),
+            // What is listed already is answered; the error comes back at the next call. An answer without records would be the end.
+            Err(_) if has_answered => return Ok(()),
             Err(error) => return Err(errno(error)),
         }
     }
-    state.failed.get().filter(|_| count == 0).map_or(Ok(()), Err)
+    state.is_over = !has_answered;
+    state.failed.get().filter(|_| !has_answered).map_or(Ok(()), Err)
 }
 
 impl State {
@@ -245,70 +264,67 @@ impl State {
                 }
             }
         }
+        let room = shared.merge.as_ref().map(|merge| Arc::clone(&merge.room)).unwrap_or_default();
         Self {
             readers,
-            at: 0,
             is_ahead: false,
             wants_entries: false,
-            noted: HashTable::new(),
-            asks_always: false,
-            hashes: DefaultHashBuilder::default(),
-            listed: 0,
-            marks: Vec::new(),
-            recent: VecDeque::new(),
-            starts: vec![0],
+            noted: Noted::new(room),
+            trail: Trail::new(),
+            is_over: false,
             failed: Cell::new(failed),
-            room: shared.merge.as_ref().map(|merge| Arc::clone(&merge.room)).unwrap_or_default(),
         }
     }
 
     /// How many records were listed.
     fn cookie(&self) -> u64 {
-        u64::try_from(self.listed).expect("64 bits fit")
+        u64::try_from(self.trail.listed()).expect("64 bits fit")
+    }
+
+    /// Which branch is read.
+    fn at(&self) -> usize {
+        self.trail.at()
     }
 
     /// Whether all branches are read.
     fn is_at_end(&self) -> bool {
-        self.at == self.readers.len()
+        self.at() == self.readers.len()
     }
 
-    /// Goes to a cookie that this listing gave; to a later one by reading on.
-    fn seek(&mut self, cookie: u64) -> Result<()> {
-        let to = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
-        if to < self.listed {
+    /// Goes on from where another listing of this folder has been, if there is one that has been where so many records were listed.
+    fn follow(&mut self, shared: &Shared, folder: NodeId, to: usize) -> Result<()> {
+        let Some(merge) = shared.merge.as_ref().filter(|_| shared.options.handles) else { return Ok(()) };
+        let places: Vec<_> = self.readers.iter().map(|reader| reader.place.clone()).collect();
+        let of_open = || merge.walks.all().iter().find_map(|walk| walk.past(folder, &places, to));
+        let Some(past) = merge.closed.take(folder, &places, to).or_else(of_open) else { return Ok(()) };
+        (self.trail, self.noted) = (past.trail, past.noted);
+        self.failed.set(self.failed.get().or(past.failed));
+        self.go_back(to)
+    }
+
+    /// Goes to where so many records were listed; to later ones by reading on.
+    fn seek(&mut self, to: usize) -> Result<()> {
+        if to < self.trail.listed() {
             self.go_back(to)?;
         }
-        while self.listed < to && !self.is_at_end() {
+        while self.trail.listed() < to && !self.is_at_end() {
             self.step(|_, _| true).map_err(errno)?;
         }
         Ok(())
     }
 
-    /// Goes back to where so many records, fewer than now, were listed, or to the mark before if that position is no longer kept. After an
+    /// Goes back to where so many records, no more than now, were listed, or to the mark before if that position is no longer kept. After an
     /// error the listing is where it was.
     fn go_back(&mut self, to: usize) -> Result<()> {
-        let kept = self.recent.len().saturating_sub(self.listed - to);
-        let (listed, lower) = match self.recent.range(..kept).next_back() {
-            Some(lower) => (to, *lower),
-            None => {
-                let marks = to / MARK_EVERY;
-                (marks * MARK_EVERY, self.marks[..marks].last().copied().unwrap_or(0))
-            }
-        };
-        // The reader that the last of them came from.
-        let at = self.starts.partition_point(|start| *start < listed).saturating_sub(1);
+        let (at, stop) = (self.at(), self.trail.stop(to));
         // The branches that were read after it begin anew. The one being read is the last of them, so that an error leaves it alone.
-        let to = |index: usize| if index == at { lower } else { 0 };
-        for (index, reader) in self.readers.iter_mut().enumerate().take(self.at + 1).skip(at) {
+        let lower = |index: usize| if index == stop.reader { stop.lower } else { 0 };
+        for (index, reader) in self.readers.iter_mut().enumerate().take(at + 1).skip(stop.reader) {
             if let Some(open) = &mut reader.open {
-                open.reader.seek(to(index)).map_err(errno)?;
+                open.reader.seek(lower(index)).map_err(errno)?;
             }
         }
-        self.at = at;
-        self.listed = listed;
-        self.starts.truncate(at + 1);
-        self.marks.truncate(listed / MARK_EVERY);
-        self.recent.truncate(kept);
+        self.trail.go_back(stop);
         Ok(())
     }
 
@@ -318,7 +334,7 @@ impl State {
         &mut self,
         add: impl FnOnce((MountIndex, Device, &Arc<LowerFile>), &DirRecord<'_>) -> bool,
     ) -> shuntfs_sys::Result<bool> {
-        let Reader { mount, device, open, .. } = &self.readers[self.at];
+        let Reader { mount, device, open, .. } = &self.readers[self.at()];
         let Some(open) = open else {
             self.next_branch();
             return Ok(true);
@@ -346,26 +362,27 @@ impl State {
     }
 
     fn reader(&mut self) -> Option<&mut DirReader> {
-        self.readers[self.at].open.as_mut().map(|open| &mut open.reader)
+        let at = self.at();
+        self.readers[at].open.as_mut().map(|open| &mut open.reader)
     }
 
     /// Whether an earlier branch lists a name.
     fn is_listed(&self, record: &DirRecord<'_>) -> bool {
-        if self.at == 0 {
+        if self.at() == 0 {
             return false;
         }
         // Each branch has these.
         if record.name == c"." || record.name == c".." {
             return true;
         }
-        let is_noted = self.has_noted(self.hash(record.name));
+        let is_noted = self.noted.has(record.name);
         let has = |reader: &Reader| {
             // It was removed, and can be asked no more.
             let Some(open) = &reader.open else { return is_noted };
             if reader.is_aside.load(Ordering::Relaxed) {
                 // A name whose hash is noted was listed, but for a chance of one in 2^64.
                 self.failed.set(Some(Errno::IO));
-                return !self.asks_always;
+                return !self.noted.is_over();
             }
             touches_on(reader.mount);
             match stat_at(&*open.descriptor, record.name) {
@@ -377,15 +394,7 @@ impl State {
                 }
             }
         };
-        (is_noted || self.asks_always) && self.readers[..self.at].iter().any(has)
-    }
-
-    fn has_noted(&self, hash: u64) -> bool {
-        self.noted.find(hash, |noted| *noted == hash).is_some()
-    }
-
-    fn hash(&self, name: &CStr) -> u64 {
-        self.hashes.hash_one(name.to_bytes())
+        (is_noted || self.noted.is_over()) && self.readers[..self.at()].iter().any(has)
     }
 
     /// Steps over a record that is not listed.
@@ -395,49 +404,28 @@ impl State {
 
     /// Steps over a record that is.
     fn take(&mut self) -> shuntfs_sys::Result<()> {
-        let is_last = self.at + 1 == self.readers.len();
-        let mut is_full = false;
-        let Some(Open { reader, .. }) = &mut self.readers[self.at].open else { return Ok(()) };
-        if let Some(record) = reader.peek()?.filter(|_| !is_last && !self.asks_always) {
-            let hash = self.hashes.hash_one(record.name.to_bytes());
-            // What is listed again, after a step back, is.
-            let is_noted = self.noted.find(hash, |noted| *noted == hash).is_some();
-            if !is_noted {
-                self.noted.insert_unique(hash, hash, |noted| *noted);
-                is_full = !self.room.take();
-            }
+        let at = self.at();
+        let is_last = at + 1 == self.readers.len();
+        let Some(Open { reader, .. }) = &mut self.readers[at].open else { return Ok(()) };
+        if let Some(record) = reader.peek()?.filter(|_| !is_last) {
+            self.noted.add(record.name);
         }
         reader.advance()?;
-        let position = reader.position();
-        self.listed += 1;
-        if self.listed.is_multiple_of(MARK_EVERY) {
-            self.marks.push(position);
-        }
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(position);
-        if is_full {
-            self.forget_noted();
-        }
+        self.trail.add(reader.position());
         Ok(())
-    }
-
-    /// Has the branches be asked about each name from now on.
-    fn forget_noted(&mut self) {
-        self.asks_always = true;
-        self.room.give_back(self.noted.len());
-        self.noted = HashTable::new();
     }
 
     /// Reads on, on the next branch where this one has no more.
     fn fill(&mut self) {
-        if self.readers[self.at].is_aside.load(Ordering::Relaxed) {
+        if self.readers[self.at()].is_aside.load(Ordering::Relaxed) {
             // Whoever lists the folder meanwhile must not take what is left out for gone.
             self.failed.set(Some(Errno::IO));
             self.next_branch();
             return;
         }
+        // However many batches a caller has passed over, by a cookie far behind, each is a call of its own: the time of all says nothing of the branch.
+        touches_nothing();
+        touches_on(self.readers[self.at()].mount);
         let begun = Instant::now();
         let filled = self.reader().map(DirReader::fill);
         if begun.elapsed() >= DISK {
@@ -459,7 +447,7 @@ impl State {
         if std::mem::replace(&mut self.is_ahead, true) {
             return;
         }
-        for reader in &self.readers[self.at + 1..] {
+        for reader in &self.readers[self.at() + 1..] {
             if let Some(open) = &reader.open
                 && !reader.is_aside.load(Ordering::Relaxed)
                 && let Ok(folder) = open.reader.as_fd().try_clone_to_owned()
@@ -470,35 +458,12 @@ impl State {
     }
 
     fn next_branch(&mut self) {
-        self.at += 1;
-        self.starts.push(self.listed);
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.room.give_back(self.noted.len());
-    }
-}
-
-impl Room {
-    /// Takes room for one name; whether there was any. It counts as taken in any case.
-    fn take(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) < NOTED_MAX
-    }
-
-    #[cfg(test)]
-    pub(super) fn taken(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn give_back(&self, count: usize) {
-        self.0.fetch_sub(count, Ordering::Relaxed);
+        self.trail.next_reader();
     }
 }
 
 impl Reader {
-    fn open(shared: &Shared, node: &Arc<Node>, place: &Place) -> Result<Self> {
+    fn open(shared: &Shared, node: &Arc<Node>, place: &Arc<Place>) -> Result<Self> {
         let descriptor = shared.descriptor_at(node, place)?;
         let stat = stat_of(&descriptor).map_err(errno)?;
         let to_read = shared.to_access_at(node, place)?;
@@ -507,7 +472,7 @@ impl Reader {
         let branch = shared.branch(mount);
         let (is_aside, ahead) = (branch.health.sign(), branch.ahead.clone());
         let open = Some(Open { descriptor, reader: DirReader::new(fd) });
-        Ok(Self { mount, device: stat.dev, open, is_aside, ahead })
+        Ok(Self { place: Arc::downgrade(place), mount, device: stat.dev, open, is_aside, ahead })
     }
 }
 

@@ -4,8 +4,10 @@
 //! is asked of a name in it to one branch or several, which policies pick ([`crate::policy`]).
 
 mod alone;
+mod back;
 mod change;
 mod choose;
+mod closed;
 mod control;
 mod copies;
 mod copying;
@@ -15,6 +17,7 @@ mod gone;
 mod hints;
 mod linked;
 mod listing;
+mod noted;
 mod numbers;
 mod open;
 mod options;
@@ -31,12 +34,14 @@ mod state;
 mod switching;
 #[cfg(test)]
 mod tests;
+mod trail;
 mod walks;
 mod watch;
 
 pub use change::BranchChange;
 pub(crate) use change::{change, release};
 pub(crate) use choose::{Here, changed, moved, present, touches_named, visible};
+pub(crate) use closed::Past;
 pub(crate) use control::{
     NODE as CONTROL, check_name, is_named, is_reserved, list as list_settings, set as set_setting,
 };

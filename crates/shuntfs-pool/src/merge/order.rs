@@ -1,4 +1,4 @@
-//! Who may do what is done by one at a time: make paths and move folders, and change names where rules go by them.
+//! Who may do what is done by one at a time: make paths and move folders, change names where rules go by them, and change the branches.
 //!
 //! Whoever has the order makes lower calls meanwhile, and a disk may hang. Once its branch is set aside, nobody waits for it any more: the order goes
 //! to the next one, and whoever had it goes on without it when the disk answers. What was to be kept apart is then kept apart by the calls
@@ -38,6 +38,16 @@ impl Growing {
             // For another one's disk.
             waits(|| self.freed.wait_while(&mut state, |state| state.holder.is_some()));
         }
+        self.give(&mut state)
+    }
+
+    /// The same if nobody has it.
+    pub(crate) fn try_take(&self) -> Option<Order<'_>> {
+        let mut state = self.state.lock();
+        state.holder.is_none().then(|| self.give(&mut state))
+    }
+
+    fn give(&self, state: &mut State) -> Order<'_> {
         state.tickets += 1;
         let ticket = state.tickets;
         state.holder = Some((ticket, own_number()));
@@ -98,6 +108,7 @@ mod test {
             });
             assert!(tells.recv_timeout(Duration::from_millis(20)).is_err());
             assert!(!growing.leave_behind(|_| true), "nobody watches who has it");
+            assert!(growing.try_take().is_none());
             drop(first);
             tells.recv_timeout(Duration::from_secs(20)).unwrap();
         });

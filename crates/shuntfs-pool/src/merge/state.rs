@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use shuntfs::NodeId;
 use shuntfs_sys::Stat;
 
+use super::closed::Closed;
 use super::control::Control;
 use super::copying::Copying;
 use super::hints::Hints;
 use super::linked::Linked;
-use super::listing::Room;
+use super::noted::Room;
 use super::numbers::Numbers;
 use super::options::MergeOptions;
 use super::order::{Growing, Order};
@@ -70,7 +71,7 @@ pub(crate) struct Merge {
     /// Held while new branches are opened, which get the next numbers; before `changing`.
     pub(super) opening: Mutex<()>,
     /// Held while branches come, go and change.
-    pub(super) changing: Mutex<()>,
+    pub(super) changing: Growing,
     /// Whether a branch that was removed is held still.
     has_removed: AtomicBool,
     /// How often the branches have changed.
@@ -78,6 +79,8 @@ pub(crate) struct Merge {
     pub(crate) walks: Walks,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
+    /// Listings that were closed in part.
+    pub(crate) closed: Closed,
     hints: Hints,
     pub(super) linked: Linked,
     seeds: RandomState,
@@ -106,11 +109,12 @@ impl Merge {
             has_aside: AtomicBool::new(false),
             doubts_names: AtomicBool::new(false),
             opening: Mutex::new(()),
-            changing: Mutex::new(()),
+            changing: Growing::default(),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
             room: Arc::default(),
+            closed: Closed::default(),
             hints: Hints::default(),
             linked: Linked::default(),
             seeds: RandomState::new(),
@@ -128,7 +132,8 @@ impl Merge {
     /// Takes that from who has it, if it is stuck on a branch that is set aside, and has nobody wait for files that are stuck between two.
     pub(super) fn leave_behind(&self, is_stuck: impl Fn(u64) -> bool) -> bool {
         let of_files = self.switching.leave_behind(&is_stuck);
-        self.growing.leave_behind(is_stuck) || of_files
+        let of_branches = self.changing.leave_behind(&is_stuck);
+        self.growing.leave_behind(is_stuck) || of_files || of_branches
     }
 
     /// What is under way, and how long a branch may take, where somebody watches.

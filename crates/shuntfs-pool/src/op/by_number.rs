@@ -10,7 +10,7 @@ use super::by_path;
 use crate::branch::Branch;
 use crate::find::{self, Found};
 use crate::lasting;
-use crate::node::Node;
+use crate::node::{Node, Place};
 use crate::shared::Shared;
 use crate::view::{Seen, View};
 
@@ -67,15 +67,31 @@ pub(crate) fn parent(shared: &Shared, id: NodeId) -> Result<Entry> {
 
 /// A node that is in the table: no folder of a merge.
 fn known(shared: &Shared, node: &Arc<Node>) -> Result<Entry> {
-    let mount = node.mount();
+    loop {
+        let moves = node.moves();
+        match known_at(shared, node, node.place()) {
+            // It was moved to another branch meanwhile.
+            Err(Errno::STALE) if node.moves() != moves => {}
+            entry => return entry,
+        }
+    }
+}
+
+/// The same at this place. A descriptor of it at another one would be none of this branch, which would take it for one of a mount below.
+fn known_at(shared: &Shared, node: &Node, place: &Place) -> Result<Entry> {
+    let mount = place.mount();
     let branch = shared.branch(mount);
     if !shared.branches.order().contains(&mount.branch) {
         return Err(Errno::STALE);
     }
     shared.reaches(mount).map_err(|_| Errno::TIMEDOUT)?;
     check_uncovered(branch)?;
-    // Any descriptor of it will do, and it must be one of our own.
-    let fd = shared.descriptor(node)?.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+    let fd = match (place.held(), place.handle()) {
+        // It must be one of our own.
+        (Some(held), _) => held.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
+        (None, Some(handle)) => shared.opening(|| shared.mount(mount).open(handle))?,
+        (None, None) => return Err(Errno::STALE),
+    };
     let found = find::by_descriptor(branch, fd)?;
     if branch.is_root(&found.stat) {
         return Err(Errno::STALE);

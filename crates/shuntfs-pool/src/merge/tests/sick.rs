@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use shuntfs::{Errno, NodeId, OpenFlags};
 
-use super::Three;
-use crate::branch::{Escape, Parting, touches};
+use super::{Batch, Three};
+use crate::branch::{Escape, Parting, Why, touches};
+use crate::dir;
 use crate::facts::{BranchFacts, Health};
 use crate::merge::MergeOptions;
 use crate::merge::watch::Watch;
@@ -136,6 +137,42 @@ fn a_branch_on_which_a_call_hangs_is_set_aside_until_it_comes_back() {
     assert_eq!(sorted(three.list("f", 3, true)), ["first", "new", "two"]);
     file::release(shared, Arc::new(opened));
     assert!((0..20).any(|_| !looks.after(Duration::from_secs(1))), "there is nothing to look after");
+}
+
+/// The last records of a listing were of names that are not shown. Its answer was empty, which is the end, and the error of a branch that is left out was never
+/// told: `rsync --delete` takes what is missing for removed.
+#[test]
+fn the_error_of_a_branch_comes_also_where_only_hidden_names_follow() {
+    let three = Three::new(&["a/.mergerfs", "b/two"], watched);
+    let opened = dir::open(&three.shared, Who::root(), NodeId::ROOT).unwrap();
+    let read = |cookie, room| {
+        let mut some = Batch { plus: false, room, names: Vec::new() };
+        dir::list(&three.shared, Who::root(), &opened.walk, cookie, &mut some).map(|()| some.names)
+    };
+    let first = read(0, 2).unwrap();
+    let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, [".", ".."]);
+    three.shared.branches.at(1).health.set_aside(Why::Silent);
+    for _ in 0..2 {
+        assert_eq!(read(first[1].1, 9), Err(Errno::IO));
+    }
+}
+
+/// Any user can go to a cookie that is far behind in a large folder of theirs. The whole way was taken for one call on the branch, which was set aside.
+#[test]
+fn each_batch_of_a_listing_is_a_call_of_its_own() {
+    let tree: Vec<String> = (0..5000).map(|number| format!("a/x/a name of some length {number}")).collect();
+    let three = Three::new(&tree.iter().map(String::as_str).collect::<Vec<_>>(), watched);
+    let opened = dir::open(&three.shared, Who::root(), three.id("x")).unwrap();
+    let (flights, _) = three.shared.merge.as_ref().unwrap().watched().unwrap();
+    let steps = three.shared.under_way(|| {
+        let before = flights.look().0[0].step;
+        let mut none = Batch { plus: false, room: 9, names: Vec::new() };
+        dir::list(&three.shared, Who::root(), &opened.walk, 1 << 40, &mut none).unwrap();
+        assert!(none.names.is_empty(), "behind the last one");
+        flights.look().0[0].step - before
+    });
+    assert!(steps > 10, "{steps}");
 }
 
 /// The kernel holds a lock of the folder for whoever looks a name up: others waited with them.

@@ -5,17 +5,18 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Waker};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use shuntfs::{Errno, NodeId, Result, SetAttr};
+use shuntfs::{Entry, Errno, NodeId, Result, SetAttr};
 
 use super::ruled::{DENIED, KEPT, under};
 use super::sick::{Looks, TIMEOUT, watched};
 use super::{Three, name};
 use crate::branch::{Escape, MountIndex, Parting, Up, Why, copies_to, touches, touches_nothing, touches_on};
+use crate::dir::{self, Records};
 use crate::find;
 use crate::guard::{Guard, NameGoes, NameMoves};
 use crate::merge::watch::{set_aside, take_back};
@@ -392,6 +393,59 @@ fn what_was_not_judged_is_not_changed() {
     assert_eq!(three.unlink_as(KEPT, "f"), Err(Errno::ROFS));
 }
 
+/// Has a listing hang at its first record: it says so, and waits until the other end goes.
+struct Hanging {
+    begun: Sender<()>,
+    hangs: Receiver<()>,
+}
+
+impl Records for Hanging {
+    fn wants_entries(&self) -> bool {
+        false
+    }
+
+    fn fits(&self, _: usize) -> bool {
+        self.begun.send(()).unwrap();
+        let _released = self.hangs.recv();
+        false
+    }
+
+    fn push(&mut self, _: u64, _: u64, _: u8, _: &std::ffi::CStr) -> bool {
+        false
+    }
+
+    fn push_entry(&mut self, _: &Entry, _: u64, _: &std::ffi::CStr) -> bool {
+        false
+    }
+}
+
+/// Whoever got EIO for a listing that hung, and went on with it, waited for the disk all the same, and the kernel let nobody make anything in the folder.
+#[test]
+fn whoever_goes_on_with_a_listing_that_hangs_gets_an_error() {
+    let three = Three::new(&["a/one", "b/two"], watched);
+    let mut looks = Looks::new(&three);
+    let opened = dir::open(&three.shared, Who::root(), NodeId::ROOT).unwrap();
+    std::thread::scope(|scope| {
+        let ((release, hangs), (begun, begins)) = (channel::<()>(), channel());
+        let (three, walk) = (&three, &opened.walk);
+        let list = move |mut out: Hanging| dir::list(&three.shared, Who::root(), walk, 0, &mut out);
+        let first = Hanging { begun: begun.clone(), hangs };
+        let (listing, parting) = attempt(scope, three, move || list(first));
+        begins.recv().unwrap();
+        looks.after(Duration::ZERO);
+        looks.after(TIMEOUT);
+        assert!(is_told(&parting) && three.are_aside() == [0]);
+        let (told, tells) = channel();
+        let second = Hanging { begun, hangs: channel().1 };
+        scope.spawn(move || told.send(list(second)).unwrap());
+        let outcome = tells.recv_timeout(Duration::from_secs(20));
+        drop(release);
+        assert_eq!((outcome, listing.join().unwrap()), (Ok(Err(Errno::IO)), Some(Errno::IO)));
+    });
+    three.take_back(0);
+    assert_eq!(three.list("", 9, false).len(), 4);
+}
+
 /// A disk that hung while it was added kept every other one from being removed.
 #[test]
 fn a_branch_that_is_being_opened_keeps_none_from_being_removed() {
@@ -401,4 +455,33 @@ fn a_branch_that_is_being_opened_keeps_none_from_being_removed() {
     let change = BranchChange::Remove(vec![three.at("c")]);
     assert_eq!(super::super::change(&three.shared, merge, &change).unwrap().len(), 2);
     assert_eq!(three.look("three").err(), Some(Errno::NOENT));
+}
+
+/// A new disk that hung while its folders were looked for kept everybody waiting who moves something, and every branch from being removed.
+#[test]
+fn a_branch_that_hangs_as_it_comes_keeps_nobody_waiting() {
+    let three = Three::new(&["a/one", "c/three"], watched);
+    let mut looks = Looks::new(&three);
+    let merge = three.shared.merge.as_ref().unwrap();
+    std::thread::scope(|scope| {
+        let ((release, hangs), (told, tells)) = (channel::<()>(), channel());
+        scope.spawn(move || {
+            let _in_flight = merge.begin();
+            let changing = merge.changing.take();
+            let alone = merge.order();
+            touches(1);
+            told.send(()).unwrap();
+            let _released = hangs.recv();
+            assert!(!alone.is_held() && !changing.is_held());
+        });
+        tells.recv().unwrap();
+        looks.after(Duration::ZERO);
+        looks.after(TIMEOUT);
+        assert_eq!(three.are_aside(), [1]);
+        let change = BranchChange::Remove(vec![three.at("c")]);
+        assert_eq!(super::super::change(&three.shared, merge, &change).unwrap().len(), 2);
+        three.rename("one", "two", 0).unwrap();
+        drop(release);
+    });
+    assert_eq!(three.on("two"), "a");
 }
