@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shuntfs", &["shuntfs-transport", "shuntfs-runtime", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-fake", &["shuntfs", "shuntfs-wire", "shuntfs-sys"]),
     ("shuntfs-image", &["shuntfs", "shuntfs-sys"]),
+    ("shuntfs-keeper", &["shuntfs", "shuntfs-sys"]),
     ("shuntfs-redact", &[]),
     ("shuntfs-rules", &[]),
     ("shuntfs-fuser", &["shuntfs-transport", "shuntfs-wire", "shuntfs-sys"]),

@@ -66,6 +66,8 @@ pub(crate) struct Books {
     pub(crate) epoch: u64,
     /// How many requests of each operation were sent.
     pub(crate) sent: HashMap<Opcode, u64>,
+    /// Whether requests can be asked for again.
+    pub(crate) resends: bool,
     pub(crate) ended: bool,
     /// Whether single requests were sent, whose opens nobody knows of here.
     pub(crate) has_raw: bool,
@@ -92,6 +94,7 @@ impl Books {
             clock: Duration::ZERO,
             epoch: 0,
             sent: HashMap::new(),
+            resends: true,
             ended: false,
             has_raw: false,
         }

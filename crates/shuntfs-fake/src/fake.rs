@@ -147,6 +147,7 @@ impl Fake {
         between: impl FnOnce(Arc<dyn Peer>) -> Arc<dyn Peer>,
     ) -> Result<(Self, FuseDevice, u64), OsError> {
         let kernel = Arc::new(Kernel::new(settings.limit, settings.doubts, settings.root_mode));
+        kernel.books().resends = settings.offered.contains(InitFlags::HAS_RESEND);
         let (device, end) = FuseDevice::of_peer(between(Arc::clone(&kernel) as Arc<dyn Peer>))?;
         kernel.connect(end);
         let listening = Arc::clone(&kernel);

@@ -83,7 +83,13 @@ impl Kernel {
         let len = u32::try_from(InHeader::LEN + body.len()).map_err(|_| Errno::TOOBIG)?;
         let Caller { uid, gid, pid } = caller;
         let header = InHeader { len, opcode, unique, nodeid, uid, gid, pid, ..InHeader::default() };
-        self.push_raw(&[header.as_bytes(), body].concat())
+        self.post(unique, &[header.as_bytes(), body].concat())
+    }
+
+    /// Sends a request whole, and keeps it in case that it is to be sent again.
+    pub(crate) fn post(&self, unique: u64, request: &[u8]) -> Result<(), Errno> {
+        self.books().requests.posted(unique, request);
+        self.push_raw(request)
     }
 
     /// Sends bytes as they are.
@@ -163,9 +169,20 @@ impl Peer for Kernel {
             books.requests.answer(header, body, bytes.len())
         };
         books.breaches.extend(breach);
+        let again = books.requests.take_again();
         drop(books);
         self.answered.notify_all();
+        for request in again {
+            // Where nobody can read any more, nobody answers, which is seen.
+            let _sent = self.push_raw(&request);
+        }
         outcome.map(|()| bytes.len())
+    }
+
+    fn was_read(&self, request: &[u8]) {
+        if let Ok((header, _)) = InHeader::read_from_prefix(request) {
+            self.books().requests.was_read(header.unique);
+        }
     }
 
     fn backing_open(&self, lower: BorrowedFd<'_>) -> Result<u32, OsError> {

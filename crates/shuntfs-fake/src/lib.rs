@@ -61,6 +61,9 @@
 //! [`Fake::wander`] makes calls from a seed, and [`Fake::babble`] requests that no kernel sends: neither may break anything.
 //!
 //! A server of another make is tested with [`Fake::bare`], which gives the device to be read.
+//!
+//! A server dies by not answering what it has read. When it is told to ([`shuntfs::takeover::resend`]), the fake sends that again, behind
+//! whatever waits (Linux sends it first), and takes answers to the new numbers alone.
 #![forbid(unsafe_code)]
 
 mod attrs;

@@ -62,7 +62,11 @@ fn apply(books: &mut Books, code: i32, body: &[u8]) -> Option<Taken> {
             books.changed(arg.child);
             Some(drop_name(books, arg.parent, name))
         }
-        7 => body.is_empty().then_some(Ok(())),
+        7 if !books.resends => Some(Err(OsError::INVAL)),
+        7 => body.is_empty().then(|| {
+            books.requests.resend();
+            Ok(())
+        }),
         8 => body.is_empty().then(|| {
             books.epoch += 1;
             Ok(())

@@ -52,7 +52,7 @@ impl Process {
         let unique = books.requests.begin(header.opcode, body);
         drop(books);
         let header = InHeader { unique, ..header };
-        self.kernel.push_raw(&[header.as_bytes(), body].concat())?;
+        self.kernel.post(unique, &[header.as_bytes(), body].concat())?;
         Ok(Some(Pending { kernel: Arc::clone(&self.kernel), caller: self.caller, unique }))
     }
 }
@@ -77,8 +77,9 @@ impl Pending {
     /// # Errors
     /// ENOTCONN where the server is gone.
     pub fn interrupt(&self) -> Result<(), Errno> {
-        let arg = InterruptIn { unique: self.unique };
-        let unique = self.unique | shuntfs_wire::abi::UNIQUE_INTERRUPT;
+        let number = self.kernel.books().requests.number(self.unique);
+        let arg = InterruptIn { unique: number };
+        let unique = number | shuntfs_wire::abi::UNIQUE_INTERRUPT;
         self.kernel.push(unique, self.caller, (Opcode::Interrupt.number(), 0), arg.as_bytes())
     }
 }

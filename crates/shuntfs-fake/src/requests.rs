@@ -1,6 +1,7 @@
 //! Requests under way: each is answered once, legally, or the breach is written down.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use shuntfs_sys::OsError;
 use shuntfs_wire::{Errno, Opcode, OutHeader, abi};
@@ -16,6 +17,12 @@ struct Waiting {
     opcode: u32,
     shape: Shape,
     answer: Option<Answer>,
+    /// Its bytes, once they are sent.
+    message: Vec<u8>,
+    /// Whether a server has it.
+    is_read: bool,
+    /// Whether it was sent again, with a number that has the mark.
+    is_resent: bool,
 }
 
 /// What became of a request that is over.
@@ -33,8 +40,21 @@ enum Over {
 pub(crate) struct Requests {
     last: u64,
     waiting: HashMap<u64, Waiting>,
-    over: HashMap<u64, (u32, Over)>,
+    over: HashMap<u64, Ended>,
+    /// Requests that are to be sent again.
+    again: Vec<Vec<u8>>,
 }
+
+/// A request that is over.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    opcode: u32,
+    over: Over,
+    is_resent: bool,
+}
+
+/// Where a request's number lies in its header.
+const NUMBER: Range<usize> = 8..16;
 
 /// Error numbers from here on are the kernel's own, and refused.
 const ERRNO_END: i32 = 512;
@@ -45,11 +65,58 @@ impl Requests {
         self.last += 2;
         let shape = Shape::of(opcode, body);
         if shape == Shape::None {
-            self.over.insert(self.last, (opcode, Over::Silent));
+            self.over.insert(self.last, Ended { opcode, over: Over::Silent, is_resent: false });
         } else {
-            self.waiting.insert(self.last, Waiting { opcode, shape, answer: None });
+            let waiting = Waiting {
+                opcode,
+                shape,
+                answer: None,
+                message: Vec::new(),
+                is_read: false,
+                is_resent: false,
+            };
+            self.waiting.insert(self.last, waiting);
         }
         self.last
+    }
+
+    /// A request is sent with these bytes.
+    pub(crate) fn posted(&mut self, unique: u64, message: &[u8]) {
+        if let Some(waiting) = self.waiting.get_mut(&unique) {
+            waiting.message = message.to_vec();
+        }
+    }
+
+    /// A server has read a request.
+    pub(crate) fn was_read(&mut self, number: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&(number & !abi::UNIQUE_RESEND)) {
+            waiting.is_read = true;
+        }
+    }
+
+    /// Every request that was read and not answered is to be sent again; the number that it had is good for nothing.
+    pub(crate) fn resend(&mut self) {
+        let open = self.waiting.iter_mut().filter(|(_, waiting)| waiting.answer.is_none() && waiting.is_read);
+        let mut again = Vec::new();
+        for (unique, waiting) in open {
+            let Some(number) = waiting.message.get_mut(NUMBER) else { continue };
+            number.copy_from_slice(&(*unique | abi::UNIQUE_RESEND).to_ne_bytes());
+            (waiting.is_read, waiting.is_resent) = (false, true);
+            again.push((*unique, waiting.message.clone()));
+        }
+        again.sort_unstable();
+        self.again.extend(again.into_iter().map(|(_, message)| message));
+    }
+
+    /// What is to be sent again, once.
+    pub(crate) fn take_again(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.again)
+    }
+
+    /// The number that a request has for servers now.
+    pub(crate) fn number(&self, unique: u64) -> u64 {
+        let is_resent = self.waiting.get(&unique).is_some_and(|waiting| waiting.is_resent);
+        if is_resent { unique | abi::UNIQUE_RESEND } else { unique }
     }
 
     /// The answer of a request, where it is there.
@@ -94,7 +161,18 @@ impl Requests {
             // Answers to INTERRUPT are optional; one for a request that is over finds nothing.
             return (Ok(()), None);
         }
-        if let Some((opcode, over)) = self.over.get(&unique) {
+        let over = self.over.get(&unique).map(|ended| ended.is_resent);
+        let is_resent = over.or_else(|| self.waiting.get(&unique).map(|waiting| waiting.is_resent));
+        match (header.unique != unique, is_resent) {
+            // By a server that is thought to be dead: its successor has the request.
+            (false, Some(true)) => return (Err(OsError::NOENT), None),
+            (true, Some(false)) => {
+                let what = format!("an answer to request {unique} as one that was sent again, which it was not");
+                return refused(OsError::NOENT, Rule::AnsweredOnce, what);
+            }
+            _ => {}
+        }
+        if let Some(Ended { opcode, over, .. }) = self.over.get(&unique) {
             return again(*opcode, *over, unique);
         }
         let Some(waiting) = self.waiting.get_mut(&unique).filter(|waiting| waiting.answer.is_none()) else {
@@ -127,7 +205,7 @@ impl Requests {
             None if header.error != 0 => Err(errno(header.error)),
             None => Ok(body.to_vec()),
         });
-        self.over.insert(unique, (waiting.opcode, over));
+        self.over.insert(unique, Ended { opcode: waiting.opcode, over, is_resent: waiting.is_resent });
         match wrong {
             Some(what) => refused(OsError::INVAL, Rule::Shape, format!("{what}: its caller gets EIO")),
             None => (Ok(()), None),
@@ -167,6 +245,8 @@ pub(crate) fn name(opcode: u32) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
+    use shuntfs_wire::InHeader;
+    use zerocopy::{FromBytes, IntoBytes};
 
     fn answer(
         requests: &mut Requests,
@@ -201,9 +281,46 @@ mod test {
         assert_eq!(answer(&mut requests, late, &[]), (Err(OsError::NOENT), None), "EIO after a refusal");
         assert_eq!(requests.take(unique), Some(Err(Errno::IO)));
 
+        let unique = requests.begin(unlink, b"a\0");
+        let marked = OutHeader { len: 16, error: 0, unique: unique | abi::UNIQUE_RESEND };
+        let outcome = answer(&mut requests, marked, &[]);
+        assert_eq!(outcome, (Err(OsError::NOENT), Some(Rule::AnsweredOnce)), "it was not sent again");
+        assert_eq!(answer(&mut requests, OutHeader { unique, ..marked }, &[]), (Ok(()), None));
+
         let unique = requests.begin(Opcode::Forget.number(), &[0; 8]);
         let forget = OutHeader { len: 16, error: 0, unique };
         assert_eq!(answer(&mut requests, forget, &[]).1, Some(Rule::AnsweredOnce));
         assert!(requests.unanswered().is_empty());
+    }
+
+    #[test]
+    fn what_was_read_is_sent_again_and_nothing_else() {
+        let mut requests = Requests::default();
+        let [read, unread, answered] = [(); 3].map(|()| {
+            let unique = requests.begin(Opcode::Unlink.number(), b"a\0");
+            let header = InHeader { unique, ..InHeader::default() };
+            requests.posted(unique, &[header.as_bytes(), b"a\0"].concat());
+            unique
+        });
+        let good = |unique| OutHeader { len: 16, error: 0, unique };
+        requests.was_read(read);
+        requests.was_read(answered);
+        assert_eq!(answer(&mut requests, good(answered), &[]), (Ok(()), None));
+        requests.resend();
+        let marked = read | abi::UNIQUE_RESEND;
+        let again = requests.take_again();
+        let numbers: Vec<u64> =
+            again.iter().map(|bytes| InHeader::read_from_prefix(bytes).unwrap().0.unique).collect();
+        assert_eq!((numbers, requests.number(read), requests.number(unread)), (vec![marked], marked, unread));
+        requests.resend();
+        assert!(requests.take_again().is_empty(), "nobody has read it since");
+        let late = (Err(OsError::NOENT), None);
+        assert_eq!(answer(&mut requests, good(read), &[]), late, "the number is good for nothing");
+        requests.was_read(marked);
+        requests.resend();
+        assert_eq!(requests.take_again().len(), 1, "as often as it is read");
+        assert_eq!(answer(&mut requests, good(marked), &[]), (Ok(()), None));
+        assert_eq!(answer(&mut requests, good(read), &[]), late);
+        assert_eq!(answer(&mut requests, good(marked), &[]).1, Some(Rule::AnsweredOnce), "twice");
     }
 }

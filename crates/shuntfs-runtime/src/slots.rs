@@ -30,6 +30,8 @@ pub struct Slots {
     region: Arc<Region>,
     len: usize,
     states: Box<[SlotState]>,
+    /// The part of each slot that stays in memory.
+    warm: Range<usize>,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,28 @@ impl Slots {
         let region = Arc::new(Region::reserve(count * len)?);
         let state =
             |slot| SlotState { hold: Arc::new(Hold::new(ready.waker(slot))), is_taken: Cell::new(false) };
-        Ok(Self { region, len, states: (0..count).map(state).collect() })
+        Ok(Self { region, len, states: (0..count).map(state).collect(), warm: 0..0 })
+    }
+
+    /// Keeps a part of each slot in memory, also where the rest is given back.
+    ///
+    /// # Errors
+    /// EINVAL before Linux 5.14, ENOMEM.
+    ///
+    /// # Panics
+    /// Where the part is not inside.
+    pub fn keep_warm(&mut self, part: Range<usize>) -> Result<()> {
+        self.warm = part;
+        self.populate()
+    }
+
+    fn populate(&self) -> Result<()> {
+        if self.warm.is_empty() {
+            return Ok(());
+        }
+        (0..self.states.len()).try_for_each(|index| {
+            self.region.populate(self.place(u32::try_from(index).unwrap_or(u32::MAX), self.warm.clone()))
+        })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -100,7 +123,7 @@ impl Slots {
         }
         // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
         // for a request, which is written anew (the caller's word).
-        match unsafe { self.region.give_back() } {
+        match unsafe { self.region.give_back() }.and_then(|()| self.populate()) {
             Ok(()) => {}
             Err(error) => tracing::debug!(%error, "idle payload memory stays"),
         }

@@ -113,6 +113,16 @@ pub fn wait_readable_or_end(fd: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result
     Ok(!polled[1].revents().is_empty())
 }
 
+/// Whether a descriptor has failed for good: a device whose connection is gone.
+///
+/// # Errors
+/// EINTR where a signal came.
+pub fn has_ended(fd: BorrowedFd<'_>) -> Result<bool> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut polled, Some(&timespec(Duration::ZERO)))?;
+    Ok(!polled[0].revents().is_empty())
+}
+
 #[cfg(test)]
 mod test {
     use super::*;
@@ -125,6 +135,17 @@ mod test {
         timer.set(Some(Duration::from_millis(10)));
         timer.set(None);
         assert_eq!(wait_readable(&[timer.0.as_fd()], Some(Duration::from_millis(50))), Ok(false));
+    }
+
+    #[test]
+    fn an_end_is_told_from_what_is_to_be_read() {
+        let (here, there) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let ended = || has_ended(here.as_fd());
+        assert_eq!(ended(), Ok(false));
+        std::io::Write::write_all(&mut &there, b"x").expect("there is room");
+        assert_eq!(ended(), Ok(false), "there is something to read");
+        drop(there);
+        assert_eq!(ended(), Ok(true));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The system calls that shuntfs makes, behind a safe interface.
 //!
 //! One family of calls a module. Everything takes descriptors, not paths, follows no symlink that it was not asked to,
-//! and opens close-on-exec. The crate knows no protocol and keeps no state beyond a descriptor of `/proc/self/fd` and
-//! what a thread was prepared to be ([`identity`]).
+//! and opens close-on-exec. The crate knows no protocol and keeps no state beyond a descriptor of `/proc/self/fd`,
+//! what a thread was prepared to be ([`identity`]), and whether rings are forbidden ([`uring::forbid_rings`]).
 
 pub mod attrs;
 pub mod bulkstat;
 pub mod caps;
+pub mod child;
 pub mod data;
+pub mod descriptors;
 pub mod device;
 pub mod dir;
 pub mod event;

@@ -26,6 +26,11 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// Those of the kernel: [`crate::FuseDevice::write`].
     fn write(&self, message: &[IoSlice<'_>]) -> Result<usize>;
 
+    /// A request was read, and is its reader's now. Default: nothing.
+    fn was_read(&self, request: &[u8]) {
+        let _ = request;
+    }
+
     /// Registers a lower file.
     ///
     /// # Errors
@@ -102,7 +107,10 @@ impl StandIn {
         let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         match rustix::net::recv(socket, request, flags) {
             Ok((0, _)) | Err(OsError::CONNRESET) => Err(OsError::NODEV),
-            Ok((len, _)) => Ok(len),
+            Ok((len, _)) => {
+                self.peer.was_read(request.get(..len).unwrap_or_default());
+                Ok(len)
+            }
             Err(error) => Err(error),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Lookups start at the held descriptor, so they still work after chroot or unshare, and cost one component instead of
 //! four. The descriptor names the process that opened it, so a forked child must open its own; a `pthread_atfork`
-//! handler sees to that.
+//! handler sees to that, and [`crate::child`], which forks without the C library, calls it itself.
 //!
 //! # Safety
 //! A descriptor stored in [`FOLDER`] is never closed, which is what makes handing it out as `'static` sound.
@@ -51,7 +51,8 @@ fn open_folder() -> Result<BorrowedFd<'static>> {
     Ok(unsafe { BorrowedFd::borrow_raw(held) })
 }
 
-extern "C" fn forget_folder() {
+/// A child does not know the folder of its parent.
+pub(crate) extern "C" fn forget_folder() {
     FOLDER.store(CLOSED, Ordering::Release);
 }
 

@@ -170,6 +170,22 @@ mod test {
         assert!(!is_set(second), "the request has ended");
     }
 
+    /// The INTERRUPT of a request that came again names it as it came: with the top bit.
+    #[test]
+    fn the_interrupt_of_a_resent_request_finds_it() {
+        let interrupts = Interrupts::default();
+        let slots = interrupts.of_queue(2);
+        let resent = shuntfs_wire::abi::UNIQUE_RESEND | 4;
+        interrupts.register(4, &slots[0]);
+        interrupts.register(resent, &slots[1]);
+        interrupts.arrived(resent);
+        assert!(!is_set(&slots[0]) && is_set(&slots[1]));
+        slots[1].clear();
+        interrupts.arrived(resent);
+        interrupts.register(resent, &slots[1]);
+        assert!(is_set(&slots[1]), "it came first");
+    }
+
     /// A caller was killed while its request did something else than to wait for that. The next request in the slot, which was
     /// somebody else's, was taken for interrupted: its caller got EINTR, or error 512 for a lock, without any signal.
     #[test]

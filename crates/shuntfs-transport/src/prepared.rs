@@ -21,7 +21,7 @@ use crate::meter::{Gauges, Meter};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
-use crate::slot::slot_len;
+use crate::slot::{WARM, slot_len};
 use crate::watch::{May, Watcher};
 
 /// Why a transport is not to be had. Nothing has happened to the connection.
@@ -94,6 +94,8 @@ enum Seat {
 #[derive(Clone)]
 struct Shared {
     device: Arc<FuseDevice>,
+    /// What the threads after the first one read.
+    clones: Arc<[Arc<FuseDevice>]>,
     pool: Arc<OffloadPool>,
     registry: Arc<Interrupts>,
     readers: Arc<Readers>,
@@ -120,18 +122,43 @@ impl Prepared {
         device: &Arc<FuseDevice>,
         settings: &Settings,
     ) -> Result<Self, PrepareError> {
-        let cpus = threads::possible_cpus() as usize;
-        let plan = Plan::new(kind, settings, cpus).ok_or_else(|| {
-            let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
-            let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
-            PrepareError::PayloadCap { needed, cap: settings.payload_cap }
-        })?;
+        let plan = plan(kind, settings)?;
+        let clones = if kind == TransportKind::Cloned { plan.threads - 1 } else { 0 };
+        let clones = (0..clones).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Arc<[_]>, _>>();
+        Self::build(plan, device, clones.map_err(PrepareError::Clone)?, settings)
+    }
+
+    /// The same on descriptors of one connection that were cloned before, or that a predecessor leaves: each gets a thread. Where there
+    /// are no clones, as many threads as the settings say read the device.
+    ///
+    /// # Errors
+    /// As [`Prepared::prepare`].
+    pub fn on(
+        device: &Arc<FuseDevice>,
+        clones: &[Arc<FuseDevice>],
+        settings: &Settings,
+    ) -> Result<Self, PrepareError> {
+        if clones.is_empty() {
+            return Self::prepare(TransportKind::Device, device, settings);
+        }
+        let settings = Settings { queues: Some(clones.len() + 1), ..*settings };
+        Self::build(plan(TransportKind::Cloned, &settings)?, device, clones.into(), &settings)
+    }
+
+    fn build(
+        plan: Plan,
+        device: &Arc<FuseDevice>,
+        clones: Arc<[Arc<FuseDevice>]>,
+        settings: &Settings,
+    ) -> Result<Self, PrepareError> {
+        let kind = plan.kind;
         let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
         let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
         let plain = plan.plain_threads;
         let gauges = Gauges::new(rings + device_threads).map_err(lacks("a timer"))?;
         let shared = Shared {
             device: Arc::clone(device),
+            clones,
             pool: OffloadPool::new(plan.offload_threads, move || {
                 if !plain {
                     leave_queue();
@@ -236,6 +263,15 @@ impl Prepared {
     }
 }
 
+fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> {
+    let cpus = threads::possible_cpus() as usize;
+    Plan::new(kind, settings, cpus).ok_or_else(|| {
+        let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
+        let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
+        PrepareError::PayloadCap { needed, cap: settings.payload_cap }
+    })
+}
+
 /// How long the rings may take to register.
 const REGISTER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -320,7 +356,7 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
     let ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
-    let queue = queue(thread, (queues.len(), plan.payload_len), shared, &shared.device, Some(ring))?;
+    let queue = queue(thread, (queues.len(), plan), shared, &shared.device, Some(ring))?;
     let registry = Arc::clone(&shared.registry);
     let meter = Meter::new(&shared.gauges, thread);
     Ok(Seat::Ring(RingSeat { queue, queues, registry, meter }))
@@ -331,12 +367,12 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let depth = plan.depth.max(SIDE_DEPTH);
     let mut device = Arc::clone(&shared.device);
     let mut blocking = Arc::clone(&shared.blocking);
-    if plan.kind == TransportKind::Cloned && thread > 0 {
-        device = Arc::new(shared.device.clone_of().map_err(PrepareError::Clone)?);
+    if let Some(clone) = thread.checked_sub(1).and_then(|place| shared.clones.get(place)) {
+        device = Arc::clone(clone);
         blocking = Arc::default();
     }
     let ring = if plan.kind == TransportKind::Uring { None } else { lower_ring(depth) };
-    let queue = queue(thread, (depth, plan.payload_len), shared, &device, ring)?;
+    let queue = queue(thread, (depth, plan), shared, &device, ring)?;
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Meter::new(&shared.gauges, thread));
@@ -352,13 +388,17 @@ fn lower_ring(depth: usize) -> Option<Ring> {
 
 fn queue(
     index: usize,
-    (slots, payload_len): (usize, usize),
+    (slots, plan): (usize, Plan),
     shared: &Shared,
     device: &Arc<FuseDevice>,
     ring: Option<Ring>,
 ) -> Result<Queue, PrepareError> {
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
-    let slots = Slots::reserve(slots, slot_len(payload_len), &ready).map_err(lacks("payload memory"))?;
+    let mut slots =
+        Slots::reserve(slots, slot_len(plan.payload_len), &ready).map_err(lacks("payload memory"))?;
+    if plan.warm {
+        slots.keep_warm(WARM).map_err(lacks("payload memory"))?;
+    }
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
     Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))
 }

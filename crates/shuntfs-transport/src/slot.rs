@@ -11,6 +11,9 @@ pub(crate) const PAGE: usize = 4096;
 /// What of a device's request lies before the payload.
 const DEVICE_HEAD: usize = 80;
 
+/// Where every request begins, and small ones and small answers end.
+pub(crate) const WARM: Range<usize> = 0..2 * PAGE;
+
 /// How many bytes a slot with so long a payload has.
 pub(crate) fn slot_len(payload_len: usize) -> usize {
     PAGE + payload_len.next_multiple_of(PAGE)

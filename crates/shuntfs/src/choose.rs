@@ -75,7 +75,7 @@ fn ring_offered(offered: InitFlags) -> Result<(), String> {
     })
 }
 
-fn settings(options: &SessionOptions) -> Settings {
+pub(crate) fn settings(options: &SessionOptions) -> Settings {
     let page_len = shuntfs_sys::limits::page_len();
     Settings {
         queues: options.queues,
@@ -85,6 +85,7 @@ fn settings(options: &SessionOptions) -> Settings {
         offload_threads: options.offload_threads,
         plain_threads: false,
         sched_idle: options.sched_idle,
+        warm: false,
     }
 }
 

@@ -69,6 +69,13 @@ impl<'r> Cx<'r> {
         self.header.request()
     }
 
+    /// Whether the kernel sends the request for a second time, because the server that had read it first died before it answered. That
+    /// server may have carried it out, or have begun to: a name that is to be made may be there already.
+    #[must_use]
+    pub fn is_resent(&self) -> bool {
+        self.header.is_resent()
+    }
+
     /// A way to answer the request from another thread, if the handler blocks this one; `None` on io_uring, where the queue alone can.
     #[must_use]
     pub fn hatch(&self) -> Option<Hatch> {

@@ -72,6 +72,7 @@ mod run;
 mod server;
 mod session;
 mod status;
+pub mod takeover;
 
 pub use args::{
     CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod, OpSet,
@@ -92,7 +93,7 @@ pub use filesystem::{Filesystem, IoctlTarget};
 pub use hatch::Hatch;
 pub use init::{InitError, Offered, Wanted};
 pub use latency::LatencyStatus;
-pub use mount::{MountError, UnmountError};
+pub use mount::{AbortError, MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use node_table::NodeTable;
 pub use notify::{Notifier, NotifyError};
@@ -102,7 +103,7 @@ pub use poll::{Poll, PollEvents, PollHandle};
 pub use range_map::{RangeMap, RangeSource};
 pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
 pub use run::{ServeError, SignalOutcome, Signals, serve};
-pub use session::{AbortError, Session};
+pub use session::Session;
 pub use shuntfs_sys::FuseDevice;
 pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport, leave_queue};
 pub use shuntfs_wire::{

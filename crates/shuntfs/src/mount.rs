@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::mount::{
-    Lifeline, MountRequest, mount_by_fusermount, mount_for_life, mount_fuse, unmount, unmount_by_fusermount,
+    Lifeline, MountRequest, abort_by_umount, abort_connection, is_connection, mount_by_fusermount,
+    mount_for_life, mount_fuse, mounts, unmount, unmount_by_fusermount,
 };
 use shuntfs_sys::{Cap, OsError, caps, open, spawn, stat};
 use thiserror::Error;
@@ -114,6 +115,23 @@ pub enum UnmountError {
         #[source]
         error: shuntfs_sys::MountError,
     },
+}
+
+/// Why a connection was not aborted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AbortError {
+    /// The kernel does not tell which connection it is.
+    #[error("the connection's number is not known")]
+    Unnumbered,
+    /// There is no way to the connection from here.
+    #[error(
+        "/sys/fs/fuse/connections has no entry {0}, and only root can do without: mount -t fusectl none /sys/fs/fuse/connections"
+    )]
+    NoControl(u32),
+    /// The kernel refused.
+    #[error("the connection could not be aborted ({0})")]
+    Refused(#[source] OsError),
 }
 
 /// Where and how a session was mounted.
@@ -266,6 +284,40 @@ impl MountPoint {
     pub(crate) fn handed_over(device: &FuseDevice) -> Self {
         let path = format!("/dev/fd/{}", device.as_raw_fd());
         Self { path: path.into(), by: MountedBy::Other }
+    }
+
+    /// The number of the connection that is mounted here. It is its mount's minor device number, which the mount table shows without
+    /// asking the file system.
+    pub(crate) fn connection(&self, device: &FuseDevice) -> Option<u32> {
+        if let Ok(Some(id)) = device.connection_id() {
+            return Some(id);
+        }
+        let mounts = mounts().ok()?;
+        mounts.iter().rev().find(|mount| mount.mount_point == self.path).map(|mount| mount.dev.1)
+    }
+
+    /// Whether what is mounted there is still ours: somebody else may have unmounted it, and mounted another.
+    pub(crate) fn is_mounted(&self, connection: Option<u32>) -> bool {
+        let (Some(connection), Ok(mounts)) = (connection, mounts()) else { return true };
+        let at_path = mounts.iter().rev().find(|mount| mount.mount_point == self.path);
+        at_path.is_some_and(|mount| mount.dev.1 == connection)
+    }
+
+    /// Ends the connection by force. That it has ended already is as good.
+    pub(crate) fn abort(&self, connection: Option<u32>) -> Result<(), AbortError> {
+        let number = connection.ok_or(AbortError::Unnumbered)?;
+        let Err(error) = abort_connection(number) else { return Ok(()) };
+        if is_connection(number) == Some(false) {
+            return Ok(());
+        }
+        // A sandbox may forbid the control file system and allow umount(2).
+        if self.is_mounted(connection) && abort_by_umount(&self.path).is_ok() {
+            return Ok(());
+        }
+        match error {
+            OsError::NOENT => Err(AbortError::NoControl(number)),
+            error => Err(AbortError::Refused(error)),
+        }
     }
 
     /// Unmounts; `lazy` takes it out of sight at once and lets open files live on. That it is gone already is

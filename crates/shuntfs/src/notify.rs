@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shuntfs_sys::OsError;
+use shuntfs_sys::device::FuseDevice;
 use shuntfs_wire::{Errno, Name, NodeId, Notification, Unique};
 use thiserror::Error;
 
@@ -140,11 +141,11 @@ impl Notifier {
         self.send(&Notification::Poll { kh: waiter.0 })
     }
 
-    /// Has every request that was read but not answered sent again. For a successor that took the connection over;
-    /// does not reach requests on io_uring.
+    /// Has every request that was read but not answered sent again, those of this session, too. Does not reach requests on
+    /// io_uring. Whoever takes a connection over has it done by [`Session::take_over`](crate::Session::take_over).
     ///
     /// # Errors
-    /// [`NotifyError`].
+    /// [`NotifyError`]; [`NotifyError::Unsupported`] before Linux 6.9.
     pub fn resend(&self) -> Result<(), NotifyError> {
         self.send(&Notification::Resend)
     }
@@ -198,17 +199,22 @@ impl Notifier {
 
     fn send(&self, notification: &Notification<'_>) -> Result<(), NotifyError> {
         let core = self.core.upgrade().ok_or(NotifyError::Ended)?;
-        let mut message = Vec::new();
-        notification.encode(&mut message);
-        match core.device.write(&[IoSlice::new(&message)]) {
-            Ok(_) => Ok(()),
-            Err(OsError::NOENT) => Err(NotifyError::Unknown),
-            Err(OsError::NODEV | OsError::NOTCONN | OsError::PERM | OsError::CONNABORTED) => {
-                Err(NotifyError::Ended)
-            }
-            Err(OsError::INVAL) => Err(NotifyError::Unsupported),
-            Err(error) => Err(NotifyError::Refused(Errno::from_lower(error.raw_os_error()))),
+        tell(&core.device, notification)
+    }
+}
+
+/// Sends a notification on any descriptor of the connection.
+pub(crate) fn tell(device: &FuseDevice, notification: &Notification<'_>) -> Result<(), NotifyError> {
+    let mut message = Vec::new();
+    notification.encode(&mut message);
+    match device.write(&[IoSlice::new(&message)]) {
+        Ok(_) => Ok(()),
+        Err(OsError::NOENT) => Err(NotifyError::Unknown),
+        Err(OsError::NODEV | OsError::NOTCONN | OsError::PERM | OsError::CONNABORTED) => {
+            Err(NotifyError::Ended)
         }
+        Err(OsError::INVAL) => Err(NotifyError::Unsupported),
+        Err(error) => Err(NotifyError::Refused(Errno::from_lower(error.raw_os_error()))),
     }
 }
 
@@ -228,9 +234,10 @@ pub(crate) struct Retrievals {
 }
 
 impl Retrievals {
-    /// The number of a new one. Requests of the kernel's own have even numbers, which count up from zero.
+    /// The number of a new one. Requests of the kernel's own have even numbers, which count up from zero, and those that it sends
+    /// again have the top bit ([`shuntfs_wire::abi::UNIQUE_RESEND`]).
     fn begin(&self, tell: SyncSender<Vec<u8>>) -> u64 {
-        let unique = 1 << 63 | self.begun.fetch_add(1, Ordering::Relaxed) << 1 | 1;
+        let unique = 1 << 62 | self.begun.fetch_add(1, Ordering::Relaxed) << 1 | 1;
         self.waiting.lock().insert(unique, tell);
         unique
     }

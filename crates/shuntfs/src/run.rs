@@ -10,9 +10,9 @@ use shuntfs_sys::{EventFd, OsError, event};
 use thiserror::Error;
 
 use crate::filesystem::Filesystem;
-use crate::mount::{MountError, UnmountError};
+use crate::mount::{AbortError, MountError, UnmountError};
 use crate::options::{MountOptions, SessionOptions};
-use crate::session::{AbortError, Session};
+use crate::session::Session;
 use crate::status::Status;
 
 /// Why a file system was not served to its end.
@@ -144,19 +144,27 @@ impl Session {
 
     /// Ends at the `asked`-th signal, each time with more force.
     fn end(&self, asked: u32) -> SignalOutcome {
-        let unmounted = match asked {
-            1 => self.unmount().map(|()| SignalOutcome::Unmounted),
-            2 => self.unmount_lazily().map(|()| SignalOutcome::Detached),
-            _ => {
-                return match self.abort() {
-                    Ok(()) => SignalOutcome::Aborted,
-                    Err(error) => SignalOutcome::Unstoppable(error),
-                };
-            }
-        };
-        unmounted.unwrap_or_else(|error| match error {
-            UnmountError::Busy { .. } => SignalOutcome::Busy(error),
-            error => SignalOutcome::Refused(error),
-        })
+        match asked {
+            1 => SignalOutcome::of(false, self.unmount()),
+            2 => SignalOutcome::of(true, self.unmount_lazily()),
+            _ => SignalOutcome::of_force(self.abort()),
+        }
+    }
+}
+
+impl SignalOutcome {
+    /// Of a signal that led to an unmount.
+    pub(crate) fn of(lazy: bool, unmounted: Result<(), UnmountError>) -> Self {
+        match unmounted {
+            Ok(()) if lazy => Self::Detached,
+            Ok(()) => Self::Unmounted,
+            Err(error @ UnmountError::Busy { .. }) => Self::Busy(error),
+            Err(error) => Self::Refused(error),
+        }
+    }
+
+    /// Of one that was the last resort.
+    pub(crate) fn of_force(aborted: Result<(), AbortError>) -> Self {
+        aborted.map_or_else(Self::Unstoppable, |()| Self::Aborted)
     }
 }

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::mount::Lifeline;
-use shuntfs_sys::{OsError, mount as sys_mount};
 use shuntfs_transport::{Prepared, Running};
 use shuntfs_wire::NodeId;
-use thiserror::Error;
 
+use crate::args::OpSet;
 use crate::backing::{Backings, Registrar};
 use crate::choose::{self, Chosen};
 use crate::counters::Counters;
@@ -20,7 +19,7 @@ use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
 use crate::handshake;
 use crate::init::Offered;
-use crate::mount::{self, MountError, MountPoint, MountedBy, UnmountError};
+use crate::mount::{self, AbortError, MountError, MountPoint, MountedBy, UnmountError};
 use crate::negotiate::{Negotiated, Terms, negotiate};
 use crate::nodes::Nodes;
 use crate::notify::{Notifier, Retrievals};
@@ -43,23 +42,6 @@ pub struct Session {
     point: MountPoint,
     /// What unmounts where this process cannot any more. Goes last.
     lifeline: Option<Lifeline>,
-}
-
-/// Why a connection was not aborted.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AbortError {
-    /// The kernel does not tell which connection it is.
-    #[error("the connection's number is not known")]
-    Unnumbered,
-    /// There is no way to the connection from here.
-    #[error(
-        "/sys/fs/fuse/connections has no entry {0}, and only root can do without: mount -t fusectl none /sys/fs/fuse/connections"
-    )]
-    NoControl(u32),
-    /// The kernel refused.
-    #[error("the connection could not be aborted ({0})")]
-    Refused(#[source] OsError),
 }
 
 impl Session {
@@ -104,7 +86,7 @@ impl Session {
         point: MountPoint,
         (source, options): (String, &SessionOptions),
     ) -> Result<Self, MountError> {
-        let guard = Guard(Some(point));
+        let guard = Guard::of(point);
         let device = Arc::new(device);
         let greeting = handshake::greet(&device)?;
         let offered = Offered { minor: greeting.init.minor, flags: greeting.init.offered() };
@@ -116,10 +98,22 @@ impl Session {
         let chosen = choose::choose(&device, greeting.init.offered(), options)?;
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
+        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
+        Self::begin(parts, options, || handshake::agree(&device, &greeting, &negotiated))
+    }
+
+    /// Serves, as soon as `agree` has opened the way for requests: by an answer to INIT, or to another server's successor.
+    pub(crate) fn begin<F: Filesystem, E: From<MountError>>(
+        parts: Parts<F>,
+        options: &SessionOptions,
+        agree: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Self, E> {
+        // The guard goes last.
+        let Parts { guard, fs, device, negotiated, chosen, source } = parts;
         let core = Arc::new(core(&device, negotiated, &chosen.prepared, options));
         fs.mounted(Notifier::new(Arc::downgrade(&core)));
-        let server = Arc::new(Server::new(fs, ops, Arc::clone(&core)));
-        handshake::agree(&device, &greeting, &negotiated)?;
+        let server = Arc::new(Server::new(fs, OpSet::from_bits_retain(negotiated.ops), Arc::clone(&core)));
+        agree()?;
         let mut transport = TransportStatus::of(&chosen);
         let Chosen { prepared, .. } = chosen;
         let running = start(prepared, server)?;
@@ -129,7 +123,7 @@ impl Session {
             core.nodes.without_ring();
         }
         let point = guard.keep();
-        let connection = connection_id(&device, &point);
+        let connection = point.connection(&device);
         if let (Some(bytes), Some(connection)) = (options.readahead, connection) {
             set_readahead(connection, bytes);
         }
@@ -182,19 +176,7 @@ impl Session {
     /// # Errors
     /// [`AbortError`].
     pub fn abort(&self) -> Result<(), AbortError> {
-        let connection = self.connection.ok_or(AbortError::Unnumbered)?;
-        let Err(error) = sys_mount::abort_connection(connection) else { return Ok(()) };
-        if sys_mount::is_connection(connection) == Some(false) {
-            return Ok(());
-        }
-        // A sandbox may forbid the control file system and allow umount(2).
-        if self.is_mounted() && sys_mount::abort_by_umount(&self.point.path).is_ok() {
-            return Ok(());
-        }
-        match error {
-            OsError::NOENT => Err(AbortError::NoControl(connection)),
-            error => Err(AbortError::Refused(error)),
-        }
+        self.point.abort(self.connection)
     }
 
     /// What has been done so far.
@@ -224,18 +206,11 @@ impl Session {
     fn take_down(&self, lazy: bool) -> Result<(), UnmountError> {
         let mut mounted = self.mounted.lock();
         let Some(point) = mounted.as_ref() else { return Ok(()) };
-        if point.by == MountedBy::Other || self.is_mounted() {
+        if point.by == MountedBy::Other || point.is_mounted(self.connection) {
             point.unmount(lazy)?;
         }
         *mounted = None;
         Ok(())
-    }
-
-    /// Whether what is mounted there is still ours: somebody else may have unmounted it, and mounted another.
-    fn is_mounted(&self) -> bool {
-        let (Some(connection), Ok(mounts)) = (self.connection, sys_mount::mounts()) else { return true };
-        let at_path = mounts.iter().rev().find(|mount| mount.mount_point == self.point.path);
-        at_path.is_some_and(|mount| mount.dev.1 == connection)
     }
 }
 
@@ -253,10 +228,24 @@ impl Drop for Session {
     }
 }
 
+/// What a session is made of, once it is known what will have been agreed to.
+pub(crate) struct Parts<F> {
+    pub(crate) fs: Arc<F>,
+    pub(crate) device: Arc<FuseDevice>,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) chosen: Chosen,
+    pub(crate) guard: Guard,
+    pub(crate) source: String,
+}
+
 /// Takes a mount back that did not come to be served.
-struct Guard(Option<MountPoint>);
+pub(crate) struct Guard(Option<MountPoint>);
 
 impl Guard {
+    pub(crate) fn of(point: MountPoint) -> Self {
+        Self(Some(point))
+    }
+
     /// The mount stays.
     fn keep(mut self) -> MountPoint {
         self.0.take().expect("taken only here and when dropped")
@@ -301,16 +290,6 @@ fn start<F: Filesystem>(prepared: Prepared, server: Arc<Server<F>>) -> Result<Ru
     Ok(running?)
 }
 
-/// The number of a connection is its mount's minor device number, which the mount table shows without asking
-/// the file system.
-fn connection_id(device: &FuseDevice, point: &MountPoint) -> Option<u32> {
-    if let Ok(Some(id)) = device.connection_id() {
-        return Some(id);
-    }
-    let mounts = sys_mount::mounts().ok()?;
-    mounts.iter().rev().find(|mount| mount.mount_point == point.path).map(|mount| mount.dev.1)
-}
-
 fn set_readahead(connection: u32, bytes: u64) {
     let path = format!("/sys/class/bdi/0:{connection}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
@@ -320,7 +299,7 @@ fn set_readahead(connection: u32, bytes: u64) {
 
 impl Terms {
     /// What is known before a transport is chosen.
-    fn before_transport(options: &SessionOptions) -> Self {
+    pub(crate) fn before_transport(options: &SessionOptions) -> Self {
         let page_len = shuntfs_sys::limits::page_len();
         let payload_len = options.payload_len.max(8192).next_multiple_of(page_len);
         Self {
@@ -332,7 +311,7 @@ impl Terms {
         }
     }
 
-    fn with_transport(self, prepared: &Prepared, options: &SessionOptions) -> Self {
+    pub(crate) fn with_transport(self, prepared: &Prepared, options: &SessionOptions) -> Self {
         let at_once = u16::try_from(prepared.queues() * prepared.depth()).unwrap_or(u16::MAX);
         Self {
             max_background: options.max_background.unwrap_or(at_once.max(MAX_BACKGROUND_MIN)),

@@ -2,4 +2,4 @@
 
 mod ring;
 
-pub use ring::{Completion, Ring, Submission, UringCommand};
+pub use ring::{Completion, Ring, Submission, UringCommand, forbid_rings};

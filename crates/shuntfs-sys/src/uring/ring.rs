@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
@@ -110,13 +111,25 @@ impl Submission {
     }
 }
 
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Has this process make no ring from now on, for its whole life. For one whose descriptors another process shares: a ring is only taken
+/// down when its last descriptor is closed, so what a dead process's ring was to do for FUSE would be waited for, by callers that
+/// nothing can kill, for as long as the other process lives.
+pub fn forbid_rings() {
+    FORBIDDEN.store(true, Ordering::Relaxed);
+}
+
 impl Ring {
     /// Makes a ring with room for `entries` submissions, rounded up by the kernel.
     ///
     /// # Errors
-    /// EPERM where a container or `kernel.io_uring_disabled` forbids io_uring, ENOSYS and EINVAL on kernels
-    /// before 6.1, ENOMEM.
+    /// EPERM where a container or `kernel.io_uring_disabled` forbids io_uring, or [`forbid_rings`] did; ENOSYS and EINVAL on
+    /// kernels before 6.1, ENOMEM.
     pub fn new(entries: u32) -> Result<Self> {
+        if FORBIDDEN.load(Ordering::Relaxed) {
+            return Err(Errno::PERM);
+        }
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()

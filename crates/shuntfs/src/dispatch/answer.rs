@@ -20,6 +20,7 @@ pub(super) enum Answer {
     Silent,
     /// With so many bytes that are in the payload already.
     Payload(usize),
+    Init(wire::InitOut),
     Attr(wire::AttrOut),
     Statx(wire::StatxOut),
     Entry(wire::EntryOut),
@@ -58,6 +59,7 @@ pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
         Answer::Empty => 0,
         Answer::Silent => return x.silent(),
         Answer::Payload(len) => len,
+        Answer::Init(out) => put(&mut x, &out),
         Answer::Attr(out) => put(&mut x, &out),
         Answer::Statx(out) => put(&mut x, &out),
         Answer::Entry(out) => put(&mut x, &out),

@@ -51,7 +51,8 @@ pub(super) async fn serve<F: Filesystem>(
             Ok(Answer::Silent)
         }
         Op::Interrupt(_) => Ok(Answer::Silent),
-        // INIT is answered before the queues start.
+        // INIT is answered before the queues start, unless the server that had read it died just before it answered.
+        Op::Init(_) if cx.is_resent() => Ok(Answer::Init(server.core.negotiated.reply())),
         Op::Init(_) => Err(Errno::IO),
         _ => Ok(Answer::NotOffered),
     }

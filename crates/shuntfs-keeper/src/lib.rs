@@ -1,0 +1,47 @@
+//! Keeps a mount alive when its server dies.
+//!
+//! The process that mounts is the *keeper*. It has one thread, and it starts a child, the *server*, that shares its table of
+//! descriptors: whatever the server opens that requests are read through stays open when it is killed. The keeper then has unanswered
+//! requests sent again, and starts the next server, which goes on. Callers wait meanwhile, and see nothing else.
+//!
+//! ```no_run
+//! # use shuntfs::*;
+//! # struct MyFs;
+//! # impl Filesystem for MyFs {
+//! #     type File = ();
+//! #     type Dir = ();
+//! #     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&()>) -> Result<AttrReply> { Err(Errno::IO) }
+//! # }
+//! # impl shuntfs::takeover::Stateless for MyFs {}
+//! use std::path::Path;
+//!
+//! use shuntfs::takeover::KeptMount;
+//! use shuntfs::{FileType, MountOptions, SessionOptions};
+//! use shuntfs_keeper::{Limits, keep};
+//!
+//! let mount = KeptMount::mount(Path::new("/mnt/mine"), &MountOptions::default(), FileType::Directory)?;
+//! let options = SessionOptions::default();
+//! keep(mount, &Limits::default(), |seat| seat.serve(MyFs, &options))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! SIGTERM, SIGINT and SIGHUP to the keeper unmount; the second one detaches a busy mount, the third ends the connection by force.
+//!
+//! A server that dies again and again, or never becomes ready, is given up ([`Limits`]): the connection is aborted, so that nobody waits
+//! for ever, and [`keep`] says so.
+//!
+//! # io_uring
+//!
+//! No server of a keeper has a ring, for whatever purpose: the process is told never to make one. A ring whose descriptor another process
+//! has, as the keeper would, is not taken down when its server dies. Requests of FUSE that it was given are then never answered, and not
+//! even an abort of the connection frees their callers.
+
+mod channel;
+mod keeper;
+mod limits;
+mod seat;
+mod shelter;
+
+pub use keeper::{Ended, KeepError, keep};
+pub use limits::{GiveUp, Limits};
+pub use seat::Seat;

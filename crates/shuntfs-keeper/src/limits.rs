@@ -1,0 +1,131 @@
+//! When a server is given up.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// How much a keeper stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// How many servers may die within [`Limits::within`]; the last of them has no successor. Default: 5.
+    pub crashes: usize,
+    /// Default: a minute.
+    pub within: Duration,
+    /// How long a server may take until it is ready. One that takes longer is killed. Default: 10 seconds.
+    pub ready: Duration,
+    /// How many servers in a row may be killed for that; the last of them has no successor. Default: 2.
+    pub late: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { crashes: 5, within: Duration::from_secs(60), ready: Duration::from_secs(10), late: 2 }
+    }
+}
+
+/// Why there is no successor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum GiveUp {
+    /// Too many servers died.
+    #[error("{crashes} servers died within {within:?}")]
+    Crashes {
+        /// How many.
+        crashes: usize,
+        /// Within which time.
+        within: Duration,
+    },
+    /// Servers did not become ready.
+    #[error("{late} servers in a row were not ready after {ready:?}")]
+    NeverReady {
+        /// How many.
+        late: usize,
+        /// How long each had.
+        ready: Duration,
+    },
+}
+
+/// What is known of the servers so far.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// When they died, the last of them last; as many as count.
+    died: VecDeque<Instant>,
+    late: usize,
+}
+
+impl Record {
+    /// A server is ready.
+    pub(crate) fn ready(&mut self) {
+        self.late = 0;
+    }
+
+    /// A server was not ready in time.
+    pub(crate) fn late(&mut self) {
+        self.late += 1;
+    }
+
+    /// A server has died.
+    ///
+    /// # Errors
+    /// There is to be no other one.
+    pub(crate) fn died(&mut self, now: Instant, limits: &Limits) -> Result<(), GiveUp> {
+        if self.late >= limits.late.max(1) {
+            return Err(GiveUp::NeverReady { late: self.late, ready: limits.ready });
+        }
+        self.died.push_back(now);
+        while self.died.front().is_some_and(|first| now.duration_since(*first) > limits.within) {
+            self.died.pop_front();
+        }
+        let crashes = self.died.len();
+        if crashes >= limits.crashes.max(1) {
+            return Err(GiveUp::Crashes { crashes, within: limits.within });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { crashes: 3, within: Duration::from_secs(10), ready: Duration::from_secs(1), late: 2 };
+
+    #[test]
+    fn crashes_count_while_they_are_recent() {
+        let start = Instant::now();
+        let at = |secs| start + Duration::from_secs(secs);
+        let mut record = Record::default();
+        for secs in [0, 6, 12, 18, 24, 100] {
+            assert_eq!(record.died(at(secs), &LIMITS), Ok(()), "{secs}");
+        }
+        assert_eq!(record.died(at(101), &LIMITS), Ok(()));
+        let given_up = GiveUp::Crashes { crashes: 3, within: LIMITS.within };
+        assert_eq!(record.died(at(110), &LIMITS), Err(given_up));
+        assert_eq!(given_up.to_string(), "3 servers died within 10s");
+    }
+
+    #[test]
+    fn one_that_is_ready_in_between_makes_up_for_a_late_one() {
+        let now = Instant::now();
+        let limits = Limits { crashes: 100, ..LIMITS };
+        let mut record = Record::default();
+        for _ in 0..5 {
+            record.late();
+            assert_eq!(record.died(now, &limits), Ok(()));
+            record.ready();
+            assert_eq!(record.died(now, &limits), Ok(()));
+        }
+        record.late();
+        assert_eq!(record.died(now, &limits), Ok(()));
+        record.late();
+        assert!(matches!(record.died(now, &limits), Err(GiveUp::NeverReady { late: 2, .. })));
+    }
+
+    #[test]
+    fn no_limit_is_below_one() {
+        let none = Limits { crashes: 0, ..LIMITS };
+        assert!(Record::default().died(Instant::now(), &none).is_err());
+    }
+}

@@ -1,0 +1,329 @@
+//! Servers of the example `kept` are killed while programs call: no call fails, and no byte is wrong. Needs CAP_SYS_ADMIN and /dev/fuse;
+//! elsewhere it says so and passes.
+
+#[path = "../examples/kept.rs"]
+#[allow(dead_code, reason = "its main is not called here")]
+mod kept;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shuntfs_sys::caps::{Cap, has_effective};
+use shuntfs_sys::spawn::{Push, push};
+use shuntfs_testkit::supervisor::Supervisor;
+use tempfile::TempDir;
+
+/// How long a mount may live, and anything that is waited for take.
+const LIMIT: Duration = Duration::from_secs(90);
+const KILLS: usize = 40;
+const CALLERS: usize = 4;
+
+/// Whether mounts are possible here; says why not.
+fn can_mount() -> bool {
+    if fs::metadata("/dev/fuse").is_err() {
+        println!("SKIPPED: there is no /dev/fuse");
+        return false;
+    }
+    if !has_effective(Cap::SysAdmin) {
+        println!("SKIPPED: needs CAP_SYS_ADMIN");
+        return false;
+    }
+    true
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}
+
+fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        if let Some(found) = probe() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{what}: not in {LIMIT:?}");
+}
+
+/// The example, keeping a mount. Nothing of it is left when this is dropped.
+struct Kept {
+    keeper: Child,
+    folder: TempDir,
+    log: tempfile::NamedTempFile,
+    _supervisor: Supervisor,
+}
+
+impl Kept {
+    /// `None`, and why, where the example was not built.
+    fn start(arguments: &[&str]) -> Option<Self> {
+        let tests = std::env::current_exe().ok()?;
+        let program = tests.parent()?.parent()?.join("examples/kept");
+        if !program.exists() {
+            println!("SKIPPED: {} was not built", program.display());
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let keeper = Command::new(program)
+            .arg(folder.path())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stderr(log.reopen().expect("opens"))
+            .spawn()
+            .expect("starts");
+        let supervisor = Supervisor::of(folder.path(), LIMIT).expect("a supervisor");
+        Some(Self { keeper, folder, log, _supervisor: supervisor })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn file(&self, number: u64) -> PathBuf {
+        self.path().join(number.to_string())
+    }
+
+    /// Waits until files are there.
+    fn is_served(&self) {
+        wait_until("a mount that is served", || {
+            is_mounted(self.path()).then(|| fs::metadata(self.file(0)).ok()).flatten()
+        });
+    }
+
+    /// The living server; `None` between two.
+    fn server(&self) -> Option<u32> {
+        let keeper = self.keeper.id();
+        let processes = fs::read_dir("/proc").expect("procfs");
+        let mut numbers =
+            processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        numbers.find(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+            let (state, parent) = (fields.next(), fields.next());
+            state != Some("Z") && parent == Some(&*keeper.to_string())
+        })
+    }
+
+    /// Waits for a server that is another one than `last`.
+    fn next_server(&self, last: Option<u32>) -> u32 {
+        wait_until("a server", || self.server().filter(|server| Some(*server) != last))
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.log.path()).expect("a log")
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let keeper = &mut self.keeper;
+        wait_until("the keeper's end", || keeper.try_wait().expect("is a child"))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if matches!(self.keeper.try_wait(), Ok(None)) {
+            // The server goes with the connection.
+            let _best_effort = Command::new("umount").arg("-f").arg(self.path()).status();
+            let _best_effort = push(self.keeper.id(), Push::Die);
+            let _best_effort = self.keeper.wait();
+        }
+        if is_mounted(self.path()) {
+            let _best_effort = Command::new("umount").arg("-l").arg(self.path()).status();
+        }
+    }
+}
+
+/// How many descriptors of a process are rings.
+fn rings(pid: u32) -> usize {
+    let table = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = table.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("io_uring")).count()
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("its table").count()
+}
+
+/// Tells this program that it is to call, and where.
+const CALLS: &str = "SHUNTFS_TEST_CALLS";
+
+/// What callers saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    calls: u64,
+    failed: u64,
+    wrong: u64,
+    longest: Duration,
+}
+
+impl Seen {
+    fn call<T>(&mut self, call: impl FnOnce() -> std::io::Result<T>) -> Option<T> {
+        let start = Instant::now();
+        let outcome = call();
+        self.longest = self.longest.max(start.elapsed());
+        self.calls += 1;
+        outcome.inspect_err(|error| eprintln!("a call failed: {error}")).inspect_err(|_| self.failed += 1).ok()
+    }
+}
+
+/// Stats and reads past the page cache until standard input ends.
+fn call(folder: &Path) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        drop(std::io::stdin().read_to_end(&mut Vec::new()));
+        STOP.store(true, Ordering::Relaxed);
+    });
+    let (mut seen, mut random) = (Seen::default(), u64::from(std::process::id()));
+    let mut open: Option<(u64, File)> = None;
+    while !STOP.load(Ordering::Relaxed) {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (number, offset) = (random >> 60, (random >> 20) % (kept::SIZE / 4096) * 4096);
+        let path = folder.join(number.to_string());
+        if let Some(found) = seen.call(|| fs::metadata(&path)) {
+            seen.wrong += u64::from(found.len() != kept::SIZE || found.ino() != kept::FIRST + number);
+        }
+        // Most files stay open over many deaths.
+        if open.is_none() || random.is_multiple_of(64) {
+            let direct = || OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+            open = seen.call(direct).map(|file| (kept::FIRST + number, file));
+        }
+        if let Some((node, file)) = &open {
+            let mut room = [0; 4096];
+            if seen.call(|| file.read_exact_at(&mut room, offset)).is_some() {
+                let is_right = (offset..).zip(room).all(|(at, byte)| byte == kept::byte_at(*node, at));
+                seen.wrong += u64::from(!is_right);
+            }
+        }
+    }
+    println!("CALLER {} {} {} {}", seen.calls, seen.failed, seen.wrong, seen.longest.as_millis());
+}
+
+/// Processes that call, until they are to stop.
+struct Callers(Vec<Child>);
+
+impl Callers {
+    fn start(folder: &Path) -> Self {
+        let start = |_| {
+            Command::new(std::env::current_exe().expect("is known"))
+                .args(["--exact", "privileged_forty_kills_and_no_failed_call", "--nocapture"])
+                .env(CALLS, folder)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("starts")
+        };
+        Self((0..CALLERS).map(start).collect())
+    }
+
+    /// What all of them saw; the longest call of any.
+    fn stop(mut self) -> Seen {
+        let mut sum = Seen::default();
+        for mut caller in self.0.drain(..) {
+            drop(caller.stdin.take());
+            let output = caller.wait_with_output().expect("ends");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            // The harness may have begun the line.
+            let line = text.lines().find_map(|line| line.split_once("CALLER ").map(|(_, numbers)| numbers));
+            let line = line.unwrap_or_else(|| panic!("a caller said nothing of what it saw: {text}"));
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+            sum.calls += numbers[0];
+            sum.failed += numbers[1];
+            sum.wrong += numbers[2];
+            sum.longest = sum.longest.max(Duration::from_millis(numbers[3]));
+        }
+        sum
+    }
+}
+
+impl Drop for Callers {
+    fn drop(&mut self) {
+        for caller in &mut self.0 {
+            let _best_effort = caller.kill();
+            let _best_effort = caller.wait();
+        }
+    }
+}
+
+#[test]
+fn privileged_forty_kills_and_no_failed_call() {
+    if let Some(folder) = std::env::var_os(CALLS) {
+        return call(Path::new(&folder));
+    }
+    if !can_mount() {
+        return;
+    }
+    for kind in ["device", "cloned"] {
+        let Some(mut kept) = Kept::start(&[kind, "1000"]) else { return };
+        kept.is_served();
+        let callers = Callers::start(kept.path());
+        let keeper = kept.keeper.id();
+        let mut server = kept.next_server(None);
+        std::thread::sleep(Duration::from_millis(300));
+        let open = descriptors(keeper);
+        for kill in 0..KILLS {
+            // Some of them before they are ready.
+            std::thread::sleep(Duration::from_millis([80, 3, 150, 40, 20][kill % 5]));
+            assert_eq!((rings(keeper), rings(server)), (0, 0), "on {kind}: a ring would outlive its server");
+            push(server, Push::Die).expect("it is there");
+            server = kept.next_server(Some(server));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let still_open = descriptors(keeper);
+        let seen = callers.stop();
+        println!("{kind}: {KILLS} kills, {seen:?}");
+        let Seen { calls, failed, wrong, .. } = seen;
+        assert_eq!((failed, wrong), (0, 0), "on {kind}, of {calls} calls:\n{}", kept.said());
+        assert!(calls > 1000, "on {kind}: {calls} calls");
+        assert_eq!(still_open, open, "on {kind}: descriptors gather");
+        push(keeper, Push::End).expect("it is there");
+        assert!(kept.ended().success(), "{}", kept.said());
+        assert!(!is_mounted(kept.path()), "on {kind}");
+    }
+}
+
+/// Whoever waits has an error in the end, and the reason is told.
+#[test]
+fn privileged_servers_that_die_at_once_are_given_up() {
+    if !can_mount() {
+        return;
+    }
+    let Some(mut kept) = Kept::start(&["cloned"]) else { return };
+    kept.is_served();
+    let path = kept.file(3);
+    let caller = std::thread::spawn(move || {
+        let end = Instant::now() + LIMIT;
+        while fs::metadata(&path).is_ok() && Instant::now() < end {}
+        fs::metadata(&path).is_err()
+    });
+    let mut last = None;
+    let ended = wait_until("the end", || {
+        if let Some(server) = kept.server().filter(|server| Some(*server) != last) {
+            // Between two looks it may have gone by itself.
+            let _gone = push(server, Push::Die);
+            last = Some(server);
+        }
+        kept.keeper.try_wait().expect("is a child")
+    });
+    assert!(!ended.success());
+    assert!(kept.said().contains("5 servers died"), "{}", kept.said());
+    assert!(!is_mounted(kept.path()));
+    assert!(caller.join().expect("no panic"), "its calls still went well");
+}
+
+#[test]
+fn privileged_rings_are_refused_with_the_reason() {
+    if !can_mount() {
+        return;
+    }
+    let Some(mut kept) = Kept::start(&["uring"]) else { return };
+    assert!(!kept.ended().success());
+    assert!(kept.said().contains("ECANCELED"), "{}", kept.said());
+    assert!(!is_mounted(kept.path()));
+}

@@ -1,0 +1,185 @@
+//! Serving a connection so that it lasts, and going on with one.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use shuntfs_sys::device::FuseDevice;
+use shuntfs_transport::{Prepared, Settings, TransportKind};
+use shuntfs_wire::{InitFlags, InitIn};
+
+use super::error::{HandoverError, TakeoverError};
+use super::handover::Handover;
+use super::resend::resend;
+use super::stateless::{Stateless, kept_by};
+use crate::args::OpSet;
+use crate::choose::{self, Chosen};
+use crate::handshake;
+use crate::init::{Offered, Wanted};
+use crate::mount::{self, MountPoint};
+use crate::negotiate::{Terms, negotiate};
+use crate::options::{MountOptions, SessionOptions, Transport};
+use crate::session::{Guard, Parts, Session};
+
+impl Session {
+    /// Serves `fs` on a device that was mounted and not yet spoken to, as [`Session::serve`] does, and so that a successor can go on.
+    ///
+    /// Before INIT is answered, `tell` is told what a successor needs, and gets the clones of the device that requests will be read
+    /// through, where there are any. It is to see to it that these, and the device, stay open when this process dies (by duplicates,
+    /// in another process), in this order.
+    ///
+    /// Requests come through clones of the device, or through the device where [`SessionOptions`] ask for that or for one queue.
+    ///
+    /// # Errors
+    /// [`TakeoverError`]; [`TakeoverError::Ring`] where io_uring was asked for.
+    pub fn serve_lasting<F: Stateless>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        options: &SessionOptions,
+        tell: impl FnOnce(&Handover, &[BorrowedFd<'_>]) -> std::io::Result<()>,
+    ) -> Result<Self, TakeoverError> {
+        let kind = transport(options)?;
+        mount::check_identity()?;
+        let guard = Guard::of(MountPoint::handed_over(&device));
+        let device = Arc::new(device);
+        let greeting = handshake::greet(&device)?;
+        if !greeting.init.offered().contains(InitFlags::HAS_RESEND) {
+            return Err(TakeoverError::NoResend);
+        }
+        let (wanted, ops) = wishes(&*fs, &greeting.init)?;
+        let terms = Terms::before_transport(options);
+        // Refusals come before anything is set up.
+        negotiate(&greeting.init, &wanted, ops, &terms)?;
+        let (clones, chosen) = prepare(&device, kind, options)?;
+        let terms = terms.with_transport(&chosen.prepared, options);
+        let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
+        let handover = Handover::new(&greeting.init, negotiated, 1 + clones.len());
+        let source = MountOptions::default().source;
+        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
+        Self::begin(parts, options, || {
+            let clones: Vec<_> = clones.iter().map(|clone| clone.as_fd()).collect();
+            tell(&handover, &clones).map_err(TakeoverError::Untold)?;
+            Ok(handshake::agree(&device, &greeting, &negotiated)?)
+        })
+    }
+
+    /// Goes on with a connection whose server is dead, all of its threads: on duplicates of the device and of the clones that it was
+    /// served on, as [`Session::serve_lasting`] told. Requests that were read and not answered come again. Whoever mounted the device
+    /// is to unmount it.
+    ///
+    /// `fs` is asked for its wishes again ([`crate::Filesystem::init`]), with the answers that the kernel gave to the first
+    /// server, and must have the same. Of the options, the length of payloads, the transport and the number of queues are as they were.
+    ///
+    /// # Errors
+    /// [`TakeoverError`]. The descriptors that were given are closed then, and the connection is as it was.
+    pub fn take_over<F: Stateless>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        clones: Vec<FuseDevice>,
+        handover: &Handover,
+        options: &SessionOptions,
+    ) -> Result<Self, TakeoverError> {
+        handover.check()?;
+        if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) {
+            return Err(TakeoverError::Ring);
+        }
+        let init = handover.offered.init();
+        if !init.offered().contains(InitFlags::HAS_RESEND) {
+            return Err(TakeoverError::NoResend);
+        }
+        look_at(&device, &clones, handover)?;
+        mount::check_identity()?;
+        let options = &handover.options(options);
+        let (wanted, ops) = wishes(&*fs, &init)?;
+        let negotiated = negotiate(&init, &wanted, ops, &Terms::before_transport(options))?;
+        handover.compare(&negotiated)?;
+        let guard = Guard::of(MountPoint::handed_over(&device));
+        let (device, clones) = (Arc::new(device), clones.into_iter().map(Arc::new).collect::<Vec<_>>());
+        let settings = Settings { warm: true, ..choose::settings(options) };
+        let kind = if clones.is_empty() { TransportKind::Device } else { TransportKind::Cloned };
+        let prepared = Prepared::on(&device, &clones, &settings)
+            .map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
+        let chosen = Chosen { prepared, why: "a predecessor had chosen it".into() };
+        let source = MountOptions::default().source;
+        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
+        // Also what an earlier successor had read that died while it began.
+        Self::begin(parts, options, || resend(&device).map_err(TakeoverError::Resend))
+    }
+}
+
+/// The transport that is asked for, of those that a successor can go on with.
+fn transport(options: &SessionOptions) -> Result<TransportKind, TakeoverError> {
+    match options.transport {
+        Transport::Only(TransportKind::Uring) => Err(TakeoverError::Ring),
+        Transport::Only(kind) => Ok(kind),
+        Transport::Auto if options.queues == Some(1) => Ok(TransportKind::Device),
+        Transport::Auto => Ok(TransportKind::Cloned),
+    }
+}
+
+/// What the file system wants, if a successor can do with it.
+fn wishes<F: Stateless>(fs: &F, init: &InitIn) -> Result<(Wanted, OpSet), TakeoverError> {
+    let offered = Offered { minor: init.minor, flags: init.offered() };
+    let wanted = fs.init(&offered)?;
+    let ops = F::OPS & wanted.ops.unwrap_or(F::OPS);
+    kept_by(ops).map_or(Ok((wanted, ops)), |operation| Err(TakeoverError::Keeps(operation)))
+}
+
+type Clones = Vec<Arc<FuseDevice>>;
+
+/// A transport, with its clones in our hands.
+fn prepare(
+    device: &Arc<FuseDevice>,
+    kind: TransportKind,
+    options: &SessionOptions,
+) -> Result<(Clones, Chosen), TakeoverError> {
+    let settings = Settings { warm: true, ..choose::settings(options) };
+    let failed = |why: String| TakeoverError::Transport { kind, why };
+    let count = if kind == TransportKind::Cloned { settings.device_queues() - 1 } else { 0 };
+    let clones = (0..count).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Clones, _>>();
+    let clones = clones.map_err(|error| failed(format!("the device cannot be cloned ({error})")))?;
+    let prepared = Prepared::on(device, &clones, &settings).map_err(|error| failed(error.to_string()))?;
+    let why = "a successor may go on with it, as with io_uring none can".into();
+    Ok((clones, Chosen { prepared, why }))
+}
+
+/// Looks whether the descriptors are what they should be, and has reading wait, as it does at first: that is a property of the open file,
+/// and the predecessor may have died while it was otherwise.
+fn look_at(device: &FuseDevice, clones: &[FuseDevice], handover: &Handover) -> Result<(), TakeoverError> {
+    let given = 1 + clones.len();
+    if given != handover.descriptors {
+        let expected = handover.descriptors;
+        return Err(HandoverError::Descriptors { expected, given }.into());
+    }
+    let connection = device.connection_id().map_err(TakeoverError::Descriptor)?;
+    for (place, clone) in clones.iter().enumerate() {
+        if clone.connection_id().map_err(TakeoverError::Descriptor)? != connection {
+            return Err(HandoverError::Foreign(place + 1).into());
+        }
+    }
+    let blocking = |device: &FuseDevice| device.set_nonblocking(false);
+    std::iter::once(device).chain(clones).try_for_each(blocking).map_err(TakeoverError::Descriptor)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn rings_are_refused_with_the_reason() {
+        let of = |name: &str, queues| {
+            let wish = name.parse().unwrap();
+            transport(&SessionOptions { transport: wish, queues, ..SessionOptions::default() })
+        };
+        let refused = of("uring", None).unwrap_err();
+        assert!(matches!(refused, TakeoverError::Ring) && refused.to_string().contains("ECANCELED"));
+        for (name, queues, kind) in [
+            ("device", None, TransportKind::Device),
+            ("cloned", Some(1), TransportKind::Cloned),
+            ("auto", None, TransportKind::Cloned),
+            ("auto", Some(2), TransportKind::Cloned),
+            ("auto", Some(1), TransportKind::Device),
+        ] {
+            assert_eq!(of(name, queues).unwrap(), kind, "{name}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a server tells of its connection, for whoever comes after it.
+//!
+//! It comes back from elsewhere: from memory that a dying server may have written to, or from a file. So nothing in it is believed. Its
+//! numbers must be possible, and together with what the successor itself wants they must lead to the very agreement that it
+//! tells of, because agreeing is a pure function.
+
+use serde::{Deserialize, Serialize};
+use shuntfs_wire::{InitIn, abi};
+
+use super::error::HandoverError;
+use crate::negotiate::Negotiated;
+use crate::options::SessionOptions;
+
+/// The layout that this release writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// What a payload may be, in pages: the protocol counts them in 16 bits.
+const PAGES_MAX: u64 = 65_535;
+const DESCRIPTORS_MAX: usize = 1024;
+
+/// What a successor needs to know of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Handover {
+    /// Of this layout.
+    pub version: u32,
+    /// What the kernel said at INIT.
+    pub offered: OfferedInit,
+    /// What was agreed on.
+    pub agreed: Negotiated,
+    /// Through how many descriptors requests are read: the device and its clones.
+    pub descriptors: usize,
+}
+
+/// What the kernel said at INIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OfferedInit {
+    /// Minor number of its protocol; the major is 7.
+    pub minor: u32,
+    /// Longest readahead, in bytes.
+    pub max_readahead: u32,
+    /// Every flag that was offered ([`shuntfs_wire::InitFlags`]).
+    pub flags: u64,
+}
+
+impl Handover {
+    pub(super) fn new(init: &InitIn, agreed: Negotiated, descriptors: usize) -> Self {
+        let InitIn { minor, max_readahead, .. } = *init;
+        let offered = OfferedInit { minor, max_readahead, flags: init.offered().bits() };
+        Self { version: VERSION, offered, agreed, descriptors }
+    }
+
+    /// Whether its numbers are possible.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub(super) fn check(&self) -> Result<(), HandoverError> {
+        if self.version != VERSION {
+            return Err(HandoverError::Version { found: self.version, known: VERSION });
+        }
+        let page_len = shuntfs_sys::limits::page_len() as u64;
+        let max_write = u64::from(self.agreed.max_write);
+        let descriptors = self.descriptors as u64;
+        let rules = [
+            (
+                "max_write",
+                max_write,
+                max_write >= 8192
+                    && max_write.is_multiple_of(page_len)
+                    && max_write <= PAGES_MAX * page_len,
+            ),
+            ("max_background", self.agreed.max_background.into(), self.agreed.max_background > 0),
+            ("descriptors", descriptors, (1..=DESCRIPTORS_MAX).contains(&self.descriptors)),
+        ];
+        let wrong = rules.into_iter().find(|(.., is_right)| !is_right);
+        wrong.map_or(Ok(()), |(what, found, _)| Err(HandoverError::Value { what, found }))
+    }
+
+    /// The options of a successor, with what was agreed on in the place of its own.
+    pub(super) fn options(&self, options: &SessionOptions) -> SessionOptions {
+        SessionOptions {
+            payload_len: usize::try_from(self.agreed.max_write).unwrap_or(usize::MAX),
+            max_background: Some(self.agreed.max_background),
+            ..options.clone()
+        }
+    }
+
+    /// Whether this server would have agreed to the same.
+    ///
+    /// # Errors
+    /// What it would have agreed to otherwise.
+    pub(super) fn compare(&self, own: &Negotiated) -> Result<(), HandoverError> {
+        let theirs = &self.agreed;
+        let parts = [
+            ("the minor version", theirs.minor == own.minor),
+            ("the operations", theirs.ops == own.ops),
+            ("the INIT flags", theirs.flags == own.flags),
+            ("the granularity of times", theirs.time_gran == own.time_gran),
+            ("the longest request", theirs.max_write == own.max_write && theirs.max_pages == own.max_pages),
+        ];
+        if let Some((what, _)) = parts.into_iter().find(|(_, is_same)| !is_same) {
+            return Err(HandoverError::Differs { what });
+        }
+        if theirs == own { Ok(()) } else { Err(HandoverError::Differs { what: "the agreement" }) }
+    }
+}
+
+impl OfferedInit {
+    /// As the kernel sent it.
+    pub(super) fn init(&self) -> InitIn {
+        let Self { minor, max_readahead, flags } = *self;
+        let word = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+        let (low, high) = (word(flags), word(flags >> 32));
+        InitIn { major: abi::MAJOR, minor, max_readahead, flags: low, flags2: high, ..InitIn::default() }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::args::OpSet;
+    use crate::init::Wanted;
+    use crate::negotiate::{Terms, negotiate};
+    use shuntfs_wire::InitFlags;
+
+    fn agree(init: &InitIn, options: &SessionOptions) -> Result<Negotiated, HandoverError> {
+        let agreed = negotiate(init, &Wanted::default(), OpSet::XATTR, &Terms::before_transport(options));
+        agreed.map_err(|_| HandoverError::Differs { what: "INIT" })
+    }
+
+    fn handover() -> Handover {
+        let flags = InitFlags::all() - InitFlags::OVER_IO_URING;
+        let init = OfferedInit { minor: 45, max_readahead: 0x2_0000, flags: flags.bits() }.init();
+        Handover::new(&init, agree(&init, &SessionOptions::default()).unwrap(), 2)
+    }
+
+    /// What a successor makes of it that wants the same.
+    fn judge(handover: &Handover) -> Result<(), HandoverError> {
+        handover.check()?;
+        let options = handover.options(&SessionOptions::default());
+        handover.compare(&agree(&handover.offered.init(), &options)?)
+    }
+
+    #[test]
+    fn it_is_whole_after_it_was_written_down() {
+        let first = handover();
+        let text = serde_json::to_string(&first).unwrap();
+        let second: Handover = serde_json::from_str(&text).unwrap();
+        assert_eq!(first, second);
+        assert_eq!(judge(&second), Ok(()));
+    }
+
+    #[test]
+    fn impossible_numbers_are_named() {
+        let base = handover();
+        let with = |change: &dyn Fn(&mut Handover)| {
+            let mut changed = base.clone();
+            change(&mut changed);
+            changed.check().unwrap_err()
+        };
+        assert_eq!(with(&|it| it.version = 2), HandoverError::Version { found: 2, known: 1 });
+        for max_write in [0, 4096, 8193, 1 << 31] {
+            let expected = HandoverError::Value { what: "max_write", found: max_write };
+            assert_eq!(with(&|it| it.agreed.max_write = u32::try_from(max_write).unwrap()), expected);
+        }
+        let expected = HandoverError::Value { what: "max_background", found: 0 };
+        assert_eq!(with(&|it| it.agreed.max_background = 0), expected);
+        for descriptors in [0, 1025, usize::MAX] {
+            let error = with(&|it| it.descriptors = descriptors);
+            assert!(matches!(error, HandoverError::Value { what: "descriptors", .. }), "{error}");
+        }
+    }
+
+    /// Whatever bit of it is turned over, it is refused or means the same.
+    #[test]
+    fn no_turned_bit_is_believed() {
+        let base = handover();
+        let mut changed = 0;
+        let mut turn = |change: &dyn Fn(&mut Handover)| {
+            let mut turned = base.clone();
+            change(&mut turned);
+            changed += 1;
+            // More may be offered than was asked for; what was agreed on and how is then the same.
+            let is_harmless = turned.agreed == base.agreed && turned.descriptors == base.descriptors;
+            assert!(judge(&turned).is_err() || is_harmless, "{turned:?}");
+        };
+        for bit in 0..64 {
+            turn(&|it| it.offered.flags ^= 1 << bit);
+            turn(&|it| it.agreed.flags ^= 1 << bit);
+            turn(&|it| it.agreed.ops ^= 1 << bit);
+        }
+        for bit in 0..32 {
+            turn(&|it| it.version ^= 1 << bit);
+            turn(&|it| it.offered.minor ^= 1 << bit);
+            turn(&|it| it.offered.max_readahead ^= 1 << bit);
+            turn(&|it| it.agreed.minor ^= 1 << bit);
+            turn(&|it| it.agreed.max_readahead ^= 1 << bit);
+            turn(&|it| it.agreed.time_gran ^= 1 << bit);
+            turn(&|it| it.agreed.max_stack_depth ^= 1 << bit);
+        }
+        for bit in 0..16 {
+            turn(&|it| it.agreed.max_pages ^= 1 << bit);
+            turn(&|it| it.agreed.congestion_threshold ^= 1 << bit);
+        }
+        assert_eq!(changed, 3 * 64 + 7 * 32 + 2 * 16);
+    }
+}

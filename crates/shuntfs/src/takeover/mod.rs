@@ -1,0 +1,29 @@
+//! A connection that outlives its server: what is needed to serve one that somebody else had begun to serve.
+//!
+//! A connection of FUSE lives for as long as a descriptor of its device is open, in whatever process. So where another process keeps the
+//! descriptors of a server that dies, a successor can go on: the callers wait, and do not see that anything happened. Requests that had
+//! been read and not answered are sent again ([`resend`], Linux 6.9). INIT is not: what was agreed on there, the first server tells before
+//! it answers ([`Handover`]).
+//!
+//! [`Session::serve_lasting`](crate::Session::serve_lasting) begins such a connection, [`Session::take_over`](crate::Session::take_over) goes
+//! on with it, and [`KeptMount`] is its mount, whose life is not a server's. The crate `shuntfs-keeper` brings them together: a process
+//! that keeps the descriptors and starts the servers.
+//!
+//! What the file system itself knows dies with its server. So only a [`Stateless`] one can be taken over, without numbers of open files
+//! and without locks.
+//!
+//! There is no way to take io_uring over. The kernel fails the requests whose slot was free when the thread of the ring died
+//! (ECANCELED, 6.18.39 and later; before, they hang), and requests that were sent over a ring are not sent again.
+
+mod begin;
+mod error;
+mod handover;
+mod mount;
+mod resend;
+mod stateless;
+
+pub use error::{HandoverError, TakeoverError};
+pub use handover::{Handover, OfferedInit};
+pub use mount::KeptMount;
+pub use resend::resend;
+pub use stateless::Stateless;
