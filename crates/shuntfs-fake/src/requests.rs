@@ -167,7 +167,8 @@ impl Requests {
             // By a server that is thought to be dead: its successor has the request.
             (false, Some(true)) => return (Err(OsError::NOENT), None),
             (true, Some(false)) => {
-                let what = format!("an answer to request {unique} as one that was sent again, which it was not");
+                let what =
+                    format!("an answer to request {unique} as one that was sent again, which it was not");
                 return refused(OsError::NOENT, Rule::AnsweredOnce, what);
             }
             _ => {}

@@ -76,11 +76,8 @@ impl Stateless for Opens {}
 
 fn settings(kind: TransportKind) -> Settings {
     let mut settings = Settings::default();
-    settings.session = SessionOptions {
-        transport: Transport::Only(kind),
-        queues: Some(2),
-        ..settings.session
-    };
+    settings.session =
+        SessionOptions { transport: Transport::Only(kind), queues: Some(2), ..settings.session };
     settings
 }
 
@@ -88,11 +85,12 @@ fn settings(kind: TransportKind) -> Settings {
 fn dies_early(device: &FuseDevice, settings: &Settings) -> Handover {
     let mut told = None;
     let device = device.clone_of().expect("dup");
-    let died = Session::serve_lasting(Arc::new(Plain::default()), device, &settings.session, |handover, clones| {
-        assert_eq!(clones.len() + 1, handover.descriptors);
-        told = Some(handover.clone());
-        Err(io::Error::other("it dies"))
-    });
+    let died =
+        Session::serve_lasting(Arc::new(Plain::default()), device, &settings.session, |handover, clones| {
+            assert_eq!(clones.len() + 1, handover.descriptors);
+            told = Some(handover.clone());
+            Err(io::Error::other("it dies"))
+        });
     assert!(matches!(died, Err(TakeoverError::Untold(_))), "{died:?}");
     told.expect("it was told")
 }
@@ -236,13 +234,8 @@ fn what_cannot_be_gone_on_with_is_refused_and_the_next_one_goes_on() {
     let newer = of(take_over(Plain::default(), &device, &newer, &settings));
     assert!(newer.to_string().contains("layout 2"), "{newer}");
     let alone = device.clone_of().unwrap();
-    let fewer = of(Session::take_over(
-        Arc::new(Plain::default()),
-        alone,
-        Vec::new(),
-        &handover,
-        &settings.session,
-    ));
+    let fewer =
+        of(Session::take_over(Arc::new(Plain::default()), alone, Vec::new(), &handover, &settings.session));
     assert!(fewer.to_string().contains("1 descriptors were left"), "{fewer}");
 
     let session = take_over(Plain::default(), &device, &handover, &settings).unwrap();

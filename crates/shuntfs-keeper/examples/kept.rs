@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use shuntfs::takeover::{KeptMount, Stateless};
 use shuntfs::{
-    Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed, MountOptions,
-    Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, SessionOptions, Transport,
+    Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed,
+    MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, SessionOptions, Transport,
 };
 use shuntfs_keeper::{Limits, keep};
 
@@ -90,7 +90,8 @@ impl Filesystem for Numbers {
         out: DirSink<'q>,
     ) -> Result<Listed<'q>> {
         let names: Vec<String> = (0..FILES).map(|number| number.to_string()).collect();
-        Ok(out.list(cookie, (FIRST..).zip(&names).map(|(node, name)| (node, FileType::Regular, name.as_str()))))
+        Ok(out
+            .list(cookie, (FIRST..).zip(&names).map(|(node, name)| (node, FileType::Regular, name.as_str()))))
     }
 }
 

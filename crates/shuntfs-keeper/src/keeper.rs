@@ -42,7 +42,9 @@ pub enum Ended {
 #[non_exhaustive]
 pub enum KeepError {
     /// The process has other threads.
-    #[error("this process has other threads, and a keeper must have one: keep the mount before anything starts them")]
+    #[error(
+        "this process has other threads, and a keeper must have one: keep the mount before anything starts them"
+    )]
     Threads,
     /// Something that a keeper needs was not to be had.
     #[error("{what} could not be had ({error})")]
@@ -253,7 +255,9 @@ impl<'l> Keeper<'l> {
                 clones.iter().for_each(|clone| self.own.add(clone));
                 self.told = Some(Told { handover, clones });
             }
-            Err(error) => tracing::error!(%error, "clones of the device that a server told of cannot be kept"),
+            Err(error) => {
+                tracing::error!(%error, "clones of the device that a server told of cannot be kept")
+            }
         }
     }
 

@@ -49,7 +49,11 @@ impl Seat<'_> {
     ///
     /// # Errors
     /// [`TakeoverError`].
-    pub fn begin<F: Stateless>(&self, fs: Arc<F>, options: &SessionOptions) -> Result<Session, TakeoverError> {
+    pub fn begin<F: Stateless>(
+        &self,
+        fs: Arc<F>,
+        options: &SessionOptions,
+    ) -> Result<Session, TakeoverError> {
         let device = duplicate(self.mount.device())?;
         let Some(Told { handover, clones }) = self.told else {
             return Session::serve_lasting(fs, device, options, |handover, clones| {

@@ -1,6 +1,7 @@
 //! What a keeper does about servers that die, hang, fail and end, with a socket in the place of the device.
 //!
 //! A keeper has one thread, and tests run in threads: each case runs in a forked child of its own.
+#![expect(unsafe_code, reason = "a test forks to have a process with one thread")]
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
@@ -84,7 +85,12 @@ impl Scene {
     fn new() -> Self {
         let kernel = Arc::new(Kernel::default());
         let (device, end) = FuseDevice::of_peer(Arc::clone(&kernel) as Arc<dyn Peer>).expect("a pair");
-        Self { kernel, mount: KeptMount::of_device(device), end, notes: tempfile::tempfile().expect("a file") }
+        Self {
+            kernel,
+            mount: KeptMount::of_device(device),
+            end,
+            notes: tempfile::tempfile().expect("a file"),
+        }
     }
 
     /// What keeping came to, how often requests were asked for again, and what servers wrote.

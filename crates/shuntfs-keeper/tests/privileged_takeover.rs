@@ -169,7 +169,10 @@ impl Seen {
         let outcome = call();
         self.longest = self.longest.max(start.elapsed());
         self.calls += 1;
-        outcome.inspect_err(|error| eprintln!("a call failed: {error}")).inspect_err(|_| self.failed += 1).ok()
+        outcome
+            .inspect_err(|error| eprintln!("a call failed: {error}"))
+            .inspect_err(|_| self.failed += 1)
+            .ok()
     }
 }
 

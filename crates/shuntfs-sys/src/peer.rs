@@ -105,7 +105,7 @@ impl StandIn {
     pub(crate) fn read(&self, socket: &OwnedFd, request: &mut [u8]) -> Result<usize> {
         let waits = !self.nonblocking.load(Ordering::Relaxed);
         let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        match rustix::net::recv(socket, request, flags) {
+        match rustix::net::recv(socket, &mut *request, flags) {
             Ok((0, _)) | Err(OsError::CONNRESET) => Err(OsError::NODEV),
             Ok((len, _)) => {
                 self.peer.was_read(request.get(..len).unwrap_or_default());

@@ -162,9 +162,7 @@ mod test {
         assert_eq!(unsafe { byte.read() }, 7);
         let mut resident = [0_u8; 4];
         // SAFETY: the mapping has four pages, and so has the array.
-        let done = unsafe {
-            libc::mincore(region.start().as_ptr().cast(), 4 * PAGE, resident.as_mut_ptr())
-        };
+        let done = unsafe { libc::mincore(region.start().as_ptr().cast(), 4 * PAGE, resident.as_mut_ptr()) };
         assert_eq!((done, resident.map(|page| page & 1)), (0, [1, 1, 1, 0]));
     }
 

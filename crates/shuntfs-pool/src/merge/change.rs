@@ -143,7 +143,8 @@ fn prepare(shared: &Shared, change: &BranchChange, new: &[Option<Next>]) -> Resu
         }
     };
     let new: Vec<&Branch> = new.iter().flatten().filter_map(Next::as_new).collect();
-    let all: Vec<_> = staying.iter().map(|number| shared.branches.at(*number)).chain(new.iter().copied()).collect();
+    let all: Vec<_> =
+        staying.iter().map(|number| shared.branches.at(*number)).chain(new.iter().copied()).collect();
     check_apart(&all)?;
     new.iter().try_for_each(|branch| check_new(shared, branch))?;
     new.iter().for_each(|branch| control::warn_if_hidden(branch));

@@ -108,7 +108,8 @@ mod test {
             closed.keep(folder, past(&places, listed));
         }
         closed.keep(NodeId::new(8).unwrap(), past(&places, 20));
-        let listed = |places: &[Weak<Place>], to| closed.take(folder, places, to).map(|past| past.trail.listed());
+        let listed =
+            |places: &[Weak<Place>], to| closed.take(folder, places, to).map(|past| past.trail.listed());
         let turned = [places[1].clone(), places[0].clone()];
         assert_eq!([listed(&places[..1], 5), listed(&turned, 5), listed(&places, 21)], [None; 3]);
         assert_eq!(listed(&places, 16), Some(20));

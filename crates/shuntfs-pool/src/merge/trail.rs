@@ -133,7 +133,8 @@ mod test {
     fn what_was_listed_last_is_found_exactly() {
         let mut trail = trail(&[3, 0, 5]);
         assert_eq!((trail.listed(), trail.at()), (8, 2));
-        let stops = [8, 4, 3, 1, 0].map(|to| trail.stop(to)).map(|stop| (stop.listed, stop.reader, stop.lower));
+        let stops =
+            [8, 4, 3, 1, 0].map(|to| trail.stop(to)).map(|stop| (stop.listed, stop.reader, stop.lower));
         assert_eq!(stops, [(8, 2, 20_005), (4, 2, 20_001), (3, 0, 3), (1, 0, 1), (0, 0, 0)]);
         assert_eq!([9, 8, 1, 0].map(|to| trail.leads_to(to)), [false, true, true, false]);
         trail.go_back(trail.stop(3));

@@ -31,7 +31,9 @@ pub enum TakeoverError {
     )]
     Ring,
     /// The kernel is older than Linux 6.9.
-    #[error("the kernel does not send requests again (FUSE_HAS_RESEND, Linux 6.9): a successor could not answer what was read")]
+    #[error(
+        "the kernel does not send requests again (FUSE_HAS_RESEND, Linux 6.9): a successor could not answer what was read"
+    )]
     NoResend,
     /// The kernel did not send them again all the same.
     #[error("unanswered requests were not sent again: {0}")]

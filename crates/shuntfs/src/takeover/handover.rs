@@ -65,9 +65,7 @@ impl Handover {
             (
                 "max_write",
                 max_write,
-                max_write >= 8192
-                    && max_write.is_multiple_of(page_len)
-                    && max_write <= PAGES_MAX * page_len,
+                max_write >= 8192 && max_write.is_multiple_of(page_len) && max_write <= PAGES_MAX * page_len,
             ),
             ("max_background", self.agreed.max_background.into(), self.agreed.max_background > 0),
             ("descriptors", descriptors, (1..=DESCRIPTORS_MAX).contains(&self.descriptors)),

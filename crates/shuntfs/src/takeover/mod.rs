@@ -2,7 +2,7 @@
 //!
 //! A connection of FUSE lives for as long as a descriptor of its device is open, in whatever process. So where another process keeps the
 //! descriptors of a server that dies, a successor can go on: the callers wait, and do not see that anything happened. Requests that had
-//! been read and not answered are sent again ([`resend`], Linux 6.9). INIT is not: what was agreed on there, the first server tells before
+//! been read and not answered are sent again ([`resend()`], Linux 6.9). INIT is not: what was agreed on there, the first server tells before
 //! it answers ([`Handover`]).
 //!
 //! [`Session::serve_lasting`](crate::Session::serve_lasting) begins such a connection, [`Session::take_over`](crate::Session::take_over) goes

@@ -117,7 +117,9 @@ impl Transfer {
         let taken = || -> shuntfs_sys::Result<Stat> {
             chown(&self.file, Some(stat.uid), Some(stat.gid))?;
             // It may have them from an earlier time.
-            drop_xattrs(from, &self.file, |name| name.starts_with(b"user.") || name.starts_with(b"trusted."))?;
+            drop_xattrs(from, &self.file, |name| {
+                name.starts_with(b"user.") || name.starts_with(b"trusted.")
+            })?;
             // Labels are the security module's.
             copy_xattrs(from, &self.file, &[ACCESS_ACL], |name, _| is_label(name))?;
             let permissions = stat.mode & 0o7777;
@@ -365,6 +367,7 @@ fn is_label(name: &CStr) -> bool {
 
 #[cfg(test)]
 mod test {
+    use crate::merge::temporary_name;
     use std::fs::{self, File};
     use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
@@ -554,11 +557,10 @@ mod test {
     fn a_file_that_was_changed_meanwhile_stays() {
         let moving = Moving::new();
         let (file, link) = (moving.old.path().join("file"), moving.old.path().join("link"));
-        let changes: [&dyn Fn(); 3] = [
-            &|| fs::write(&file, "longer text").unwrap(),
-            &|| fs::hard_link(&file, &link).unwrap(),
-            &|| fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap(),
-        ];
+        let changes: [&dyn Fn(); 3] =
+            [&|| fs::write(&file, "longer text").unwrap(), &|| fs::hard_link(&file, &link).unwrap(), &|| {
+                fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap()
+            }];
         for (number, change) in changes.into_iter().enumerate() {
             for make in [Moving::nameless, Moving::named] {
                 fs::write(&file, "text").unwrap();

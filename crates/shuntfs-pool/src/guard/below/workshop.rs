@@ -133,7 +133,8 @@ mod test {
     fn nobody_else_reaches_what_is_in_it() {
         let top = tempfile::tempdir().unwrap();
         let shared = Shared::open(&PoolOptions::new(top.path())).unwrap();
-        let (shop, copy) = Workshop::make(&shared, &Arc::new(LowerFile::new(open_folder(top.path()).unwrap()))).unwrap();
+        let (shop, copy) =
+            Workshop::make(&shared, &Arc::new(LowerFile::new(open_folder(top.path()).unwrap()))).unwrap();
         let made: Vec<_> = fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(made.len(), 1);
         assert_eq!(made[0].metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -165,7 +166,9 @@ mod test {
             name
         };
         let there = |name: &CStr| top.path().join(name.to_str().unwrap()).exists();
-        for (copy, mode, goes) in [(true, 0o700, true), (true, 0o755, true), (false, 0o700, true), (false, 0o755, false)] {
+        for (copy, mode, goes) in
+            [(true, 0o700, true), (true, 0o755, true), (false, 0o700, true), (false, 0o755, false)]
+        {
             let name = left(copy, mode);
             assert_eq!((is_removed(&held, &name), there(&name)), (Ok(goes), !goes), "{copy} {mode:o}");
         }
