@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A thread looks once in so many requests whether another one is there, and where its caller runs.
+/// A thread looks once in so many requests whether another one is there.
 const LOOK_EVERY: u32 = 64;
 /// Company ends when the thread has waited so many times in a row with at most one request to do.
 const ALONE_MAX: u32 = 32;

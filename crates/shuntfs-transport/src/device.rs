@@ -259,13 +259,14 @@ where
         }
         if let Way::Device(way) = self.serving.port.way() {
             way.reader.meter.serves(header.pid);
+            let is_asked = !self.nonblocking && way.reader.is_asked();
+            if is_asked && header.pid != 0 && opcode.is_some_and(asks_for_name) {
+                way.reader.look_at(header.pid);
+            }
             if !self.nonblocking
                 && let Some(more) = way.company.look(|| self.serving.port.request_waits())
             {
                 way.reader.has_more(more);
-                if header.pid != 0 && opcode.is_some_and(asks_for_name) {
-                    way.reader.look_at(header.pid);
-                }
                 if more && self.serving.queue().has_ring() && is_direct(opcode, rest) {
                     way.company.met();
                 }

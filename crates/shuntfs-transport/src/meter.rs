@@ -30,6 +30,8 @@ pub(crate) struct Gauge {
     pub(crate) tid: Mutex<u32>,
     /// Where its caller ran when it last looked, and one; 0 where that is not known.
     pub(crate) caller_cpu: AtomicUsize,
+    /// The watcher wants to know where its next caller runs.
+    pub(crate) is_asked: AtomicBool,
     /// Requests served.
     pub(crate) served: AtomicU64,
     /// Changes whenever a reader goes on. Even while it waits for requests.

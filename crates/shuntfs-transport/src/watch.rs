@@ -5,9 +5,8 @@
 //!
 //! 1. A queue that serves two requests a millisecond or more, direct READs of a ring aside, is *light*: in the class `SCHED_IDLE`, whose
 //!    CPU counts as idle, so that the kernel wakes the caller there and not on another CPU. It stays light until it has served fewer for 60 ms.
-//! 2. A light queue *starves* if at two looks in a row it is ready to run and either serves too little or has waited for its CPU for more
-//!    than half of the time, not counting what its only caller ran that takes turns with it. It is normal for 0.4 s, and each time it starves again
-//!    for twice as long.
+//! 2. A light queue *starves* if at two looks in a row it is ready to run and has waited for its CPU for more than half of the time, not
+//!    counting what its only caller ran that takes turns with it. It is normal for 0.4 s, and each time it starves again for twice as long.
 //! 3. A reader that serves one request for 48 ms is *stuck*: where nobody else reads, another one is called.
 //! 4. Another reader is called where all that read were running at four looks in a row, found other requests waiting, and several callers sent
 //!    them or a CPU is left for it. One that hardly ran at eight looks in a row leaves.
@@ -210,6 +209,7 @@ impl Watcher {
         if let (true, Some(home)) = (queue.is_busy, &self.home) {
             queue.keep_on(gauge, found.filter(|cpu| home.has(*cpu)), home);
         }
+        gauge.is_asked.store(true, Ordering::Relaxed);
     }
 
     /// Lets those threads run anywhere.
@@ -240,7 +240,7 @@ impl Watched {
         let runs = seen.is_some_and(|seen| seen.runs);
         let now = seen.and_then(|seen| seen.share);
         let before = std::mem::replace(&mut self.share, now);
-        let waited = now.zip(before).map_or(0.0, |(now, before)| {
+        let waited = now.zip(before).map(|(now, before)| {
             let of_caller = if self.has_several { Duration::ZERO } else { now.ran_in_turns(&before, served) };
             now.waited.saturating_sub(before.waited).saturating_sub(of_caller).as_secs_f64() * 1e3
         });
@@ -248,7 +248,9 @@ impl Watched {
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
         self.is_busy = f64::from(u32::try_from(served).unwrap_or(u32::MAX)) / elapsed >= BUSY;
         self.calm = if self.is_busy { 0 } else { self.calm.saturating_add(1) };
-        let starves = self.light && runs && (!self.is_busy || waited > elapsed / 2.0);
+        // Who waits for nothing and serves little has slow callers, or much to do for each. Without figures from the kernel that cannot be told.
+        let waits = waited.map_or(now.is_none() && !self.is_busy, |waited| waited > elapsed / 2.0);
+        let starves = self.light && runs && waits;
         self.starving = if starves { self.starving + 1 } else { 0 };
         self.hold = self.hold.saturating_sub(1);
         self.light_for = if self.light { self.light_for.saturating_add(1) } else { 0 };
@@ -313,7 +315,7 @@ impl Share {
         let (Some(now), Some(then)) = (self.of_caller, before.of_caller) else { return Duration::ZERO };
         let turns = now.turns.saturating_sub(then.turns);
         let is_same = self.caller == before.caller;
-        if is_same && turns * 2 >= served { now.ran.saturating_sub(then.ran) } else { Duration::ZERO }
+        if is_same && turns > 0 && turns * 2 >= served { now.ran.saturating_sub(then.ran) } else { Duration::ZERO }
     }
 }
 

@@ -142,7 +142,9 @@ fn a_lone_reader_runs_where_its_caller_does_until_there_are_more() {
         threads::allowed_cpus_of(tid).expect("it lives")
     };
     assert_eq!(cpus(false).count(), 1);
+    assert!(readers[0].is_asked(), "where its next caller runs");
     assert_eq!(cpus(true), home);
+    assert!(!readers[0].is_asked(), "one look at a caller for each time that the watcher asks");
     assert_eq!(cpus(false).count(), 1);
     readers[0].goes_away();
     assert_eq!(cpus(false), home, "another one reads, too");
@@ -195,6 +197,16 @@ fn a_busy_queue_is_light_until_it_has_been_calm_for_a_while() {
     }
 }
 
+/// Unpacking an archive asks for much below between two requests: a queue that was made normal for that had each of its wakeups on another CPU,
+/// and the archive took up to three times as long.
+#[test]
+fn a_queue_that_serves_little_and_waits_for_nothing_stays_light() {
+    if may_change() {
+        assert!(busy_queue(500, |look| if look % (CALM - 1) == 0 { 8 } else { 0 }).0.light);
+        assert!(!queue_beside(2 + STARVING, |look| if look == 0 { 8 } else { 0 }, 3, 0).0.light, "beside its caller, which computes");
+    }
+}
+
 /// Who asks an io_uring again and again whether a page is there never sleeps, and the light queue beside it that was to bring the page had
 /// half its speed, however many requests it served.
 #[test]
@@ -221,7 +233,7 @@ fn a_queue_that_waits_for_the_turns_of_its_caller_stays_light() {
 #[test]
 fn a_queue_that_starves_again_and_again_is_left_alone_ever_longer() {
     if may_change() {
-        let (queue, helped) = busy_queue(10_000, |look| if look % 3 == 0 { 8 } else { 0 });
+        let (queue, helped) = queue_beside(10_000, |look| if look % 3 == 0 { 8 } else { 0 }, 4, 0);
         assert!((5..=8).contains(&helped), "helped {helped} times");
         assert_eq!(queue.next_hold, HOLD_MAX);
     }
