@@ -315,7 +315,11 @@ impl Share {
         let (Some(now), Some(then)) = (self.of_caller, before.of_caller) else { return Duration::ZERO };
         let turns = now.turns.saturating_sub(then.turns);
         let is_same = self.caller == before.caller;
-        if is_same && turns > 0 && turns * 2 >= served { now.ran.saturating_sub(then.ran) } else { Duration::ZERO }
+        if is_same && turns > 0 && turns * 2 >= served {
+            now.ran.saturating_sub(then.ran)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 

@@ -203,7 +203,10 @@ fn a_busy_queue_is_light_until_it_has_been_calm_for_a_while() {
 fn a_queue_that_serves_little_and_waits_for_nothing_stays_light() {
     if may_change() {
         assert!(busy_queue(500, |look| if look % (CALM - 1) == 0 { 8 } else { 0 }).0.light);
-        assert!(!queue_beside(2 + STARVING, |look| if look == 0 { 8 } else { 0 }, 3, 0).0.light, "beside its caller, which computes");
+        assert!(
+            !queue_beside(2 + STARVING, |look| if look == 0 { 8 } else { 0 }, 3, 0).0.light,
+            "beside its caller, which computes"
+        );
     }
 }
 
