@@ -259,9 +259,9 @@ where
         }
         if let Way::Device(way) = self.serving.port.way() {
             way.reader.meter.serves(header.pid);
-            let is_asked = !self.nonblocking && way.reader.is_asked();
-            if is_asked && header.pid != 0 && opcode.is_some_and(asks_for_name) {
-                way.reader.look_at(header.pid);
+            let is_to_follow = !self.nonblocking && way.reader.is_to_follow();
+            if is_to_follow && header.pid != 0 && opcode.is_some_and(asks_for_name) {
+                way.reader.follow(header.pid);
             }
             if !self.nonblocking
                 && let Some(more) = way.company.look(|| self.serving.port.request_waits())

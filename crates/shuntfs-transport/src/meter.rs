@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use shuntfs_sys::event::Timer;
 use shuntfs_sys::sched::{self, Class};
-use shuntfs_sys::threads;
+use shuntfs_sys::threads::{self, Cpus};
 
 /// How often a watcher that is awake looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(4);
@@ -28,10 +28,10 @@ const SOON: Duration = Duration::from_millis(16);
 pub(crate) struct Gauge {
     /// 0 before it starts and after it ended. Held by whoever changes something of the thread, so that it is no other one by then.
     pub(crate) tid: Mutex<u32>,
-    /// Where its caller ran when it last looked, and one; 0 where that is not known.
-    pub(crate) caller_cpu: AtomicUsize,
-    /// The watcher wants to know where its next caller runs.
-    pub(crate) is_asked: AtomicBool,
+    /// The CPU that it is kept on, and one; 0 where it may run anywhere. Changed by [`Gauges::keep_on`] alone.
+    kept_on: AtomicUsize,
+    /// It is to move to where its next caller runs.
+    pub(crate) is_to_follow: AtomicBool,
     /// Requests served.
     pub(crate) served: AtomicU64,
     /// Changes whenever a reader goes on. Even while it waits for requests.
@@ -53,6 +53,8 @@ pub(crate) struct Gauge {
 pub(crate) struct Gauges {
     pub(crate) all: Box<[Gauge]>,
     pub(crate) timer: Timer,
+    /// Where threads may run, as the watcher saw when it woke; `None` where that is not known.
+    pub(crate) home: Mutex<Option<Cpus>>,
     is_awake: AtomicBool,
     dozing: Mutex<Dozing>,
 }
@@ -85,9 +87,28 @@ impl Gauges {
         Ok(Arc::new(Self {
             all: (0..threads).map(|_| Gauge::default()).collect(),
             timer: Timer::new()?,
+            home: Mutex::new(None),
             is_awake: AtomicBool::new(false),
             dozing: Mutex::new(Dozing { requests: 0, since: Instant::now(), is_timer_set: false }),
         }))
+    }
+
+    /// Keeps a thread on one CPU, if it may run there, or lets it run wherever it may. Left out where another thread changes it just now: the watcher
+    /// looks again.
+    pub(crate) fn keep_on(&self, index: usize, cpu: Option<usize>) {
+        let gauge = &self.all[index];
+        let (Some(home), Some(tid)) = (self.home.try_lock(), gauge.tid.try_lock()) else { return };
+        let Some(home) = &*home else { return };
+        let cpu = cpu.filter(|cpu| home.has(*cpu));
+        let mark = cpu.map_or(0, |cpu| cpu + 1);
+        if *tid == 0 || gauge.kept_on.load(Ordering::Relaxed) == mark {
+            return;
+        }
+        let one = cpu.and_then(Cpus::one);
+        match threads::spread(*tid, one.as_ref().unwrap_or(home)) {
+            Ok(()) => gauge.kept_on.store(mark, Ordering::Relaxed),
+            Err(error) => tracing::debug!(%error, ?cpu, "a reader stays where it is"),
+        }
     }
 
     /// The watcher looks again soon.
@@ -178,6 +199,11 @@ impl Meter {
 
     pub(crate) fn gauge(&self) -> &Gauge {
         &self.gauges.all[self.index]
+    }
+
+    /// Keeps this thread on a CPU.
+    pub(crate) fn keep_on(&self, cpu: usize) {
+        self.gauges.keep_on(self.index, Some(cpu));
     }
 
     /// Told of each request that counts, with its caller's thread, 0 where there is none.

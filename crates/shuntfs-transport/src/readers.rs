@@ -165,18 +165,18 @@ impl Reader {
         }
     }
 
-    /// Whether the watcher asked where this thread's caller runs.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.meter.gauge().is_asked.load(Ordering::Relaxed)
+    /// Whether the watcher wants this thread to move to where its next caller runs.
+    pub(crate) fn is_to_follow(&self) -> bool {
+        self.meter.gauge().is_to_follow.load(Ordering::Relaxed)
     }
 
-    /// Looks where a caller runs, for the watcher. To be called for one that waits for a name: a look at a thread's `/proc` entry holds
+    /// Moves this thread to where a caller runs. To be called for one that waits for a name: a look at a thread's `/proc` entry holds
     /// that process's memory for a moment, and whoever lets go of it last unmaps it, which may wait for requests to this very reader. Who
     /// waits for a name lives and keeps its memory.
-    pub(crate) fn look_at(&self, caller: u32) {
-        self.meter.gauge().is_asked.store(false, Ordering::Relaxed);
+    pub(crate) fn follow(&self, caller: u32) {
+        self.meter.gauge().is_to_follow.store(false, Ordering::Relaxed);
         if let Some(cpu) = threads::last_cpu_of(caller) {
-            self.meter.gauge().caller_cpu.store(cpu + 1, Ordering::Relaxed);
+            self.meter.keep_on(cpu);
         }
     }
 

@@ -57,7 +57,6 @@ pub(crate) struct Watcher {
     readers: Arc<Readers>,
     may: May,
     queues: Box<[Watched]>,
-    home: Option<Cpus>,
     cpus: usize,
     /// What the process may use of them at once, as it was at the start: to ask for that takes memory.
     quota: usize,
@@ -87,8 +86,6 @@ struct Watched {
     next_hold: u32,
     /// Looks since it became light.
     light_for: u32,
-    /// The CPU that it is kept on.
-    cpu: Option<usize>,
 }
 
 /// What the kernel says of a thread.
@@ -114,7 +111,7 @@ impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
         let queues = gauges.all.iter().map(|_| Watched::default()).collect();
         let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
-        let mut this = Self { gauges, readers, may, queues, home: None, cpus: 1, quota: usize::MAX };
+        let mut this = Self { gauges, readers, may, queues, cpus: 1, quota: usize::MAX };
         this.see_cpus();
         let usable = thread::available_parallelism().map_or(1, NonZero::get);
         if usable < this.cpus {
@@ -142,8 +139,6 @@ impl Watcher {
             } else {
                 (quiet, slept) = (0, true);
                 self.let_go(|_| true);
-                // Where callers ran is old by the time that it is asked for again.
-                self.gauges.all.iter().for_each(|gauge| gauge.caller_cpu.store(0, Ordering::Relaxed));
                 self.gauges.doze();
             }
         }
@@ -151,8 +146,12 @@ impl Watcher {
 
     /// Which CPUs there are may have changed while the watcher slept, with its own affinity: `taskset -a` and a cpuset change that of all threads.
     fn see_cpus(&mut self) {
-        self.home = threads::allowed_cpus().ok();
-        self.cpus = self.home.as_ref().map_or(1, Cpus::count).min(self.quota);
+        let home = threads::allowed_cpus().ok();
+        self.cpus = home.as_ref().map_or(1, Cpus::count).min(self.quota);
+        // Who holds it may have lost its CPU, and the watcher waits for nobody.
+        if let Some(mut known) = self.gauges.home.try_lock() {
+            *known = home;
+        }
     }
 
     /// One look, so many milliseconds after the last one. Whether there is something to look after.
@@ -168,8 +167,8 @@ impl Watcher {
         }
         let Some(lone) = self.choose_readers() else { return busy };
         self.let_go(|index| Some(index) != lone);
-        if let (Some(index), true) = (lone, self.may.pin) {
-            self.follow(index);
+        if let Some(index) = lone.filter(|index| self.may.pin && self.queues[*index].is_busy) {
+            self.gauges.all[index].is_to_follow.store(true, Ordering::Relaxed);
         }
         busy
     }
@@ -202,23 +201,11 @@ impl Watcher {
         Some(state.reading().next().filter(|_| is_alone && !has_more))
     }
 
-    /// Rule 5 for one reader.
-    fn follow(&mut self, index: usize) {
-        let (gauge, queue) = (&self.gauges.all[index], &mut self.queues[index]);
-        let found = gauge.caller_cpu.load(Ordering::Relaxed).checked_sub(1);
-        if let (true, Some(home)) = (queue.is_busy, &self.home) {
-            queue.keep_on(gauge, found.filter(|cpu| home.has(*cpu)), home);
-        }
-        gauge.is_asked.store(true, Ordering::Relaxed);
-    }
-
     /// Lets those threads run anywhere.
-    fn let_go(&mut self, which: impl Fn(usize) -> bool) {
-        let Some(home) = &self.home else { return };
-        for (index, (gauge, queue)) in self.gauges.all.iter().zip(&mut self.queues).enumerate() {
-            if which(index) {
-                queue.keep_on(gauge, None, home);
-            }
+    fn let_go(&self, which: impl Fn(usize) -> bool) {
+        for (index, gauge) in self.gauges.all.iter().enumerate().filter(|(index, _)| which(*index)) {
+            gauge.is_to_follow.store(false, Ordering::Relaxed);
+            self.gauges.keep_on(index, None);
         }
     }
 }
@@ -282,16 +269,6 @@ impl Watched {
         self.light = light;
         !light
     }
-
-    /// Keeps a thread on one CPU, or lets it run wherever this process may.
-    fn keep_on(&mut self, gauge: &Gauge, cpu: Option<usize>, home: &Cpus) {
-        let Some(tid) = gauge.tid.try_lock().filter(|tid| cpu != self.cpu && **tid != 0) else { return };
-        let one = cpu.and_then(Cpus::one);
-        match threads::spread(*tid, one.as_ref().unwrap_or(home)) {
-            Ok(()) => self.cpu = cpu,
-            Err(error) => tracing::debug!(%error, ?cpu, "a reader stays where it is"),
-        }
-    }
 }
 
 impl Seen {
@@ -341,7 +318,6 @@ impl Default for Watched {
             hold: 0,
             next_hold: HOLD,
             light_for: 0,
-            cpu: None,
         }
     }
 }
