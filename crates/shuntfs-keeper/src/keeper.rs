@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
+use crate::machine;
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
 
@@ -110,6 +111,7 @@ struct Keeper<'l> {
 impl<'l> Keeper<'l> {
     fn new(mount: KeptMount, limits: &'l Limits) -> Result<Self, KeepError> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
+        machine::tell();
         let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
         let shelter = Shelter::take();
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;

@@ -39,6 +39,7 @@
 mod channel;
 mod keeper;
 mod limits;
+mod machine;
 mod seat;
 mod shelter;
 
