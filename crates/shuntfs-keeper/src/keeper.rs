@@ -4,6 +4,9 @@
 //! judged whether there is to be another server, and that one is started. What the dead server had open, and is nobody's now, is
 //! closed by its successor and not here: to close a file may wait for a disk, and the keeper waits for nothing but its child.
 //!
+//! A server is dead when waitid(2) says so, which it does when the last of its threads has ended: none can carry out, read or answer a request
+//! any more. To send requests again before that would give them to two servers.
+//!
 //! # Safety
 //! Descriptors are closed by number. Those that were open before the first server was started are the keeper's or its caller's, and so are
 //! the duplicates of clones; all others were opened by servers, and are closed only when none lives that knows them.
@@ -27,6 +30,7 @@ use crate::limits::{GiveUp, Limits, Record};
 use crate::machine;
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
+use crate::vigil::{Finding, Vigil};
 
 /// How a kept mount came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,32 +202,29 @@ impl<'l> Keeper<'l> {
 
     /// Waits for a server's end.
     fn watch(&mut self, child: &Child) -> Result<Exit, KeepError> {
-        let mut until = Some(Instant::now() + self.limits.ready);
+        let limits = self.limits;
+        let mut vigil = Vigil::begin(child, limits, Instant::now());
         loop {
-            let left = until.map(|end| end.saturating_duration_since(Instant::now()));
             let all = [child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
-            match event::wait_readable(&all, left) {
-                Ok(true) | Err(OsError::INTR) => {}
-                Ok(false) => {
-                    until = None;
-                    tracing::error!(pid = child.pid(), "the server is not ready in time, and is killed");
-                    self.record.late();
-                    // That it is gone already is as good.
-                    let _gone = child.kill();
-                }
+            match event::wait_readable(&all, Some(vigil.patience(Instant::now()))) {
+                Ok(_) | Err(OsError::INTR) => {}
                 Err(error) => {
                     let _gone = child.kill();
                     return Err(lacks("a way to wait for the server")(error));
                 }
             }
             if self.listen() {
-                until = None;
+                vigil.is_ready();
             }
             self.heed_signals();
             if let Some(exit) = child.exit().map_err(lacks("the server's end"))? {
                 // Its last words.
                 self.listen();
+                vigil.end(Instant::now());
                 return Ok(exit);
+            }
+            if vigil.look(Instant::now()) == Finding::Late {
+                self.record.late();
             }
         }
     }

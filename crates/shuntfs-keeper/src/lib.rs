@@ -37,11 +37,14 @@
 //! even an abort of the connection frees their callers.
 
 mod channel;
+mod dying;
 mod keeper;
 mod limits;
 mod machine;
 mod seat;
 mod shelter;
+mod threads;
+mod vigil;
 
 pub use keeper::{Ended, KeepError, keep};
 pub use limits::{GiveUp, Limits};
