@@ -4,6 +4,8 @@
 #![expect(unsafe_code, reason = "a test forks to have a process with one thread")]
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub(crate) mod kept;
+
 use std::fs::{self, File};
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::fd::BorrowedFd;
