@@ -2,6 +2,7 @@
 //!
 //! Nobody tells when a process begins to die, only when all of it is gone. So it is looked at once a second.
 
+use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,15 @@ pub(crate) enum Cause {
     Dump,
     /// It was killed, or a thread of it ended the process, and another thread does not come back from the kernel.
     Killed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dump => "its core dump is being written",
+            Self::Killed => "a thread of it is stuck in the kernel",
+        })
+    }
 }
 
 /// What was seen of a server's end before it came.

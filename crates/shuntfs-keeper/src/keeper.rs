@@ -13,8 +13,8 @@
 #![expect(unsafe_code, reason = "a child is started that shares the table of descriptors")]
 
 use std::fmt;
-use std::os::fd::{AsFd, RawFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use shuntfs::NotifyError;
 use shuntfs::takeover::{Handover, KeptMount, resend};
@@ -28,8 +28,10 @@ use thiserror::Error;
 use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
 use crate::machine;
+use crate::manager::{Manager, Part};
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
+use crate::stored::{Note, Stored};
 use crate::vigil::{Finding, Vigil};
 
 /// How a kept mount came to its end.
@@ -85,8 +87,35 @@ pub fn keep<E: fmt::Display>(
     limits: &Limits,
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
-    let mut keeper = Keeper::new(mount, limits)?;
-    let outcome = keeper.run(&serve);
+    let manager = Manager::find();
+    let note = if manager.is_there() { Note::new().map_err(unstored).ok() } else { None };
+    keep_all(Keeper::new(mount, limits, manager, note)?, &serve)
+}
+
+/// Keeps a mount whose keeper died, as [`keep`] does one whose servers die: requests that were not answered are sent again, and the next
+/// server goes on.
+///
+/// # Errors
+/// [`KeepError`].
+pub fn keep_stored<E: fmt::Display>(
+    stored: Stored,
+    limits: &Limits,
+    serve: impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
+    let Stored { mount, told, note } = stored;
+    let mut keeper = Keeper::new(mount, limits, Manager::find(), Some(note))?;
+    keeper.told = Some(told);
+    keeper.predecessors = 1;
+    // One was: the first server here has nothing to begin.
+    keeper.was_ready = true;
+    keep_all(keeper, &serve)
+}
+
+fn keep_all<E: fmt::Display>(
+    mut keeper: Keeper<'_>,
+    serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
+    let outcome = keeper.run(serve);
     keeper.finish(outcome.is_err());
     outcome
 }
@@ -101,11 +130,16 @@ struct Keeper<'l> {
     channel: Channel,
     signals: SignalFd,
     shelter: Shelter,
+    manager: Manager,
+    /// Where the connection is to outlive this process.
+    note: Option<Note>,
     /// What is open and no server's.
     own: OpenNumbers,
     predecessors: u64,
     /// Whether a server was ready.
     was_ready: bool,
+    /// Whether the manager was told so.
+    is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
     /// How many signals came.
@@ -113,7 +147,12 @@ struct Keeper<'l> {
 }
 
 impl<'l> Keeper<'l> {
-    fn new(mount: KeptMount, limits: &'l Limits) -> Result<Self, KeepError> {
+    fn new(
+        mount: KeptMount,
+        limits: &'l Limits,
+        manager: Manager,
+        note: Option<Note>,
+    ) -> Result<Self, KeepError> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
         machine::tell();
         let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
@@ -127,9 +166,12 @@ impl<'l> Keeper<'l> {
             channel,
             signals,
             shelter,
+            manager,
+            note,
             own,
             predecessors: 0,
             was_ready: false,
+            is_announced: false,
             failed: None,
             asked: 0,
         })
@@ -139,6 +181,12 @@ impl<'l> Keeper<'l> {
         &mut self,
         serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
     ) -> Result<Ended, KeepError> {
+        // A mount whose keeper died: its server is dead, and has left requests.
+        if self.predecessors > 0
+            && let Some(ended) = self.send_again()?
+        {
+            return Ok(ended);
+        }
         loop {
             let child = self.start(serve)?;
             let (pid, exit) = (child.pid(), self.watch(&child)?);
@@ -147,13 +195,8 @@ impl<'l> Keeper<'l> {
             if exit == Exit::Code(0) {
                 return Ok(Ended::Served);
             }
-            if self.mount.has_ended() {
-                return Ok(Ended::Connection);
-            }
-            match resend(self.mount.device()) {
-                Ok(()) => {}
-                Err(NotifyError::Ended) => return Ok(Ended::Connection),
-                Err(error) => return Err(KeepError::Resend(error)),
+            if let Some(ended) = self.send_again()? {
+                return Ok(ended);
             }
             tracing::error!(pid, ?exit, "the server died");
             if let Some(why) = self.failed.take()
@@ -163,6 +206,19 @@ impl<'l> Keeper<'l> {
             }
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
+            self.tell("a server died, and the next one begins");
+        }
+    }
+
+    /// Has the requests sent again that a dead server left, if the connection is there yet.
+    fn send_again(&self) -> Result<Option<Ended>, KeepError> {
+        if self.mount.has_ended() {
+            return Ok(Some(Ended::Connection));
+        }
+        match resend(self.mount.device()) {
+            Ok(()) => Ok(None),
+            Err(NotifyError::Ended) => Ok(Some(Ended::Connection)),
+            Err(error) => Err(KeepError::Resend(error)),
         }
     }
 
@@ -181,6 +237,13 @@ impl<'l> Keeper<'l> {
         let mut run = || {
             forbid_rings();
             self.shelter.leave();
+            if let Some(note) = &self.note
+                && let Err(error) = note.names_this_process()
+            {
+                // Served it must not be, because nobody could know by whom.
+                let _heard = self.channel.say(&Said::Failed(format!("the server cannot be noted: {error}")));
+                return 1;
+            }
             // SAFETY: servers opened them that are dead.
             unsafe { stale.close() };
             match serve(&seat) {
@@ -206,7 +269,10 @@ impl<'l> Keeper<'l> {
         let mut vigil = Vigil::begin(child, limits, Instant::now());
         loop {
             let all = [child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
-            match event::wait_readable(&all, Some(vigil.patience(Instant::now()))) {
+            let now = Instant::now();
+            self.manager.beat(now);
+            let patience = vigil.patience(now).min(self.manager.patience(now).unwrap_or(Duration::MAX));
+            match event::wait_readable(&all, Some(patience)) {
                 Ok(_) | Err(OsError::INTR) => {}
                 Err(error) => {
                     let _gone = child.kill();
@@ -223,8 +289,12 @@ impl<'l> Keeper<'l> {
                 vigil.end(Instant::now());
                 return Ok(exit);
             }
-            if vigil.look(Instant::now()) == Finding::Late {
-                self.record.late();
+            match vigil.look(Instant::now()) {
+                Finding::Nothing => {}
+                Finding::Late => self.record.late(),
+                Finding::Stuck(cause) => {
+                    self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));
+                }
             }
         }
     }
@@ -238,6 +308,7 @@ impl<'l> Keeper<'l> {
                 Said::Ready => {
                     self.record.ready();
                     (is_ready, self.was_ready) = (true, true);
+                    self.announce();
                 }
                 Said::Failed(why) => {
                     tracing::error!(why, "the server cannot begin");
@@ -256,12 +327,31 @@ impl<'l> Keeper<'l> {
         match clones {
             Ok(clones) => {
                 clones.iter().for_each(|clone| self.own.add(clone));
-                self.told = Some(Told { handover, clones });
+                let told = self.told.insert(Told { handover, clones });
+                if let Some(note) = &self.note {
+                    store(&self.manager, note, &self.mount, told);
+                }
             }
             Err(error) => {
                 tracing::error!(%error, "clones of the device that a server told of cannot be kept")
             }
         }
+    }
+
+    /// Tells the manager how things are.
+    fn tell(&self, what: &str) {
+        self.manager.status(&format!("{}: {what}", self.mount.path().display()));
+    }
+
+    /// Tells the manager that callers are served.
+    fn announce(&mut self) {
+        let path = self.mount.path().display();
+        let status = format!("{path}: served; {} servers have died", self.predecessors);
+        if self.is_announced {
+            return self.manager.status(&status);
+        }
+        self.is_announced = true;
+        self.manager.ready(&status);
     }
 
     fn heed_signals(&mut self) {
@@ -279,6 +369,7 @@ impl<'l> Keeper<'l> {
 
     /// Lets go of the mount, when no server lives.
     fn finish(self, by_force: bool) {
+        self.manager.stopping();
         if by_force && let Err(error) = self.mount.abort() {
             // It ends when the last descriptor is closed, below.
             tracing::debug!(%error, "the connection is not aborted");
@@ -289,12 +380,30 @@ impl<'l> Keeper<'l> {
             Err(error) => tracing::warn!(%error, "what servers had open stays open"),
         }
         drop((self.told, self.mount));
+        if self.note.is_some() {
+            self.manager.remove();
+        }
         // One that came meanwhile must not kill the process now.
         while let Ok(Some(_)) = self.signals.take() {}
         if let Err(error) = unblock_signals(&ENDS) {
             tracing::warn!(%error, "signals stay blocked");
         }
     }
+}
+
+/// Has everything stored that a keeper needs that comes after this one. The note comes last: with it, it is all there.
+fn store(manager: &Manager, note: &Note, mount: &KeptMount, told: &Told) {
+    if let Err(error) = note.write(&told.handover, mount) {
+        return tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
+    }
+    let clones: Vec<BorrowedFd<'_>> = told.clones.iter().map(AsFd::as_fd).collect();
+    manager.store(Part::Device, &[mount.device().as_fd()]);
+    manager.store(Part::Clone, &clones);
+    manager.store(Part::Note, &[note.as_fd()]);
+}
+
+fn unstored(error: OsError) {
+    tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
 }
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> KeepError {

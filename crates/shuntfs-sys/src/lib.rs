@@ -25,6 +25,8 @@ pub mod memory;
 pub mod mount;
 pub mod names;
 pub mod open;
+pub mod passing;
+pub mod process;
 pub mod region;
 pub mod regular;
 pub mod sched;

@@ -1,17 +1,19 @@
-//! The memory of the process as a whole: giving back what was freed, and keeping the rest where it is.
+//! The memory of the process as a whole: giving back what was freed, keeping the rest where it is, and files that lie in it.
 //!
 //! # Safety
 //! `malloc_trim` takes no pointers. Pages of the program are brought in by address, which changes no byte of them.
 #![expect(unsafe_code, reason = "the allocator's own call has no safe form, and pages are brought in by address")]
 
 use std::collections::HashSet;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::fs::File;
 use std::ops::Range;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{Advice, MlockAllFlags, madvise, mlockall, munlockall};
 
 use crate::caps::{Cap, has_effective};
-use crate::{Result, limits};
+use crate::{OsError, Result, limits};
 
 /// Gives memory that was freed, and that the allocator keeps for later, back to the system. Takes time that grows
 /// with the heap, so it is for moments when much was freed. Does nothing where the allocator is not glibc's.
@@ -50,6 +52,20 @@ pub fn lock_memory() -> Result<()> {
 pub fn unlock_memory() {
     // It fails for nobody.
     let _unlocked = munlockall();
+}
+
+/// A file in memory that has no name below, empty and close-on-exec; `name` is for whoever looks at `/proc/PID/fd`.
+///
+/// # Errors
+/// EMFILE at the descriptor limit, ENOMEM.
+pub fn file_in_memory(name: &CStr) -> Result<File> {
+    // Linux 6.3 complains where it is not said that no program lies in it; older ones do not know the flag.
+    let made = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
+    let made = match made {
+        Err(OsError::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
+        made => made,
+    };
+    made.map(File::from)
 }
 
 /// Where the program and its libraries are mapped, by `/proc/PID/maps`: every private mapping of a file of which some part is code.
