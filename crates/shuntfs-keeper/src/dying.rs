@@ -145,7 +145,7 @@ mod test {
     use super::*;
 
     fn status(state: &str, dumping: u8, own: &str, shared: &str) -> String {
-        format!("State:\t{state}\nCoreDumping:\t{dumping}\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\tffffffff\n")
+        format!("State:\t{state}\nCoreDumping:\t{dumping}\nSigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t0f\n")
     }
 
     #[test]

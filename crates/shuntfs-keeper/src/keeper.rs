@@ -20,6 +20,7 @@ use shuntfs::NotifyError;
 use shuntfs::takeover::{Handover, KeptMount, resend};
 use shuntfs_sys::child::{Child, Exit, fork_sharing_descriptors};
 use shuntfs_sys::descriptors::OpenNumbers;
+use shuntfs_sys::pulse::Pulse;
 use shuntfs_sys::signal::{Signal, SignalFd, unblock_signals};
 use shuntfs_sys::uring::forbid_rings;
 use shuntfs_sys::{OsError, event, spawn};
@@ -133,6 +134,8 @@ struct Keeper<'l> {
     manager: Manager,
     /// Where the connection is to outlive this process.
     note: Option<Note>,
+    /// Where servers are to answer.
+    pulse: Option<Pulse>,
     /// What is open and no server's.
     own: OpenNumbers,
     predecessors: u64,
@@ -156,6 +159,7 @@ impl<'l> Keeper<'l> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
         machine::tell();
         let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
+        let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
         let shelter = Shelter::take();
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
         Ok(Self {
@@ -168,6 +172,7 @@ impl<'l> Keeper<'l> {
             shelter,
             manager,
             note,
+            pulse,
             own,
             predecessors: 0,
             was_ready: false,
@@ -237,6 +242,9 @@ impl<'l> Keeper<'l> {
         let mut run = || {
             forbid_rings();
             self.shelter.leave();
+            if let Some(pulse) = self.pulse {
+                pulse.counts_this_process();
+            }
             if let Some(note) = &self.note
                 && let Err(error) = note.names_this_process()
             {
@@ -280,7 +288,7 @@ impl<'l> Keeper<'l> {
                 }
             }
             if self.listen() {
-                vigil.is_ready();
+                vigil.is_ready(self.pulse, Instant::now());
             }
             self.heed_signals();
             if let Some(exit) = child.exit().map_err(lacks("the server's end"))? {
@@ -289,12 +297,14 @@ impl<'l> Keeper<'l> {
                 vigil.end(Instant::now());
                 return Ok(exit);
             }
-            match vigil.look(Instant::now()) {
+            match vigil.look(Instant::now(), &self.mount) {
                 Finding::Nothing => {}
                 Finding::Late => self.record.late(),
                 Finding::Stuck(cause) => {
                     self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));
                 }
+                Finding::Silent => self.tell("a server did not answer, and was killed"),
+                Finding::Waits(reason) => self.tell(&format!("the server does not answer: {reason}")),
             }
         }
     }

@@ -50,6 +50,7 @@ mod machine;
 mod manager;
 mod seat;
 mod shelter;
+mod silence;
 mod stored;
 mod threads;
 mod vigil;

@@ -78,7 +78,7 @@ fn why_not(error: OsError, limit: Option<u64>) -> String {
         }
         _ => error.to_string(),
     };
-    format!("the keeper may wait for pages of its own where memory is short: they cannot be locked ({reason})")
+    format!("the keeper's memory is not locked, and may be paged out where memory is short ({reason})")
 }
 
 #[cfg(test)]

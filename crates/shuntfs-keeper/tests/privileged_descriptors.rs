@@ -80,8 +80,8 @@ fn privileged_nobody_but_keeper_and_server_holds_the_device_and_nobody_a_ring() 
         push(kept.keeper.id(), Push::End).expect("it is there");
         assert!(kept.ended().success(), "on {kind}: {}", kept.said());
         wait_until("the end of the connection", || {
-            let is_held = |pid| descriptors(pid).iter().any(|(_, info)| connection_of(info) == Some(connection));
-            processes().into_iter().all(|pid| !is_held(pid)).then_some(())
+            let mut all = processes().into_iter().flat_map(descriptors);
+            all.all(|(_, info)| connection_of(&info) != Some(connection)).then_some(())
         });
     }
 }

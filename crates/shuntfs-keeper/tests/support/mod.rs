@@ -8,7 +8,7 @@ pub(crate) mod kept;
 
 use std::fs::{self, File};
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use shuntfs::takeover::KeptMount;
 use shuntfs_keeper::{Ended, KeepError, Limits, Seat, keep};
 use shuntfs_sys::caps::{Cap, has_effective};
-use shuntfs_sys::spawn::{Push, push};
+use shuntfs_sys::spawn::{Push, inherited_fd, push};
 use shuntfs_sys::{FuseDevice, OsError, Peer, PeerEnd};
 
 /// How long a case, or anything that is waited for, may take.
@@ -109,6 +109,7 @@ pub(crate) struct Scene {
 /// What a server of a scene sees of it.
 pub(crate) struct Stage<'s> {
     pub(crate) end: &'s PeerEnd,
+    device: RawFd,
     notes: &'s File,
     kernel: &'s Kernel,
 }
@@ -118,6 +119,11 @@ impl Stage<'_> {
     pub(crate) fn note(&self, text: &str) {
         let mut notes = self.notes;
         notes.write_all(text.as_bytes()).expect("writes");
+    }
+
+    /// A second descriptor of the device, to read it by hand.
+    pub(crate) fn device(&self) -> FuseDevice {
+        inherited_fd(self.device).and_then(FuseDevice::from_fd).expect("is open")
     }
 
     /// How often requests were asked for again before this server was started.
@@ -140,7 +146,7 @@ impl Scene {
         serve: impl Fn(&Seat<'_>, &Stage<'_>) -> Result<(), String>,
     ) -> (Result<Ended, KeepError>, String) {
         let Self { kernel, device, end, mut notes } = self;
-        let stage = Stage { end: &end, notes: &notes, kernel: &kernel };
+        let stage = Stage { end: &end, device: device.as_raw_fd(), notes: &notes, kernel: &kernel };
         let outcome = keep(KeptMount::of_device(device), limits, |seat| serve(seat, &stage));
         let mut text = String::new();
         notes.seek(SeekFrom::Start(0)).and_then(|_| notes.read_to_string(&mut text)).expect("reads");
