@@ -116,3 +116,39 @@ fn a_quick_death_is_no_long_one() {
         assert!(log.contains("the server died") && !log.contains("callers waited"), "{log}");
     });
 }
+
+/// Callers wait until the dump is written, and then go on.
+#[test]
+fn a_core_dump_is_waited_for() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim() != "core" {
+        println!("SKIPPED: core dumps go elsewhere: {}", pattern.trim());
+        return;
+    }
+    alone(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::env::set_current_dir(&folder).expect("is a folder");
+        let mut raise = Command::new("prlimit");
+        raise.args(["--core=unlimited", "--pid", &std::process::id().to_string()]).stderr(Stdio::null());
+        if !raise.status().is_ok_and(|status| status.success()) {
+            return println!("SKIPPED: RLIMIT_CORE cannot be raised");
+        }
+        let log = folder.path().join("log");
+        support::log_to(&log);
+        let (outcome, notes) = Scene::new().keep(&Limits::default(), |seat, stage| {
+            seat.ready().map_err(|error| error.to_string())?;
+            if seat.predecessors() == 0 {
+                let memory = vec![7_u8; 128 << 20];
+                stage.note(&memory[1 << 20].to_string());
+                std::process::abort();
+            }
+            Ok(())
+        });
+        assert_eq!((outcome.expect("the second one ended well"), notes.as_str()), (Ended::Served, "7"));
+        let dumps = fs::read_dir(folder.path()).expect("is a folder").flatten();
+        let longest = dumps.filter_map(|entry| entry.metadata().ok()).map(|it| it.len()).max();
+        assert!(longest > Some(128 << 20), "there is no dump: {longest:?}");
+        let log = fs::read_to_string(&log).expect("a log");
+        assert!(log.contains("writes a core dump of any length"), "{log}");
+    });
+}
