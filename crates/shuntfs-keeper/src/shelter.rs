@@ -96,7 +96,7 @@ mod test {
 
     #[test]
     fn the_limit_is_named_where_it_is_the_reason() {
-        let of = |error, limit| why_not(error, limit);
+        let of = why_not;
         assert!(of(OsError::NOMEM, Some(65_536)).contains("RLIMIT_MEMLOCK allows 65536 bytes"));
         assert!(of(OsError::PERM, Some(0)).contains("RLIMIT_MEMLOCK"));
         assert!(!of(OsError::NOMEM, None).contains("RLIMIT_MEMLOCK"));
