@@ -116,7 +116,7 @@ impl<'v> Vigil<'v> {
         let threads = threads::threads_of(pid);
         let reason = silence::reason(&threads, |number| silence::leads_below(pid, number));
         if reason == Reason::Itself {
-            tracing::error!(pid, "the server has read no request for {limit:?} while some wait, and is killed");
+            tracing::error!(pid, "the server has read no request for {limit:?}, some wait, and it is killed");
             threads::log(&threads);
             self.kill(now);
             return Finding::Silent;
@@ -124,7 +124,7 @@ impl<'v> Vigil<'v> {
         if !ear.silence.is_news() {
             return Finding::Nothing;
         }
-        tracing::warn!(pid, "the server has read no request for {limit:?} while some wait, but {reason}");
+        tracing::warn!(pid, "the server has read no request for {limit:?}, some wait, but {reason}");
         threads::log(&threads);
         Finding::Waits(reason)
     }

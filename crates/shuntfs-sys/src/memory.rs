@@ -2,7 +2,10 @@
 //!
 //! # Safety
 //! `malloc_trim` takes no pointers. Pages of the program are brought in by address, which changes no byte of them.
-#![expect(unsafe_code, reason = "the allocator's own call has no safe form, and pages are brought in by address")]
+#![expect(
+    unsafe_code,
+    reason = "the allocator's own call has no safe form, and pages are brought in by address"
+)]
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_void};
