@@ -4,6 +4,8 @@
 //! cargo run --example kept -- MNT [device|cloned] [CRASHES]     # then: kill -9 the server, as often as you like
 //! ```
 //!
+//! Under a service manager that stores descriptors (`FileDescriptorStoreMax=`), the mount outlives the keeper, too.
+//!
 //! More than CRASHES servers (5 by default) that die within a minute are too many: the mount is given up. Ctrl-C ends it.
 
 use std::path::Path;
@@ -15,7 +17,7 @@ use shuntfs::{
     Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed,
     MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, SessionOptions, Transport,
 };
-use shuntfs_keeper::{Limits, keep};
+use shuntfs_keeper::{Limits, Seat, Stored, keep, keep_stored};
 
 /// How many files there are: `0`, `1` and so on.
 pub(crate) const FILES: u64 = 16;
@@ -107,9 +109,14 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         limits.crashes = crashes.parse()?;
     }
     let options = SessionOptions { transport, ..SessionOptions::default() };
+    let serve = |seat: &Seat<'_>| seat.serve(Numbers, &options);
+    if let Some(stored) = Stored::take()? {
+        keep_stored(stored, &limits, serve)?;
+        return Ok(());
+    }
     let mount = MountOptions { source: "kept".into(), read_only: true, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
-    keep(mount, &limits, |seat| seat.serve(Numbers, &options))?;
+    keep(mount, &limits, serve)?;
     Ok(())
 }
 

@@ -4,19 +4,23 @@
 //! judged whether there is to be another server, and that one is started. What the dead server had open, and is nobody's now, is
 //! closed by its successor and not here: to close a file may wait for a disk, and the keeper waits for nothing but its child.
 //!
+//! A server is dead when waitid(2) says so, which it does when the last of its threads has ended: none can carry out, read or answer a request
+//! any more. To send requests again before that would give them to two servers.
+//!
 //! # Safety
 //! Descriptors are closed by number. Those that were open before the first server was started are the keeper's or its caller's, and so are
 //! the duplicates of clones; all others were opened by servers, and are closed only when none lives that knows them.
 #![expect(unsafe_code, reason = "a child is started that shares the table of descriptors")]
 
 use std::fmt;
-use std::os::fd::{AsFd, RawFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use shuntfs::NotifyError;
 use shuntfs::takeover::{Handover, KeptMount, resend};
 use shuntfs_sys::child::{Child, Exit, fork_sharing_descriptors};
 use shuntfs_sys::descriptors::OpenNumbers;
+use shuntfs_sys::pulse::Pulse;
 use shuntfs_sys::signal::{Signal, SignalFd, unblock_signals};
 use shuntfs_sys::uring::forbid_rings;
 use shuntfs_sys::{OsError, event, spawn};
@@ -24,8 +28,12 @@ use thiserror::Error;
 
 use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
+use crate::machine;
+use crate::manager::{Manager, Part};
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
+use crate::stored::{Note, Stored};
+use crate::vigil::{Finding, Vigil};
 
 /// How a kept mount came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +88,35 @@ pub fn keep<E: fmt::Display>(
     limits: &Limits,
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
-    let mut keeper = Keeper::new(mount, limits)?;
-    let outcome = keeper.run(&serve);
+    let manager = Manager::find();
+    let note = if manager.is_there() { Note::new().map_err(unstored).ok() } else { None };
+    keep_all(Keeper::new(mount, limits, manager, note)?, &serve)
+}
+
+/// Keeps a mount whose keeper died, as [`keep`] does one whose servers die: requests that were not answered are sent again, and the next
+/// server goes on.
+///
+/// # Errors
+/// [`KeepError`].
+pub fn keep_stored<E: fmt::Display>(
+    stored: Stored,
+    limits: &Limits,
+    serve: impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
+    let Stored { mount, told, note } = stored;
+    let mut keeper = Keeper::new(mount, limits, Manager::find(), Some(note))?;
+    keeper.told = Some(told);
+    keeper.predecessors = 1;
+    // One was: the first server here has nothing to begin.
+    keeper.was_ready = true;
+    keep_all(keeper, &serve)
+}
+
+fn keep_all<E: fmt::Display>(
+    mut keeper: Keeper<'_>,
+    serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
+    let outcome = keeper.run(serve);
     keeper.finish(outcome.is_err());
     outcome
 }
@@ -96,11 +131,18 @@ struct Keeper<'l> {
     channel: Channel,
     signals: SignalFd,
     shelter: Shelter,
+    manager: Manager,
+    /// Where the connection is to outlive this process.
+    note: Option<Note>,
+    /// Where servers are to answer.
+    pulse: Option<Pulse>,
     /// What is open and no server's.
     own: OpenNumbers,
     predecessors: u64,
     /// Whether a server was ready.
     was_ready: bool,
+    /// Whether the manager was told so.
+    is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
     /// How many signals came.
@@ -108,9 +150,16 @@ struct Keeper<'l> {
 }
 
 impl<'l> Keeper<'l> {
-    fn new(mount: KeptMount, limits: &'l Limits) -> Result<Self, KeepError> {
+    fn new(
+        mount: KeptMount,
+        limits: &'l Limits,
+        manager: Manager,
+        note: Option<Note>,
+    ) -> Result<Self, KeepError> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
+        machine::tell();
         let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
+        let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
         let shelter = Shelter::take();
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
         Ok(Self {
@@ -121,9 +170,13 @@ impl<'l> Keeper<'l> {
             channel,
             signals,
             shelter,
+            manager,
+            note,
+            pulse,
             own,
             predecessors: 0,
             was_ready: false,
+            is_announced: false,
             failed: None,
             asked: 0,
         })
@@ -133,6 +186,12 @@ impl<'l> Keeper<'l> {
         &mut self,
         serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
     ) -> Result<Ended, KeepError> {
+        // A mount whose keeper died: its server is dead, and has left requests.
+        if self.predecessors > 0
+            && let Some(ended) = self.send_again()?
+        {
+            return Ok(ended);
+        }
         loop {
             let child = self.start(serve)?;
             let (pid, exit) = (child.pid(), self.watch(&child)?);
@@ -141,13 +200,8 @@ impl<'l> Keeper<'l> {
             if exit == Exit::Code(0) {
                 return Ok(Ended::Served);
             }
-            if self.mount.has_ended() {
-                return Ok(Ended::Connection);
-            }
-            match resend(self.mount.device()) {
-                Ok(()) => {}
-                Err(NotifyError::Ended) => return Ok(Ended::Connection),
-                Err(error) => return Err(KeepError::Resend(error)),
+            if let Some(ended) = self.send_again()? {
+                return Ok(ended);
             }
             tracing::error!(pid, ?exit, "the server died");
             if let Some(why) = self.failed.take()
@@ -157,6 +211,19 @@ impl<'l> Keeper<'l> {
             }
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
+            self.tell("a server died, and the next one begins");
+        }
+    }
+
+    /// Has the requests sent again that a dead server left, if the connection is there yet.
+    fn send_again(&self) -> Result<Option<Ended>, KeepError> {
+        if self.mount.has_ended() {
+            return Ok(Some(Ended::Connection));
+        }
+        match resend(self.mount.device()) {
+            Ok(()) => Ok(None),
+            Err(NotifyError::Ended) => Ok(Some(Ended::Connection)),
+            Err(error) => Err(KeepError::Resend(error)),
         }
     }
 
@@ -175,6 +242,16 @@ impl<'l> Keeper<'l> {
         let mut run = || {
             forbid_rings();
             self.shelter.leave();
+            if let Some(pulse) = self.pulse {
+                pulse.counts_this_process();
+            }
+            if let Some(note) = &self.note
+                && let Err(error) = note.names_this_process()
+            {
+                // Served it must not be, because nobody could know by whom.
+                let _heard = self.channel.say(&Said::Failed(format!("the server cannot be noted: {error}")));
+                return 1;
+            }
             // SAFETY: servers opened them that are dead.
             unsafe { stale.close() };
             match serve(&seat) {
@@ -196,32 +273,38 @@ impl<'l> Keeper<'l> {
 
     /// Waits for a server's end.
     fn watch(&mut self, child: &Child) -> Result<Exit, KeepError> {
-        let mut until = Some(Instant::now() + self.limits.ready);
+        let limits = self.limits;
+        let mut vigil = Vigil::begin(child, limits, Instant::now());
         loop {
-            let left = until.map(|end| end.saturating_duration_since(Instant::now()));
             let all = [child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
-            match event::wait_readable(&all, left) {
-                Ok(true) | Err(OsError::INTR) => {}
-                Ok(false) => {
-                    until = None;
-                    tracing::error!(pid = child.pid(), "the server is not ready in time, and is killed");
-                    self.record.late();
-                    // That it is gone already is as good.
-                    let _gone = child.kill();
-                }
+            let now = Instant::now();
+            self.manager.beat(now);
+            let patience = vigil.patience(now).min(self.manager.patience(now).unwrap_or(Duration::MAX));
+            match event::wait_readable(&all, Some(patience)) {
+                Ok(_) | Err(OsError::INTR) => {}
                 Err(error) => {
                     let _gone = child.kill();
                     return Err(lacks("a way to wait for the server")(error));
                 }
             }
             if self.listen() {
-                until = None;
+                vigil.is_ready(self.pulse, Instant::now());
             }
             self.heed_signals();
             if let Some(exit) = child.exit().map_err(lacks("the server's end"))? {
                 // Its last words.
                 self.listen();
+                vigil.end(Instant::now());
                 return Ok(exit);
+            }
+            match vigil.look(Instant::now(), &self.mount) {
+                Finding::Nothing => {}
+                Finding::Late => self.record.late(),
+                Finding::Stuck(cause) => {
+                    self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));
+                }
+                Finding::Silent => self.tell("a server did not answer, and was killed"),
+                Finding::Waits(reason) => self.tell(&format!("the server does not answer: {reason}")),
             }
         }
     }
@@ -235,6 +318,7 @@ impl<'l> Keeper<'l> {
                 Said::Ready => {
                     self.record.ready();
                     (is_ready, self.was_ready) = (true, true);
+                    self.announce();
                 }
                 Said::Failed(why) => {
                     tracing::error!(why, "the server cannot begin");
@@ -253,12 +337,31 @@ impl<'l> Keeper<'l> {
         match clones {
             Ok(clones) => {
                 clones.iter().for_each(|clone| self.own.add(clone));
-                self.told = Some(Told { handover, clones });
+                let told = self.told.insert(Told { handover, clones });
+                if let Some(note) = &self.note {
+                    store(&self.manager, note, &self.mount, told);
+                }
             }
             Err(error) => {
                 tracing::error!(%error, "clones of the device that a server told of cannot be kept")
             }
         }
+    }
+
+    /// Tells the manager how things are.
+    fn tell(&self, what: &str) {
+        self.manager.status(&format!("{}: {what}", self.mount.path().display()));
+    }
+
+    /// Tells the manager that callers are served.
+    fn announce(&mut self) {
+        let path = self.mount.path().display();
+        let status = format!("{path}: served; {} servers have died", self.predecessors);
+        if self.is_announced {
+            return self.manager.status(&status);
+        }
+        self.is_announced = true;
+        self.manager.ready(&status);
     }
 
     fn heed_signals(&mut self) {
@@ -276,6 +379,7 @@ impl<'l> Keeper<'l> {
 
     /// Lets go of the mount, when no server lives.
     fn finish(self, by_force: bool) {
+        self.manager.stopping();
         if by_force && let Err(error) = self.mount.abort() {
             // It ends when the last descriptor is closed, below.
             tracing::debug!(%error, "the connection is not aborted");
@@ -286,12 +390,30 @@ impl<'l> Keeper<'l> {
             Err(error) => tracing::warn!(%error, "what servers had open stays open"),
         }
         drop((self.told, self.mount));
+        if self.note.is_some() {
+            self.manager.remove();
+        }
         // One that came meanwhile must not kill the process now.
         while let Ok(Some(_)) = self.signals.take() {}
         if let Err(error) = unblock_signals(&ENDS) {
             tracing::warn!(%error, "signals stay blocked");
         }
     }
+}
+
+/// Has everything stored that a keeper needs that comes after this one. The note comes last: with it, it is all there.
+fn store(manager: &Manager, note: &Note, mount: &KeptMount, told: &Told) {
+    if let Err(error) = note.write(&told.handover, mount) {
+        return tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
+    }
+    let clones: Vec<BorrowedFd<'_>> = told.clones.iter().map(AsFd::as_fd).collect();
+    manager.store(Part::Device, &[mount.device().as_fd()]);
+    manager.store(Part::Clone, &clones);
+    manager.store(Part::Note, &[note.as_fd()]);
+}
+
+fn unstored(error: OsError) {
+    tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
 }
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> KeepError {

@@ -30,6 +30,12 @@
 //! A server that dies again and again, or never becomes ready, is given up ([`Limits`]): the connection is aborted, so that nobody waits
 //! for ever, and [`keep`] says so.
 //!
+//! # Service managers
+//!
+//! Where `NOTIFY_SOCKET` says that there is one, it is told that callers are served (READY), how things are (STATUS) and that the keeper is well
+//! (WATCHDOG), and is asked to store the descriptors, so that the mount outlives keeper and server: a program that is started again
+//! goes on with [`Stored::take`] and [`keep_stored`].
+//!
 //! # io_uring
 //!
 //! No server of a keeper has a ring, for whatever purpose: the process is told never to make one. A ring whose descriptor another process
@@ -37,11 +43,19 @@
 //! even an abort of the connection frees their callers.
 
 mod channel;
+mod dying;
 mod keeper;
 mod limits;
+mod machine;
+mod manager;
 mod seat;
 mod shelter;
+mod silence;
+mod stored;
+mod threads;
+mod vigil;
 
-pub use keeper::{Ended, KeepError, keep};
+pub use keeper::{Ended, KeepError, keep, keep_stored};
 pub use limits::{GiveUp, Limits};
 pub use seat::Seat;
+pub use stored::{Stored, StoredError};

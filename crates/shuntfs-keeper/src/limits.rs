@@ -16,11 +16,26 @@ pub struct Limits {
     pub ready: Duration,
     /// How many servers in a row may be killed for that; the last of them has no successor. Default: 2.
     pub late: usize,
+    /// How long a server that was killed may take to be gone before it is reported, with what its threads wait for in the kernel. It is
+    /// waited for in any case: no server is started beside one that may yet finish what it has begun. Default: 5 seconds.
+    pub kill: Duration,
+    /// How long requests may wait that a server does not read. One that lets them wait longer, because it waits for itself or computes
+    /// without end, is killed, and has a successor. One of which a thread waits for a file system is left alone: a disk that hangs is no
+    /// fault of the server's, and no successor could help. A handler that computes for longer than this on every queue is killed with its
+    /// server. Default: `None`, nobody is killed.
+    pub answers: Option<Duration>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { crashes: 5, within: Duration::from_secs(60), ready: Duration::from_secs(10), late: 2 }
+        Self {
+            crashes: 5,
+            within: Duration::from_secs(60),
+            ready: Duration::from_secs(10),
+            late: 2,
+            kill: Duration::from_secs(5),
+            answers: None,
+        }
     }
 }
 
@@ -89,8 +104,14 @@ impl Record {
 mod test {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { crashes: 3, within: Duration::from_secs(10), ready: Duration::from_secs(1), late: 2 };
+    const LIMITS: Limits = Limits {
+        crashes: 3,
+        within: Duration::from_secs(10),
+        ready: Duration::from_secs(1),
+        late: 2,
+        kill: Duration::from_secs(1),
+        answers: None,
+    };
 
     #[test]
     fn crashes_count_while_they_are_recent() {

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::data::{Pipe, splice_from_pipe};
 use crate::peer::{Peer, PeerEnd, StandIn};
-use crate::{OsError, Result, raw};
+use crate::{OsError, Result, pulse, raw};
 
 const IOC_CLONE: u32 = 0x8004_e500;
 const IOC_BACKING_OPEN: u32 = 0x4010_e501;
@@ -87,10 +87,14 @@ impl FuseDevice {
     /// EINTR by a signal, which is passed on so that a thread can be called back; EAGAIN where non-blocking and
     /// idle; ENOENT for a request that was taken back; ENODEV when the mount is gone, ECONNABORTED after an abort.
     pub fn read(&self, request: &mut [u8]) -> Result<usize> {
-        match &self.stand_in {
+        let read = match &self.stand_in {
             None => rustix::io::read(&self.fd, request),
             Some(stand_in) => stand_in.read(&self.fd, request),
+        };
+        if read.is_ok() {
+            pulse::beat();
         }
+        read
     }
 
     /// Sends one reply or notification, whole.

@@ -2,10 +2,12 @@
 //!
 //! One family of calls a module. Everything takes descriptors, not paths, follows no symlink that it was not asked to,
 //! and opens close-on-exec. The crate knows no protocol and keeps no state beyond a descriptor of `/proc/self/fd`,
-//! what a thread was prepared to be ([`identity`]), and whether rings are forbidden ([`uring::forbid_rings`]).
+//! what a thread was prepared to be ([`identity`]), whether rings are forbidden ([`uring::forbid_rings`]), and where reads of devices are
+//! counted ([`pulse`]).
 
 pub mod attrs;
 pub mod bulkstat;
+pub mod calls;
 pub mod caps;
 pub mod child;
 pub mod data;
@@ -25,6 +27,9 @@ pub mod memory;
 pub mod mount;
 pub mod names;
 pub mod open;
+pub mod passing;
+pub mod process;
+pub mod pulse;
 pub mod region;
 pub mod regular;
 pub mod sched;

@@ -25,6 +25,18 @@ pub fn nofile() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How many bytes of memory this process may lock; `None` without a limit. Whoever has `CAP_IPC_LOCK` has none either.
+#[must_use]
+pub fn memlock() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// How long a core dump of this process may be, in bytes; `None` without a limit. It does not hold for one that is written to a program.
+#[must_use]
+pub fn core_len() -> Option<u64> {
+    getrlimit(Resource::Core).current
+}
+
 /// Bytes in a page of memory.
 #[must_use]
 pub fn page_len() -> usize {

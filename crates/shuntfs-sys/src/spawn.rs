@@ -4,7 +4,7 @@
     reason = "takes over and closes descriptors by their number, which std can only do unsafely"
 )]
 
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use crate::Result;
@@ -83,6 +83,19 @@ pub fn inherited_fd(number: RawFd) -> Result<OwnedFd> {
     // it; if it is not open, the duplication fails with EBADF and nothing happened.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(fd, 3)
+}
+
+/// Takes over a descriptor that this process was started with, as a service manager hands them over, and marks it to be closed by an
+/// exec. `None` where there is none, or where it was taken or marked before. Not to be mixed with [`Inherited`], which has seen it open.
+#[must_use]
+pub fn take_inherited(number: RawFd) -> Option<OwnedFd> {
+    if number <= 2 || !survives_exec(number) {
+        return None;
+    }
+    // SAFETY: it is open since this program started, and no object of this program owns it: all that are opened here are marked, and so is
+    // this one from now on.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok().map(|()| fd)
 }
 
 /// The credentials of the other end of a socket.
@@ -174,6 +187,8 @@ mod test {
         assert_eq!(byte, *b"x");
         assert_eq!(inherited_fd(-1).err(), Some(rustix::io::Errno::BADF));
         assert_eq!(inherited_fd(999_999).err(), Some(rustix::io::Errno::BADF));
+        assert!(take_inherited(here.as_raw_fd()).is_none(), "it was opened here");
+        assert!([999_999, 1, -1].into_iter().all(|number| take_inherited(number).is_none()));
     }
 
     #[test]

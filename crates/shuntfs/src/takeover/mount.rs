@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use shuntfs_sys::device::FuseDevice;
-use shuntfs_sys::event;
 use shuntfs_sys::mount::Lifeline;
+use shuntfs_sys::{Cap, caps, event};
 
 use crate::file_type::FileType;
 use crate::mount::{self, AbortError, MountError, MountPoint, MountedBy, UnmountError};
@@ -41,6 +41,15 @@ impl KeptMount {
     #[must_use]
     pub fn of_device(device: FuseDevice) -> Self {
         let point = MountPoint::handed_over(&device);
+        Self { connection: point.connection(&device), device, point, _lifeline: None }
+    }
+
+    /// The device of a mount on `path` that another process of the same user had made, which is dead: this is to unmount it now.
+    #[must_use]
+    pub fn left_on(device: FuseDevice, path: &Path) -> Self {
+        let by =
+            if caps::has_effective(Cap::SysAdmin) { MountedBy::Calls } else { MountedBy::Fusermount };
+        let point = MountPoint { path: path.to_owned(), by };
         Self { connection: point.connection(&device), device, point, _lifeline: None }
     }
 

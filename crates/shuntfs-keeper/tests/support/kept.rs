@@ -1,0 +1,115 @@
+//! The example `kept` as a program, keeping a mount.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use shuntfs_sys::spawn::{Push, push};
+use shuntfs_testkit::supervisor::Supervisor;
+use tempfile::TempDir;
+
+use super::{LIMIT, is_mounted, wait_until};
+
+/// The example, keeping a mount. Nothing of it is left when this is dropped.
+pub(crate) struct Kept {
+    pub(crate) keeper: Child,
+    folder: TempDir,
+    log: tempfile::NamedTempFile,
+    _supervisor: Supervisor,
+}
+
+impl Kept {
+    /// `None`, and why, where the example was not built.
+    pub(crate) fn start(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Option<Self> {
+        let program = program()?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = Command::new(program);
+        command.arg(folder.path()).args(arguments).stdin(Stdio::null());
+        command.stderr(log.reopen().expect("opens"));
+        prepare(&mut command);
+        let keeper = command.spawn().expect("starts");
+        wait_until("a mount", || is_mounted(folder.path()).then_some(()));
+        let supervisor = Supervisor::of(folder.path(), LIMIT).expect("a supervisor");
+        Some(Self { keeper, folder, log, _supervisor: supervisor })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn file(&self, number: u64) -> PathBuf {
+        self.path().join(number.to_string())
+    }
+
+    /// Another keeper in the place of this one, which is dead.
+    pub(crate) fn replace(&mut self, mut command: Command) {
+        assert!(matches!(self.keeper.try_wait(), Ok(Some(_))), "it lives");
+        command.stdin(Stdio::null()).stderr(self.log.reopen().expect("opens"));
+        self.keeper = command.spawn().expect("starts");
+    }
+
+    /// The living server; `None` between two.
+    pub(crate) fn server(&self) -> Option<u32> {
+        children(self.keeper.id()).into_iter().next()
+    }
+
+    /// Waits for a server that is another one than `last`.
+    pub(crate) fn next_server(&self, last: Option<u32>) -> u32 {
+        wait_until("a server", || self.server().filter(|server| Some(*server) != last))
+    }
+
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.log.path()).expect("a log")
+    }
+
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let keeper = &mut self.keeper;
+        wait_until("the keeper's end", || keeper.try_wait().expect("is a child"))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if is_mounted(self.path()) {
+            // The server goes with the connection.
+            let _best_effort = Command::new("umount").arg("-f").arg(self.path()).status();
+        }
+        if matches!(self.keeper.try_wait(), Ok(None)) {
+            let _best_effort = push(self.keeper.id(), Push::Die);
+            let _best_effort = self.keeper.wait();
+        }
+        if is_mounted(self.path()) {
+            let _best_effort = Command::new("umount").arg("-l").arg(self.path()).status();
+        }
+    }
+}
+
+/// Where the example is.
+pub(crate) fn program() -> Option<PathBuf> {
+    let tests = std::env::current_exe().ok()?;
+    let program = tests.parent()?.parent()?.join("examples/kept");
+    if !program.exists() {
+        println!("SKIPPED: {} was not built", program.display());
+        return None;
+    }
+    Some(program)
+}
+
+/// Every process that there is.
+pub(crate) fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("procfs").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The living children of a process.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let parent = parent.to_string();
+    let is_child = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, its_parent) = (fields.next(), fields.next());
+        state != Some("Z") && its_parent == Some(&*parent)
+    };
+    processes().into_iter().filter(is_child).collect()
+}

@@ -1,0 +1,77 @@
+//! Another process, which is not a child, told from a later one with its number.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::{OsError, Result};
+
+/// A process that is there, or was.
+#[derive(Debug)]
+pub struct Process(OwnedFd);
+
+/// When a process was started, in ticks since the machine was; `None` where it is gone. No two processes have the same number and this.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The 22nd field of all; the second may have blanks, and ends with the last parenthesis.
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+impl Process {
+    /// The process with this number that was started then; `None` where it is gone.
+    ///
+    /// # Errors
+    /// EMFILE at the descriptor limit, ENOSYS before Linux 5.3.
+    pub fn find(pid: u32, start: u64) -> Result<Option<Self>> {
+        let Some(number) = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+            return Ok(None);
+        };
+        let held = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(held) => held,
+            // EINVAL: it is the number of a thread.
+            Err(OsError::SRCH | OsError::INVAL) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Looked at while it is held: the number is not another's meanwhile.
+        Ok((started(pid) == Some(start)).then_some(Self(held)))
+    }
+
+    /// Kills it.
+    ///
+    /// # Errors
+    /// ESRCH where it is gone, EPERM where it is someone else's.
+    pub fn kill(&self) -> Result<()> {
+        pidfd_send_signal(&self.0, Signal::KILL)
+    }
+}
+
+/// Readable when it has ended, all of its threads with it.
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::wait_readable;
+
+    #[test]
+    fn a_process_is_told_from_another_with_its_number() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
+        let pid = child.id();
+        let start = started(pid).expect("is there");
+        assert!(Process::find(pid, start + 1).expect("a descriptor").is_none());
+        let found = Process::find(pid, start).expect("a descriptor").expect("is there");
+        assert_eq!(wait_readable(&[found.as_fd()], Some(Duration::ZERO)), Ok(false));
+        found.kill().expect("is ours");
+        assert_eq!(wait_readable(&[found.as_fd()], Some(Duration::from_secs(10))), Ok(true));
+        child.wait().expect("is a child");
+        assert!(Process::find(pid, start).expect("a descriptor").is_none());
+        assert_eq!((started(0), Process::find(0, 0).expect("no process").is_none()), (None, true));
+    }
+}
