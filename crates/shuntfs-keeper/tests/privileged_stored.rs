@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shuntfs_sys::passing::receive;
@@ -118,13 +118,51 @@ fn hand_over(mut numbers: [RawFd; STORED_MAX]) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls until it is to stop; how many calls went well. None may fail.
-fn call(folder: &Path, stop: &AtomicBool) -> u64 {
+/// A process that calls until it is told to stop. It is one of its own: whatever a keeper is started from closes what it has open on the
+/// mount when it executes the program, and each close of a file waits for a server (FLUSH).
+struct Caller {
+    process: libc::pid_t,
+    notes: TempDir,
+}
+
+impl Caller {
+    fn start(folder: &Path) -> Self {
+        let notes = tempfile::tempdir().expect("a folder");
+        // SAFETY: the fork of the C library leaves its allocator usable, and the child ends without returning.
+        let process = unsafe { libc::fork() };
+        if process == 0 {
+            let outcome = catch_unwind(AssertUnwindSafe(|| call(folder, &notes.path().join("stop"))));
+            let failed =
+                outcome.map(|calls| fs::write(notes.path().join("calls"), calls.to_string()).is_err());
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(i32::from(failed.unwrap_or(true))) };
+        }
+        assert!(process > 0, "{}", io::Error::last_os_error());
+        Self { process, notes }
+    }
+
+    /// How many calls went well; none failed.
+    fn stop(self) -> u64 {
+        fs::write(self.notes.path().join("stop"), "").expect("writes");
+        let mut status = 0;
+        wait_until("the caller's end", || {
+            // SAFETY: `status` is an int, and the child is ours.
+            let ended = unsafe { libc::waitpid(self.process, &raw mut status, libc::WNOHANG) };
+            (ended == self.process).then_some(())
+        });
+        assert_eq!(status, 0, "a call failed");
+        let calls = fs::read_to_string(self.notes.path().join("calls")).expect("it wrote them down");
+        calls.parse().expect("a number")
+    }
+}
+
+/// Calls until the file `stop` is there; how many calls went well. None may fail.
+fn call(folder: &Path, stop: &Path) -> u64 {
     let mut calls = 0;
     let open = fs::File::open(folder.join("5")).expect("opens");
     let mut first = [0; 512];
     open.read_exact_at(&mut first, 0).expect("reads");
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.exists() {
         let number = calls % 16;
         let found = fs::metadata(folder.join(number.to_string()));
         found.unwrap_or_else(|error| panic!("call {calls}: {error}"));
@@ -174,19 +212,14 @@ fn privileged_a_mount_outlives_keeper_and_server_where_its_descriptors_are_store
         assert_eq!(manager.count("shuntfs-clone") > 0, kind == "cloned", "{:?}", manager.said);
         let stored = manager.stored.len();
         manager.hears("WATCHDOG=1");
-        let stop = AtomicBool::new(false);
-        let folder = kept.path().to_owned();
-        std::thread::scope(|scope| {
-            let caller = scope.spawn(|| call(&folder, &stop));
+        let caller = Caller::start(kept.path());
+        std::thread::sleep(Duration::from_millis(200));
+        for with_server in [true, false, true] {
+            replace(&mut manager, &mut kept, kind, with_server);
             std::thread::sleep(Duration::from_millis(200));
-            for with_server in [true, false, true] {
-                replace(&mut manager, &mut kept, kind, with_server);
-                std::thread::sleep(Duration::from_millis(200));
-            }
-            stop.store(true, Ordering::Relaxed);
-            let calls = caller.join().expect("no call failed");
-            assert!(calls > 100, "on {kind}: {calls} calls");
-        });
+        }
+        let calls = caller.stop();
+        assert!(calls > 100, "on {kind}: {calls} calls");
         assert_eq!(manager.stored.len(), stored, "nothing is stored twice");
         push(kept.keeper.id(), Push::End).expect("it is there");
         assert!(kept.ended().success(), "on {kind}: {}", kept.said());
