@@ -53,13 +53,16 @@ const PHRASES: &[(&str, &str)] = &[
     ("of no use", "useless"),
 ];
 
+/// Documents outside of `docs` that are checked, too.
+const AT_THE_TOP: &[&str] = &["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
+
 /// Documents that a program writes.
 const GENERATED: &[&str] = &["docs/benchmarks.md"];
 
-/// Checks README.md and the documents in `docs`; others pass.
+/// Checks a document in `docs` or one of [`AT_THE_TOP`]; others pass.
 pub(crate) fn check(name: &str, text: &str) -> Vec<String> {
-    let folder = Path::new(name).parent();
-    let is_checked = name == "README.md" || folder == Some(Path::new("docs"));
+    let in_docs = Path::new(name).parent() == Some(Path::new("docs")) && name.ends_with(".md");
+    let is_checked = in_docs || AT_THE_TOP.contains(&name);
     if !is_checked || GENERATED.contains(&name) {
         return Vec::new();
     }
