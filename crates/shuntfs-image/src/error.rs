@@ -79,7 +79,7 @@ pub enum ImageError {
         why: Refusal,
     },
     /// The backing file of an image is not to be had.
-    #[error("the backing file that {} stands on is not to be had: {error}", shown(path))]
+    #[error("the backing file of {} is unavailable: {error}", shown(path))]
     Below {
         /// The image that names it.
         path: PathBuf,
