@@ -136,10 +136,10 @@ pub enum Refusal {
     #[error("only one backing file was named")]
     NotNamed,
     /// Root would read for others.
-    #[error("others than root can write the image, and have it name any file")]
+    #[error("users other than root can write the image, and make it name any file")]
     OthersImage,
     /// The same, by way of a folder.
-    #[error("others than root decide what that name leads to")]
+    #[error("users other than root decide what that name leads to")]
     OthersFolder,
 }
 

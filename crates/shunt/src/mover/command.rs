@@ -127,7 +127,7 @@ impl Report<'_> {
         match (self.broken, facts.failures) {
             (Some(failure), _) => Err(failure),
             (None, 0) => Ok(()),
-            (None, failures) => Err(Failure::new(format!("{failures} could not be moved or looked at"))),
+            (None, failures) => Err(Failure::new(format!("{failures} could not be moved or examined"))),
         }
     }
 }
