@@ -81,7 +81,7 @@ pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
     if more > 0 {
         words.push(format!("and {more} more"));
     }
-    if words.is_empty() { "nobody that can be seen from here".into() } else { words.join("; ") }
+    if words.is_empty() { "used by a process that cannot be seen from here".into() } else { words.join("; ") }
 }
 
 /// Files of the mount that the kernel itself has open, which no process shows.

@@ -32,11 +32,11 @@ pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
-/// Mounts folders through shuntfs, a FUSE server that gets out of the way of the bytes.
+/// Mounts folders through shuntfs, a FUSE server that lets the kernel move the bytes.
 #[derive(Debug, Parser)]
 #[command(name = "shunt", version, propagate_version = true, max_term_width = 110)]
 #[command(after_help = "A first mount: shunt mount ~/photos /mnt/photos\n\
-    What this machine offers: shunt doctor")]
+    What this machine supports: shunt doctor")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -47,59 +47,59 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {
-    /// Shows the folder SRC at the folder MNT; returns when the mount answers.
+    /// Mounts the folder SRC on MNT; returns when the mount answers.
     #[command(visible_alias = "m", after_long_help = options::help())]
     Mount(Box<MountArgs>),
-    /// Shows the disk in IMAGE as the file FILE; returns when it answers.
+    /// Exports the disk in IMAGE as the file FILE; returns when it answers.
     #[command(after_long_help = crate::export::HELP, override_usage = crate::export::USAGE)]
     Export(Box<ExportArgs>),
-    /// Takes a mount away; a busy one is said to be busy, and by whom.
+    /// Unmounts; if the mount is busy, reports who uses it.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Lists the mounts of shunt.
+    /// Lists all mounts of shunt.
     #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
-    /// Adds folders to a mount of several, takes them out, and changes what may be done on each.
+    /// Adds, removes and reconfigures the folders of a pool while it is mounted.
     Branches(BranchesArgs),
-    /// Moves files of a mount of several folders to where its rules want them.
+    /// Moves files between the folders of a pool, as its rules say.
     Mover(MoverArgs),
-    /// Says how the bytes of a file flow, and why, and what the rules of the mount say of it.
+    /// Explains how a file's bytes flow, and which rules apply to it.
     Why(WhyArgs),
-    /// Says what would become of something that is not there yet, and why.
+    /// Explains what an operation would do, without doing it.
     Explain(ExplainArgs),
-    /// Turns what is written for another program into what shunt takes.
+    /// Converts the configuration of another program.
     Migrate(MigrateArgs),
-    /// Checks and shows files of rules.
+    /// Checks and shows rules files.
     Rules(RulesArgs),
-    /// Seals folders and files, so that every block of them can be checked as it is read.
+    /// Seals folders and files, so that every block can be verified as it is read.
     Seal(SealArgs),
-    /// Compares sealed folders and files with what was sealed, and says which block of which file differs.
+    /// Verifies sealed folders and files, and reports which blocks of which files differ.
     #[command(
-        after_help = "Exit codes: 0 all is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
+        after_help = "Exit codes: 0 everything is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
         2 the command line is wrong."
     )]
     Verify(VerifyArgs),
-    /// Shows what the manifest of a sealed folder holds, and who signed it.
+    /// Shows the manifest of a sealed folder, and who signed it.
     Show(ShowArgs),
-    /// Prints the digests of files, as fsverity digest does.
+    /// Prints the fs-verity digests of files, like `fsverity digest`.
     Digest(DigestArgs),
     /// Signs the digest of a file.
     Sign(SignArgs),
-    /// Makes and shows keys.
+    /// Creates and shows keys.
     Key(KeyArgs),
-    /// Keeps a folder of trusted keys and of the highest serials seen, for --trust-store.
+    /// Manages a folder with trusted keys and the highest serials seen, for --trust-store.
     Trust(TrustStoreArgs),
-    /// Says what this machine offers, and how to get what it does not.
+    /// Checks what this machine supports, and how to enable the rest.
     Doctor(DoctorArgs),
-    /// Measures shunt on this machine beside the bare folder and beside what other programs are installed.
+    /// Benchmarks shunt on this machine, compared with the bare folder and other installed programs.
     #[command(after_help = crate::bench::HELP)]
     Bench(Box<shuntfs_bench::Options>),
-    /// Shows a folder that takes its time for each READ.
+    /// Mounts a folder with an extra delay for each READ.
     #[command(hide = true)]
     Slow(SlowArgs),
-    /// Prints the completions for a shell.
+    /// Prints the completion script for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
     Man(ManArgs),
@@ -108,11 +108,11 @@ pub enum Command {
 /// Arguments of `shunt mount`.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// The folder to show; or several as one, each with its mode (RW, RO, NC), the space to be left free and what it is called, if it has
-    /// such: `/a:/b=RO:/mnt/disk*=NC,10G:/c=RW,id=photos`.
+    /// The folder to show; or several, shown as one, each with an optional mode (RW, RO, NC), minimum free space and identity:
+    /// `/a:/b=RO:/mnt/disk*=NC,10G:/c=RW,id=photos`.
     #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
     pub source: PathBuf,
-    /// The folder to show it at; or `/dev/fd/N`, a FUSE device that is mounted already.
+    /// The mount point; or `/dev/fd/N`, a FUSE device that is already mounted.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
     /// Stays in the foreground and logs to standard error; Ctrl-C unmounts.
@@ -121,7 +121,7 @@ pub struct MountArgs {
     /// What is asked of the mount.
     #[command(flatten)]
     pub wishes: Wishes,
-    /// Ignores unknown words of `-o`, as mount(8) asks for with `-s`.
+    /// Ignores unknown `-o` options, as mount(8) requests with `-s`.
     #[arg(long, hide = true)]
     pub sloppy: bool,
     /// Tells the waiting parent over standard output how the mount went.
@@ -138,85 +138,85 @@ pub struct Wishes {
     /// How requests arrive.
     #[arg(long, value_enum, value_name = "TRANSPORT")]
     pub transport: Option<TransportChoice>,
-    /// Which flow opens wish for.
+    /// Which flow opens ask for.
     #[arg(long, value_enum, value_name = "FLOW")]
     pub flow: Option<FlowChoice>,
-    /// Number of queues, each with a thread [default: by the machine].
+    /// Number of queues, with one thread each [default: by the machine].
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<NonZeroUsize>,
-    /// Requests that one queue may hold at once [default: by the transport].
+    /// Requests that one queue can serve at once [default: by the transport].
     #[arg(long, value_name = "N", value_parser = count)]
     pub queue_depth: Option<NonZeroUsize>,
-    /// What the kernel may remember; `none` where others change SRC meanwhile.
+    /// What the kernel may cache; use `none` if SRC is also changed directly.
     #[arg(long, value_enum, value_name = "CACHE")]
     pub cache: Option<CacheChoice>,
-    /// Where file locks hold; `lower` where processes beside the mount must see them.
+    /// Where file locks apply; use `lower` if processes that use SRC directly must see them.
     #[arg(long, value_enum, value_name = "LOCKS")]
     pub locks: Option<LocksChoice>,
-    /// Handles of files (`name_to_handle_at`, NFS) hold when the kernel has forgotten the file, and after a new mount.
+    /// Makes file handles (`name_to_handle_at`, NFS) survive the kernel's cache and a remount.
     #[arg(long)]
     pub handles: bool,
-    /// Who checks permissions. `none` is for root alone and spares a request for each name that comes or goes: folders are not sticky then, so
-    /// root follows links that others planted in a shared one.
+    /// Who checks permissions. `none` is only for root and saves a request per created or removed name. Folders are then not sticky, so
+    /// root follows symlinks that others planted in a shared folder.
     #[arg(long, value_enum, value_name = "WHO")]
     pub permissions: Option<PermissionsChoice>,
-    /// Whether files have extended attributes and ACLs. `off` spares a request for most writes of new files: ACLs keep nobody out then, modes
-    /// alone count.
+    /// Whether files have extended attributes and ACLs. `off` saves a request for most writes of new files. ACLs are then not enforced; only
+    /// modes count.
     #[arg(long, value_enum, value_name = "XATTRS")]
     pub xattrs: Option<Switch>,
-    /// Whether threads that serve much go to the scheduler's class SCHED_IDLE meanwhile, so that callers are not woken on another CPU.
+    /// Whether busy threads go to the scheduler's class SCHED_IDLE, so that callers are not woken on another CPU.
     #[arg(long, value_enum, value_name = "WHEN")]
     pub sched_idle: Option<Switch>,
-    /// Nothing may be written through the mount.
+    /// Mounts read-only.
     #[arg(long, short = 'r')]
     pub read_only: bool,
-    /// Lets other users in.
+    /// Gives other users access.
     #[arg(long)]
     pub allow_other: bool,
     /// How much is logged [default: info].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LevelChoice>,
-    /// Decides by the rules of this file; SIGHUP reads it again.
+    /// Applies the rules in this file; SIGHUP reloads it.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub rules: Option<PathBuf>,
-    /// Shows the view of this name: rules with `view` are for it.
+    /// Shows the view with this name: rules with `view` apply to it.
     #[arg(long, value_name = "NAME")]
     pub view: Option<String>,
-    /// Where new things are made, of several branches, by mergerfs's name for it [default: pfrd].
+    /// With several branches: where new files are created, by mergerfs's policy names [default: pfrd].
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub create: Option<&'static Policy>,
-    /// Where names are removed and moved, of several branches [default: epall].
+    /// With several branches: where names are removed and moved [default: epall].
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub action: Option<&'static Policy>,
-    /// Which of several with one name is shown [default: ff].
+    /// With several branches: which of several copies is shown [default: ff].
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     pub search: Option<&'static Policy>,
-    /// The policy of one function, over that of its category: create, mkdir, mknod, symlink, rename, unlink or getattr; may be given again.
+    /// The policy of one function, overriding its category: create, mkdir, mknod, symlink, rename, unlink or getattr; may be repeated.
     #[arg(long, value_name = "FUNC=POLICY", value_parser = policy_for, action = ArgAction::Append)]
     pub policy_for: Vec<(Function, &'static Policy)>,
-    /// What something new leaves free on a branch that says nothing of it [default: 4G].
+    /// Free space that new files must leave on a branch without its own setting [default: 4G].
     #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
     pub minfreespace: Option<u64>,
-    /// Whether a file is moved to another branch when there is no room for what is written to it, and by which policy: true, false, or a
+    /// Whether a file is moved to another branch if its branch has no room for a write, and by which policy: true, false, or a
     /// policy [default: pfrd].
     #[arg(long, value_name = "POLICY", value_parser = options::move_on_full)]
     pub move_on_full: Option<MoveOnFull>,
-    /// What a branch must have free for each file that is open for writing in passthrough there; other files flow by the server, and can be
-    /// moved when the branch is full [default: what something new leaves free there].
+    /// Free space that a branch must have for each file that is open for writing in passthrough there; other files flow through the server,
+    /// and can be moved when the branch is full [default: minimum free space of the branch].
     #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
     pub passthrough_reserve: Option<u64>,
-    /// What inode numbers go by, of several branches, by mergerfs's name for it [default: devino-hash].
+    /// With several branches: how inode numbers are computed, by mergerfs's names [default: devino-hash].
     #[arg(long, value_name = "WAY", value_parser = options::inode_calc)]
     pub inode_calc: Option<InodeCalc>,
-    /// Waits so long at the start until the disks of all branches are there.
+    /// How long to wait at the start until the disks of all branches are mounted.
     #[arg(long, value_name = "SECONDS")]
     pub branches_wait: Option<u32>,
-    /// Sets a branch aside, of several, that takes longer than this (500ms to 60m): what is on it is not there until it answers
+    /// Ignores a branch that takes longer than this (500ms to 60m), until it answers again
     /// [default: off].
     #[arg(long, value_name = "DURATION", value_parser = options::branch_timeout)]
     pub branch_timeout: Option<Duration>,
-    /// Reads another copy of a file, on another branch of several, when it cannot be read. Copies may differ, and files that are
-    /// opened for reading do not go by passthrough then.
+    /// If a file cannot be read, reads its copy on another branch. Copies may differ, and files that are
+    /// opened for reading then do not use passthrough.
     #[arg(long)]
     pub read_copies: bool,
     /// What is asked about sealed files.
@@ -367,10 +367,10 @@ pub struct UmountArgs {
     /// The mount point.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Takes the mount out of the tree now; open files are served until their last close.
+    /// Detaches the mount now; open files are served until their last close.
     #[arg(short, long)]
     pub lazy: bool,
-    /// Ends the connection first, so that callers which wait for a stuck server get an error, then detaches.
+    /// First ends the connection, so that callers waiting for a stuck server get an error, then detaches.
     #[arg(short, long)]
     pub force: bool,
 }
@@ -397,10 +397,10 @@ pub struct StatusArgs {
 /// Arguments of `shunt why`.
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// A file or a folder on a mount.
+    /// A file or folder on a mount.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub file: PathBuf,
-    /// Who uses it.
+    /// The user to check.
     #[command(flatten)]
     pub who: WhoArgs,
     /// Prints JSON.
@@ -408,13 +408,13 @@ pub struct WhyArgs {
     pub json: bool,
 }
 
-/// Somebody who is asked about.
+/// The caller to check.
 #[derive(Debug, Default, Args)]
 pub struct WhoArgs {
-    /// The user, by name or number, with all groups that it has [default: who asks].
+    /// The user, by name or number, with all of their groups [default: you].
     #[arg(long = "as", value_name = "UID")]
     pub user: Option<String>,
-    /// The program, by its path, for rules that ask for it.
+    /// The path of the program, for rules that depend on it.
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
     pub exe: Option<PathBuf>,
 }
@@ -422,28 +422,28 @@ pub struct WhoArgs {
 /// Arguments of `shunt rules`.
 #[derive(Debug, Args)]
 pub struct RulesArgs {
-    /// What to do with it.
+    /// What to do.
     #[command(subcommand)]
     pub what: RulesWhat,
 }
 
-/// What to do with a file of rules.
+/// What to do with a rules file.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum RulesWhat {
-    /// Names every mistake with its line and column; says nothing where there is none.
+    /// Reports every mistake with its line and column; prints nothing if there is none.
     Check(RulesCheckArgs),
     /// Prints the rules as they are understood, with every default written out.
     Show(RulesFileArgs),
 }
 
-/// Files of rules to be checked.
+/// Rules files to check.
 #[derive(Debug, Args)]
 pub struct RulesCheckArgs {
     /// The files.
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
-    /// Takes warnings for mistakes: rules that never decide.
+    /// Treats warnings (rules that never decide) as mistakes.
     #[arg(long)]
     pub strict: bool,
     /// Prints JSON.
@@ -451,7 +451,7 @@ pub struct RulesCheckArgs {
     pub json: bool,
 }
 
-/// A file of rules.
+/// A rules file.
 #[derive(Debug, Args)]
 pub struct RulesFileArgs {
     /// The file.
@@ -470,13 +470,13 @@ pub struct DoctorArgs {
 /// Arguments of `shunt slow`.
 #[derive(Debug, Args)]
 pub struct SlowArgs {
-    /// How many milliseconds each READ takes more.
+    /// The delay in milliseconds for each READ.
     #[arg(long, value_name = "MS", default_value_t = 1)]
     pub delay_ms: u64,
     /// The folder to show.
     #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Where to show it.
+    /// The mount point.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
 }
@@ -505,28 +505,28 @@ pub struct HelperArgs {
     /// The folder to show.
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
-    /// The folder to show it at.
+    /// The mount point.
     #[arg(value_name = "MNT")]
     pub mountpoint: PathBuf,
     /// Ignores unknown options.
     #[arg(short = 's')]
     pub sloppy: bool,
-    /// Checks everything and mounts nothing.
+    /// Checks everything but mounts nothing.
     #[arg(short = 'f')]
     pub fake: bool,
     /// Ignored: there is no mtab to write.
     #[arg(short = 'n')]
     pub no_mtab: bool,
-    /// Says what was mounted.
+    /// Prints what was mounted.
     #[arg(short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
-    /// Ignored: mount(8) has entered the mount namespace already.
+    /// Ignored: mount(8) has already entered the mount namespace.
     #[arg(short = 'N', value_name = "NS")]
     pub namespace: Option<OsString>,
     /// Mount options, comma-separated.
     #[arg(short = 'o', value_name = "OPTION,..", action = ArgAction::Append)]
     pub options: Vec<OsString>,
-    /// Ignored: the type that led here.
+    /// Ignored: the file system type.
     #[arg(short = 't', value_name = "TYPE")]
     pub kind: Option<OsString>,
 }

@@ -12,7 +12,7 @@ use crate::settings::{Settings, TreeReadaheadChoice, TrustSettings, VerifyChoice
 /// The options of a mount of sealed files.
 #[derive(Debug, Default, Args)]
 pub struct VerifyWishes {
-    /// What of SRC is checked against its seal as it is read [default: off].
+    /// What is verified against the seal of SRC as it is read [default: off].
     #[arg(long, value_enum, value_name = "WHAT")]
     pub verify: Option<VerifyChoice>,
     /// Whose seals are taken.
@@ -24,7 +24,7 @@ pub struct VerifyWishes {
     /// Memory for verified blocks of hash trees, in MiB [default: 64].
     #[arg(long, value_name = "MIB")]
     pub tree_cache: Option<u32>,
-    /// Whether hash trees are read ahead of who reads a file on end [default: on].
+    /// Whether hash trees are read ahead for sequential reads [default: on].
     #[arg(long, value_enum, value_name = "WHETHER")]
     pub tree_readahead: Option<TreeReadaheadChoice>,
 }

@@ -153,7 +153,7 @@ fn what_cannot_run_is_said() {
     fs::write(&rules, AFTER_TEN_DAYS).expect("writes");
     room.try_mount(&["--rules", rules.to_str().expect("text")]).fails(1, &["old", "id="]);
     let Some(pool) = Pool::new(LowerKind::Tmpfs, 8, 8, "[[rule]]\nallow = true\n") else { return };
-    pool.mount(&[]).mover(&["run"]).fails(1, &["no rule says what is to be moved"]);
+    pool.mount(&[]).mover(&["run"]).fails(1, &["no rule says what to move"]);
     pool.room.umount(&[]).ok();
 }
 

@@ -294,7 +294,7 @@ fn what_is_not_a_store_is_not_taken_for_one() {
         let path = room.at("deploy").join(name);
         fs::create_dir_all(path.parent().expect("has one")).expect("makes");
         fs::write(&path, SECRET).expect("writes");
-        room.shunt(&["seal", "t", "--store", "deploy"]).fails(1, &["deploy is not empty", "no store"]);
+        room.shunt(&["seal", "t", "--store", "deploy"]).fails(1, &["deploy is not empty", "not the store"]);
         assert_eq!(fs::read_to_string(&path).expect("is there"), SECRET, "{name}");
         assert_eq!(fs::read_dir(room.at("deploy")).expect("reads").count(), 1, "{name}: nothing was added");
     }
@@ -357,10 +357,10 @@ fn a_store_is_of_one_tree() {
 fn a_store_in_the_tree_hides_no_folder_of_it() {
     let room = Room::new();
     for store in ["t", "t/a", "t/new", "t/a/new/deep", "t/../t/a/x"] {
-        room.shunt(&["seal", "t", "--store", store]).fails(1, &["is in the tree"]);
+        room.shunt(&["seal", "t", "--store", store]).fails(1, &["inside the tree to seal"]);
     }
     symlink(room.at("t/a"), room.at("link")).expect("links");
-    room.shunt(&["seal", "t", "--store", "link/store"]).fails(1, &["is in the tree"]);
+    room.shunt(&["seal", "t", "--store", "link/store"]).fails(1, &["inside the tree to seal"]);
     assert!(!room.at("t/new").exists() && !room.at("t/a/new").exists(), "nothing was made");
     // The usual place by its name is what it always was.
     room.shunt(&["seal", "t", "--store", "t/.shunt"]).ok();

@@ -274,14 +274,14 @@ fn a_folder_is_sealed_shown_and_verified() {
         shown.contains(&format!("{EMPTY} empty\n")) && shown.contains("a key that is trusted"),
         "{shown}"
     );
-    room.shunt(&["show", "t", "--trust", "other.pub"]).fails(1, &["no key that is trusted"]);
+    room.shunt(&["show", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
     let shown: Value = serde_json::from_str(&room.shunt(&["show", "t", "--json"]).ok().out).expect("JSON");
     assert_eq!(
         (&shown["files"], &shown["folders"], &shown["bytes"]),
         (&2.into(), &2.into(), &300_000.into())
     );
     room.shunt(&["verify", "t", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "t", "--trust", "other.pub"]).fails(1, &["no key that is trusted"]);
+    room.shunt(&["verify", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
     run(Command::new(SHUNT).args(["verify", "--trust", "../../key.pub"]).current_dir(room.at("t/a"))).ok();
     let mtime = fs::metadata(room.at("t/a/file")).expect("is there").modified().expect("has one");
     flip(&room.at("t/a/file"), 4096 * 9);
@@ -346,7 +346,7 @@ fn a_store_may_be_elsewhere_and_a_file_be_sealed_alone() {
     fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
     room.shunt(&["seal", "file", "--key", "key"]).ok();
     room.shunt(&["verify", "file", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "file", "--trust", "other.pub"]).fails(1, &["no key that is trusted"]);
+    room.shunt(&["verify", "file", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
     flip(&room.at("file"), 8192);
     let ran = room.shunt(&["verify", "file"]);
     assert!(ran.out.contains("differs: 2 ("), "{ran:?}");

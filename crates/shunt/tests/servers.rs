@@ -130,7 +130,7 @@ fn privileged_who_unmounts_from_inside_is_not_in_the_way() {
     assert!(!room.is_mounted());
 }
 
-/// `busy: nobody that can be seen from here` was all that was said of a loop device, which no process holds.
+/// `busy: used by a process that cannot be seen from here` was all that was said of a loop device, which no process holds.
 #[test]
 fn privileged_a_loop_device_on_a_file_of_it_is_named() {
     if !can_mount() {

@@ -100,7 +100,7 @@ fn as_many_keys_as_are_asked_for_must_have_signed() {
     let said = room.shunt(&format!("verify photos {three}"), &[]).ok().out;
     assert!(said.contains("signed by 2 trusted keys"), "{said}");
     room.shunt("verify photos --trust two.pub --trust three.pub --threshold 2", &[])
-        .fails(1, &["signed by 1 of 2 trusted keys that are needed"]);
+        .fails(1, &["signed by 1 of 2 required trusted keys"]);
     room.shunt("verify photos --trust one.pub --trust one.pub --threshold 2", &[])
         .fails(1, &["2 different keys are needed, and 1 is trusted"]);
     room.shunt("verify photos --threshold 2", &[]).fails(2, &["--trust"]);

@@ -87,7 +87,7 @@ fn ring_is_to_be_had(offered: InitFlags) -> Result<(), String> {
             "the kernel offers no io_uring for FUSE: it needs Linux 6.14 and fuse.enable_uring=Y".into()
         );
     }
-    Ring::new(2).map(drop).map_err(|error| format!("io_uring is not to be had ({error})"))
+    Ring::new(2).map(drop).map_err(|error| format!("io_uring is unavailable ({error})"))
 }
 
 impl FromStr for Wish {

@@ -79,7 +79,7 @@ pub enum ImageError {
         why: Refusal,
     },
     /// The backing file of an image is not to be had.
-    #[error("the backing file that {} stands on is not to be had: {error}", shown(path))]
+    #[error("the backing file of {} is unavailable: {error}", shown(path))]
     Below {
         /// The image that names it.
         path: PathBuf,
@@ -136,10 +136,10 @@ pub enum Refusal {
     #[error("only one backing file was named")]
     NotNamed,
     /// Root would read for others.
-    #[error("others than root can write the image, and have it name any file")]
+    #[error("users other than root can write the image, and make it name any file")]
     OthersImage,
     /// The same, by way of a folder.
-    #[error("others than root decide what that name leads to")]
+    #[error("users other than root decide what that name leads to")]
     OthersFolder,
 }
 

@@ -73,7 +73,7 @@ pub enum StoreError {
     #[error("{} is not signed", shown(.0))]
     Unsigned(PathBuf),
     /// None of the keys asked for has signed.
-    #[error("{} is signed by {signers}, and by no key that is trusted", shown(.path))]
+    #[error("{} is signed by {signers}, but not by a trusted key", shown(.path))]
     Untrusted {
         /// The seal.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum StoreError {
         key: String,
     },
     /// Fewer keys have signed than are asked for.
-    #[error("{} is signed by {have} of {need} trusted keys that are needed", shown(.path))]
+    #[error("{} is signed by {have} of {need} required trusted keys", shown(.path))]
     TooFew {
         /// The seal.
         path: PathBuf,

@@ -38,7 +38,7 @@ pub enum PrepareError {
     },
     /// No ring could be made.
     #[error(
-        "io_uring is not to be had ({0}): a container or kernel.io_uring_disabled forbids it, or the kernel is too old"
+        "io_uring is unavailable ({0}): a container or kernel.io_uring_disabled forbids it, or the kernel is too old"
     )]
     Ring(#[source] OsError),
     /// The device could not be cloned.

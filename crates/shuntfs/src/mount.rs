@@ -81,7 +81,7 @@ pub enum MountError {
     )]
     Identity(#[source] OsError),
     /// The transport that was asked for is not to be had.
-    #[error("the transport {kind} is not to be had: {why}")]
+    #[error("the transport {kind} is unavailable: {why}")]
     Transport {
         /// Which.
         kind: shuntfs_transport::TransportKind,

@@ -4,6 +4,7 @@ mod dependencies;
 mod links;
 mod modules;
 mod outline;
+mod prose;
 mod published;
 mod scan;
 mod size;

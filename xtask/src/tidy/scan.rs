@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{dependencies, links, modules, outline, published, size, source, threats, unsafety, words};
+use super::{
+    dependencies, links, modules, outline, prose, published, size, source, threats, unsafety, words,
+};
 use crate::workspace::{Workspace, metadata};
 
 /// Folders that hold nothing of ours.
@@ -18,7 +20,11 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
         let name = workspace.show(&path).to_string();
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("rs") => faults.extend(rust(&name, &read(&path)?)),
-            Some("md") => faults.extend(links::check(&path, &name, &read(&path)?)),
+            Some("md") => {
+                let text = read(&path)?;
+                faults.extend(links::check(&path, &name, &text));
+                faults.extend(prose::check(&name, &text));
+            }
             Some("toml") => faults.extend(words::unfinished(&name, &read(&path)?)),
             _ => {}
         }

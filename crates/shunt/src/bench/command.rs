@@ -11,7 +11,7 @@ use crate::run::complain;
 pub(crate) const HELP: &str = "\
 A first look, in a minute: shunt bench --size smoke
 One table, and a page to look at: shunt bench --table passthrough --html bench.html
-Run as root, it makes ext4 on a loop device over RAM and drops caches; otherwise it works in a folder and says so.
+As root, it creates ext4 on a loop device over RAM and drops caches; otherwise it works in a folder and says so.
 Peers on the PATH are measured, too: passthrough_hp, mergerfs, bindfs, fuse-overlayfs, qemu-storage-daemon.";
 
 /// Measures; a cell without a figure makes the exit code 1, and 2 means that nothing was measured.

@@ -29,35 +29,35 @@ pub struct BranchesArgs {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum BranchesWhat {
-    /// Shows them.
+    /// Lists the folders.
     List(BranchesOf),
-    /// Adds folders, behind those that are there.
+    /// Adds folders, after the existing ones.
     Add {
-        /// The mount.
+        /// The mount point.
         #[command(flatten)]
         of: BranchesOf,
-        /// The folders, as `shunt mount` has them: /a:/b=RO:/mnt/disk*=NC,10G.
+        /// The folders, as for `shunt mount`: /a:/b=RO:/mnt/disk*=NC,10G.
         #[arg(value_name = "BRANCHES")]
         branches: OsString,
-        /// Adds them before those that are there.
+        /// Adds them before the existing ones.
         #[arg(long)]
         first: bool,
     },
-    /// Takes folders out; files there that are open go on, and when they are closed, the disk can be unmounted.
+    /// Removes folders; open files there stay usable, and when they are closed, the disk can be unmounted.
     Remove {
-        /// The mount.
+        /// The mount point.
         #[command(flatten)]
         of: BranchesOf,
         /// The folders.
         #[arg(value_name = "FOLDER", required = true, value_hint = clap::ValueHint::DirPath)]
         folders: Vec<PathBuf>,
     },
-    /// Says which folders there are, in which order, and what may be done on each.
+    /// Replaces the list of folders, with their order and modes.
     Set {
-        /// The mount.
+        /// The mount point.
         #[command(flatten)]
         of: BranchesOf,
-        /// All folders, as `shunt mount` has them.
+        /// All folders, as for `shunt mount`.
         #[arg(value_name = "BRANCHES")]
         branches: OsString,
     },
@@ -66,7 +66,7 @@ pub enum BranchesWhat {
 /// Which mount.
 #[derive(Debug, Args)]
 pub struct BranchesOf {
-    /// Where it is mounted.
+    /// The mount point.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
     /// Prints the branches as JSON.

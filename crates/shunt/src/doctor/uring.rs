@@ -17,7 +17,7 @@ pub(super) fn findings() -> Vec<Finding> {
 fn transport() -> Finding {
     const WHAT: &str = "fuse io_uring";
     match kernel::fuse_module_param("enable_uring").as_deref().map(str::trim) {
-        Some("Y" | "1") => Finding::ok(WHAT, "turned on: --transport uring is to be had"),
+        Some("Y" | "1") => Finding::ok(WHAT, "turned on: --transport uring is available"),
         Some(_) => Finding::note(WHAT, "turned off: requests come over /dev/fuse")
             .advice(format!("now, as root:    echo Y > {SWITCH}"))
             .advice(stays()),

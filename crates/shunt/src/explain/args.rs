@@ -25,37 +25,37 @@ pub enum ExplainWhat {
     Write(ExplainOneArgs),
     /// Opening a file for writing at its end.
     Append(ExplainOneArgs),
-    /// Giving a file another length.
+    /// Truncating a file.
     Truncate(ExplainOneArgs),
     /// Running a file.
     Exec(ExplainOneArgs),
     /// Listing a folder.
     List(ExplainOneArgs),
-    /// Making a file.
+    /// Creating a file.
     Create(ExplainOneArgs),
-    /// Making a folder.
+    /// Creating a folder.
     Mkdir(ExplainOneArgs),
-    /// Removing a file or a folder.
+    /// Removing a file or folder.
     #[command(visible_aliases = ["unlink", "rmdir"])]
     Remove(ExplainOneArgs),
     /// Changing mode, owner or times.
     #[command(visible_alias = "setattr")]
     Attributes(ExplainOneArgs),
-    /// Moving a file or a folder.
+    /// Moving a file or folder.
     Rename(ExplainTwoArgs),
-    /// Giving a file another name.
+    /// Linking a file.
     Link(ExplainTwoArgs),
-    /// Which of several folders a policy of mergerfs's would pick, without a mount.
+    /// Which of several folders a mergerfs policy would pick, without a mount.
     Place(ExplainPlaceArgs),
 }
 
 /// Arguments of `shunt explain` for one name.
 #[derive(Debug, Args)]
 pub struct ExplainOneArgs {
-    /// The name, on a mount; its folder is there.
+    /// The path, on a mount; its folder must exist.
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub path: PathBuf,
-    /// Who does it.
+    /// The caller.
     #[command(flatten)]
     pub who: WhoArgs,
     /// Prints JSON.
@@ -66,13 +66,13 @@ pub struct ExplainOneArgs {
 /// Arguments of `shunt explain` for two names.
 #[derive(Debug, Args)]
 pub struct ExplainTwoArgs {
-    /// The name that is there, on a mount.
+    /// The existing path, on a mount.
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub path: PathBuf,
-    /// The name that it gets; its folder is there.
+    /// The new path; its folder must exist.
     #[arg(value_name = "NEW", value_hint = clap::ValueHint::AnyPath)]
     pub to: PathBuf,
-    /// Who does it.
+    /// The caller.
     #[command(flatten)]
     pub who: WhoArgs,
     /// Prints JSON.

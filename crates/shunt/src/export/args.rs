@@ -12,7 +12,7 @@ use crate::mounts::shown;
 use crate::settings::{FlowChoice, LevelChoice, Switch, TransportChoice};
 
 /// What stands below the flags.
-pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Take it away: shunt umount FILE\n\n\
+pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Unmount: shunt umount FILE\n\n\
     A disk with partitions: losetup --partscan --find --show FILE\n\
     A disk with one file system: mount -o loop FILE /mnt";
 
@@ -23,7 +23,7 @@ pub(crate) const USAGE: &str =
 /// Arguments of `shunt export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportArgs {
-    /// The image, a file or a block device, left out with `--format null`; and the file to show it as.
+    /// The image (a file or a block device; omitted with `--format null`), and the file to show it as.
     #[arg(value_names = ["IMAGE", "FILE"], value_hint = clap::ValueHint::FilePath, required = true, num_args = 1..=2)]
     pub paths: Vec<PathBuf>,
     /// The image's format.
@@ -32,38 +32,38 @@ pub struct ExportArgs {
     /// The size of `--format null`, in bytes or with K, M, G, T, P [default: 1T].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub size: Option<u64>,
-    /// Lets the disk be written.
+    /// Makes the disk writable.
     #[arg(long, short = 'w')]
     pub writable: bool,
-    /// Keeps the disk from being written, which is the default.
+    /// Makes the disk read-only, which is the default.
     #[arg(long, conflicts_with = "writable")]
     pub read_only: bool,
-    /// Makes the disk larger where a write goes beyond its end.
+    /// Enlarges the disk if a write goes beyond its end.
     #[arg(long, requires = "writable")]
     pub growable: bool,
     /// Shows this internal snapshot, by name or number, read-only.
     #[arg(long, value_name = "NAME", conflicts_with = "writable")]
     pub snapshot: Option<String>,
-    /// Which backing files may be opened: `follow` those that the image names, `none`, or FILE in the place of the one that
-    /// it names [default: none where root exports what others can have made, else follow].
+    /// Which backing files may be opened: `follow` (those that the image names), `none`, or FILE instead of the one that
+    /// it names [default: none if root exports an image that others could have created, otherwise follow].
     #[arg(long, value_name = "WHICH|FILE")]
     pub backing: Option<OsString>,
-    /// Number of queues, each with a thread [default: by the machine].
+    /// Number of queues, with one thread each [default: by the machine].
     #[arg(long, alias = "threads", value_name = "N")]
     pub queues: Option<NonZeroUsize>,
-    /// Requests that one queue may hold at once [default: 32].
+    /// Requests that one queue can serve at once [default: 32].
     #[arg(long, value_name = "N")]
     pub queue_depth: Option<NonZeroUsize>,
-    /// Whether threads that serve much go to the scheduler's class SCHED_IDLE meanwhile, so that callers are not woken on another CPU.
+    /// Whether busy threads go to the scheduler's class SCHED_IDLE, so that callers are not woken on another CPU.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "on")]
     pub sched_idle: Switch,
     /// How requests arrive.
     #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
     pub transport: TransportChoice,
-    /// Which flow opens of a raw image wish for.
+    /// Which flow opens of a raw image ask for.
     #[arg(long, value_enum, value_name = "FLOW", default_value = "auto")]
     pub flow: FlowChoice,
-    /// Lets other users in, as far as the file's mode does.
+    /// Gives other users access, subject to the file's mode.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", default_missing_value = "on", num_args = 0..=1, require_equals = true)]
     pub allow_other: AllowOther,
     /// The host's page cache of the image: used, or bypassed.
@@ -87,38 +87,38 @@ pub struct ExportArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum FormatChoice {
-    /// As the first bytes say: `qcow2` or `raw`.
+    /// Detected from the first bytes: `qcow2` or `raw`.
     #[default]
     Auto,
     /// The bytes of the disk, one after the other.
     Raw,
     /// QEMU's copy-on-write format.
     Qcow2,
-    /// No image: zeroes, and what is written is dropped.
+    /// No image: reads as zeroes, discards writes.
     Null,
 }
 
-/// Whether other users get in.
+/// Whether other users have access.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum AllowOther {
-    /// Only who exports it.
+    /// Only the user who exports it.
     Off,
     /// Others, too.
     On,
-    /// Others, too, where that is allowed.
+    /// Others, too, if that is allowed.
     #[default]
     Auto,
 }
 
-/// What becomes of the host's page cache of an image.
+/// How the host's page cache of an image is used.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum HostCacheChoice {
-    /// It is used; `fsync` makes durable what it holds.
+    /// It is used; `fsync` makes its contents durable.
     #[default]
     Writeback,
-    /// It is bypassed; then nothing of a raw image is in passthrough.
+    /// It is bypassed; a raw image is then not in passthrough.
     None,
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 /// Arguments of `shunt migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// What it was written for.
+    /// The program to convert from.
     #[command(subcommand)]
     pub what: MigrateWhat,
 }
@@ -17,7 +17,7 @@ pub struct MigrateArgs {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum MigrateWhat {
-    /// Turns a line of fstab, or the arguments of a call, into ours; names each option that means something else here.
+    /// Converts an fstab line or a command line of mergerfs; reports each option that means something else here.
     #[command(
         override_usage = "shunt migrate mergerfs [--json] LINE\n       shunt migrate mergerfs [--json] --fstab FILE",
         after_help = "Nothing is mounted or changed. Exit codes: 0 nothing is lost, 1 something is, 2 this is no line of mergerfs.\n\
@@ -29,7 +29,7 @@ pub enum MigrateWhat {
 /// Arguments of `shunt migrate mergerfs`.
 #[derive(Debug, Args)]
 pub struct MigrateMergerfsArgs {
-    /// A line of fstab in quotes; or what stands behind `mergerfs` in a call: -o OPTIONS BRANCHES MNT.
+    /// An fstab line in quotes; or the arguments of a mergerfs command line: -o OPTIONS BRANCHES MNT.
     #[arg(
         value_name = "LINE",
         required_unless_present = "fstab",
@@ -37,7 +37,7 @@ pub struct MigrateMergerfsArgs {
         allow_hyphen_values = true
     )]
     pub line: Vec<OsString>,
-    /// Prints this file with our lines in place of mergerfs's, each below comments that say what is lost.
+    /// Prints this file with converted mergerfs lines, each below comments that say what is lost.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "line")]
     pub fstab: Option<PathBuf>,
     /// Prints JSON.

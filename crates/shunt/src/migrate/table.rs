@@ -40,9 +40,8 @@ const fn default_is(names: Names, words: &'static [&'static str], other: Fate) -
     row(names, [(Is(words), DEFAULT), (Always, other)])
 }
 
-const AS_MANY: Fate = NotNeeded("as many as the machine wants");
-const NO_NUMBER: Fate =
-    Different("a number is needed: `threads=N`, or leave it out, for as many as the machine wants");
+const AS_MANY: Fate = NotNeeded("chosen to suit the machine");
+const NO_NUMBER: Fate = Different("a number is needed: `threads=N`; leave it out for the default");
 
 /// Every option of mergerfs.
 pub static OPTIONS: &[Row] = &[
@@ -51,23 +50,23 @@ pub static OPTIONS: &[Row] = &[
     always(&["mountpoint", "mount"], Different("the mount point is MNT: `shunt mount BRANCHES MNT`")),
     always(
         &["config"],
-        Different("options are words of `-o`: `shunt migrate mergerfs` writes out what such a file has"),
+        Different("options are given with `-o`: `shunt migrate mergerfs` expands such a file"),
     ),
     row(&["branches-mount-timeout"], [(Zero, DEFAULT), (Above, Ours("branches_wait={}"))]),
     off_by_default(
         &["branches-mount-timeout-fail"],
-        NotNeeded("a disk that is not there after `branches_wait=SECONDS` is an error"),
+        NotNeeded("a disk that is still missing after `branches_wait=SECONDS` is an error"),
     ),
     off_by_default(
         &["lazy-umount-mountpoint"],
-        Missing("a mount point in use is refused; `shunt umount --lazy MNT` before"),
+        Missing("a mount point in use is refused; run `shunt umount --lazy MNT` first"),
     ),
     // Where things go.
     always(&["minfreespace"], Same(None)),
     row(
         &["category.create"],
         [
-            (Is(&["erofs"]), Missing("branches of mode `NC` (`/a=NC:/b=NC`) take nothing new")),
+            (Is(&["erofs"]), Missing("branches of mode `NC` (`/a=NC:/b=NC`) accept nothing new")),
             (Always, Same(None)),
         ],
     ),
@@ -78,7 +77,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 Always,
                 Same(Some(
-                    "it picks which copies are removed and moved; mode, owner, times and length are changed of the one that is shown",
+                    "it picks which copies are removed and moved; mode, owner, times and length are changed on the visible copy",
                 )),
             ),
         ],
@@ -90,7 +89,7 @@ pub static OPTIONS: &[Row] = &[
     row(
         &["func.create", "func.mkdir", "func.mknod", "func.symlink"],
         [
-            (Is(&["erofs"]), Missing("branches of mode `NC` (`/a=NC:/b=NC`) take nothing new")),
+            (Is(&["erofs"]), Missing("branches of mode `NC` (`/a=NC:/b=NC`) accept nothing new")),
             (Always, Same(None)),
         ],
     ),
@@ -98,24 +97,24 @@ pub static OPTIONS: &[Row] = &[
         &["func.rename", "func.unlink"],
         [
             (Is(&["erofs"]), Missing("branches of mode `RO` (`/a=RO:/b=RO`) are not changed")),
-            (Always, Same(Some("for files; folders go and move on all branches"))),
+            (Always, Same(Some("for files; folders are removed and renamed on all branches"))),
         ],
     ),
     row(
         &["func.getattr"],
         [
             (Is(&["erofs"]), Missing("leave it out: nothing would be found")),
-            (Always, Same(Some("what is shown is opened and read, too"))),
+            (Always, Same(Some("the visible copy is also opened and read"))),
         ],
     ),
     row(
         &["func.access", "func.getxattr", "func.listxattr", "func.open", "func.readlink"],
         [
-            (PolicyOf(Category::Search), NotNeeded("what is shown is opened and read")),
+            (PolicyOf(Category::Search), NotNeeded("the visible copy is opened and read")),
             (
                 Always,
                 Missing(
-                    "what is shown is opened and read; leave it out, or `func.getattr=`, which says what is shown",
+                    "the visible copy is opened and read; leave it out, or use `func.getattr=`, which picks the visible copy",
                 ),
             ),
         ],
@@ -123,28 +122,28 @@ pub static OPTIONS: &[Row] = &[
     row(
         &["func.chmod", "func.chown", "func.removexattr", "func.setxattr", "func.truncate", "func.utimens"],
         [
-            (PolicyOf(Category::Action), NotNeeded("what its category has")),
-            (Always, Missing("what is shown is changed, and a folder on all branches; leave it out")),
+            (PolicyOf(Category::Action), NotNeeded("the category's policy")),
+            (Always, Missing("the visible copy is changed, and a folder on all branches; leave it out")),
         ],
     ),
     row(
         &["func.link"],
         [
-            (PolicyOf(Category::Action), NotNeeded("what its category has")),
-            (Always, Missing("what is shown gets another name; leave it out")),
+            (PolicyOf(Category::Action), NotNeeded("the category's policy")),
+            (Always, Missing("the visible copy gets another name; leave it out")),
         ],
     ),
     row(
         &["func.rmdir"],
         [
-            (PolicyOf(Category::Action), NotNeeded("what its category has")),
-            (Always, Missing("a folder goes on all branches or on none; leave it out")),
+            (PolicyOf(Category::Action), NotNeeded("the category's policy")),
+            (Always, Missing("a folder is removed on all branches or on none; leave it out")),
         ],
     ),
     default_is(
         &["func.readdir"],
         &["seq"],
-        NotNeeded("while one disk has to be waited for, the others are read, too"),
+        NotNeeded("while one disk is waited for, the others are read, too"),
     ),
     row(
         &["moveonenospc"],
@@ -161,23 +160,23 @@ pub static OPTIONS: &[Row] = &[
             (
                 OnAndPathsAreKept,
                 Missing(
-                    "rename and link keep to folders that are there, as the create policy does; take one without `ep` or `msp`",
+                    "rename and link use only existing folders, as the create policy does; use one without `ep` or `msp`",
                 ),
             ),
-            (On, NotNeeded("with this create policy rename and link make the folders that they need")),
+            (On, NotNeeded("with this create policy rename and link create the folders that they need")),
         ],
     ),
     default_is(
         &["rename-exdev"],
         &["passthrough"],
         Missing(
-            "the caller gets EXDEV, and `mv` copies; leave it out, or take a create policy without `ep` or `msp`",
+            "the caller gets EXDEV, and `mv` copies; leave it out, or use a create policy without `ep` or `msp`",
         ),
     ),
     default_is(
         &["link-exdev"],
         &["passthrough"],
-        Missing("the caller gets EXDEV; leave it out, or take a create policy without `ep` or `msp`"),
+        Missing("the caller gets EXDEV; leave it out, or use a create policy without `ep` or `msp`"),
     ),
     off_by_default(
         &["link-cow"],
@@ -193,13 +192,13 @@ pub static OPTIONS: &[Row] = &[
     default_is(
         &["statfs-ignore"],
         &["none"],
-        Missing("`df` shows the space of branches that take nothing new, too; leave it out"),
+        Missing("`df` shows the space of branches that accept nothing new, too; leave it out"),
     ),
     row(
         &["cache.statfs"],
         [
-            (Zero, Different("a branch is asked for its space once a second at most; leave it out")),
-            (Above, NotNeeded("a branch is asked for its space once a second at most")),
+            (Zero, Different("a branch's space is queried at most once a second; leave it out")),
+            (Above, NotNeeded("a branch's space is queried at most once a second")),
         ],
     ),
     always(&["cache.open"], NotNeeded("it does nothing in mergerfs 2.42")),
@@ -207,29 +206,32 @@ pub static OPTIONS: &[Row] = &[
     always(
         &["inodecalc"],
         Same(Some(
-            "the numbers are others than mergerfs's; without it they go by `devino-hash`, in mergerfs by `hybrid-hash`",
+            "the numbers differ from mergerfs's; the default is `devino-hash`, in mergerfs `hybrid-hash`",
         )),
     ),
-    always(&["use-ino"], NotNeeded("always so")),
-    default_is(&["follow-symlinks"], &["never"], Missing("symlinks are shown as such; leave it out")),
-    off_by_default(&["symlinkify"], Missing("files stay files; leave it out: passthrough is what it is for")),
-    always(&["symlinkify-timeout"], NotNeeded("it says nothing without `symlinkify`")),
+    always(&["use-ino"], NotNeeded("always on")),
+    default_is(&["follow-symlinks"], &["never"], Missing("symlinks stay symlinks; leave it out")),
+    off_by_default(
+        &["symlinkify"],
+        Missing("files stay files; leave it out: passthrough serves its purpose"),
+    ),
+    always(&["symlinkify-timeout"], NotNeeded("it has no effect without `symlinkify`")),
     default_is(
         &["xattr"],
         &["passthrough"],
         Different(
-            "leave it out; `xattrs=off` is for mounts that let nobody else in, because ACLs go with it",
+            "leave it out; `xattrs=off` is for mounts without other users, because it also disables ACLs",
         ),
     ),
     on_by_default(
         &["security-capability"],
-        Different("capabilities of programs have effect; leave it out, or `nosuid`, and they have none"),
+        Different("capabilities of programs have effect; leave it out, or use `nosuid` to disable them"),
     ),
     row(
         &["posix-acl"],
         [
-            (On, NotNeeded("always so where a branch's file system has ACLs")),
-            (Off, Different("ACLs of the branches hold; leave it out")),
+            (On, NotNeeded("always on if a branch's file system has ACLs")),
+            (Off, Different("ACLs of the branches apply; leave it out")),
         ],
     ),
     off_by_default(
@@ -237,64 +239,64 @@ pub static OPTIONS: &[Row] = &[
         Missing("the mount cannot be mapped to other users (`X-mount.idmap`); leave it out"),
     ),
     always(&["fsname"], Same(None)),
-    always(&["subtype"], NotNeeded("mergerfs calls itself `mergerfs` whatever it says")),
+    always(&["subtype"], NotNeeded("mergerfs calls itself `mergerfs` regardless of it")),
     // Who gets in.
     always(&["allow_other"], Same(None)),
     on_by_default(
         &["kernel-permissions-check"],
-        Different("the kernel checks permissions; `permissions=none` is for mounts that let nobody else in"),
+        Different("the kernel checks permissions; `permissions=none` is for mounts without other users"),
     ),
     always(&["default_permissions"], DEFAULT),
     always(&["uid", "gid", "umask"], Different("files keep their owner and mode; leave it out")),
     always(
         &["gid-cache.expire-timeout", "gid-cache.remove-timeout"],
-        NotNeeded("groups are the caller's at each request"),
+        NotNeeded("the caller's groups are read at each request"),
     ),
     // How bytes flow.
     row(
         &["passthrough.io"],
         [
-            (Is(&["rw"]), NotNeeded("the default, where the kernel has it")),
+            (Is(&["rw"]), NotNeeded("the default, if the kernel supports it")),
             (Is(&["off"]), Ours("flow=relay")),
             (
                 Always,
                 Different(
-                    "passthrough is for reads and writes or for neither; leave it out, or `flow=relay`",
+                    "passthrough applies to both reads and writes or to neither; leave it out, or use `flow=relay`",
                 ),
             ),
         ],
     ),
-    always(&["passthrough.max-stack-depth"], NotNeeded("taken from what the branches are")),
+    always(&["passthrough.max-stack-depth"], NotNeeded("determined from the branches")),
     row(
         &["cache.files"],
         [(
             Is(&["off", "partial", "full", "auto-full", "per-process", "libfuse"]),
             NotNeeded(
-                "mmap always works; passthrough keeps pages below alone, and others go when the file changes or is opened again",
+                "mmap always works; passthrough caches only the lower pages, and others are dropped when the file changes or is reopened",
             ),
         )],
     ),
-    always(&["cache.files.process-names"], NotNeeded("it says nothing without `cache.files=per-process`")),
+    always(&["cache.files.process-names"], NotNeeded("it has no effect without `cache.files=per-process`")),
     always(&["direct-io", "kernel-cache", "auto-cache"], NotNeeded("as with `cache.files`")),
     on_by_default(&["direct-io-allow-mmap"], Different("mmap always works; leave it out")),
     always(
         &["dropcacheonclose"],
-        NotNeeded("it is for pages that are kept twice, and passthrough keeps them once"),
+        NotNeeded("it avoids caching pages twice, and passthrough caches them once"),
     ),
     off_by_default(
         &["cache.writeback"],
-        Different("writes are not gathered; leave it out: passthrough writes straight to the branch's cache"),
+        Different("writes are not combined; leave it out: passthrough writes straight to the branch's cache"),
     ),
     on_by_default(
         &["parallel-direct-writes"],
-        Different("direct writers of one file write at once; leave it out"),
+        Different("direct writers of one file write in parallel; leave it out"),
     ),
     off_by_default(
         &["nullrw"],
-        Different("bytes are always read and written; leave it out, and `shunt bench` measures"),
+        Different("bytes are always read and written; leave it out; `shunt bench` measures"),
     ),
-    on_by_default(&["async-read"], Different("reads of one file may be under way at once; leave it out")),
-    always(&["sync-read"], Different("reads of one file may be under way at once; leave it out")),
+    on_by_default(&["async-read"], Different("reads of one file may run in parallel; leave it out")),
+    always(&["sync-read"], Different("reads of one file may run in parallel; leave it out")),
     row(
         &["readahead"],
         [
@@ -302,7 +304,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 Above,
                 Different(
-                    "`max_readahead=BYTES` is for the mount; under passthrough that of the disk counts: `blockdev --setra`",
+                    "`max_readahead=BYTES` sets it for the mount; in passthrough the disk's setting counts: `blockdev --setra`",
                 ),
             ),
         ],
@@ -310,13 +312,13 @@ pub static OPTIONS: &[Row] = &[
     default_is(
         &["fuse-msg-size"],
         &["256", "1M", "1024K"],
-        Different("requests have 1 MiB; leave it out, or `max_read=BYTES` for less"),
+        Different("requests have 1 MiB; leave it out, or use `max_read=BYTES` for less"),
     ),
     default_is(
         &["flush-on-close"],
         &["never"],
         Missing(
-            "a close tells nothing to the branch, so no error of a network file system; leave it out, fsync does",
+            "a close does not reach the branch, so it reports no error of a network file system; leave it out; fsync does report it",
         ),
     ),
     default_is(
@@ -328,7 +330,7 @@ pub static OPTIONS: &[Row] = &[
     ),
     off_by_default(
         &["export-support"],
-        Different("`handles`, where each branch is a whole file system, and without `inodecalc=`"),
+        Different("use `handles`, if each branch is a whole file system, and without `inodecalc=`"),
     ),
     row(
         &["never-forget-nodes", "remember-nodes", "noforget", "remember"],
@@ -337,7 +339,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 Always,
                 Different(
-                    "nodes are forgotten when the kernel forgets them; with `handles` those of NFS hold all the same",
+                    "nodes are forgotten when the kernel forgets them; with `handles`, NFS handles stay valid anyway",
                 ),
             ),
         ],
@@ -345,7 +347,7 @@ pub static OPTIONS: &[Row] = &[
     always(&["nogc"], NotNeeded("memory is freed as nodes are forgotten")),
     on_by_default(
         &["handle-killpriv", "handle-killpriv-v2"],
-        Different("a write always takes set-uid bits away; leave it out"),
+        Different("a write always clears set-uid bits; leave it out"),
     ),
     // What is remembered.
     row(
@@ -356,7 +358,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 Above,
                 Different(
-                    "names and attributes are remembered for one second; leave it out, or `cache=default` where branches change through the mount alone",
+                    "names and attributes are cached for one second; leave it out, or use `cache=default` if branches change only through the mount",
                 ),
             ),
         ],
@@ -368,7 +370,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 Above,
                 Different(
-                    "that a name is not there is not remembered; leave it out, or `cache=default` where branches change through the mount alone",
+                    "missing names are not cached; leave it out, or use `cache=default` if branches change only through the mount",
                 ),
             ),
         ],
@@ -380,7 +382,7 @@ pub static OPTIONS: &[Row] = &[
             (
                 On,
                 Different(
-                    "they are not remembered; leave it out, or `cache=default` where branches change through the mount alone",
+                    "they are not cached; leave it out, or use `cache=default` if branches change only through the mount",
                 ),
             ),
         ],
@@ -389,14 +391,11 @@ pub static OPTIONS: &[Row] = &[
     row(
         &["readdirplus"],
         [
-            (
-                On,
-                NotNeeded("the kernel asks for attributes with the names of a folder where they are wanted"),
-            ),
+            (On, NotNeeded("the kernel requests attributes with the names of a folder when they are needed")),
             (
                 Off,
                 NotNeeded(
-                    "the kernel asks for attributes with the names of a folder only where they are wanted",
+                    "the kernel requests attributes with the names of a folder only when they are needed",
                 ),
             ),
         ],
@@ -410,28 +409,29 @@ pub static OPTIONS: &[Row] = &[
     default_is(
         &["process-thread-count"],
         &["-1"],
-        Different("who takes a request serves it: `threads=N`, or leave it out"),
+        Different("the thread that receives a request serves it: use `threads=N`, or leave it out"),
     ),
     always(
         &["process-thread-queue-depth"],
-        NotNeeded("requests wait in the kernel; `queue_depth=N` is for how many one thread holds"),
+        NotNeeded("requests wait in the kernel; `queue_depth=N` sets how many one thread serves at once"),
     ),
-    always(&["pin-threads"], Different("shunt decides where its threads run; leave it out, or `taskset`")),
+    always(
+        &["pin-threads"],
+        Different("shunt decides where its threads run; leave it out, or use `taskset`"),
+    ),
     row(
         &["scheduling-priority"],
         [
             (Zero, DEFAULT),
             (
                 Always,
-                Missing(
-                    "the server has the priority of who starts it: `nice`, or `Nice=` in a unit; leave it out",
-                ),
+                Missing("the server inherits its priority: use `nice`, or `Nice=` in a unit; leave it out"),
             ),
         ],
     ),
     off_by_default(
         &["proxy-ioprio"],
-        Missing("under passthrough the caller's own priority holds, otherwise the server's; leave it out"),
+        Missing("in passthrough the caller's own priority applies, otherwise the server's; leave it out"),
     ),
     always(
         &["max-background", "congestion-threshold"],
@@ -442,7 +442,7 @@ pub static OPTIONS: &[Row] = &[
         NotNeeded("`locks=kernel` is the default"),
     ),
     // What is said.
-    off_by_default(&["debug"], Different("`log=trace,log_file=FILE` says each request")),
+    off_by_default(&["debug"], Different("`log=trace,log_file=FILE` logs each request")),
     always(&["log.file"], Different("`log_file=FILE`, and `log=trace` for each request")),
     off_by_default(&["log.metrics"], Different("leave it out; `shunt status MNT` counts requests")),
     // What has done nothing for long.
@@ -459,8 +459,8 @@ pub static OPTIONS: &[Row] = &[
             "no-splice-read",
             "no-splice-write",
         ],
-        NotNeeded("the kernel moves bytes wherever it can"),
+        NotNeeded("the kernel moves the bytes whenever possible"),
     ),
-    always(&["nolazytime"], NotNeeded("the lower file system keeps times in its own way")),
-    always(&["nostrictatime"], NotNeeded("the lower file system keeps times of access in its own way")),
+    always(&["nolazytime"], NotNeeded("the lower file system handles times in its own way")),
+    always(&["nostrictatime"], NotNeeded("the lower file system handles atime in its own way")),
 ];

@@ -293,7 +293,7 @@ fn refuse_others(settings: &Settings) -> Result<(), Failure> {
     if may_act || !settings.mount.allow_other || settings.mount.read_only {
         return Ok(());
     }
-    let why = "other users cannot be let in (allow_other): the server may not act as them, and what they make would be its own";
+    let why = "other users cannot be given access (allow_other): the server may not act as them, so files that they create would belong to it";
     Err(Failure::new(why).hint("mount as root, which has CAP_SETUID and CAP_SETGID, or read-only (ro)"))
 }
 

@@ -27,29 +27,29 @@ pub struct MoverArgs {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum MoverWhat {
-    /// Moves what is due by the rules with `move`, and ends; Ctrl-C ends it after the file that it is at.
+    /// Moves the files that are due by the rules with `move`; Ctrl-C stops after the current file.
     Run {
-        /// The mount.
+        /// The mount point.
         #[command(flatten)]
         of: MoverOf,
-        /// Moves nothing: says which files would be moved, where to and by which rule, and why others would not.
+        /// Moves nothing: reports which files would be moved, where to and by which rule, and why others would not.
         #[arg(long)]
         dry_run: bool,
-        /// Says nothing of files, only at the end how many there were.
+        /// Prints only the totals at the end.
         #[arg(short, long, conflicts_with = "json")]
         quiet: bool,
     },
-    /// Shows how far the mover is, or how its last run ended.
+    /// Shows the progress of the mover, or how its last run ended.
     Status(MoverOf),
 }
 
 /// Which mount.
 #[derive(Debug, Args)]
 pub struct MoverOf {
-    /// Where it is mounted.
+    /// The mount point.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Prints JSON: of a run one object a line, for each file and at the end.
+    /// Prints JSON; for a run one object per line, for each file and at the end.
     #[arg(long)]
     pub json: bool,
 }
@@ -127,7 +127,7 @@ impl Report<'_> {
         match (self.broken, facts.failures) {
             (Some(failure), _) => Err(failure),
             (None, 0) => Ok(()),
-            (None, failures) => Err(Failure::new(format!("{failures} could not be moved or looked at"))),
+            (None, failures) => Err(Failure::new(format!("{failures} could not be moved or examined"))),
         }
     }
 }

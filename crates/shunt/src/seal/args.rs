@@ -17,10 +17,10 @@ pub struct HashArgs {
     /// The hash: sha256 or sha512.
     #[arg(long, value_name = "HASH", default_value = "sha256")]
     pub hash: Algorithm,
-    /// Bytes in a block, of data and tree alike: a power of two.
+    /// Block size in bytes, for data and tree: a power of two.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub block_size: u32,
-    /// Up to 32 bytes that every block is hashed with, in hexadecimal digits.
+    /// Up to 32 bytes of salt for each block, in hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
     pub salt: Salt,
 }
@@ -50,51 +50,51 @@ impl HashArgs {
 /// Arguments of `shunt seal`.
 #[derive(Debug, Args)]
 pub struct SealArgs {
-    /// Folders, each sealed with all that is in it; or files, each sealed by itself with a file FILE.fsv_meta.
+    /// Folders, each sealed with all its contents; or files, each sealed separately with a file FILE.fsv_meta.
     #[arg(value_name = "PATH", required = true, value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Signs with this key, which `shunt key new` made; may be given again, up to 16 times.
+    /// Signs with this key, created by `shunt key new`; may be repeated up to 16 times.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: Vec<PathBuf>,
     /// Where the passphrase of an encrypted key comes from.
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
-    /// Adds a signature that was made elsewhere (shunt sign --seal) to the seal that is there, and seals nothing anew; may be given
-    /// again. It must be by one of the keys that --trust names.
+    /// Adds a signature made elsewhere (shunt sign --seal) to the existing seal, without sealing again; may be
+    /// repeated. It must be by one of the keys given with --trust.
     #[arg(long, value_name = "SIG", value_hint = clap::ValueHint::FilePath, requires = "trust",
         conflicts_with_all = ["key", "unsigned", "enable", "rehash", "repair", "adopt", "tree"])]
     pub attach: Vec<PathBuf>,
-    /// The key of a signature that is attached; may be given again.
+    /// The key of an attached signature; may be repeated.
     #[arg(long, value_name = "KEY.pub", requires = "attach", value_hint = clap::ValueHint::FilePath)]
     pub trust: Vec<PathBuf>,
-    /// What the tree is called, for who asks for it by name [default: the folder's own name].
+    /// The name of the tree, for checks by name [default: the folder's own name].
     #[arg(long, value_name = "NAME")]
     pub tree: Option<TreeName>,
-    /// Keeps trees and manifest in this folder, of this tree alone, in place of `.shunt` in the sealed folder.
+    /// Stores trees and manifest of this tree in this folder instead of `.shunt` in the sealed folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
-    /// Puts a seal that nobody has signed in the place of a signed one, which is refused otherwise.
+    /// Allows an unsigned seal to replace a signed one.
     #[arg(long, conflicts_with = "key")]
     pub unsigned: bool,
-    /// Hashes every file again, whatever is known of earlier runs.
+    /// Hashes every file again, ignoring the records of earlier runs.
     #[arg(long)]
     pub rehash: bool,
-    /// Reads and checks the hash trees in the store, too, and makes again what is damaged or missing.
+    /// Also checks the hash trees in the store, and rebuilds damaged or missing ones.
     #[arg(long, conflicts_with = "rehash")]
     pub repair: bool,
-    /// Takes over the store of another folder, whose seal goes.
+    /// Takes over the store of another folder, whose seal is lost.
     #[arg(long)]
     pub adopt: bool,
-    /// Writes into a store that others than you and root can write, too: they can spoil it.
+    /// Accepts a store that users other than you and root can write: they can spoil it.
     #[arg(long)]
     pub shared_store: bool,
     /// How files are hashed.
     #[command(flatten)]
     pub hash: HashArgs,
-    /// Turns the kernel's own fs-verity on where it can be; the files can never be written again.
+    /// Turns on the kernel's own fs-verity where supported; the files can never be written again.
     #[arg(long)]
     pub enable: bool,
-    /// Threads that hash [default: one a CPU].
+    /// Number of hashing threads [default: one per CPU].
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
     /// Prints JSON.
@@ -112,25 +112,25 @@ impl SealArgs {
 /// Arguments of `shunt verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Sealed folders, or what is in them; or files with a FILE.fsv_meta or a FILE.sig beside them.
+    /// Sealed folders, or paths inside them; or files with a FILE.fsv_meta or a FILE.sig next to them.
     #[arg(value_name = "PATH", default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Whose seals are taken.
+    /// Whose seals are accepted.
     #[command(flatten)]
     pub trust: TrustArgs,
-    /// The store of the tree, where it is not `.shunt` in the folder; PATH is then the sealed folder, and the rest is in it.
+    /// The store of the tree, if it is not `.shunt` in the folder; the first PATH is then the sealed folder, the others are inside it.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
-    /// Attributes that may differ, for copies that do not keep them: with a comma between several.
+    /// Attributes that may differ, for copies that do not preserve them; comma-separated.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_enum)]
     pub ignore: Vec<Ignored>,
-    /// How files were hashed that only a FILE.sig speaks for.
+    /// How files that have only a FILE.sig were hashed.
     #[command(flatten)]
     pub hash: HashArgs,
-    /// Threads that hash [default: one a CPU].
+    /// Number of hashing threads [default: one per CPU].
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
-    /// Prints JSON, an object a line for each PATH.
+    /// Prints JSON, one object per line for each PATH.
     #[arg(long)]
     pub json: bool,
 }
@@ -143,9 +143,9 @@ pub enum Ignored {
     Mode,
     /// Owner and group.
     Owner,
-    /// The time of the last change.
+    /// The mtime.
     Mtime,
-    /// Extended attributes, access lists among them.
+    /// Extended attributes, including ACLs.
     Xattrs,
 }
 
@@ -155,13 +155,13 @@ pub struct ShowArgs {
     /// A sealed folder.
     #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Whose seals are taken.
+    /// Whose seals are accepted.
     #[command(flatten)]
     pub trust: TrustArgs,
-    /// The store of the tree, where it is not `.shunt` in the folder.
+    /// The store of the tree, if it is not `.shunt` in the folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
-    /// Writes to this file what is signed of the seal, to be carried to the machine with the key (shunt sign --seal).
+    /// Writes the data to sign to this file, for the machine with the key (shunt sign --seal).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub to_sign: Option<PathBuf>,
     /// Lists every name with its digest.
@@ -181,16 +181,16 @@ pub struct DigestArgs {
     /// How they are hashed.
     #[command(flatten)]
     pub hash: HashArgs,
-    /// Prints the hexadecimal digits alone.
+    /// Prints only the hexadecimal digits.
     #[arg(long)]
     pub compact: bool,
-    /// Prints what signatures are made over, in hexadecimal digits.
+    /// Prints the data that signatures cover, in hexadecimal digits.
     #[arg(long)]
     pub for_builtin_sig: bool,
-    /// Writes the tree to this file; takes one FILE.
+    /// Writes the tree to this file; needs exactly one FILE.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub out_merkle_tree: Option<PathBuf>,
-    /// Writes the descriptor to this file; takes one FILE.
+    /// Writes the descriptor to this file; needs exactly one FILE.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub out_descriptor: Option<PathBuf>,
 }
@@ -201,19 +201,19 @@ pub struct SignArgs {
     /// The file.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The key, which `shunt key new` made.
+    /// The key, created by `shunt key new`.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: PathBuf,
     /// Where the passphrase of an encrypted key comes from.
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
-    /// FILE is what `shunt show --to-sign` wrote: signs the seal that it is of.
+    /// FILE was written by `shunt show --to-sign`: signs that seal.
     #[arg(long)]
     pub seal: bool,
     /// Signs only if this is the digest.
     #[arg(long, value_name = "HEX", value_parser = Digest::from_text)]
     pub digest: Option<Digest>,
-    /// Where the signature goes [default: FILE.sig].
+    /// Where to write the signature [default: FILE.sig].
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub out: Option<PathBuf>,
     /// How it is hashed.
@@ -224,7 +224,7 @@ pub struct SignArgs {
 /// Arguments of `shunt key`.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
-    /// What to do with it.
+    /// What to do.
     #[command(subcommand)]
     pub what: KeyWhat,
 }
@@ -233,7 +233,7 @@ pub struct KeyArgs {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum KeyWhat {
-    /// Makes a key: writes KEY, to be kept secret, and KEY.pub, to be given away.
+    /// Creates a key: writes KEY, which must be kept secret, and KEY.pub, which may be published.
     New(NewKeyArgs),
     /// Prints the id of a key, private or public.
     Show(KeyFileArgs),
@@ -245,10 +245,10 @@ pub struct NewKeyArgs {
     /// The file.
     #[arg(value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The last day on which KEY.pub is trusted, by UTC; it stands in KEY.pub, where whoever trusts it may change it.
+    /// The last day (UTC) on which KEY.pub is trusted; written to KEY.pub, where the person who trusts the key may change it.
     #[arg(long, value_name = "YYYY-MM-DD")]
     pub expires: Option<Day>,
-    /// Protects KEY with a passphrase (PKCS #8 with PBES2), which is asked for whenever it signs.
+    /// Protects KEY with a passphrase (PKCS #8 with PBES2), which is needed for each signature.
     #[arg(long)]
     pub encrypt: bool,
     /// Where the passphrase comes from.
@@ -270,7 +270,7 @@ pub struct KeyFileArgs {
 /// Arguments of `shunt trust`.
 #[derive(Debug, Args)]
 pub struct TrustStoreArgs {
-    /// What to do with it.
+    /// What to do.
     #[command(subcommand)]
     pub what: TrustWhat,
 }
@@ -279,24 +279,24 @@ pub struct TrustStoreArgs {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum TrustWhat {
-    /// Adds keys to a trust store, which is made where there is none.
+    /// Adds keys to a trust store, creating it if necessary.
     Add(TrustAddArgs),
     /// Shows its keys, and the highest serial seen of each tree.
     List(TrustListArgs),
-    /// Forgets what was seen of a tree, so that an older seal of it is taken again.
+    /// Forgets the serial of a tree, so that an older seal of it is accepted again.
     Forget(TrustForgetArgs),
 }
 
 /// Arguments of `shunt trust add`.
 #[derive(Debug, Args)]
 pub struct TrustAddArgs {
-    /// The folder: /var/lib/shunt/trust, say.
+    /// The folder, for example /var/lib/shunt/trust.
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Public keys.
     #[arg(value_name = "KEY.pub", required_unless_present = "threshold", value_hint = clap::ValueHint::FilePath)]
     pub keys: Vec<PathBuf>,
-    /// How many of the keys must have signed a seal [default: 1, or as it is].
+    /// How many of the keys must have signed a seal [default: 1, or unchanged].
     #[arg(long, value_name = "N")]
     pub threshold: Option<NonZeroUsize>,
 }

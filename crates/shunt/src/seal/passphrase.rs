@@ -17,10 +17,10 @@ const LEN_MAX: u64 = 4096;
 /// Where the passphrase of an encrypted key comes from; the terminal where nothing is said.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PassphraseArgs {
-    /// Takes the passphrase of an encrypted KEY from the first line of this file.
+    /// Reads the passphrase of an encrypted KEY from the first line of this file.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub passphrase_file: Option<PathBuf>,
-    /// Takes it from the first line that this open descriptor gives: a pipe, say.
+    /// Reads it from the first line of this open file descriptor, such as a pipe.
     #[arg(long, value_name = "N", conflicts_with = "passphrase_file")]
     pub passphrase_fd: Option<u32>,
 }

@@ -16,23 +16,23 @@ use super::files::{KEY_LEN_MAX, cannot};
 use crate::failure::Failure;
 use crate::settings::TrustSettings;
 
-/// Whose seals are taken.
+/// Whose seals are accepted.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TrustArgs {
-    /// Asks for a signature by this key; of several, by one of them, or as many as --threshold says. For a FILE.sig, an X.509
-    /// certificate will do.
+    /// Requires a signature by this key; if repeated, by one of the keys, or as many as --threshold says. For a FILE.sig, an X.509
+    /// certificate is also accepted.
     #[arg(long, value_name = "KEY.pub", value_hint = clap::ValueHint::FilePath)]
     pub trust: Vec<PathBuf>,
-    /// Asks for signatures by so many different keys of those that --trust names [default: 1].
+    /// Requires signatures by at least this many of the keys given with --trust [default: 1].
     #[arg(long, value_name = "N")]
     pub threshold: Option<NonZeroUsize>,
-    /// Asks for the seal with this digest and no other; no key is needed then.
+    /// Accepts only the seal with this digest; no key is needed then.
     #[arg(long, value_name = "HEX", value_parser = Digest::from_text)]
     pub digest: Option<Digest>,
-    /// Asks for the seal of the tree of this name, so that no other tree by the same key is taken for it.
+    /// Accepts only a seal of the tree with this name, so that another tree by the same key is refused.
     #[arg(long, value_name = "NAME")]
     pub tree: Option<TreeName>,
-    /// Takes keys and threshold from this folder, which `shunt trust` makes, and no seal older than one that was seen.
+    /// Reads keys and threshold from this folder, created by `shunt trust`, and refuses seals older than one that was seen.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub trust_store: Option<PathBuf>,
 }

@@ -61,7 +61,7 @@ pub(crate) fn kept(task: Task) -> Vec<Cap> {
 /// Where that fails: then nobody is to be served.
 pub(super) fn give_up(task: Task) -> Result<(), Failure> {
     let failed =
-        |error| Failure::new(format!("cannot give up what is not needed: {}", std::io::Error::from(error)));
+        |error| Failure::new(format!("cannot drop unneeded privileges: {}", std::io::Error::from(error)));
     caps::keep_only(&kept(task)).map_err(failed)?;
     // Ordinary users unmount by a set-uid program.
     if caps::has_effective(Cap::SysAdmin) {

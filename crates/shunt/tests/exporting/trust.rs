@@ -53,7 +53,7 @@ fn privileged_an_image_of_somebody_else_reads_no_file_of_the_host() {
     let absolute = secret.to_str().expect("is text");
     let up =
         format!("../{}/secret", desk.path().file_name().and_then(|name| name.to_str()).expect("is text"));
-    let not_opened = "which is not opened: others than root can write the image";
+    let not_opened = "which is not opened: users other than root can write the image";
     for name in [absolute, "secret", &up, &format!("file:{absolute}")] {
         image_on(&desk, "theirs.qcow2", name);
         refused(&desk, "", "theirs.qcow2", &["secret", not_opened, "--backing follow", "--backing FILE"]);
@@ -81,7 +81,8 @@ fn privileged_a_chain_ends_where_somebody_else_goes_on() {
     // Root's image on theirs, which names the secret.
     desk.qemu_img("create -q -f qcow2 own.qcow2 1M").ok();
     desk.qemu_img("rebase -u -b theirs.qcow2 -F qcow2 own.qcow2").ok();
-    let words = ["theirs.qcow2 stands on the backing file", "secret", "others than root can write the image"];
+    let words =
+        ["theirs.qcow2 stands on the backing file", "secret", "users other than root can write the image"];
     refused_of(&desk, "", &words);
     refused_of(
         &desk,
@@ -115,7 +116,12 @@ fn privileged_a_folder_of_somebody_else_leads_nowhere() {
     fs::remove_file(desk.at("theirs/base.raw")).expect("removes");
     symlink(&secret, desk.at("theirs/base.raw")).expect("links");
     chown(desk.at("theirs"), Some(OTHER), Some(OTHER)).expect("is root's to give");
-    refused(&desk, "", "theirs/own.qcow2", &["base.raw", "others than root decide what that name leads to"]);
+    refused(
+        &desk,
+        "",
+        "theirs/own.qcow2",
+        &["base.raw", "users other than root decide what that name leads to"],
+    );
 }
 
 /// A FUSE server says of its folders and files that they are root's, and where its symlinks lead.
@@ -129,7 +135,7 @@ fn privileged_a_name_that_leads_through_a_fuse_file_system_is_not_followed() {
     shunt(["mount".as_ref(), desk.at("src").as_os_str(), desk.at("mnt").as_os_str()]).ok();
     desk.qemu_img("create -q -f qcow2 own.qcow2 1M").ok();
     desk.qemu_img("rebase -u -b mnt/base.raw -F raw own.qcow2").ok();
-    refused(&desk, "", "own.qcow2", &["base.raw", "others than root decide what that name leads to"]);
+    refused(&desk, "", "own.qcow2", &["base.raw", "users other than root decide what that name leads to"]);
     shown(&desk, "--backing follow", "own.qcow2");
     shunt(["umount".as_ref(), desk.at("mnt").as_os_str()]).ok();
 }
@@ -146,13 +152,8 @@ fn privileged_what_an_image_names_is_a_regular_file_or_not_opened() {
         ["fifo", "/dev/zero", "/dev/null", "/proc/kmsg", "/sys/kernel/uevent_seqnum", "/dev/full", "."];
     for name in names.into_iter().chain(device.iter().map(|device| device.0.as_str())) {
         image_on(&desk, "theirs.qcow2", name);
-        refused(
-            &desk,
-            "--backing follow",
-            "theirs.qcow2",
-            &["the backing file that", "is not a regular file"],
-        );
-        refused(&desk, "", "theirs.qcow2", &["others than root can write"]);
+        refused(&desk, "--backing follow", "theirs.qcow2", &["the backing file of", "is not a regular file"]);
+        refused(&desk, "", "theirs.qcow2", &["users other than root can write"]);
     }
     // A block device is opened where the user names it.
     if let Some(device) = &device {
@@ -227,7 +228,7 @@ fn privileged_an_image_of_another_format_is_not_taken_for_raw() {
         // Nor as what an image stands on.
         desk.qemu_img("create -q -f qcow2 top.qcow2 8M").ok();
         name_by_hand(&desk.at("top.qcow2"), &name);
-        refused(&desk, "", "top.qcow2", &[what, "top.qcow2 stands on"]);
+        refused(&desk, "", "top.qcow2", &[what, "top.qcow2 is unavailable"]);
     }
     if desk.qemu_img("create -q -f vpc -o subformat=fixed fixed.vhd 8M").code == Some(0) {
         refused(&desk, "--writable", "fixed.vhd", &["vhd"]);

@@ -9,10 +9,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum MoverError {
     /// There is one folder.
-    #[error("it shows one folder, and files are moved between several")]
+    #[error("it shows one folder, but files are moved between several")]
     NotOfOneFolder,
     /// No rule speaks of it.
-    #[error("no rule says what is to be moved: it needs rules with `move`")]
+    #[error("no rule says what to move: it needs rules with `move`")]
     NoRules,
     /// It runs already.
     #[error("the mover is running already (EBUSY): `shunt mover status` shows how far it is")]

@@ -50,7 +50,7 @@ pub enum SealError {
     #[error("{}: another shunt is sealing into this store", shown(.0))]
     Busy(PathBuf),
     /// A folder with something else in it than a store.
-    #[error("{} is not empty, and no store of a sealed folder: nothing is written there", shown(.0))]
+    #[error("{} is not empty, and is not the store of a sealed folder: nothing is written there", shown(.0))]
     NotAStore(PathBuf),
     /// The store of another tree.
     #[error("{} is the store of {}, not of {}", shown(.store), shown(.of), shown(.tree))]
@@ -63,7 +63,7 @@ pub enum SealError {
         tree: PathBuf,
     },
     /// A store that would be part of what it seals.
-    #[error("the store {} is in the tree that is to be sealed", shown(.store))]
+    #[error("the store {} is inside the tree to seal", shown(.store))]
     InTree {
         /// The store.
         store: PathBuf,

@@ -48,7 +48,7 @@ fn a_server_in_a_sandbox_that_keeps_its_identity_refuses_to_serve() -> Result<()
         ("unshare", "error=EPERM", NOBODY),
         ("unshare", "error=ENOSYS", NOBODY),
         // Called first by the whole server, which is to give up more than its threads.
-        ("capset", "error=EPERM", "cannot give up what is not needed"),
+        ("capset", "error=EPERM", "cannot drop unneeded privileges"),
     ] {
         for transport in Transport::ALL.into_iter().filter(|transport| transport.is_available()) {
             let started = Mounted::start(&spec(&source, transport, &fault(call, outcome)));
@@ -109,7 +109,7 @@ fn a_server_that_may_not_act_as_others_lets_none_in() -> Result<()> {
     for transport in Transport::ALL.into_iter().filter(|transport| transport.is_available()) {
         let error = Mounted::start(&spec(&source, transport, &bound)).err().context("it lets others in")?;
         let said = format!("{error:#}");
-        ensure!(said.contains("other users cannot be let in (allow_other)"), "{said}");
+        ensure!(said.contains("other users cannot be given access (allow_other)"), "{said}");
         // Where nothing can be made there is nothing to act for.
         let Some(mount) = Mounted::start(&spec(&source, transport, &bound).args(&["-o", "ro"]))? else {
             continue;

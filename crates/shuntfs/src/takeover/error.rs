@@ -39,7 +39,7 @@ pub enum TakeoverError {
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
     /// A transport could not be set up.
-    #[error("the transport {kind} is not to be had: {why}")]
+    #[error("the transport {kind} is unavailable: {why}")]
     Transport {
         /// Which.
         kind: TransportKind,
