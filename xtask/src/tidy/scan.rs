@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::{dependencies, links, modules, outline, published, size, source, threats, unsafety, words};
+use super::{
+    dependencies, links, modules, mounts, outline, published, size, source, threats, unsafety, words,
+};
 use crate::workspace::{Workspace, metadata};
 
 /// Folders that hold nothing of ours.
@@ -41,6 +43,7 @@ fn rust(name: &str, text: &str) -> Vec<String> {
     let mut faults = words::check(name, text, &code);
     faults.extend(size::check(name, &code));
     faults.extend(outline::check(name, &code));
+    faults.extend(mounts::check(name, &code));
     faults
 }
 
