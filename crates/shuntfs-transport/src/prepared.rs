@@ -436,4 +436,23 @@ mod test {
         assert_eq!(beside, (first.clone(), may));
         assert!(pinned != first || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
     }
+    /// A regression: where the kernel refuses the rings, all requests come to the one thread beside them, which served two at once.
+    #[test]
+    fn the_device_beside_rings_serves_as_many_as_was_asked_for() {
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null").unwrap();
+        let settings = Settings { depth: 9, ..Settings::default() };
+        let shared = Shared {
+            device: Arc::new(FuseDevice::from_fd(null.into()).unwrap()),
+            clones: Arc::default(),
+            pool: OffloadPool::new(1, || ()),
+            registry: Arc::default(),
+            readers: Readers::new(1),
+            blocking: Arc::default(),
+            gauges: Gauges::new(3).unwrap(),
+            rings_serve: Arc::default(),
+        };
+        let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
+        let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };
+        assert_eq!(seat.queue.slots_count(), 9);
+    }
 }
