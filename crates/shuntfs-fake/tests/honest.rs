@@ -42,6 +42,8 @@ fn hello_says_hello() {
     assert_eq!(fake.create("/new").err(), Some(Errno::OPNOTSUPP));
     let totals = fake.end();
     assert_eq!(totals.nodes, 1);
+    let text = include_str!("../../shuntfs/examples/hello.rs");
+    assert!(text.lines().count() < 80, "it is to be the smallest there is");
 }
 
 #[test]

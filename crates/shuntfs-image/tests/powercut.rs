@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use disk::{Op, PowerCut, after_cut};
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_image::{Export, Exported, Format, Image, ImageOptions};
 use shuntfs_testkit::seeded::Random;
+use shuntfs_testkit::supervisor::Supervisor;
 
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -31,9 +33,13 @@ struct Bench {
     disk: Arc<PowerCut>,
     base: Vec<u8>,
     folder: tempfile::TempDir,
+    /// This process cannot end what it serves and waits for.
+    _supervisors: [Supervisor; 2],
     _alone: MutexGuard<'static, ()>,
 }
 
+/// How long one image may be mounted.
+const LIMIT: Duration = Duration::from_secs(300);
 /// One at a time, or the machine is too slow for all.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -64,7 +70,9 @@ impl Bench {
         let options =
             SessionOptions { transport: Transport::Only(transport), depth: 128, ..SessionOptions::default() };
         let export = Session::mount(export, &at("disk"), &MountOptions::default(), &options).expect("mounts");
-        Some(Self { export, image, lower, disk, base, folder, _alone: alone })
+        let supervisors =
+            ["disk", "lower"].map(|name| Supervisor::of(&at(name), LIMIT).expect("a supervisor"));
+        Some(Self { export, image, lower, disk, base, folder, _supervisors: supervisors, _alone: alone })
     }
 
     fn open(&self) -> File {

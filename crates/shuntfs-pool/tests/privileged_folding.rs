@@ -14,6 +14,7 @@ use shuntfs::{
 };
 use shuntfs_pool::{BranchOptions, MergeOptions, Pool, PoolError, PoolOptions};
 use shuntfs_rules::{Nobody, Rules};
+use shuntfs_testkit::supervisor::Supervisor;
 
 /// A folder `sub`, and in each of the two folders a file `Secret`.
 struct Folding {
@@ -85,10 +86,11 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, "rules", None, &Nobody).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<Session> {
+/// With who ends the mount from outside where this process hangs; to be dropped after the session.
+fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<(Supervisor, Session)> {
     let how = MountOptions { allow_other: true, ..MountOptions::default() };
     match Session::mount(Arc::new(fs), at, &how, &SessionOptions::default()) {
-        Ok(session) => Some(session),
+        Ok(session) => Some((Supervisor::of(at, Duration::from_secs(60)).unwrap(), session)),
         Err(error) => {
             eprintln!("SKIPPED: cannot mount here: {error}");
             None
@@ -99,7 +101,7 @@ fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<Session> {
 #[test]
 fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
     let below = tempfile::tempdir().unwrap();
-    let Some(lower) = mount(Folding { folds_root: true }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true }, below.path()) else { return };
     assert_eq!(fs::read_to_string(below.path().join("SECRET")).unwrap(), "secret");
     let options = PoolOptions::new(below.path());
     for text in
@@ -118,12 +120,12 @@ fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
 #[test]
 fn a_folder_that_folds_names_is_refused_and_the_others_are_not() {
     let (below, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let Some(lower) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: false }, below.path()) else { return };
     let pool = Pool::open_with_rules(
         &PoolOptions::new(below.path()),
         rules("[[rule]]\npath = 'sub/Secret'\nhide = true\n"),
     );
-    let Some(upper) = mount(pool.unwrap(), top.path()) else { return };
+    let Some((_until, upper)) = mount(pool.unwrap(), top.path()) else { return };
     let at = |name: &str| top.path().join(name);
     let refused = |name: &str| fs::read(at(name)).err().and_then(|error| error.raw_os_error());
     for name in ["sub/SECRET", "sub/secret", "sub/Secret", "sub/nothing"] {
@@ -160,15 +162,15 @@ fn a_folder_of_a_merge_is_refused_where_one_branch_folds_names() {
         let branches = branches.iter().map(|path| BranchOptions::new(*path)).collect();
         PoolOptions { merge: Some(MergeOptions::new(branches)), ..PoolOptions::new("merged") }
     };
-    let Some(lower) = mount(Folding { folds_root: true }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true }, below.path()) else { return };
     let error = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).err().unwrap();
     assert!(matches!(&error, PoolError::FoldsNames { path, .. } if path == below.path()), "{error}");
     lower.unmount_lazily().unwrap();
     drop(lower);
 
-    let Some(lower) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: false }, below.path()) else { return };
     let pool = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).unwrap();
-    let Some(upper) = mount(pool, top.path()) else { return };
+    let Some((_until, upper)) = mount(pool, top.path()) else { return };
     let refused = |name: &str| fs::read(top.path().join(name)).err().and_then(|error| error.raw_os_error());
     for name in ["sub/SECRET", "sub/Secret", "sub/x"] {
         assert_eq!(refused(name), Some(95), "{name}");

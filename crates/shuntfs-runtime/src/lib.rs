@@ -21,7 +21,7 @@ mod token;
 #[cfg(test)]
 mod hold_test;
 
-pub use offload::{Offload, OffloadPool};
+pub use offload::OffloadPool;
 pub use queue::{Queue, QueueParts};
 pub use ready::Ready;
 pub use slots::{Lent, Slot, Slots};

@@ -3,9 +3,8 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -52,25 +51,34 @@ impl OffloadPool {
         })
     }
 
-    /// Runs `work` on a thread of the pool. Dropping the future does not stop the work.
-    pub fn run<T, W>(self: &Arc<Self>, work: W) -> Offload<T>
+    /// Runs `work` on a thread of the pool, at once. The future has its result when that is there; a panic of the work goes on in whoever
+    /// awaits it. Dropping the future does not stop the work.
+    pub fn run<T, W>(self: &Arc<Self>, work: W) -> impl Future<Output = T> + use<T, W>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        let cell = Arc::new(Mutex::new(Cell { outcome: None, waker: None }));
+        let cell = Arc::new(Mutex::new((None, None::<Waker>)));
         let theirs = Arc::clone(&cell);
         self.push(Box::new(move || {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let mut cell = theirs.lock();
-            cell.outcome = Some(outcome);
-            let waker = cell.waker.take();
+            cell.0 = Some(outcome);
+            let waker = cell.1.take();
             drop(cell);
             if let Some(waker) = waker {
                 waker.wake();
             }
         }));
-        Offload { cell }
+        std::future::poll_fn(move |cx| {
+            let mut cell = cell.lock();
+            let Some(outcome) = cell.0.take() else {
+                cell.1 = Some(cx.waker().clone());
+                return Poll::Pending;
+            };
+            drop(cell);
+            Poll::Ready(outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
     }
 
     fn push(self: &Arc<Self>, job: Job) {
@@ -119,46 +127,11 @@ impl OffloadPool {
     }
 }
 
-struct Cell<T> {
-    outcome: Option<std::thread::Result<T>>,
-    waker: Option<Waker>,
-}
-
-/// The result of offloaded work, when it is there. A panic of the work goes on in whoever awaits it.
-pub struct Offload<T> {
-    cell: Arc<Mutex<Cell<T>>>,
-}
-
-impl<T> std::fmt::Debug for Offload<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Offload").finish_non_exhaustive()
-    }
-}
-
-impl<T> Future for Offload<T> {
-    type Output = T;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let mut cell = self.cell.lock();
-        match cell.outcome.take() {
-            Some(Ok(value)) => Poll::Ready(value),
-            Some(Err(panic)) => {
-                drop(cell);
-                std::panic::resume_unwind(panic)
-            }
-            None => {
-                cell.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Context, Wake};
 
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -167,10 +140,11 @@ mod test {
         }
     }
 
-    fn block_on<T>(mut future: Offload<T>) -> T {
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         loop {
-            match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(value) => return value,
                 Poll::Pending => std::thread::park_timeout(Duration::from_secs(5)),
             }

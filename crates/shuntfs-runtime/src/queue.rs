@@ -12,7 +12,7 @@ use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::uring::{Completion, Ring};
 
 use crate::hold::Use;
-use crate::offload::{Offload, OffloadPool};
+use crate::offload::OffloadPool;
 use crate::ops::{Completed, Ops};
 use crate::ready::Ready;
 use crate::slots::Slots;
@@ -110,7 +110,11 @@ impl Queue {
     }
 
     /// Runs blocking work on the offload pool.
-    pub fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Offload<T> {
+    pub fn offload<T, W>(&self, work: W) -> impl Future<Output = T> + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
         self.inner.pool.run(work)
     }
 

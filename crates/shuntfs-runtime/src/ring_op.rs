@@ -1,9 +1,7 @@
 //! An operation on a queue's ring, as a future.
 
 use std::future::Future;
-use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use shuntfs_sys::{OsError, Result};
@@ -20,21 +18,6 @@ pub(crate) struct RingOp<'q> {
 impl<'q> RingOp<'q> {
     pub(crate) fn new(queue: &'q Queue, index: u32) -> Self {
         Self { queue, index: Some(index) }
-    }
-}
-
-impl Queue {
-    /// Reads a file at `offset` through the ring, into memory that is handed over; gives it back, and how many bytes were read. The
-    /// memory's length is how many are asked for.
-    ///
-    /// # Errors
-    /// Those of reading.
-    pub async fn read_owned<F>(&self, file: &Arc<F>, into: Vec<u8>, offset: u64) -> Result<(Vec<u8>, usize)>
-    where
-        F: AsFd + Send + Sync + 'static,
-    {
-        let (count, into) = self.push_owned(file, into, offset).await?;
-        Ok((into, count))
     }
 }
 

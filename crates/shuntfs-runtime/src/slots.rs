@@ -108,27 +108,6 @@ impl Slots {
     fn pointer(&self, place: &Range<usize>) -> *mut u8 {
         self.region.start().as_ptr().wrapping_add(place.start)
     }
-
-    fn gather(&self, index: u32) {
-        if let Err(error) = self.region.gather(self.place(index, 0..self.len)) {
-            tracing::debug!(%error, index, "payload memory stays in small pages");
-        }
-    }
-
-    fn give_back(&self) -> bool {
-        let is_quiet =
-            |state: &SlotState| !state.is_taken.get() && (state.hold.is_free() || state.hold.is_given());
-        if !self.states.iter().all(is_quiet) {
-            return false;
-        }
-        // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
-        // for a request, which is written anew (the caller's word).
-        match unsafe { self.region.give_back() }.and_then(|()| self.populate()) {
-            Ok(()) => {}
-            Err(error) => tracing::debug!(%error, "idle payload memory stays"),
-        }
-        true
-    }
 }
 
 impl Drop for Slots {
@@ -166,17 +145,40 @@ impl Queue {
 
     /// Has the system put a slot into huge pages, where it can.
     pub fn gather(&self, index: u32) {
-        self.slots().gather(index);
+        let slots = self.slots();
+        if let Err(error) = slots.region.gather(slots.place(index, 0..slots.len)) {
+            tracing::debug!(%error, index, "payload memory stays in small pages");
+        }
     }
 
     /// Gives the memory of all slots back to the system, which then read as zeroes. Not where one is taken or in use (false). To be called
     /// only while no answer is on its way to the kernel.
     pub fn give_back(&self) -> bool {
-        self.slots().give_back()
+        let slots = self.slots();
+        let is_quiet =
+            |state: &SlotState| !state.is_taken.get() && (state.hold.is_free() || state.hold.is_given());
+        if !slots.states.iter().all(is_quiet) {
+            return false;
+        }
+        // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
+        // for a request, which is written anew (the caller's word).
+        if let Err(error) = unsafe { slots.region.give_back() }.and_then(|()| slots.populate()) {
+            tracing::debug!(%error, "idle payload memory stays");
+        }
+        true
     }
 
-    /// A read of a file into memory of its own.
-    pub(crate) fn push_owned<F>(&self, file: &Arc<F>, mut into: Vec<u8>, offset: u64) -> RingOp<'_>
+    /// Reads a file at `offset` through the ring, into memory that is handed over; gives it back, and how many bytes were read. The
+    /// memory's length is how many are asked for.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub async fn read_owned<F>(
+        &self,
+        file: &Arc<F>,
+        mut into: Vec<u8>,
+        offset: u64,
+    ) -> Result<(Vec<u8>, usize)>
     where
         F: AsFd + Send + Sync + 'static,
     {
@@ -186,7 +188,8 @@ impl Queue {
         self.keep_until_submitted(file);
         // SAFETY: the bytes lie on the heap and are the operation's, which frees them only after its completion.
         self.with_ring(|ring| unsafe { ring.push(read) });
-        RingOp::new(self, index)
+        let (count, into) = RingOp::new(self, index).await?;
+        Ok((into, count))
     }
 }
 

@@ -41,16 +41,9 @@ impl Token {
     #[must_use]
     pub fn decode(user_data: u64) -> Option<Self> {
         let index = u32::try_from(user_data & u64::from(u32::MAX)).ok()?;
-        match user_data >> KIND_SHIFT {
-            0 => Some(Self::Entry(index)),
-            1 => Some(Self::Link(index)),
-            2 => Some(Self::Op(index)),
-            3 if index == 0 => Some(Self::Bell),
-            4 if index == 0 => Some(Self::Device),
-            5 if index == 0 => Some(Self::Cancel),
-            6 if index == 0 => Some(Self::End),
-            _ => None,
-        }
+        let of_slot = [Self::Entry(index), Self::Link(index), Self::Op(index)];
+        let all = of_slot.into_iter().chain([Self::Bell, Self::Device, Self::Cancel, Self::End]);
+        all.into_iter().find(|token| token.encode() == user_data)
     }
 }
 

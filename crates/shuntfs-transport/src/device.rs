@@ -27,7 +27,7 @@ use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
-use crate::serving::Serving;
+use crate::serving::{IDLE, Serving, abort_without_ring};
 use crate::slot::{Parts, device_room};
 
 /// What a thread that reads a device needs.
@@ -47,8 +47,6 @@ pub(crate) struct Blocking {
     unwanted_by: Mutex<usize>,
 }
 
-/// After so long without a request, memory is given back.
-const IDLE: Duration = Duration::from_secs(1);
 /// How long FORGETs gather beside rings; an INTERRUPT waits as long.
 const GATHER: Duration = Duration::from_millis(3);
 
@@ -111,8 +109,8 @@ where
     while this.listening.answers > 0 {
         this.enter_ring(1, None);
     }
-    way.reader.end_all();
-    port.connection_ended();
+    way.reader.readers.end();
+    port.registry.end();
     this.block_again();
     this.serving.end();
     way.reader.meter.end();
@@ -247,13 +245,13 @@ where
         let parsed = buffer.get(..len).and_then(|bytes| InHeader::read_from_prefix(bytes).ok());
         let Some((header, rest)) = parsed else {
             tracing::error!(len, "a request without a header");
-            return Some(Outcome::Sent);
+            return Some(Outcome::Silent);
         };
         let opcode = Opcode::new(header.opcode);
         self.let_forgets_gather(opcode);
         if opcode == Some(Opcode::Interrupt) {
             if let Ok((interrupt, _)) = InterruptIn::read_from_prefix(rest) {
-                self.serving.port.interrupt_arrived(interrupt.unique);
+                self.serving.port.registry.arrived(interrupt.unique);
             }
             return Some(Outcome::Silent);
         }
@@ -274,7 +272,7 @@ where
         }
         match Parts::of_device(len, opcode.map_or(0, Opcode::fixed_len)) {
             Ok(parts) => self.serving.start(slot, header, parts),
-            Err(_) => Some(Outcome::Sent),
+            Err(_) => Some(Outcome::Silent),
         }
     }
 
@@ -394,12 +392,7 @@ where
                     self.serving.give_back();
                 }
             }
-            Err(error) => {
-                // The kernel may still fill memory: callers are better served by the end of the connection, which the
-                // end of the process brings.
-                tracing::error!(%error, "the ring broke");
-                std::process::abort();
-            }
+            Err(error) => abort_without_ring(error),
         }
     }
 

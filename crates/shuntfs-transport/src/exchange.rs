@@ -58,8 +58,6 @@ pub(crate) enum Outcome {
     Error(Errno),
     /// Not at all: the kernel expects no answer.
     Silent,
-    /// Already, by the exchange.
-    Sent,
     /// Already, through a pipe.
     Spliced,
     /// By a submission linked behind the read of so many bytes.
@@ -74,7 +72,7 @@ impl Done {
         match self.0 {
             Outcome::Reply(len) => Some(len),
             Outcome::Error(_) | Outcome::Silent => Some(0),
-            Outcome::Sent | Outcome::Spliced | Outcome::Linked(_) => None,
+            Outcome::Spliced | Outcome::Linked(_) => None,
         }
     }
 

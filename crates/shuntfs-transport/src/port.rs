@@ -22,15 +22,13 @@ use crate::exchange::Outcome;
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::lower::LowerFile;
 use crate::readers::Reader;
-use crate::slot::{PAGE, payload};
+use crate::slot::{ENT_IN_OUT, HEADER_AREA, PAGE, payload};
 use crate::splice::{SplicePath, SpliceRead, Spliced};
 
 /// `FUSE_IO_URING_CMD_REGISTER`.
 pub(crate) const CMD_REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 pub(crate) const CMD_COMMIT_AND_FETCH: u32 = 2;
-const HEADER_AREA: usize = 288;
-const ENT_IN_OUT: usize = 256;
 /// Where in the head page the two `iovec`s of the registration lie.
 const IOVECS: usize = 512;
 const OUT_HEADER_LEN: usize = size_of::<OutHeader>();
@@ -43,7 +41,7 @@ pub(crate) struct Port {
     interrupts: Arc<[Interrupt]>,
     /// By slot, whether its request waits for what only another request may bring.
     waiting: Vec<Cell<bool>>,
-    registry: Arc<Interrupts>,
+    pub(crate) registry: Arc<Interrupts>,
 }
 
 /// A request waits for another one, until this is dropped.
@@ -115,15 +113,6 @@ impl Port {
     /// The request in `slot` goes on; INTERRUPT may now find it.
     pub(crate) fn goes_on(&self, slot: u32, unique: u64) {
         self.registry.register(unique, &self.interrupts[slot as usize]);
-    }
-
-    /// The connection is gone; whatever waits hears of it.
-    pub(crate) fn connection_ended(&self) {
-        self.registry.end();
-    }
-
-    pub(crate) fn interrupt_arrived(&self, unique: u64) {
-        self.registry.arrived(unique);
     }
 
     /// The request in `slot` begins to wait, unless fewer than an eighth of the slots that it could have come in would be left.
@@ -269,7 +258,7 @@ impl Port {
         let answer = match outcome {
             Outcome::Reply(len) => Ok(len),
             Outcome::Error(errno) => Err(errno),
-            Outcome::Sent | Outcome::Spliced | Outcome::Linked(_) => return true,
+            Outcome::Spliced | Outcome::Linked(_) => return true,
             Outcome::Silent if self.is_ring() => Err(Errno::IO),
             Outcome::Silent => return true,
         };

@@ -125,7 +125,7 @@ impl Prepared {
         let plan = plan(kind, settings)?;
         let clones = if kind == TransportKind::Cloned { plan.threads - 1 } else { 0 };
         let clones = (0..clones).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Arc<[_]>, _>>();
-        Self::build(plan, device, clones.map_err(PrepareError::Clone)?, settings)
+        Self::build(plan, device, clones.map_err(PrepareError::Clone)?)
     }
 
     /// The same on descriptors of one connection that were cloned before, or that a predecessor leaves: each gets a thread. Where there
@@ -142,24 +142,22 @@ impl Prepared {
             return Self::prepare(TransportKind::Device, device, settings);
         }
         let settings = Settings { queues: Some(clones.len() + 1), ..*settings };
-        Self::build(plan(TransportKind::Cloned, &settings)?, device, clones.into(), &settings)
+        Self::build(plan(TransportKind::Cloned, &settings)?, device, clones.into())
     }
 
     fn build(
         plan: Plan,
         device: &Arc<FuseDevice>,
         clones: Arc<[Arc<FuseDevice>]>,
-        settings: &Settings,
     ) -> Result<Self, PrepareError> {
-        let kind = plan.kind;
-        let device_threads = if kind == TransportKind::Uring { 1 } else { plan.threads };
-        let rings = if kind == TransportKind::Uring { plan.threads } else { 0 };
-        let plain = plan.plain_threads;
+        let is_uring = plan.kind == TransportKind::Uring;
+        let (rings, device_threads) = if is_uring { (plan.threads, 1) } else { (0, plan.threads) };
+        let plain = plan.settings.plain_threads;
         let gauges = Gauges::new(rings + device_threads).map_err(lacks("a timer"))?;
         let shared = Shared {
             device: Arc::clone(device),
             clones,
-            pool: OffloadPool::new(plan.offload_threads, move || {
+            pool: OffloadPool::new(plan.settings.offload_threads, move || {
                 if !plain {
                     leave_queue();
                 }
@@ -170,16 +168,9 @@ impl Prepared {
             gauges,
             rings_serve: Arc::default(),
         };
-        let mut seats = Vec::new();
-        for thread in 0..rings {
-            let make = move |shared: &Shared| ring_seat(plan, thread, shared);
-            seats.push(SeatHandle::spawn((true, plain), thread, &shared, make)?);
-        }
-        for thread in rings..rings + device_threads {
-            let make = move |shared: &Shared| device_seat(plan, thread, shared);
-            seats.push(SeatHandle::spawn((false, plain), thread, &shared, make)?);
-        }
-        let lighten = settings.sched_idle && !plain && sched::may_change_class();
+        let spawn = |thread| SeatHandle::spawn(plan, thread, thread < rings, &shared);
+        let seats = (0..rings + device_threads).map(spawn).collect::<Result<_, _>>()?;
+        let lighten = plan.settings.sched_idle && !plain && sched::may_change_class();
         let may = May { lighten, pin: !plain };
         let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
         Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve })
@@ -200,7 +191,7 @@ impl Prepared {
     /// How many requests a queue of the kernel serves at once.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.plan.depth
+        self.plan.settings.depth
     }
 
     /// What the payloads can become together, in bytes.
@@ -293,21 +284,18 @@ impl Running {
 }
 
 impl SeatHandle {
-    fn spawn<M>(
-        (is_ring, plain): (bool, bool),
-        thread: usize,
-        shared: &Shared,
-        make: M,
-    ) -> Result<Self, PrepareError>
-    where
-        M: FnOnce(&Shared) -> Result<Seat, PrepareError> + Send + 'static,
-    {
+    fn spawn(plan: Plan, thread: usize, is_ring: bool, shared: &Shared) -> Result<Self, PrepareError> {
+        let make = if is_ring { ring_seat } else { device_seat };
         let shared = shared.clone();
         let (job, jobs) = mpsc::channel::<Job>();
         let (told, tells) = mpsc::channel();
         let body = move || {
-            let prepared = if plain { Ok(()) } else { shuntfs_sys::identity::prepare_thread().map(drop) };
-            match prepared.map_err(PrepareError::Identity).and_then(|()| make(&shared)) {
+            let prepared = if plan.settings.plain_threads {
+                Ok(())
+            } else {
+                shuntfs_sys::identity::prepare_thread().map(drop)
+            };
+            match prepared.map_err(PrepareError::Identity).and_then(|()| make(plan, thread, &shared)) {
                 Ok(seat) => {
                     let listening = told.send(Ok(())).is_ok();
                     drop((told, shared));
@@ -320,11 +308,12 @@ impl SeatHandle {
         };
         let name = format!("shunt-q{thread}");
         let thread = std::thread::Builder::new().name(name).spawn(body);
-        let thread = thread.map_err(|error| resource("a thread", &error))?;
+        let thread = thread.map_err(|error| OsError::from_io_error(&error).unwrap_or(OsError::IO));
+        let thread = thread.map_err(lacks("a thread"))?;
         match tells.recv() {
             Ok(Ok(())) => Ok(Self { job, thread, is_ring }),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(PrepareError::Resource { what: "a thread", error: OsError::IO }),
+            Err(_) => Err(lacks("a thread")(OsError::IO)),
         }
     }
 }
@@ -340,7 +329,7 @@ pub(crate) fn or_abort(serve: impl FnOnce()) {
 
 fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
     let mut served: Vec<usize> = plan.queues_of(thread).collect();
-    if let (&[cpu], false) = (&served[..], plan.plain_threads)
+    if let (&[cpu], false) = (&served[..], plan.settings.plain_threads)
         && threads::allowed_cpus().is_ok_and(|cpus| cpus.has(cpu))
     {
         // A round trip that stays on the caller's CPU is many times cheaper than one that wakes another.
@@ -351,7 +340,7 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let mut queues = Vec::new();
     for queue in served.drain(..) {
         let queue = u16::try_from(queue).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
-        queues.extend(std::iter::repeat_n(queue, plan.depth));
+        queues.extend(std::iter::repeat_n(queue, plan.settings.depth));
     }
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
@@ -364,7 +353,7 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
     // Beside rings a request or two are here at once; where the kernel refuses the rings, all are, and their memory is spared.
-    let depth = plan.depth.max(SIDE_DEPTH);
+    let depth = plan.settings.depth.max(SIDE_DEPTH);
     let mut device = Arc::clone(&shared.device);
     let mut blocking = Arc::clone(&shared.blocking);
     if let Some(clone) = thread.checked_sub(1).and_then(|place| shared.clones.get(place)) {
@@ -394,9 +383,9 @@ fn queue(
     ring: Option<Ring>,
 ) -> Result<Queue, PrepareError> {
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
-    let mut slots =
-        Slots::reserve(slots, slot_len(plan.payload_len), &ready).map_err(lacks("payload memory"))?;
-    if plan.warm {
+    let mut slots = Slots::reserve(slots, slot_len(plan.settings.payload_len), &ready)
+        .map_err(lacks("payload memory"))?;
+    if plan.settings.warm {
         slots.keep_warm(WARM).map_err(lacks("payload memory"))?;
     }
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
@@ -420,11 +409,6 @@ pub fn leave_queue() {
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> PrepareError {
     move |error| PrepareError::Resource { what, error }
-}
-
-fn resource(what: &'static str, error: &std::io::Error) -> PrepareError {
-    let error = error.raw_os_error().map_or(OsError::IO, OsError::from_raw_os_error);
-    PrepareError::Resource { what, error }
 }
 
 #[cfg(test)]
@@ -451,5 +435,24 @@ mod test {
         let (may, (pinned, _), beside) = queue.join().unwrap();
         assert_eq!(beside, (first.clone(), may));
         assert!(pinned != first || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
+    }
+    /// A regression: where the kernel refuses the rings, all requests come to the one thread beside them, which served two at once.
+    #[test]
+    fn the_device_beside_rings_serves_as_many_as_was_asked_for() {
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null").unwrap();
+        let settings = Settings { depth: 9, ..Settings::default() };
+        let shared = Shared {
+            device: Arc::new(FuseDevice::from_fd(null.into()).unwrap()),
+            clones: Arc::default(),
+            pool: OffloadPool::new(1, || ()),
+            registry: Arc::default(),
+            readers: Readers::new(1),
+            blocking: Arc::default(),
+            gauges: Gauges::new(3).unwrap(),
+            rings_serve: Arc::default(),
+        };
+        let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
+        let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };
+        assert_eq!(seat.queue.slots_count(), 9);
     }
 }

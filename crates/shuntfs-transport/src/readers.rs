@@ -48,7 +48,7 @@ enum Role {
 /// One thread's view.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    readers: Arc<Readers>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) meter: Meter,
     /// Its place among the members.
     index: usize,
@@ -183,11 +183,6 @@ impl Reader {
     /// Whether this thread found another request waiting.
     pub(crate) fn has_more(&self, has_more: bool) {
         self.meter.gauge().has_more.store(has_more, Ordering::Relaxed);
-    }
-
-    /// The connection is gone: all readers end.
-    pub(crate) fn end_all(&self) {
-        self.readers.end();
     }
 
     /// Whether other threads could read.

@@ -21,8 +21,8 @@ use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::meter::Meter;
 use crate::port::{Port, Way};
-use crate::serving::Serving;
-use crate::slot::{PAGE, Parts};
+use crate::serving::{IDLE, Serving, abort_without_ring};
+use crate::slot::{ENT_IN_OUT, HEADER_AREA, OP_IN, PAGE, Parts};
 
 /// What a thread that serves a ring needs.
 #[derive(Debug)]
@@ -53,12 +53,7 @@ struct Loop<S, Fut> {
     meter: Meter,
 }
 
-const HEADER_AREA: usize = 288;
-const OP_IN: usize = 128;
-const ENT_IN_OUT: usize = 256;
 const EAGAIN: i32 = -11;
-/// After so long without a request, memory is given back.
-const IDLE: Duration = Duration::from_secs(1);
 /// How often a registration that comes before the kernel is done with INIT is tried again.
 const REGISTER_TRIES: usize = 200;
 
@@ -136,12 +131,7 @@ where
             match turned {
                 Ok(()) => {}
                 Err(OsError::TIME) => self.give_back(),
-                Err(error) => {
-                    // Without its ring the queue's requests would wait for ever: callers are better served
-                    // by the end of the connection, which the end of the process brings.
-                    tracing::error!(%error, "the ring broke");
-                    std::process::abort();
-                }
+                Err(error) => abort_without_ring(error),
             }
         }
     }

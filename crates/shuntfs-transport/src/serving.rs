@@ -6,8 +6,10 @@
 use std::future::Future;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use shuntfs_runtime::{Queue, Slot, Tasks};
+use shuntfs_sys::OsError;
 use shuntfs_wire::{Errno, InHeader, Opcode};
 
 use crate::exchange::{Done, Exchange, Outcome};
@@ -38,6 +40,8 @@ struct Served {
     held: Option<Outcome>,
 }
 
+/// After so long without a request, memory is given back.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// An idle queue gives memory back when more than this of a payload was used.
 const WORTH_GIVING_BACK: usize = 256 << 10;
 
@@ -170,14 +174,17 @@ where
     }
 }
 
+/// Ends the process where a ring gives an error that it should not. The kernel may still fill memory, and requests would wait for ever:
+/// callers are better served by the end of the connection, which the end of the process brings.
+pub(crate) fn abort_without_ring(error: OsError) -> ! {
+    tracing::error!(%error, "the ring broke");
+    std::process::abort();
+}
+
 fn panicked(opcode: u32, panic: &(dyn std::any::Any + Send)) -> Outcome {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(opcode, panic = said.unwrap_or("?"), "an operation panicked");
-    if wants_answer(opcode) { Outcome::Error(Errno::IO) } else { Outcome::Silent }
-}
-
-fn wants_answer(opcode: u32) -> bool {
-    let silent = [Opcode::Forget, Opcode::BatchForget, Opcode::Interrupt, Opcode::NotifyReply];
-    !Opcode::new(opcode).is_some_and(|opcode| silent.contains(&opcode))
+    let wants_reply = Opcode::new(opcode).is_none_or(Opcode::wants_reply);
+    if wants_reply { Outcome::Error(Errno::IO) } else { Outcome::Silent }
 }

@@ -110,12 +110,8 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// Queues of the kernel: possible CPUs on io_uring, else the same as `threads`.
     pub(crate) kernel_queues: usize,
-    /// Slots for each of the kernel's queues.
-    pub(crate) depth: usize,
-    pub(crate) payload_len: usize,
-    pub(crate) offload_threads: usize,
-    pub(crate) plain_threads: bool,
-    pub(crate) warm: bool,
+    /// With the depth and the payload that there will be.
+    pub(crate) settings: Settings,
 }
 
 /// Slots of the thread that reads the device beside the rings.
@@ -138,23 +134,14 @@ impl Plan {
         let side = if kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
         let slots_max = usize::try_from(settings.payload_cap).unwrap_or(usize::MAX) / payload_len;
         let depth = settings.depth.clamp(1, DEPTH_MAX).min(slots_max.saturating_sub(side) / kernel_queues);
-        let plan = Self {
-            kind,
-            threads,
-            kernel_queues,
-            depth,
-            payload_len,
-            offload_threads: settings.offload_threads,
-            plain_threads: settings.plain_threads,
-            warm: settings.warm,
-        };
-        (depth > 0).then_some(plan)
+        let settings = Settings { depth, payload_len, ..*settings };
+        (depth > 0).then_some(Self { kind, threads, kernel_queues, settings })
     }
 
     /// What the payloads can become, in bytes.
     pub(crate) fn payload_max(&self) -> u64 {
         let side = if self.kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
-        ((self.kernel_queues * self.depth + side) * self.payload_len) as u64
+        ((self.kernel_queues * self.settings.depth + side) * self.settings.payload_len) as u64
     }
 
     /// Which of the kernel's queues a thread serves.
@@ -172,7 +159,7 @@ mod test {
         for (cpus, cap_mib, depth) in [(2, 256, 32), (64, 256, 3), (2, 8, 3), (200, 256, 1)] {
             let settings = Settings { payload_cap: cap_mib << 20, ..Settings::default() };
             let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
-            assert_eq!(plan.depth, depth, "{cpus} CPUs, {cap_mib} MiB");
+            assert_eq!(plan.settings.depth, depth, "{cpus} CPUs, {cap_mib} MiB");
             assert!(plan.payload_max() <= cap_mib << 20);
         }
         let tight = Settings { payload_cap: 1 << 20, ..Settings::default() };

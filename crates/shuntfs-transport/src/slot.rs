@@ -11,6 +11,11 @@ pub(crate) const PAGE: usize = 4096;
 /// What of a device's request lies before the payload.
 const DEVICE_HEAD: usize = 80;
 
+/// What the kernel calls the header area, and where in it a ring's request has its arguments and its entry.
+pub(crate) const HEADER_AREA: usize = 288;
+pub(crate) const OP_IN: usize = 128;
+pub(crate) const ENT_IN_OUT: usize = 256;
+
 /// Where every request begins, and small ones and small answers end.
 pub(crate) const WARM: Range<usize> = 0..2 * PAGE;
 
@@ -50,7 +55,6 @@ impl Parts {
 
     /// The parts of a ring's request with `payload_len` bytes of payload.
     pub(crate) fn of_ring(fixed_len: usize, payload_len: usize) -> Self {
-        const OP_IN: usize = 128;
         Self { fixed: OP_IN..OP_IN + fixed_len.min(OP_IN), rest: PAGE..PAGE + payload_len }
     }
 }

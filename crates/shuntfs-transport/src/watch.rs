@@ -63,7 +63,7 @@ pub(crate) struct Watcher {
 }
 
 /// What the watcher knows of one thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watched {
     turn: u64,
     served: u64,
@@ -109,7 +109,7 @@ struct Share {
 
 impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
-        let queues = gauges.all.iter().map(|_| Watched::default()).collect();
+        let queues = gauges.all.iter().map(|_| Watched::new()).collect();
         let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
         let mut this = Self { gauges, readers, may, queues, cpus: 1, quota: usize::MAX };
         this.see_cpus();
@@ -211,6 +211,11 @@ impl Watcher {
 }
 
 impl Watched {
+    /// Of a queue that does nothing yet.
+    fn new() -> Self {
+        Self { calm: CALM, next_hold: HOLD, ..Self::default() }
+    }
+
     /// Takes note of what a queue did. Whether that is worth another look.
     fn look(&mut self, gauge: &Gauge, elapsed: f64, ask: impl FnOnce(u32, Option<u32>) -> Seen) -> bool {
         let since = |now: u64, last: &mut u64| now - std::mem::replace(last, now);
@@ -296,28 +301,6 @@ impl Share {
             now.ran.saturating_sub(then.ran)
         } else {
             Duration::ZERO
-        }
-    }
-}
-
-impl Default for Watched {
-    fn default() -> Self {
-        Self {
-            turn: 0,
-            served: 0,
-            share: None,
-            changes: 0,
-            is_busy: false,
-            same: 0,
-            running: 0,
-            waiting: 0,
-            has_several: false,
-            light: false,
-            calm: CALM,
-            starving: 0,
-            hold: 0,
-            next_hold: HOLD,
-            light_for: 0,
         }
     }
 }

@@ -16,14 +16,15 @@ use common::{BLOCK, Fixture, content, each, options, seal};
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::LowerKind;
+use shuntfs_testkit::supervisor::Supervisor;
 use shuntfs_verified::{Seals, SealsOptions};
 
 const LEN: usize = 20 * BLOCK;
 const EIO: Option<i32> = Some(5);
 
 /// Mounts a liar over a folder: `file` in it is as long as it was sealed and has another content, and its digest is said to be
-/// the sealed one.
-fn mount_liar(at: &Path, seals: &Seals, sealed: &[u8]) -> (Session, Arc<State>) {
+/// the sealed one. With who ends the mount from outside where this process hangs; to be dropped after the session.
+fn mount_liar(at: &Path, seals: &Seals, sealed: &[u8]) -> (Supervisor, Session, Arc<State>) {
     let index = seals.manifest().find(sealed).unwrap().unwrap();
     let digest = seals.manifest().node(index).unwrap().digest().unwrap();
     let state = Arc::new(State::default());
@@ -36,7 +37,8 @@ fn mount_liar(at: &Path, seals: &Seals, sealed: &[u8]) -> (Session, Arc<State>) 
         passthrough: false,
         ..SessionOptions::default()
     };
-    (Session::mount(Arc::new(liar), at, &mount, &options).unwrap(), state)
+    let session = Session::mount(Arc::new(liar), at, &mount, &options).unwrap();
+    (Supervisor::of(at, Duration::from_secs(120)).unwrap(), session, state)
 }
 
 /// What another server says of its file was believed, and its bytes were passed through unseen.
@@ -54,7 +56,7 @@ fn a_lower_server_that_says_it_verifies_is_not_believed() {
             options_of_seal.store = Some(store);
             let before = Seals::open(&options_of_seal).unwrap();
             let (below, name) = if nested { (tree.join("nested"), "nested/file") } else { (tree, "file") };
-            let (liar, state) = mount_liar(&below, &before, name.as_bytes());
+            let (_until, liar, state) = mount_liar(&below, &before, name.as_bytes());
             // The lie reaches whoever asks.
             let mut room = [0; 64];
             let asked = shuntfs_sys::verity::measure(File::open(below.join("file")).unwrap(), &mut room);
@@ -88,7 +90,7 @@ fn a_lower_server_that_does_not_answer_holds_up_nobody_else() {
         }
         seal(&tree, &[]);
         let seals = common::open(&tree, None).unwrap();
-        let (liar, state) = mount_liar(&tree.join("nested"), &seals, b"nested/file");
+        let (_until, liar, state) = mount_liar(&tree.join("nested"), &seals, b"nested/file");
         let fixture = Fixture::of(seals, &options(kind));
         state.hangs.store(true, Ordering::SeqCst);
         let (send, answers) = channel();

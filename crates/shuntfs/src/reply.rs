@@ -14,7 +14,25 @@ use crate::delegation::LowerFile;
 use crate::encode;
 use crate::file_type::FileType;
 
-/// The right to answer one request with bytes, once.
+/// The right to answer one request with bytes, once. No second answer is to be had of it:
+///
+/// ```compile_fail,E0382
+/// use shuntfs::{Filled, ReadReply, Result};
+///
+/// fn twice<'q>(reply: ReadReply<'q>) -> Result<[Filled<'q>; 2]> {
+///     Ok([reply.copy_from_slice(b"one")?, reply.copy_from_slice(b"two")?])
+/// }
+/// ```
+///
+/// And [`Filled`] is proof for its own request, which cannot be kept for the next one:
+///
+/// ```compile_fail
+/// use shuntfs::{Filled, ReadReply};
+///
+/// fn keep<'q>(kept: &mut Option<Filled<'static>>, reply: ReadReply<'q>) {
+///     *kept = Some(reply.length(1));
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ReadReply<'q> {
     pub(crate) exchange: &'q mut Exchange,

@@ -3,6 +3,7 @@
 mod dependencies;
 mod links;
 mod modules;
+mod mounts;
 mod outline;
 mod prose;
 mod published;

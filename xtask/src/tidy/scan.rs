@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::{
-    dependencies, links, modules, outline, prose, published, size, source, threats, unsafety, words,
+    dependencies, links, modules, mounts, outline, prose, published, size, source, threats, unsafety, words,
 };
 use crate::workspace::{Workspace, metadata};
 
@@ -47,6 +47,7 @@ fn rust(name: &str, text: &str) -> Vec<String> {
     let mut faults = words::check(name, text, &code);
     faults.extend(size::check(name, &code));
     faults.extend(outline::check(name, &code));
+    faults.extend(mounts::check(name, &code));
     faults
 }
 

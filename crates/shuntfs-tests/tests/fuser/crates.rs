@@ -101,7 +101,7 @@ fn own(source: &'static str, names: &[&str]) -> Vec<Target<'static>> {
 }
 
 /// Builds what depends on a version of fuser, with ours in its place.
-fn with_ours(version: &str, package: &Package<'_>) -> Result<Option<Built>> {
+pub(crate) fn with_ours(version: &str, package: &Package<'_>) -> Result<Option<Built>> {
     if !rustix::process::geteuid().is_root() {
         skipped("mounting what was written for fuser needs root");
         return Ok(None);

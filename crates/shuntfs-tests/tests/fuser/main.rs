@@ -7,6 +7,8 @@
 #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "some of it is for the peers"))]
 mod build;
 #[cfg(feature = "peers")]
+mod composefs;
+#[cfg(feature = "peers")]
 mod crates;
 mod examples;
 #[cfg(feature = "peers")]

@@ -165,7 +165,7 @@ fn queue_beside(looks: u32, served: fn(u32) -> u64, waits: u64, turns: u64) -> (
     let queue = thread::spawn(move || {
         let gauge = Gauge::default();
         *gauge.tid.lock() = threads::gettid();
-        let (mut queue, mut helped) = (Watched::default(), 0);
+        let (mut queue, mut helped) = (Watched::new(), 0);
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
             let waited = Duration::from_millis(u64::from(look) * waits);

@@ -5,7 +5,7 @@ use rustix::fs::{
 };
 use rustix::io::{pwrite, write};
 
-use crate::conformance::{Case, Ctx, Limit, Outcome};
+use crate::conformance::{Case, Ctx, Outcome};
 use crate::identity::Identity;
 use crate::raw::Mapping;
 
@@ -17,23 +17,11 @@ pub(super) const CASES: &[Case] = &[
     Case::new("suid/fallocate", by_fallocate),
     Case::new("suid/copy", by_copy),
     Case::new("suid/chown", by_chown),
-    Case::limited(
-        "suid/root",
-        by_root,
-        &[
-            Limit { label: "write 6777", mounted: "0777", why: ROOT },
-            Limit { label: "write 4755", mounted: "0777", why: ROOT },
-            Limit { label: "write 2777", mounted: "0777", why: ROOT },
-            Limit { label: "write 2767", mounted: "0767", why: ROOT },
-        ],
-    ),
+    Case::new("suid/root", by_root),
     Case::new("suid/capability", capability),
     Case::new("suid/chmod-setgid", chmod_setgid),
     Case::new("suid/mapping", by_mapping),
 ];
-
-const ROOT: &str = "a passthrough write has the credentials of who registered the backing file, for every caller the same; \
-    they lack CAP_FSETID, or anybody's write would leave a program set-uid";
 
 const MODES: [u32; 4] = [0o6777, 0o4755, 0o2777, 0o2767];
 
