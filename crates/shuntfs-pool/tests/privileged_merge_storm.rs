@@ -127,7 +127,10 @@ fn storm(mounted: &Mounted, what: &str) {
         let mut below = BTreeMap::new();
         for disk in 0..mounted.disks.len() {
             for (name, facts) in tell(&mounted.below(disk, folder)) {
-                assert!(below.insert(name.clone(), facts).is_none(), "{what}: {folder}/{name:?} is on two disks");
+                assert!(
+                    below.insert(name.clone(), facts).is_none(),
+                    "{what}: {folder}/{name:?} is on two disks"
+                );
             }
         }
         assert_eq!(shown, below, "{what}: {folder}");
@@ -154,7 +157,9 @@ fn a_storm_over_three_disks_leaves_each_name_once() {
         let how = MountOptions { allow_other: true, ..MountOptions::default() };
         let session =
             SessionOptions { transport: shuntfs::Transport::Only(transport), ..SessionOptions::default() };
-        let Some(mounted) = Mounted::with(Pool::open(&options).unwrap(), disks, &how, &session) else { continue };
+        let Some(mounted) = Mounted::with(Pool::open(&options).unwrap(), disks, &how, &session) else {
+            continue;
+        };
         storm(&mounted, &what);
         mounted.end();
     }
