@@ -274,6 +274,40 @@ fn privileged_many_branches_with_long_paths_are_mounted() {
 }
 
 #[test]
+fn privileged_a_hundred_branches_are_one_pool() {
+    const COUNT: usize = 100;
+    if !can_mount() {
+        return;
+    }
+    let room = room();
+    for number in 0..COUNT {
+        let branch = at(&room, &format!("disk{number}"));
+        fs::create_dir_all(branch.join("all")).expect("makes");
+        fs::write(branch.join(format!("all/{number}")), number.to_string()).expect("writes");
+        fs::write(branch.join("copy"), number.to_string()).expect("writes");
+    }
+    mount(&room, "@/disk*=RW", &["--minfreespace", "0", "--create", "ff"]).ok();
+    let top = room.mnt();
+    let names = fs::read_dir(top.join("all")).expect("lists").count();
+    let texts =
+        (0..COUNT).map(|number| fs::read_to_string(top.join(format!("all/{number}"))).expect("reads"));
+    let are_whole = texts.enumerate().all(|(number, text)| text == number.to_string());
+    let shown = fs::read_to_string(top.join("copy")).expect("reads");
+    // On each of them, or on none.
+    fs::rename(top.join("all"), top.join("moved")).expect("moves");
+    let moved =
+        (0..COUNT).filter(|number| at(&room, &format!("disk{number}/moved/{number}")).exists()).count();
+    fs::remove_file(top.join("copy")).expect("goes");
+    let copies = (0..COUNT).filter(|number| at(&room, &format!("disk{number}/copy")).exists()).count();
+    fs::write(top.join("moved/new"), "new").expect("writes");
+    let listed = change(&room, &["list", "%"]).ok().out.lines().filter(|line| line.contains("/disk")).count();
+    room.umount(&[]).ok();
+    assert_eq!((names, are_whole, shown.as_str()), (COUNT, true, "0"));
+    assert_eq!((moved, copies, listed), (COUNT, 0, COUNT));
+    assert!(at(&room, "disk0/moved/new").exists());
+}
+
+#[test]
 fn privileged_a_mount_waits_for_the_disks_of_its_branches() {
     if !can_mount() {
         return;

@@ -9,12 +9,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, cho
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{Ran, Room, SHUNT, as_nobody, can_mount, eventually, run, shunt, signal};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::Value;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
+use shuntfs_testkit::program::have;
 
 const MIB: usize = 1 << 20;
 const DAY: u64 = 24 * 60 * 60;
@@ -485,4 +486,72 @@ fn privileged_an_ordinary_user_neither_starts_it_nor_has_it_reach_elsewhere() {
     assert_eq!(copies.len(), 1, "{copies:?}");
     assert_eq!(fs::read_to_string(&copies[0]).expect("reads"), "theirs");
     pool.room.umount(&[]).ok();
+}
+
+/// How fast it is beside `cp` of the same file to the same disk with its bytes made durable, which is what it does and least. In turns, and of each
+/// the best time counts.
+#[test]
+fn privileged_it_moves_about_as_fast_as_a_copy() {
+    const LEN: usize = 512 * MIB;
+    const ROUNDS: usize = 3;
+    let Some(pool) = Pool::new(LowerKind::Ext4, 1024, 1024, AFTER_TEN_DAYS) else { return };
+    let content = bytes(LEN);
+    pool.mount(&[]);
+    let mut best = [Duration::MAX; 2];
+    for _ in 0..ROUNDS {
+        let path = pool.put("file", &content, 30);
+        rustix::fs::sync();
+        let copy = pool.slow.path().join("copy");
+        let begun = Instant::now();
+        run(Command::new("cp").args([&path, &copy])).ok();
+        File::open(&copy).expect("is there").sync_all().expect("syncs");
+        best[0] = best[0].min(begun.elapsed());
+        fs::remove_file(copy).expect("goes");
+        age(&path, 30);
+        rustix::fs::sync();
+        let begun = Instant::now();
+        assert_eq!(pool.run(&[]).1["moved_files"], 1);
+        best[1] = best[1].min(begun.elapsed());
+        assert_eq!(pool.on("file"), ["slow"]);
+        fs::remove_file(pool.slow.path().join("file")).expect("goes");
+    }
+    let [copy, moved] = best.map(|time| (LEN / MIB) as f64 / time.as_secs_f64());
+    println!(
+        "of 512 MiB: cp and fsync {copy:.0} MiB/s, the mover {moved:.0} MiB/s, {:.2} of that",
+        moved / copy
+    );
+    pool.room.umount(&[]).ok();
+    assert!(best[1] < best[0] * 2 + Duration::from_secs(1), "{best:?}");
+}
+
+/// A thousand small files, moved from a terminal, where a bar tells how far it is. Elsewhere there is none.
+#[test]
+fn privileged_a_terminal_shows_how_far_it_is() {
+    const COUNT: usize = 1000;
+    if !have(&["script"]) {
+        return;
+    }
+    let Some(pool) = Pool::new(LowerKind::Ext4, 256, 256, AFTER_TEN_DAYS) else { return };
+    let mut said = Vec::new();
+    pool.mount(&[]);
+    for is_terminal in [true, false] {
+        let folder = if is_terminal { "0" } else { "1" };
+        (0..COUNT).for_each(|number| drop(pool.put(&format!("{folder}/{number}"), b"small", 30)));
+        rustix::fs::sync();
+        let begun = Instant::now();
+        let words = format!("'{SHUNT}' mover run '{}'", pool.room.mnt().display());
+        let (program, how) = if is_terminal { ("script", "-qec") } else { ("sh", "-c") };
+        let mut command = Command::new(program);
+        command.args([how, &words]);
+        if is_terminal {
+            command.arg("/dev/null").env("TERM", "xterm");
+        }
+        let ran = run(&mut command).ok();
+        said.push(ran.out + &ran.err);
+        let rate = COUNT as f64 / begun.elapsed().as_secs_f64();
+        println!("{COUNT} files of 5 bytes, terminal {is_terminal}: {rate:.0} in a second");
+    }
+    pool.room.umount(&[]).ok();
+    assert!(said[0].contains("to go") && !said[1].contains("to go"), "{said:?}");
+    assert_eq!(fs::read_dir(pool.slow.path().join("0")).expect("lists").count(), COUNT);
 }

@@ -8,17 +8,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shuntfs::{
     Attr, AttrReply, ByteRange, Cx, DirSink, Entry, Errno, FileType, Filesystem, Filled, Listed,
     MountOptions, Name, NodeId, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session, SessionOptions,
 };
-use shuntfs_pool::{BranchOptions, MergeOptions, Pool, PoolError, PoolOptions};
+use shuntfs_pool::{BranchOptions, Cache, MergeOptions, Pool, PoolError, PoolOptions};
 use shuntfs_rules::{Nobody, Rules};
 use shuntfs_testkit::supervisor::Supervisor;
 
 /// A folder `sub`, and in each of the two folders a file `Secret`.
+#[derive(Default)]
 struct Folding {
     folds_root: bool,
+    /// What names somebody has removed. They are still there.
+    removed: Arc<Mutex<Vec<String>>>,
 }
 
 const SUB: u64 = 2;
@@ -54,6 +58,12 @@ impl Filesystem for Folding {
 
     async fn getattr(&self, _: &Cx<'_>, node: NodeId, _: Option<&()>) -> Result<AttrReply> {
         Ok(attr(node))
+    }
+
+    async fn unlink(&self, _: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
+        self.find(parent, name.as_bytes()).ok_or(Errno::NOENT)?;
+        self.removed.lock().push(String::from_utf8_lossy(name.as_bytes()).into_owned());
+        Ok(())
     }
 
     async fn open(&self, _: &Cx<'_>, _: NodeId, _: OpenFlags) -> Result<Opened<()>> {
@@ -101,7 +111,7 @@ fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<(Supervisor, Session)> {
 #[test]
 fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
     let below = tempfile::tempdir().unwrap();
-    let Some((_until, lower)) = mount(Folding { folds_root: true }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path()) else { return };
     assert_eq!(fs::read_to_string(below.path().join("SECRET")).unwrap(), "secret");
     let options = PoolOptions::new(below.path());
     for text in
@@ -120,12 +130,12 @@ fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
 #[test]
 fn a_folder_that_folds_names_is_refused_and_the_others_are_not() {
     let (below, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let Some((_until, lower)) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding::default(), below.path()) else { return };
     let pool = Pool::open_with_rules(
         &PoolOptions::new(below.path()),
         rules("[[rule]]\npath = 'sub/Secret'\nhide = true\n"),
     );
-    let Some((_until, upper)) = mount(pool.unwrap(), top.path()) else { return };
+    let Some((_until_too, upper)) = mount(pool.unwrap(), top.path()) else { return };
     let at = |name: &str| top.path().join(name);
     let refused = |name: &str| fs::read(at(name)).err().and_then(|error| error.raw_os_error());
     for name in ["sub/SECRET", "sub/secret", "sub/Secret", "sub/nothing"] {
@@ -162,20 +172,56 @@ fn a_folder_of_a_merge_is_refused_where_one_branch_folds_names() {
         let branches = branches.iter().map(|path| BranchOptions::new(*path)).collect();
         PoolOptions { merge: Some(MergeOptions::new(branches)), ..PoolOptions::new("merged") }
     };
-    let Some((_until, lower)) = mount(Folding { folds_root: true }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path()) else { return };
     let error = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).err().unwrap();
     assert!(matches!(&error, PoolError::FoldsNames { path, .. } if path == below.path()), "{error}");
     lower.unmount_lazily().unwrap();
     drop(lower);
 
-    let Some((_until, lower)) = mount(Folding { folds_root: false }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding::default(), below.path()) else { return };
     let pool = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).unwrap();
-    let Some((_until, upper)) = mount(pool, top.path()) else { return };
+    let Some((_until_too, upper)) = mount(pool, top.path()) else { return };
     let refused = |name: &str| fs::read(top.path().join(name)).err().and_then(|error| error.raw_os_error());
     for name in ["sub/SECRET", "sub/Secret", "sub/x"] {
         assert_eq!(refused(name), Some(95), "{name}");
     }
     assert_eq!((refused("other/y"), refused("Secret"), refused("SECRET")), (None, None, Some(2)));
+    upper.unmount_lazily().unwrap();
+    upper.unmount().unwrap();
+    drop(upper);
+    lower.unmount_lazily().unwrap();
+}
+
+/// Without rules it is a branch as any other: what it takes for a name is one there. So each name that is listed leads to what was listed, and a
+/// name is removed on each branch that takes it for one.
+#[test]
+fn names_that_differ_in_case_are_what_each_branch_takes_them_for() {
+    let [plain, below, top] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    fs::write(plain.path().join("secret"), "plain").unwrap();
+    let removed = Arc::<Mutex<Vec<String>>>::default();
+    let folding = Folding { folds_root: true, removed: Arc::clone(&removed) };
+    let Some((_until, lower)) = mount(folding, below.path()) else { return };
+    let branches = [plain.path(), below.path()].map(BranchOptions::new).into();
+    let options = PoolOptions {
+        merge: Some(MergeOptions { min_free: 0, ..MergeOptions::new(branches) }),
+        cache: Cache::None,
+        ..PoolOptions::new("merged")
+    };
+    let Some((_until_too, upper)) = mount(Pool::open(&options).unwrap(), top.path()) else { return };
+    let at = |name: &str| top.path().join(name);
+    let mut names: Vec<_> = fs::read_dir(top.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["Secret", "secret", "sub"]);
+    let texts = ["Secret", "SECRET", "secret"].map(|name| fs::read_to_string(at(name)).unwrap());
+    assert_eq!(texts, ["secret", "secret", "plain"]);
+    let exists = fs::File::create_new(at("SECRET")).err().map(|error| error.kind());
+    assert_eq!(exists, Some(std::io::ErrorKind::AlreadyExists));
+    fs::remove_file(at("secret")).unwrap();
+    assert!(!plain.path().join("secret").exists());
+    assert_eq!(*removed.lock(), ["secret"], "that branch has it, too");
     upper.unmount_lazily().unwrap();
     upper.unmount().unwrap();
     drop(upper);

@@ -17,6 +17,7 @@ use shuntfs_pool::{
     PoolOptions,
 };
 use shuntfs_sys::{FileHandle, OsError};
+use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::{say, serial, skipped};
 
@@ -340,7 +341,11 @@ fn handles_go_and_come_with_their_branch() {
     write(two, "folder/two");
     let Some(mounted) = mount(&[(one, "one"), (two, "two")]) else { return };
     let (first, second) = (mounted.handle("one"), mounted.handle("folder/two"));
-    let change = |change: BranchChange| mounted.observer.change_branches(&change).map(|left| left.len());
+    let change = |change: BranchChange| {
+        // A close is told after it, and what is open when its branch goes is another file when that is back.
+        assert!(wait_until(Duration::from_secs(10), || mounted.session.status().nodes_open == 0));
+        mounted.observer.change_branches(&change).map(|left| left.len())
+    };
     // As with a disk that is checked in between, and the kernel remembers the files.
     assert_eq!(change(BranchChange::Remove(vec![two.to_owned()])), Ok(1));
     fs::write(two.join("folder/two"), "folder/two, changed").unwrap();

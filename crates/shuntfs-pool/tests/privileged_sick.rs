@@ -9,7 +9,7 @@ mod mounted;
 use std::fmt::Display;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -19,10 +19,10 @@ use shuntfs_pool::{BranchChange, BranchOptions, Cache, Calls, Health, MergeOptio
 use shuntfs_testkit::limit::wait_until;
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted as Disk, Transport};
 use shuntfs_testkit::program::{run, wait_for};
-use shuntfs_testkit::skipped;
 
 use mounted::Mounted;
 use mounted::bound::Bound;
+use mounted::hanging::Hanging;
 
 const STEP: Duration = Duration::from_secs(20);
 
@@ -211,52 +211,30 @@ fn a_disk_that_is_gone_is_set_aside() {
     assert_eq!(sick.sh("echo new > $MNT/new; cat $MNT/new"), (true, "new\n".into()));
 }
 
-/// Has a server go on in any case.
-struct Stopped<'d>(&'d Disk);
-
-impl<'d> Stopped<'d> {
-    fn new(disk: &'d Disk) -> Self {
-        disk.signal(Signal::STOP).unwrap();
-        Self(disk)
-    }
-}
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        drop(self.0.signal(Signal::CONT));
-    }
-}
-
 /// Whoever moved something waited for a new disk that hung while its folders were looked for, and nobody could take it out.
 #[test]
 fn a_disk_that_hangs_as_it_is_added_keeps_nobody_waiting() {
     let Some(sick) = Sick::start(TransportKind::Cloned, Calls::Auto) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let spec = MountSpec::new(folder.path(), Transport::Device, Flow::Served);
-    let Some(third) = Disk::start(&spec.args(&["--cache", "none"])).unwrap() else { return };
-    // Each of those that the kernel knows is looked for there.
-    assert_eq!(sick.sh("cd $MNT/both && seq -f d%g 2000 | xargs mkdir"), (true, String::new()));
-    std::fs::create_dir(third.path().join("both")).unwrap();
+    // The kernel knows these folders, so that each is looked for on the new disk.
+    assert_eq!(sick.sh("cd $MNT/both && mkdir first hangs last"), (true, String::new()));
+    let Some(third) = Hanging::start() else { return };
     let change = |change: BranchChange| {
         let (observer, (told, tells)) = (sick.pool.observer.clone(), channel());
         std::thread::spawn(move || told.send(observer.change_branches(&change).map(|left| left.len())));
         tells
     };
     let adding = change(BranchChange::Append(vec![BranchOptions::new(third.path())]));
-    assert!(wait_until(STEP, || sick.pool.observer.facts().branches.len() == 3));
-    let stopped = Stopped::new(&third);
-    sick.sh("stat $MNT/nothing 2> /dev/null");
+    let does_hang = wait_until(STEP, || third.gate.is_held());
+    assert!(does_hang, "it was looked for: {:?}", adding.try_recv());
     assert!(wait_until(STEP, || sick.pool.observer.facts().branches[2].health == Health::Aside));
-    let is_under_way = adding.try_recv().is_err();
+    assert_eq!(adding.try_recv(), Err(TryRecvError::Empty), "it hangs still");
     assert_eq!(sick.sh("cd $MNT && mkdir n && mv n o && rmdir o && cat one"), (true, "one".into()));
     let removing = change(BranchChange::Remove(vec![third.path().to_owned()]));
     assert_eq!(removing.recv_timeout(STEP), Ok(Ok(2)));
-    drop(stopped);
-    if is_under_way {
-        assert!(adding.recv_timeout(STEP).is_ok_and(|added| added.is_ok()));
-    } else {
-        skipped("the disk had been looked through before it hung");
-    }
+    assert_eq!(adding.try_recv(), Err(TryRecvError::Empty), "it hangs still");
+    third.gate.open();
+    assert!(adding.recv_timeout(STEP).is_ok_and(|added| added.is_ok()));
+    assert_eq!(sick.sh("ls $MNT/both"), (true, "first\nhangs\nlast\n".into()));
 }
 
 /// Nobody asks for the time of a disk: it is waited for, and what is known of it is told at once.

@@ -51,9 +51,7 @@ impl LowerKind {
     fn mkfs(self) -> Option<(&'static str, &'static [&'static str])> {
         match self {
             Self::Tmpfs => None,
-            Self::Ext4 => {
-                Some(("mkfs.ext4", &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"]))
-            }
+            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])),
             Self::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-m", "reflink=1"])),
             Self::Btrfs => Some(("mkfs.btrfs", &["-q", "-f"])),
         }
@@ -75,19 +73,28 @@ pub struct LowerSpec {
     pub size: u64,
     /// More mount options, comma separated, or nothing.
     pub options: String,
+    /// How many percent of an ext4 are reserved for root.
+    pub reserved: u8,
 }
 
 impl LowerSpec {
     /// A file system of an ordinary size for tests: 1 GiB.
     #[must_use]
     pub fn new(kind: LowerKind) -> Self {
-        Self { kind, size: 1 << 30, options: String::new() }
+        Self { kind, size: 1 << 30, options: String::new(), reserved: 0 }
     }
 
     /// Sets the size in bytes.
     #[must_use]
     pub fn size(mut self, size: u64) -> Self {
         self.size = size;
+        self
+    }
+
+    /// Sets how many percent of an ext4 are reserved for root.
+    #[must_use]
+    pub fn reserved(mut self, percent: u8) -> Self {
+        self.reserved = percent;
         self
     }
 
@@ -131,6 +138,10 @@ impl LowerSpec {
         let mut words: Vec<&dyn AsRef<std::ffi::OsStr>> = Vec::new();
         for argument in arguments {
             words.push(argument);
+        }
+        let reserved = self.reserved.to_string();
+        if self.kind == LowerKind::Ext4 {
+            words.extend([&"-m" as &dyn AsRef<std::ffi::OsStr>, &reserved]);
         }
         let image_path = image.path().to_owned();
         words.push(&image_path);

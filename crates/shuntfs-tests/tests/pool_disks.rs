@@ -1,4 +1,5 @@
-//! A pool of five disks under load: one fills up, one becomes read-only, one is pulled. What was made durable stays, and nobody waits for ever.
+//! A pool of five disks under load: one fills up, one becomes read-only, one hangs, one is pulled. What was made durable stays, and nobody waits for
+//! ever.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +15,7 @@ use shuntfs_testkit::conformance::errno_name;
 use shuntfs_testkit::limit::{run_with_timeout, wait_until};
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport, shunt};
-use shuntfs_testkit::program::call;
+use shuntfs_testkit::program::{call, have};
 use shuntfs_testkit::raw::ioctl_int;
 use shuntfs_testkit::seeded::Random;
 use shuntfs_testkit::{say, serial};
@@ -24,6 +25,7 @@ const DISKS: usize = 5;
 const FULL: usize = 0;
 const READ_ONLY: usize = 1;
 const PULLED: usize = 2;
+const HANGS: usize = 3;
 
 const WRITERS: u64 = 4;
 const DISK_LEN: u64 = 48 << 20;
@@ -114,7 +116,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn start(transport: Transport) -> Result<Option<Self>> {
+    fn start(transport: Transport, args: &[&str]) -> Result<Option<Self>> {
         let mut disks = Vec::new();
         for _ in 0..DISKS {
             let Some(disk) = LowerSpec::new(LowerKind::Ext4).size(DISK_LEN).make()? else { return Ok(None) };
@@ -122,7 +124,7 @@ impl Stage {
         }
         let branches: Vec<String> = disks.iter().map(|disk| disk.path().display().to_string()).collect();
         let spec = MountSpec::new(Path::new(&branches.join(":")), transport, Flow::Passthrough);
-        let spec = spec.args(&["--create", "rand", "--minfreespace", "1M"]);
+        let spec = spec.args(&["--create", "rand", "--minfreespace", "1M"]).args(args);
         let Some(mount) = Mounted::start(&spec)? else { return Ok(None) };
         let load = Arc::new(Load::default());
         let mut writers = Vec::new();
@@ -218,6 +220,22 @@ impl Drop for Stage {
     }
 }
 
+/// A disk on which whatever writes hangs (`FIFREEZE`), until this goes.
+struct Frozen<'d>(&'d Path);
+
+impl<'d> Frozen<'d> {
+    fn new(disk: &'d Path) -> Result<Self> {
+        call("fsfreeze", &[&"--freeze", &disk], MOMENT)?;
+        Ok(Self(disk))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        drop(call("fsfreeze", &[&"--unfreeze", &self.0], MOMENT));
+    }
+}
+
 /// The block device of what is mounted there.
 fn device_of(path: &Path) -> Result<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
@@ -230,7 +248,7 @@ fn device_of(path: &Path) -> Result<PathBuf> {
 fn a_pool_of_five_disks_lives_through_what_becomes_of_disks() -> Result<()> {
     let _serial = serial();
     for transport in Transport::ALL {
-        let Some(mut stage) = Stage::start(transport)? else { continue };
+        let Some(mut stage) = Stage::start(transport, &[])? else { continue };
         let what = |text: &str| format!("{transport:?}: {text}");
         stage.load.goes_on(&what("at first"))?;
         stage.fill_up()?;
@@ -250,6 +268,49 @@ fn a_pool_of_five_disks_lives_through_what_becomes_of_disks() -> Result<()> {
         ));
         let unknown: Vec<&String> = failed.keys().filter(|name| !ERRORS.contains(&name.as_str())).collect();
         ensure!(unknown.is_empty(), "{transport:?}: {unknown:?} among {failed:?}");
+        let ended = stage.mount.unmount()?;
+        ensure!(ended.success(), "{transport:?}: the server ended with {ended}:\n{}", stage.mount.log());
+    }
+    Ok(())
+}
+
+/// Writers whose file is on the disk wait for it in the kernel, where the pool has no part; all others go on, and so do they when it answers.
+#[test]
+fn a_pool_of_five_disks_lives_through_one_that_hangs() -> Result<()> {
+    let _serial = serial();
+    if !have(&["fsfreeze"]) {
+        return Ok(());
+    }
+    for transport in Transport::ALL {
+        let Some(mut stage) = Stage::start(transport, &["--branch-timeout", "1s"])? else { continue };
+        let what = |text: &str| format!("{transport:?}: {text}");
+        stage.load.goes_on(&what("at first"))?;
+        let is_aside = || -> Result<bool> {
+            let branches = shunt(&[&"branches", &"list", &stage.mount.path()])?.ok("shunt branches list")?;
+            Ok(branches.contains("SET ASIDE"))
+        };
+        let frozen = Frozen::new(stage.disks[HANGS].path())?;
+        let was_set_aside = wait_until(MOMENT, || is_aside().unwrap_or(false));
+        ensure!(was_set_aside, "{}", what("the disk that hangs is not set aside"));
+        stage.load.goes_on(&what("with a disk that hangs"))?;
+        let (top, own) = (stage.mount.path().to_owned(), stage.disks[4].path().to_owned());
+        let file = stage.load.written().into_iter().find(|file| file.is_in(&own)).context("one is there")?;
+        let (is_read, names) = run_with_timeout(MOMENT, "reading", move || {
+            let names = fs::read_dir(&top)
+                .and_then(|names| names.map(|name| Ok(name?.file_name())).collect::<io::Result<Vec<_>>>());
+            (file.is_in(&top), names)
+        })?;
+        let names = names.with_context(|| what("listing"))?;
+        let lists_all = (0..WRITERS).all(|writer| names.iter().any(|name| *name == *writer.to_string()));
+        ensure!(is_read && lists_all, "{}: {is_read} {names:?}", what("with a disk that hangs"));
+        drop(frozen);
+        let is_back = wait_until(MOMENT, || is_aside().is_ok_and(|is_aside| !is_aside));
+        ensure!(is_back, "{}", what("the disk that answers again is not taken back"));
+        stage.load.goes_on(&what("with all disks again"))?;
+        stage.stop()?;
+        stage.has_lost_nothing().with_context(|| what("at the end"))?;
+        let failed = stage.load.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        say(&format!("{transport:?}: {} files, and these failed: {failed:?}", stage.load.written().len()));
         let ended = stage.mount.unmount()?;
         ensure!(ended.success(), "{transport:?}: the server ended with {ended}:\n{}", stage.mount.log());
     }

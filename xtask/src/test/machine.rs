@@ -14,6 +14,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("fincore", "util-linux"),
     ("find", "findutils"),
     ("fio", "fio"),
+    ("fsfreeze", "util-linux"),
     ("fsverity", "fsverity"),
     ("fusermount3", "fuse3"),
     ("gcc", "gcc"),

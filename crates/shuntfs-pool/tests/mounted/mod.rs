@@ -3,6 +3,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod handles;
+pub(crate) mod hanging;
 pub(crate) mod users;
 
 use std::path::PathBuf;
