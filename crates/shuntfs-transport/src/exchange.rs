@@ -78,6 +78,15 @@ impl Done {
         }
     }
 
+    /// The error that it was answered with, as far as that is known here.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self.0 {
+            Outcome::Error(errno) => Some(errno),
+            _ => None,
+        }
+    }
+
     /// Whether the bytes went through a pipe, uncopied by us.
     #[must_use]
     pub fn was_spliced(&self) -> bool {
