@@ -87,6 +87,12 @@ impl Done {
         }
     }
 
+    /// Whether the answer leaves by itself, behind the read that it is linked to.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        matches!(self.0, Outcome::Linked(_))
+    }
+
     /// Whether the bytes went through a pipe, uncopied by us.
     #[must_use]
     pub fn was_spliced(&self) -> bool {

@@ -1,0 +1,167 @@
+//! What a request leaves behind, between its begin and its answer.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use shuntfs_sys::threads;
+use shuntfs_transport::{Done, Exchange};
+use shuntfs_wire::{Errno, InHeader, NodeId, Op, Opcode};
+
+use super::record::TraceRecord;
+use crate::delegation::{Flow, Flows};
+use crate::filesystem::Filesystem;
+use crate::server::{Local, Server};
+
+/// A request that somebody looks at.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    header: InHeader,
+    since: Instant,
+    record: TraceRecord,
+    /// Of the open file, before the request: a RELEASE ends it.
+    flows: Option<Flows>,
+}
+
+/// Takes down what a request asks for, while it is there: its answer is written to the same memory. `None` where nobody wants it.
+#[cold]
+#[inline(never)]
+pub(crate) fn begin<F: Filesystem>(server: &Server<F>, local: &Local, x: &Exchange) -> Option<Box<Trail>> {
+    let header = x.header();
+    if !local.core.hub.may_take(&header) {
+        return None;
+    }
+    let place_of = |node: u64| NodeId::new(node).and_then(|node| server.fs.place_of(node));
+    let mut record = of_header(&header);
+    record.queue = local.queue.index();
+    record.place = place_of(header.nodeid);
+    if let Ok(request) = x.request() {
+        let folder = of_op(&request.op, &mut record);
+        record.second_place = folder.and_then(place_of);
+    }
+    let flows = header.node().and_then(|node| local.core.nodes.flow_of(node));
+    Some(Box::new(Trail { header, since: Instant::now(), record, flows }))
+}
+
+impl Trail {
+    /// The node that the answer leads to; 0 for a name that is not there.
+    pub(crate) fn found(&mut self, node: u64) {
+        self.record.found = Some(node).filter(|node| *node != 0);
+        if node == 0 {
+            self.record.errno = Some(Errno::NOENT);
+        }
+    }
+
+    /// So many bytes were taken.
+    pub(crate) fn moved(&mut self, len: u64) {
+        self.record.moved = Some(len);
+    }
+
+    /// The request is answered.
+    pub(crate) fn end(self: Box<Self>, local: &Local, done: &Done) {
+        let Self { header, since, mut record, flows } = *self;
+        record.duration = since.elapsed();
+        record.errno = done.errno().or(record.errno);
+        record.is_linked = done.is_linked();
+        let node = record.found.or(Some(record.node)).and_then(NodeId::new);
+        let flows = flows.or_else(|| node.and_then(|node| local.core.nodes.flow_of(node)));
+        record.flow = flows.and_then(|flows| flow_of(record.operation(), flows));
+        if let Some(Opcode::Read | Opcode::Readdir | Opcode::Readdirplus | Opcode::Readlink) =
+            record.operation()
+        {
+            record.moved = done.sent_len().filter(|_| record.errno.is_none()).map(|len| len as u64);
+        }
+        local.core.hub.put(&header, record);
+    }
+}
+
+/// Which of a file's flows an operation goes by; `None` for one that has nothing to do with its bytes.
+fn flow_of(operation: Option<Opcode>, flows: Flows) -> Option<Flow> {
+    use Opcode::{
+        CopyFileRange, CopyFileRange64, Create, Fallocate, Flush, Fsync, Lseek, Open, Read, Release, Write,
+    };
+    match operation? {
+        Write | Fallocate => Some(flows.writes.flow),
+        Open | Create | Read | Release | Flush | Fsync | Lseek | CopyFileRange | CopyFileRange64 => {
+            Some(flows.reads.flow)
+        }
+        _ => None,
+    }
+}
+
+fn of_header(header: &InHeader) -> TraceRecord {
+    TraceRecord {
+        began: SystemTime::now(),
+        duration: Duration::ZERO,
+        unique: header.unique,
+        queue: 0,
+        opcode: header.opcode,
+        pid: header.pid,
+        comm: Some(header.pid).filter(|pid| *pid != 0).and_then(threads::name_of).unwrap_or_default(),
+        uid: header.uid,
+        gid: header.gid,
+        node: header.nodeid,
+        place: None,
+        name: None,
+        is_attribute: false,
+        second: None,
+        second_place: None,
+        found: None,
+        offset: None,
+        len: None,
+        moved: None,
+        flow: None,
+        errno: None,
+        is_linked: false,
+    }
+}
+
+/// What the operation says; the folder of its second name.
+fn of_op(op: &Op<'_>, record: &mut TraceRecord) -> Option<u64> {
+    let mut range = |offset: u64, len: u64| (record.offset, record.len) = (Some(offset), Some(len));
+    match op {
+        Op::Lookup { name }
+        | Op::Mknod { name, .. }
+        | Op::Mkdir { name, .. }
+        | Op::Unlink { name }
+        | Op::Rmdir { name }
+        | Op::Create { name, .. } => record.name = Some(name.as_bytes().to_vec()),
+        Op::LookupDot => record.name = Some(b".".to_vec()),
+        Op::LookupDotDot => record.name = Some(b"..".to_vec()),
+        Op::Link { arg, name } => {
+            record.name = Some(name.as_bytes().to_vec());
+            record.found = Some(arg.oldnodeid);
+        }
+        Op::Symlink { name, target } => {
+            record.name = Some(name.as_bytes().to_vec());
+            record.second = Some(target.to_bytes().to_vec());
+        }
+        Op::Rename { arg, name, new_name } => return two_names(record, (name, new_name), arg.newdir),
+        Op::Rename2 { arg, name, new_name } => return two_names(record, (name, new_name), arg.newdir),
+        Op::Read(arg) | Op::Readdir(arg) | Op::Readdirplus(arg) => range(arg.offset, arg.size.into()),
+        Op::Write { arg, .. } => range(arg.offset, arg.size.into()),
+        Op::Fallocate(arg) => range(arg.offset, arg.length),
+        Op::CopyFileRange(arg) | Op::CopyFileRange64(arg) => {
+            range(arg.off_in, arg.len);
+            record.found = Some(arg.nodeid_out);
+        }
+        Op::Lseek(arg) => record.offset = Some(arg.offset),
+        Op::Setattr(arg) if arg.valid.contains(shuntfs_wire::SetattrValid::SIZE) => {
+            record.len = Some(arg.size);
+        }
+        Op::Getxattr { name, .. } | Op::Setxattr { name, .. } | Op::Removexattr { name } => {
+            record.name = Some(name.to_bytes().to_vec());
+            record.is_attribute = true;
+        }
+        _ => {}
+    }
+    None
+}
+
+fn two_names(
+    record: &mut TraceRecord,
+    (name, new_name): (&shuntfs_wire::Name<'_>, &shuntfs_wire::Name<'_>),
+    folder: u64,
+) -> Option<u64> {
+    record.name = Some(name.as_bytes().to_vec());
+    record.second = Some(new_name.as_bytes().to_vec());
+    Some(folder)
+}
