@@ -50,16 +50,13 @@ impl Datagrams {
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if fds.len() > PASSED_MAX
-            || (!fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)))
+        if fds.len() > PASSED_MAX || (!fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)))
         {
             return Err(OsError::INVAL);
         }
         let bytes = [IoSlice::new(bytes)];
-        retry_on_intr(|| {
-            sendmsg_addr(&self.socket, &self.to, &bytes, &mut control, SendFlags::NOSIGNAL)
-        })
-        .map(drop)
+        retry_on_intr(|| sendmsg_addr(&self.socket, &self.to, &bytes, &mut control, SendFlags::NOSIGNAL))
+            .map(drop)
     }
 }
 

@@ -5,8 +5,8 @@
 //! is stopped when the request is done: only one that takes long wakes the watcher.
 
 use std::cell::{Cell, OnceCell};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};

@@ -192,9 +192,9 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
 
     /// Where a node is, for people: what a [`crate::Trace`] and the log of requests that take too long show. Called only while somebody looks,
     /// by queues and by a thread that watches them, also while operations hang: must not block, nor wait for a lock that an operation
-    /// holds during a call that may. Default: not known.
-    fn place_of(&self, node: NodeId) -> Option<NodePlace> {
-        let _ = node;
+    /// holds during a call that may. `file` is one that is open, where a request names one. Default: not known.
+    fn place_of(&self, node: NodeId, file: Option<&Self::File>) -> Option<NodePlace> {
+        let _ = (node, file);
         None
     }
 

@@ -176,7 +176,7 @@ impl<F: Filesystem> Observed for Server<F> {
     }
 
     fn place_of(&self, node: NodeId) -> Option<NodePlace> {
-        self.fs.place_of(node)
+        self.fs.place_of(node, None)
     }
 }
 

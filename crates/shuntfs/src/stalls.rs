@@ -122,8 +122,10 @@ fn waits_for(stall: &Stall) -> String {
         };
         return format!("its thread {thread} waits in {waits}");
     }
-    let mut functions: Vec<String> =
-        threads::stuck_threads().into_iter().map(|(thread, function)| format!("{thread} in {function}")).collect();
+    let mut functions: Vec<String> = threads::stuck_threads()
+        .into_iter()
+        .map(|(thread, function)| format!("{thread} in {function}"))
+        .collect();
     functions.truncate(STACK_MAX);
     match functions.as_slice() {
         [] => "it waits in the background, and no thread of the server hangs in the kernel".to_owned(),

@@ -163,11 +163,19 @@ fn a_trickle_does_not_wake_the_watcher_for_stalls() {
         let stage = Stage::new(true);
         let before = stage.sleeps();
         for unique in 1..=40 {
-            if is_ring { stage.reader.meter.ring_woke() } else { stage.reader.meter.woke() }
+            if is_ring {
+                stage.reader.meter.ring_woke()
+            } else {
+                stage.reader.meter.woke()
+            }
             stage.notes.begins(0, &header(unique, Opcode::Getattr));
             stage.reader.meter.serves(7);
             stage.notes.ends(0, Opcode::Getattr as u32, false);
-            if is_ring { stage.reader.meter.ring_waits() } else { stage.reader.meter.waits() }
+            if is_ring {
+                stage.reader.meter.ring_waits()
+            } else {
+                stage.reader.meter.waits()
+            }
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(2 * LIMIT);

@@ -88,7 +88,7 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
         self.fs.forget(node, lookups);
     }
 
-    fn place_of(&self, node: NodeId) -> Option<NodePlace> {
+    fn place_of(&self, node: NodeId, _: Option<&Self::File>) -> Option<NodePlace> {
         self.fs.place_of(node)
     }
 

@@ -85,7 +85,7 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
         let _ = (node, lookups);
     }
 
-    /// As [`crate::Filesystem::place_of`].
+    /// Where a node is, for people: as [`crate::Filesystem::place_of`]. Called inline: must not block.
     fn place_of(&self, node: NodeId) -> Option<NodePlace> {
         let _ = node;
         None

@@ -10,7 +10,7 @@ mod record;
 mod trail;
 
 pub use filter::TraceFilter;
-pub use hub::{Trace, TraceError, Traced};
 pub(crate) use hub::{Hub, Observed};
+pub use hub::{Trace, TraceError, Traced};
 pub use record::{NodePlace, TraceRecord};
 pub(crate) use trail::{Trail, begin};

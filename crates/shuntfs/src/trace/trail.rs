@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use shuntfs_sys::threads;
 use shuntfs_transport::{Done, Exchange};
-use shuntfs_wire::{Errno, InHeader, NodeId, Op, Opcode};
+use shuntfs_wire::{Errno, Fh, InHeader, Name, NodeId, Op, Opcode, SetattrValid};
 
 use super::record::TraceRecord;
 use crate::delegation::{Flow, Flows};
@@ -29,14 +29,19 @@ pub(crate) fn begin<F: Filesystem>(server: &Server<F>, local: &Local, x: &Exchan
     if !local.core.hub.may_take(&header) {
         return None;
     }
-    let place_of = |node: u64| NodeId::new(node).and_then(|node| server.fs.place_of(node));
+    let place_of = |node: u64, fh: u64| {
+        let open = server.files.get(Fh(fh));
+        server.fs.place_of(NodeId::new(node)?, open.as_ref().map(|open| &*open.file))
+    };
     let mut record = of_header(&header);
     record.queue = local.queue.index();
-    record.place = place_of(header.nodeid);
+    let (mut fh, mut folder) = (0, None);
     if let Ok(request) = x.request() {
-        let folder = of_op(&request.op, &mut record);
-        record.second_place = folder.and_then(place_of);
+        fh = open_file(&request.op);
+        folder = of_op(&request.op, &mut record);
     }
+    record.place = place_of(header.nodeid, fh);
+    record.second_place = folder.and_then(|folder| place_of(folder, 0));
     let flows = header.node().and_then(|node| local.core.nodes.flow_of(node));
     Some(Box::new(Trail { header, since: Instant::now(), record, flows }))
 }
@@ -114,6 +119,24 @@ fn of_header(header: &InHeader) -> TraceRecord {
     }
 }
 
+/// The open file that an operation names, 0 where it names none.
+fn open_file(op: &Op<'_>) -> u64 {
+    match op {
+        Op::Read(arg) => arg.fh,
+        Op::Write { arg, .. } => arg.fh,
+        Op::Release(arg) => arg.fh,
+        Op::Flush(arg) => arg.fh,
+        Op::Fsync(arg) => arg.fh,
+        Op::Getattr(arg) => arg.fh,
+        Op::Setattr(arg) if arg.valid.contains(SetattrValid::FH) => arg.fh,
+        Op::Fallocate(arg) => arg.fh,
+        Op::Lseek(arg) => arg.fh,
+        Op::CopyFileRange(arg) | Op::CopyFileRange64(arg) => arg.fh_in,
+        Op::Getlk(arg) | Op::Setlk(arg) | Op::Setlkw(arg) => arg.fh,
+        _ => 0,
+    }
+}
+
 /// What the operation says; the folder of its second name.
 fn of_op(op: &Op<'_>, record: &mut TraceRecord) -> Option<u64> {
     let mut range = |offset: u64, len: u64| (record.offset, record.len) = (Some(offset), Some(len));
@@ -144,7 +167,7 @@ fn of_op(op: &Op<'_>, record: &mut TraceRecord) -> Option<u64> {
             record.found = Some(arg.nodeid_out);
         }
         Op::Lseek(arg) => record.offset = Some(arg.offset),
-        Op::Setattr(arg) if arg.valid.contains(shuntfs_wire::SetattrValid::SIZE) => {
+        Op::Setattr(arg) if arg.valid.contains(SetattrValid::SIZE) => {
             record.len = Some(arg.size);
         }
         Op::Getxattr { name, .. } | Op::Setxattr { name, .. } | Op::Removexattr { name } => {
@@ -156,11 +179,7 @@ fn of_op(op: &Op<'_>, record: &mut TraceRecord) -> Option<u64> {
     None
 }
 
-fn two_names(
-    record: &mut TraceRecord,
-    (name, new_name): (&shuntfs_wire::Name<'_>, &shuntfs_wire::Name<'_>),
-    folder: u64,
-) -> Option<u64> {
+fn two_names(record: &mut TraceRecord, (name, new_name): (&Name<'_>, &Name<'_>), folder: u64) -> Option<u64> {
     record.name = Some(name.as_bytes().to_vec());
     record.second = Some(new_name.as_bytes().to_vec());
     Some(folder)
