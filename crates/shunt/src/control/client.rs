@@ -219,7 +219,11 @@ impl Client {
             if !hear(news) || is_last {
                 return Ok(());
             }
-            reply = self.hear()?;
+            reply = match self.hear() {
+                // A server that ends may go before it has said so.
+                Err(AskError::NoServer) => Reply::Traced(TraceNews::Ends),
+                heard => heard?,
+            };
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         local.counters.latencies.end(timed);
     }
     if let Some(trail) = trail {
-        trail.end(local, &done);
+        trail.end(server, local, &done);
     }
     done
 }

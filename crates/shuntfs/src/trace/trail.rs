@@ -6,7 +6,7 @@ use shuntfs_sys::threads;
 use shuntfs_transport::{Done, Exchange};
 use shuntfs_wire::{Errno, Fh, InHeader, Name, NodeId, Op, Opcode, SetattrValid};
 
-use super::record::TraceRecord;
+use super::record::{NodePlace, TraceRecord};
 use crate::delegation::{Flow, Flows};
 use crate::filesystem::Filesystem;
 use crate::server::{Local, Server};
@@ -15,6 +15,8 @@ use crate::server::{Local, Server};
 #[derive(Debug)]
 pub(crate) struct Trail {
     header: InHeader,
+    /// The open file that it names, 0 for none.
+    fh: u64,
     since: Instant,
     record: TraceRecord,
     /// Of the open file, before the request: a RELEASE ends it.
@@ -29,10 +31,6 @@ pub(crate) fn begin<F: Filesystem>(server: &Server<F>, local: &Local, x: &Exchan
     if !local.core.hub.may_take(&header) {
         return None;
     }
-    let place_of = |node: u64, fh: u64| {
-        let open = server.files.get(Fh(fh));
-        server.fs.place_of(NodeId::new(node)?, open.as_ref().map(|open| &*open.file))
-    };
     let mut record = of_header(&header);
     record.queue = local.queue.index();
     let (mut fh, mut folder) = (0, None);
@@ -40,10 +38,10 @@ pub(crate) fn begin<F: Filesystem>(server: &Server<F>, local: &Local, x: &Exchan
         fh = open_file(&request.op);
         folder = of_op(&request.op, &mut record);
     }
-    record.place = place_of(header.nodeid, fh);
-    record.second_place = folder.and_then(|folder| place_of(folder, 0));
+    record.place = place_of(server, header.nodeid, fh);
+    record.second_place = folder.and_then(|folder| place_of(server, folder, 0));
     let flows = header.node().and_then(|node| local.core.nodes.flow_of(node));
-    Some(Box::new(Trail { header, since: Instant::now(), record, flows }))
+    Some(Box::new(Trail { header, fh, since: Instant::now(), record, flows }))
 }
 
 impl Trail {
@@ -61,9 +59,13 @@ impl Trail {
     }
 
     /// The request is answered.
-    pub(crate) fn end(self: Box<Self>, local: &Local, done: &Done) {
-        let Self { header, since, mut record, flows } = *self;
+    pub(crate) fn end<F: Filesystem>(self: Box<Self>, server: &Server<F>, local: &Local, done: &Done) {
+        let Self { header, fh, since, mut record, flows } = *self;
         record.duration = since.elapsed();
+        if record.place.is_none() {
+            // To serve it, the file system may have opened what tells the path.
+            record.place = place_of(server, header.nodeid, fh);
+        }
         record.errno = done.errno().or(record.errno);
         record.is_linked = done.is_linked();
         let node = record.found.or(Some(record.node)).and_then(NodeId::new);
@@ -76,6 +78,11 @@ impl Trail {
         }
         local.core.hub.put(&header, record);
     }
+}
+
+fn place_of<F: Filesystem>(server: &Server<F>, node: u64, fh: u64) -> Option<NodePlace> {
+    let open = server.files.get(Fh(fh));
+    server.fs.place_of(NodeId::new(node)?, open.as_ref().map(|open| &*open.file))
 }
 
 /// Which of a file's flows an operation goes by; `None` for one that has nothing to do with its bytes.
