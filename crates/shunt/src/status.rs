@@ -299,7 +299,8 @@ fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     let stalls = &session.stalls;
     if let (Some(limit), true) = (stalls.limit_ms, stalls.total > 0) {
-        let (total, limit, now) = (stalls.total, time(limit.saturating_mul(1_000_000)), stalls.now);
+        let (total, now) = (stalls.total, stalls.now);
+        let limit = if limit % 1000 == 0 { format!("{} s", limit / 1000) } else { format!("{limit} ms") };
         writeln!(
             out,
             "  stalls     {total} requests took longer than {limit}, {now} are still under way: see the log"

@@ -196,17 +196,24 @@ pub fn kernel_stack_of(tid: u32) -> Option<Vec<String>> {
     (!names.is_empty()).then_some(names)
 }
 
-/// The threads of this process that sleep so that nothing wakes them but what they wait for, as on a disk that hangs, each with the function
-/// that it sleeps in.
+/// The threads of this process that hang in the kernel, each with the function that it sleeps in: those that nothing wakes but what they wait for,
+/// as on a disk that hangs, and those whose name begins with one of `named`, if they wait for anything else than work.
 #[must_use]
-pub fn stuck_threads() -> Vec<(u32, String)> {
+pub fn hanging_threads(named: &[&str]) -> Vec<(u32, String)> {
+    /// What waits for work, or for other threads, sleeps in these.
+    const IDLE: [&str; 2] = ["futex", "io_wq_worker"];
     let tids = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let tids = tids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_stuck = |tid: &u32| {
+    let hangs = |tid: u32| {
         let mut text = [0_u8; STAT_LEN];
-        stat_of(*tid, &mut text).and_then(after_name).is_some_and(|fields| fields.starts_with(" D"))
+        let state = after_name(stat_of(tid, &mut text)?)?.trim_start().chars().next()?;
+        let function = waits_in(tid);
+        let name = name_of(tid)?;
+        let is_named = named.iter().any(|start| name.starts_with(start.as_bytes()));
+        let is_busy = function.as_ref().is_some_and(|it| IDLE.iter().all(|idle| !it.contains(idle)));
+        (state == 'D' || is_named && is_busy).then(|| (tid, function.unwrap_or_default()))
     };
-    tids.filter(is_stuck).map(|tid| (tid, waits_in(tid).unwrap_or_default())).collect()
+    tids.filter_map(hangs).collect()
 }
 
 /// What a thread did in its life.
@@ -340,7 +347,7 @@ mod test {
         if let Some(stack) = kernel_stack_of(tid) {
             assert!(stack.iter().any(|name| name.contains("futex")), "{stack:?}");
         }
-        assert!(stuck_threads().iter().all(|(stuck, _)| *stuck != tid), "it can be interrupted");
+        assert!(hanging_threads(&["a name"]).iter().all(|(one, _)| *one != tid), "it waits for work");
         drop(end);
         sleeper.unwrap().join().unwrap();
         assert_eq!((name_of(u32::MAX), waits_in(u32::MAX), kernel_stack_of(u32::MAX)), (None, None, None));

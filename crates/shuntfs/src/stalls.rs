@@ -21,6 +21,8 @@ const BURST: u32 = 8;
 const REFILL: Duration = Duration::from_secs(10);
 /// So many functions of a kernel stack are told.
 const STACK_MAX: usize = 6;
+/// The threads that work beside queues: of the offload pool, and the kernel's for rings.
+const BESIDE: [&str; 2] = ["shunt-offload", "iou-wrk-"];
 
 /// How many requests were under way for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -122,7 +124,7 @@ fn waits_for(stall: &Stall) -> String {
         };
         return format!("its thread {thread} waits in {waits}");
     }
-    let mut functions: Vec<String> = threads::stuck_threads()
+    let mut functions: Vec<String> = threads::hanging_threads(&BESIDE)
         .into_iter()
         .map(|(thread, function)| format!("{thread} in {function}"))
         .collect();

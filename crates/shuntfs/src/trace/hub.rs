@@ -223,3 +223,141 @@ impl fmt::Debug for Trace {
         f.debug_struct("Trace").field("filter", &self.tracer.filter).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod test {
+    use shuntfs_wire::Opcode;
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::trace::record::nothing;
+
+    /// A server that knows whether it is looked at.
+    #[derive(Debug, Default)]
+    struct Server(AtomicBool);
+
+    impl Observed for Server {
+        fn set_traced(&self, is_traced: bool) {
+            self.0.store(is_traced, Ordering::SeqCst);
+        }
+
+        fn place_of(&self, _: NodeId) -> Option<NodePlace> {
+            None
+        }
+    }
+
+    fn stage() -> (Arc<Hub>, Arc<Server>, Weak<dyn Observed>) {
+        let server = Arc::new(Server::default());
+        let weak: Weak<Server> = Arc::downgrade(&server);
+        (Arc::default(), server, weak)
+    }
+
+    fn header(opcode: Opcode) -> InHeader {
+        let mut header = InHeader::new_zeroed();
+        header.opcode = opcode as u32;
+        header
+    }
+
+    fn put(hub: &Hub, opcode: Opcode, queue: usize, unique: u64) {
+        hub.put(&header(opcode), TraceRecord { queue, unique, opcode: opcode as u32, ..nothing() });
+    }
+
+    fn all(trace: &mut Trace) -> (Vec<u64>, u64) {
+        let (mut numbers, mut dropped) = (Vec::new(), 0);
+        while let Some(next) = trace.next_within(Duration::ZERO) {
+            match next {
+                Traced::Record(record) => numbers.push(record.unique),
+                Traced::Dropped(count) => dropped += count,
+            }
+        }
+        (numbers, dropped)
+    }
+
+    #[test]
+    fn the_flag_is_up_as_long_as_anybody_looks() {
+        let (hub, server, observed) = stage();
+        let is_up = || server.0.load(Ordering::SeqCst);
+        assert!(!is_up());
+        let one = hub.attach(1, TraceFilter::default(), &observed).expect("there is room");
+        let other = hub.attach(1, TraceFilter::default(), &observed).expect("there is room");
+        drop(one);
+        assert!(is_up());
+        drop(other);
+        assert!(!is_up());
+    }
+
+    #[test]
+    fn so_many_may_look_and_no_more() {
+        let (hub, server, observed) = stage();
+        let attach = || hub.attach(1, TraceFilter::default(), &observed);
+        let mut traces: Vec<Trace> = (0..TRACERS_MAX).map(|_| attach().expect("there is room")).collect();
+        assert_eq!(attach().err(), Some(TraceError::TooMany));
+        traces.pop();
+        assert!(attach().is_ok());
+        drop(server);
+        assert_eq!(attach().err(), Some(TraceError::Ended));
+        assert!(traces[0].has_ended() && traces[0].next().is_none());
+    }
+
+    #[test]
+    fn who_does_not_read_is_told_what_is_missing() {
+        let (hub, _server, observed) = stage();
+        let mut trace = hub.attach(2, TraceFilter::default(), &observed).expect("there is room");
+        let mut other = hub.attach(2, TraceFilter::default(), &observed).expect("there is room");
+        let kept = u64::try_from(KEPT).expect("small");
+        for unique in 1..=kept + 5 {
+            put(&hub, Opcode::Read, 0, unique);
+            if unique <= kept {
+                assert_eq!(all(&mut other), (vec![unique], 0));
+            }
+        }
+        put(&hub, Opcode::Read, 1, 0);
+        let (numbers, dropped) = all(&mut trace);
+        assert_eq!((numbers.len(), dropped), (KEPT + 1, 5));
+        assert!(numbers.contains(&0), "the other queue has a ring of its own");
+        assert_eq!(all(&mut other).0.len(), 6);
+        put(&hub, Opcode::Read, 0, 7);
+        assert_eq!(all(&mut trace), (vec![7], 0));
+    }
+
+    #[test]
+    fn each_gets_what_it_asked_for() {
+        let (hub, _server, observed) = stage();
+        let reads = TraceFilter { operations: vec![Opcode::Read], ..TraceFilter::default() };
+        let errors = TraceFilter { errors: true, ..TraceFilter::default() };
+        let slow = TraceFilter { slower_than: Duration::from_secs(1), ..TraceFilter::default() };
+        let odd = TraceFilter {
+            matches: Some(Arc::new(|record| record.unique % 2 == 1)),
+            ..TraceFilter::default()
+        };
+        let of_nobody = TraceFilter { process: Some(u32::MAX), ..TraceFilter::default() };
+        let mut traces = [reads, errors, slow, odd, of_nobody]
+            .map(|filter| hub.attach(1, filter, &observed).expect("there is room"));
+        put(&hub, Opcode::Read, 0, 1);
+        put(&hub, Opcode::Write, 0, 2);
+        let failed = TraceRecord { unique: 4, errno: Some(shuntfs_wire::Errno::IO), ..nothing() };
+        hub.put(&header(Opcode::Write), failed);
+        hub.put(
+            &header(Opcode::Write),
+            TraceRecord { unique: 6, duration: Duration::from_secs(2), ..nothing() },
+        );
+        let seen: Vec<Vec<u64>> = traces.iter_mut().map(|trace| all(trace).0).collect();
+        assert_eq!(seen, [vec![1], vec![4], vec![6], vec![1], vec![]]);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_a_record() {
+        let (hub, _server, observed) = stage();
+        let mut trace = hub.attach(1, TraceFilter::default(), &observed).expect("there is room");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| (0..200).filter(|_| trace.next_within(LOOK * 20).is_some()).count());
+            for unique in 0..200 {
+                put(&hub, Opcode::Read, 0, unique);
+                std::thread::yield_now();
+            }
+            let since = Instant::now();
+            assert_eq!(reader.join().expect("no panic"), 200);
+            assert!(since.elapsed() < LOOK * 10);
+        });
+    }
+}

@@ -115,6 +115,34 @@ impl TraceRecord {
     }
 }
 
+/// A record of nothing.
+pub(super) fn nothing() -> TraceRecord {
+    TraceRecord {
+        began: SystemTime::UNIX_EPOCH,
+        duration: Duration::ZERO,
+        unique: 0,
+        queue: 0,
+        opcode: 0,
+        pid: 0,
+        comm: Vec::new(),
+        uid: 0,
+        gid: 0,
+        node: 0,
+        place: None,
+        name: None,
+        is_attribute: false,
+        second: None,
+        second_place: None,
+        found: None,
+        offset: None,
+        len: None,
+        moved: None,
+        flow: None,
+        errno: None,
+        is_linked: false,
+    }
+}
+
 #[cfg(test)]
 mod test {
     use super::*;

@@ -1,12 +1,12 @@
 //! What a request leaves behind, between its begin and its answer.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use shuntfs_sys::threads;
 use shuntfs_transport::{Done, Exchange};
 use shuntfs_wire::{Errno, Fh, InHeader, Name, NodeId, Op, Opcode, SetattrValid};
 
-use super::record::{NodePlace, TraceRecord};
+use super::record::{NodePlace, TraceRecord, nothing};
 use crate::delegation::{Flow, Flows};
 use crate::filesystem::Filesystem;
 use crate::server::{Local, Server};
@@ -102,27 +102,14 @@ fn flow_of(operation: Option<Opcode>, flows: Flows) -> Option<Flow> {
 fn of_header(header: &InHeader) -> TraceRecord {
     TraceRecord {
         began: SystemTime::now(),
-        duration: Duration::ZERO,
         unique: header.unique,
-        queue: 0,
         opcode: header.opcode,
         pid: header.pid,
         comm: Some(header.pid).filter(|pid| *pid != 0).and_then(threads::name_of).unwrap_or_default(),
         uid: header.uid,
         gid: header.gid,
         node: header.nodeid,
-        place: None,
-        name: None,
-        is_attribute: false,
-        second: None,
-        second_place: None,
-        found: None,
-        offset: None,
-        len: None,
-        moved: None,
-        flow: None,
-        errno: None,
-        is_linked: false,
+        ..nothing()
     }
 }
 
