@@ -5,7 +5,7 @@
 //! is stopped when the request is done: only one that takes long wakes the watcher.
 
 use std::cell::{Cell, OnceCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ pub(crate) struct Gauges {
     dozing: Mutex<Dozing>,
     /// How often the watcher looks for requests that take too long, while any is under way; not set where it does not.
     stall_step: OnceLock<Duration>,
+    /// [`OFF`], [`SET`] or [`KEPT`]; changed with `dozing` locked.
+    for_rings: AtomicU8,
     /// Whether a request was told of whose end is to be told, too.
     stall_is_told: AtomicBool,
     notes: Mutex<Vec<Arc<Notes>>>,
@@ -76,7 +78,19 @@ struct Dozing {
     timer: Armed,
     /// When the watcher is to look for requests that take too long.
     stalls_at: Option<Instant>,
+    /// So many requests of rings have set the timer since then.
+    arms: u32,
+    arms_since: Instant,
+    /// They come so quickly that the timer stays until it goes off.
+    is_kept: bool,
 }
+
+/// What a ring's thread needs to know of the timer while the watcher sleeps, without a lock.
+const OFF: u8 = 0;
+/// It is set, and to be stopped when there is nothing to do.
+const SET: u8 = 1;
+/// It is set, and stays so.
+const KEPT: u8 = 2;
 
 /// What the timer is set for while the watcher sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +130,11 @@ impl Gauges {
                 since: Instant::now(),
                 timer: Armed::Nothing,
                 stalls_at: None,
+                arms: 0,
+                arms_since: Instant::now(),
+                is_kept: false,
             }),
+            for_rings: AtomicU8::new(OFF),
             stall_step: OnceLock::new(),
             stall_is_told: AtomicBool::new(false),
             notes: Mutex::default(),
@@ -162,7 +180,8 @@ impl Gauges {
     }
 
     fn wake(&self, dozing: &mut Dozing) {
-        (dozing.requests, dozing.timer, dozing.stalls_at) = (0, Armed::Nothing, None);
+        (dozing.requests, dozing.stalls_at) = (0, None);
+        self.armed(dozing, Armed::Nothing);
         self.is_awake.store(true, Ordering::SeqCst);
         self.timer.set(Some(LOOK));
     }
@@ -184,7 +203,8 @@ impl Gauges {
         if dozing.timer != Armed::Stalls {
             return false;
         }
-        (dozing.timer, dozing.stalls_at) = (Armed::Nothing, None);
+        dozing.stalls_at = None;
+        self.armed(&mut dozing, Armed::Nothing);
         true
     }
 
@@ -199,10 +219,21 @@ impl Gauges {
         let now = Instant::now();
         let at = *dozing.stalls_at.get_or_insert(now + *step);
         if dozing.timer != Armed::Stalls {
-            dozing.timer = Armed::Stalls;
+            self.armed(dozing, Armed::Stalls);
             self.timer.set(Some(at.saturating_duration_since(now).max(SOONEST)));
         }
         true
+    }
+
+    fn armed(&self, dozing: &mut Dozing, timer: Armed) {
+        dozing.timer = timer;
+        dozing.is_kept &= timer != Armed::Nothing;
+        let for_rings = match (timer, dozing.is_kept) {
+            (Armed::Nothing, _) => OFF,
+            (_, false) => SET,
+            (_, true) => KEPT,
+        };
+        self.for_rings.store(for_rings, Ordering::SeqCst);
     }
 
     fn any_under_way(&self) -> bool {
@@ -246,30 +277,44 @@ impl Gauges {
         if let Some(mut dozing) = self.asleep()
             && dozing.timer != Armed::Stuck
         {
-            dozing.timer = Armed::Stuck;
+            self.armed(&mut dozing, Armed::Stuck);
             self.timer.set(Some(LOOK * STUCK / 2));
         }
     }
 
-    /// A ring's thread goes on while the watcher sleeps.
+    /// A ring's thread goes on while the watcher sleeps and no timer is set. Where such requests come quickly, the timer is not stopped after each:
+    /// it goes off once, and is set anew by the next request.
     #[cold]
     fn ring_begins(&self) {
-        if let Some(mut dozing) = self.asleep()
-            && dozing.timer == Armed::Nothing
-        {
-            self.arm_for_stalls(&mut dozing);
+        let Some(mut dozing) = self.asleep() else { return };
+        if dozing.timer != Armed::Nothing {
+            return;
         }
+        if dozing.arms == 0 {
+            dozing.arms_since = Instant::now();
+        }
+        dozing.arms += 1;
+        if dozing.arms == WAKE {
+            dozing.arms = 0;
+            dozing.is_kept = dozing.arms_since.elapsed() < SOON;
+        }
+        self.arm_for_stalls(&mut dozing);
     }
 
     /// A thread waits for requests while the watcher sleeps.
     #[cold]
     fn ends(&self) {
-        if let Some(mut dozing) = self.asleep()
-            && dozing.timer != Armed::Nothing
-            && !self.any_serves()
-            && !self.arm_for_stalls(&mut dozing)
-        {
-            dozing.timer = Armed::Nothing;
+        let Some(mut dozing) = self.asleep() else { return };
+        if dozing.timer == Armed::Nothing || dozing.is_kept && dozing.timer == Armed::Stalls {
+            return;
+        }
+        // Before the look: a ring's thread that sees the timer set until now is seen at work.
+        self.for_rings.store(OFF, Ordering::SeqCst);
+        if self.any_serves() || self.arm_for_stalls(&mut dozing) {
+            let timer = dozing.timer;
+            self.armed(&mut dozing, timer);
+        } else {
+            self.armed(&mut dozing, Armed::Nothing);
             self.timer.set(None);
         }
     }
@@ -345,7 +390,7 @@ impl Meter {
     pub(crate) fn ring_waits(&self) {
         let Some(notes) = self.watched() else { return };
         notes.is_at_work(false);
-        if !self.gauges.is_awake.load(Ordering::Relaxed) {
+        if self.gauges.for_rings.load(Ordering::Relaxed) == SET {
             self.gauges.ends();
         }
     }
@@ -354,7 +399,8 @@ impl Meter {
     pub(crate) fn ring_woke(&self) {
         let Some(notes) = self.watched() else { return };
         notes.is_at_work(true);
-        if !self.gauges.is_awake.load(Ordering::SeqCst) {
+        if !self.gauges.is_awake.load(Ordering::SeqCst) && self.gauges.for_rings.load(Ordering::SeqCst) == OFF
+        {
             self.gauges.ring_begins();
         }
     }

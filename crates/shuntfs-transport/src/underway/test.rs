@@ -185,6 +185,32 @@ fn a_trickle_does_not_wake_the_watcher_for_stalls() {
     }
 }
 
+/// Direct READs of a ring do not wake the watcher, however many there are: they would set the timer and stop it each time.
+#[test]
+fn many_requests_of_a_ring_leave_the_timer_and_wake_the_watcher_once_in_a_while() {
+    let stage = Stage::new(true);
+    let before = stage.sleeps();
+    let since = Instant::now();
+    while since.elapsed() < 3 * LIMIT {
+        stage.reader.meter.ring_woke();
+        stage.reader.meter.ring_waits();
+    }
+    let looks = stage.sleeps() - before;
+    assert!((2..=24).contains(&looks), "{looks} looks, which are a quarter of the limit apart");
+    // And where it is held then, it is told.
+    stage.reader.meter.ring_woke();
+    stage.notes.begins(3, &header(9, Opcode::Read));
+    assert_eq!(stage.told.wait_for(1).len(), 1);
+    stage.notes.ends(3, Opcode::Read as u32, false);
+    stage.reader.meter.ring_waits();
+    assert_eq!(stage.told.wait_for(2).len(), 2);
+    thread::sleep(2 * LIMIT);
+    let idle = stage.sleeps();
+    thread::sleep(2 * LIMIT);
+    assert_eq!(stage.sleeps(), idle, "an idle ring wakes nobody");
+    stage.end();
+}
+
 #[test]
 fn a_ring_whose_thread_is_held_is_told() {
     let stage = Stage::new(true);
