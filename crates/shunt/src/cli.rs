@@ -18,8 +18,8 @@ pub use crate::seal::{
     VerifyArgs,
 };
 use crate::settings::{
-    CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice,
-    VerifyChoice,
+    CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, StallAfter, Switch,
+    TransportChoice, VerifyChoice,
 };
 pub use crate::wishes::VerifyWishes;
 
@@ -29,6 +29,7 @@ pub use crate::explain::{
 };
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
+pub use crate::trace::TraceArgs;
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
@@ -61,6 +62,9 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
+    /// Shows each request of a mount as it is answered: its caller, operation, flow, result and duration.
+    #[command(after_help = crate::trace::HELP)]
+    Trace(TraceArgs),
     /// Adds, removes and reconfigures the folders of a pool while it is mounted.
     Branches(BranchesArgs),
     /// Moves files between the folders of a pool, as its rules say.
@@ -222,6 +226,9 @@ pub struct Wishes {
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
+    /// Tells the log of requests that take longer than this (100ms to 60m), and when they end; `off` tells of none [default: 10s].
+    #[arg(long, value_name = "DURATION|off", value_parser = options::stall_after)]
+    pub stall_after: Option<StallAfter>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
@@ -262,6 +269,7 @@ impl Wishes {
         override_with(&mut settings.xattrs, self.xattrs);
         override_with(&mut settings.sched_idle, self.sched_idle);
         override_with(&mut settings.log, self.log);
+        override_with(&mut settings.stall_after, self.stall_after);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
         let categories = [
@@ -330,6 +338,7 @@ impl Wishes {
             ("--xattrs", self.xattrs.map(name)),
             ("--sched-idle", self.sched_idle.map(name)),
             ("--log", self.log.map(name)),
+            ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
             ("--rules", rules.map(OsString::from)),
             ("--create", self.create.map(|policy| policy.name().into())),

@@ -219,6 +219,25 @@ pub enum LevelChoice {
     Trace,
 }
 
+/// After how long the log tells of a request that is under way; never where there is no time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StallAfter(pub Option<Duration>);
+
+impl Default for StallAfter {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(10)))
+    }
+}
+
+impl std::fmt::Display for StallAfter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(time) => write!(f, "{}ms", time.as_millis()),
+            None => f.write_str("off"),
+        }
+    }
+}
+
 /// Everything that was asked of one mount, besides its source folder and its mount point.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -256,6 +275,8 @@ pub struct Settings {
     pub merge: MergeSettings,
     /// How much is logged.
     pub log: LevelChoice,
+    /// After how long a request that is under way is told of.
+    pub stall_after: StallAfter,
     /// Where it is logged; to standard error or the system log where not said.
     pub log_file: Option<PathBuf>,
 }

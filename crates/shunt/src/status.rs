@@ -297,6 +297,15 @@ fn print_flows(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     if let Some(moved) = status.pool.get("files_moved").and_then(Value::as_u64).filter(|moved| *moved > 0) {
         writeln!(out, "  moved      {moved} files to another branch, because theirs was full")?;
     }
+    let stalls = &session.stalls;
+    if let (Some(limit), true) = (stalls.limit_ms, stalls.total > 0) {
+        let (total, now) = (stalls.total, stalls.now);
+        let limit = if limit % 1000 == 0 { format!("{} s", limit / 1000) } else { format!("{limit} ms") };
+        writeln!(
+            out,
+            "  stalls     {total} requests took longer than {limit}, {now} are still under way: see the log"
+        )?;
+    }
     if session.malformed > 0 || session.panics > 0 {
         writeln!(
             out,

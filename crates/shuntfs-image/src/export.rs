@@ -7,8 +7,8 @@ use imago::format::PreallocateMode;
 use parking_lot::Mutex;
 use shuntfs::{
     Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, Errno, Fallocate, FileType, Filesystem, Filled,
-    Flow, InitError, LowerFile, NodeId, Offered, OpSet, OpenFlags, Opened, ReadReply, Result, SetAttr,
-    Statfs, Timestamp, Wanted, Whence, WriteData, Written,
+    Flow, InitError, LowerFile, NodeId, NodePlace, Offered, OpSet, OpenFlags, Opened, ReadReply, Result,
+    SetAttr, Statfs, Timestamp, Wanted, Whence, WriteData, Written,
 };
 use shuntfs_sys::{Time, spawn, stat_of};
 
@@ -241,6 +241,10 @@ impl Filesystem for Export {
 
     fn root_type(&self) -> FileType {
         FileType::Regular
+    }
+
+    fn place_of(&self, node: NodeId, _: Option<&ExportFile>) -> Option<NodePlace> {
+        (node == NodeId::ROOT).then(NodePlace::default)
     }
 
     async fn getattr(&self, _: &Cx<'_>, _: NodeId, _: Option<&ExportFile>) -> Result<AttrReply> {

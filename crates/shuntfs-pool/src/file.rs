@@ -111,6 +111,13 @@ impl PoolFile {
         }
     }
 
+    /// A lower file of it that is open.
+    pub(crate) fn held(&self) -> Option<Arc<LowerFile>> {
+        [&self.lowers.mover, &self.lowers.reader, &self.lowers.appender]
+            .into_iter()
+            .find_map(|slot| slot.held())
+    }
+
     /// Whether its writes bypass the page cache. Where they are ours to move, the kernel then lets those of all such opens into the file
     /// at once, as the lower file system does, if we say that they do; otherwise one at a time (`fuse_dio_lock`, Linux 6.9).
     fn writes_direct(&self) -> bool {

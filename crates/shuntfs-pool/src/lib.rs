@@ -48,6 +48,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod view;
+mod whereabouts;
 mod who;
 #[cfg(test)]
 mod woken;

@@ -12,9 +12,9 @@ use std::task::Poll;
 use shuntfs::{
     Access, AttrReply, Birth, ByteRange, CopyFileRange, Create, Cx, DirSink, Entry, Fallocate, Filesystem,
     Filled, Flows, InitError, Ioctl, IoctlReply, IoctlTarget, Link, Listed, LockOwner, LockRange,
-    LockRequest, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, Notifier, Offered, OpSet, OpenFlags,
-    Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile, Wanted,
-    Whence, WriteData, Written,
+    LockRequest, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId, NodePlace, Notifier, Offered, OpSet,
+    OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs, Symlink, Tmpfile,
+    Wanted, Whence, WriteData, Written,
 };
 use shuntfs_rules::Rules;
 use shuntfs_verified::{Seals, seal_ioctl};
@@ -37,7 +37,7 @@ use crate::rules::{self, RuleControl};
 use crate::seals::SealControl;
 use crate::shared::Shared;
 use crate::who::Who;
-use crate::{dir, facts, file, init, locks, merge, mode, sealed};
+use crate::{dir, facts, file, init, locks, merge, mode, sealed, whereabouts};
 
 /// A folder shown through shuntfs, with everything that its file system can do.
 ///
@@ -201,6 +201,10 @@ impl Filesystem for Pool {
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         self.shared.forget(node, lookups);
+    }
+
+    fn place_of(&self, node: NodeId, file: Option<&PoolFile>) -> Option<NodePlace> {
+        whereabouts::place_of(&self.shared, node, file)
     }
 
     fn lower_file(&self, _node: NodeId, file: &PoolFile, access: Access) -> Result<Arc<LowerFile>> {

@@ -161,6 +161,61 @@ pub fn is_runnable(tid: u32) -> Option<bool> {
     stat_of(tid, &mut text).and_then(after_name).map(|fields| fields.starts_with(" R"))
 }
 
+/// What a thread of any process is called (`comm`), as bytes that it chose itself; `None` where it is gone or not visible. Takes no hold of the
+/// process's memory, so whoever serves its requests may ask.
+#[must_use]
+pub fn name_of(tid: u32) -> Option<Vec<u8>> {
+    let mut text = [0_u8; STAT_LEN];
+    let name = about(tid, "comm", &mut text)?;
+    Some(name.strip_suffix(b"\n").unwrap_or(name).to_vec())
+}
+
+/// Whether a thread is one of a process's.
+#[must_use]
+pub fn is_of_process(tid: u32, pid: u32) -> bool {
+    tid == pid || std::fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
+/// The function of the kernel that a thread sleeps in; `None` where it does not sleep, or that is not told.
+#[must_use]
+pub fn waits_in(tid: u32) -> Option<String> {
+    let mut text = [0_u8; STAT_LEN];
+    let name = std::str::from_utf8(about(tid, "wchan", &mut text)?).ok()?.trim();
+    (!name.is_empty() && name != "0").then(|| name.to_owned())
+}
+
+/// The functions of the kernel that a thread is in, the innermost first, as far as there is room; `None` where that is not told, as to who is not
+/// root.
+#[must_use]
+pub fn kernel_stack_of(tid: u32) -> Option<Vec<String>> {
+    let mut text = [0_u8; STAT_LEN];
+    let text = String::from_utf8_lossy(about(tid, "stack", &mut text)?).into_owned();
+    // `[<0>] name+0x1/0x2`; the last line may be cut.
+    let name = |line: &str| Some(line.split_once("] ")?.1.split_once('+')?.0.to_owned());
+    let names: Vec<String> = text.lines().filter_map(name).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+/// The threads of this process that hang in the kernel, each with the function that it sleeps in: those that nothing wakes but what they wait for,
+/// as on a disk that hangs, and those whose name begins with one of `named`, if they wait for anything else than work.
+#[must_use]
+pub fn hanging_threads(named: &[&str]) -> Vec<(u32, String)> {
+    /// What waits for work, or for other threads, sleeps in these.
+    const IDLE: [&str; 2] = ["futex", "io_wq_worker"];
+    let tids = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tids = tids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let hangs = |tid: u32| {
+        let mut text = [0_u8; STAT_LEN];
+        let state = after_name(stat_of(tid, &mut text)?)?.trim_start().chars().next()?;
+        let function = waits_in(tid);
+        let name = name_of(tid)?;
+        let is_named = named.iter().any(|start| name.starts_with(start.as_bytes()));
+        let is_busy = function.as_ref().is_some_and(|it| IDLE.iter().all(|idle| !it.contains(idle)));
+        (state == 'D' || is_named && is_busy).then(|| (tid, function.unwrap_or_default()))
+    };
+    tids.filter_map(hangs).collect()
+}
+
 /// What a thread did in its life.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTimes {
@@ -270,6 +325,32 @@ mod test {
         assert_eq!(is_runnable(tid), Some(false));
         drop(end);
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_tells_its_name_and_what_it_waits_in() {
+        let (told, tells) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let named = std::thread::Builder::new().name("a name\n".into());
+        let sleeper = named.spawn(move || {
+            told.send(gettid()).unwrap();
+            let _over = ended.recv();
+        });
+        let tid = tells.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(name_of(tid).as_deref(), Some(&b"a name\n"[..]));
+        assert!(is_of_process(tid, std::process::id()) && !is_of_process(tid, 1));
+        match waits_in(tid) {
+            Some(function) => assert!(function.contains("futex"), "{function}"),
+            None => println!("SKIPPED: this kernel does not tell what a thread waits in (CONFIG_KALLSYMS)"),
+        }
+        if let Some(stack) = kernel_stack_of(tid) {
+            assert!(stack.iter().any(|name| name.contains("futex")), "{stack:?}");
+        }
+        assert!(hanging_threads(&["a name"]).iter().all(|(one, _)| *one != tid), "it waits for work");
+        drop(end);
+        sleeper.unwrap().join().unwrap();
+        assert_eq!((name_of(u32::MAX), waits_in(u32::MAX), kernel_stack_of(u32::MAX)), (None, None, None));
     }
 
     #[test]

@@ -99,8 +99,9 @@ where
 {
     let DeviceSeat { queue, blocking, reader, registry, aside } = seat;
     let free = (0..u32::try_from(queue.slots_count()).expect("slots are counted in u32")).rev().collect();
+    let notes = reader.meter.notes(queue.slots_count());
     let port = Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), registry);
-    let serving = Serving::new(service, port);
+    let serving = Serving::new(service, port, notes);
     let listening = Listening::default();
     let mut this = Loop { serving, free, ended: Vec::new(), blocking, nonblocking: false, aside, listening };
     let port = std::rc::Rc::clone(&this.serving.port);

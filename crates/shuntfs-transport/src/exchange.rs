@@ -76,6 +76,21 @@ impl Done {
         }
     }
 
+    /// The error that it was answered with, as far as that is known here.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self.0 {
+            Outcome::Error(errno) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the answer leaves by itself, behind the read that it is linked to.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        matches!(self.0, Outcome::Linked(_))
+    }
+
     /// Whether the bytes went through a pipe, uncopied by us.
     #[must_use]
     pub fn was_spliced(&self) -> bool {

@@ -19,6 +19,7 @@ mod serving;
 mod settings;
 mod slot;
 mod splice;
+mod underway;
 mod watch;
 
 pub use exchange::{Done, Exchange, Judge, Signal};
@@ -26,3 +27,4 @@ pub use lower::{LowerFile, Traffic};
 pub use port::Waiting;
 pub use prepared::{PrepareError, Prepared, Running, StartError, leave_queue};
 pub use settings::{Settings, TransportKind, UnknownTransport};
+pub use underway::{Stall, StallSink};

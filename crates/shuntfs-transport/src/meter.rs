@@ -4,15 +4,17 @@
 //! otherwise. It is woken by requests that come quickly one after the other. A lone request of a device sets a timer instead, which
 //! is stopped when the request is done: only one that takes long wakes the watcher.
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::cell::{Cell, OnceCell};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use shuntfs_sys::event::Timer;
 use shuntfs_sys::sched::{self, Class};
 use shuntfs_sys::threads::{self, Cpus};
+
+use crate::underway::Notes;
 
 /// How often a watcher that is awake looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(4);
@@ -21,6 +23,8 @@ pub(crate) const STUCK: u32 = 12;
 /// So many requests within [`SOON`] wake the watcher.
 const WAKE: u32 = 8;
 const SOON: Duration = Duration::from_millis(16);
+/// A timer that is overdue.
+const SOONEST: Duration = Duration::from_millis(1);
 
 /// What one thread shows.
 #[derive(Debug, Default)]
@@ -57,6 +61,13 @@ pub(crate) struct Gauges {
     pub(crate) home: Mutex<Option<Cpus>>,
     is_awake: AtomicBool,
     dozing: Mutex<Dozing>,
+    /// How often the watcher looks for requests that take too long, while any is under way; not set where it does not.
+    stall_step: OnceLock<Duration>,
+    /// [`OFF`], [`SET`] or [`KEPT`]; changed with `dozing` locked.
+    for_rings: AtomicU8,
+    /// Whether a request was told of whose end is to be told, too.
+    stall_is_told: AtomicBool,
+    notes: Mutex<Vec<Arc<Notes>>>,
 }
 
 /// What is known while the watcher sleeps.
@@ -64,7 +75,31 @@ pub(crate) struct Gauges {
 struct Dozing {
     requests: u32,
     since: Instant,
-    is_timer_set: bool,
+    timer: Armed,
+    /// When the watcher is to look for requests that take too long.
+    stalls_at: Option<Instant>,
+    /// So many requests of rings have set the timer since then.
+    arms: u32,
+    arms_since: Instant,
+    /// They come so quickly that the timer stays until it goes off.
+    is_kept: bool,
+}
+
+/// What a ring's thread needs to know of the timer while the watcher sleeps, without a lock.
+const OFF: u8 = 0;
+/// It is set, and to be stopped when there is nothing to do.
+const SET: u8 = 1;
+/// It is set, and stays so.
+const KEPT: u8 = 2;
+
+/// What the timer is set for while the watcher sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Armed {
+    Nothing,
+    /// A reader that may be stuck.
+    Stuck,
+    /// Requests that may take too long.
+    Stalls,
 }
 
 /// A thread's end, at home there.
@@ -76,6 +111,7 @@ pub(crate) struct Meter {
     served: Cell<u64>,
     caller: Cell<u32>,
     changes: Cell<u64>,
+    notes: OnceCell<Arc<Notes>>,
 }
 
 impl Gauges {
@@ -89,8 +125,35 @@ impl Gauges {
             timer: Timer::new()?,
             home: Mutex::new(None),
             is_awake: AtomicBool::new(false),
-            dozing: Mutex::new(Dozing { requests: 0, since: Instant::now(), is_timer_set: false }),
+            dozing: Mutex::new(Dozing {
+                requests: 0,
+                since: Instant::now(),
+                timer: Armed::Nothing,
+                stalls_at: None,
+                arms: 0,
+                arms_since: Instant::now(),
+                is_kept: false,
+            }),
+            for_rings: AtomicU8::new(OFF),
+            stall_step: OnceLock::new(),
+            stall_is_told: AtomicBool::new(false),
+            notes: Mutex::default(),
         }))
+    }
+
+    /// The watcher is to look for requests that take too long, so far apart. Before the threads serve.
+    pub(crate) fn watch_stalls(&self, step: Duration) {
+        let _set_once = self.stall_step.set(step);
+    }
+
+    /// Whether a request was told of that has not ended. Said by the watcher.
+    pub(crate) fn stall_is_told(&self, is_told: bool) {
+        self.stall_is_told.store(is_told, Ordering::SeqCst);
+    }
+
+    /// What the threads have under way.
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Vec<Arc<Notes>>> {
+        self.notes.lock()
     }
 
     /// Keeps a thread on one CPU, if it may run there, or lets it run wherever it may. Left out where another thread changes it just now: the watcher
@@ -117,7 +180,8 @@ impl Gauges {
     }
 
     fn wake(&self, dozing: &mut Dozing) {
-        (dozing.requests, dozing.is_timer_set) = (0, false);
+        (dozing.requests, dozing.stalls_at) = (0, None);
+        self.armed(dozing, Armed::Nothing);
         self.is_awake.store(true, Ordering::SeqCst);
         self.timer.set(Some(LOOK));
     }
@@ -128,7 +192,55 @@ impl Gauges {
         self.is_awake.store(false, Ordering::SeqCst);
         if self.any_serves() {
             self.wake(&mut dozing);
+        } else {
+            self.arm_for_stalls(&mut dozing);
         }
+    }
+
+    /// The watcher was woken in its sleep, to look for requests that take too long and for nothing else.
+    pub(crate) fn is_to_see_stalls(&self) -> bool {
+        let Some(mut dozing) = self.asleep() else { return false };
+        if dozing.timer != Armed::Stalls {
+            return false;
+        }
+        dozing.stalls_at = None;
+        self.armed(&mut dozing, Armed::Nothing);
+        true
+    }
+
+    /// Sets the timer where something is under way. False where nothing is, or nobody asks.
+    fn arm_for_stalls(&self, dozing: &mut Dozing) -> bool {
+        let Some(step) = self.stall_step.get() else { return false };
+        if !self.any_under_way() {
+            dozing.stalls_at = None;
+            return false;
+        }
+        // Once it is set it stays: requests that come and go meanwhile must not put it off.
+        let now = Instant::now();
+        let at = *dozing.stalls_at.get_or_insert(now + *step);
+        if dozing.timer != Armed::Stalls {
+            self.armed(dozing, Armed::Stalls);
+            self.timer.set(Some(at.saturating_duration_since(now).max(SOONEST)));
+        }
+        true
+    }
+
+    fn armed(&self, dozing: &mut Dozing, timer: Armed) {
+        dozing.timer = timer;
+        dozing.is_kept &= timer != Armed::Nothing;
+        let for_rings = match (timer, dozing.is_kept) {
+            (Armed::Nothing, _) => OFF,
+            (_, false) => SET,
+            (_, true) => KEPT,
+        };
+        self.for_rings.store(for_rings, Ordering::SeqCst);
+    }
+
+    fn any_under_way(&self) -> bool {
+        let serves = |gauge: &Gauge| !gauge.turn.load(Ordering::SeqCst).is_multiple_of(2);
+        self.stall_is_told.load(Ordering::SeqCst)
+            || self.all.iter().any(serves)
+            || self.notes().iter().any(|notes| notes.has_any())
     }
 
     fn any_serves(&self) -> bool {
@@ -163,20 +275,46 @@ impl Gauges {
     #[cold]
     fn begins(&self) {
         if let Some(mut dozing) = self.asleep()
-            && !std::mem::replace(&mut dozing.is_timer_set, true)
+            && dozing.timer != Armed::Stuck
         {
+            self.armed(&mut dozing, Armed::Stuck);
             self.timer.set(Some(LOOK * STUCK / 2));
         }
     }
 
-    /// A reader waits for requests while the watcher sleeps.
+    /// A ring's thread goes on while the watcher sleeps and no timer is set. Where such requests come quickly, the timer is not stopped after each:
+    /// it goes off once, and is set anew by the next request.
+    #[cold]
+    fn ring_begins(&self) {
+        let Some(mut dozing) = self.asleep() else { return };
+        if dozing.timer != Armed::Nothing {
+            return;
+        }
+        if dozing.arms == 0 {
+            dozing.arms_since = Instant::now();
+        }
+        dozing.arms += 1;
+        if dozing.arms == WAKE {
+            dozing.arms = 0;
+            dozing.is_kept = dozing.arms_since.elapsed() < SOON;
+        }
+        self.arm_for_stalls(&mut dozing);
+    }
+
+    /// A thread waits for requests while the watcher sleeps.
     #[cold]
     fn ends(&self) {
-        if let Some(mut dozing) = self.asleep()
-            && dozing.is_timer_set
-            && !self.any_serves()
-        {
-            dozing.is_timer_set = false;
+        let Some(mut dozing) = self.asleep() else { return };
+        if dozing.timer == Armed::Nothing || dozing.is_kept && dozing.timer == Armed::Stalls {
+            return;
+        }
+        // Before the look: a ring's thread that sees the timer set until now is seen at work.
+        self.for_rings.store(OFF, Ordering::SeqCst);
+        if self.any_serves() || self.arm_for_stalls(&mut dozing) {
+            let timer = dozing.timer;
+            self.armed(&mut dozing, timer);
+        } else {
+            self.armed(&mut dozing, Armed::Nothing);
             self.timer.set(None);
         }
     }
@@ -194,7 +332,18 @@ impl Meter {
             served: zero(),
             caller: Cell::new(0),
             changes: zero(),
+            notes: OnceCell::new(),
         }
+    }
+
+    /// Where this thread, which has so many slots, notes what it has under way.
+    pub(crate) fn notes(&self, slots: usize) -> Arc<Notes> {
+        let notes = self.notes.get_or_init(|| {
+            let notes = Arc::new(Notes::new(threads::gettid(), slots));
+            self.gauges.notes().push(Arc::clone(&notes));
+            notes
+        });
+        Arc::clone(notes)
     }
 
     pub(crate) fn gauge(&self) -> &Gauge {
@@ -235,6 +384,31 @@ impl Meter {
         if !self.gauges.is_awake.load(Ordering::SeqCst) {
             self.gauges.begins();
         }
+    }
+
+    /// A ring's thread is about to wait for requests.
+    pub(crate) fn ring_waits(&self) {
+        let Some(notes) = self.watched() else { return };
+        notes.is_at_work(false);
+        if self.gauges.for_rings.load(Ordering::Relaxed) == SET {
+            self.gauges.ends();
+        }
+    }
+
+    /// A ring's thread has something to do.
+    pub(crate) fn ring_woke(&self) {
+        let Some(notes) = self.watched() else { return };
+        notes.is_at_work(true);
+        if !self.gauges.is_awake.load(Ordering::SeqCst) && self.gauges.for_rings.load(Ordering::SeqCst) == OFF
+        {
+            self.gauges.ring_begins();
+        }
+    }
+
+    /// The notes of this thread, where somebody asks for requests that take too long.
+    fn watched(&self) -> Option<&Notes> {
+        self.gauges.stall_step.get()?;
+        self.notes.get().map(|notes| &**notes)
     }
 
     fn turn(&self, turn: u64) {

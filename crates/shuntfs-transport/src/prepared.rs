@@ -22,6 +22,7 @@ use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
 use crate::slot::{WARM, slot_len};
+use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
 
 /// Why a transport is not to be had. Nothing has happened to the connection.
@@ -198,6 +199,12 @@ impl Prepared {
     #[must_use]
     pub fn payload_max(&self) -> u64 {
         self.plan.payload_max()
+    }
+
+    /// Has `sink` told of requests that are under way for longer than `limit`, from the start on. Those that wait for locks and for what a
+    /// file is ready for are left out, and so are READs of a ring whose answer is linked behind a lower read.
+    pub fn watch_stalls(&mut self, limit: Duration, sink: Arc<dyn StallSink>) {
+        self.watcher.watch_stalls(StallWatch::new(limit, sink));
     }
 
     /// Starts serving, once INIT was answered. `make` is called once in each queue's thread.

@@ -66,7 +66,8 @@ where
 {
     let RingSeat { queue, queues, registry, meter } = seat;
     let count = queue.slots_count();
-    let serving = Serving::new(service, Port::new(queue, Way::Ring(queues), registry));
+    let notes = meter.notes(count);
+    let serving = Serving::new(service, Port::new(queue, Way::Ring(queues), registry), notes);
     let states = vec![State::Waiting; count];
     let mut this = Loop { serving, states, living: count, meter };
     this.listen_to_bell();
@@ -126,7 +127,13 @@ where
             }
             let limit = self.serving.holds_memory().then_some(IDLE);
             let wait = self.queue().ready().may_sleep();
+            if wait {
+                self.meter.ring_waits();
+            }
             let turned = self.queue().turn(wait, limit);
+            if wait {
+                self.meter.ring_woke();
+            }
             self.queue().ready().woke();
             match turned {
                 Ok(()) => {}

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::exchange::{Done, Exchange, Outcome};
 use crate::load::Load;
 use crate::port::Port;
 use crate::slot::Parts;
+use crate::underway::Notes;
 
 /// The requests of one thread that are being served.
 pub(crate) struct Serving<S, Fut> {
@@ -23,6 +25,8 @@ pub(crate) struct Serving<S, Fut> {
     tasks: Tasks<Fut>,
     pub(crate) port: Rc<Port>,
     served: Vec<Served>,
+    /// The same, for the watcher to see.
+    notes: Arc<Notes>,
     /// How many went on after the first poll.
     pending: usize,
     /// The longest stretch of a payload that was used since memory was last given back.
@@ -50,7 +54,7 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    pub(crate) fn new(service: S, port: Port) -> Self {
+    pub(crate) fn new(service: S, port: Port, notes: Arc<Notes>) -> Self {
         let count = port.queue().slots_count();
         let tasks = Tasks::new(count, port.queue().ready());
         let nothing = Served { unique: 0, opcode: 0, went_on: false, held: None };
@@ -59,6 +63,7 @@ where
             tasks,
             port: Rc::new(port),
             served: vec![nothing; count],
+            notes,
             pending: 0,
             touched: 0,
             loads: vec![Load::default(); count],
@@ -89,6 +94,7 @@ where
         let at = index as usize;
         self.carried(index, parts.rest.len());
         self.served[at] = Served { unique: header.unique, opcode: header.opcode, went_on: false, held: None };
+        self.notes.begins(at, &header);
         let exchange = Exchange::new(header, parts, slot, Rc::clone(&self.port));
         let polled = self.tasks.start(at, (self.service)(exchange));
         if polled.is_pending() {
@@ -126,9 +132,11 @@ where
             self.goes_on(at);
             return None;
         }
-        if std::mem::take(&mut self.served[at].went_on) {
+        let went_on = std::mem::take(&mut self.served[at].went_on);
+        if went_on {
             self.pending -= 1;
         }
+        self.notes.ends(at, self.served[at].opcode, went_on);
         self.port.interrupt(slot).clear();
         match outcome {
             Outcome::Reply(len) => self.carried(slot, len),
@@ -141,6 +149,7 @@ where
     fn goes_on(&mut self, at: usize) {
         if !std::mem::replace(&mut self.served[at].went_on, true) {
             self.pending += 1;
+            self.notes.goes_on(at, self.served[at].opcode);
         }
     }
 

@@ -13,6 +13,9 @@
 //! 5. A lone reader that finds no other requests waiting runs on its caller's CPU; all others run anywhere.
 //!
 //! After 20 ms without a light queue or a request in hand the watcher sleeps, and no reader is kept on a CPU meanwhile.
+//!
+//! The same thread looks for requests that take too long (`underway.rs`): while it is awake, and in its sleep for as long as any request is
+//! under way.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -26,6 +29,7 @@ use shuntfs_sys::threads::{self, CpuTimes, Cpus};
 use crate::meter::{Gauge, Gauges, STUCK};
 use crate::prepared::or_abort;
 use crate::readers::Readers;
+use crate::underway::StallWatch;
 
 /// Requests a millisecond from which on the light class pays.
 const BUSY: f64 = 2.0;
@@ -60,6 +64,8 @@ pub(crate) struct Watcher {
     cpus: usize,
     /// What the process may use of them at once, as it was at the start: to ask for that takes memory.
     quota: usize,
+    /// Where requests that take too long are looked for.
+    stalls: Option<StallWatch>,
 }
 
 /// What the watcher knows of one thread.
@@ -111,7 +117,7 @@ impl Watcher {
     pub(crate) fn new(gauges: &Arc<Gauges>, readers: &Arc<Readers>, may: May) -> Self {
         let queues = gauges.all.iter().map(|_| Watched::new()).collect();
         let (gauges, readers) = (Arc::clone(gauges), Arc::clone(readers));
-        let mut this = Self { gauges, readers, may, queues, cpus: 1, quota: usize::MAX };
+        let mut this = Self { gauges, readers, may, queues, cpus: 1, quota: usize::MAX, stalls: None };
         this.see_cpus();
         let usable = thread::available_parallelism().map_or(1, NonZero::get);
         if usable < this.cpus {
@@ -120,20 +126,36 @@ impl Watcher {
         this
     }
 
+    /// Tells of requests that take too long, too.
+    pub(crate) fn watch_stalls(&mut self, stalls: StallWatch) {
+        self.gauges.watch_stalls(stalls.step);
+        self.stalls = Some(stalls);
+    }
+
     /// Starts the thread, which ends when all others did.
     pub(crate) fn start(self) -> std::io::Result<JoinHandle<()>> {
         thread::Builder::new().name("shunt-watch".to_owned()).spawn(move || or_abort(|| self.run()))
     }
 
-    fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let (mut quiet, mut last, mut slept) = (0, Instant::now(), true);
         while self.gauges.all.iter().any(|gauge| gauge.tid.try_lock().is_none_or(|tid| *tid != 0)) {
             self.gauges.timer.wait();
+            if self.gauges.is_to_see_stalls() {
+                if let Some(stalls) = &mut self.stalls {
+                    stalls.look(&self.gauges);
+                }
+                self.gauges.doze();
+                continue;
+            }
             if std::mem::take(&mut slept) {
                 self.see_cpus();
             }
             let elapsed = std::mem::replace(&mut last, Instant::now()).elapsed().as_secs_f64() * 1e3;
             quiet = if self.look(elapsed) { 0 } else { quiet + 1 };
+            if let Some(stalls) = &mut self.stalls {
+                stalls.look_in_time(&self.gauges);
+            }
             if quiet < QUIET {
                 self.gauges.stay_awake();
             } else {

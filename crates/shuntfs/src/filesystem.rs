@@ -15,6 +15,7 @@ use crate::notify::Notifier;
 use crate::open_flags::OpenFlags;
 use crate::poll::{Poll, PollEvents};
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
+use crate::trace::NodePlace;
 
 /// A file system. Its state is shared by all queues; the future of each request lives and dies in one queue.
 ///
@@ -187,6 +188,14 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
     fn exchanges_lower(&self, file: &Self::File) -> bool {
         let _ = file;
         false
+    }
+
+    /// Where a node is, for people: what a [`crate::Trace`] and the log of requests that take too long show. Called only while somebody looks,
+    /// by queues and by a thread that watches them, also while operations hang: must not block, nor wait for a lock that an operation
+    /// holds during a call that may. `file` is one that is open, where a request names one. Default: not known.
+    fn place_of(&self, node: NodeId, file: Option<&Self::File>) -> Option<NodePlace> {
+        let _ = (node, file);
+        None
     }
 
     /// Finds a name in a folder and raises the lookup count of its node by one ([`crate::NodeTable`] counts). `.` and `..`

@@ -71,8 +71,10 @@ mod reply;
 mod run;
 mod server;
 mod session;
+mod stalls;
 mod status;
 pub mod takeover;
+mod trace;
 
 pub use args::{
     CopyFileRange, Create, Fallocate, Ioctl, Link, LockRange, LockRequest, LockType, Mkdir, Mknod, OpSet,
@@ -109,4 +111,6 @@ pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport, leave_queue}
 pub use shuntfs_wire::{
     ByteRange, Errno, Fh, Generation, InitFlags, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
 };
+pub use stalls::StallStatus;
 pub use status::{OpStatus, Status, TransportStatus};
+pub use trace::{NodePlace, Trace, TraceError, TraceFilter, TraceRecord, Traced};

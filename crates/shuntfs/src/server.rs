@@ -1,6 +1,7 @@
 //! What the queues of one mount share, and what each has for itself.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use shuntfs_runtime::Queue;
@@ -17,6 +18,8 @@ use crate::negotiate::Negotiated;
 use crate::nodes::{Counted, Nodes};
 use crate::notify::Retrievals;
 use crate::open_flags::OpenFlags;
+use crate::stalls::StallCounts;
+use crate::trace::{Hub, NodePlace, Observed};
 
 /// What knows nothing of the file system's type.
 #[derive(Debug)]
@@ -26,15 +29,25 @@ pub(crate) struct Core {
     pub(crate) nodes: Nodes,
     pub(crate) counters: Counters,
     pub(crate) retrievals: Retrievals,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) stalls: Arc<StallCounts>,
 }
 
 /// The file system and its open files, shared by all queues.
 pub(crate) struct Server<F: Filesystem> {
     pub(crate) fs: Arc<F>,
-    pub(crate) ops: OpSet,
+    pub(crate) gate: Gate,
     pub(crate) core: Arc<Core>,
     pub(crate) files: Handles<Open<F::File>>,
     pub(crate) dirs: Handles<F::Dir>,
+}
+
+/// What every request reads first: both in one cache line, which is written only when somebody begins or ceases to look.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(crate) struct Gate {
+    ops: OpSet,
+    is_traced: AtomicBool,
 }
 
 /// What one queue has for itself.
@@ -63,7 +76,8 @@ pub(crate) enum Direction {
 
 impl<F: Filesystem> Server<F> {
     pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>) -> Self {
-        Self { fs, ops, core, files: Handles::new(), dirs: Handles::new() }
+        let gate = Gate { ops, is_traced: AtomicBool::new(false) };
+        Self { fs, gate, core, files: Handles::new(), dirs: Handles::new() }
     }
 
     /// The flags of an open, as the file system is to take them. Under writeback caching the kernel reads pages that a write
@@ -85,7 +99,7 @@ impl<F: Filesystem> Server<F> {
         fh: u64,
         flags: OpenFlags,
     ) -> Result<Arc<Open<F::File>>> {
-        if fh != 0 || self.ops.contains(OpSet::OPEN) {
+        if fh != 0 || self.gate.ops().contains(OpSet::OPEN) {
             return self.files.get(Fh(fh)).ok_or(Errno::BADF);
         }
         let opened = self.fs.open(cx, node, flags).await?;
@@ -100,7 +114,7 @@ impl<F: Filesystem> Server<F> {
         fh: u64,
         flags: OpenFlags,
     ) -> Result<Arc<F::Dir>> {
-        if fh != 0 || self.ops.contains(OpSet::OPENDIR) {
+        if fh != 0 || self.gate.ops().contains(OpSet::OPENDIR) {
             return self.dirs.get(Fh(fh)).ok_or(Errno::BADF);
         }
         self.fs.opendir(cx, node, flags).await.map(|opened| Arc::new(opened.dir))
@@ -144,6 +158,28 @@ impl<F: Filesystem> Server<F> {
     }
 }
 
+impl Gate {
+    /// The operations that are answered.
+    pub(crate) fn ops(&self) -> OpSet {
+        self.ops
+    }
+
+    /// Whether somebody looks at requests.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.is_traced.load(Ordering::Relaxed)
+    }
+}
+
+impl<F: Filesystem> Observed for Server<F> {
+    fn set_traced(&self, is_traced: bool) {
+        self.gate.is_traced.store(is_traced, Ordering::Relaxed);
+    }
+
+    fn place_of(&self, node: NodeId) -> Option<NodePlace> {
+        self.fs.place_of(node, None)
+    }
+}
+
 impl<T> Open<T> {
     pub(crate) fn new(node: NodeId, file: Arc<T>, counted: Counted, delegation: Delegation) -> Self {
         Self { node, file, counted, delegation, lower: [const { OnceLock::new() }; 2] }
@@ -159,7 +195,7 @@ impl fmt::Debug for Local {
 impl<F: Filesystem> fmt::Debug for Server<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
-            .field("ops", &self.ops)
+            .field("gate", &self.gate)
             .field("files", &self.files.len())
             .field("dirs", &self.dirs.len())
             .finish_non_exhaustive()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shuntfs_sys::device::FuseDevice;
@@ -25,15 +25,18 @@ use crate::nodes::Nodes;
 use crate::notify::{Notifier, Retrievals};
 use crate::options::{MountOptions, SessionOptions};
 use crate::server::{Core, Local, Server};
+use crate::stalls::{StallCounts, StallLog};
 use crate::status::{Status, TransportStatus};
+use crate::trace::{Hub, Observed, Trace, TraceError, TraceFilter};
 
 /// A mounted file system being served.
 ///
 /// Dropping it unmounts; where files are still open, it detaches the mount from the tree, and they are served
 /// on until they are closed or the process ends.
-#[derive(Debug)]
 pub struct Session {
     core: Arc<Core>,
+    /// The server, for as long as its threads serve.
+    observed: Weak<dyn Observed>,
     running: Running,
     transport: TransportStatus,
     source: String,
@@ -115,7 +118,12 @@ impl Session {
         let server = Arc::new(Server::new(fs, OpSet::from_bits_retain(negotiated.ops), Arc::clone(&core)));
         agree()?;
         let mut transport = TransportStatus::of(&chosen);
-        let Chosen { prepared, .. } = chosen;
+        let Chosen { mut prepared, .. } = chosen;
+        let observed = observed(&server);
+        if let Some(limit) = options.stall_after {
+            let log = StallLog::new(Weak::clone(&observed), Arc::clone(&core.stalls));
+            prepared.watch_stalls(limit, Arc::new(log));
+        }
         let running = start(prepared, server)?;
         if let Some(error) = running.refused() {
             tracing::warn!(%error, "the kernel refused the rings; requests come through the device");
@@ -128,7 +136,7 @@ impl Session {
             set_readahead(connection, bytes);
         }
         let mounted = Mutex::new(Some(point.clone()));
-        Ok(Self { core, running, transport, source, connection, mounted, point, lifeline: None })
+        Ok(Self { core, observed, running, transport, source, connection, mounted, point, lifeline: None })
     }
 
     /// Waits until the connection has ended: unmounted, by whomever, or aborted.
@@ -185,6 +193,31 @@ impl Session {
         Status::of(&self.core, &self.transport, (&self.point.path, &self.source), self.connection)
     }
 
+    /// Looks at each request as it is answered, until what is returned is dropped. Up to 8 may look at once. While nobody does, a request costs one
+    /// load of a flag more than without; while somebody does, a few system calls and allocations. What the kernel moves by itself
+    /// (passthrough) is no request.
+    ///
+    /// ```no_run
+    /// # fn look(session: &shuntfs::Session) -> Result<(), shuntfs::TraceError> {
+    /// use shuntfs::{TraceFilter, Traced};
+    ///
+    /// for traced in session.trace(TraceFilter { errors: true, ..TraceFilter::default() })? {
+    ///     match traced {
+    ///         Traced::Record(record) => println!("{:?} {:?}", record.operation(), record.errno),
+    ///         Traced::Dropped(count) => println!("{count} more"),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn trace(&self, filter: TraceFilter) -> Result<Trace, TraceError> {
+        self.core.hub.attach(self.transport.queues, filter, &self.observed)
+    }
+
     /// How the bytes of an open node flow, and why; `None` for one that is neither open nor has a backing id.
     #[must_use]
     pub fn flow_of(&self, node: NodeId) -> Option<Flows> {
@@ -211,6 +244,19 @@ impl Session {
         }
         *mounted = None;
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("core", &self.core)
+            .field("running", &self.running)
+            .field("transport", &self.transport)
+            .field("source", &self.source)
+            .field("connection", &self.connection)
+            .field("point", &self.point)
+            .finish_non_exhaustive()
     }
 }
 
@@ -277,6 +323,8 @@ fn core(
         nodes: Nodes::new(backings, ring, options.backing_ids_kept),
         counters: Counters::default(),
         retrievals: Retrievals::default(),
+        hub: Arc::new(Hub::default()),
+        stalls: Arc::new(StallCounts::new(options.stall_after)),
     }
 }
 
@@ -288,6 +336,12 @@ fn start<F: Filesystem>(prepared: Prepared, server: Arc<Server<F>>) -> Result<Ru
         move |exchange| dispatch(Rc::clone(&seat), exchange)
     });
     Ok(running?)
+}
+
+/// The server without its type, and without keeping it.
+fn observed<F: Filesystem>(server: &Arc<Server<F>>) -> Weak<dyn Observed> {
+    let weak: Weak<Server<F>> = Arc::downgrade(server);
+    weak
 }
 
 fn set_readahead(connection: u32, bytes: u64) {

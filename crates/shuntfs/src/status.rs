@@ -15,6 +15,7 @@ use crate::delegation::{Flow, Reason};
 use crate::latency::{Latencies, LatencyStatus};
 use crate::negotiate::Negotiated;
 use crate::server::Core;
+use crate::stalls::StallStatus;
 
 /// What a session has done so far. Counts of different queues may be a moment apart.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -60,6 +61,9 @@ pub struct Status {
     pub malformed: u64,
     /// Operations that panicked.
     pub panics: u64,
+    /// Requests that took too long.
+    #[serde(default)]
+    pub stalls: StallStatus,
 }
 
 /// How requests arrive.
@@ -149,6 +153,7 @@ impl Status {
             backing_ids_kept: core.nodes.kept_count(),
             malformed: sum(&|queue| &queue.malformed),
             panics: sum(&|queue| &queue.panics),
+            stalls: core.stalls.status(),
         }
     }
 

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::place;
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
+use crate::trace::{TraceNews, TraceQuestion};
 
 /// How long a server may take. Its control thread touches no lower file, so that it answers even where the
 /// mount is stuck.
@@ -198,6 +199,31 @@ impl Client {
                 other => return Err(unexpected(other)),
             }
             reply = self.hear()?;
+        }
+    }
+
+    /// Asks for each request from now on; `hear` is told, and says whether to go on. Returns when it does not, and when the connection has ended.
+    ///
+    /// # Errors
+    /// Where it is refused, or the server goes.
+    pub fn trace(
+        mut self,
+        question: TraceQuestion,
+        hear: &mut dyn FnMut(TraceNews) -> bool,
+    ) -> Result<(), AskError> {
+        let mut reply = self.ask(&Request::Trace(question))?;
+        self.stream.get_mut().set_read_timeout(None)?;
+        loop {
+            let Reply::Traced(news) = reply else { return Err(unexpected(reply)) };
+            let is_last = news == TraceNews::Ends;
+            if !hear(news) || is_last {
+                return Ok(());
+            }
+            reply = match self.hear() {
+                // A server that ends may go before it has said so.
+                Err(AskError::NoServer) => Reply::Traced(TraceNews::Ends),
+                heard => heard?,
+            };
         }
     }
 

@@ -20,3 +20,5 @@ pub use protocol::{
     VerifyStatus, What, Why,
 };
 pub use server::{Answers, Server};
+
+pub use crate::trace::{TraceLine, TraceNews, TraceQuestion};

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
+use crate::trace::{TraceNews, TraceQuestion};
+
 /// The longest line that either side reads.
 pub(super) const LINE_MAX: u64 = 1 << 20;
 
@@ -55,6 +57,8 @@ pub enum Request {
         /// Who does it.
         asker: Asker,
     },
+    /// What do requests do? Answered with each of them from now on, until whoever asked goes.
+    Trace(TraceQuestion),
 }
 
 /// An answer.
@@ -80,6 +84,8 @@ pub enum Reply {
     Waiting,
     /// To [`Request::Farewell`], at the end: what went wrong, if anything.
     Ended(Option<String>),
+    /// To [`Request::Trace`], again and again.
+    Traced(TraceNews),
     /// The question made no sense, or not to this asker.
     Error(String),
 }

@@ -13,6 +13,7 @@ use shuntfs_sys::spawn::{effective_uid, peer_of};
 use super::farewell::Farewell;
 use super::place::{self, SocketFile};
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
+use crate::trace::{self, TraceQuestion};
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -62,6 +63,14 @@ pub trait Answers: Send + Sync + 'static {
     /// How far the mover is, or how its last run ended.
     fn mover(&self) -> Option<MoverFacts> {
         None
+    }
+    /// Looks at its requests; what process `asker` does itself is left out.
+    ///
+    /// # Errors
+    /// Why it cannot be looked at.
+    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<shuntfs::Trace, String> {
+        let _ = (question, asker);
+        Err("its requests cannot be looked at".into())
     }
     /// Where its last words are to be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
@@ -167,6 +176,13 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
                 Some(farewell) => return wait_for_the_end(stream, farewell),
                 None => Reply::Error("there is nothing to wait for".into()),
             },
+            Ok(Request::Trace(question)) => {
+                let may = trace::may_trace(peer.uid, effective_uid()).map_err(str::to_owned);
+                match may.and_then(|()| answers.trace(&question, peer.pid)) {
+                    Ok(traced) => return trace::stream(stream, traced),
+                    Err(why) => Reply::Error(why),
+                }
+            }
             Ok(Request::Why { node, asker }) => Reply::Why(Box::new(answers.why(node, asker.as_ref()))),
             Ok(Request::Would { question, asker }) => match answers.would(&question, &asker) {
                 Ok(verdict) => Reply::Verdict(Box::new(verdict)),

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use shuntfs::{Flow, NodeId, Reason};
+use shuntfs::{Flow, NodeId, Reason, Trace};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
 use crate::control::{Answers, Asker, Farewell, Known, Question, RightsStatus, Status, Verdict, Why};
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
+use crate::trace::{self, TraceQuestion};
 
 /// Answers for one export.
 #[derive(Debug)]
@@ -81,6 +82,11 @@ impl Answers for ExportAnswers {
             seal: None,
             verdict: None,
         }
+    }
+
+    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<Trace, String> {
+        let filter = trace::filter(question, asker)?;
+        self.exporting.session().trace(filter).map_err(|error| error.to_string())
     }
 
     fn would(&self, _: &Question, _: &Asker) -> Result<Verdict, String> {

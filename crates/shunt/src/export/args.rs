@@ -9,7 +9,7 @@ use shuntfs_image::Backing;
 
 use crate::failure::Failure;
 use crate::mounts::shown;
-use crate::settings::{FlowChoice, LevelChoice, Switch, TransportChoice};
+use crate::settings::{FlowChoice, LevelChoice, StallAfter, Switch, TransportChoice};
 
 /// What stands below the flags.
 pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Unmount: shunt umount FILE\n\n\
@@ -75,6 +75,9 @@ pub struct ExportArgs {
     /// How much is logged [default: info].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LevelChoice>,
+    /// Tells the log of requests that take longer than this (100ms to 60m), and when they end; `off` tells of none [default: 10s].
+    #[arg(long, value_name = "DURATION|off", value_parser = crate::options::stall_after)]
+    pub stall_after: Option<StallAfter>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
@@ -179,6 +182,7 @@ impl ExportArgs {
             ("--allow-other", name(self.allow_other)),
             ("--cache", name(self.cache)),
             ("--log", self.log.and_then(name)),
+            ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
         ];
         let joined = |flag: &str, value: OsString| {
@@ -247,7 +251,7 @@ mod test {
             other => panic!("no export: {other:?}"),
         };
         let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served \
-            --allow-other --cache none --backing follow --log debug --log-file /tmp/log /a /b";
+            --allow-other --cache none --backing follow --log debug --stall-after 2s --log-file /tmp/log /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);
         let mut words = vec!["shunt".into(), "export".into()];

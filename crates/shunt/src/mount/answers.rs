@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use shuntfs::Trace;
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
 use super::session::Mounted;
@@ -13,6 +14,7 @@ use crate::control::{
 };
 use crate::meaning;
 use crate::serving::mount_point_of;
+use crate::trace::{self, TraceQuestion};
 
 /// Answers for one mount.
 #[derive(Debug)]
@@ -73,6 +75,11 @@ impl Answers for SessionAnswers {
 
     fn mover(&self) -> Option<MoverFacts> {
         self.mounted.mover()
+    }
+
+    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<Trace, String> {
+        let filter = trace::filter(question, asker)?;
+        self.mounted.session().trace(filter).map_err(|error| error.to_string())
     }
 
     fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String> {

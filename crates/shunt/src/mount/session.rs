@@ -470,6 +470,7 @@ fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
         passthrough: settings.rules.is_some()
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),
         readahead: readahead(settings, &room),
+        stall_after: settings.stall_after.0,
         backing_ids_kept: if may_move_below { 0 } else { defaults.backing_ids_kept },
         offload_threads: offload_threads(settings, &defaults),
         ..room

@@ -11,8 +11,9 @@ use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
 use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_verity::Digest;
 
+use crate::durations::duration;
 use crate::export::size;
-use crate::settings::{CacheChoice, PermissionsChoice, Settings, TransportChoice};
+use crate::settings::{CacheChoice, PermissionsChoice, Settings, StallAfter, TransportChoice};
 
 /// Changes settings by the value of an option, or says which values there are.
 pub type Setter = fn(&mut Settings, &OsStr) -> Result<(), String>;
@@ -291,6 +292,12 @@ pub const OPTIONS: &[Row] = &[
     value("attr_timeout", "SECONDS", set_timeout, "0 means cache=none, 1 means cache=second"),
     value("negative_timeout", "0", set_no_negatives, "as cache=none, but for cache=second, which has none"),
     value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
+    value(
+        "stall_after",
+        "DURATION|off",
+        set_stall_after,
+        "log requests that take longer than this (default: 10s)",
+    ),
     path("log_file", "FILE", |s, path| s.log_file = Some(path), "where to log"),
     flag("kernel_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
     flag("auto_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
@@ -420,20 +427,27 @@ fn set_branch_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), Stri
 const TIMEOUT_MIN: Duration = Duration::from_millis(500);
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// Reads how long a branch may take: seconds, or a number with `ms`, `s` or `m`.
+/// Reads how long a branch may take.
 pub(crate) fn branch_timeout(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ms" => Some(1),
-        "" | "s" => Some(1000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let number: Option<u64> =
-        digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let ms = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    let timeout = ms.map(Duration::from_millis).filter(|time| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(time));
+    let timeout = duration(text).ok().filter(|time| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(time));
     timeout.ok_or_else(|| "a time from 500ms to 60m, such as 30s".to_owned())
+}
+
+/// The shortest time after which a request is told of.
+const STALL_MIN: Duration = Duration::from_millis(100);
+
+/// Reads after how long a request is told of, if ever.
+pub(crate) fn stall_after(text: &str) -> Result<StallAfter, String> {
+    if text == "off" {
+        return Ok(StallAfter(None));
+    }
+    let time = duration(text).ok().filter(|time| (STALL_MIN..=TIMEOUT_MAX).contains(time));
+    time.map(|time| StallAfter(Some(time))).ok_or_else(|| "`off`, or a time from 100ms to 60m".to_owned())
+}
+
+fn set_stall_after(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.stall_after = value.to_str().ok_or("a time".to_owned()).and_then(stall_after)?;
+    Ok(())
 }
 
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
@@ -519,6 +533,20 @@ fn set_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn times_for_requests_are_read_and_survive() {
+        for (text, time) in
+            [("off", None), ("100ms", Some(100)), ("10", Some(10_000)), ("60m", Some(3_600_000))]
+        {
+            let after = StallAfter(time.map(Duration::from_millis));
+            assert_eq!(stall_after(text), Ok(after), "{text}");
+            assert_eq!(stall_after(&after.to_string()), Ok(after), "{text}");
+        }
+        for text in ["", "on", "99ms", "61m", "0"] {
+            assert!(stall_after(text).is_err_and(|why| why.contains("100ms to 60m")), "{text}");
+        }
+    }
 
     #[test]
     fn times_for_branches_are_read_with_their_units() {

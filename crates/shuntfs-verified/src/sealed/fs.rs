@@ -9,8 +9,8 @@ use std::sync::Arc;
 use shuntfs::{
     Access, AttrReply, ByteRange, Create, Cx, DirSink, Entry, Errno, Filesystem, Filled, InitError, Ioctl,
     IoctlReply, IoctlTarget, Link, Listed, LockOwner, LookupCount, LowerFile, Mkdir, Mknod, Name, NodeId,
-    Offered, OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr, Statfs,
-    Symlink, Tmpfile, Wanted,
+    NodePlace, Offered, OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Rename, Result, SetAttr, SetXattr,
+    Statfs, Symlink, Tmpfile, Wanted,
 };
 use shuntfs_seal::{Node, NodeKind};
 use shuntfs_sys::{FsMagic, filesystem_of};
@@ -119,6 +119,15 @@ impl Filesystem for Sealed {
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         dir::forget(node, lookups);
+    }
+
+    fn place_of(&self, node: NodeId, _: Option<&SealedFile>) -> Option<NodePlace> {
+        if self.seals.can_block() {
+            return None;
+        }
+        let node = attr::node(self.seals.manifest(), node).ok()?;
+        let names = self.seals.manifest().path_of(node.index).ok()?;
+        Some(NodePlace::new(names.join(&b'/')))
     }
 
     fn lower_file(&self, _: NodeId, file: &SealedFile, access: Access) -> Result<Arc<LowerFile>> {

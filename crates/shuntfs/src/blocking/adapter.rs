@@ -23,6 +23,7 @@ use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
 use crate::poll::{Poll, PollEvents};
 use crate::reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Written};
+use crate::trace::NodePlace;
 
 /// Serves a [`BlockingFilesystem`]: `shuntfs::serve(Blocking::new(fs), ...)`.
 #[derive(Debug)]
@@ -85,6 +86,10 @@ impl<F: BlockingFilesystem> Filesystem for Blocking<F> {
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         self.fs.forget(node, lookups);
+    }
+
+    fn place_of(&self, node: NodeId, _: Option<&Self::File>) -> Option<NodePlace> {
+        self.fs.place_of(node)
     }
 
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {

@@ -13,6 +13,7 @@ use crate::file_type::FileType;
 use crate::init::{InitError, Offered, Wanted};
 use crate::open_flags::OpenFlags;
 use crate::poll::{Poll, PollEvents};
+use crate::trace::NodePlace;
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +83,12 @@ pub trait BlockingFilesystem: Sized + Send + Sync + 'static {
     /// The kernel takes lookups back. Called inline by a queue: must not block.
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         let _ = (node, lookups);
+    }
+
+    /// Where a node is, for people: as [`crate::Filesystem::place_of`]. Called inline: must not block.
+    fn place_of(&self, node: NodeId) -> Option<NodePlace> {
+        let _ = node;
+        None
     }
 
     /// Finds a name in a folder and raises the lookup count of its node.

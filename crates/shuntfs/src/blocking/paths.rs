@@ -24,6 +24,7 @@ use crate::init::{InitError, Offered, Wanted};
 use crate::node_table::NodeTable;
 use crate::open_flags::OpenFlags;
 use crate::poll::{Poll, PollEvents};
+use crate::trace::NodePlace;
 
 const RENAME_EXCHANGE: u32 = 2;
 
@@ -187,6 +188,13 @@ impl<P: PathFilesystem> BlockingFilesystem for Paths<P> {
 
     fn forget(&self, node: NodeId, lookups: LookupCount) {
         self.nodes.forget(node, lookups);
+    }
+
+    fn place_of(&self, node: NodeId) -> Option<NodePlace> {
+        // The table alone is asked: what a call below holds is locked elsewhere.
+        let names = self.names((node, None)).ok()?;
+        let path: PathBuf = names.iter().rev().map(|(_, name)| name).collect();
+        Some(NodePlace::new(path.into_os_string().into_encoded_bytes()))
     }
 
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &OsStr) -> Result<Entry> {

@@ -10,6 +10,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::counters;
 use crate::delegation::LowerFile;
 use crate::server::Local;
+use crate::trace::Trail;
 
 /// The answer to one request.
 #[derive(Debug)]
@@ -45,6 +46,18 @@ pub(super) enum Answer {
 impl Answer {
     pub(super) fn is_relayed_read(&self) -> bool {
         matches!(self, Self::RelayRead(..))
+    }
+
+    /// Tells whoever looks what the answer's length does not.
+    #[cold]
+    pub(super) fn leave(&self, trail: &mut Trail) {
+        match self {
+            Self::Entry(out) => trail.found(out.nodeid),
+            Self::Created(out) => trail.found(out.entry.nodeid),
+            Self::Write(out) => trail.moved(out.size.into()),
+            Self::Copied(out) => trail.moved(out.bytes_copied),
+            _ => {}
+        }
     }
 
     /// An operation's error. ENOSYS from a file system is never meant for the connection.

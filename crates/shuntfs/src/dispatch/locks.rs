@@ -24,7 +24,7 @@ pub(super) async fn serve<F: Filesystem>(
     };
     let lock = request(&arg, wait)?;
     let needed = if lock.flock { OpSet::FLOCK_LOCKS } else { OpSet::POSIX_LOCKS };
-    if !server.ops.contains(needed) {
+    if !server.gate.ops().contains(needed) {
         return Err(Errno::OPNOTSUPP);
     }
     let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;

@@ -20,7 +20,7 @@ pub(super) async fn serve<F: Filesystem>(
     match op {
         Op::Lookup { name } => entry(&fs.lookup(cx, parent, name).await?),
         // Asked for only by file handles that outlived the kernel's inode.
-        Op::LookupDot | Op::LookupDotDot if !server.ops.contains(OpSet::EXPORT) => Err(Errno::STALE),
+        Op::LookupDot | Op::LookupDotDot if !server.gate.ops().contains(OpSet::EXPORT) => Err(Errno::STALE),
         Op::LookupDot => entry(&fs.lookup_node(cx, parent).await?),
         Op::LookupDotDot => entry(&fs.lookup_parent(cx, parent).await?),
         Op::Mknod { arg, name } => {

@@ -66,7 +66,7 @@ fn created<F: Filesystem>(
     (opened, flags): (Opened<F::File>, OpenFlags),
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
-    let open = if server.ops.contains(OpSet::OPEN) {
+    let open = if server.gate.ops().contains(OpSet::OPEN) {
         install(server, local, node, opened, (flags, Maker::ThisOpen))?
     } else {
         // A kernel that has been told once that opens are not answered sends no RELEASE for this one either, so nothing may
@@ -148,7 +148,7 @@ fn install<F: Filesystem>(
     server.fs.opened(node, &open.file, flows);
     let fh = server.files.insert(Arc::new(open)).ok_or(Errno::NFILE)?;
     std::mem::forget(undo);
-    let needs_flush = flush && server.ops.contains(OpSet::FLUSH);
+    let needs_flush = flush && server.gate.ops().contains(OpSet::FLUSH);
     let open_flags = settled.flags | if needs_flush { FopenFlags::empty() } else { FopenFlags::NOFLUSH };
     let backing_id = settled.backing.map_or(0, |id| id.0);
     Ok(OpenOut { fh: fh.0, open_flags, backing_id: i32::try_from(backing_id).unwrap_or_default() })
@@ -165,7 +165,7 @@ fn lift(delegation: &Delegation, flags: OpenFlags) -> (Wish, Option<Delegation>)
 }
 
 async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn) -> Result<Answer> {
-    if arg.fh == 0 && !server.ops.contains(OpSet::OPEN) {
+    if arg.fh == 0 && !server.gate.ops().contains(OpSet::OPEN) {
         return Ok(Answer::Empty);
     }
     let open = server.files.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;

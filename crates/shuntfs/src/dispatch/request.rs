@@ -19,6 +19,7 @@ use crate::cx::Cx;
 use crate::filesystem::Filesystem;
 use crate::latency::Latencies;
 use crate::server::{Local, Server};
+use crate::trace;
 
 /// Serves one request. An operation that panics is answered EIO, and the queue goes on.
 ///
@@ -30,6 +31,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     let count = &local.counters.requests[counters::place(header.opcode)];
     count.bump();
     let timed = Latencies::start(header.operation(), count.read());
+    let mut trail = if server.gate.is_traced() { trace::begin(server, local, &x) } else { None };
     let answer = {
         let mut serving = pin!(serve(server, local, &mut x));
         // The file system's own state is its own to keep whole; ours is behind locks that do not poison and
@@ -40,6 +42,9 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         })
         .await
     };
+    if let Some(trail) = &mut trail {
+        answer.leave(trail);
+    }
     // A linked answer leaves without us: what we could time is not how long it took.
     let timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
     // The answer is written where something may still be read or written that an operation left behind.
@@ -53,12 +58,15 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     if let Some(timed) = timed {
         local.counters.latencies.end(timed);
     }
+    if let Some(trail) = trail {
+        trail.end(server, local, &done);
+    }
     done
 }
 
 async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchange) -> Answer {
     let header = x.header();
-    if !is_offered(server.ops, header.operation()) {
+    if !is_offered(server.gate.ops(), header.operation()) {
         return Answer::NotOffered;
     }
     let request = match x.request() {

@@ -1,0 +1,127 @@
+//! The command.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::args::TraceArgs;
+use super::document::{FORMAT, TraceLine, ns};
+use super::news::{TraceNews, TraceQuestion};
+use super::text;
+use crate::failure::Failure;
+use crate::mounts::{Mounts, shown};
+use crate::run::output_failure;
+use crate::{status, umount};
+
+/// Shows requests until the mount is gone, or there were so many.
+///
+/// # Errors
+/// Where there is no such mount, and where its server does not answer or refuses.
+pub(crate) fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let mounts = Mounts::read()?;
+    let mount = umount::find(&mounts, &args.mountpoint)?;
+    let client = status::client_of(mount)?;
+    let place = mount.mount_point.to_string_lossy().into_owned();
+    let mut report = Report { out, place, json: args.json, left: args.count.map(u64::from), broken: None };
+    let ended = client.trace(question(args), &mut |news| report.hear(news));
+    match report.broken {
+        Some(failure) => Err(failure),
+        None => ended.map_err(|error| status::unanswered(mount, &error)),
+    }
+}
+
+fn question(args: &TraceArgs) -> TraceQuestion {
+    TraceQuestion {
+        operations: args.op.iter().map(|opcode| opcode.name().into()).collect(),
+        pid: args.pid,
+        path: args.path.clone(),
+        slower_than_ns: args.slower_than.map_or(0, ns),
+        errors: args.errors,
+    }
+}
+
+struct Report<'o> {
+    out: &'o mut dyn Write,
+    place: String,
+    json: bool,
+    /// How many requests are still to be shown.
+    left: Option<u64>,
+    /// Why something could not be printed.
+    broken: Option<Failure>,
+}
+
+impl Report<'_> {
+    /// Whether to go on.
+    fn hear(&mut self, news: TraceNews) -> bool {
+        let line = if self.json { self.json_line(&news) } else { self.text_line(&news) };
+        if let Some(line) = line
+            && let Err(error) = writeln!(self.out, "{line}").and_then(|()| self.out.flush())
+        {
+            // Where nobody reads any more this ends the program.
+            self.broken = Some(output_failure(&error));
+            return false;
+        }
+        if let (TraceNews::Request(_), Some(left)) = (&news, &mut self.left) {
+            *left -= 1;
+        }
+        self.left != Some(0)
+    }
+
+    fn text_line(&self, news: &TraceNews) -> Option<String> {
+        match news {
+            TraceNews::Begins => Some(format!(
+                "# requests of {} as they are answered, times in UTC; what the kernel moves by itself (passthrough) is not shown",
+                shown(&self.place)
+            )),
+            TraceNews::Request(line) => Some(text::line(line)),
+            TraceNews::Dropped(count) => Some(format!("# {count} requests are missing: they came too fast")),
+            TraceNews::Ends => Some("# the mount has ended".into()),
+        }
+    }
+
+    fn json_line(&self, news: &TraceNews) -> Option<String> {
+        let document = match news {
+            TraceNews::Begins => json!({
+                "format": FORMAT, "event": "begin", "mountpoint": self.place, "shows_passthrough": false,
+            }),
+            TraceNews::Request(line) => request(line)?,
+            TraceNews::Dropped(count) => json!({ "format": FORMAT, "event": "dropped", "count": count }),
+            TraceNews::Ends => json!({ "format": FORMAT, "event": "end" }),
+        };
+        Some(without_controls(&document.to_string()))
+    }
+}
+
+fn request(line: &TraceLine) -> Option<serde_json::Value> {
+    let mut document = serde_json::to_value(line).ok()?;
+    let fields = document.as_object_mut()?;
+    fields.insert("format".into(), FORMAT.into());
+    fields.insert("event".into(), "request".into());
+    Some(document)
+}
+
+/// JSON may have control characters from 127 on as they are, and terminals obey them.
+fn without_controls(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if letter.is_control() {
+            text.push_str(&format!("\\u{:04x}", u32::from(letter)));
+        } else {
+            text.push(letter);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn json_has_no_control_characters_and_means_the_same() {
+        let value = json!({ "name": "a\u{7f}b\u{9b}c\u{1b}\n\u{e9}" });
+        let text = without_controls(&value.to_string());
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("JSON"), value);
+    }
+}
