@@ -53,6 +53,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     if let Some(timed) = timed {
         local.counters.latencies.end(timed);
     }
+    local.counters.finished.bump();
     done
 }
 

@@ -47,8 +47,7 @@ impl KeptMount {
     /// The device of a mount on `path` that another process of the same user had made, which is dead: this is to unmount it now.
     #[must_use]
     pub fn left_on(device: FuseDevice, path: &Path) -> Self {
-        let by =
-            if caps::has_effective(Cap::SysAdmin) { MountedBy::Calls } else { MountedBy::Fusermount };
+        let by = if caps::has_effective(Cap::SysAdmin) { MountedBy::Calls } else { MountedBy::Fusermount };
         let point = MountPoint { path: path.to_owned(), by };
         Self { connection: point.connection(&device), device, point, _lifeline: None }
     }
