@@ -1,6 +1,7 @@
 //! Every command, argument and flag: the one definition behind parser, help, man pages and completions.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use crate::branches::{BranchesArgs, BranchesOf, BranchesWhat};
 pub use crate::explain::{
     CategoryChoice, ExplainArgs, ExplainOneArgs, ExplainPlaceArgs, ExplainTwoArgs, ExplainWhat,
 };
+pub use crate::metrics::{MetricsArgs, MetricsFormat};
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
 
@@ -61,6 +63,8 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
+    /// Prints the counters of mounts for Prometheus.
+    Metrics(MetricsArgs),
     /// Adds folders to a mount of several, takes them out, and changes what may be done on each.
     Branches(BranchesArgs),
     /// Moves files of a mount of several folders to where its rules want them.
@@ -225,6 +229,9 @@ pub struct Wishes {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
+    /// Serves metrics over HTTP at this address, to whoever reaches it; a port alone is of this machine.
+    #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 fn policy(name: &str) -> Result<&'static Policy, String> {
@@ -262,6 +269,7 @@ impl Wishes {
         override_with(&mut settings.xattrs, self.xattrs);
         override_with(&mut settings.sched_idle, self.sched_idle);
         override_with(&mut settings.log, self.log);
+        settings.metrics = self.metrics_listen.or(settings.metrics);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
         let categories = [
@@ -341,6 +349,7 @@ impl Wishes {
             ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
             ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
             ("--branch-timeout", self.branch_timeout.map(|time| format!("{}ms", time.as_millis()).into())),
+            ("--metrics-listen", self.metrics_listen.map(|address| address.to_string().into())),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
         let options = self.options.iter().map(|list| options::absolute(list));
@@ -550,7 +559,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

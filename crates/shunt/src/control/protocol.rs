@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
+use super::process::ProcessStatus;
+
 /// The longest line that either side reads.
 pub(super) const LINE_MAX: u64 = 1 << 20;
 
@@ -115,6 +117,12 @@ pub struct Status {
     /// What is checked against a seal, where anything is.
     #[serde(default)]
     pub verify: Option<VerifyStatus>,
+    /// How far the mover is, or how its last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<MoverFacts>,
+    /// What the server uses of the machine.
+    #[serde(default)]
+    pub process: ProcessStatus,
 }
 
 /// What a server may do, as the kernel has it.

@@ -7,7 +7,9 @@ use shuntfs::{Flow, NodeId, Reason};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
-use crate::control::{Answers, Asker, Farewell, Known, Question, RightsStatus, Status, Verdict, Why};
+use crate::control::{
+    Answers, Asker, Farewell, Known, ProcessStatus, Question, RightsStatus, Status, Verdict, Why,
+};
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
 
@@ -57,6 +59,8 @@ impl Answers for ExportAnswers {
             image: Some(self.exporting.export.status()),
             verify: None,
             rules: None,
+            mover: None,
+            process: ProcessStatus::of_this_process(),
         }
     }
 

@@ -12,6 +12,7 @@ use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_verity::Digest;
 
 use crate::export::size;
+use crate::metrics::listen_address;
 use crate::settings::{CacheChoice, PermissionsChoice, Settings, TransportChoice};
 
 /// Changes settings by the value of an option, or says which values there are.
@@ -270,6 +271,7 @@ pub const OPTIONS: &[Row] = &[
     value("negative_timeout", "0", set_no_negatives, "as cache=none, but for cache=second, which has none"),
     value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
     path("log_file", "FILE", |s, path| s.log_file = Some(path), "where it is logged"),
+    value("metrics_listen", "ADDR", set_metrics, "serves metrics over HTTP at this port or address"),
     flag("kernel_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
     flag("auto_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
     flag("direct_io", |s| s.cache = CacheChoice::None, "as cache=none"),
@@ -412,6 +414,11 @@ pub(crate) fn branch_timeout(text: &str) -> Result<Duration, String> {
     let ms = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
     let timeout = ms.map(Duration::from_millis).filter(|time| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(time));
     timeout.ok_or_else(|| "a time from 500ms to 60m, such as 30s".to_owned())
+}
+
+fn set_metrics(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.metrics = Some(value.to_str().ok_or("an address".to_owned()).and_then(listen_address)?);
+    Ok(())
 }
 
 fn set_view(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
