@@ -31,6 +31,7 @@ pub use crate::explain::{
 pub use crate::metrics::{MetricsArgs, MetricsFormat};
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
+pub use crate::top::TopArgs;
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
@@ -63,6 +64,8 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
+    /// Shows what the mounts do, as it happens: operations, bytes, latencies, queues, branches.
+    Top(TopArgs),
     /// Prints the counters of mounts for Prometheus.
     Metrics(MetricsArgs),
     /// Adds folders to a mount of several, takes them out, and changes what may be done on each.

@@ -35,6 +35,7 @@ mod seal;
 mod serving;
 mod status;
 mod survey;
+mod top;
 mod umount;
 mod why;
 mod wishes;

@@ -12,7 +12,7 @@ use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
 use crate::{
     bench, branches, doctor, explain, export, list, man, metrics, migrate, mount, mover, rules, seal, status,
-    umount, why,
+    top, umount, why,
 };
 
 /// Runs the command that these words ask for, the program's own name first.
@@ -61,6 +61,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Umount(args) => umount::run(&args, out),
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
         Command::Metrics(args) => metrics::run(&args, out),
         Command::Branches(args) => branches::run(&args, out),
         Command::Mover(args) => mover::run(&args, out),
