@@ -119,6 +119,75 @@ fn a_mount_of_one_folder_counts_what_it_does() {
     room.umount(&[]).ok();
 }
 
+/// All bytes are counted, under what moved them.
+#[test]
+fn bytes_are_counted_by_what_moved_them() {
+    if !can_mount() {
+        return;
+    }
+    const LEN: u32 = 4 << 20;
+    for (flow, moved_by) in [("served", &["served"][..]), ("splice", &["splice", "relay"])] {
+        let room = Room::new();
+        std::fs::write(room.src().join("big"), vec![7; LEN as usize]).expect("writes");
+        room.mount(&["--transport", "cloned", "--flow", flow]);
+        room.read("big");
+        let copy = format!("of={}", room.mnt().join("new").display());
+        run(Command::new("dd").args(["if=/dev/zero", &copy, "bs=64k", "count=16", "status=none"])).ok();
+        let text = metrics_of(&room.mnt());
+        let bytes = |direction: &str| -> Vec<(String, f64)> {
+            let all = samples(&text, "shuntfs_transferred_bytes_total").into_iter();
+            all.filter(|(labels, _)| labels.contains(direction)).collect()
+        };
+        let (read, written) = (bytes("\"read\""), bytes("\"write\""));
+        for (labels, _) in read.iter().chain(&written) {
+            assert!(
+                moved_by.iter().any(|flow| labels.contains(&format!("flow=\"{flow}\""))),
+                "{flow}: {labels}"
+            );
+        }
+        assert!(read[0].1 > 0.5 && (sum(&read) - f64::from(LEN)).abs() < 0.5, "{flow}: {read:?}");
+        assert!((sum(&written) - f64::from(1 << 20)).abs() < 0.5, "{flow}: {written:?}");
+        room.umount(&[]).ok();
+    }
+}
+
+fn sum(samples: &[(String, f64)]) -> f64 {
+    samples.iter().map(|(_, value)| value).sum()
+}
+
+/// A mount of a mount whose server is stopped: whoever reads waits, and that can be seen.
+#[test]
+fn a_request_that_waits_for_what_is_below_is_at_work() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let server = room.mount_in_foreground(&["--cache", "none", "--flow", "served"]);
+    let above = room.path().join("above");
+    std::fs::create_dir(&above).expect("makes");
+    let mount = Command::new(SHUNT)
+        .args(["mount", "--cache", "none", "--flow", "served"])
+        .args([&room.mnt(), &above])
+        .output();
+    assert!(mount.expect("starts").status.success());
+    let busy = || sum(&samples(&metrics_of(&above), "shuntfs_queue_busy_requests"));
+    assert!(busy() < 0.5);
+    signal(server.id(), "STOP");
+    let mut reader =
+        Command::new("cat").arg(above.join("hello")).stdout(Stdio::null()).spawn().expect("starts");
+    let started = Instant::now();
+    let mut seen = false;
+    while !seen && started.elapsed() < Duration::from_secs(20) {
+        seen = busy() > 0.5;
+    }
+    signal(server.id(), "CONT");
+    assert_eq!(wait(&mut reader), Some(0));
+    assert!(seen, "a request was at work");
+    eventually("nothing is at work any more", || busy() < 0.5);
+    run(Command::new(SHUNT).arg("umount").arg(&above)).ok();
+    room.umount(&[]).ok();
+}
+
 #[test]
 fn promtool_finds_nothing_to_say_of_any_kind_of_mount() {
     if !can_mount() || !has("promtool") {
