@@ -64,9 +64,9 @@ pub enum Command {
     List(ListArgs),
     /// Shows transport, flows, downgrades and counters of a mount.
     Status(StatusArgs),
-    /// Shows what the mounts do, as it happens: operations, bytes, latencies, queues, branches.
+    /// Shows live what mounts do: operations, bytes, latencies, queues, branches, errors.
     Top(TopArgs),
-    /// Prints the counters of mounts for Prometheus.
+    /// Prints the counters and gauges of mounts for Prometheus.
     Metrics(MetricsArgs),
     /// Adds folders to a mount of several, takes them out, and changes what may be done on each.
     Branches(BranchesArgs),
@@ -232,7 +232,7 @@ pub struct Wishes {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
-    /// Serves metrics over HTTP at this address, to whoever reaches it; a port alone is of this machine.
+    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
     pub metrics_listen: Option<SocketAddr>,
 }

@@ -148,6 +148,15 @@ mod test {
     }
 
     #[test]
+    fn a_thousand_mounts_are_asked_at_once() {
+        let found = (0..1000).map(|number| found(Some(&format!("/{number}")), u64::MAX - number)).collect();
+        let started = Instant::now();
+        let asked = ask_all(once_each(found));
+        assert!(asked.iter().enumerate().all(|(place, one)| one.mount == format!("/{place}")));
+        assert!(asked.len() == 1000 && started.elapsed() < LIMIT, "{:?}", started.elapsed());
+    }
+
+    #[test]
     fn a_connection_without_a_server_is_said_to_be_one() {
         let asked = ask_all(once_each(vec![found(Some("/a"), u64::MAX), found(Some("/b"), u64::MAX - 1)]));
         let mounts: Vec<&str> = asked.iter().map(|one| one.mount.as_str()).collect();

@@ -79,7 +79,7 @@ pub struct ExportArgs {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
-    /// Serves metrics over HTTP at this address, to whoever reaches it; a port alone is of this machine.
+    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
     pub metrics_listen: Option<SocketAddr>,
     /// Tells the waiting parent over standard output how the mount went.

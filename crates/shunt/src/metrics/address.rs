@@ -16,7 +16,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     }
     // `:9101` means every address to some programs, and this machine to others: it is not guessed.
     text.parse().map_err(|_| {
-        "a port of this machine (9101), or an address and a port (192.0.2.1:9101, [::1]:9101)".to_owned()
+        "a port (9101, of 127.0.0.1), or an address and a port (192.0.2.1:9101, [::1]:9101)".to_owned()
     })
 }
 

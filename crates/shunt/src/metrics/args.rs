@@ -10,13 +10,13 @@ pub struct MetricsArgs {
     /// The mount points [default: all mounts of shunt].
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoints: Vec<PathBuf>,
-    /// All mounts of shunt, as where no MNT is named.
+    /// All mounts of shunt; the default without MNT.
     #[arg(long, conflicts_with = "mountpoints")]
     pub all: bool,
     /// Which text format [default: openmetrics, and prometheus with --textfile].
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<FormatChoice>,
-    /// Writes this file, as a whole or not at all, for the textfile collector of node_exporter; its name must end in .prom for that.
+    /// Writes this file atomically, for the textfile collector of node_exporter, which wants a name that ends in .prom.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub textfile: Option<PathBuf>,
 }

@@ -135,6 +135,36 @@ fn left(end: Instant) -> io::Result<Duration> {
 mod test {
     use super::*;
 
+    /// A client, and how a server that gives it this long fares.
+    fn served(limit: Duration, body: usize) -> (TcpStream, std::thread::JoinHandle<(bool, Duration)>) {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        let client = TcpStream::connect(socket.local_addr().expect("has one")).expect("connects");
+        let (stream, _) = socket.accept().expect("connects");
+        let serve = move || {
+            let started = Instant::now();
+            let outcome = answer(&stream, limit, |_| "x".repeat(body));
+            (outcome.is_ok(), started.elapsed())
+        };
+        (client, std::thread::spawn(serve))
+    }
+
+    #[test]
+    fn a_client_has_so_long_and_no_longer_however_it_spends_it() {
+        const LIMIT: Duration = Duration::from_millis(300);
+        let (mut slow, server) = served(LIMIT, 10);
+        while !server.is_finished() {
+            let _cut_off = slow.write_all(b"G");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (is_ok, took) = server.join().expect("ends");
+        assert!(!is_ok && took < Duration::from_secs(20), "{took:?}");
+
+        let (mut deaf, server) = served(LIMIT, 64 << 20);
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("writes");
+        let (is_ok, took) = server.join().expect("ends");
+        assert!(!is_ok && took < Duration::from_secs(20), "{took:?}");
+    }
+
     #[test]
     fn wishes_are_understood() {
         let wish = |head: &str| wish_of(head.as_bytes());

@@ -17,7 +17,7 @@ pub(super) const MOUNT: &[Metric] = &[
         "mount_info",
         Unit::None,
         &["source", "transport", "protocol", "version"],
-        "What is mounted and how requests arrive; the value is always 1.",
+        "Source, transport, protocol and version of the mount; the value is always 1.",
         |mount, put| {
             if let Some(status) = &mount.status {
                 let transport = status.session.transport.kind.as_str();
@@ -28,24 +28,18 @@ pub(super) const MOUNT: &[Metric] = &[
     gauge("uptime", Unit::Seconds, &[], "Time since the mount.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.uptime_s));
     }),
-    counter(
-        "requests",
-        Unit::None,
-        &["op"],
-        "Requests of the kernel that reached the server, by operation.",
-        |mount, put| {
-            of_status(mount, put, |status, put| {
-                for (op, counts) in &status.session.ops {
-                    put.whole(&[op], counts.requests);
-                }
-            });
-        },
-    ),
+    counter("requests", Unit::None, &["op"], "Requests from the kernel, by operation.", |mount, put| {
+        of_status(mount, put, |status, put| {
+            for (op, counts) in &status.session.ops {
+                put.whole(&[op], counts.requests);
+            }
+        });
+    }),
     counter(
         "request_errors",
         Unit::None,
         &["op"],
-        "Requests that were answered with an error, by operation; a name that is not there is one, unless the kernel may remember that.",
+        "Requests that were answered with an error, by operation; lookups of missing names count unless the kernel caches the answer.",
         |mount, put| {
             of_status(mount, put, |status, put| {
                 for (op, counts) in &status.session.ops {
@@ -57,7 +51,7 @@ pub(super) const MOUNT: &[Metric] = &[
     histogram(
         "request_duration",
         &["op"],
-        "Time from a request's arrival to its answer, of one in eight READ, WRITE and FSYNC requests; READs that io_uring answers in the kernel are not timed.",
+        "Time from the arrival of a request to its answer, for one in eight READ, WRITE and FSYNC requests; relayed READs on io_uring are not timed.",
         |mount, put| {
             of_status(mount, put, |status, put| {
                 for (op, latency) in &status.session.latency {
@@ -70,7 +64,7 @@ pub(super) const MOUNT: &[Metric] = &[
         "transferred",
         Unit::Bytes,
         &["direction", "flow"],
-        "Bytes that passed by the server, by what moved them; what the kernel moves in passthrough is not known to it.",
+        "Bytes of READ and WRITE requests, by the flow that moved them; bytes in passthrough never reach the server and are not counted.",
         |mount, put| {
             of_status(mount, put, |status, put| {
                 let session = &status.session;
@@ -79,37 +73,33 @@ pub(super) const MOUNT: &[Metric] = &[
             });
         },
     ),
-    counter("opens", Unit::None, &["flow"], "Opens of files, by the flow of their reads.", |mount, put| {
+    counter("opens", Unit::None, &["flow"], "Opens of files, by the flow of the reads.", |mount, put| {
         of_status(mount, put, |status, put| named(put, &status.session.flows))
     }),
     counter(
         "split_opens",
         Unit::None,
         &["flow"],
-        "Opens of files whose writes flow otherwise than their reads, by the flow of their writes.",
+        "Opens of files whose writes have another flow than their reads, by the flow of the writes.",
         |mount, put| of_status(mount, put, |status, put| named(put, &status.session.write_flows)),
     ),
     counter(
         "downgrades",
         Unit::None,
         &["reason"],
-        "Opens of files that did not get the flow that was wished for, by reason.",
+        "Opens of files that did not get the flow that was asked for, by reason.",
         |mount, put| of_status(mount, put, |status, put| named(put, &status.session.downgrades)),
     ),
     counter(
         "malformed_requests",
         Unit::None,
         &[],
-        "Requests that did not parse; more than none is a defect.",
+        "Requests that did not parse; any is a defect.",
         |mount, put| of_status(mount, put, |status, put| put.whole(&[], status.session.malformed)),
     ),
-    counter(
-        "panics",
-        Unit::None,
-        &[],
-        "Operations that panicked; more than none is a defect.",
-        |mount, put| of_status(mount, put, |status, put| put.whole(&[], status.session.panics)),
-    ),
+    counter("panics", Unit::None, &[], "Operations that panicked; any is a defect.", |mount, put| {
+        of_status(mount, put, |status, put| put.whole(&[], status.session.panics))
+    }),
     gauge("open_nodes", Unit::None, &[], "Files and folders that are open.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.session.nodes_open));
     }),
@@ -117,7 +107,7 @@ pub(super) const MOUNT: &[Metric] = &[
         "backing_files_kept",
         Unit::None,
         &[],
-        "Backing files that are registered with the kernel and that no open uses.",
+        "Backing files that are registered with the kernel and not in use.",
         |mount, put| of_status(mount, put, |status, put| put.whole(&[], status.session.backing_ids_kept)),
     ),
     gauge("queue_depth", Unit::None, &[], "Requests that one queue holds at once.", |mount, put| {
@@ -130,14 +120,14 @@ pub(super) const MOUNT: &[Metric] = &[
         "queue_busy_requests",
         Unit::None,
         &["queue"],
-        "Requests that a queue has taken and not answered.",
+        "Requests that a queue has received and not finished.",
         |mount, put| of_status(mount, put, |status, put| by_queue(put, &status.session.queues_busy)),
     ),
     gauge(
         "payload_limit",
         Unit::Bytes,
         &[],
-        "Memory that the payloads of requests can come to use.",
+        "Limit of the memory for payloads of requests.",
         |mount, put| {
             of_status(mount, put, |status, put| put.whole(&[], status.session.transport.payload_max))
         },
@@ -146,19 +136,25 @@ pub(super) const MOUNT: &[Metric] = &[
 
 /// What the process of every server has.
 pub(super) const PROCESS: &[Metric] = &[
-    gauge("process_open_fds", Unit::None, &[], "Descriptors that the server has open.", |mount, put| {
+    gauge("process_open_fds", Unit::None, &[], "Open file descriptors of the server.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.process.open_fds));
     }),
-    gauge("process_max_fds", Unit::None, &[], "Descriptors that the server may have open.", |mount, put| {
-        of_status(mount, put, |status, put| put.whole(&[], status.process.max_fds));
-    }),
+    gauge(
+        "process_max_fds",
+        Unit::None,
+        &[],
+        "Limit of open file descriptors of the server.",
+        |mount, put| {
+            of_status(mount, put, |status, put| put.whole(&[], status.process.max_fds));
+        },
+    ),
     gauge("process_threads", Unit::None, &[], "Threads of the server.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.process.threads));
     }),
     gauge("process_resident_memory", Unit::Bytes, &[], "Resident memory of the server.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.process.resident_bytes))
     }),
-    counter("process_cpu", Unit::Seconds, &[], "Time that the server spent on a CPU.", |mount, put| {
+    counter("process_cpu", Unit::Seconds, &[], "CPU time of the server, user and system.", |mount, put| {
         of_status(mount, put, |status, put| put.real(&[], seconds(status.process.cpu_ms, 1e3)));
     }),
 ];

@@ -20,24 +20,24 @@ pub(super) const POOL: &[Metric] = &[
         "pool_descriptors",
         Unit::None,
         &[],
-        "Descriptors that are kept for files and folders.",
+        "File descriptors that are kept for files and folders.",
         |mount, put| of_pool(mount, put, |pool, put| put.whole(&[], pool.descriptors)),
     ),
     counter(
         "pool_files_moved",
         Unit::None,
         &[],
-        "Files that were moved to another branch because theirs was full.",
+        "Files that were moved to another branch because their own was full.",
         |mount, put| of_pool(mount, put, |pool, put| put.whole(&[], pool.files_moved)),
     ),
     counter(
         "pool_overdrawn_forgets",
         Unit::None,
         &[],
-        "Forgets of the kernel that took back more than there was; more than none is a defect.",
+        "FORGET requests that took back more lookups than there were; any is a defect.",
         |mount, put| of_pool(mount, put, |pool, put| put.whole(&[], pool.overdrawn)),
     ),
-    gauge("branch_size", Unit::Bytes, &["branch"], "All space of a branch.", |mount, put| {
+    gauge("branch_size", Unit::Bytes, &["branch"], "Size of the file system of a branch.", |mount, put| {
         of_branches(mount, put, |branch, name, put| {
             branch.total.into_iter().for_each(|bytes| put.whole(&[name], bytes));
         });
@@ -46,7 +46,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_available",
         Unit::Bytes,
         &["branch"],
-        "Space of a branch that is available.",
+        "Space that is available on a branch.",
         |mount, put| {
             of_branches(mount, put, |branch, name, put| {
                 branch.available.into_iter().for_each(|bytes| put.whole(&[name], bytes));
@@ -57,7 +57,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_min_free",
         Unit::Bytes,
         &["branch"],
-        "Space that something new must leave free on a branch.",
+        "Space that a new file must leave free on a branch.",
         |mount, put| of_branches(mount, put, |branch, name, put| put.whole(&[name], branch.min_free)),
     ),
     gauge(
@@ -75,7 +75,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_read_only",
         Unit::None,
         &["branch"],
-        "Whether the file system of a branch refuses changes.",
+        "Whether the file system of a branch is mounted read-only.",
         |mount, put| {
             of_branches(mount, put, |branch, name, put| put.truth(&[name], branch.mounted_read_only))
         },
@@ -84,7 +84,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_errors",
         Unit::None,
         &["branch"],
-        "Errors of a disk that a branch gave when names were looked up.",
+        "Disk errors of a branch when names were looked up.",
         |mount, put| of_branches(mount, put, |branch, name, put| put.whole(&[name], branch.errors)),
     ),
     gauge(
@@ -101,7 +101,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_transferred",
         Unit::Bytes,
         &["branch", "direction"],
-        "Bytes that the server read and wrote on a branch.",
+        "Bytes that the server read from and wrote to a branch.",
         |mount, put| {
             of_branches(mount, put, |branch, name, put| {
                 put.whole(&[name, "read"], branch.read_bytes);
@@ -113,7 +113,7 @@ pub(super) const POOL: &[Metric] = &[
         "branch_lookup_mean",
         Unit::Seconds,
         &["branch"],
-        "Mean time of the last lookups of a name on a branch.",
+        "Mean duration of the last lookups of names on a branch.",
         |mount, put| {
             of_branches(mount, put, |branch, name, put| {
                 branch.lookup_ns.into_iter().for_each(|ns| put.real(&[name], seconds(ns, 1e9)));
@@ -130,14 +130,20 @@ pub(super) const POOL: &[Metric] = &[
         "When the last run of the mover began, in seconds since 1970.",
         |mount, put| of_mover(mount, put, |mover, put| put.whole(&[], mover.started_s)),
     ),
-    gauge("mover_run_duration", Unit::Seconds, &[], "How long that run has taken.", |mount, put| {
-        of_mover(mount, put, |mover, put| put.real(&[], seconds(mover.took_ms, 1e3)));
-    }),
+    gauge(
+        "mover_run_duration",
+        Unit::Seconds,
+        &[],
+        "Duration of the last run of the mover.",
+        |mount, put| {
+            of_mover(mount, put, |mover, put| put.real(&[], seconds(mover.took_ms, 1e3)));
+        },
+    ),
     gauge(
         "mover_run_files",
         Unit::None,
         &["state"],
-        "Files of that run: due, done (moved or not), moved, left for a reason, failed.",
+        "Files of the last run of the mover: due, done (moved or not), moved, left for a reason, failed.",
         |mount, put| {
             of_mover(mount, put, |mover, put| {
                 put.whole(&["due"], mover.due_files);
@@ -148,13 +154,19 @@ pub(super) const POOL: &[Metric] = &[
             });
         },
     ),
-    gauge("mover_run_size", Unit::Bytes, &["state"], "Bytes of that run: due, done, moved.", |mount, put| {
-        of_mover(mount, put, |mover, put| {
-            put.whole(&["due"], mover.due_bytes);
-            put.whole(&["done"], mover.done_bytes);
-            put.whole(&["moved"], mover.moved_bytes);
-        });
-    }),
+    gauge(
+        "mover_run_size",
+        Unit::Bytes,
+        &["state"],
+        "Bytes of the last run of the mover: due, done, moved.",
+        |mount, put| {
+            of_mover(mount, put, |mover, put| {
+                put.whole(&["due"], mover.due_bytes);
+                put.whole(&["done"], mover.done_bytes);
+                put.whole(&["moved"], mover.moved_bytes);
+            });
+        },
+    ),
 ];
 
 /// Of rules and seals.
@@ -162,21 +174,21 @@ pub(super) const CHECKS: &[Metric] = &[
     gauge("rules", Unit::None, &[], "Rules that are in force.", |mount, put| {
         of_rules(mount, put, |rules, put| put.whole(&[], rules.rules));
     }),
-    counter("rules_reloads", Unit::None, &[], "How often the rules were read again.", |mount, put| {
+    counter("rules_reloads", Unit::None, &[], "Times that the rules were read again.", |mount, put| {
         of_rules(mount, put, |rules, put| put.whole(&[], rules.reloads));
     }),
     gauge(
         "rules_reload_failed",
         Unit::None,
         &[],
-        "Whether the rules could not be read again when that was last tried; the earlier ones hold.",
+        "Whether the last attempt to read the rules again failed; the earlier rules hold.",
         |mount, put| of_rules(mount, put, |rules, put| put.truth(&[], rules.error.is_some())),
     ),
     counter(
         "rules_failures",
         Unit::None,
         &[],
-        "Uses that were refused because a rule could not be evaluated.",
+        "Accesses that were refused because a rule could not be evaluated.",
         |mount, put| of_rules(mount, put, |rules, put| put.whole(&[], rules.failures)),
     ),
     gauge("verify_files", Unit::None, &[], "Files that are sealed.", |mount, put| {
@@ -186,7 +198,7 @@ pub(super) const CHECKS: &[Metric] = &[
         "verify_trusted",
         Unit::None,
         &[],
-        "Whether the seal is known to come from who is trusted.",
+        "Whether the seal is signed by a trusted key or has the digest that was asked for.",
         |mount, put| of_seal(mount, put, |verify, put| put.truth(&[], verify.trusted)),
     ),
     gauge("verify_serial", Unit::None, &[], "Serial of the seal; 0 where it has none.", |mount, put| {
@@ -196,24 +208,24 @@ pub(super) const CHECKS: &[Metric] = &[
         "verify_reloads",
         Unit::None,
         &[],
-        "How often another seal was taken since the mount.",
+        "Times that another seal was taken since the mount.",
         |mount, put| of_seal(mount, put, |verify, put| put.whole(&[], verify.reloads)),
     ),
     gauge(
         "verify_reload_failed",
         Unit::None,
         &[],
-        "Whether no other seal could be taken when that was last tried; the earlier one holds.",
+        "Whether the last attempt to take another seal failed; the earlier seal holds.",
         |mount, put| of_seal(mount, put, |verify, put| put.truth(&[], verify.error.is_some())),
     ),
-    counter("verify_reads", Unit::None, &[], "READs that were checked.", |mount, put| {
+    counter("verify_reads", Unit::None, &[], "READ requests that were checked.", |mount, put| {
         of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.reads));
     }),
     counter(
         "verify_blocks",
         Unit::None,
         &["kind"],
-        "Blocks that were hashed, of data and of trees.",
+        "Blocks that were hashed and compared, of data and of hash trees.",
         |mount, put| {
             of_seal(mount, put, |verify, put| {
                 put.whole(&["data"], verify.facts.data_blocks);
@@ -235,9 +247,15 @@ pub(super) const CHECKS: &[Metric] = &[
             });
         },
     ),
-    counter("verify_refused_reads", Unit::None, &[], "READs that were refused for that.", |mount, put| {
-        of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.refused_reads));
-    }),
+    counter(
+        "verify_refused_reads",
+        Unit::None,
+        &[],
+        "READ requests that were refused because something was not as it was sealed.",
+        |mount, put| {
+            of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.refused_reads));
+        },
+    ),
     counter(
         "verify_native_files",
         Unit::None,
@@ -245,12 +263,20 @@ pub(super) const CHECKS: &[Metric] = &[
         "Files that the lower file system verifies by itself.",
         |mount, put| of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.native_files)),
     ),
-    gauge("verify_tree_cache", Unit::Bytes, &[], "Verified blocks of trees that are kept.", |mount, put| {
-        of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.tree_cached))
-    }),
-    gauge("verify_tree_cache_limit", Unit::Bytes, &[], "The most of them that are kept.", |mount, put| {
-        of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.tree_cache_max))
-    }),
+    gauge(
+        "verify_tree_cache",
+        Unit::Bytes,
+        &[],
+        "Memory of verified blocks of hash trees that are kept.",
+        |mount, put| of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.tree_cached)),
+    ),
+    gauge(
+        "verify_tree_cache_limit",
+        Unit::Bytes,
+        &[],
+        "Limit of the memory of verified blocks of hash trees.",
+        |mount, put| of_seal(mount, put, |verify, put| put.whole(&[], verify.facts.tree_cache_max)),
+    ),
 ];
 
 /// Of an exported image.

@@ -11,13 +11,13 @@ pub struct TopArgs {
     /// The mount point [default: all mounts of shunt].
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: Option<PathBuf>,
-    /// Shows one interval and ends, as where there is no terminal.
+    /// Prints one interval as text and quits; the default without a terminal.
     #[arg(long)]
     pub once: bool,
-    /// Prints a JSON document a line, one for each interval; with --once, one.
+    /// Prints one JSON document a line for each interval; with --once, one document.
     #[arg(long)]
     pub json: bool,
-    /// How long an interval is, in seconds, from 0.1 to 3600.
+    /// Length of an interval in seconds, from 0.1 to 3600.
     #[arg(long, short = 'n', value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
 }
