@@ -1,6 +1,7 @@
 //! Every command, argument and flag: the one definition behind parser, help, man pages and completions.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,8 +28,10 @@ pub use crate::branches::{BranchesArgs, BranchesOf, BranchesWhat};
 pub use crate::explain::{
     CategoryChoice, ExplainArgs, ExplainOneArgs, ExplainPlaceArgs, ExplainTwoArgs, ExplainWhat,
 };
+pub use crate::metrics::{MetricsArgs, MetricsFormat};
 pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
+pub use crate::top::TopArgs;
 pub use crate::trace::TraceArgs;
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
@@ -65,6 +68,10 @@ pub enum Command {
     /// Shows each request of a mount as it is answered: its caller, operation, flow, result and duration.
     #[command(after_help = crate::trace::HELP)]
     Trace(TraceArgs),
+    /// Shows live what mounts do: operations, bytes, latencies, queues, branches, errors.
+    Top(TopArgs),
+    /// Prints the counters and gauges of mounts for Prometheus.
+    Metrics(MetricsArgs),
     /// Adds, removes and reconfigures the folders of a pool while it is mounted.
     Branches(BranchesArgs),
     /// Moves files between the folders of a pool, as its rules say.
@@ -232,6 +239,9 @@ pub struct Wishes {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
+    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 fn policy(name: &str) -> Result<&'static Policy, String> {
@@ -270,6 +280,7 @@ impl Wishes {
         override_with(&mut settings.sched_idle, self.sched_idle);
         override_with(&mut settings.log, self.log);
         override_with(&mut settings.stall_after, self.stall_after);
+        settings.metrics = self.metrics_listen.or(settings.metrics);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
         let categories = [
@@ -350,6 +361,7 @@ impl Wishes {
             ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
             ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
             ("--branch-timeout", self.branch_timeout.map(|time| format!("{}ms", time.as_millis()).into())),
+            ("--metrics-listen", self.metrics_listen.map(|address| address.to_string().into())),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
         let options = self.options.iter().map(|list| options::absolute(list));
@@ -559,7 +571,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use shuntfs_sys::spawn::effective_uid;
@@ -45,7 +46,21 @@ pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     print_table(&lines, out)
 }
 
-fn rows(list: &Mounts) -> Vec<Row> {
+/// A mount of shunt.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Where; `None` of one that was detached and still serves who has files open.
+    pub(crate) mount_point: Option<PathBuf>,
+    /// What the list of mounts says is shown.
+    pub(crate) source: String,
+    /// The number of its connection.
+    pub(crate) connection: u64,
+    /// Who may have mounted it.
+    pub(crate) owners: Vec<u32>,
+}
+
+/// All mounts of shunt, of which some may have no server.
+pub(crate) fn found(list: &Mounts) -> Vec<Found> {
     let owners: BTreeSet<u32> = [effective_uid(), 0]
         .into_iter()
         .chain(list.iter().filter(|m| mounts::is_fuse(m)).filter_map(mounts::owner))
@@ -58,23 +73,28 @@ fn rows(list: &Mounts) -> Vec<Row> {
             answered.extend(control::sockets(&folder).into_iter().map(|(connection, _)| connection));
         }
     }
-    let mut rows: Vec<Row> = list
-        .of_shunt(&answered)
-        .map(|mount| {
-            let connection = mounts::connection(mount).unwrap_or_default();
-            let owners = Vec::from_iter(mounts::owner(mount));
-            let mountpoint = mount.mount_point.to_string_lossy().into_owned();
-            asked(connection, &owners, Row { mountpoint, source: mount.source.clone(), ..Row::default() })
-        })
-        .collect();
+    let mut found: Vec<Found> = list.of_shunt(&answered).map(Found::of).collect();
     // Detached lazily, and still serving who has files open.
     let detached = answered.into_iter().filter(|connection| !mounted.contains(connection));
-    rows.extend(detached.map(|connection| {
-        let row = asked(connection, &[], Row::default());
-        if row.state == "mounted" { Row { state: "detached", ..row } } else { row }
+    found.extend(detached.map(|connection| Found {
+        mount_point: None,
+        source: String::new(),
+        connection,
+        owners: Vec::new(),
     }));
-    rows.sort_by(|a, b| a.mountpoint.cmp(&b.mountpoint));
-    rows
+    found.sort_by(|a, b| a.mount_point.cmp(&b.mount_point));
+    found
+}
+
+fn rows(list: &Mounts) -> Vec<Row> {
+    let row = |found: Found| {
+        let mountpoint = found.mount_point.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let is_detached = mountpoint.is_none();
+        let row = Row { mountpoint: mountpoint.unwrap_or_default(), source: found.source, ..Row::default() };
+        let row = asked(found.connection, &found.owners, row);
+        if is_detached && row.state == "mounted" { Row { state: "detached", ..row } } else { row }
+    };
+    found(list).into_iter().map(row).collect()
 }
 
 fn asked(connection: u64, owners: &[u32], row: Row) -> Row {

@@ -11,8 +11,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::Failure;
 use crate::{
-    bench, branches, doctor, explain, export, list, man, migrate, mount, mover, rules, seal, status, trace,
-    umount, why,
+    bench, branches, doctor, explain, export, list, man, metrics, migrate, mount, mover, rules, seal, status,
+    top, trace, umount, why,
 };
 
 /// Runs the command that these words ask for, the program's own name first.
@@ -62,6 +62,8 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Trace(args) => trace::run(&args, out),
+        Command::Top(args) => top::run(&args, out),
+        Command::Metrics(args) => metrics::run(&args, out),
         Command::Branches(args) => branches::run(&args, out),
         Command::Mover(args) => mover::run(&args, out),
         Command::Why(args) => why::run(&args, out),

@@ -1,6 +1,7 @@
 //! What a mount is to be: the meaning of everything that was typed.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -279,6 +280,8 @@ pub struct Settings {
     pub stall_after: StallAfter,
     /// Where it is logged; to standard error or the system log where not said.
     pub log_file: Option<PathBuf>,
+    /// Where scrapes are answered; nowhere where not said.
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Settings {

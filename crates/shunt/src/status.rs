@@ -46,17 +46,22 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
 /// The same state with control characters shown, not obeyed: the server may be another user's, whose words reach root's
 /// terminal.
 pub(crate) fn readable(status: &Status) -> Result<Status, Failure> {
-    fn clean(value: Value) -> Value {
+    cleaned(status, |text| text.lines().map(shown).collect::<Vec<_>>().join("\n"))
+}
+
+/// The same state with every text in it, names of numbers too, made clean.
+pub(crate) fn cleaned(status: &Status, clean: fn(&str) -> String) -> Result<Status, Failure> {
+    fn walk(value: Value, clean: fn(&str) -> String) -> Value {
         match value {
-            Value::String(text) => Value::String(text.lines().map(shown).collect::<Vec<_>>().join("\n")),
-            Value::Array(all) => Value::Array(all.into_iter().map(clean).collect()),
-            Value::Object(all) => {
-                Value::Object(all.into_iter().map(|(name, value)| (shown(name), clean(value))).collect())
-            }
+            Value::String(text) => Value::String(clean(&text)),
+            Value::Array(all) => Value::Array(all.into_iter().map(|value| walk(value, clean)).collect()),
+            Value::Object(all) => Value::Object(
+                all.into_iter().map(|(name, value)| (shown(name), walk(value, clean))).collect(),
+            ),
             other => other,
         }
     }
-    let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(clean(value)));
+    let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(walk(value, clean)));
     value.map_err(|error| Failure::new(format!("its server says something unknown: {error}")))
 }
 
@@ -339,7 +344,7 @@ fn print_operations(status: &Status, out: &mut dyn Write) -> Result<(), Failure>
 }
 
 /// A short time for people.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{}.{} µs", ns / 1000, ns % 1000 / 100),
         10_000..10_000_000 => format!("{} µs", ns / 1000),

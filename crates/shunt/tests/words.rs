@@ -76,7 +76,15 @@ fn man_pages_come_from_the_same_definitions() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("man1");
     run(Command::new(SHUNT).args(["man", "--out"]).arg(&out)).ok();
-    for page in ["shunt.1", "shunt-mount.1", "shunt-umount.1", "shunt-why.1", "shunt-doctor.1"] {
+    for page in [
+        "shunt.1",
+        "shunt-mount.1",
+        "shunt-umount.1",
+        "shunt-why.1",
+        "shunt-doctor.1",
+        "shunt-top.1",
+        "shunt-metrics.1",
+    ] {
         let text = std::fs::read_to_string(out.join(page)).expect("was written");
         assert!(text.contains(".TH"), "{page}");
     }

@@ -1,11 +1,11 @@
 //! What can be told of a pool from outside, while it is mounted.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use shuntfs::{Name, NodeId};
 use shuntfs_rules::CallerFacts;
 
@@ -34,6 +34,7 @@ pub struct Observer {
 #[non_exhaustive]
 pub struct Facts {
     /// The folder that is shown.
+    #[serde(serialize_with = "as_text")]
     pub source: PathBuf,
     /// The kind of its file system, as in `statfs`.
     pub magic: u64,
@@ -68,6 +69,7 @@ pub struct Facts {
 #[non_exhaustive]
 pub struct BranchFacts {
     /// The folder.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// What it is called wherever it is mounted, if users call it so.
     pub id: Option<String>,
@@ -119,6 +121,14 @@ pub enum Health {
     Silent,
     /// It is set aside until it answers.
     Aside,
+}
+
+/// A path that is not UTF-8 is no text: without this, one such branch would take all facts with it.
+fn as_text<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+    match path.to_str() {
+        Some(text) => out.serialize_str(text),
+        None => out.collect_str(&shuntfs_seal::shown(path)),
+    }
 }
 
 impl BranchFacts {

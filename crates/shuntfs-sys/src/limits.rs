@@ -43,6 +43,12 @@ pub fn page_len() -> usize {
     rustix::param::page_size()
 }
 
+/// How many ticks `/proc/PID/stat` counts a second.
+#[must_use]
+pub fn clock_ticks() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
 fn machine_max() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/fs/nr_open");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)

@@ -30,12 +30,14 @@ pub(crate) struct QueueCounters {
     pub(crate) write_flows: [Count; Flow::ALL.len()],
     /// Opens by reason; those that went as wished are at its place.
     pub(crate) reasons: [Count; Reason::ALL.len()],
-    /// Bytes answered to READ by us.
-    pub(crate) read_bytes: Count,
+    /// Requests that are done with. What is between them and those that came is at work.
+    pub(crate) finished: Count,
+    /// Bytes answered to READ by us, by what moved them.
+    pub(crate) read_bytes: [Count; Flow::ALL.len()],
     /// READs answered through a pipe.
     pub(crate) spliced_reads: Count,
-    /// Bytes taken from WRITE by us.
-    pub(crate) written_bytes: Count,
+    /// Bytes taken from WRITE by us, by what moved them.
+    pub(crate) written_bytes: [Count; Flow::ALL.len()],
     /// How long requests took.
     pub(crate) latencies: Latencies,
     /// Requests that did not parse.
@@ -77,13 +79,24 @@ impl QueueCounters {
             flows: [const { Count::new() }; Flow::ALL.len()],
             write_flows: [const { Count::new() }; Flow::ALL.len()],
             reasons: [const { Count::new() }; Reason::ALL.len()],
-            read_bytes: Count::new(),
+            finished: Count::new(),
+            read_bytes: [const { Count::new() }; Flow::ALL.len()],
             spliced_reads: Count::new(),
-            written_bytes: Count::new(),
+            written_bytes: [const { Count::new() }; Flow::ALL.len()],
             latencies: Latencies::new(),
             malformed: Count::new(),
             panics: Count::new(),
         }
+    }
+
+    /// Counts bytes that were read.
+    pub(crate) fn read(&self, flow: Flow, len: u64) {
+        self.read_bytes[flow as usize].add(len);
+    }
+
+    /// Counts bytes that were written.
+    pub(crate) fn written(&self, flow: Flow, len: u64) {
+        self.written_bytes[flow as usize].add(len);
     }
 
     /// Counts one settled open: by its reads, and by its writes where they flow otherwise.
@@ -150,13 +163,14 @@ mod test {
                 scope.spawn(move || {
                     for _ in 0..1000 {
                         queue.requests[place(15)].bump();
-                        queue.read_bytes.add(4096);
+                        queue.read(Flow::Relay, 4096);
                     }
                 });
             }
         });
         let queues = counters.queues();
         assert_eq!(queues.iter().map(|queue| queue.requests[15].read()).sum::<u64>(), 3000);
-        assert_eq!(queues.iter().map(|queue| queue.read_bytes.read()).sum::<u64>(), 3000 * 4096);
+        let bytes = queues.iter().map(|queue| queue.read_bytes[Flow::Relay as usize].read());
+        assert_eq!(bytes.sum::<u64>(), 3000 * 4096);
     }
 }

@@ -19,7 +19,14 @@ const TIMED: [Opcode; 3] = [Opcode::Read, Opcode::Write, Opcode::Fsync];
 
 /// The times of one queue.
 #[derive(Debug)]
-pub(crate) struct Latencies([[Count; STEPS]; TIMED.len()]);
+pub(crate) struct Latencies([Times; TIMED.len()]);
+
+/// The times of one operation.
+#[derive(Debug)]
+struct Times {
+    steps: [Count; STEPS],
+    sum_ns: Count,
+}
 
 /// A request that is timed.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct Timed {
 }
 
 /// How long the requests of one operation took; of the times of many, the upper end of a step of a quarter of an octave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LatencyStatus {
     /// How many were timed.
@@ -40,11 +47,27 @@ pub struct LatencyStatus {
     pub p99_ns: u64,
     /// None took longer.
     pub max_ns: u64,
+    /// How long all of them took together.
+    #[serde(default)]
+    pub sum_ns: u64,
+    /// How many took how long, the shortest first; steps with nothing in them are left out.
+    #[serde(default)]
+    pub steps: Vec<LatencyStep>,
+}
+
+/// Requests that took about as long: no less than a quarter of an octave less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LatencyStep {
+    /// They took less than this, in nanoseconds; those of the last step, whatever is longer.
+    pub below_ns: u64,
+    /// How many.
+    pub count: u64,
 }
 
 impl Latencies {
     pub(crate) const fn new() -> Self {
-        Self([const { [const { Count::new() }; STEPS] }; TIMED.len()])
+        Self([const { Times { steps: [const { Count::new() }; STEPS], sum_ns: Count::new() } }; TIMED.len()])
     }
 
     /// Starts timing the request that is the `count`th of its kind, where it is its turn.
@@ -59,7 +82,7 @@ impl Latencies {
 
     /// Notes how long it took. For the queue's own thread only.
     pub(crate) fn end(&self, timed: Timed) {
-        self.0[timed.operation][step(timed.since.elapsed())].bump();
+        self.0[timed.operation].add(timed.since.elapsed(), 1);
     }
 
     /// What was timed, by operation, of all queues together.
@@ -67,18 +90,28 @@ impl Latencies {
         queues: impl Iterator<Item = &'a Self> + Clone,
     ) -> impl Iterator<Item = (Opcode, LatencyStatus)> {
         TIMED.into_iter().enumerate().filter_map(move |(operation, opcode)| {
-            let mut steps = [0_u64; STEPS];
+            let (mut steps, mut sum_ns) = ([0_u64; STEPS], 0_u64);
             for queue in queues.clone() {
-                for (sum, count) in steps.iter_mut().zip(&queue.0[operation]) {
+                let times = &queue.0[operation];
+                for (sum, count) in steps.iter_mut().zip(&times.steps) {
                     *sum += count.read();
                 }
+                sum_ns = sum_ns.wrapping_add(times.sum_ns.read());
             }
-            Some((opcode, of_steps(&steps)?))
+            Some((opcode, of_steps(&steps, sum_ns)?))
         })
     }
 }
 
-fn of_steps(steps: &[u64; STEPS]) -> Option<LatencyStatus> {
+impl Times {
+    fn add(&self, time: Duration, count: u64) {
+        self.steps[step(time)].add(count);
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.sum_ns.add(ns.saturating_mul(count));
+    }
+}
+
+fn of_steps(steps: &[u64; STEPS], sum_ns: u64) -> Option<LatencyStatus> {
     let timed: u64 = steps.iter().sum();
     let reaches = |share: u64| {
         let mut seen = 0;
@@ -93,7 +126,14 @@ fn of_steps(steps: &[u64; STEPS]) -> Option<LatencyStatus> {
         median_ns: reaches(50),
         p99_ns: reaches(99),
         max_ns: reaches(100),
+        sum_ns,
+        steps: filled(steps),
     })
+}
+
+fn filled(steps: &[u64; STEPS]) -> Vec<LatencyStep> {
+    let all = steps.iter().enumerate().filter(|(_, count)| **count > 0);
+    all.map(|(step, count)| LatencyStep { below_ns: end_of(step), count: *count }).collect()
 }
 
 /// The step that a time is in: its octave, and the quarter of that.
@@ -129,7 +169,7 @@ mod test {
     fn parts_of_a_hundred_are_found() {
         let latencies = Latencies::new();
         let read = TIMED.iter().position(|timed| *timed == Opcode::Read).expect("is timed");
-        let put = |ns, count: u64| latencies.0[read][step(Duration::from_nanos(ns))].add(count);
+        let put = |ns, count: u64| latencies.0[read].add(Duration::from_nanos(ns), count);
         put(1000, 98);
         put(100_000, 1);
         put(10_000_000, 1);
@@ -139,6 +179,9 @@ mod test {
         assert!((1000..1300).contains(&status.median_ns), "{status:?}");
         assert!((100_000..130_000).contains(&status.p99_ns), "{status:?}");
         assert!((10_000_000..13_000_000).contains(&status.max_ns), "{status:?}");
+        assert_eq!(status.sum_ns, 98 * 1000 + 100_000 + 10_000_000);
+        assert_eq!(status.steps.iter().map(|step| step.count).collect::<Vec<_>>(), [98, 1, 1]);
+        assert!(status.steps.is_sorted_by_key(|step| step.below_ns), "{status:?}");
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub use file_type::FileType;
 pub use filesystem::{Filesystem, IoctlTarget};
 pub use hatch::Hatch;
 pub use init::{InitError, Offered, Wanted};
-pub use latency::LatencyStatus;
+pub use latency::{LatencyStatus, LatencyStep};
 pub use mount::{AbortError, MountError, UnmountError};
 pub use negotiate::Negotiated;
 pub use node_table::NodeTable;

@@ -46,13 +46,23 @@ pub struct Status {
     pub latency: BTreeMap<String, LatencyStatus>,
     /// Requests by queue.
     pub queues: BTreeMap<usize, u64>,
+    /// Requests that are at work, by queue: they came and are not done with.
+    #[serde(default)]
+    pub queues_busy: BTreeMap<usize, u64>,
     /// Bytes that READs which reached us asked for.
     pub read_bytes: u64,
+    /// The same by what moved them, which is not always what the open settled on: a long READ goes through a pipe, a short
+    /// one of the same file is relayed.
+    #[serde(default)]
+    pub read_flows: BTreeMap<String, u64>,
     /// READs whose bytes went through a pipe, not copied by us.
     #[serde(default)]
     pub spliced_reads: u64,
     /// Bytes that WRITEs which reached us carried.
     pub written_bytes: u64,
+    /// The same by what moved them.
+    #[serde(default)]
+    pub written_flows: BTreeMap<String, u64>,
     /// Nodes that are open.
     pub nodes_open: usize,
     /// Backing ids kept that no open uses.
@@ -132,6 +142,13 @@ impl Status {
         let downgrades = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Wished);
         let downgrades =
             downgrades.map(|reason| (reason.name().into(), sum(&|queue| &queue.reasons[reason as usize])));
+        let bytes = |count: &dyn Fn(&QueueCounters, usize) -> u64| -> BTreeMap<String, u64> {
+            let of_flow = |flow: Flow| queues.iter().map(|queue| count(queue, flow as usize)).sum::<u64>();
+            let all = Flow::ALL.map(|flow| (flow.name().to_owned(), of_flow(flow)));
+            all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+        };
+        let read_flows = bytes(&|queue, flow| queue.read_bytes[flow].read());
+        let written_flows = bytes(&|queue, flow| queue.written_bytes[flow].read());
         Self {
             path: path.to_string_lossy().into_owned(),
             source: source.into(),
@@ -145,10 +162,13 @@ impl Status {
             latency: Latencies::sum(queues.iter().map(|queue| &queue.latencies))
                 .map(|(opcode, status)| (opcode.name().into(), status))
                 .collect(),
+            queues_busy: queues.iter().map(|queue| (queue.index, busy(queue))).collect(),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
-            read_bytes: sum(&|queue| &queue.read_bytes),
+            read_bytes: read_flows.values().sum(),
+            read_flows,
             spliced_reads: sum(&|queue| &queue.spliced_reads),
-            written_bytes: sum(&|queue| &queue.written_bytes),
+            written_bytes: written_flows.values().sum(),
+            written_flows,
             nodes_open: core.nodes.open_count(),
             backing_ids_kept: core.nodes.kept_count(),
             malformed: sum(&|queue| &queue.malformed),
@@ -166,6 +186,12 @@ impl Status {
 
 fn total(queue: &QueueCounters) -> u64 {
     queue.requests.iter().map(Count::read).sum()
+}
+
+/// Those that are done with are read first, so that one that comes meanwhile is not taken for one that is done.
+fn busy(queue: &QueueCounters) -> u64 {
+    let finished = queue.finished.read();
+    total(queue).saturating_sub(finished)
 }
 
 fn ops(queues: &[Arc<QueueCounters>]) -> BTreeMap<String, OpStatus> {

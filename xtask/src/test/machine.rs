@@ -39,6 +39,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("pgbench", "postgresql"),
     ("pkill", "procps"),
     ("prlimit", "util-linux"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
     ("ps", "procps"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
@@ -59,6 +61,9 @@ const POSTGRESQL: &str = "/usr/lib/postgresql";
 
 /// Debian's switch against a database server that starts because a package is installed.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/shuntfs-tests.conf";
+
+/// What systemd takes for a service that is not to start.
+const MASKED: &str = "/etc/systemd/system/prometheus.service";
 
 /// Installs what is missing where that can be done, and says what is missing where it cannot.
 pub(crate) fn set_up() {
@@ -105,6 +110,9 @@ fn has(program: &str) -> bool {
 fn install(packages: &[&str]) -> Result<()> {
     apt_get(&["update"])?;
     let held_back = packages.contains(&"postgresql") && hold_back_the_server();
+    if packages.contains(&"prometheus") {
+        mask_the_service();
+    }
     let outcome = apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat());
     if held_back {
         std::fs::remove_file(NO_CLUSTER).with_context(|| NO_CLUSTER.to_owned())?;
@@ -118,6 +126,12 @@ fn hold_back_the_server() -> bool {
     let made = std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(NO_CLUSTER, "create_main_cluster = false\nstart_conf = 'manual'\n"));
     made.is_ok()
+}
+
+/// Keeps the package from starting a Prometheus that scrapes this machine from now on: the tests start theirs. Who wants it
+/// unmasks it.
+fn mask_the_service() {
+    let _there_already = std::os::unix::fs::symlink("/dev/null", MASKED);
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {

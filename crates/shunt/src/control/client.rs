@@ -45,6 +45,9 @@ pub enum AskError {
     /// The answer is an error, or makes no sense.
     #[error("its server says: {0}")]
     Refused(String),
+    /// Others that do not answer were waited for.
+    #[error("there was no time to ask it")]
+    NotInTime,
     /// Another error of the socket.
     #[error("its control socket: {0}")]
     Socket(#[from] io::Error),

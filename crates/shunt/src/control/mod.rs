@@ -9,12 +9,14 @@
 mod client;
 mod farewell;
 mod place;
+mod process;
 mod protocol;
 mod server;
 
 pub use client::{AskError, Awaited, Client};
 pub use farewell::{Farewell, Listener};
 pub use place::{SocketFile, folders_of, sockets, sweep};
+pub use process::ProcessStatus;
 pub use protocol::{
     Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, UseVerdict, Verdict,
     VerifyStatus, What, Why,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
+use super::process::ProcessStatus;
 use crate::trace::{TraceNews, TraceQuestion};
 
 /// The longest line that either side reads.
@@ -121,6 +122,12 @@ pub struct Status {
     /// What is checked against a seal, where anything is.
     #[serde(default)]
     pub verify: Option<VerifyStatus>,
+    /// How far the mover is, or how its last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<MoverFacts>,
+    /// What the server uses of the machine.
+    #[serde(default)]
+    pub process: ProcessStatus,
 }
 
 /// What a server may do, as the kernel has it.

@@ -7,7 +7,9 @@ use shuntfs::{Flow, NodeId, Reason, Trace};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
-use crate::control::{Answers, Asker, Farewell, Known, Question, RightsStatus, Status, Verdict, Why};
+use crate::control::{
+    Answers, Asker, Farewell, Known, ProcessStatus, Question, RightsStatus, Status, Verdict, Why,
+};
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
 use crate::trace::{self, TraceQuestion};
@@ -58,6 +60,8 @@ impl Answers for ExportAnswers {
             image: Some(self.exporting.export.status()),
             verify: None,
             rules: None,
+            mover: None,
+            process: ProcessStatus::of_this_process(),
         }
     }
 

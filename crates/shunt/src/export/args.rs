@@ -1,6 +1,7 @@
 //! Every argument and flag of `shunt export`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -81,6 +82,9 @@ pub struct ExportArgs {
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
+    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
+    #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
+    pub metrics_listen: Option<SocketAddr>,
     /// Tells the waiting parent over standard output how the mount went.
     #[arg(long, hide = true)]
     pub ready_on_stdout: bool,
@@ -184,6 +188,7 @@ impl ExportArgs {
             ("--log", self.log.and_then(name)),
             ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
+            ("--metrics-listen", self.metrics_listen.map(|address| address.to_string().into())),
         ];
         let joined = |flag: &str, value: OsString| {
             let mut word = OsString::from(flag);
@@ -251,7 +256,7 @@ mod test {
             other => panic!("no export: {other:?}"),
         };
         let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served \
-            --allow-other --cache none --backing follow --log debug --stall-after 2s --log-file /tmp/log /a /b";
+            --allow-other --cache none --backing follow --log debug --stall-after 2s --log-file /tmp/log --metrics-listen [::1]:9101 /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);
         let mut words = vec!["shunt".into(), "export".into()];

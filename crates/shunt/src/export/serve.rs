@@ -152,6 +152,7 @@ fn settings_of(args: &ExportArgs) -> Settings {
     let mut settings = Settings {
         log: args.log.unwrap_or_default(),
         log_file: args.log_file.clone(),
+        metrics: args.metrics_listen,
         ..Settings::default()
     };
     settings.mount.allow_other = args.allow_other == AllowOther::On;

@@ -10,7 +10,8 @@ use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
 use crate::control::{
-    Answers, Asker, Known, Question, RightsStatus, RuleStatus, Spot, Status, Verdict, What, Why,
+    Answers, Asker, Known, ProcessStatus, Question, RightsStatus, RuleStatus, Spot, Status, Verdict, What,
+    Why,
 };
 use crate::meaning;
 use crate::serving::mount_point_of;
@@ -51,6 +52,8 @@ impl Answers for SessionAnswers {
                 RuleStatus { file: rules.file(), rules: count, reloads, error, failures }
             }),
             verify: self.mounted.verifying().map(Verifying::status),
+            mover: self.mounted.mover(),
+            process: ProcessStatus::of_this_process(),
         }
     }
 

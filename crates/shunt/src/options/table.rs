@@ -13,6 +13,7 @@ use shuntfs_verity::Digest;
 
 use crate::durations::duration;
 use crate::export::size;
+use crate::metrics::listen_address;
 use crate::settings::{CacheChoice, PermissionsChoice, Settings, StallAfter, TransportChoice};
 
 /// Changes settings by the value of an option, or says which values there are.
@@ -299,6 +300,7 @@ pub const OPTIONS: &[Row] = &[
         "log requests that take longer than this (default: 10s)",
     ),
     path("log_file", "FILE", |s, path| s.log_file = Some(path), "where to log"),
+    value("metrics_listen", "ADDR", set_metrics, "serve metrics over HTTP on this port or address"),
     flag("kernel_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
     flag("auto_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
     flag("direct_io", |s| s.cache = CacheChoice::None, "as cache=none"),
@@ -447,6 +449,11 @@ pub(crate) fn stall_after(text: &str) -> Result<StallAfter, String> {
 
 fn set_stall_after(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.stall_after = value.to_str().ok_or("a time".to_owned()).and_then(stall_after)?;
+    Ok(())
+}
+
+fn set_metrics(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.metrics = Some(value.to_str().ok_or("an address".to_owned()).and_then(listen_address)?);
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use super::rights::{self, Task};
 use super::starting::Starting;
 use crate::control::{Answers, Farewell, Server};
 use crate::failure::Failure;
+use crate::metrics::{self, Listener, Snapshot};
 use crate::mounts::{self, Mounts, shown};
 use crate::patience::within;
 use crate::settings::Settings;
@@ -79,6 +80,8 @@ pub(crate) fn serve<S: Serving>(
     // Before any thread is started, so that every thread leaves signals to this one.
     let signals = SignalFd::new(&[Signal::Hup, Signal::Int, Signal::Term])
         .map_err(|error| cannot("take signals", error))?;
+    // Before what is not needed is given up, which is the right to low ports, and before there is anything to take back.
+    let scrapes = settings.metrics.map(Listener::bind).transpose()?;
     rights::give_up(S::task(settings))?;
     let starting = Starting::watch()?;
     log::start(settings, !announce.has_parent())?;
@@ -100,6 +103,9 @@ pub(crate) fn serve<S: Serving>(
             .note("there is no system log at /dev/log, so nothing of this mount is logged; see --log-file");
     }
     let _control = control_of(&started, announce);
+    if let Some(scrapes) = scrapes {
+        serve_scrapes(scrapes, &started, announce)?;
+    }
     let story = story(&started);
     tracing::info!("mounted {story}");
     notify::ready(&story);
@@ -163,6 +169,29 @@ fn control_of<S: Serving>(started: &Started<S>, announce: Announce) -> Option<Se
             None
         }
     }
+}
+
+/// Answers scrapes with the state of the mount.
+fn serve_scrapes<S: Serving>(
+    scrapes: Listener,
+    started: &Started<S>,
+    announce: Announce,
+) -> Result<(), Failure> {
+    let address = scrapes.address();
+    tracing::info!("metrics are at http://{address}/metrics");
+    if !address.ip().is_loopback() {
+        announce.note(&format!("whoever reaches {address} can read the metrics of this mount, and with them the paths of its folders"));
+    }
+    let (served, answers) = (Arc::clone(&started.served), Arc::clone(&started.answers));
+    let look = move || {
+        let name = mount_point_of(&*served).map(shown);
+        let name = name.unwrap_or_else(|| metrics::detached(served.connection().unwrap_or_default()));
+        match metrics::cleaned_status(&answers.status()) {
+            Ok(status) => Snapshot::of(name, status),
+            Err(_) => Snapshot::silent(name),
+        }
+    };
+    scrapes.serve(look).map_err(|error| cannot("answer scrapes", error))
 }
 
 /// Rings when the connection has ended.

@@ -8,7 +8,7 @@ use shuntfs_wire::{ByteRange, Errno};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::counters;
-use crate::delegation::LowerFile;
+use crate::delegation::{Flow, LowerFile};
 use crate::server::Local;
 use crate::trace::Trail;
 
@@ -97,10 +97,12 @@ pub(super) async fn relay_read(local: &Local, x: Exchange, lower: &Arc<LowerFile
     let done = x.relay_read(lower, at).await;
     // What the kernel alone knows counts as it was asked for.
     let len = done.sent_len().map_or(u64::from(at.len), |len| len as u64);
-    local.counters.read_bytes.add(len);
     lower.count_read(len);
     if done.was_spliced() {
+        local.counters.read(Flow::Splice, len);
         local.counters.spliced_reads.bump();
+    } else {
+        local.counters.read(Flow::Relay, len);
     }
     done
 }

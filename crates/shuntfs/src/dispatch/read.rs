@@ -6,7 +6,7 @@ use shuntfs_wire::{ByteRange, Errno, ReadIn, Result};
 use super::answer::Answer;
 use super::ranges;
 use crate::cx::Cx;
-use crate::delegation::Delegation;
+use crate::delegation::{Delegation, Flow};
 use crate::filesystem::Filesystem;
 use crate::open_flags::OpenFlags;
 use crate::reply::ReadReply;
@@ -24,7 +24,8 @@ pub(super) async fn read<F: Filesystem>(
     let node = header.node().ok_or(Errno::STALE)?;
     let open = server.file_for(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     let at = ByteRange { offset: arg.offset, len: arg.size };
-    let answer = match open.delegation.of_reads() {
+    let reads = open.delegation.of_reads();
+    let answer = match reads {
         Delegation::PerRange(map) => ranges::read(server, &cx, x, (&open.file, &**map), at).await?,
         Delegation::Served | Delegation::Verified | Delegation::VerifiedBelow(_) | Delegation::Split(_) => {
             let reply = ReadReply::new(x, 0, at.len as usize);
@@ -37,7 +38,12 @@ pub(super) async fn read<F: Filesystem>(
         }
     };
     if let Answer::Payload(len) = answer {
-        local.counters.read_bytes.add(len as u64);
+        let flow = match reads {
+            Delegation::PerRange(_) => Flow::Ranges,
+            Delegation::Verified | Delegation::VerifiedBelow(_) => Flow::Verified,
+            _ => Flow::Served,
+        };
+        local.counters.read(flow, len as u64);
     }
     Ok(answer)
 }

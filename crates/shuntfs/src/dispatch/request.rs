@@ -58,6 +58,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     if let Some(timed) = timed {
         local.counters.latencies.end(timed);
     }
+    local.counters.finished.bump();
     if let Some(trail) = trail {
         trail.end(server, local, &done);
     }

@@ -1,0 +1,125 @@
+//! `shunt top` of real mounts.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{LIMIT, Room, SHUNT, can_mount, run, shunt, signal, wait};
+
+#[test]
+fn without_mounts_it_says_so() {
+    // In a namespace of its own nothing of others is mounted, and there are no sockets.
+    if !can_mount() {
+        return;
+    }
+    let script = "mkdir -p /run/shunt; mount -t tmpfs none /run/shunt; umount -a -t fuse.shunt 2>/dev/null || true; exec \"$1\" top --once -n 0.1";
+    let ran = run(&mut common::apart(script)).ok();
+    assert!(ran.out.starts_with("shunt top: no mounts"), "{ran:?}");
+}
+
+#[test]
+fn one_interval_as_text_and_as_json() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    room.mount(&["--flow", "served", "--cache", "none"]);
+    let mnt = room.mnt();
+    let reads = std::thread::spawn(move || {
+        // Enough for an interval to see some.
+        run(Command::new("sh")
+            .args(["-c", "for i in $(seq 200); do cat \"$1/hello\"; sleep 0.01; done", "sh"])
+            .arg(&mnt))
+        .ok()
+    });
+    let words = |more: &[&str]| {
+        let mut words = vec![OsStr::new("top").to_owned(), room.mnt().into_os_string()];
+        words.extend(more.iter().map(Into::into));
+        words
+    };
+    let json = shunt(words(&["--once", "--json", "-n", "0.5"])).ok().out;
+    let document: serde_json::Value = serde_json::from_str(&json).expect("one document");
+    assert_eq!(json.lines().count(), 1);
+    assert_eq!(document["format"], 1);
+    let mount = &document["mounts"][0];
+    assert_eq!((mount["mount"].as_str(), mount["state"].as_str()), (room.mnt().to_str(), Some("mounted")));
+    assert!(mount["ops_per_s"].as_f64().is_some_and(|rate| rate > 1.0), "{json}");
+    assert!(mount["read_bytes_per_s"].as_f64().is_some_and(|rate| rate > 1.0), "{json}");
+    assert_eq!(mount["flows"][0]["flow"], "served", "{json}");
+
+    // Neither terminal nor --once: as --once.
+    let text = shunt(words(&["--interval", "0.5"])).ok().out;
+    for word in ["1 mount,", "MOUNT", "OPERATION", "READ", "served", "QUEUE"] {
+        assert!(text.contains(word), "no {word} in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    reads.join().expect("reads");
+    room.umount(&[]).ok();
+    shunt(words(&["--once"])).fails(1, &["not a mount point"]);
+}
+
+#[test]
+fn a_pipe_that_is_closed_ends_it_without_a_word() {
+    if !can_mount() {
+        return;
+    }
+    let mut child = Command::new(SHUNT)
+        .args(["top", "--json", "-n", "0.1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("was piped"));
+    for _ in 0..2 {
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("readable");
+        serde_json::from_str::<serde_json::Value>(&line).expect("a document a line");
+    }
+    drop(lines);
+    assert_eq!(wait(&mut child), Some(0));
+    let said = child.wait_with_output().expect("ended").stderr;
+    assert!(!String::from_utf8_lossy(&said).contains("panicked"), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn a_server_that_is_stopped_holds_up_nothing_for_long() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let server = room.mount_in_foreground(&[]);
+    signal(server.id(), "STOP");
+    let started = std::time::Instant::now();
+    let ran =
+        shunt(["top".as_ref(), room.mnt().as_os_str(), "--once".as_ref(), "-n".as_ref(), "0.1".as_ref()]);
+    signal(server.id(), "CONT");
+    assert!(started.elapsed() < LIMIT / 2, "{:?}", started.elapsed());
+    assert!(
+        ran.code == Some(1) && ran.err.contains("does not answer") && ran.out.contains("silent"),
+        "{ran:?}"
+    );
+    room.umount(&[]).ok();
+}
+
+#[test]
+fn names_are_written_out_and_not_obeyed() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    // In a namespace of its own: other tests read the list of mounts as text.
+    let script = r#"
+        place=$(printf '%s/evil\033[2J\377\nx' "$2")
+        mkdir "$place"
+        "$1" mount "$2/src" "$place"
+        "$1" top --once -n 0.1 "$place"
+        "$1" top --once --json -n 0.1 "$place" > "$2/json"
+        "$1" umount "$place""#;
+    let text = run(common::apart(script).arg(room.path())).ok().out;
+    let json = std::fs::read_to_string(room.path().join("json")).expect("is UTF-8");
+    assert!(text.contains(r"evil\x1b[2J\xff\n") && !text.contains('\u{1b}'), "{text:?}");
+    assert!(json.contains(r"evil\\x1b[2J\\xff\\n"), "{json:?}");
+}
