@@ -111,7 +111,10 @@ fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<(Supervisor, Session)> {
 #[test]
 fn a_source_that_folds_names_is_not_shown_under_rules_by_name() {
     let below = tempfile::tempdir().unwrap();
-    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path())
+    else {
+        return;
+    };
     assert_eq!(fs::read_to_string(below.path().join("SECRET")).unwrap(), "secret");
     let options = PoolOptions::new(below.path());
     for text in
@@ -172,7 +175,10 @@ fn a_folder_of_a_merge_is_refused_where_one_branch_folds_names() {
         let branches = branches.iter().map(|path| BranchOptions::new(*path)).collect();
         PoolOptions { merge: Some(MergeOptions::new(branches)), ..PoolOptions::new("merged") }
     };
-    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path()) else { return };
+    let Some((_until, lower)) = mount(Folding { folds_root: true, ..Folding::default() }, below.path())
+    else {
+        return;
+    };
     let error = Pool::open_with_rules(&options(&[plain.path(), below.path()]), hides()).err().unwrap();
     assert!(matches!(&error, PoolError::FoldsNames { path, .. } if path == below.path()), "{error}");
     lower.unmount_lazily().unwrap();
