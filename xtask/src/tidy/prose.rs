@@ -97,24 +97,27 @@ fn is_phrase(window: &[Word], phrase: &[&str]) -> bool {
 
 /// Splits a text into words. Fenced code is skipped; a code span counts as one word.
 fn words(text: &str) -> Vec<Word> {
-    let mut words = Vec::new();
-    let mut fenced = false;
+    let mut words: Vec<Word> = Vec::new();
+    let (mut fenced, mut in_code) = (false, false);
     for (index, line) in text.lines().enumerate() {
         let fence = line.trim_start().starts_with("```");
         fenced ^= fence;
         if fence || fenced {
             continue;
         }
+        let ends = line.trim().is_empty() || line.starts_with('|');
+        if let Some(last) = words.last_mut().filter(|_| ends) {
+            last.is_last = true;
+        }
+        // A code span may go over lines, but not out of its paragraph.
+        in_code &= !ends;
         for (part, span) in line.split('`').enumerate() {
-            if part % 2 == 1 {
+            in_code ^= part > 0;
+            if in_code {
                 words.push(Word { line: index + 1, text: "`".to_owned(), is_last: true });
                 continue;
             }
             words.extend(span.split_whitespace().filter_map(|piece| word(index + 1, piece)));
-        }
-        let blank = line.trim().is_empty();
-        if let Some(last) = words.last_mut().filter(|_| blank) {
-            last.is_last = true;
         }
     }
     words
@@ -146,6 +149,8 @@ mod tests {
             ]
         );
         assert_eq!(check("README.md", text).len(), 2);
+        assert_eq!(check("README.md", "Give `--a\nb` to be had\n").len(), 1);
+        assert_eq!(check("README.md", "Give `--a\n\nto be had\n").len(), 1);
     }
 
     #[test]
@@ -160,6 +165,7 @@ mod tests {
     fn code_sentences_and_other_documents_pass() {
         for text in [
             "`the transport is not to be had`\n",
+            "Give `--to be had\nto be had` here\n",
             "```text\nto be had\n```\n",
             "It goes on. End of it.\n",
             "| a | on | end | of |\n",

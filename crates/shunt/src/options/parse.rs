@@ -334,7 +334,7 @@ mod test {
             ("negative_timeout=1", "needs 0; leave it out"),
             ("max_read=1", "from 4096 to 4294967295"),
             ("max_readahead=far", "a number of bytes up to 4294967295"),
-            ("allow_root", "is not offered: only all other users can be let in: allow_other"),
+            ("allow_root", "is not offered: access can only be given to all other users: allow_other"),
             ("context=system_u:object_r:x", "is not offered: files keep their labels"),
         ];
         for (list, expected) in cases {
