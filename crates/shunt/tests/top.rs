@@ -3,10 +3,10 @@
 mod common;
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
 
-use common::{LIMIT, Room, SHUNT, can_mount, run, shunt, signal, wait};
+use common::{LIMIT, Room, SHUNT, can_mount, eventually, run, shunt, signal, wait};
 
 #[test]
 fn without_mounts_it_says_so() {
@@ -82,6 +82,85 @@ fn a_pipe_that_is_closed_ends_it_without_a_word() {
     assert_eq!(wait(&mut child), Some(0));
     let said = child.wait_with_output().expect("ended").stderr;
     assert!(!String::from_utf8_lossy(&said).contains("panicked"), "{}", String::from_utf8_lossy(&said));
+}
+
+/// Whether a terminal can be made; says so where it cannot.
+fn can_have_a_terminal() -> bool {
+    let has = Command::new("script").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !has {
+        eprintln!("SKIPPED: there is no script(1) (Debian: bsdutils)");
+    }
+    has
+}
+
+/// `shunt top` on a terminal of its own.
+fn on_a_terminal(room: &Room) -> Child {
+    let command = format!("stty cols 80 rows 24; exec {SHUNT} top -n 0.2 {}", room.mnt().display());
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts")
+}
+
+/// The processes of `shunt top` that look at a mount.
+fn looking_at(room: &Room) -> Vec<u32> {
+    let mnt = room.mnt();
+    let is_one = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        words.first() == Some(&SHUNT.as_bytes())
+            && words.get(1) == Some(&&b"top"[..])
+            && words.contains(&mnt.as_os_str().as_encoded_bytes())
+    };
+    let all = std::fs::read_dir("/proc").expect("is there").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect()
+}
+
+#[test]
+fn a_terminal_is_put_back_by_a_key_and_by_a_signal() {
+    if !can_mount() || !can_have_a_terminal() {
+        return;
+    }
+    let room = Room::new();
+    room.mount(&[]);
+    for by_key in [true, false] {
+        let mut script = on_a_terminal(&room);
+        eventually("it looks", || !looking_at(&room).is_empty());
+        let mut out = script.stdout.take().expect("was piped");
+        let mut seen = Vec::new();
+        // What names the columns comes with the first picture.
+        while !String::from_utf8_lossy(&seen).contains("OPS/S") {
+            let mut piece = [0; 1024];
+            let len = out.read(&mut piece).expect("readable");
+            assert!(len > 0, "ended: {}", String::from_utf8_lossy(&seen));
+            seen.extend_from_slice(&piece[..len]);
+        }
+        if by_key {
+            script.stdin.as_mut().expect("was piped").write_all(b"jq").expect("writes");
+        } else {
+            signal(looking_at(&room)[0], "TERM");
+        }
+        out.read_to_end(&mut seen).expect("readable");
+        assert_eq!(wait(&mut script), Some(0), "{by_key}");
+        let seen = String::from_utf8_lossy(&seen).into_owned();
+        assert!(seen.contains("\u{1b}[?1049h") && seen.contains("\u{1b}[?1049l"), "{by_key}: {seen:?}");
+    }
+    room.umount(&[]).ok();
+}
+
+/// A regression: the keyboard of a terminal that is gone was read again and again, by a process that nobody could see any more.
+#[test]
+fn it_ends_with_its_terminal() {
+    if !can_mount() || !can_have_a_terminal() {
+        return;
+    }
+    let room = Room::new();
+    room.mount(&[]);
+    let mut script = on_a_terminal(&room);
+    eventually("it looks", || !looking_at(&room).is_empty());
+    script.kill().expect("is a child");
+    script.wait().expect("is a child");
+    eventually("it has ended", || looking_at(&room).is_empty());
+    room.umount(&[]).ok();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `shunt metrics`, and what a server tells Prometheus.
 //!
-//! One table ([`METRICS`]) says of each metric its name, type, labels and help, and how to read it from the state of a mount
+//! One table ([`table::METRICS`]) says of each metric its name, type, labels and help, and how to read it from the state of a mount
 //! (the same that `shunt status --json` prints). Whoever asks does the work: a server gives its state, and
 //! the text is made by the command, or by the thread of a server that listens with `--metrics-listen`.
 //! `docs/metrics.md` has the table, and a test compares them.
