@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{Mounted, on_each_transport};
 use null::Null;
 use passthrough::Mirror;
-use shuntfs::{Opcode, SessionOptions};
+use shuntfs::{Opcode, SessionOptions, TraceFilter};
 
 struct Counting;
 
@@ -72,6 +72,22 @@ fn served_reads_and_writes_allocate_nothing() {
         let file = File::options().read(true).write(true).open(mounted.join("null")).expect("opens");
         assert_eq!(least(&file), 0);
         assert!(mounted.session().status().requests(Opcode::Read) >= 1000);
+        drop(file);
+        mounted.end();
+    });
+}
+
+/// While somebody looks each request allocates a few times; when nobody does any more, it does not.
+#[test]
+fn requests_that_nobody_looks_at_any_more_allocate_nothing() {
+    let _alone = ALONE.lock();
+    on_each_transport(|options| {
+        let mounted = Mounted::new(Null, options);
+        let file = File::options().read(true).write(true).open(mounted.join("null")).expect("opens");
+        let trace = mounted.session().trace(TraceFilter::default()).expect("there is room");
+        assert!(least(&file) >= 400, "each of 400 requests leaves a record");
+        drop(trace);
+        assert_eq!(least(&file), 0);
         drop(file);
         mounted.end();
     });

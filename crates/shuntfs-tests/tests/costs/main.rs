@@ -436,6 +436,64 @@ fn a_request_makes_no_more_calls_than_it_did() -> Result<()> {
     Ok(())
 }
 
+/// A request makes as many calls before somebody looks at it (`shunt trace`) as after that, and more meanwhile.
+#[test]
+fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
+    const ROUNDS: u64 = 300;
+    for transport in Transport::ALL {
+        let Some(stage) = Stage::make_with(transport, Flow::Delegated, &["--threads", "1"])? else {
+            continue;
+        };
+        let ask = || -> Result<()> {
+            for _ in 0..ROUNDS {
+                let flags = rustix::fs::AtFlags::STATX_FORCE_SYNC;
+                rustix::fs::statx(rustix::fs::CWD, stage.path("file"), flags, rustix::fs::StatxFlags::SIZE)?;
+            }
+            Ok(())
+        };
+        // Timers are set while few requests come, which is so where each call is counted.
+        let count = || -> Result<Option<u64>> {
+            let mut least = None;
+            for _ in 0..3 {
+                let Some(mut calls) = stage.calls(ask)? else { return Ok(None) };
+                calls.remove("timerfd_settime");
+                let sum = calls.values().sum::<u64>();
+                least = Some(least.map_or(sum, |least: u64| least.min(sum)));
+            }
+            Ok(least)
+        };
+        let Some(before) = count()? else { return Ok(()) };
+        let mut trace = std::process::Command::new(shuntfs_testkit::helper::program()?)
+            .args(["trace", "--errors"])
+            .arg(stage.mount.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()?;
+        let looks = || -> Result<bool> {
+            let threads = fs::read_dir(format!("/proc/{}/task", stage.mount.pid()))?.flatten();
+            let names = threads.filter_map(|thread| fs::read(thread.path().join("comm")).ok());
+            Ok(names.into_iter().any(|name| name == b"shunt-trace\n"))
+        };
+        let wait = |is_to_look| {
+            shuntfs_testkit::limit::wait_until(Duration::from_secs(10), || {
+                looks().is_ok_and(|it| it == is_to_look)
+            })
+        };
+        ensure!(wait(true), "nobody looks");
+        let meanwhile = count()?.unwrap_or(0);
+        trace.kill()?;
+        trace.wait()?;
+        ensure!(wait(false), "somebody looks for ever");
+        let after = count()?.unwrap_or(0);
+        say(&format!(
+            "{transport:?}: {ROUNDS} x getattr made {before} calls, {meanwhile} traced, {after} afterwards"
+        ));
+        ensure!(meanwhile >= before + ROUNDS, "{transport:?}: it was looked at each of them");
+        ensure!(after <= before + ROUNDS / 10, "{transport:?}: {before} calls before and {after} after");
+        stage.end()?;
+    }
+    Ok(())
+}
+
 /// How many calls 100 rounds may make: those of commit 430ddad, counted by this test, and 12 more for what comes by chance (a look
 /// whether another request waits, setting a timer for the first requests after a pause).
 fn most_calls(transport: Transport, name: &str) -> u64 {
