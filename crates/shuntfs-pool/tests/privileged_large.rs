@@ -2,7 +2,6 @@
 //! /dev/fuse.
 //!
 //! The folder is made up by a file system of the test's own, because no disk holds so many names in a time that a test has.
-#![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -104,7 +103,7 @@ fn list(top: &Path) -> rustix::io::Result<Seen> {
         let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<u64>().ok());
         seen.all += 1;
         seen.second += u64::from(number.is_some_and(|number| number >= NAMES));
-        seen.both += u64::from(number.is_some_and(|number| number >= NAMES - OTHERS / 2 && number < NAMES));
+        seen.both += u64::from(number.is_some_and(|number| (NAMES - OTHERS / 2..NAMES).contains(&number)));
     }
     Ok(seen)
 }

@@ -6,7 +6,8 @@ mod mounted;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, chown};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use shuntfs_pool::{Cache, FlowWish, Pool, PoolOptions};
@@ -116,6 +117,22 @@ fn a_branch_with_the_reserve_alone_is_full_for_policies() {
     assert_eq!(mounted.on("new"), [1]);
 }
 
+/// A server of an ordinary user, which is ended with this.
+struct Server {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            drop(Command::new("umount").arg("--lazy").arg(&self.at).status());
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
+
 /// The same where an ordinary user serves the pool: no capability is in it.
 #[test]
 fn an_ordinary_users_server_moves_at_the_same_mark() {
@@ -141,10 +158,11 @@ fn an_ordinary_users_server_moves_at_the_same_mark() {
     command.arg(format!("{}:{}", disks[0].path().display(), disks[1].path().display())).arg(&mnt);
     command.stdin(Stdio::null()).env("HOME", room.path());
     let log = File::create(room.path().join("log")).unwrap();
-    let mut server = command.stderr(log.try_clone().unwrap()).stdout(log).spawn().unwrap();
+    let child = command.stderr(log.try_clone().unwrap()).stdout(log).spawn().unwrap();
+    let mut server = Server { child, at: mnt.clone() };
     let is_there = || fs::read_to_string("/proc/self/mountinfo").unwrap().contains(mnt.to_str().unwrap());
     let is_mounted =
-        wait_until(Duration::from_secs(20), || is_there() || server.try_wait().unwrap().is_some());
+        wait_until(Duration::from_secs(20), || is_there() || server.child.try_wait().unwrap().is_some());
     assert!(is_mounted && is_there(), "{}", fs::read_to_string(room.path().join("log")).unwrap());
     let [free, available] = space(&disks[0]);
     // Nobody else gets in there.
@@ -156,7 +174,7 @@ fn an_ordinary_users_server_moves_at_the_same_mark() {
     let then = [on(0), on(1)];
     let left = space(&disks[0]);
     call("umount", &[&mnt], LIMIT).unwrap();
-    assert!(wait_for(&mut server, LIMIT).unwrap().is_some());
+    assert!(wait_for(&mut server.child, LIMIT).unwrap().is_some());
     assert!(said.contains("copied") && said_then.contains("copied"), "{said} {said_then}");
     assert_eq!((first, then), ([true, false], [false, true]), "{free} {available} {left:?}");
 }
