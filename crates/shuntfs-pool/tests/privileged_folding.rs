@@ -100,7 +100,7 @@ fn rules(text: &str) -> Rules {
 fn mount<F: Filesystem>(fs: F, at: &Path) -> Option<(Supervisor, Session)> {
     let how = MountOptions { allow_other: true, ..MountOptions::default() };
     match Session::mount(Arc::new(fs), at, &how, &SessionOptions::default()) {
-        Ok(session) => Some((Supervisor::of(at, Duration::from_secs(60)).unwrap(), session)),
+        Ok(session) => Some((Supervisor::of(at, Duration::from_secs(60)).expect("a supervisor"), session)),
         Err(error) => {
             eprintln!("SKIPPED: cannot mount here: {error}");
             None
