@@ -68,7 +68,7 @@ pub enum Command {
     /// Shows each request of a mount as it is answered: its caller, operation, flow, result and duration.
     #[command(after_help = crate::trace::HELP)]
     Trace(TraceArgs),
-    /// Shows live what mounts do: operations, bytes, latencies, queues, branches, errors.
+    /// Shows live what mounts do: operations, bytes, latencies, queues, branches and errors.
     Top(TopArgs),
     /// Prints the counters and gauges of mounts for Prometheus.
     Metrics(MetricsArgs),
@@ -233,13 +233,14 @@ pub struct Wishes {
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
-    /// Tells the log of requests that take longer than this (100ms to 60m), and when they end; `off` tells of none [default: 10s].
+    /// Logs requests that take longer than this (100ms to 60m), and when they end; `off` logs none
+    /// [default: 10s].
     #[arg(long, value_name = "DURATION|off", value_parser = options::stall_after)]
     pub stall_after: Option<StallAfter>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
-    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
+    /// Serves metrics over HTTP at this address, to anyone who can connect. A port alone means 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
     pub metrics_listen: Option<SocketAddr>,
 }

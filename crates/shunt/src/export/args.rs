@@ -76,13 +76,14 @@ pub struct ExportArgs {
     /// How much is logged [default: info].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log: Option<LevelChoice>,
-    /// Tells the log of requests that take longer than this (100ms to 60m), and when they end; `off` tells of none [default: 10s].
+    /// Logs requests that take longer than this (100ms to 60m), and when they end; `off` logs none
+    /// [default: 10s].
     #[arg(long, value_name = "DURATION|off", value_parser = crate::options::stall_after)]
     pub stall_after: Option<StallAfter>,
     /// Logs to this file, instead of standard error (foreground) or the system log.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub log_file: Option<PathBuf>,
-    /// Serves metrics over HTTP at this address, to everybody who can connect. A port alone means 127.0.0.1.
+    /// Serves metrics over HTTP at this address, to anyone who can connect. A port alone means 127.0.0.1.
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
     pub metrics_listen: Option<SocketAddr>,
     /// Tells the waiting parent over standard output how the mount went.

@@ -13,10 +13,11 @@ pub struct MetricsArgs {
     /// All mounts of shunt; the default without MNT.
     #[arg(long, conflicts_with = "mountpoints")]
     pub all: bool,
-    /// Which text format [default: openmetrics, and prometheus with --textfile].
+    /// The text format [default: openmetrics; with --textfile, prometheus].
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<FormatChoice>,
-    /// Writes this file atomically, for the textfile collector of node_exporter, which wants a name that ends in .prom.
+    /// Writes this file atomically, for the textfile collector of node_exporter, which reads files that end in
+    /// .prom.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub textfile: Option<PathBuf>,
 }
@@ -27,6 +28,6 @@ pub struct MetricsArgs {
 pub enum FormatChoice {
     /// OpenMetrics 1.0.
     Openmetrics,
-    /// The text format 0.0.4 of Prometheus, which node_exporter and `promtool check metrics` read.
+    /// The Prometheus text format 0.0.4, which node_exporter and `promtool check metrics` read.
     Prometheus,
 }

@@ -237,7 +237,7 @@ pub(super) const CHECKS: &[Metric] = &[
         "verify_failures",
         Unit::None,
         &["kind"],
-        "What was not as it was sealed: blocks, files that are too short, names that lead elsewhere, files that are not there.",
+        "What was not as it was sealed: blocks, files that are too short, names that lead elsewhere, missing files.",
         |mount, put| {
             of_seal(mount, put, |verify, put| {
                 put.whole(&["block"], verify.facts.bad_blocks);

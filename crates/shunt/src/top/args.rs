@@ -11,13 +11,13 @@ pub struct TopArgs {
     /// The mount point [default: all mounts of shunt].
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: Option<PathBuf>,
-    /// Prints one interval as text and quits; the default without a terminal.
+    /// Prints one interval as text and exits; the default without a terminal.
     #[arg(long)]
     pub once: bool,
-    /// Prints one JSON document a line for each interval; with --once, one document.
+    /// Prints one JSON document per interval, each on one line; with --once, only one.
     #[arg(long)]
     pub json: bool,
-    /// Length of an interval in seconds, from 0.1 to 3600.
+    /// The length of an interval in seconds, from 0.1 to 3600.
     #[arg(long, short = 'n', value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
 }

@@ -10,12 +10,13 @@ use shuntfs::Opcode;
 
 use crate::durations::duration;
 
-/// What stands below the flags.
-pub(crate) const HELP: &str = "Reads and writes that the kernel moves by itself (passthrough), and what it answers from its caches, are no requests \
-    and are not shown: shunt why FILE says how a file flows. Requests that had begun before are not shown either.\n\n\
-    What is slow:            shunt trace MNT --slower-than 100ms\n\
+/// The help text below the flags.
+pub(crate) const HELP: &str = "Reads and writes in passthrough, and anything that the kernel answers from its caches, are \
+    not requests and are not shown: shunt why FILE says how a file flows. Requests that began before the trace are not \
+    shown either.\n\n\
+    What is slow:             shunt trace MNT --slower-than 100ms\n\
     What fails, and for whom: shunt trace MNT --errors\n\
-    What a program does:     shunt trace MNT --pid PID";
+    What a program does:      shunt trace MNT --pid PID";
 
 /// Arguments of `shunt trace`.
 #[derive(Debug, Args)]
@@ -23,26 +24,26 @@ pub struct TraceArgs {
     /// The mount point.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Shows these operations alone, by their names in the kernel: LOOKUP, OPEN, READ and so on.
+    /// Shows only these operations, by their names in the kernel: LOOKUP, OPEN, READ and so on.
     #[arg(long, value_name = "OP,..", value_delimiter = ',', value_parser = operation)]
     pub op: Vec<Opcode>,
-    /// Shows requests of this process alone, or of this thread.
+    /// Shows only requests of this process or thread.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
-    /// Shows what is done at paths that match this pattern, below MNT: `*` stops at a slash, `**` does not. What has no path that is known is
-    /// left out.
+    /// Shows only requests for paths below MNT that match this pattern: `*` stops at a slash, `**` does not.
+    /// Requests without a known path are left out.
     #[arg(long, value_name = "GLOB", value_parser = pattern)]
     pub path: Option<String>,
-    /// Shows requests that took so long at least, such as `10ms`.
+    /// Shows only requests that took at least this long, such as `10ms`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub slower_than: Option<Duration>,
-    /// Shows requests alone that were answered with an error.
+    /// Shows only requests that were answered with an error.
     #[arg(long)]
     pub errors: bool,
-    /// Prints JSON, one object a line.
+    /// Prints JSON, one object per line.
     #[arg(long)]
     pub json: bool,
-    /// Ends after so many requests.
+    /// Exits after this many requests.
     #[arg(long, value_name = "N")]
     pub count: Option<NonZeroU64>,
 }
