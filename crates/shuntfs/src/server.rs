@@ -1,5 +1,6 @@
 //! What the queues of one mount share, and what each has for itself.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +18,7 @@ use crate::negotiate::Negotiated;
 use crate::nodes::{Counted, Nodes};
 use crate::notify::Retrievals;
 use crate::open_flags::OpenFlags;
+use crate::takeover::{Keeps, Requests};
 
 /// What knows nothing of the file system's type.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) nodes: Nodes,
     pub(crate) counters: Counters,
     pub(crate) retrievals: Retrievals,
+    /// Where requests are noted for a successor.
+    pub(crate) requests: Option<Requests>,
 }
 
 /// The file system and its open files, shared by all queues.
@@ -35,6 +39,8 @@ pub(crate) struct Server<F: Filesystem> {
     pub(crate) core: Arc<Core>,
     pub(crate) files: Handles<Open<F::File>>,
     pub(crate) dirs: Handles<F::Dir>,
+    /// Where what is open is noted for a successor.
+    pub(crate) keeps: Option<Keeps<F>>,
 }
 
 /// What one queue has for itself.
@@ -42,6 +48,8 @@ pub(crate) struct Local {
     pub(crate) core: Arc<Core>,
     pub(crate) queue: Queue,
     pub(crate) counters: Arc<QueueCounters>,
+    /// Places for notes of requests that are the queue's.
+    pub(crate) notes: RefCell<Vec<u32>>,
 }
 
 /// One open file.
@@ -62,8 +70,8 @@ pub(crate) enum Direction {
 }
 
 impl<F: Filesystem> Server<F> {
-    pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>) -> Self {
-        Self { fs, ops, core, files: Handles::new(), dirs: Handles::new() }
+    pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>, keeps: Option<Keeps<F>>) -> Self {
+        Self { fs, ops, core, files: Handles::new(), dirs: Handles::new(), keeps }
     }
 
     /// The flags of an open, as the file system is to take them. Under writeback caching the kernel reads pages that a write

@@ -1,4 +1,4 @@
-//! The example `kept` as a program, keeping a mount.
+//! The examples as programs, keeping a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,16 @@ pub(crate) struct Kept {
 impl Kept {
     /// `None`, and why, where the example was not built.
     pub(crate) fn start(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Option<Self> {
-        let program = program()?;
+        Self::start_of("kept", arguments, prepare)
+    }
+
+    /// Another example than `kept`.
+    pub(crate) fn start_of(
+        example: &str,
+        arguments: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Option<Self> {
+        let program = program_of(example)?;
         let folder = tempfile::tempdir().expect("a folder");
         let log = tempfile::NamedTempFile::new().expect("a file");
         let mut command = Command::new(program);
@@ -87,8 +96,12 @@ impl Drop for Kept {
 
 /// Where the example is.
 pub(crate) fn program() -> Option<PathBuf> {
+    program_of("kept")
+}
+
+fn program_of(example: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().ok()?;
-    let program = tests.parent()?.parent()?.join("examples/kept");
+    let program = tests.parent()?.parent()?.join("examples").join(example);
     if !program.exists() {
         println!("SKIPPED: {} was not built", program.display());
         return None;
