@@ -249,12 +249,15 @@ impl<'l> Keeper<'l> {
             }
             // SAFETY: servers opened them that are dead, and the keeper uses none of them while this one lives.
             let left = stale.take().map(|stale| unsafe { LeftDescriptors::new(stale) });
+            // Where there is state, some are needed, and it is known which when that has been read.
+            let has_state = self.told.as_ref().is_some_and(|told| told.state.is_some());
+            let left = left.filter(|_| has_state).unwrap_or_else(LeftDescriptors::none);
             let seat = Seat {
                 mount: &self.mount,
                 told: self.told.as_ref(),
                 channel: &self.channel,
                 predecessors: self.predecessors,
-                left: RefCell::new(left.unwrap_or_else(LeftDescriptors::none)),
+                left: RefCell::new(left),
             };
             match serve(&seat) {
                 Ok(()) => 0,

@@ -29,7 +29,7 @@ pub struct Seat<'k> {
     pub(crate) told: Option<&'k Told>,
     pub(crate) channel: &'k Channel,
     pub(crate) predecessors: u64,
-    /// What they had open.
+    /// What they had open, where there is state that may name it.
     pub(crate) left: RefCell<LeftDescriptors>,
 }
 
@@ -78,7 +78,6 @@ impl Seat<'_> {
     ) -> Result<Session, TakeoverError> {
         let device = duplicate(self.mount.device())?;
         let Some(Told { handover, clones, state }) = self.told else {
-            self.close_left();
             return Session::serve_surviving(fs, device, options, |handover, clones, state| {
                 self.tell(handover, clones, Some(state))
             });
@@ -101,7 +100,6 @@ impl Seat<'_> {
         fs: Arc<F>,
         options: &SessionOptions,
     ) -> Result<Session, TakeoverError> {
-        self.close_left();
         let device = duplicate(self.mount.device())?;
         let Some(Told { handover, clones, .. }) = self.told else {
             return Session::serve_lasting(fs, device, options, |handover, clones| {
@@ -118,11 +116,6 @@ impl Seat<'_> {
     /// Those of sending a datagram.
     pub fn ready(&self) -> io::Result<()> {
         self.channel.say(&Said::Ready)
-    }
-
-    /// What dead servers had open nobody needs.
-    fn close_left(&self) {
-        drop(self.left.replace(LeftDescriptors::none()));
     }
 
     /// The keeper makes duplicates of the clones and of the state, which stay open in its table until then, whatever becomes of this process.
