@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 
 use shuntfs_sys::spawn::{Push, push};
 use support::can_mount;
-use support::kept::Kept;
+use support::kept::{Kept, with_state};
 use support::wait_until;
 
 /// The server is killed in at most so many places of one operation.
-const POINTS_MAX: usize = 300;
+const POINTS_MAX: usize = 600;
 /// Every how many places, so that it does not take too long: odd, so that it is before calls and after them. `SHUNTFS_POINTS_STRIDE=1` is all.
 const STRIDE: usize = 5;
+/// A mount sees many servers, and each of them is slow while it is followed.
+const LIVES: Duration = Duration::from_secs(240);
 /// Nothing comes for so long: it waits for a request.
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -181,10 +183,10 @@ const OPERATIONS: [Operation; 8] = [
     },
     Operation {
         name: "a listing",
-        prepare: |folder| (0..20).try_for_each(|number| fs::write(folder.join(number.to_string()), [])),
+        prepare: |folder| (0..5).try_for_each(|number| fs::write(folder.join(number.to_string()), [])),
         call: |folder| {
             let found = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?.len();
-            if found == 20 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+            if found == 5 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
         },
         check: |_| true,
     },
@@ -228,10 +230,12 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     for operation in &OPERATIONS {
         let source = tempfile::tempdir().expect("a folder");
         let path = source.path().to_str().expect("plain").to_owned();
-        let Some(kept) = Kept::start_of("kept_folder", &[&path, "device", "1000"], |_| ()) else { return };
+        let Some(kept) = Kept::start_of(with_state(), &[&path, "device", "1000"], LIVES, |_| ()) else {
+            return;
+        };
         wait_until("a mount that is served", || fs::metadata(kept.path()).ok());
-        let points =
-            (1..POINTS_MAX).take_while(|point| at_point(&kept, source.path(), operation, *point)).count();
+        let all = (1..POINTS_MAX).step_by(stride);
+        let points = all.take_while(|point| at_point(&kept, source.path(), operation, *point)).count();
         println!("{}: killed at {points} points", operation.name);
         assert!(points > 2 && points < POINTS_MAX / stride, "{}: {points} points", operation.name);
         kills += points;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use shuntfs_sys::spawn::{Push, push};
 use shuntfs_testkit::supervisor::Supervisor;
@@ -21,13 +22,14 @@ pub(crate) struct Kept {
 impl Kept {
     /// `None`, and why, where the example was not built.
     pub(crate) fn start(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Option<Self> {
-        Self::start_of("kept", arguments, prepare)
+        Self::start_of("kept", arguments, LIMIT, prepare)
     }
 
-    /// Another example than `kept`.
+    /// Another example than `kept`, whose mount may live so long.
     pub(crate) fn start_of(
         example: &str,
         arguments: &[&str],
+        limit: Duration,
         prepare: impl FnOnce(&mut Command),
     ) -> Option<Self> {
         let program = program_of(example)?;
@@ -39,7 +41,7 @@ impl Kept {
         prepare(&mut command);
         let keeper = command.spawn().expect("starts");
         wait_until("a mount", || is_mounted(folder.path()).then_some(()));
-        let supervisor = Supervisor::of(folder.path(), LIMIT).expect("a supervisor");
+        let supervisor = Supervisor::of(folder.path(), limit).expect("a supervisor");
         Some(Self { keeper, folder, log, _supervisor: supervisor })
     }
 
@@ -107,6 +109,11 @@ fn program_of(example: &str) -> Option<PathBuf> {
         return None;
     }
     Some(program)
+}
+
+/// The example with state: of the crate whose test this is.
+pub(crate) fn with_state() -> &'static str {
+    if env!("CARGO_PKG_NAME") == "shuntfs-tests" { "kept_pool" } else { "kept_folder" }
 }
 
 /// Every process that there is.

@@ -34,6 +34,7 @@ pub(super) fn restore<F: Surviving>(
         if open.backing > 0 {
             backings.insert(open.backing);
         }
+        server.fs.opened(open.node, &file, open.flows);
         Ok(Some(Open::new(open.node, Arc::new(file), open.counted, delegation)))
     })?;
     server.files.restore(files);

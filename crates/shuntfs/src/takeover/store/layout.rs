@@ -1,5 +1,6 @@
 //! Where everything lies, and the first page.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,8 @@ const MAGIC: u64 = u64::from_be_bytes(*b"shuntfs\x01");
 const AT_MAGIC: usize = 0;
 const AT_SHAPE: usize = 1;
 const AT_SERVER: usize = 2;
+/// A number of the mount.
+const AT_MOUNT: usize = 3;
 /// The highest backing id so far.
 pub(super) const AT_BACKING: usize = 4;
 const AT_HANDOVER: usize = 8;
@@ -114,6 +117,8 @@ impl Store {
             this.put(records.at_top, twice(0));
         }
         this.put(AT_SERVER, twice(0));
+        let random = RandomState::new().build_hasher().finish();
+        this.put(AT_MOUNT, twice(u32::try_from(random >> 32).unwrap_or(1)));
         this.put(AT_BACKING, twice(0));
         this.put(AT_SHAPE, shape());
         this.publish(AT_MAGIC, MAGIC);
@@ -158,6 +163,19 @@ impl Store {
         let server = server.ok_or(StoreError::Header("the number of servers"))?;
         self.publish(AT_SERVER, twice(server));
         Ok(server)
+    }
+
+    /// A number of the mount, which others do not have.
+    ///
+    /// # Errors
+    /// [`StoreError::Header`].
+    pub(super) fn mount_number(&self) -> std::result::Result<u32, StoreError> {
+        once(self.get(AT_MOUNT)).ok_or(StoreError::Header("the number of the mount"))
+    }
+
+    /// How many servers have begun.
+    pub(super) fn servers(&self) -> u32 {
+        once(self.get(AT_SERVER)).unwrap_or(0)
     }
 
     /// Writes down what was agreed on, once.

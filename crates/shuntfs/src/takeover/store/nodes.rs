@@ -58,6 +58,7 @@ pub struct NodePlace(u32);
 pub struct KeptNodes {
     store: Arc<Store>,
     free: Arc<Mutex<Free>>,
+    mount: u32,
 }
 
 #[derive(Debug)]
@@ -119,7 +120,19 @@ impl KeptNodes {
             });
         }
         let free = Arc::new(Mutex::new(Free { list, next }));
-        Ok((Self { store: Arc::clone(store), free }, nodes))
+        Ok((Self { store: Arc::clone(store), free, mount: store.mount_number()? }, nodes))
+    }
+
+    /// A number of the mount, the same in all of its servers, that other mounts do not have: for generations of nodes, which must not change.
+    #[must_use]
+    pub fn mount_number(&self) -> u32 {
+        self.mount
+    }
+
+    /// How many servers there have been, this one among them: for numbers of nodes that no other server has given out.
+    #[must_use]
+    pub fn servers(&self) -> u32 {
+        self.store.servers()
     }
 
     /// Keeps a node that was looked up once.
