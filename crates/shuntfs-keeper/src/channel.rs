@@ -16,8 +16,9 @@ const LEN_MAX: usize = 16 << 10;
 /// What a server says.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
-    /// What its successors need, before anybody is served. The clones are numbers in the table that both share.
-    Handover(Handover, Vec<RawFd>),
+    /// What its successors need, before anybody is served. The clones, and the state of file systems that have some, are numbers in the table
+    /// that both share.
+    Handover(Handover, Vec<RawFd>, Option<RawFd>),
     /// It serves.
     Ready,
     /// It cannot serve, and why.

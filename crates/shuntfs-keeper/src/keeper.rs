@@ -12,12 +12,13 @@
 //! the duplicates of clones; all others were opened by servers, and are closed only when none lives that knows them.
 #![expect(unsafe_code, reason = "a child is started that shares the table of descriptors")]
 
+use std::cell::RefCell;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use shuntfs::NotifyError;
-use shuntfs::takeover::{Handover, KeptMount, resend};
+use shuntfs::takeover::{Handover, KeptMount, LeftDescriptors, resend};
 use shuntfs_sys::child::{Child, Exit, fork_sharing_descriptors};
 use shuntfs_sys::descriptors::OpenNumbers;
 use shuntfs_sys::pulse::Pulse;
@@ -232,13 +233,7 @@ impl<'l> Keeper<'l> {
         &self,
         serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
     ) -> Result<Child, KeepError> {
-        let stale = self.stale().map_err(lacks("the table of descriptors"))?;
-        let seat = Seat {
-            mount: &self.mount,
-            told: self.told.as_ref(),
-            channel: &self.channel,
-            predecessors: self.predecessors,
-        };
+        let mut stale = Some(self.stale().map_err(lacks("the table of descriptors"))?);
         let mut run = || {
             forbid_rings();
             self.shelter.leave();
@@ -252,8 +247,18 @@ impl<'l> Keeper<'l> {
                 let _heard = self.channel.say(&Said::Failed(format!("the server cannot be noted: {error}")));
                 return 1;
             }
-            // SAFETY: servers opened them that are dead.
-            unsafe { stale.close() };
+            // SAFETY: servers opened them that are dead, and the keeper uses none of them while this one lives.
+            let left = stale.take().map(|stale| unsafe { LeftDescriptors::new(stale) });
+            // Where there is state, some are needed, and it is known which when that has been read.
+            let has_state = self.told.as_ref().is_some_and(|told| told.state.is_some());
+            let left = left.filter(|_| has_state).unwrap_or_else(LeftDescriptors::none);
+            let seat = Seat {
+                mount: &self.mount,
+                told: self.told.as_ref(),
+                channel: &self.channel,
+                predecessors: self.predecessors,
+                left: RefCell::new(left),
+            };
             match serve(&seat) {
                 Ok(()) => 0,
                 Err(error) => {
@@ -314,7 +319,7 @@ impl<'l> Keeper<'l> {
         let mut is_ready = false;
         while let Some(said) = self.channel.next() {
             match said {
-                Said::Handover(handover, numbers) => self.take_in(handover, &numbers),
+                Said::Handover(handover, numbers, state) => self.take_in(handover, &numbers, state),
                 Said::Ready => {
                     self.record.ready();
                     (is_ready, self.was_ready) = (true, true);
@@ -329,15 +334,19 @@ impl<'l> Keeper<'l> {
         is_ready
     }
 
-    fn take_in(&mut self, handover: Handover, numbers: &[RawFd]) {
+    fn take_in(&mut self, handover: Handover, numbers: &[RawFd], state: Option<RawFd>) {
         if self.told.is_some() {
             return tracing::warn!("a server tells again what was agreed on; the first word holds");
         }
-        let clones = numbers.iter().map(|number| spawn::inherited_fd(*number)).collect::<Result<Vec<_>, _>>();
-        match clones {
-            Ok(clones) => {
-                clones.iter().for_each(|clone| self.own.add(clone));
-                let told = self.told.insert(Told { handover, clones });
+        let copy = |number: &RawFd| spawn::inherited_fd(*number);
+        let copies = || -> Result<_, OsError> {
+            let clones = numbers.iter().map(copy).collect::<Result<Vec<_>, _>>()?;
+            Ok((clones, state.as_ref().map(copy).transpose()?))
+        };
+        match copies() {
+            Ok((clones, state)) => {
+                clones.iter().chain(&state).for_each(|copy| self.own.add(copy));
+                let told = self.told.insert(Told { handover, clones, state });
                 if let Some(note) = &self.note {
                     store(&self.manager, note, &self.mount, told);
                 }
@@ -403,6 +412,9 @@ impl<'l> Keeper<'l> {
 
 /// Has everything stored that a keeper needs that comes after this one. The note comes last: with it, it is all there.
 fn store(manager: &Manager, note: &Note, mount: &KeptMount, told: &Told) {
+    if told.state.is_some() {
+        return tracing::info!("the mount does not outlive its keeper: what files were open would not");
+    }
     if let Err(error) = note.write(&told.handover, mount) {
         return tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
     }

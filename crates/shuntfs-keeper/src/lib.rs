@@ -25,6 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A file system with state implements [`shuntfs::takeover::Surviving`] and is served by [`Seat::serve_surviving`]: its nodes, its open files and
+//! what is in passthrough survive, and what was done and not answered is not done again.
+//!
 //! SIGTERM, SIGINT and SIGHUP to the keeper unmount; the second one detaches a busy mount, the third ends the connection by force.
 //!
 //! A server that dies again and again, or never becomes ready, is given up ([`Limits`]): the connection is aborted, so that nobody waits

@@ -1,20 +1,25 @@
 //! What a server gets from its keeper.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use shuntfs::takeover::{Handover, KeptMount, Stateless, TakeoverError};
+use shuntfs::takeover::{
+    Handover, KeptMount, LeftBehind, LeftDescriptors, Stateless, Surviving, TakeoverError,
+};
 use shuntfs::{FuseDevice, Session, SessionOptions};
 use shuntfs_sys::spawn;
 
 use crate::channel::{Channel, Said};
 
-/// What was told of the connection, with the keeper's duplicates of its clones.
+/// What was told of the connection, with the keeper's duplicates of its clones and of the state.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) handover: Handover,
     pub(crate) clones: Vec<OwnedFd>,
+    /// Of a file system that has some.
+    pub(crate) state: Option<OwnedFd>,
 }
 
 /// The place of a server: a connection that is to be begun, or gone on with.
@@ -24,6 +29,8 @@ pub struct Seat<'k> {
     pub(crate) told: Option<&'k Told>,
     pub(crate) channel: &'k Channel,
     pub(crate) predecessors: u64,
+    /// What they had open, where there is state that may name it.
+    pub(crate) left: RefCell<LeftDescriptors>,
 }
 
 impl Seat<'_> {
@@ -44,6 +51,45 @@ impl Seat<'_> {
         Ok(())
     }
 
+    /// As [`Seat::serve`], for a file system with state: nodes, open files and passthrough survive, and what was done and not answered is not
+    /// done again.
+    ///
+    /// # Errors
+    /// [`TakeoverError`].
+    pub fn serve_surviving<F: Surviving>(
+        &self,
+        fs: F,
+        options: &SessionOptions,
+    ) -> Result<(), TakeoverError> {
+        let session = self.begin_surviving(Arc::new(fs), options)?;
+        self.ready().map_err(TakeoverError::Untold)?;
+        session.wait();
+        Ok(())
+    }
+
+    /// As [`Seat::begin`], for a file system with state.
+    ///
+    /// # Errors
+    /// [`TakeoverError`].
+    pub fn begin_surviving<F: Surviving>(
+        &self,
+        fs: Arc<F>,
+        options: &SessionOptions,
+    ) -> Result<Session, TakeoverError> {
+        let device = duplicate(self.mount.device())?;
+        let Some(Told { handover, clones, state }) = self.told else {
+            return Session::serve_surviving(fs, device, options, |handover, clones, state| {
+                self.tell(handover, clones, Some(state))
+            });
+        };
+        let state = state.as_ref().ok_or(TakeoverError::NoState)?;
+        let state = spawn::inherited_fd(state.as_raw_fd()).map_err(TakeoverError::Descriptor)?;
+        let clones = clones.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
+        let descriptors = self.left.replace(LeftDescriptors::none());
+        let left = LeftBehind { device, clones, state, descriptors };
+        Session::take_over_surviving(fs, left, handover, options)
+    }
+
     /// Begins to serve, in threads. For servers that do something besides; [`Seat::ready`] is then to be called, and the
     /// session to be waited for ([`Session::wait`]). [`Session::unmount`] cannot be used: the mount is the keeper's.
     ///
@@ -55,9 +101,9 @@ impl Seat<'_> {
         options: &SessionOptions,
     ) -> Result<Session, TakeoverError> {
         let device = duplicate(self.mount.device())?;
-        let Some(Told { handover, clones }) = self.told else {
+        let Some(Told { handover, clones, .. }) = self.told else {
             return Session::serve_lasting(fs, device, options, |handover, clones| {
-                self.tell(handover, clones)
+                self.tell(handover, clones, None)
             });
         };
         let clones = clones.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
@@ -72,10 +118,16 @@ impl Seat<'_> {
         self.channel.say(&Said::Ready)
     }
 
-    /// The keeper makes duplicates of the clones, which stay open in its table until then, whatever becomes of this process.
-    fn tell(&self, handover: &Handover, clones: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// The keeper makes duplicates of the clones and of the state, which stay open in its table until then, whatever becomes of this process.
+    fn tell(
+        &self,
+        handover: &Handover,
+        clones: &[BorrowedFd<'_>],
+        state: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         let numbers = clones.iter().map(AsRawFd::as_raw_fd).collect();
-        self.channel.say(&Said::Handover(handover.clone(), numbers))
+        let state = state.map(|state| state.as_raw_fd());
+        self.channel.say(&Said::Handover(handover.clone(), numbers, state))
     }
 }
 

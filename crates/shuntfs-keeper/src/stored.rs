@@ -119,7 +119,7 @@ impl Stored {
             Some(path) => KeptMount::left_on(device, &path),
             None => KeptMount::of_device(device),
         };
-        Ok(Some(Self { mount, told: Told { handover, clones }, note }))
+        Ok(Some(Self { mount, told: Told { handover, clones, state: None }, note }))
     }
 }
 

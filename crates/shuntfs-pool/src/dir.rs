@@ -91,6 +91,12 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
     Ok(PoolDir { walk })
 }
 
+/// A folder that a predecessor had open: its listing goes on at the cookie that is asked for.
+pub(crate) fn of_node(node: Arc<Node>) -> PoolDir {
+    let merged = merge::Opened::new(&node);
+    PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None), merged }) }
+}
+
 /// RELEASEDIR.
 pub(crate) fn close(shared: &Shared, dir: &PoolDir) {
     dir.walk.merged.close(shared, dir.walk.node.id);

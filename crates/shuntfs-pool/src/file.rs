@@ -118,6 +118,25 @@ impl PoolFile {
             .find_map(|slot| slot.held())
     }
 
+    /// What the next server needs to make it again: its flags, and what its open settled.
+    pub(crate) fn words(&self) -> [u64; 2] {
+        let serves_writes = u64::from(self.terms.writes == Some(FlowWord::Served));
+        [self.flags.into(), serves_writes | u64::from(self.rereads) << 1]
+    }
+
+    /// The open file that a predecessor had, of a pool without rules; `None` where they tell of none.
+    pub(crate) fn of_words(shared: &Shared, node: Arc<Node>, [flags, settled]: [u64; 2]) -> Option<Self> {
+        let flags = OpenFlags(u32::try_from(flags).ok()?);
+        if settled > 3 {
+            return None;
+        }
+        // Whoever opened it: what that decided is in the words.
+        let mut file = Self::new(shared, Who::told(u32::MAX, u32::MAX), node, flags, Terms::without_rules());
+        file.terms.writes = (settled & 1 != 0).then_some(FlowWord::Served);
+        file.rereads = settled & 2 != 0;
+        Some(file)
+    }
+
     /// Whether its writes bypass the page cache. Where they are ours to move, the kernel then lets those of all such opens into the file
     /// at once, as the lower file system does, if we say that they do; otherwise one at a time (`fuse_dio_lock`, Linux 6.9).
     fn writes_direct(&self) -> bool {

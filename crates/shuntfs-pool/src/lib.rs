@@ -22,6 +22,7 @@ mod folding;
 mod gate;
 mod guard;
 mod init;
+mod keeping;
 mod lasting;
 mod locks;
 mod lowers;
@@ -44,6 +45,7 @@ mod rules;
 mod sealed;
 mod seals;
 mod shared;
+mod surviving;
 mod table;
 #[cfg(test)]
 mod tests;

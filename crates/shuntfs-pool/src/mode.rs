@@ -9,6 +9,8 @@ pub(crate) const TYPE: u32 = 0o170_000;
 pub(crate) const DIR: u32 = FileType::Directory.mode_bits();
 /// A character device.
 pub(crate) const CHARACTER: u32 = FileType::CharDevice.mode_bits();
+/// A symlink.
+pub(crate) const LINK: u32 = FileType::Symlink.mode_bits();
 /// A regular file.
 pub(crate) const FILE: u32 = FileType::Regular.mode_bits();
 /// Set-user-id.

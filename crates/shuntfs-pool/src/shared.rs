@@ -91,7 +91,7 @@ pub(crate) struct Shared {
     /// What is decided by rules, where there are any.
     pub(crate) rules: Option<Engine>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
-    generation: Generation,
+    generation: OnceLock<Generation>,
     /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
     pub(crate) maps_direct: AtomicBool,
     /// The way to tell the kernel, once there is a mount.
@@ -150,7 +150,7 @@ impl Shared {
             root,
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
-            generation: Generation(u64::from(of_this_mount())),
+            generation: OnceLock::new(),
             maps_direct: AtomicBool::new(false),
             notifier: OnceLock::new(),
             options: options.clone(),
@@ -221,7 +221,11 @@ impl Shared {
             return Ok(Arc::clone(&self.root));
         }
         let unknown = || if id == merge::CONTROL { Errno::PERM } else { Errno::STALE };
-        self.table.find(id).ok_or_else(unknown)
+        let node = self.table.find(id).ok_or_else(unknown)?;
+        if node.has(Marks::UNSEEN) {
+            self.see(&node);
+        }
+        Ok(node)
     }
 
     /// The `O_PATH` descriptor of a node, opened by handle where it is not cached.
@@ -468,7 +472,13 @@ impl Shared {
                     .and_then(|lasting| lasting.generation(first.handle()?))
             }
         };
-        lasting.unwrap_or(self.generation)
+        lasting.unwrap_or_else(|| *self.generation.get_or_init(|| Generation(of_this_mount().into())))
+    }
+
+    /// Handles of it are those of the mount with this number, whichever server gave them. To be called before any is given.
+    pub(crate) fn is_mount(&self, number: u32) {
+        let is_first = self.generation.set(Generation(number.into())).is_ok();
+        assert!(is_first, "no handle was given yet");
     }
 
     /// Has the kernel ask for a node's attributes again: a change of them failed, and what it keeps it believes.

@@ -5,13 +5,15 @@
 //! both maps. So a node is never removed under a lookup that found it, and there are never two nodes of one
 //! view of one identity in the table. A node that left the table may live on in its open files.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use shuntfs::takeover::NodePlace;
 use shuntfs::{LookupCount, NodeId};
 
+use crate::keeping::Keeping;
 use crate::node::{Identity, Node, Place, mix};
 use crate::view::View;
 
@@ -40,6 +42,8 @@ pub(crate) struct Table {
     gone: AtomicUsize,
     /// Forgets of more lookups than there were: the kernel's defect or ours.
     overdrawn: AtomicU64,
+    /// Where nodes are written down for the next server, if there may be one.
+    keeping: OnceLock<Keeping>,
 }
 
 impl Table {
@@ -52,7 +56,39 @@ impl Table {
             count: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
             overdrawn: AtomicU64::new(0),
+            keeping: OnceLock::new(),
         }
+    }
+
+    /// Nodes are written down from now on. Those of predecessors, each with its lookups and its place, are known as before; numbers begin at
+    /// `next`.
+    ///
+    /// # Errors
+    /// What is known twice, or is the root.
+    pub(crate) fn keep(
+        &self,
+        keeping: Keeping,
+        next: u64,
+        left: Vec<(Node, LookupCount, NodePlace)>,
+    ) -> Result<(), &'static str> {
+        self.next.fetch_max(next, Ordering::Relaxed);
+        for (node, lookups, place) in left {
+            let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
+            let mut nodes = self.by_identity[shard(hash)].lock();
+            let mut ids = self.by_id[shard(id_hash)].write();
+            let is_there =
+                nodes.find(hash, |held| held.view == node.view && held.key() == node.key()).is_some();
+            if is_there || node.id == NodeId::ROOT || ids.find(id_hash, |held| held.id == node.id).is_some() {
+                return Err("a node is there twice");
+            }
+            keeping.has(node.id, place);
+            node.lookups.store(lookups.0, Ordering::Relaxed);
+            let node = Arc::new(node);
+            nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
+            ids.insert_unique(id_hash, node, |node| mix(node.id.get()));
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.keeping.set(keeping).map_err(|_| "nodes are written down already")
     }
 
     /// The node with this id.
@@ -74,6 +110,9 @@ impl Table {
         let mut nodes = self.by_identity[shard(hash)].lock();
         if let Some(node) = nodes.find(hash, |node| node.view == view && *node.key() == identity) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
+            if let Some(keeping) = self.keeping.get() {
+                keeping.raise(node.id);
+            }
             return (Arc::clone(node), false);
         }
         let mut id = wish.unwrap_or_else(|| self.next_id());
@@ -86,6 +125,9 @@ impl Table {
         };
         let node = Arc::new(make(id, identity));
         node.lookups.store(1, Ordering::Relaxed);
+        if let Some(keeping) = self.keeping.get() {
+            keeping.keep(&node);
+        }
         nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
         ids.insert_unique(mix(id.get()), Arc::clone(&node), |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -112,6 +154,9 @@ impl Table {
             .lookups
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(count.0)))
             .expect("the closure always has a new value");
+        if let Some(keeping) = self.keeping.get() {
+            keeping.lower(id, count);
+        }
         if before < count.0 {
             self.overdrawn.fetch_add(1, Ordering::Relaxed);
             tracing::error!(node = id.get(), before, forgotten = count.0, "more lookups forgotten than made");
@@ -164,6 +209,9 @@ impl Table {
         // Two forgets may both see zero, when a lookup came between them; the second finds nothing.
         let Ok(place) = ids.find_entry(id_hash, |held| Arc::ptr_eq(held, node)) else { return false };
         let _ = place.remove();
+        if let Some(keeping) = self.keeping.get() {
+            keeping.let_go(node.id);
+        }
         give_back(&mut ids, |node| mix(node.id.get()));
         true
     }

@@ -16,21 +16,24 @@ pub(crate) struct Who {
     group: Option<u32>,
     /// The asking thread; 0 where it is not visible.
     pid: u32,
+    /// A server that is dead had begun to do what is asked for.
+    is_begun: bool,
 }
 
 impl Who {
     pub(crate) fn of(cx: &Cx<'_>) -> Self {
-        Self { uid: cx.uid(), gid: cx.gid(), group: cx.supp_group(), pid: cx.pid() }
+        let (group, is_begun) = (cx.supp_group(), cx.is_begun());
+        Self { uid: cx.uid(), gid: cx.gid(), group, pid: cx.pid(), is_begun }
     }
 
     /// Somebody who does not ask, and has no process.
     pub(crate) fn told(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, group: None, pid: 0 }
+        Self { uid, gid, group: None, pid: 0, is_begun: false }
     }
 
     #[cfg(test)]
     pub(crate) const fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
-        Self { uid, gid, group, pid: 0 }
+        Self { uid, gid, group, pid: 0, is_begun: false }
     }
 
     #[cfg(test)]
@@ -44,6 +47,11 @@ impl Who {
 
     pub(crate) fn gid(self) -> u32 {
         self.gid
+    }
+
+    /// Whether a server that is dead had begun to do what is asked for, and it may be done: what is to be made may be there, by this very request.
+    pub(crate) fn is_begun(self) -> bool {
+        self.is_begun
     }
 
     pub(crate) fn pid(self) -> u32 {

@@ -1,7 +1,7 @@
 //! The table of a process's descriptors, by their numbers.
-#![expect(unsafe_code, reason = "closes descriptors by their number")]
+#![expect(unsafe_code, reason = "closes and takes descriptors by their number")]
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::fcntl_getfd;
 
@@ -61,6 +61,50 @@ impl OpenNumbers {
     }
 }
 
+/// Descriptors that dead processes with this table left open, and that nobody uses. What is not taken is closed when this is dropped.
+#[derive(Debug)]
+pub struct LeftDescriptors(OpenNumbers);
+
+impl LeftDescriptors {
+    /// No descriptors.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(OpenNumbers(Vec::new()))
+    }
+
+    /// These.
+    ///
+    /// # Safety
+    /// They are open, and nobody in a process with this table uses them or will, but through this value.
+    #[must_use]
+    pub unsafe fn new(numbers: OpenNumbers) -> Self {
+        Self(numbers)
+    }
+
+    /// Takes one, which is close-on-exec from then on. `None` for one that is not left, or was taken before.
+    #[must_use]
+    pub fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
+        let place = self.0.0.binary_search(&number).ok()?;
+        // SAFETY: it is open and nobody else's (the word of whoever made this), and it is taken once, because it leaves the list.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        self.0.0.remove(place);
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok().map(|()| fd)
+    }
+
+    /// How many are left.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+}
+
+impl Drop for LeftDescriptors {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses them (the word of whoever made this).
+        unsafe { self.0.close() };
+    }
+}
+
 fn is_open(number: RawFd) -> bool {
     // SAFETY: the number comes from /proc and is not -1; the borrow ends within this function, which only asks whether it is open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
@@ -86,8 +130,19 @@ mod test {
                 let since = OpenNumbers::look().expect("procfs").beside(&before);
                 assert_eq!(since, OpenNumbers(vec![number]));
                 // SAFETY: it is nobody's.
-                unsafe { since.close() };
-                assert!(!is_open(number) && is_open(kept.as_raw_fd()));
+                let mut left = unsafe { LeftDescriptors::new(since) };
+                assert!(left.take(kept.as_raw_fd()).is_none(), "it was there before");
+                let taken = left.take(number).expect("it is left");
+                assert!(left.take(number).is_none(), "once");
+                drop(left);
+                assert!(is_open(number), "it is somebody's again");
+                drop(taken);
+                let other =
+                    std::os::fd::IntoRawFd::into_raw_fd(std::fs::File::open("/dev/null").expect("opens"));
+                let since = OpenNumbers::look().expect("procfs").beside(&before);
+                // SAFETY: it is nobody's.
+                drop(unsafe { LeftDescriptors::new(since) });
+                assert!(!is_open(other) && is_open(kept.as_raw_fd()));
             });
             // SAFETY: ends the child without running anything of the parent's.
             unsafe { libc::_exit(i32::from(is_right.is_err())) };

@@ -33,6 +33,7 @@ pub mod pulse;
 pub mod region;
 pub mod regular;
 pub mod sched;
+pub mod shared_words;
 pub mod signal;
 pub mod spawn;
 pub mod stat;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use shuntfs_sys::OsError;
 use shuntfs_sys::data::{read_at, read_at_cached};
 use shuntfs_transport::Signal;
+use shuntfs_wire::abi::UNIQUE_RESEND;
 use shuntfs_wire::{Errno, InHeader, NodeId, Result, Unique};
 
 use crate::delegation::LowerFile;
@@ -74,6 +75,22 @@ impl<'r> Cx<'r> {
     #[must_use]
     pub fn is_resent(&self) -> bool {
         self.header.is_resent()
+    }
+
+    /// Whether a server that is dead had begun to carry the request out, and nobody knows how far it came: a name that is to be made may be there
+    /// already, by this very request. A request that was read and not begun, or of which the outcome is known, is none of these
+    /// where the file system is [`crate::takeover::Surviving`]; elsewhere each that comes again is.
+    #[must_use]
+    pub fn is_begun(&self) -> bool {
+        match &self.local.core.requests {
+            Some(requests) => requests.is_begun_again(&self.header),
+            None => self.is_resent(),
+        }
+    }
+
+    /// The request's number, as it was when it first came.
+    pub(crate) fn first_unique(&self) -> u64 {
+        self.header.unique & !UNIQUE_RESEND
     }
 
     /// A way to answer the request from another thread, if the handler blocks this one; `None` on io_uring, where the queue alone can.

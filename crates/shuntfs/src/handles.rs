@@ -42,12 +42,28 @@ impl<T> Handles<T> {
     /// Takes `value` in and gives it a number. `None` where 2^32 - 1 are open already.
     pub(crate) fn insert(&self, value: Arc<T>) -> Option<Fh> {
         let index = self.take_index()?;
-        let (chunk, offset) = place(index);
-        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| Slot::new()).collect());
-        let mut held = slots[offset].0.lock();
+        let mut held = self.slot_at(index).0.lock();
         assert!(held.value.is_none(), "a free slot is empty");
         held.value = Some(value);
         Some(Fh(u64::from(held.generation) << 32 | u64::from(index)))
+    }
+
+    /// Has the places of a predecessor's table, all that it ever used, in order: each with the generation that it last had and what is open there
+    /// yet. Numbers of that table stand for the same, and none that was closed comes back. For a table that is empty.
+    pub(crate) fn restore(&self, places: impl IntoIterator<Item = (u32, Option<Arc<T>>)>) {
+        let mut free = self.free.lock();
+        assert!(free.next == 0, "an empty table");
+        for (generation, value) in places {
+            let index = free.next;
+            free.next += 1;
+            if value.is_none() {
+                free.list.push(index);
+            }
+            let mut held = self.slot_at(index).0.lock();
+            let next = || generation.checked_add(1).unwrap_or(1);
+            held.generation = if value.is_some() { generation } else { next() };
+            held.value = value;
+        }
     }
 
     /// What `fh` stands for, while it is open.
@@ -77,6 +93,13 @@ impl<T> Handles<T> {
     pub(crate) fn len(&self) -> usize {
         let free = self.free.lock();
         usize::try_from(free.next).unwrap_or(usize::MAX) - free.list.len()
+    }
+
+    /// The slot of an index that was taken.
+    fn slot_at(&self, index: u32) -> &Slot<T> {
+        let (chunk, offset) = place(index);
+        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| Slot::new()).collect());
+        &slots[offset]
     }
 
     fn take_index(&self) -> Option<u32> {
@@ -145,6 +168,18 @@ mod test {
         assert_eq!(second.0 & 0xffff_ffff, first.0 & 0xffff_ffff);
         assert_eq!(table.get(first), None);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_restored_table_knows_its_numbers() {
+        let table = Handles::new();
+        table.restore([(3, Some(Arc::new("a"))), (7, None), (u32::MAX, None)]);
+        let fh = |generation: u64, index: u64| Fh(generation << 32 | index);
+        assert_eq!((table.get(fh(3, 0)).as_deref(), table.get(fh(7, 1)), table.len()), (Some(&"a"), None, 1));
+        let mut new: Vec<u64> = (0..3).map(|_| table.insert(Arc::new("b")).unwrap().0).collect();
+        new.sort_unstable();
+        assert_eq!(new, [fh(1, 2).0, fh(1, 3).0, fh(8, 1).0]);
+        assert_eq!(table.remove(fh(3, 0)).as_deref(), Some(&"a"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::flow::{IoMode, Offer, OpenKind, Settlement, Way, Wish, Worth, settle}
 use crate::node_hash::NodeHash;
 use crate::pages::Pages;
 use crate::range_map::FileKey;
+use crate::takeover::OpenRecord;
 
 const SHARDS: usize = 64;
 
@@ -183,6 +184,23 @@ impl Nodes {
             let counted = Counted { kind, drops_pages };
             return Ok(Some(SettledOpen { flows, flags, counted, backing }));
         }
+    }
+
+    /// Counts an open that a predecessor had settled. False where it contradicts others of the node.
+    pub(crate) fn restore(&self, node: NodeId, open: &OpenRecord) -> bool {
+        let entry = self.entry(node);
+        let mut state = entry.state.lock();
+        let id = Some(open.backing).filter(|id| *id > 0).map(BackingId);
+        let is_backed = open.counted.kind == OpenKind::Backed;
+        if is_backed != id.is_some() || state.is_open() && (state.id != id || state.worth != open.worth) {
+            return false;
+        }
+        if !state.is_open() {
+            self.open.fetch_add(1, Ordering::Relaxed);
+        }
+        *state.count_of(open.counted.kind) += 1;
+        (state.id, state.worth, state.last) = (id, open.worth, open.flows);
+        true
     }
 
     /// Takes back an open whose answer never left.

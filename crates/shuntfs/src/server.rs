@@ -1,5 +1,6 @@
 //! What the queues of one mount share, and what each has for itself.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use crate::nodes::{Counted, Nodes};
 use crate::notify::Retrievals;
 use crate::open_flags::OpenFlags;
 use crate::stalls::StallCounts;
+use crate::takeover::{Keeps, Requests};
 use crate::trace::{Hub, NodePlace, Observed};
 
 /// What knows nothing of the file system's type.
@@ -31,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) retrievals: Retrievals,
     pub(crate) hub: Arc<Hub>,
     pub(crate) stalls: Arc<StallCounts>,
+    /// Where requests are noted for a successor.
+    pub(crate) requests: Option<Requests>,
 }
 
 /// The file system and its open files, shared by all queues.
@@ -40,6 +44,8 @@ pub(crate) struct Server<F: Filesystem> {
     pub(crate) core: Arc<Core>,
     pub(crate) files: Handles<Open<F::File>>,
     pub(crate) dirs: Handles<F::Dir>,
+    /// Where what is open is noted for a successor.
+    pub(crate) keeps: Option<Keeps<F>>,
 }
 
 /// What every request reads first: both in one cache line, which is written only when somebody begins or ceases to look.
@@ -55,6 +61,8 @@ pub(crate) struct Local {
     pub(crate) core: Arc<Core>,
     pub(crate) queue: Queue,
     pub(crate) counters: Arc<QueueCounters>,
+    /// Places for notes of requests that are the queue's.
+    pub(crate) notes: RefCell<Vec<u32>>,
 }
 
 /// One open file.
@@ -75,9 +83,9 @@ pub(crate) enum Direction {
 }
 
 impl<F: Filesystem> Server<F> {
-    pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>) -> Self {
+    pub(crate) fn new(fs: Arc<F>, ops: OpSet, core: Arc<Core>, keeps: Option<Keeps<F>>) -> Self {
         let gate = Gate { ops, is_traced: AtomicBool::new(false) };
-        Self { fs, gate, core, files: Handles::new(), dirs: Handles::new() }
+        Self { fs, gate, core, files: Handles::new(), dirs: Handles::new(), keeps }
     }
 
     /// The flags of an open, as the file system is to take them. Under writeback caching the kernel reads pages that a write

@@ -1,5 +1,6 @@
 //! A mount and its life.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -27,6 +28,7 @@ use crate::options::{MountOptions, SessionOptions};
 use crate::server::{Core, Local, Server};
 use crate::stalls::{StallCounts, StallLog};
 use crate::status::{Status, TransportStatus};
+use crate::takeover::{Keeps, Requests};
 use crate::trace::{Hub, Observed, Trace, TraceError, TraceFilter};
 
 /// A mounted file system being served.
@@ -101,22 +103,30 @@ impl Session {
         let chosen = choose::choose(&device, greeting.init.offered(), options)?;
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
-        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
-        Self::begin(parts, options, || handshake::agree(&device, &greeting, &negotiated))
+        let parts =
+            Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source, keeping: None };
+        Self::begin(parts, options, |_| handshake::agree(&device, &greeting, &negotiated))
     }
 
     /// Serves, as soon as `agree` has opened the way for requests: by an answer to INIT, or to another server's successor.
     pub(crate) fn begin<F: Filesystem, E: From<MountError>>(
         parts: Parts<F>,
         options: &SessionOptions,
-        agree: impl FnOnce() -> Result<(), E>,
+        agree: impl FnOnce(&Server<F>) -> Result<(), E>,
     ) -> Result<Self, E> {
         // The guard goes last.
-        let Parts { guard, fs, device, negotiated, chosen, source } = parts;
-        let core = Arc::new(core(&device, negotiated, &chosen.prepared, options));
+        let Parts { guard, fs, device, negotiated, chosen, source, keeping } = parts;
+        let (keeps, requests) = keeping.unzip();
+        let registrar: Arc<dyn Registrar> = match &keeps {
+            Some(keeps) => keeps.registrar(&device),
+            None => Arc::clone(&device) as Arc<dyn Registrar>,
+        };
+        let core = core(&device, negotiated, &chosen.prepared, (registrar, options));
+        let core = Arc::new(Core { requests, ..core });
         fs.mounted(Notifier::new(Arc::downgrade(&core)));
-        let server = Arc::new(Server::new(fs, OpSet::from_bits_retain(negotiated.ops), Arc::clone(&core)));
-        agree()?;
+        let ops = OpSet::from_bits_retain(negotiated.ops);
+        let server = Arc::new(Server::new(fs, ops, Arc::clone(&core), keeps));
+        agree(&server)?;
         let mut transport = TransportStatus::of(&chosen);
         let Chosen { mut prepared, .. } = chosen;
         let observed = observed(&server);
@@ -275,13 +285,15 @@ impl Drop for Session {
 }
 
 /// What a session is made of, once it is known what will have been agreed to.
-pub(crate) struct Parts<F> {
+pub(crate) struct Parts<F: Filesystem> {
     pub(crate) fs: Arc<F>,
     pub(crate) device: Arc<FuseDevice>,
     pub(crate) negotiated: Negotiated,
     pub(crate) chosen: Chosen,
     pub(crate) guard: Guard,
     pub(crate) source: String,
+    /// Where a successor is to find what it needs.
+    pub(crate) keeping: Option<(Keeps<F>, Requests)>,
 }
 
 /// Takes a mount back that did not come to be served.
@@ -312,9 +324,8 @@ fn core(
     device: &Arc<FuseDevice>,
     negotiated: Negotiated,
     prepared: &Prepared,
-    options: &SessionOptions,
+    (registrar, options): (Arc<dyn Registrar>, &SessionOptions),
 ) -> Core {
-    let registrar = Arc::clone(device) as Arc<dyn Registrar>;
     let backings = Backings::new(registrar, negotiated.passthrough_off);
     let ring = prepared.kind() == shuntfs_transport::TransportKind::Uring;
     Core {
@@ -325,6 +336,7 @@ fn core(
         retrievals: Retrievals::default(),
         hub: Arc::new(Hub::default()),
         stalls: Arc::new(StallCounts::new(options.stall_after)),
+        requests: None,
     }
 }
 
@@ -332,7 +344,10 @@ fn start<F: Filesystem>(prepared: Prepared, server: Arc<Server<F>>) -> Result<Ru
     let running = prepared.start(move |queue| {
         let core = Arc::clone(&server.core);
         let counters = core.counters.add_queue(queue.index());
-        let seat = Rc::new((Arc::clone(&server), Local { core, queue: queue.clone(), counters }));
+        let seat = Rc::new((
+            Arc::clone(&server),
+            Local { core, queue: queue.clone(), counters, notes: RefCell::default() },
+        ));
         move |exchange| dispatch(Rc::clone(&seat), exchange)
     });
     Ok(running?)

@@ -1,8 +1,9 @@
-//! The example `kept` as a program, keeping a mount.
+//! The examples as programs, keeping a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use shuntfs_sys::spawn::{Push, push};
 use shuntfs_testkit::supervisor::Supervisor;
@@ -21,7 +22,17 @@ pub(crate) struct Kept {
 impl Kept {
     /// `None`, and why, where the example was not built.
     pub(crate) fn start(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Option<Self> {
-        let program = program()?;
+        Self::start_of("kept", arguments, LIMIT, prepare)
+    }
+
+    /// Another example than `kept`, whose mount may live so long.
+    pub(crate) fn start_of(
+        example: &str,
+        arguments: &[&str],
+        limit: Duration,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Option<Self> {
+        let program = program_of(example)?;
         let folder = tempfile::tempdir().expect("a folder");
         let log = tempfile::NamedTempFile::new().expect("a file");
         let mut command = Command::new(program);
@@ -30,7 +41,7 @@ impl Kept {
         prepare(&mut command);
         let keeper = command.spawn().expect("starts");
         wait_until("a mount", || is_mounted(folder.path()).then_some(()));
-        let supervisor = Supervisor::of(folder.path(), LIMIT).expect("a supervisor");
+        let supervisor = Supervisor::of(folder.path(), limit).expect("a supervisor");
         Some(Self { keeper, folder, log, _supervisor: supervisor })
     }
 
@@ -87,13 +98,22 @@ impl Drop for Kept {
 
 /// Where the example is.
 pub(crate) fn program() -> Option<PathBuf> {
+    program_of("kept")
+}
+
+fn program_of(example: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().ok()?;
-    let program = tests.parent()?.parent()?.join("examples/kept");
+    let program = tests.parent()?.parent()?.join("examples").join(example);
     if !program.exists() {
         println!("SKIPPED: {} was not built", program.display());
         return None;
     }
     Some(program)
+}
+
+/// The example with state: of the crate whose test this is.
+pub(crate) fn with_state() -> &'static str {
+    if env!("CARGO_PKG_NAME") == "shuntfs-tests" { "kept_pool" } else { "kept_folder" }
 }
 
 /// Every process that there is.
@@ -102,8 +122,11 @@ pub(crate) fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The living children of a process.
+/// The living children of a process. Others are not looked at where the kernel tells of these alone (`CONFIG_PROC_CHILDREN`): to read of one that
+/// begins a program from a mount that does not answer takes as long as that does.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let told = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let told = told.map(|told| told.split_whitespace().filter_map(|number| number.parse().ok()).collect());
     let parent = parent.to_string();
     let is_child = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -111,5 +134,5 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
         let (state, its_parent) = (fields.next(), fields.next());
         state != Some("Z") && its_parent == Some(&*parent)
     };
-    processes().into_iter().filter(is_child).collect()
+    told.unwrap_or_else(|_| processes()).into_iter().filter(is_child).collect()
 }

@@ -50,6 +50,12 @@ impl MountIndex {
         u32::from(self.branch) << 16 | u32::from(self.mount)
     }
 
+    /// Of both numbers in one.
+    pub(crate) fn of_bits(bits: u32) -> Self {
+        let [branch_high, branch_low, high, low] = bits.to_be_bytes();
+        Self { branch: u16::from_be_bytes([branch_high, branch_low]), mount: u16::from_be_bytes([high, low]) }
+    }
+
     #[cfg(test)]
     pub(crate) fn other(mount: u16) -> Self {
         Self { branch: 0, mount }

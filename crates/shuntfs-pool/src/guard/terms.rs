@@ -54,6 +54,11 @@ impl Terms {
         }
     }
 
+    /// Those of an open that another server has judged, where there were no rules.
+    pub(crate) const fn without_rules() -> Self {
+        Self::none()
+    }
+
     /// The same, of a file that nobody has checked where that is `unchecked`.
     pub(super) fn checked_unless(self, unchecked: bool) -> Self {
         Self { unchecked, ..self }

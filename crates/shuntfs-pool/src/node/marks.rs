@@ -43,6 +43,8 @@ impl Marks {
     pub(crate) const MAPPED_BELOW: Self = Self(1 << 18);
     /// Somebody has locked it below. It stays set.
     pub(crate) const LOCKED_BELOW: Self = Self(1 << 19);
+    /// A server that is dead has seen its attributes, and this one has not.
+    pub(crate) const UNSEEN: Self = Self(1 << 20);
     /// The kernel is to keep nothing of it.
     pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }

@@ -101,7 +101,8 @@ fn create_once(
         if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
     let (fd, terms, untold) = match judged.create(shared, access) {
         Ok(created) => created,
-        Err(Errno::EXIST) if flags.0 & mode::O_EXCL == 0 => {
+        // Under O_EXCL, too, where a server that is dead had made it for this very request.
+        Err(Errno::EXIST) if flags.0 & mode::O_EXCL == 0 || who.is_begun() => {
             return open_existing(shared, &guard, spot, flags);
         }
         Err(error) => return Err(error),

@@ -120,8 +120,13 @@ pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result
     }
     let node = &shared.node(id)?;
     let judged = Guard::new(shared, who).judge(XattrChanges { node, name: set.name })?;
-    judged.set(shared, set.value, set.flags, set.kill_sgid)
+    // To set it once more is to have set it. What was to be made and is there was made by this very request, when a server died.
+    let flags = if who.is_begun() { set.flags & !XATTR_CREATE } else { set.flags };
+    judged.set(shared, set.value, flags, set.kill_sgid)
 }
+
+/// `XATTR_CREATE` of `<linux/xattr.h>`.
+const XATTR_CREATE: u32 = 1;
 
 /// REMOVEXATTR.
 pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Result<()> {
@@ -129,7 +134,10 @@ pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Resu
         return Err(Errno::NODATA);
     }
     let node = &shared.node(id)?;
-    Guard::new(shared, who).judge(XattrChanges { node, name })?.remove(shared)
+    match Guard::new(shared, who).judge(XattrChanges { node, name })?.remove(shared) {
+        Err(Errno::NODATA) if who.is_begun() => Ok(()),
+        removed => removed,
+    }
 }
 
 #[cfg(test)]

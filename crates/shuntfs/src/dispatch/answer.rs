@@ -39,6 +39,8 @@ pub(super) enum Answer {
     /// With how much of the data a lower file took.
     RelayWrite(Arc<LowerFile>, u64),
     Error(Errno),
+    /// As a dead server would have answered it: what it had noted here.
+    Again(u32),
     /// The operation is not in the chosen set; the kernel may remember that.
     NotOffered,
 }
@@ -67,7 +69,8 @@ impl Answer {
 }
 
 /// Hands an answer to the transport that is in our hands.
-pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
+/// Where that is `noted`, a successor can answer the same.
+pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer, noted: Option<u32>) -> Done {
     let len = match answer {
         Answer::Empty => 0,
         Answer::Silent => return x.silent(),
@@ -86,10 +89,30 @@ pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer) -> Done {
         Answer::Xattr(out) => put(&mut x, &out),
         Answer::Statfs(out) => put(&mut x, &out),
         Answer::RelayRead(..) | Answer::RelayWrite(..) => unreachable!("these are awaited"),
-        Answer::Error(errno) => return refuse(local, x, errno),
+        Answer::Again(at) => match again(local, &mut x, at) {
+            Ok(len) => len,
+            Err(errno) => return refuse(local, x, errno),
+        },
+        Answer::Error(errno) => {
+            note(local, noted, Some(errno), &[]);
+            return refuse(local, x, errno);
+        }
         Answer::NotOffered => return refuse(local, x, Errno::NOSYS),
     };
+    if noted.is_some() {
+        note(local, noted, None, &x.payload()[..len]);
+    }
     x.reply(len)
+}
+
+fn note(local: &Local, noted: Option<u32>, errno: Option<Errno>, reply: &[u8]) {
+    if let (Some(requests), Some(at)) = (&local.core.requests, noted) {
+        requests.done(at, errno, reply);
+    }
+}
+
+fn again(local: &Local, x: &mut Exchange, at: u32) -> Result<usize, Errno> {
+    local.core.requests.as_ref().ok_or(Errno::IO)?.answer(at, x.payload_mut())
 }
 
 /// Has the transport answer with a lower file's bytes.

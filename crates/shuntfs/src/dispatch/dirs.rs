@@ -22,13 +22,28 @@ pub(super) async fn serve<F: Filesystem>(
     match op {
         Op::Opendir(arg) => {
             let opened = fs.opendir(cx, node, OpenFlags(arg.flags)).await?;
-            let fh = server.dirs.insert(Arc::new(opened.dir)).ok_or(Errno::NFILE)?;
+            let dir = Arc::new(opened.dir);
+            let fh = server.dirs.insert(Arc::clone(&dir)).ok_or(Errno::NFILE)?;
+            if let Some(keeps) = &server.keeps
+                && let Err(error) = keeps.folder_opened(fs, fh, (node, cx.first_unique()), &dir)
+            {
+                server.dirs.remove(fh);
+                return Err(error);
+            }
             let cached = FopenFlags::CACHE_DIR | FopenFlags::KEEP_CACHE;
             let open_flags = if opened.cache { cached } else { FopenFlags::empty() };
             Ok(Answer::Open(OpenOut { fh: fh.0, open_flags, backing_id: 0 }))
         }
         Op::Releasedir(arg) => {
-            let dir = server.dirs.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;
+            if let Some(keeps) = &server.keeps {
+                keeps.folder_closes(Fh(arg.fh));
+            }
+            let dir = match server.dirs.remove(Fh(arg.fh)) {
+                Some(dir) => dir,
+                // A server that is dead had closed it.
+                None if cx.is_resent() => return Ok(Answer::Empty),
+                None => return Err(Errno::BADF),
+            };
             fs.releasedir(cx, node, dir).await;
             Ok(Answer::Empty)
         }

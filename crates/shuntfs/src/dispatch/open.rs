@@ -33,21 +33,24 @@ pub(super) async fn serve<F: Filesystem>(
         Op::Open(arg) => {
             let flags = server.flags(arg.flags);
             let opened = fs.open(cx, node, flags).await?;
-            install(server, local, node, opened, (flags, Maker::Others)).map(Answer::Open)
+            let asked = Asked { flags, maker: Maker::Others, unique: cx.first_unique() };
+            install(server, local, node, opened, asked).map(Answer::Open)
         }
         Op::Create { arg, name } => {
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Create { parent: node, name, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.create(cx, op).await?;
             let untold = Untold { server, node: entry.node, place: Some((node, name)) };
-            created(server, local, &entry, untold, (opened, op.flags))
+            let asked = Asked { flags: op.flags, maker: Maker::ThisOpen, unique: cx.first_unique() };
+            created(server, local, &entry, untold, (opened, asked))
         }
         Op::Tmpfile { arg, .. } => {
             let CreateIn { flags, mode, umask, .. } = arg;
             let op = Tmpfile { parent: node, mode, umask, flags: server.flags(flags) };
             let (entry, opened) = fs.tmpfile(cx, op).await?;
             let untold = Untold { server, node: entry.node, place: None };
-            created(server, local, &entry, untold, (opened, op.flags))
+            let asked = Asked { flags: op.flags, maker: Maker::ThisOpen, unique: cx.first_unique() };
+            created(server, local, &entry, untold, (opened, asked))
         }
         Op::Flush(arg) => {
             let open = server.file_for(cx, node, arg.fh, OpenFlags::READ_ONLY).await?;
@@ -63,11 +66,11 @@ fn created<F: Filesystem>(
     local: &Local,
     entry: &Entry,
     untold: Untold<'_, F>,
-    (opened, flags): (Opened<F::File>, OpenFlags),
+    (opened, asked): (Opened<F::File>, Asked),
 ) -> Result<Answer> {
     let node = entry.node.ok_or(Errno::IO)?;
     let open = if server.gate.ops().contains(OpSet::OPEN) {
-        install(server, local, node, opened, (flags, Maker::ThisOpen))?
+        install(server, local, node, opened, asked)?
     } else {
         // A kernel that has been told once that opens are not answered sends no RELEASE for this one either, so nothing may
         // wait for it. What is opened for nothing later keeps its pages; this does, too.
@@ -106,6 +109,15 @@ enum Maker {
     Others,
 }
 
+/// What is known of an open.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    flags: OpenFlags,
+    maker: Maker,
+    /// The request's number.
+    unique: u64,
+}
+
 /// Settles an open, counts it and gives it a number. What fails or panics on the way is undone. A checked open of a node that
 /// is open unchecked fails by EBUSY, and the other way round.
 ///
@@ -117,7 +129,7 @@ fn install<F: Filesystem>(
     local: &Local,
     node: NodeId,
     opened: Opened<F::File>,
-    (flags, maker): (OpenFlags, Maker),
+    Asked { flags, maker, unique }: Asked,
 ) -> Result<OpenOut> {
     let Opened { file, delegation, cache, flush } = opened;
     let file = Arc::new(file);
@@ -146,7 +158,15 @@ fn install<F: Filesystem>(
     }
     local.counters.opened(flows);
     server.fs.opened(node, &open.file, flows);
-    let fh = server.files.insert(Arc::new(open)).ok_or(Errno::NFILE)?;
+    let open = Arc::new(open);
+    let fh = server.files.insert(Arc::clone(&open)).ok_or(Errno::NFILE)?;
+    if let Some(keeps) = &server.keeps
+        && let Err(error) = keeps.file_opened(&server.fs, fh, &open, (&settled, wish.worth(), unique))
+    {
+        server.files.remove(fh);
+        return Err(error);
+    }
+    drop(open);
     std::mem::forget(undo);
     let needs_flush = flush && server.gate.ops().contains(OpSet::FLUSH);
     let open_flags = settled.flags | if needs_flush { FopenFlags::empty() } else { FopenFlags::NOFLUSH };
@@ -168,7 +188,15 @@ async fn release<F: Filesystem>(server: &Server<F>, cx: &Cx<'_>, arg: ReleaseIn)
     if arg.fh == 0 && !server.gate.ops().contains(OpSet::OPEN) {
         return Ok(Answer::Empty);
     }
-    let open = server.files.remove(Fh(arg.fh)).ok_or(Errno::BADF)?;
+    if let Some(keeps) = &server.keeps {
+        keeps.file_closes(Fh(arg.fh));
+    }
+    let open = match server.files.remove(Fh(arg.fh)) {
+        Some(open) => open,
+        // A server that is dead had closed it.
+        None if cx.is_resent() => return Ok(Answer::Empty),
+        None => return Err(Errno::BADF),
+    };
     server.core.nodes.close(open.node, open.counted);
     let flock = arg.release_flags.contains(ReleaseFlags::FLOCK_UNLOCK).then_some(LockOwner(arg.lock_owner));
     let (node, file) = (open.node, Arc::clone(&open.file));

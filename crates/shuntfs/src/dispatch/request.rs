@@ -19,6 +19,7 @@ use crate::cx::Cx;
 use crate::filesystem::Filesystem;
 use crate::latency::Latencies;
 use crate::server::{Local, Server};
+use crate::takeover::{Begun, keeps_result};
 use crate::trace;
 
 /// Serves one request. An operation that panics is answered EIO, and the queue goes on.
@@ -32,7 +33,10 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     count.bump();
     let timed = Latencies::start(header.operation(), count.read());
     let mut trail = if server.gate.is_traced() { trace::begin(server, local, &x) } else { None };
-    let answer = {
+    let noted = note(local, &header);
+    let answer = if let Some(known) = noted.and_then(known) {
+        known
+    } else {
         let mut serving = pin!(serve(server, local, &mut x));
         // The file system's own state is its own to keep whole; ours is behind locks that do not poison and
         // guards that undo.
@@ -53,8 +57,13 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         _ if !header.operation().is_none_or(Opcode::wants_reply) => x.silent(),
         Answer::RelayRead(lower, at) => relay_read(local, x, &lower, at).await,
         Answer::RelayWrite(lower, offset) => x.relay_write(&lower, offset).await,
-        ready => finish(local, x, ready),
+        ready => finish(local, x, ready, noted.and_then(|begun| keeps(begun, &header))),
     };
+    if let (Some(requests), Some(Begun::Serve(at) | Begun::Answer(at) | Begun::Refuse(at))) =
+        (&local.core.requests, noted)
+    {
+        requests.end(at, &header, &local.notes);
+    }
     if let Some(timed) = timed {
         local.counters.latencies.end(timed);
     }
@@ -63,6 +72,30 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         trail.end(server, local, &done);
     }
     done
+}
+
+/// Notes a request for a successor, where there may be one.
+fn note(local: &Local, header: &InHeader) -> Option<Begun> {
+    let requests = local.core.requests.as_ref()?;
+    let is_answered = header.operation().is_some_and(Opcode::wants_reply);
+    is_answered.then(|| requests.begin(header, &local.notes))
+}
+
+/// The answer to a request that need not be served.
+fn known(begun: Begun) -> Option<Answer> {
+    match begun {
+        Begun::Answer(at) => Some(Answer::Again(at)),
+        Begun::Refuse(_) => Some(Answer::Error(Errno::IO)),
+        Begun::Serve(_) | Begun::Unnoted => None,
+    }
+}
+
+/// Where the result of a request is kept, if it is to be.
+fn keeps(begun: Begun, header: &InHeader) -> Option<u32> {
+    match begun {
+        Begun::Serve(at) if keeps_result(header.operation()) => Some(at),
+        _ => None,
+    }
 }
 
 async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchange) -> Answer {

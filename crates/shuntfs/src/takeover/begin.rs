@@ -3,22 +3,34 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::uring::forbid_rings;
 use shuntfs_transport::{Prepared, Settings, TransportKind};
 use shuntfs_wire::{InitFlags, InitIn};
 
 use super::error::{HandoverError, TakeoverError};
 use super::handover::Handover;
 use super::resend::resend;
-use super::stateless::{Stateless, kept_by};
+use super::restore::restore;
+use super::stateless::{self, Stateless, kept_by};
+use super::store::{KeptNodes, Requests, Store, StoreError, StoredHandover};
+use super::surviving::{self, Keeps, LeftBehind, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
+use crate::filesystem::Filesystem;
 use crate::handshake;
 use crate::init::{Offered, Wanted};
 use crate::mount::{self, MountPoint};
 use crate::negotiate::{Terms, negotiate};
 use crate::options::{MountOptions, SessionOptions, Transport};
+use crate::server::Server;
 use crate::session::{Guard, Parts, Session};
+
+/// How many servers may die of one request.
+const DEATHS_MAX: u8 = 3;
+
+type Kept = &'static [(OpSet, &'static str)];
 
 impl Session {
     /// Serves `fs` on a device that was mounted and not yet spoken to, as [`Session::serve`] does, and so that a successor can go on.
@@ -37,6 +49,47 @@ impl Session {
         options: &SessionOptions,
         tell: impl FnOnce(&Handover, &[BorrowedFd<'_>]) -> std::io::Result<()>,
     ) -> Result<Self, TakeoverError> {
+        let told = |_: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+            tell(handover, clones).map_err(TakeoverError::Untold)
+        };
+        Self::first(fs, device, (options, &stateless::KEPT), |_| Ok(None), told)
+    }
+
+    /// As [`Session::serve_lasting`], for a file system with state. `tell` gets the file in memory that has the state, too, and is to see to it
+    /// that what this process opens from now on also stays open: whoever keeps the descriptors shares their table with this process.
+    ///
+    /// From now on no thread of this process can make a ring ([`shuntfs_sys::uring::forbid_rings`]).
+    ///
+    /// # Errors
+    /// [`TakeoverError`].
+    pub fn serve_surviving<F: Surviving>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        options: &SessionOptions,
+        tell: impl FnOnce(&Handover, &[BorrowedFd<'_>], BorrowedFd<'_>) -> std::io::Result<()>,
+    ) -> Result<Self, TakeoverError> {
+        forbid_rings();
+        let store = Arc::new(Store::create()?);
+        let keep = |fs: &F| {
+            let (requests, _) = Requests::take(&store, store.server_begins()?, DEATHS_MAX)?;
+            let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none())?;
+            fs.take_nodes(nodes, left).map_err(TakeoverError::FileSystem)?;
+            Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
+        };
+        let told = |_: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+            store.seal(&stored(handover))?;
+            tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
+        };
+        Self::first(fs, device, (options, &surviving::KEPT), keep, told)
+    }
+
+    fn first<F: Filesystem>(
+        fs: Arc<F>,
+        device: FuseDevice,
+        (options, kept): (&SessionOptions, Kept),
+        keep: impl FnOnce(&F) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
+        tell: impl FnOnce(&Server<F>, &Handover, &[BorrowedFd<'_>]) -> Result<(), TakeoverError>,
+    ) -> Result<Self, TakeoverError> {
         let kind = transport(options)?;
         mount::check_identity()?;
         let guard = Guard::of(MountPoint::handed_over(&device));
@@ -45,7 +98,7 @@ impl Session {
         if !greeting.init.offered().contains(InitFlags::HAS_RESEND) {
             return Err(TakeoverError::NoResend);
         }
-        let (wanted, ops) = wishes(&*fs, &greeting.init)?;
+        let (wanted, ops) = wishes(&*fs, &greeting.init, kept)?;
         let terms = Terms::before_transport(options);
         // Refusals come before anything is set up.
         negotiate(&greeting.init, &wanted, ops, &terms)?;
@@ -53,11 +106,12 @@ impl Session {
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
         let handover = Handover::new(&greeting.init, negotiated, 1 + clones.len());
+        let keeping = keep(&fs)?;
         let source = MountOptions::default().source;
-        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
-        Self::begin(parts, options, || {
+        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source, keeping };
+        Self::begin(parts, options, |server| {
             let clones: Vec<_> = clones.iter().map(|clone| clone.as_fd()).collect();
-            tell(&handover, &clones).map_err(TakeoverError::Untold)?;
+            tell(server, &handover, &clones)?;
             Ok(handshake::agree(&device, &greeting, &negotiated)?)
         })
     }
@@ -78,6 +132,50 @@ impl Session {
         handover: &Handover,
         options: &SessionOptions,
     ) -> Result<Self, TakeoverError> {
+        let descriptors = (device, clones, handover);
+        Self::next(fs, descriptors, (options, &stateless::KEPT), |_| Ok(None), |_| Ok(()))
+    }
+
+    /// As [`Session::take_over`], for a file system with state: what was open is open again, under its number and on the descriptors that the
+    /// dead server had; everything else that this had open is closed. Requests are answered once, however often they come.
+    ///
+    /// # Errors
+    /// [`TakeoverError`], [`TakeoverError::State`] where the state is not as it was written. What the dead server had open may be closed then.
+    pub fn take_over_surviving<F: Surviving>(
+        fs: Arc<F>,
+        left: LeftBehind,
+        handover: &Handover,
+        options: &SessionOptions,
+    ) -> Result<Self, TakeoverError> {
+        forbid_rings();
+        let LeftBehind { device, clones, state, mut descriptors } = left;
+        let store = Arc::new(Store::open(state)?);
+        if store.sealed()? != stored(handover) {
+            return Err(StoreError::Header("it is another connection's").into());
+        }
+        let server = store.server_begins()?;
+        let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
+        let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
+        let keep = |fs: &F| {
+            fs.take_nodes(nodes, known).map_err(TakeoverError::FileSystem)?;
+            Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
+        };
+        let ready = |server: &Server<F>| {
+            restore(server, &store, &mut descriptors, &unfinished)?;
+            // What is left over nobody knows of.
+            drop(descriptors);
+            Ok(())
+        };
+        Self::next(fs, (device, clones, handover), (options, &surviving::KEPT), keep, ready)
+    }
+
+    fn next<F: Filesystem>(
+        fs: Arc<F>,
+        (device, clones, handover): (FuseDevice, Vec<FuseDevice>, &Handover),
+        (options, kept): (&SessionOptions, Kept),
+        keep: impl FnOnce(&F) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
+        ready: impl FnOnce(&Server<F>) -> Result<(), TakeoverError>,
+    ) -> Result<Self, TakeoverError> {
         handover.check()?;
         if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) {
             return Err(TakeoverError::Ring);
@@ -89,7 +187,7 @@ impl Session {
         look_at(&device, &clones, handover)?;
         mount::check_identity()?;
         let options = &handover.options(options);
-        let (wanted, ops) = wishes(&*fs, &init)?;
+        let (wanted, ops) = wishes(&*fs, &init, kept)?;
         let negotiated = negotiate(&init, &wanted, ops, &Terms::before_transport(options))?;
         handover.compare(&negotiated)?;
         let guard = Guard::of(MountPoint::handed_over(&device));
@@ -99,11 +197,20 @@ impl Session {
         let prepared = Prepared::on(&device, &clones, &settings)
             .map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
         let chosen = Chosen { prepared, why: "a predecessor had chosen it".into() };
+        let keeping = keep(&fs)?;
         let source = MountOptions::default().source;
-        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source };
-        // Also what an earlier successor had read that died while it began.
-        Self::begin(parts, options, || resend(&device).map_err(TakeoverError::Resend))
+        let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source, keeping };
+        Self::begin(parts, options, |server| {
+            ready(server)?;
+            // Also what an earlier successor had read that died while it began.
+            resend(&device).map_err(TakeoverError::Resend)
+        })
     }
+}
+
+/// What was agreed on, as it is written down beside the state: not to be read, but to be compared.
+fn stored(handover: &Handover) -> StoredHandover {
+    StoredHandover(format!("{handover:?}").into_bytes())
 }
 
 /// The transport that is asked for, of those that a successor can go on with.
@@ -117,11 +224,11 @@ fn transport(options: &SessionOptions) -> Result<TransportKind, TakeoverError> {
 }
 
 /// What the file system wants, if a successor can do with it.
-fn wishes<F: Stateless>(fs: &F, init: &InitIn) -> Result<(Wanted, OpSet), TakeoverError> {
+fn wishes<F: Filesystem>(fs: &F, init: &InitIn, kept: Kept) -> Result<(Wanted, OpSet), TakeoverError> {
     let offered = Offered { minor: init.minor, flags: init.offered() };
     let wanted = fs.init(&offered)?;
     let ops = F::OPS & wanted.ops.unwrap_or(F::OPS);
-    kept_by(ops).map_or(Ok((wanted, ops)), |operation| Err(TakeoverError::Keeps(operation)))
+    kept_by(kept, ops).map_or(Ok((wanted, ops)), |operation| Err(TakeoverError::Keeps(operation)))
 }
 
 type Clones = Vec<Arc<FuseDevice>>;

@@ -4,6 +4,8 @@ use shuntfs_sys::OsError;
 use shuntfs_transport::TransportKind;
 use thiserror::Error;
 
+use super::store::StoreError;
+use super::surviving::NotTaken;
 use crate::init::InitError;
 use crate::mount::MountError;
 use crate::notify::NotifyError;
@@ -38,6 +40,15 @@ pub enum TakeoverError {
     /// The kernel did not send them again all the same.
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
+    /// The state that a predecessor left is not to be used.
+    #[error("the connection cannot be taken over: {0}")]
+    State(#[from] StoreError),
+    /// The file system cannot go on with what it had kept.
+    #[error("the file system does not go on with what it had kept: {0}")]
+    FileSystem(#[source] NotTaken),
+    /// There is no state, and the file system has some.
+    #[error("the predecessor left no state")]
+    NoState,
     /// A transport could not be set up.
     #[error("the transport {kind} is unavailable: {why}")]
     Transport {

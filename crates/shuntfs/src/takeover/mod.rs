@@ -9,8 +9,9 @@
 //! on with it, and [`KeptMount`] is its mount, whose life is not a server's. The crate `shuntfs-keeper` brings them together: a process
 //! that keeps the descriptors and starts the servers.
 //!
-//! What the file system itself knows dies with its server. So only a [`Stateless`] one can be taken over, without numbers of open files
-//! and without locks.
+//! What the file system itself knows dies with its server. So only one of these two can be taken over: one of which nothing must survive
+//! ([`Stateless`]), without numbers of open files; or one that keeps its nodes and its open files outside of the server ([`Surviving`]), in a file
+//! in memory and in descriptors that another process has, too. Neither has locks.
 //!
 //! There is no way to take io_uring over. The kernel fails the requests whose slot was free when the thread of the ring died
 //! (ECANCELED, 6.18.39 and later; before, they hang), and requests that were sent over a ring are not sent again.
@@ -20,10 +21,18 @@ mod error;
 mod handover;
 mod mount;
 mod resend;
+mod restore;
 mod stateless;
+mod store;
+mod surviving;
 
 pub use error::{HandoverError, TakeoverError};
 pub use handover::{Handover, OfferedInit};
 pub use mount::KeptMount;
 pub use resend::resend;
+pub use shuntfs_sys::descriptors::LeftDescriptors;
 pub use stateless::Stateless;
+pub(crate) use store::{Begun, OpenRecord, Requests, keeps_result};
+pub use store::{KeptNode, KeptNodes, LeftNode, NodePlace, StoreError};
+pub(crate) use surviving::Keeps;
+pub use surviving::{FileIdentity, KeptOpen, LeftBehind, LeftOpen, NotTaken, Surviving};

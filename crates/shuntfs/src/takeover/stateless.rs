@@ -3,7 +3,7 @@
 use crate::args::OpSet;
 use crate::filesystem::Filesystem;
 
-/// A file system of which nothing must survive its server. To implement it is a promise: a new value of the type, made in another
+/// A file system of which nothing must survive its server; [`Surviving`](super::Surviving) is for the others. To implement it is a promise: a new value of the type, made in another
 /// process as the first one was made, answers as that one would have.
 ///
 /// - A node's number and what it stands for follow from its name and place alone, or from what is kept elsewhere. Nodes are asked
@@ -18,7 +18,7 @@ use crate::filesystem::Filesystem;
 pub trait Stateless: Filesystem {}
 
 /// What the library keeps for a mount, which a successor does not have.
-const KEPT: [(OpSet, &str); 6] = [
+pub(super) const KEPT: [(OpSet, &str); 6] = [
     (OpSet::OPEN, "OPEN"),
     (OpSet::OPENDIR, "OPENDIR"),
     (OpSet::TMPFILE, "TMPFILE"),
@@ -27,9 +27,9 @@ const KEPT: [(OpSet, &str); 6] = [
     (OpSet::POLL, "POLL"),
 ];
 
-/// The first operation by which something would have to be kept.
-pub(super) fn kept_by(ops: OpSet) -> Option<&'static str> {
-    KEPT.into_iter().find(|(op, _)| ops.contains(*op)).map(|(_, name)| name)
+/// The first operation by which something of these would have to be kept.
+pub(super) fn kept_by(kept: &[(OpSet, &'static str)], ops: OpSet) -> Option<&'static str> {
+    kept.iter().find(|(op, _)| ops.contains(*op)).map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -38,10 +38,10 @@ mod test {
 
     #[test]
     fn what_leaves_numbers_with_the_kernel_is_named() {
-        assert_eq!(kept_by(OpSet::all()), Some("OPEN"));
-        assert_eq!(kept_by(OpSet::FSYNC | OpSet::OPENDIR), Some("OPENDIR"));
+        assert_eq!(kept_by(&KEPT, OpSet::all()), Some("OPEN"));
+        assert_eq!(kept_by(&KEPT, OpSet::FSYNC | OpSet::OPENDIR), Some("OPENDIR"));
         let harmless = OpSet::all() - KEPT.into_iter().map(|(op, _)| op).collect::<OpSet>();
-        assert_eq!(kept_by(harmless), None);
+        assert_eq!(kept_by(&KEPT, harmless), None);
         assert!(harmless.contains(OpSet::XATTR | OpSet::FLUSH | OpSet::CREATE));
     }
 }

@@ -1,10 +1,12 @@
 //! Making, removing and moving names, and noting it.
 
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
-use shuntfs::{Errno, Result};
+use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::{
-    link_to, mkdir_at, mknod_at, open_at, rename_at, rmdir_at, symlink_at, tmpfile_at, unlink_at,
+    OsError, link_to, mkdir_at, mknod_at, open_at, rename_at, rmdir_at, stat_at, stat_of, symlink_at,
+    tmpfile_at, unlink_at,
 };
 
 use super::merged;
@@ -13,7 +15,7 @@ use crate::error::errno;
 use crate::guard::after::{self, Moving};
 use crate::guard::settling::Settling;
 use crate::guard::{
-    Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Terms, Untold,
+    Coming, Judged, Made, NameComes, NameGoes, NameMoves, NamelessComes, SecondName, Spot, Terms, Untold,
 };
 use crate::merge;
 use crate::mode;
@@ -35,7 +37,12 @@ impl<'c> Judged<NameComes<'c>> {
                 who.create(made.mode, made.umask, || mknod_at(dir, name, made.mode, rdev))
             }
         };
-        made.map_err(errno).inspect_err(|error| shared.note_refusal(spot, *error))?;
+        let made = match made {
+            // A server that is dead had made it for this very request.
+            Err(OsError::EXIST) if who.is_begun() && is_of(self.change.what, dir, name) => Ok(()),
+            made => made.map_err(errno),
+        };
+        made.inspect_err(|error| shared.note_refusal(spot, *error))?;
         Ok(Untold::new(shared, spot))
     }
 
@@ -50,6 +57,17 @@ impl<'c> Judged<NameComes<'c>> {
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
         Ok((fd, self.terms, Untold::new(shared, spot)))
     }
+}
+
+/// Whether what has a name is what was to be made.
+fn is_of(what: Coming<'_>, dir: &LowerFile, name: &CStr) -> bool {
+    let wanted = match what {
+        Coming::File { .. } => mode::FILE,
+        Coming::Folder { .. } => mode::DIR,
+        Coming::Symlink { .. } => mode::LINK,
+        Coming::Node { made, .. } => made.mode & mode::TYPE,
+    };
+    stat_at(dir, name).is_ok_and(|stat| stat.mode & mode::TYPE == wanted)
 }
 
 impl Judged<NamelessComes<'_>> {
@@ -70,7 +88,10 @@ impl<'c> Judged<SecondName<'c>> {
     pub(crate) fn link(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let SecondName { node, spot, held } = self.change;
         let descriptor = shared.descriptor(node)?;
-        let linked = link_to(&descriptor, spot.dir, spot.c_name()).map_err(errno);
+        let linked = match link_to(&descriptor, spot.dir, spot.c_name()) {
+            Err(OsError::EXIST) if self.who.is_begun() && is_same(&descriptor, spot) => Ok(()),
+            linked => linked.map_err(errno),
+        };
         linked.inspect_err(|error| merge::pass_on_at(shared, spot, *error))?;
         let untold = Untold::new(shared, spot);
         // It has a name again, so its handle can be opened.
@@ -78,6 +99,12 @@ impl<'c> Judged<SecondName<'c>> {
         after::note_second(shared, spot, node, held);
         Ok(untold)
     }
+}
+
+/// Whether a name is the inode's already.
+fn is_same(descriptor: &LowerFile, spot: Spot<'_>) -> bool {
+    let (inode, named) = (stat_of(descriptor), stat_at(spot.dir, spot.c_name()));
+    inode.is_ok_and(|inode| named.is_ok_and(|named| (named.dev, named.ino) == (inode.dev, inode.ino)))
 }
 
 impl Judged<NameGoes<'_>> {

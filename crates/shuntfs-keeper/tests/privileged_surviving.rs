@@ -1,0 +1,451 @@
+//! Servers of the example `kept_folder` are killed while programs make, move and remove names, with files open in passthrough: no call fails,
+//! no byte is wrong, and nothing is done twice. Needs CAP_SYS_ADMIN and /dev/fuse; elsewhere it says so and passes.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shuntfs_sys::spawn::{Push, push};
+use support::kept::{Kept, with_state};
+use support::{can_mount, is_mounted, wait_until};
+use tempfile::TempDir;
+
+/// A mount sees many servers, and machines are busy.
+const LIVES: Duration = Duration::from_secs(240);
+const KILLS: usize = 40;
+const CALLERS: usize = 3;
+const PAGE: usize = 4096;
+/// Pages of the file that a caller has open all the time.
+const PAGES: usize = 64;
+
+/// A folder, kept on another one.
+struct Scene {
+    kept: Kept,
+    source: TempDir,
+}
+
+impl Scene {
+    fn new(kind: &str, crashes: &str) -> Option<Self> {
+        let source = tempfile::tempdir().expect("a folder");
+        fs::write(source.path().join("here"), b"it is").expect("writes");
+        let path = source.path().to_str().expect("plain").to_owned();
+        let kept = Kept::start_of(with_state(), &[&path, kind, crashes], LIVES, |_| ())?;
+        let scene = Self { kept, source };
+        wait_until("a mount that is served", || fs::read(scene.file("here")).ok());
+        Some(scene)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.kept.path().join(name)
+    }
+
+    /// Kills the server and waits until the next one serves.
+    fn kill(&self) -> u32 {
+        let server = self.kept.next_server(None);
+        push(server, Push::Die).expect("it is there");
+        let next = self.kept.next_server(Some(server));
+        fs::metadata(self.file("here")).expect("is served");
+        next
+    }
+
+    /// How many descriptors of the keeper's table lead to what is below.
+    fn leads_below(&self) -> usize {
+        let links = links(self.kept.keeper.id());
+        links.iter().filter(|link| link.starts_with(self.source.path())).count()
+    }
+
+    fn ends(mut self) {
+        push(self.kept.keeper.id(), Push::End).expect("it is there");
+        assert!(self.kept.ended().success(), "{}", self.kept.said());
+        assert!(!is_mounted(self.kept.path()));
+    }
+}
+
+/// What a process's descriptors lead to.
+fn links(pid: u32) -> Vec<PathBuf> {
+    let table = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    table.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
+}
+
+fn has_ring(pid: u32) -> bool {
+    links(pid).iter().any(|link| link.to_string_lossy().contains("io_uring"))
+}
+
+/// Tells this program that it is to call, and where.
+const CALLS: &str = "SHUNTFS_TEST_CALLS";
+
+/// What callers saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    calls: u64,
+    failed: u64,
+    wrong: u64,
+    longest: Duration,
+}
+
+/// A process that calls, and knows what must be there.
+struct Caller {
+    folder: PathBuf,
+    names: BTreeSet<OsString>,
+    random: u64,
+    made: u64,
+    seen: Seen,
+}
+
+impl Caller {
+    fn call<T>(&mut self, what: &str, call: impl FnOnce() -> io::Result<T>) -> Option<T> {
+        let start = Instant::now();
+        let outcome = call();
+        self.seen.longest = self.seen.longest.max(start.elapsed());
+        self.seen.calls += 1;
+        outcome
+            .inspect_err(|error| eprintln!("{what} failed: {error}"))
+            .inspect_err(|_| self.seen.failed += 1)
+            .ok()
+    }
+
+    fn must(&mut self, what: &str, is_right: bool) {
+        if !is_right {
+            eprintln!("{what} is wrong");
+            self.seen.wrong += 1;
+        }
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % end
+    }
+
+    /// A name that never was.
+    fn name(&mut self) -> OsString {
+        self.made += 1;
+        format!("n{}", self.made).into()
+    }
+
+    fn path(&self, name: &OsString) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes a file that must not be there, fills it, reads it, and moves and removes it at times.
+    fn file(&mut self) {
+        let name = self.name();
+        let path = self.path(&name);
+        let Some(file) = self.call("open(O_CREAT | O_EXCL)", || {
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path)
+        }) else {
+            return;
+        };
+        self.names.insert(name.clone());
+        let byte = u8::try_from(self.made % 251).expect("small");
+        self.call("pwrite", || file.write_all_at(&[byte; PAGE], 0));
+        let mut room = [0; PAGE];
+        if self.call("pread", || file.read_exact_at(&mut room, 0)).is_some() {
+            self.must("what was read", room == [byte; PAGE]);
+        }
+        if let Some(found) = self.call("fstat", || file.metadata()) {
+            self.must("the size", found.len() == PAGE as u64);
+        }
+        drop(file);
+        let name = if self.below(2) == 0 { self.rename(name) } else { name };
+        let path = self.path(&name);
+        if let Some(bytes) = self.call("read", || fs::read(&path)) {
+            self.must("what was read by its name", bytes == [byte; PAGE]);
+        }
+        if self.below(4) > 0 && self.call("unlink", || fs::remove_file(&path)).is_some() {
+            self.names.remove(&name);
+            let is_gone = fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            self.must("what was removed", is_gone);
+        }
+    }
+
+    fn rename(&mut self, from: OsString) -> OsString {
+        let to = self.name();
+        let (old, new) = (self.path(&from), self.path(&to));
+        if self.call("rename", || fs::rename(&old, &new)).is_none() {
+            return from;
+        }
+        self.names.remove(&from);
+        self.names.insert(to.clone());
+        let is_gone = fs::metadata(&old).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        self.must("what was moved away", is_gone);
+        to
+    }
+
+    fn folder(&mut self) {
+        let name = self.name();
+        let path = self.path(&name);
+        if self.call("mkdir", || fs::create_dir(&path)).is_some() {
+            self.call("rmdir", || fs::remove_dir(&path));
+        }
+        self.call("symlink", || symlink("target", &path));
+        if let Some(target) = self.call("readlink", || fs::read_link(&path)) {
+            self.must("a symlink's target", target == Path::new("target"));
+        }
+        self.call("unlink", || fs::remove_file(&path));
+    }
+
+    fn list(&mut self) {
+        let folder = self.folder.clone();
+        let list = || -> io::Result<BTreeSet<OsString>> {
+            fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+        };
+        if let Some(found) = self.call("readdir", list) {
+            self.must("a listing", found == self.names);
+        }
+        if self.names.len() > 40 {
+            for name in std::mem::take(&mut self.names) {
+                let path = self.path(&name);
+                if self.call("unlink", || fs::remove_file(&path)).is_none() {
+                    self.names.insert(name);
+                }
+            }
+        }
+    }
+}
+
+/// Calls until standard input ends, and removes what it made.
+fn call(folder: &Path) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        drop(io::stdin().read_to_end(&mut Vec::new()));
+        STOP.store(true, Ordering::Relaxed);
+    });
+    let id = std::process::id();
+    let folder = folder.join(format!("caller{id}"));
+    fs::create_dir(&folder).expect("makes a folder");
+    let mut caller = Caller {
+        folder: folder.clone(),
+        names: BTreeSet::new(),
+        random: id.into(),
+        made: 0,
+        seen: Seen::default(),
+    };
+    // Open all the time, and without a name.
+    let path = folder.join("open");
+    let open = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("opens");
+    fs::remove_file(&path).expect("removes");
+    let mut shadow = [0_u8; PAGES];
+    while !STOP.load(Ordering::Relaxed) {
+        match caller.below(8) {
+            0..3 => caller.file(),
+            3 => caller.folder(),
+            4 => caller.list(),
+            _ => {
+                let page = usize::try_from(caller.below(PAGES as u64)).expect("small");
+                let (byte, at) = (u8::try_from(caller.below(255)).expect("small") + 1, (page * PAGE) as u64);
+                if caller.call("pwrite", || open.write_all_at(&[byte; PAGE], at)).is_some() {
+                    shadow[page] = byte;
+                }
+                let page = usize::try_from(caller.below(PAGES as u64)).expect("small");
+                let mut room = [0; PAGE];
+                let read = caller.call("pread", || open.read_at(&mut room, (page * PAGE) as u64));
+                let is_right = read.is_some_and(|len| room[..len].iter().all(|byte| *byte == shadow[page]));
+                caller.must("the file that is open", is_right);
+            }
+        }
+    }
+    caller.list();
+    for name in std::mem::take(&mut caller.names) {
+        let path = caller.path(&name);
+        caller.call("unlink", || fs::remove_file(&path));
+    }
+    drop(open);
+    caller.call("rmdir", || fs::remove_dir(&folder));
+    let Seen { calls, failed, wrong, longest } = caller.seen;
+    println!("CALLER {calls} {failed} {wrong} {}", longest.as_millis());
+    io::stdout().flush().expect("a pipe");
+}
+
+/// Processes that call, until they are to stop.
+struct Callers(Vec<Child>);
+
+impl Callers {
+    fn start(folder: &Path) -> Self {
+        let start = |_| {
+            Command::new(std::env::current_exe().expect("is known"))
+                .args(["privileged_names_change_over_forty_kills", "--nocapture"])
+                .env(CALLS, folder)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("starts")
+        };
+        Self((0..CALLERS).map(start).collect())
+    }
+
+    /// What all of them saw; the longest call of any.
+    fn stop(mut self) -> Seen {
+        let mut sum = Seen::default();
+        for mut caller in self.0.drain(..) {
+            drop(caller.stdin.take());
+            let output = caller.wait_with_output().expect("ends");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            // The harness may have begun the line.
+            let line = text.lines().find_map(|line| line.split_once("CALLER ").map(|(_, numbers)| numbers));
+            let line = line.unwrap_or_else(|| panic!("a caller said nothing of what it saw: {text}"));
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
+            sum.calls += numbers[0];
+            sum.failed += numbers[1];
+            sum.wrong += numbers[2];
+            sum.longest = sum.longest.max(Duration::from_millis(numbers[3]));
+        }
+        sum
+    }
+}
+
+impl Drop for Callers {
+    fn drop(&mut self) {
+        for caller in &mut self.0 {
+            let _best_effort = caller.kill();
+            let _best_effort = caller.wait();
+        }
+    }
+}
+
+#[test]
+fn privileged_names_change_over_forty_kills() {
+    if let Some(folder) = std::env::var_os(CALLS) {
+        return call(Path::new(&folder));
+    }
+    if !can_mount() {
+        return;
+    }
+    for kind in ["device", "cloned"] {
+        let Some(scene) = Scene::new(kind, "1000") else { return };
+        let keeper = scene.kept.keeper.id();
+        scene.kill();
+        let open = (links(keeper).len(), scene.leads_below());
+        let callers = Callers::start(scene.kept.path());
+        let mut server = scene.kept.next_server(None);
+        std::thread::sleep(Duration::from_millis(300));
+        for kill in 0..KILLS {
+            // Some of them before they are ready.
+            std::thread::sleep(Duration::from_millis([80, 3, 150, 40, 20][kill % 5]));
+            assert!(!has_ring(keeper) && !has_ring(server), "on {kind}: a ring would outlive its server");
+            push(server, Push::Die).expect("it is there");
+            server = scene.kept.next_server(Some(server));
+        }
+        let seen = callers.stop();
+        scene.kill();
+        let still_open = (links(keeper).len(), scene.leads_below());
+        println!("{kind}: {KILLS} kills, {seen:?}; descriptors {open:?}, then {still_open:?}");
+        let Seen { calls, failed, wrong, .. } = seen;
+        assert_eq!((failed, wrong), (0, 0), "on {kind}, of {calls} calls:\n{}", scene.kept.said());
+        assert!(calls > 1000, "on {kind}: {calls} calls");
+        let left: Vec<_> = fs::read_dir(scene.source.path()).expect("lists").flatten().collect();
+        assert_eq!(left.len(), 1, "on {kind}: {left:?}");
+        // A server that dies between counting a lookup and answering leaves that node known.
+        let more = still_open.1.saturating_sub(open.1);
+        assert!(more <= KILLS, "on {kind}: {more} nodes are left over {KILLS} kills");
+        assert_eq!(still_open.0 - still_open.1, open.0 - open.1, "on {kind}: descriptors gather");
+        scene.ends();
+    }
+}
+
+/// What is open stays open, where it was in a listing, and whether it has a name or not.
+#[test]
+fn privileged_what_is_open_stays_open() {
+    if !can_mount() {
+        return;
+    }
+    let Some(scene) = Scene::new("cloned", "1000") else { return };
+    for number in 0..1000 {
+        fs::write(scene.source.path().join(format!("a name that takes some room {number:04}")), [])
+            .expect("writes");
+    }
+    let path = scene.file("gone");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).expect("opens");
+    fs::remove_file(&path).expect("removes");
+    let mut listing = fs::read_dir(scene.kept.path()).expect("opens");
+    let mut found: Vec<OsString> =
+        listing.by_ref().take(10).map(|entry| entry.expect("lists").file_name()).collect();
+    let is_passed = passes(&scene, &file);
+    for round in 0_u8..5 {
+        scene.kill();
+        file.write_all_at(&[round + 1; PAGE], 0).expect("writes");
+        let mut room = [0; PAGE];
+        file.read_exact_at(&mut room, 0).expect("reads");
+        assert_eq!(room, [round + 1; PAGE], "{round}");
+        let about = file.metadata().expect("stats");
+        assert_eq!((about.len(), about.nlink()), (PAGE as u64, 0), "{round}");
+        assert_eq!(passes(&scene, &file), is_passed, "{round}: it flows as before");
+        file.set_len(0).expect("cuts");
+        found.extend(listing.by_ref().take(10).map(|entry| entry.expect("lists").file_name()));
+    }
+    found.extend(listing.map(|entry| entry.expect("lists").file_name()));
+    found.sort();
+    let count = found.len();
+    found.dedup();
+    assert_eq!((count, found.len()), (1001, 1001), "each name once");
+    println!("in passthrough: {is_passed}");
+    drop(file);
+    // What is known of a node is known by its descriptor: a second open is the same file.
+    let (one, other) = (File::open(scene.file("here")).expect("opens"), scene.file("here"));
+    scene.kill();
+    let again = File::open(&other).expect("opens");
+    assert_eq!(one.metadata().expect("stats").ino(), again.metadata().expect("stats").ino());
+    drop((one, again));
+    scene.ends();
+}
+
+/// Whether bytes of a file move while its server is stopped.
+fn passes(scene: &Scene, file: &File) -> bool {
+    // The first write after a look at the attributes asks for what it may have to strip.
+    file.write_all_at(b"through", 0).expect("writes");
+    let server = scene.kept.next_server(None);
+    let stopped = Command::new("kill").args(["-STOP", &server.to_string()]).status().expect("starts");
+    assert!(stopped.success());
+    let (file, (done, is_done)) = (file.try_clone().expect("a duplicate"), std::sync::mpsc::channel());
+    let writes = std::thread::spawn(move || {
+        let written = file.write_all_at(b"through", 0);
+        // Nobody may wait for it any more.
+        let _heard = done.send(());
+        written
+    });
+    let passes = is_done.recv_timeout(Duration::from_millis(500)).is_ok();
+    push(server, Push::GoOn).expect("it is there");
+    writes.join().expect("no panic").expect("writes");
+    passes
+}
+
+/// A state that is not what was written ends the mount, and says so: nobody gets a wrong byte, and nobody waits.
+#[test]
+fn privileged_a_damaged_state_is_an_honest_end() {
+    if !can_mount() {
+        return;
+    }
+    let Some(mut scene) = Scene::new("cloned", "3") else { return };
+    let file = File::open(scene.file("here")).expect("opens");
+    let keeper = scene.kept.keeper.id();
+    let is_state = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().contains("shuntfs-state"))
+    };
+    let table = fs::read_dir(format!("/proc/{keeper}/fd")).expect("its table").flatten();
+    let state = table.map(|entry| entry.path()).find(is_state).expect("the keeper has it");
+    let state = OpenOptions::new().read(true).write(true).open(state).expect("opens");
+    // The slot of the last request that a queue has, wherever it is: all that is not zero is turned over.
+    let mut words = vec![0; 1 << 20];
+    state.read_exact_at(&mut words, (1 << 13) + (1 << 17)).expect("reads");
+    words.iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = !*byte);
+    state.write_all_at(&words, (1 << 13) + (1 << 17)).expect("writes");
+    let server = scene.kept.next_server(None);
+    push(server, Push::Die).expect("it is there");
+    let path = scene.file("here");
+    let asked = Instant::now();
+    let outcome = fs::metadata(&path);
+    assert!(outcome.is_err(), "{outcome:?} after {:?}", asked.elapsed());
+    assert!(!scene.kept.ended().success());
+    let said = scene.kept.said();
+    assert!(said.contains("the state of the mount is damaged"), "{said}");
+    drop(file);
+    assert!(!is_mounted(scene.kept.path()));
+}

@@ -1,0 +1,105 @@
+//! What of a pool survives its server: the nodes and the open files of one folder.
+
+use std::sync::Arc;
+
+use shuntfs::takeover::{KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
+use shuntfs::{Delegation, NodeId};
+use shuntfs_sys::stat_of;
+
+use crate::dir::{self, PoolDir};
+use crate::error::errno;
+use crate::file::{self, PoolFile};
+use crate::keeping::{Keeping, node_of};
+use crate::node::{Marks, Node};
+use crate::pool::Pool;
+use crate::shared::Shared;
+
+/// Numbers of nodes that each server may give out.
+const NUMBERS: u64 = 1 << 40;
+
+impl Pool {
+    /// Whether what it knows can survive its server.
+    ///
+    /// # Errors
+    /// What it knows that cannot.
+    pub fn survives(&self) -> std::result::Result<(), &'static str> {
+        let shared = &*self.shared;
+        let reasons = [
+            (shared.merge.is_some(), "several branches"),
+            (shared.rules.is_some(), "rules"),
+            (shared.sealed.is_some(), "what is sealed"),
+            (shared.locks_below(), "locks that are kept below"),
+            (
+                shared.merge.is_none() && !shared.first_branch().mounts.own().has_handles(),
+                "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
+            ),
+        ];
+        reasons.into_iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, reason)| Err(reason))
+    }
+}
+
+/// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
+/// dead server are open, and held from then on. A folder without a name in which somebody works is not: whoever works there hears ESTALE.
+impl Surviving for Pool {
+    fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
+        self.survives()?;
+        self.shared.is_mount(nodes.mount_number());
+        let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
+        let mut known = Vec::with_capacity(left.len());
+        for LeftNode { place, node, lookups, words, .. } in left {
+            let node = node_of(node, words).ok_or("a node is none that a pool has written down")?;
+            // Its attributes, and what of it may be mapped, is known to the dead alone.
+            node.mark(Marks::UNSEEN);
+            if node.is_file() {
+                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+            }
+            known.push((node, lookups, place));
+        }
+        Ok(self.shared.table.keep(Keeping::new(nodes), next, known)?)
+    }
+
+    fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {
+        KeptOpen { file: None, words: file.words() }
+    }
+
+    fn take_file(
+        &self,
+        id: NodeId,
+        left: LeftOpen,
+    ) -> std::result::Result<Option<(PoolFile, Delegation)>, NotTaken> {
+        let shared: &Shared = &self.shared;
+        let Some(node) = shared.table.find(id) else { return Ok(None) };
+        // Before it may lose its last descriptor, where it has no name.
+        let has_name =
+            shared.descriptor(&node).is_ok_and(|held| stat_of(&held).is_ok_and(|stat| stat.nlink > 0));
+        if !has_name && let Err(error) = file::hold(shared, &node) {
+            tracing::warn!(node = id.get(), %error, "a file that is open has no name and is not found any more");
+        }
+        let file = PoolFile::of_words(shared, Arc::clone(&node), left.words).ok_or("an open file is none")?;
+        let opened = file::answer(shared, file);
+        Ok(Some((opened.file, opened.delegation)))
+    }
+
+    fn keep_dir<'f>(&self, _: &'f PoolDir) -> KeptOpen<'f> {
+        KeptOpen::default()
+    }
+
+    fn take_dir(&self, id: NodeId, _: LeftOpen) -> std::result::Result<Option<PoolDir>, NotTaken> {
+        Ok(self.shared.node(id).ok().map(dir::of_node))
+    }
+}
+
+impl Shared {
+    /// Looks at the attributes of a node that only a dead server has seen.
+    #[cold]
+    pub(crate) fn see(&self, node: &Arc<Node>) {
+        let found = self.descriptor(node).and_then(|held| stat_of(&held).map_err(errno));
+        match found {
+            Ok(stat) => {
+                node.saw(&stat);
+                node.unmark(Marks::UNSEEN);
+            }
+            Err(error) => tracing::debug!(node = node.id.get(), %error, "it cannot be looked at"),
+        }
+    }
+}

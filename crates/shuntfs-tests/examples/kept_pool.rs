@@ -1,0 +1,45 @@
+//! A pool of one folder whose server may die.
+//!
+//! ```text
+//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES]
+//! ```
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use shuntfs::takeover::KeptMount;
+use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
+use shuntfs_keeper::{Limits, Seat, keep};
+use shuntfs_pool::{Pool, PoolOptions};
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES]".into());
+    };
+    let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
+    let mut limits = Limits::default();
+    if let Some(crashes) = arguments.next() {
+        limits.crashes = crashes.parse()?;
+    }
+    let options = SessionOptions { transport, ..SessionOptions::default() };
+    let pool = PoolOptions::new(&source);
+    let mount = MountOptions { source, ..MountOptions::default() };
+    let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
+    let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {
+        Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?)
+    };
+    keep(mount, &limits, serve)?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kept_pool: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

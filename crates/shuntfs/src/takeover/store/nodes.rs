@@ -1,0 +1,234 @@
+//! The nodes that the kernel knows: what they are, and how often it has looked them up.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shuntfs_sys::descriptors::LeftDescriptors;
+use shuntfs_wire::{Errno, LookupCount, NodeId, Result};
+
+use super::layout::{NODES, Store, StoreError, check_of, once, twice};
+use crate::takeover::surviving::FileIdentity;
+
+const NODE: usize = 1;
+const DESCRIPTOR: usize = 2;
+const DEVICE: usize = 3;
+const INODE: usize = 4;
+const WORDS: usize = 5;
+/// How many words are the file system's.
+const OWN: usize = 8;
+const CHECK: usize = WORDS + OWN;
+/// Changes while the rest stays.
+const LOOKUPS: usize = CHECK + 1;
+const LIVE: u64 = 0x6e6f_6465;
+
+/// What is kept of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptNode<'f> {
+    /// Its number.
+    pub node: NodeId,
+    /// A descriptor that is open for as long as the node is known, and what it leads to.
+    pub file: Option<(BorrowedFd<'f>, FileIdentity)>,
+    /// What else the file system needs to know it again.
+    pub words: [u64; OWN],
+}
+
+/// A node that a predecessor knew.
+#[derive(Debug)]
+pub struct LeftNode {
+    /// Where it is kept.
+    pub place: NodePlace,
+    /// Its number.
+    pub node: NodeId,
+    /// How often the kernel has looked it up; at most a few times too often, where a server died between counting and answering.
+    pub lookups: LookupCount,
+    /// The descriptor, of which it is known that it leads to what it led to.
+    pub file: Option<OwnedFd>,
+    /// What the file system has written down.
+    pub words: [u64; OWN],
+}
+
+/// Where a node is kept, until it is let go.
+#[derive(PartialEq, Eq, Debug)]
+pub struct NodePlace(u32);
+
+/// Where a file system keeps its nodes, so that they survive the server. A node is kept before the kernel hears of it, and let go before its
+/// descriptor is closed.
+#[derive(Clone, Debug)]
+pub struct KeptNodes {
+    store: Arc<Store>,
+    free: Arc<Mutex<Free>>,
+    mount: u32,
+}
+
+#[derive(Debug)]
+struct Free {
+    list: Vec<u32>,
+    next: u32,
+}
+
+impl Free {
+    fn take(&mut self) -> Option<u32> {
+        let fresh = self.next;
+        self.list.pop().or_else(|| {
+            self.next = fresh.checked_add(1)?;
+            Some(fresh)
+        })
+    }
+}
+
+impl KeptNodes {
+    /// Those of a store, with what a predecessor left there. Descriptors are taken from `left`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(crate) fn take(
+        store: &Arc<Store>,
+        left: &mut LeftDescriptors,
+    ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
+        let found = store.found_nodes()?;
+        let mut nodes = Vec::with_capacity(found.len());
+        let (mut list, mut used) = (Vec::new(), found.iter().map(|found| found.index).peekable());
+        let next = store.top(&NODES)?;
+        for index in 0..next {
+            if used.next_if_eq(&index).is_none() {
+                list.push(index);
+            }
+        }
+        for FoundNode { index, node, lookups, descriptor, words } in found {
+            // Its last lookup was taken back, and its server died then.
+            if lookups == 0 {
+                store.publish(NODES.at(index), 0);
+                list.push(index);
+                continue;
+            }
+            let wrong = |why| StoreError::Record { what: NODES.what, index, why };
+            let file = descriptor.map(|(number, identity)| {
+                let file = left.take(number).ok_or_else(|| wrong("its descriptor is not open"))?;
+                if FileIdentity::of(&file) != Ok(identity) {
+                    return Err(wrong("its descriptor leads elsewhere"));
+                }
+                Ok(file)
+            });
+            let file = file.transpose()?;
+            nodes.push(LeftNode {
+                place: NodePlace(index),
+                node,
+                lookups: LookupCount(lookups.into()),
+                file,
+                words,
+            });
+        }
+        let free = Arc::new(Mutex::new(Free { list, next }));
+        Ok((Self { store: Arc::clone(store), free, mount: store.mount_number()? }, nodes))
+    }
+
+    /// A number of the mount, the same in all of its servers, that other mounts do not have: for generations of nodes, which must not change.
+    #[must_use]
+    pub fn mount_number(&self) -> u32 {
+        self.mount
+    }
+
+    /// How many servers there have been, this one among them: for numbers of nodes that no other server has given out.
+    #[must_use]
+    pub fn servers(&self) -> u32 {
+        self.store.servers()
+    }
+
+    /// Keeps a node that was looked up once.
+    ///
+    /// # Errors
+    /// ENFILE where there are too many, ENOMEM.
+    pub fn keep(&self, node: &KeptNode<'_>) -> Result<NodePlace> {
+        let index = self.free.lock().take().ok_or(Errno::NFILE)?;
+        if let Err(error) = self.store.grow_to(&NODES, index) {
+            self.free.lock().list.push(index);
+            return Err(error);
+        }
+        self.store.write_node(index, node);
+        Ok(NodePlace(index))
+    }
+
+    /// The node was looked up so many times more. To be called before the kernel hears of it.
+    pub fn raise(&self, place: &NodePlace, lookups: LookupCount) {
+        let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
+        self.store.count(place.0, |count| count.saturating_add(by));
+    }
+
+    /// The kernel takes back so many lookups; how many are left.
+    pub fn lower(&self, place: &NodePlace, lookups: LookupCount) -> LookupCount {
+        let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
+        LookupCount(self.store.count(place.0, |count| count.saturating_sub(by)).into())
+    }
+
+    /// The node is known no more. To be called before its descriptor is closed.
+    pub fn let_go(&self, place: NodePlace) {
+        self.store.publish(NODES.at(place.0), 0);
+        self.free.lock().list.push(place.0);
+    }
+}
+
+/// A node as it is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FoundNode {
+    pub(super) index: u32,
+    pub(super) node: NodeId,
+    pub(super) lookups: u32,
+    pub(super) descriptor: Option<(RawFd, FileIdentity)>,
+    pub(super) words: [u64; OWN],
+}
+
+impl Store {
+    fn write_node(&self, index: u32, node: &KeptNode<'_>) {
+        let at = NODES.at(index);
+        let (number, identity) = node.file.map_or((0, FileIdentity::default()), |(file, identity)| {
+            (u64::try_from(file.as_raw_fd()).map_or(0, |number| number + 1), identity)
+        });
+        let body = [node.node.get(), number, identity.device, identity.inode];
+        for (place, word) in body.into_iter().chain(node.words).enumerate() {
+            self.put(at + NODE + place, word);
+        }
+        self.put(at + CHECK, check_of(at as u64, body.into_iter().chain(node.words)));
+        self.put(at + LOOKUPS, twice(1));
+        self.publish(at, LIVE);
+    }
+
+    /// Changes a count; what it is then. One that is damaged stays, for the successor to find.
+    fn count(&self, index: u32, change: impl Fn(u32) -> u32) -> u32 {
+        let word = NODES.at(index) + LOOKUPS;
+        let was = self.update(word, |count| once(count).map(|count| twice(change(count))));
+        was.ok().and_then(once).map_or(u32::MAX, change)
+    }
+
+    pub(super) fn found_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
+        let all = (0..self.top(&NODES)?).map(|index| self.found_node(index));
+        all.filter_map(std::result::Result::transpose).collect()
+    }
+
+    fn found_node(&self, index: u32) -> std::result::Result<Option<FoundNode>, StoreError> {
+        let at = NODES.at(index);
+        let wrong = |why| StoreError::Record { what: NODES.what, index, why };
+        match self.get(at) {
+            0 => return Ok(None),
+            LIVE => {}
+            _ => return Err(wrong("its state is none")),
+        }
+        let body: [u64; CHECK - NODE] = std::array::from_fn(|place| self.get(at + NODE + place));
+        if self.get(at + CHECK) != check_of(at as u64, body) {
+            return Err(wrong("it is not what was written"));
+        }
+        let lookups =
+            once(self.get(at + LOOKUPS)).ok_or_else(|| wrong("its lookups are not counted right"))?;
+        let word = |place: usize| body[place - NODE];
+        let descriptor = match word(DESCRIPTOR) {
+            0 => None,
+            number => {
+                let number = RawFd::try_from(number - 1).map_err(|_| wrong("its descriptor is none"))?;
+                Some((number, FileIdentity { device: word(DEVICE), inode: word(INODE) }))
+            }
+        };
+        let node = NodeId::new(word(NODE)).ok_or_else(|| wrong("it has no number"))?;
+        let words = std::array::from_fn(|place| word(WORDS + place));
+        Ok(Some(FoundNode { index, node, lookups, descriptor, words }))
+    }
+}

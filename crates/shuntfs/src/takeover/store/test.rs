@@ -1,0 +1,291 @@
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use shuntfs_sys::descriptors::LeftDescriptors;
+use shuntfs_wire::abi::UNIQUE_RESEND;
+use shuntfs_wire::{Errno, Fh, InHeader, LookupCount, NodeId, Opcode};
+
+use super::layout::REQUESTS;
+use super::nodes::FoundNode;
+use super::opens::FoundOpen;
+use super::requests::Found;
+use super::*;
+use crate::delegation::{Flow, Flows, Reason};
+use crate::flow::{OpenKind, Worth};
+use crate::nodes::Counted;
+use crate::takeover::surviving::FileIdentity;
+
+/// Everything that a successor would find.
+#[derive(Clone, PartialEq, Debug)]
+struct All {
+    requests: Vec<Found>,
+    files: Vec<FoundOpen>,
+    folders: Vec<FoundOpen>,
+    nodes: Vec<FoundNode>,
+    sealed: StoredHandover,
+}
+
+/// As a successor looks at it, which maps it anew.
+fn look(store: &Store) -> Result<All, StoreError> {
+    let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
+    let store = Store::open(copy)?;
+    Ok(All {
+        requests: store.found_requests()?,
+        files: store.found_opens(Table::Files)?,
+        folders: store.found_opens(Table::Folders)?,
+        nodes: store.found_nodes()?,
+        sealed: store.sealed()?,
+    })
+}
+
+fn node(number: u64) -> NodeId {
+    NodeId::new(number).expect("not zero")
+}
+
+fn fh(generation: u64, index: u64) -> Fh {
+    Fh(generation << 32 | index)
+}
+
+fn file(number: u64) -> OpenRecord {
+    OpenRecord {
+        node: node(number),
+        unique: number << 1,
+        counted: Counted { kind: OpenKind::Backed, drops_pages: true },
+        worth: Worth::Checked,
+        flows: Flows::both(Flow::Passthrough, Reason::Wished),
+        backing: 3,
+        descriptor: Some((17, FileIdentity { device: 8, inode: number })),
+        words: [5, u64::MAX],
+    }
+}
+
+fn header(opcode: Opcode, unique: u64) -> InHeader {
+    InHeader { opcode: opcode as u32, unique, ..InHeader::default() }
+}
+
+/// A server's work: one request after the other, each of which may be its last.
+fn work(store: &Arc<Store>) -> Result<(), StoreError> {
+    let mut left = LeftDescriptors::none();
+    let server = store.server_begins()?;
+    let (requests, _) = Requests::take(store, server, 3)?;
+    let (nodes, _) = KeptNodes::take(store, &mut left)?;
+    let own = RefCell::default();
+    store.seal(&StoredHandover(b"agreed".to_vec()))?;
+    let at = |opcode, unique| match requests.begin(&header(opcode, unique), &own) {
+        Begun::Serve(at) => at,
+        other => unreachable!("{other:?}"),
+    };
+    let lookup = at(Opcode::Lookup, 2);
+    let kept = |number, words| KeptNode { node: node(number), file: None, words };
+    let place = nodes.keep(&kept(2, [7; 8])).expect("there is room");
+    requests.done(lookup, None, &[1; 128]);
+    requests.end(lookup, &header(Opcode::Lookup, 2), &own);
+    let open = at(Opcode::Open, 4);
+    store.backing_registered(3);
+    store.opened(Table::Files, fh(1, 0), &file(2)).expect("there is room");
+    requests.done(open, None, &[2; 16]);
+    requests.end(open, &header(Opcode::Open, 4), &own);
+    let again = at(Opcode::Lookup, 6);
+    nodes.raise(&place, LookupCount(1));
+    requests.done(again, Some(Errno::NOENT), &[]);
+    requests.end(again, &header(Opcode::Lookup, 6), &own);
+    let folder =
+        OpenRecord { descriptor: Some((18, FileIdentity::default())), ..OpenRecord::of_folder(node(1), 8) };
+    store.opened(Table::Folders, fh(4, 0), &folder).expect("there is room");
+    store.closes(Table::Files, fh(1, 0));
+    store.opened(Table::Files, fh(2, 0), &file(2)).expect("there is room");
+    store.backing_registered(4);
+    store.backing_goes(3);
+    let other = nodes.keep(&kept(3, [0; 8])).expect("there is room");
+    if nodes.lower(&place, LookupCount(2)) == LookupCount(0) {
+        nodes.let_go(place);
+    }
+    nodes.raise(&other, LookupCount(4));
+    at(Opcode::Unlink, 10);
+    Ok(())
+}
+
+fn store() -> Arc<Store> {
+    let store = Arc::new(Store::create().expect("memory"));
+    store.seal(&StoredHandover(b"agreed".to_vec())).expect("is short");
+    store
+}
+
+#[test]
+fn what_was_written_is_found() {
+    let store = store();
+    work(&store).expect("is whole");
+    let All { requests, files, folders, nodes, sealed } = look(&store).expect("is whole");
+    assert_eq!(files, [FoundOpen { index: 0, generation: 2, open: Some(file(2)) }]);
+    assert_eq!((folders.len(), folders[0].generation), (1, 4));
+    assert_eq!(nodes.len(), 1, "the other was forgotten");
+    assert_eq!((nodes[0].node, nodes[0].lookups), (node(3), 5));
+    assert_eq!(sealed.0, b"agreed");
+    // One queue had one request at a time, so one slot served them all.
+    assert_eq!((requests.len(), requests[0].unique, requests[0].result), (1, 10, None));
+    assert_eq!(store.backings_below(6).expect("is whole"), [1, 2, 3, 4, 5]);
+}
+
+/// However far a server comes, what it leaves is whole, and each record is either there or not.
+#[test]
+fn a_server_may_be_killed_after_any_store() {
+    let mut kills = 0;
+    loop {
+        let store = store();
+        store.fuse.store(kills, Ordering::Relaxed);
+        work(&store).expect("the part that was written is whole");
+        let is_over = store.fuse.load(Ordering::Relaxed) > 0;
+        let All { requests, files, folders, nodes, .. } =
+            look(&store).unwrap_or_else(|error| panic!("{kills}: {error}"));
+        for found in files.iter().chain(&folders).filter_map(|found| found.open) {
+            assert!([file(2).words, [0; 2]].contains(&found.words), "{kills}");
+        }
+        for found in &nodes {
+            let expected = if found.node == node(2) { [7; 8] } else { [0; 8] };
+            assert!(found.words == expected && found.lookups <= 5, "{kills}: {found:?}");
+        }
+        for found in requests.iter().filter(|found| found.opcode == Opcode::Open as u16) {
+            // A result is there only after what it tells of.
+            assert!(found.result.is_none() || files.iter().any(|file| file.open.is_some()), "{kills}");
+        }
+        // The next one goes on with it.
+        let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
+        let next = Arc::new(Store::open(copy).expect("is whole"));
+        let server = next.server_begins().expect("is whole");
+        Requests::take(&next, server, 3).expect("is whole");
+        if is_over {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills > 100, "{kills} stores");
+}
+
+/// Whichever word is wrong, it is refused, or nothing follows from it, or less is there: never anything else.
+#[test]
+fn no_damaged_word_is_believed() {
+    let store = store();
+    work(&store).expect("is whole");
+    let whole = look(&store).expect("is whole");
+    let mut used: Vec<usize> = Store::first_words().filter(|word| store.get(*word) != 0).collect();
+    // The slots that were used are the last.
+    used.extend((0..32).map(|word| REQUESTS.at(whole.requests[0].index) + word));
+    assert!(used.len() > 50, "{} words", used.len());
+    let (mut refused, mut same, mut less) = (0, 0, 0);
+    for word in used {
+        let was = store.get(word);
+        let bits = (0..64).map(|bit| was ^ (1 << bit));
+        for damaged in bits.chain([0, u64::MAX, !was, was.swap_bytes()]).filter(|damaged| *damaged != was) {
+            store.publish(word, damaged);
+            match look(&store) {
+                Err(_) => refused += 1,
+                Ok(found) if is_no_more(&found, &whole) => {
+                    if found == whole {
+                        same += 1;
+                    } else {
+                        less += 1;
+                    }
+                }
+                Ok(found) => panic!("word {word}: {was:#x} became {damaged:#x}, and {found:#?} was found"),
+            }
+        }
+        store.publish(word, was);
+    }
+    println!("refused {refused}, without effect {same}, less {less}");
+    assert!(refused > 1000, "{refused}");
+}
+
+/// Whether everything that was found is in `whole`, but for what needs no check: the server that noted a request that has no result.
+fn is_no_more(found: &All, whole: &All) -> bool {
+    let opens = |found: &[FoundOpen], whole: &[FoundOpen]| {
+        let open = |found: &FoundOpen| found.open.is_some();
+        found.iter().filter(|found| open(found)).all(|found| whole.contains(found))
+    };
+    let is_known = |found: &Found| {
+        whole.requests.iter().any(|one| Found { server: found.server, ..one.clone() } == *found)
+    };
+    opens(&found.files, &whole.files)
+        && opens(&found.folders, &whole.folders)
+        && found.nodes.iter().all(|node| whole.nodes.contains(node))
+        && found.requests.iter().all(is_known)
+        && found.sealed == whole.sealed
+}
+
+#[test]
+fn a_request_is_answered_once() {
+    let store = store();
+    let own = RefCell::default();
+    let take = |server| Requests::take(&store, server, 3).expect("is whole");
+    let (first, unfinished) = take(1);
+    assert_eq!(unfinished, HashSet::new());
+    let (mkdir, unlink) = (header(Opcode::Mkdir, 20), header(Opcode::Unlink, 22));
+    let Begun::Serve(at) = first.begin(&mkdir, &own) else { panic!("it is new") };
+    first.done(at, None, b"twelve bytes");
+    let Begun::Serve(at) = first.begin(&unlink, &own) else { panic!("it is new") };
+    first.done(at, Some(Errno::NOTEMPTY), &[]);
+    // The server dies before either was answered.
+    let (second, unfinished) = take(2);
+    assert_eq!(unfinished, HashSet::new());
+    let again = |header: InHeader| InHeader { unique: header.unique | UNIQUE_RESEND, ..header };
+    let mut room = [0; 64];
+    let Begun::Answer(at) = second.begin(&again(mkdir), &own) else { panic!("it is known") };
+    assert_eq!(second.answer(at, &mut room), Ok(12));
+    assert_eq!(&room[..12], b"twelve bytes");
+    let Begun::Answer(at) = second.begin(&again(unlink), &own) else { panic!("it is known") };
+    assert_eq!(second.answer(at, &mut room), Err(Errno::NOTEMPTY));
+    assert!(
+        matches!(second.begin(&again(header(Opcode::Mkdir, 24)), &own), Begun::Serve(_)),
+        "it was never begun"
+    );
+    assert!(!second.is_begun_again(&again(header(Opcode::Mkdir, 24))));
+}
+
+#[test]
+fn the_third_server_that_dies_of_a_request_is_the_last() {
+    let store = store();
+    let own = RefCell::default();
+    let poison = header(Opcode::Mkdir, 20);
+    let again = InHeader { unique: 20 | UNIQUE_RESEND, ..poison };
+    let (first, _) = Requests::take(&store, 1, 3).expect("is whole");
+    assert!(matches!(first.begin(&poison, &own), Begun::Serve(_)));
+    for server in 2..=3 {
+        let (next, unfinished) = Requests::take(&store, server, 3).expect("is whole");
+        assert_eq!(unfinished, HashSet::from([20]));
+        assert!(matches!(next.begin(&again, &RefCell::default()), Begun::Serve(_)), "{server}");
+        assert!(next.is_begun_again(&again));
+    }
+    let (last, _) = Requests::take(&store, 4, 3).expect("is whole");
+    assert!(matches!(last.begin(&again, &RefCell::default()), Begun::Refuse(_)));
+}
+
+/// Slots that nobody asks for do not use up all there are.
+#[test]
+fn requests_are_noted_over_any_number_of_deaths() {
+    let store = store();
+    for server in 1..=1000 {
+        let (requests, _) = Requests::take(&store, server, 3).expect("is whole");
+        for unique in 0..8 {
+            let header = header(Opcode::Mkdir, (u64::from(server) << 8) + unique * 2);
+            assert!(matches!(requests.begin(&header, &RefCell::default()), Begun::Serve(_)), "{server}");
+        }
+    }
+}
+
+#[test]
+fn a_place_is_used_again_and_a_full_table_says_so() {
+    let store = store();
+    let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+    assert!(left.is_empty());
+    let kept = |number| KeptNode { node: node(number), file: None, words: [number; 8] };
+    let first = nodes.keep(&kept(2)).expect("there is room");
+    let second = nodes.keep(&kept(3)).expect("there is room");
+    nodes.let_go(first);
+    let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+    assert_eq!((left.len(), &left[0].place, left[0].words), (1, &second, [3; 8]));
+    nodes.keep(&kept(4)).expect("there is room");
+    assert_eq!(store.found_nodes().expect("is whole").len(), 2);
+    assert_eq!(store.opened(Table::Folders, fh(1, 1 << 16), &file(2)), Err(Errno::NFILE));
+}
