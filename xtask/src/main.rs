@@ -1,13 +1,16 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | test | package | fuser | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | test | deny | package | dist | fuser | bench`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod deny;
+mod dist;
 mod fuser;
 mod layers;
 mod package;
 mod test;
 mod tidy;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -23,6 +26,9 @@ usage: cargo xtask CHORE
   tidy                      checks the house rules that a program can check
   test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
                             --quick without set-up and end-to-end tests, FILTER runs the tests with it in their name alone
+  deny                      checks licences and origins of dependencies, and advisories about them; lists them as CycloneDX
+  dist                      makes the packages: .deb, .rpm, a tarball with a static program, debug information
+  dist test                 installs, upgrades and removes them in a fresh Debian; needs root and debootstrap
   package                   packs every crate that can be published, and builds each from its package
   fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
   bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
@@ -45,6 +51,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ("layers", []) => report("layers", &layers::check(&Workspace::read()?)?),
         ("tidy", []) => report("tidy", &tidy::check(&Workspace::read()?)?),
         ("test", _) => test::run(&Workspace::read()?, rest),
+        ("deny", []) => deny::run(&Workspace::read()?),
+        ("dist", _) => dist::run(&Workspace::read()?, rest),
         ("package", []) => package::run(&Workspace::read()?),
         ("fuser", _) => fuser::run(&Workspace::read()?, rest),
         ("bench", _) => bench::run(&Workspace::read()?, rest),

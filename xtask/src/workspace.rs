@@ -12,6 +12,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Where cargo builds.
     pub(crate) target: PathBuf,
+    /// The version of the program, and of all crates.
+    pub(crate) version: String,
     pub(crate) packages: Vec<Package>,
 }
 
@@ -43,7 +45,9 @@ impl Workspace {
 
     fn parse(metadata: &Value) -> Result<Self> {
         let packages = metadata["packages"].as_array().context("no packages")?;
+        let program = packages.iter().find(|package| package["name"] == "shunt").context("no program")?;
         Ok(Self {
+            version: text(&program["version"])?,
             root: path(&metadata["workspace_root"])?,
             target: path(&metadata["target_directory"])?,
             packages: packages.iter().map(Package::parse).collect::<Result<_>>()?,

@@ -16,7 +16,7 @@ use super::shown::Shown;
 use super::tally::Tally;
 use super::{again, backstop, fuse, machine};
 use crate::workspace::{Workspace, cargo};
-use crate::{layers, package, tidy};
+use crate::{deny, layers, package, tidy};
 
 /// The crate of the tests that mount, which take turns.
 const END_TO_END: &str = "shuntfs-tests";
@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let uring_before = std::fs::read_to_string(URING).ok();
     let before = Leftovers::look(&runner.shunt);
     if plan.filter.is_none() {
-        runner.checks();
+        runner.checks(&plan);
     }
     runner.tests(&plan)?;
     if let Some(filter) = &plan.filter {
@@ -64,9 +64,12 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn checks(&mut self) {
+    fn checks(&mut self, plan: &Plan) {
         self.rules("layers", layers::check);
         self.rules("tidy", tidy::check);
+        if !plan.quick {
+            self.rules("dependencies", deny::check);
+        }
         let mut package = package::arguments(self.workspace);
         // Building each from its package takes long: `cargo xtask package`.
         package.push("--no-verify");

@@ -123,7 +123,8 @@ mod tests {
             imports: Vec::new(),
             is_published: true,
         };
-        let workspace = Workspace { root, target: PathBuf::new(), packages: Vec::new() };
+        let workspace =
+            Workspace { root, target: PathBuf::new(), version: String::new(), packages: Vec::new() };
         check(&workspace, &package).unwrap()
     }
 

@@ -74,15 +74,19 @@ pub(super) fn give_up(task: Task) -> Result<(), Failure> {
 mod test {
     use super::*;
 
-    /// The unit bounds what a server can keep: a capability that is missing there is a feature that is off as a service.
+    /// The units bound what a server can keep: a capability that is missing there is a feature that is off as a service.
     #[test]
-    fn the_unit_has_what_a_server_keeps_and_nothing_else() {
-        let unit = include_str!("../../../../contrib/systemd/shunt@.service");
-        let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-        let mut bounded: Vec<&str> = line.expect("bounds them").split_whitespace().collect();
-        let mut kept: Vec<&str> = kept(Task::Folder).into_iter().map(Cap::name).collect();
-        bounded.sort_unstable();
-        kept.sort_unstable();
-        assert_eq!(bounded, kept);
+    fn units_have_what_a_server_keeps_and_nothing_else() {
+        for (unit, task) in [
+            (include_str!("../../../../contrib/systemd/shunt@.service"), Task::Folder),
+            (include_str!("../../../../contrib/systemd/shunt-export@.service"), Task::OwnFiles),
+        ] {
+            let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+            let mut bounded: Vec<&str> = line.expect("bounds them").split_whitespace().collect();
+            let mut kept: Vec<&str> = kept(task).into_iter().map(Cap::name).collect();
+            bounded.sort_unstable();
+            kept.sort_unstable();
+            assert_eq!(bounded, kept);
+        }
     }
 }
