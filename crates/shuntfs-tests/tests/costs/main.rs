@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use rustix::mm::ProtFlags;
 use shuntfs_testkit::identity::Identity;
 use shuntfs_testkit::mounted::{Flow, Transport};
-use shuntfs_testkit::process::wakeups;
+use shuntfs_testkit::process::{Tracer, wakeups};
 use shuntfs_testkit::raw::Mapping;
 use shuntfs_testkit::say;
 
@@ -451,6 +451,8 @@ fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
             }
             Ok(())
         };
+        // A thread that the server has yet to start would come while calls are counted.
+        std::thread::sleep(Duration::from_millis(200));
         // Timers are set while few requests come, which is so where each call is counted.
         let count = || -> Result<Option<u64>> {
             let mut least = None;
@@ -463,7 +465,7 @@ fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
             Ok(least)
         };
         let Some(before) = count()? else { return Ok(()) };
-        let mut trace = std::process::Command::new(shuntfs_testkit::helper::program()?)
+        let mut trace = std::process::Command::new(shuntfs_testkit::mounted::shunt_binary()?)
             .args(["trace", "--errors"])
             .arg(stage.mount.path())
             .stdout(std::process::Stdio::null())
@@ -479,7 +481,11 @@ fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
             })
         };
         ensure!(wait(true), "nobody looks");
-        let meanwhile = count()?.unwrap_or(0);
+        // Whoever looks wants to know the caller's name, which the server reads for each request.
+        let Some(tracer) = Tracer::follow(stage.mount.pid())? else { return Ok(()) };
+        ask()?;
+        std::thread::sleep(Duration::from_millis(60));
+        let meanwhile: u64 = tracer.stop()?.values().sum();
         trace.kill()?;
         trace.wait()?;
         ensure!(wait(false), "somebody looks for ever");
