@@ -1,3 +1,4 @@
+use std::sync::mpsc;
 use std::thread;
 
 use parking_lot::Mutex;
@@ -70,7 +71,7 @@ impl Stage {
         }
         assert!(reader.stand_by());
         reader.meter.waits();
-        let (tell, tells) = std::sync::mpsc::channel();
+        let (tell, tells) = mpsc::channel();
         let thread = thread::spawn(move || {
             tell.send(threads::gettid()).unwrap();
             watcher.run();
@@ -221,6 +222,69 @@ fn a_ring_whose_thread_is_held_is_told() {
     stage.reader.meter.ring_waits();
     assert_eq!(stage.told.wait_for(2).len(), 2);
     stage.end();
+}
+
+/// A sink that blocks when it is told that a request began.
+#[derive(Debug)]
+struct Blocking {
+    is_told: mpsc::SyncSender<()>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl StallSink for Blocking {
+    fn began(&self, _: &Stall) {
+        self.is_told.send(()).unwrap();
+        let _goes_on_anyway = self.goes_on.lock().recv_timeout(LONG);
+    }
+
+    fn ended(&self, _: &Stall) {}
+}
+
+/// The log may be on the mount itself: what the watcher waits for then is a request that another queue has to serve. It hung, for the watcher
+/// held the lock of the notes, which a queue takes before it waits for requests.
+#[test]
+fn a_sink_that_blocks_holds_up_no_queue() {
+    let gauges = Gauges::new(3).expect("a timer");
+    let ((is_told, told), (go_on, goes_on)) = (mpsc::sync_channel(1), mpsc::channel());
+    let sink = Arc::new(Blocking { is_told, goes_on: Mutex::new(goes_on) });
+    let mut watch = StallWatch::new(LIMIT, sink);
+    gauges.watch_stalls(watch.step);
+    let stuck = Meter::new(&gauges, 0);
+    stuck.notes(1).begins(0, &header(5, Opcode::Read));
+    thread::scope(|scope| {
+        let watched = &gauges;
+        scope.spawn(move || {
+            watch.look(watched);
+            thread::sleep(LIMIT);
+            watch.look(watched);
+        });
+        told.recv_timeout(LONG).expect("it is told");
+        let (is_done, done) = mpsc::channel();
+        scope.spawn(move || {
+            for (index, is_ring) in [(1, true), (2, false)] {
+                let meter = Meter::new(watched, index);
+                let notes = meter.notes(1);
+                if is_ring {
+                    meter.ring_woke()
+                } else {
+                    meter.woke()
+                }
+                notes.begins(0, &header(6, Opcode::Getattr));
+                meter.serves(7);
+                notes.ends(0, Opcode::Getattr as u32, false);
+                if is_ring {
+                    meter.ring_waits()
+                } else {
+                    meter.waits()
+                }
+                is_done.send(()).unwrap();
+            }
+        });
+        let is_served = || done.recv_timeout(LONG / 4).is_ok();
+        let is_served = (is_served(), is_served());
+        go_on.send(()).unwrap();
+        assert_eq!(is_served, (true, true), "on a ring, and on a device");
+    });
 }
 
 #[test]
