@@ -60,14 +60,19 @@ struct Stage {
 
 impl Stage {
     fn new(is_on: bool) -> Self {
+        Self::with(is_on.then_some(LIMIT))
+    }
+
+    /// With such a limit, if with any.
+    fn with(limit: Option<Duration>) -> Self {
         let gauges = Gauges::new(1).expect("a timer");
         let readers = Readers::new(1);
         let reader = readers.reader(Meter::new(&gauges, 0));
         let notes = reader.meter.notes(4);
         let mut watcher = Watcher::new(&gauges, &readers, May { lighten: false, pin: false });
         let told = Arc::new(Told::default());
-        if is_on {
-            watcher.watch_stalls(StallWatch::new(LIMIT, Arc::clone(&told) as Arc<dyn StallSink>));
+        if let Some(limit) = limit {
+            watcher.watch_stalls(StallWatch::new(limit, Arc::clone(&told) as Arc<dyn StallSink>));
         }
         assert!(reader.stand_by());
         reader.meter.waits();
@@ -184,6 +189,37 @@ fn a_trickle_does_not_wake_the_watcher_for_stalls() {
         assert!(stage.told.0.lock().is_empty());
         stage.end();
     }
+}
+
+/// To set the timer and stop it again costs each of them two system calls, and a look now and then costs less.
+#[test]
+fn a_trickle_of_a_ring_wakes_the_watcher_once_a_step_where_steps_are_long() {
+    let step = Duration::from_millis(200);
+    let stage = Stage::with(Some(step * LOOKS));
+    let (before, since) = (stage.sleeps(), Instant::now());
+    for unique in 1..=10 {
+        stage.reader.meter.ring_woke();
+        stage.notes.begins(0, &header(unique, Opcode::Getattr));
+        stage.reader.meter.serves(7);
+        stage.notes.ends(0, Opcode::Getattr as u32, false);
+        stage.reader.meter.ring_waits();
+        thread::sleep(Duration::from_millis(100));
+    }
+    thread::sleep(2 * step);
+    let (looks, most) = (stage.sleeps() - before, since.elapsed().as_millis() / step.as_millis());
+    assert!(looks > 0 && u128::from(looks) <= most, "{looks} looks, and at most {most}");
+    let idle = stage.sleeps();
+    thread::sleep(3 * step);
+    assert_eq!(stage.sleeps(), idle, "an idle ring wakes nobody");
+    assert!(stage.told.0.lock().is_empty());
+    // And where one is held then, it is told.
+    stage.reader.meter.ring_woke();
+    stage.notes.begins(3, &header(99, Opcode::Read));
+    assert_eq!(stage.told.wait_for(1), [(true, 99, Some(threads::gettid()))]);
+    stage.notes.ends(3, Opcode::Read as u32, false);
+    stage.reader.meter.ring_waits();
+    assert_eq!(stage.told.wait_for(2).len(), 2);
+    stage.end();
 }
 
 /// Direct READs of a ring do not wake the watcher, however many there are: they would set the timer and stop it each time.
