@@ -11,7 +11,7 @@ use shuntfs::{
     Attr, AttrReply, Cx, Entry, Errno, FileType, Filesystem, Flow, Name, NodeId, NodePlace, Opcode, Result,
     StallStatus, Trace, TraceFilter, TraceRecord, Traced, Transport, TransportKind,
 };
-use shuntfs_fake::{Caller, Fake, O_RDONLY, Settings};
+use shuntfs_fake::{Caller, Fake, O_RDONLY, Rule, Settings};
 
 /// On a device and on cloned ones.
 fn on_each(run: impl Fn(&Settings)) {
@@ -152,6 +152,7 @@ fn who_reads_too_slowly_is_told_how_many_are_missing() {
 #[derive(Debug, Default)]
 struct Slow {
     is_open: Arc<(Mutex<bool>, Condvar)>,
+    place_panics: bool,
 }
 
 impl Slow {
@@ -171,6 +172,7 @@ impl Filesystem for Slow {
     type Dir = ();
 
     fn place_of(&self, node: NodeId, _: Option<&()>) -> Option<NodePlace> {
+        assert!(!self.place_panics, "told to");
         (node == NodeId::ROOT).then(|| NodePlace::new("root \u{1b}[2J").on("/a disk"))
     }
 
@@ -259,6 +261,43 @@ fn requests_in_time_are_no_stalls_and_neither_are_any_where_nobody_asks() {
         assert_eq!(other.session().status().stalls.limit_ms, Some(200));
         fake.end();
         other.end();
+    });
+}
+
+/// Nobody has to wait for an answer, or gets another one, because a path cannot be told. It was asked for outside of what catches panics: on the
+/// watcher the process was aborted, and on a queue an operation that was done was answered EIO.
+#[test]
+fn a_place_that_panics_spoils_no_operation() {
+    on_each(|settings| {
+        let fs = Arc::new(Slow { place_panics: true, ..Slow::default() });
+        let fake = Fake::mount_with(Arc::clone(&fs), settings).unwrap();
+        let mut trace = fake.session().trace(TraceFilter::default()).unwrap();
+        let process = fake.process(fake.caller());
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| process.stat("/aside").err());
+            eventually("it is found", || stalls(&fake) == (1, 1));
+            fs.let_go();
+            assert_eq!(caller.join().unwrap(), Some(Errno::NOENT));
+            eventually("its end is seen", || stalls(&fake) == (1, 0));
+        });
+        assert!(fake.stat("/").is_ok());
+        assert_eq!(fake.stat("/quick").err(), Some(Errno::NOENT));
+        let records = records(&mut trace);
+        assert!(operations(&records).contains(&Opcode::Getattr), "{:?}", operations(&records));
+        for record in &records {
+            let errno = (record.operation() == Some(Opcode::Lookup)).then_some(Errno::NOENT);
+            assert_eq!((&record.place, record.errno), (&None, errno), "{record:?}");
+        }
+        let status = fake.session().status();
+        assert!(status.panics > records.len() as u64, "each was counted, and the stall's: {}", status.panics);
+        drop(trace);
+        let filter = TraceFilter { matches: Some(Arc::new(|_| panic!("told to"))), ..TraceFilter::default() };
+        let mut trace = fake.session().trace(filter).unwrap();
+        assert_eq!(fake.stat("/quick").err(), Some(Errno::NOENT));
+        assert!(trace.next_within(Duration::from_millis(10)).is_none());
+        drop(trace);
+        let broken = fake.finish().expect_err("panics are told");
+        assert!(broken.0.iter().all(|breach| breach.rule == Rule::Panics), "{broken}");
     });
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A thread only stores numbers, in a cache line of its own. The watcher (`watch.rs`) looks at them while there is work and sleeps
 //! otherwise. It is woken by requests that come quickly one after the other. A lone request of a device sets a timer instead, which
-//! is stopped when the request is done: only one that takes long wakes the watcher.
+//! is stopped when the request is done: only one that takes long wakes the watcher. One of a ring leaves it set where it goes off late.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +23,8 @@ pub(crate) const STUCK: u32 = 12;
 /// So many requests within [`SOON`] wake the watcher.
 const WAKE: u32 = 8;
 const SOON: Duration = Duration::from_millis(16);
+/// Looks for requests that take too long that are so far apart cost less than stopping the timer after each request of a ring would.
+const RARE: Duration = Duration::from_millis(100);
 /// A timer that is overdue.
 const SOONEST: Duration = Duration::from_millis(1);
 
@@ -81,7 +83,7 @@ struct Dozing {
     /// So many requests of rings have set the timer since then.
     arms: u32,
     arms_since: Instant,
-    /// They come so quickly that the timer stays until it goes off.
+    /// They come so quickly, or the timer goes off so seldom, that it stays until then.
     is_kept: bool,
 }
 
@@ -282,8 +284,8 @@ impl Gauges {
         }
     }
 
-    /// A ring's thread goes on while the watcher sleeps and no timer is set. Where such requests come quickly, the timer is not stopped after each:
-    /// it goes off once, and is set anew by the next request.
+    /// A ring's thread goes on while the watcher sleeps and no timer is set. Where such requests come quickly, or the timer goes off seldom, it is
+    /// not stopped after each: it goes off once, and is set anew by the next request.
     #[cold]
     fn ring_begins(&self) {
         let Some(mut dozing) = self.asleep() else { return };
@@ -298,6 +300,7 @@ impl Gauges {
             dozing.arms = 0;
             dozing.is_kept = dozing.arms_since.elapsed() < SOON;
         }
+        dozing.is_kept |= self.stall_step.get().is_some_and(|step| *step >= RARE);
         self.arm_for_stalls(&mut dozing);
     }
 

@@ -42,7 +42,8 @@ pub struct Stall {
     pub age: Duration,
 }
 
-/// Who is told of stalls, by a thread that serves no requests. It must not wait for anything that a request may hold.
+/// Who is told of stalls, by a thread that serves no requests and holds no lock. A sink that blocks, as a log that is on the mount itself may, puts
+/// off what that thread does for the connection, among it the call of another reader in the place of a stuck one. Requests go on.
 pub trait StallSink: fmt::Debug + Send + Sync {
     /// A request is under way for longer than the limit. Told once of each.
     fn began(&self, stall: &Stall);
@@ -184,7 +185,10 @@ impl StallWatch {
         let now = Instant::now();
         self.last = now;
         self.round += 1;
-        for notes in gauges.notes().iter() {
+        // Queues wait for that lock, and others for queues.
+        let all = gauges.notes().clone();
+        let (mut began, mut ended) = (Vec::new(), Vec::new());
+        for notes in all {
             for place in &notes.places {
                 let Some((unique, mut stall)) = place.read() else { continue };
                 let round = self.round;
@@ -199,20 +203,23 @@ impl StallWatch {
                     stall.age = now - seen.since;
                     stall.thread = (!place.went_on.load(Ordering::Relaxed)).then_some(notes.tid);
                     seen.is_told = true;
-                    seen.stall = stall;
-                    self.sink.began(&seen.stall);
+                    seen.stall = stall.clone();
+                    began.push(stall);
                 }
             }
         }
-        let (round, sink) = (self.round, &self.sink);
+        let round = self.round;
         self.seen.retain(|_, seen| {
             if seen.round != round && seen.is_told {
                 seen.stall.age = now - seen.since;
-                sink.ended(&seen.stall);
+                ended.push(seen.stall.clone());
             }
             seen.round == round
         });
+        // Before it is told: a request that ends meanwhile leaves the timer set.
         gauges.stall_is_told(self.seen.values().any(|seen| seen.is_told));
+        began.iter().for_each(|stall| self.sink.began(stall));
+        ended.iter().for_each(|stall| self.sink.ended(stall));
     }
 }
 

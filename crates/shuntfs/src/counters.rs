@@ -3,6 +3,8 @@
 //! Each queue's thread alone writes its own counters, so a count is a plain load and store; whoever reads sums
 //! all queues and may see one of them a little behind.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,6 +123,8 @@ pub(crate) fn place(opcode: u32) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     queues: Mutex<Vec<Arc<QueueCounters>>>,
+    /// Panics of what an author tells for people, on whatever thread.
+    pub(crate) panics_aside: AtomicU64,
 }
 
 impl Counters {
@@ -135,6 +139,25 @@ impl Counters {
     pub(crate) fn queues(&self) -> Vec<Arc<QueueCounters>> {
         self.queues.lock().clone()
     }
+
+    /// Asks an author for what is only shown, which no request may suffer from. A panic there is counted, and logged if it is the first.
+    pub(crate) fn ask_aside<T>(&self, what: &str, ask: impl FnOnce() -> T) -> Option<T> {
+        let panic = match catch_unwind(AssertUnwindSafe(ask)) {
+            Ok(answer) => return Some(answer),
+            Err(panic) => panic,
+        };
+        if self.panics_aside.fetch_add(1, Ordering::Relaxed) == 0 {
+            let said = said_by(panic.as_ref());
+            tracing::error!(said, "{what} panicked; further panics of this kind are only counted");
+        }
+        None
+    }
+}
+
+/// What a panic says.
+pub(crate) fn said_by(panic: &(dyn Any + Send)) -> &str {
+    let said = panic.downcast_ref::<&str>().copied();
+    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something")
 }
 
 #[cfg(test)]
@@ -152,6 +175,16 @@ mod test {
         assert_eq!(place(53), 53);
         assert_eq!(place(4096), 0);
         assert_eq!(place(u32::MAX), 0);
+    }
+
+    #[test]
+    fn what_panics_aside_is_counted_and_has_no_answer() {
+        let counters = Counters::default();
+        assert_eq!(counters.ask_aside("a test", || 7), Some(7));
+        for _ in 0..3 {
+            assert_eq!(counters.ask_aside("a test", || -> u32 { panic!("told to") }), None);
+        }
+        assert_eq!(counters.panics_aside.load(Ordering::Relaxed), 3);
     }
 
     #[test]

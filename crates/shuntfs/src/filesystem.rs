@@ -106,7 +106,8 @@ use crate::trace::NodePlace;
 /// # Panics
 ///
 /// An operation that panics is answered EIO; the panic is logged and counted ([`crate::Status::panics`]), and the mount goes on. A
-/// panic outside of operations, in a waker or a `Drop` of the author's, ends the process.
+/// panic of [`Filesystem::place_of`] is counted too, and logged once; no request suffers from it. Other panics outside of operations, in
+/// a waker or a `Drop` of the author's, end the process.
 ///
 /// # Threads
 ///

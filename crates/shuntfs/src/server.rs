@@ -128,6 +128,15 @@ impl<F: Filesystem> Server<F> {
         self.fs.opendir(cx, node, flags).await.map(|opened| Arc::new(opened.dir))
     }
 
+    /// Where a node is, as the file system tells; with an open file, where `fh` is one.
+    pub(crate) fn place_for_people(&self, node: NodeId, fh: Fh) -> Option<NodePlace> {
+        let ask = || {
+            let open = self.files.get(fh);
+            self.fs.place_of(node, open.as_ref().map(|open| &*open.file))
+        };
+        self.core.counters.ask_aside("place_of", ask).flatten()
+    }
+
     /// The lower file that moves the bytes of an open one, asked for when it is needed first; each time, where it may become another one.
     pub(crate) fn lower(&self, open: &Open<F::File>, direction: Direction) -> Result<Arc<LowerFile>> {
         // Where both directions flow alike, one lower file moves both.
@@ -184,7 +193,7 @@ impl<F: Filesystem> Observed for Server<F> {
     }
 
     fn place_of(&self, node: NodeId) -> Option<NodePlace> {
-        self.fs.place_of(node, None)
+        self.place_for_people(node, Fh(0))
     }
 }
 

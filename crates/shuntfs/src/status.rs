@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use shuntfs_sys::OsError;
@@ -69,7 +70,7 @@ pub struct Status {
     pub backing_ids_kept: usize,
     /// Requests that did not parse.
     pub malformed: u64,
-    /// Operations that panicked.
+    /// Panics: of operations, and of what is asked for people ([`crate::Filesystem::place_of`], [`crate::TraceFilter::matches`]).
     pub panics: u64,
     /// Requests that took too long.
     #[serde(default)]
@@ -172,7 +173,7 @@ impl Status {
             nodes_open: core.nodes.open_count(),
             backing_ids_kept: core.nodes.kept_count(),
             malformed: sum(&|queue| &queue.malformed),
-            panics: sum(&|queue| &queue.panics),
+            panics: sum(&|queue| &queue.panics) + core.counters.panics_aside.load(Ordering::Relaxed),
             stalls: core.stalls.status(),
         }
     }

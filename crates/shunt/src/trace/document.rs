@@ -87,6 +87,9 @@ pub struct TraceLine {
     /// Whether the answer left with the bytes, in the kernel: how it ended is not known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub linked: bool,
+    /// Whether a name was too long, and ends with `…` in place of its rest.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 impl TraceLine {
@@ -132,6 +135,7 @@ impl TraceLine {
             flow: record.flow.map(|flow| flow.name().into()),
             errno: record.errno.map(|errno| errno.to_string()),
             linked: record.is_linked,
+            cut: record.is_cut,
         }
     }
 }

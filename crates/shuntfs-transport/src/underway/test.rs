@@ -1,3 +1,4 @@
+use std::sync::mpsc;
 use std::thread;
 
 use parking_lot::Mutex;
@@ -59,18 +60,23 @@ struct Stage {
 
 impl Stage {
     fn new(is_on: bool) -> Self {
+        Self::with(is_on.then_some(LIMIT))
+    }
+
+    /// With such a limit, if with any.
+    fn with(limit: Option<Duration>) -> Self {
         let gauges = Gauges::new(1).expect("a timer");
         let readers = Readers::new(1);
         let reader = readers.reader(Meter::new(&gauges, 0));
         let notes = reader.meter.notes(4);
         let mut watcher = Watcher::new(&gauges, &readers, May { lighten: false, pin: false });
         let told = Arc::new(Told::default());
-        if is_on {
-            watcher.watch_stalls(StallWatch::new(LIMIT, Arc::clone(&told) as Arc<dyn StallSink>));
+        if let Some(limit) = limit {
+            watcher.watch_stalls(StallWatch::new(limit, Arc::clone(&told) as Arc<dyn StallSink>));
         }
         assert!(reader.stand_by());
         reader.meter.waits();
-        let (tell, tells) = std::sync::mpsc::channel();
+        let (tell, tells) = mpsc::channel();
         let thread = thread::spawn(move || {
             tell.send(threads::gettid()).unwrap();
             watcher.run();
@@ -185,6 +191,37 @@ fn a_trickle_does_not_wake_the_watcher_for_stalls() {
     }
 }
 
+/// To set the timer and stop it again costs each of them two system calls, and a look now and then costs less.
+#[test]
+fn a_trickle_of_a_ring_wakes_the_watcher_once_a_step_where_steps_are_long() {
+    let step = Duration::from_millis(200);
+    let stage = Stage::with(Some(step * LOOKS));
+    let (before, since) = (stage.sleeps(), Instant::now());
+    for unique in 1..=10 {
+        stage.reader.meter.ring_woke();
+        stage.notes.begins(0, &header(unique, Opcode::Getattr));
+        stage.reader.meter.serves(7);
+        stage.notes.ends(0, Opcode::Getattr as u32, false);
+        stage.reader.meter.ring_waits();
+        thread::sleep(Duration::from_millis(100));
+    }
+    thread::sleep(2 * step);
+    let (looks, most) = (stage.sleeps() - before, since.elapsed().as_millis() / step.as_millis());
+    assert!(looks > 0 && u128::from(looks) <= most, "{looks} looks, and at most {most}");
+    let idle = stage.sleeps();
+    thread::sleep(3 * step);
+    assert_eq!(stage.sleeps(), idle, "an idle ring wakes nobody");
+    assert!(stage.told.0.lock().is_empty());
+    // And where one is held then, it is told.
+    stage.reader.meter.ring_woke();
+    stage.notes.begins(3, &header(99, Opcode::Read));
+    assert_eq!(stage.told.wait_for(1), [(true, 99, Some(threads::gettid()))]);
+    stage.notes.ends(3, Opcode::Read as u32, false);
+    stage.reader.meter.ring_waits();
+    assert_eq!(stage.told.wait_for(2).len(), 2);
+    stage.end();
+}
+
 /// Direct READs of a ring do not wake the watcher, however many there are: they would set the timer and stop it each time.
 #[test]
 fn many_requests_of_a_ring_leave_the_timer_and_wake_the_watcher_once_in_a_while() {
@@ -221,6 +258,69 @@ fn a_ring_whose_thread_is_held_is_told() {
     stage.reader.meter.ring_waits();
     assert_eq!(stage.told.wait_for(2).len(), 2);
     stage.end();
+}
+
+/// A sink that blocks when it is told that a request began.
+#[derive(Debug)]
+struct Blocking {
+    is_told: mpsc::SyncSender<()>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl StallSink for Blocking {
+    fn began(&self, _: &Stall) {
+        self.is_told.send(()).unwrap();
+        let _goes_on_anyway = self.goes_on.lock().recv_timeout(LONG);
+    }
+
+    fn ended(&self, _: &Stall) {}
+}
+
+/// The log may be on the mount itself: what the watcher waits for then is a request that another queue has to serve. It hung, for the watcher
+/// held the lock of the notes, which a queue takes before it waits for requests.
+#[test]
+fn a_sink_that_blocks_holds_up_no_queue() {
+    let gauges = Gauges::new(3).expect("a timer");
+    let ((is_told, told), (go_on, goes_on)) = (mpsc::sync_channel(1), mpsc::channel());
+    let sink = Arc::new(Blocking { is_told, goes_on: Mutex::new(goes_on) });
+    let mut watch = StallWatch::new(LIMIT, sink);
+    gauges.watch_stalls(watch.step);
+    let stuck = Meter::new(&gauges, 0);
+    stuck.notes(1).begins(0, &header(5, Opcode::Read));
+    thread::scope(|scope| {
+        let watched = &gauges;
+        scope.spawn(move || {
+            watch.look(watched);
+            thread::sleep(LIMIT);
+            watch.look(watched);
+        });
+        told.recv_timeout(LONG).expect("it is told");
+        let (is_done, done) = mpsc::channel();
+        scope.spawn(move || {
+            for (index, is_ring) in [(1, true), (2, false)] {
+                let meter = Meter::new(watched, index);
+                let notes = meter.notes(1);
+                if is_ring {
+                    meter.ring_woke()
+                } else {
+                    meter.woke()
+                }
+                notes.begins(0, &header(6, Opcode::Getattr));
+                meter.serves(7);
+                notes.ends(0, Opcode::Getattr as u32, false);
+                if is_ring {
+                    meter.ring_waits()
+                } else {
+                    meter.waits()
+                }
+                is_done.send(()).unwrap();
+            }
+        });
+        let is_served = || done.recv_timeout(LONG / 4).is_ok();
+        let is_served = (is_served(), is_served());
+        go_on.send(()).unwrap();
+        assert_eq!(is_served, (true, true), "on a ring, and on a device");
+    });
 }
 
 #[test]

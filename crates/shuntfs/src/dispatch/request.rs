@@ -205,8 +205,7 @@ fn is_offered(ops: OpSet, opcode: Option<Opcode>) -> bool {
 }
 
 fn panicked(local: &Local, header: InHeader, panic: &(dyn Any + Send)) -> Answer {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something");
+    let said = counters::said_by(panic);
     local.counters.panics.bump();
     let operation = header.operation().map_or("an unknown operation", Opcode::name);
     tracing::error!(operation, node = header.nodeid, said, "the file system panicked");

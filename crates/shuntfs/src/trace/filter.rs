@@ -20,7 +20,8 @@ pub struct TraceFilter {
     pub slower_than: Duration,
     /// Those alone that were answered with an error, among them lookups of names that are not there.
     pub errors: bool,
-    /// What else there is to ask. Called by queues, inline: must not block.
+    /// What else there is to ask. Called by queues, inline: must not block. A record for which it panics is missing for
+    /// everybody who looks; that is counted as a panic of the file system is.
     pub matches: Option<Matches>,
 }
 

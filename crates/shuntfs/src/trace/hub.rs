@@ -15,8 +15,9 @@ use super::record::{NodePlace, TraceRecord};
 
 /// So many may look at once.
 const TRACERS_MAX: usize = 8;
-/// So many records of each queue are kept for each who looks.
-const KEPT: usize = 1024;
+/// So many records are kept for each who looks and does not take them, 6 KiB each at most: of all queues together, and of one at least and at most.
+const KEPT: usize = 4096;
+const KEPT_OF_QUEUE: (usize, usize) = (16, 1024);
 /// How often one that waits for records looks whether there can be any more.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -59,6 +60,8 @@ pub(crate) struct Hub {
 #[derive(Debug)]
 struct Tracer {
     filter: TraceFilter,
+    /// So many records fit into each ring.
+    kept: usize,
     /// One for each queue.
     rings: Box<[Mutex<VecDeque<Arc<TraceRecord>>>]>,
     dropped: AtomicU64,
@@ -81,9 +84,11 @@ impl Hub {
         if tracers.len() >= TRACERS_MAX {
             return Err(TraceError::TooMany);
         }
+        let queues = queues.max(1);
         let tracer = Arc::new(Tracer {
             filter,
-            rings: (0..queues.max(1)).map(|_| Mutex::default()).collect(),
+            kept: kept_of(queues),
+            rings: (0..queues).map(|_| Mutex::default()).collect(),
             dropped: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
             has_news: Mutex::new(false),
@@ -109,21 +114,30 @@ impl Hub {
         self.tracers.read().iter().any(|tracer| tracer.filter.may_take(header))
     }
 
-    /// Hands a record to everybody who takes it.
-    pub(super) fn put(&self, header: &InHeader, record: TraceRecord) {
-        let record = Arc::new(record);
-        for tracer in self.tracers.read().iter() {
-            if tracer.filter.may_take(header) && tracer.filter.takes(&record) {
-                tracer.put(&record);
-            }
+    /// Hands a record to everybody who takes it, as it is before long names are cut.
+    pub(super) fn put(&self, header: &InHeader, mut record: TraceRecord) {
+        let tracers = self.tracers.read();
+        let takes = |tracer: &&Arc<Tracer>| tracer.filter.may_take(header) && tracer.filter.takes(&record);
+        let takers: Vec<&Arc<Tracer>> = tracers.iter().filter(takes).collect();
+        if takers.is_empty() {
+            return;
         }
+        record.cut();
+        let record = Arc::new(record);
+        takers.iter().for_each(|tracer| tracer.put(&record));
     }
+}
+
+/// How many records of each of so many queues are kept.
+fn kept_of(queues: usize) -> usize {
+    let (least, most) = KEPT_OF_QUEUE;
+    (KEPT / queues).clamp(least, most)
 }
 
 impl Tracer {
     fn put(&self, record: &Arc<TraceRecord>) {
         let mut ring = self.rings[record.queue % self.rings.len()].lock();
-        if ring.len() < KEPT {
+        if ring.len() < self.kept {
             ring.push_back(Arc::clone(record));
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -304,7 +318,7 @@ mod test {
         let (hub, _server, observed) = stage();
         let mut trace = hub.attach(2, TraceFilter::default(), &observed).expect("there is room");
         let mut other = hub.attach(2, TraceFilter::default(), &observed).expect("there is room");
-        let kept = u64::try_from(KEPT).expect("small");
+        let kept = u64::try_from(kept_of(2)).expect("small");
         for unique in 1..=kept + 5 {
             put(&hub, Opcode::Read, 0, unique);
             if unique <= kept {
@@ -313,11 +327,37 @@ mod test {
         }
         put(&hub, Opcode::Read, 1, 0);
         let (numbers, dropped) = all(&mut trace);
-        assert_eq!((numbers.len(), dropped), (KEPT + 1, 5));
+        assert_eq!((numbers.len(), dropped), (kept_of(2) + 1, 5));
         assert!(numbers.contains(&0), "the other queue has a ring of its own");
         assert_eq!(all(&mut other).0.len(), 6);
         put(&hub, Opcode::Read, 0, 7);
         assert_eq!(all(&mut trace), (vec![7], 0));
+    }
+
+    #[test]
+    fn many_queues_share_what_is_kept() {
+        let kept = [1, 4, 8, 64, 256, 1024].map(kept_of);
+        assert_eq!(kept, [1024, 1024, 512, 64, 16, 16]);
+        let (hub, _server, observed) = stage();
+        let mut trace = hub.attach(64, TraceFilter::default(), &observed).expect("there is room");
+        for unique in 0..10_000 {
+            put(&hub, Opcode::Read, usize::try_from(unique % 64).expect("small"), unique);
+        }
+        let (numbers, dropped) = all(&mut trace);
+        assert_eq!((numbers.len(), dropped), (KEPT, 10_000 - 4096));
+    }
+
+    /// A filter looks for the whole path, and what is kept for long is cut.
+    #[test]
+    fn long_names_are_found_and_then_cut() {
+        let (hub, _server, observed) = stage();
+        let matches = |record: &TraceRecord| record.path().is_some_and(|path| path.ends_with(b"/end"));
+        let filter = TraceFilter { matches: Some(Arc::new(matches)), ..TraceFilter::default() };
+        let mut trace = hub.attach(1, filter, &observed).expect("there is room");
+        let place = Some(NodePlace::new([&[b'a'; 4000][..], b"/end"].concat()));
+        hub.put(&header(Opcode::Getattr), TraceRecord { place, ..nothing() });
+        let Some(Traced::Record(record)) = trace.next_within(Duration::ZERO) else { panic!("it is taken") };
+        assert!(record.is_cut && record.path().is_some_and(|path| path.len() == 1024 + "…".len()));
     }
 
     #[test]

@@ -6,6 +6,11 @@ use shuntfs_wire::{Errno, Opcode};
 
 use crate::delegation::Flow;
 
+/// The length of a name or place from which on the rest is cut off.
+const LEN_MAX: usize = 1024;
+/// What stands where the rest was.
+const CUT: &str = "…";
+
 /// Where a node is: what [`crate::Filesystem::place_of`] tells for people.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -41,7 +46,8 @@ impl NodePlace {
     }
 }
 
-/// One request and its answer. Names are bytes, as the caller gave them: whoever prints them sees to control characters.
+/// One request and its answer. Names are bytes, as the caller gave them: whoever prints them sees to control characters. Of a name, a path or a
+/// branch that is longer than 1024 bytes, those are kept and followed by `…`, after filters have seen the whole: see [`TraceRecord::is_cut`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TraceRecord {
@@ -89,6 +95,8 @@ pub struct TraceRecord {
     pub errno: Option<Errno>,
     /// Whether the answer leaves by itself when the kernel has read the bytes, on a ring: neither its error nor its time is known then.
     pub is_linked: bool,
+    /// Whether a name, a path or a branch was too long, so that it ends with `…` in place of its rest.
+    pub is_cut: bool,
 }
 
 impl TraceRecord {
@@ -113,6 +121,28 @@ impl TraceRecord {
     pub fn second_path(&self) -> Option<Vec<u8>> {
         Some(self.second_place.as_ref()?.child(self.second.as_ref()?))
     }
+
+    /// Cuts what is too long to be kept.
+    pub(super) fn cut(&mut self) {
+        let places = [&mut self.place, &mut self.second_place].into_iter().flatten();
+        let of_places = places.flat_map(|place| [Some(&mut place.path), place.branch.as_mut()]);
+        let names = of_places.chain([self.name.as_mut(), self.second.as_mut()]).flatten();
+        self.is_cut |= names.map(cut).fold(false, |any, is_cut| any | is_cut);
+    }
+}
+
+/// Whether a name was too long. A character is not cut in two; of what is no UTF-8, a few bytes more may go.
+fn cut(name: &mut Vec<u8>) -> bool {
+    let is_cut = name.len() > LEN_MAX;
+    if is_cut {
+        let is_start = |at: &usize| name[*at] & 0b1100_0000 != 0b1000_0000;
+        let at = (LEN_MAX - 3..=LEN_MAX).rev().find(is_start).unwrap_or(LEN_MAX);
+        name.truncate(at);
+        name.extend_from_slice(CUT.as_bytes());
+    }
+    // An author may have reserved more than there is.
+    name.shrink_to_fit();
+    is_cut
 }
 
 /// A record of nothing.
@@ -140,12 +170,40 @@ pub(super) fn nothing() -> TraceRecord {
         flow: None,
         errno: None,
         is_linked: false,
+        is_cut: false,
     }
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let cut_of = |name: &[u8]| {
+            let mut name = name.to_vec();
+            let is_cut = cut(&mut name);
+            assert!(name.capacity() < LEN_MAX + 64, "{}", name.capacity());
+            (name, is_cut)
+        };
+        assert_eq!(cut_of(&[b'a'; LEN_MAX]), (vec![b'a'; LEN_MAX], false));
+        assert_eq!(cut_of(&[b'a'; 4000]), ([&[b'a'; LEN_MAX], CUT.as_bytes()].concat(), true));
+        assert_eq!(cut_of(&[0x80; 4000]).0.len(), LEN_MAX + CUT.len());
+        for before in 0..4 {
+            let name = "a".repeat(before) + &"\u{1f4f7}".repeat(400);
+            let (cut, is_cut) = cut_of(name.as_bytes());
+            let cut = String::from_utf8(cut).expect("whole characters");
+            assert!(is_cut && name.starts_with(cut.trim_end_matches(CUT)) && cut.len() > LEN_MAX - 4);
+        }
+        let mut record = TraceRecord { second: Some(vec![b'x'; 2000]), ..nothing() };
+        record.place = Some(NodePlace::new("a").on(vec![b'x'; 2000]));
+        record.second_place = Some(NodePlace::new(vec![b'x'; 2000]));
+        record.cut();
+        let lens = [&record.second, &record.place.as_ref().and_then(|place| place.branch.clone())];
+        assert_eq!(lens.map(|name| name.as_ref().map(Vec::len)), [Some(LEN_MAX + CUT.len()); 2]);
+        assert_eq!(record.second_place.map(|place| place.path.len()), Some(LEN_MAX + CUT.len()));
+        assert!(record.is_cut && record.place.is_some_and(|place| place.path == b"a"));
+    }
 
     #[test]
     fn names_are_joined_to_their_folders() {

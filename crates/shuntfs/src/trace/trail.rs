@@ -76,13 +76,14 @@ impl Trail {
         {
             record.moved = done.sent_len().filter(|_| record.errno.is_none()).map(|len| len as u64);
         }
-        local.core.hub.put(&header, record);
+        // It calls the filters of those who look, which may panic.
+        let _is_missing =
+            local.core.counters.ask_aside("a trace's filter", || local.core.hub.put(&header, record));
     }
 }
 
 fn place_of<F: Filesystem>(server: &Server<F>, node: u64, fh: u64) -> Option<NodePlace> {
-    let open = server.files.get(Fh(fh));
-    server.fs.place_of(NodeId::new(node)?, open.as_ref().map(|open| &*open.file))
+    server.place_for_people(NodeId::new(node)?, Fh(fh))
 }
 
 /// Which of a file's flows an operation goes by; `None` for one that has nothing to do with its bytes.
