@@ -79,7 +79,6 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The message must stay one line, and each detail, whatever file names they quote.
-        let one_line = |text: &str| without_numbers(&without_controls(text));
         match &self.hint {
             None => write!(out, "{}", one_line(&self.message))?,
             Some(hint) => write!(out, "{} ({})", one_line(&self.message), one_line(hint))?,
@@ -89,6 +88,11 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// A text as one line for a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    without_numbers(&without_controls(text))
+}
 
 /// Names that are quoted must not move the cursor of a terminal.
 fn without_controls(text: &str) -> String {
@@ -119,6 +123,17 @@ pub(crate) fn without_numbers(text: &str) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    /// `complain` says so what a server of another user says.
+    #[test]
+    fn a_text_for_a_terminal_is_one_line_that_obeys_nothing() {
+        let said = one_line("/a: its server says: \x1b]0;x\x07\x1b[2J\nshunt: all is well\r\u{9b}1m\u{7f}");
+        assert!(!said.chars().any(char::is_control), "{said:?}");
+        assert!(
+            said.starts_with(r"/a: its server says: \x1b]0;x") && said.contains(" shunt: all is well"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn a_failure_is_one_line_and_has_its_exit_codes() {

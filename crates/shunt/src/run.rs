@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, one_line};
 use crate::{
     bench, branches, doctor, explain, export, list, man, metrics, migrate, mount, mover, rules, seal, status,
     top, trace, umount, why,
@@ -34,7 +34,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(&format!("shunt: {failure}"));
+            fail("shunt", &failure);
             ExitCode::from(failure.exit_code())
         }
     }
@@ -49,9 +49,15 @@ pub(crate) fn output_failure(error: &io::Error) -> Failure {
     Failure::new(format!("cannot print: {error}"))
 }
 
-/// Says something on standard error, and bears its absence.
+/// Writes one line to standard error, and ignores that it may be closed. Control characters are shown and not obeyed: the text may quote
+/// file names, and what the server of another user says.
 pub(crate) fn complain(text: &str) {
-    let _closed = writeln!(io::stderr(), "{text}");
+    let _closed = writeln!(io::stderr(), "{}", one_line(text));
+}
+
+/// Writes a failure, whose lines are clean, to standard error.
+fn fail(program: &str, failure: &Failure) {
+    let _closed = writeln!(io::stderr(), "{program}: {failure}");
 }
 
 fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
@@ -94,7 +100,7 @@ fn run_helper(words: &[OsString]) -> ExitCode {
     match mount::run_helper(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(&format!("mount.fuse.shunt: {failure}"));
+            fail("mount.fuse.shunt", &failure);
             ExitCode::from(failure.helper_exit_code())
         }
     }

@@ -1,11 +1,15 @@
-//! Asks the servers of all mounts at once.
+//! Asks the servers of all mounts at once. Other users' servers may be anything, and must not keep it from the rest.
+
+mod turns;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use shuntfs_sys::spawn::effective_uid;
+use turns::Turns;
 
 use crate::control::{AskError, Client, Status};
 use crate::failure::Failure;
@@ -32,19 +36,73 @@ pub(crate) struct Asked {
     pub(crate) at: Instant,
 }
 
-/// Finds mounts and asks their servers: those at these mount points, or all. What is not asked in time is silent.
-///
-/// # Errors
-/// Where the list of mounts cannot be read, or one that is named is no mount of shunt.
-pub(crate) fn ask(mountpoints: &[PathBuf]) -> Result<Vec<Asked>, Failure> {
-    let list = Mounts::read()?;
-    let found = if mountpoints.is_empty() {
-        list::found(&list)
-    } else {
-        let mounts = mountpoints.iter().map(|path| umount::find(&list, path));
-        mounts.map(|mount| mount.map(Found::of)).collect::<Result<_, _>>()?
-    };
-    Ok(ask_all(once_each(found)))
+/// Who asks, again and again. A server that still owes an answer is not asked again, so that one that never answers holds up one
+/// thread and not one more each time.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Survey {
+    /// The connections that are being asked.
+    open: Arc<Mutex<HashSet<u64>>>,
+}
+
+impl Survey {
+    /// Finds mounts and asks their servers: those at these mount points, or all. What is not asked in time is silent.
+    ///
+    /// # Errors
+    /// Where the list of mounts cannot be read, or one that is named is no mount of shunt.
+    pub(crate) fn ask(&self, mountpoints: &[PathBuf]) -> Result<Vec<Asked>, Failure> {
+        let list = Mounts::read()?;
+        let found = if mountpoints.is_empty() {
+            list::found(&list)
+        } else {
+            let mounts = mountpoints.iter().map(|path| umount::find(&list, path));
+            mounts.map(|mount| mount.map(Found::of)).collect::<Result<_, _>>()?
+        };
+        Ok(self.ask_all(once_each(found), ask_one))
+    }
+
+    fn ask_all(&self, mounts: Vec<(String, Found)>, ask: Ask) -> Vec<Asked> {
+        let own = effective_uid();
+        let strangers =
+            mounts.iter().map(|(_, found)| found.owners.iter().copied().find(|uid| ![0, own].contains(uid)));
+        let (turns, mounts) = (Arc::new(Mutex::new(Turns::new(strangers))), Arc::new(mounts));
+        let (send, answers) = mpsc::channel();
+        for _ in 0..THREADS.min(mounts.len()) {
+            let (survey, mounts, turns, send) =
+                (self.clone(), Arc::clone(&mounts), Arc::clone(&turns), send.clone());
+            let work = move || {
+                loop {
+                    // Those that must wait for their turn are taken by the threads that ask the same user's servers.
+                    let Some(place) = locked(&turns).next() else { break };
+                    let answer = survey.ask_once(&mounts[place].1, ask);
+                    locked(&turns).done(place);
+                    if send.send((place, answer, Instant::now())).is_err() {
+                        break;
+                    }
+                }
+            };
+            if std::thread::Builder::new().name("shunt-ask".into()).spawn(work).is_err() {
+                break;
+            }
+        }
+        drop(send);
+        collect(&mounts, &answers)
+    }
+
+    fn ask_once(&self, found: &Found, ask: Ask) -> Result<Status, AskError> {
+        if !locked(&self.open).insert(found.connection) {
+            return Err(AskError::NotInTime);
+        }
+        let answer = ask(found);
+        locked(&self.open).remove(&found.connection);
+        answer
+    }
+}
+
+/// How one server is asked.
+type Ask = fn(&Found) -> Result<Status, AskError>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A mount point and the connection behind it. Binds of one mount are one, and where mounts hide each other the number tells them apart.
@@ -52,34 +110,14 @@ fn once_each(found: Vec<Found>) -> Vec<(String, Found)> {
     let (mut connections, mut names) = (HashSet::new(), HashSet::new());
     let new = found.into_iter().filter(|one| connections.insert(one.connection));
     let named = new.map(|one| {
-        let name = one.mount_point.as_ref().map_or_else(|| detached(one.connection), shown);
-        let name = if names.insert(name.clone()) { name } else { format!("{name} #{}", one.connection) };
+        let mut name = one.mount_point.as_ref().map_or_else(|| detached(one.connection), shown);
+        // A mount point may be named like another one with its number.
+        while !names.insert(name.clone()) {
+            name.push_str(&format!(" #{}", one.connection));
+        }
         (name, one)
     });
     named.collect()
-}
-
-fn ask_all(mounts: Vec<(String, Found)>) -> Vec<Asked> {
-    let (mounts, next) = (Arc::new(mounts), Arc::new(AtomicUsize::new(0)));
-    let (send, answers) = mpsc::channel();
-    for _ in 0..THREADS.min(mounts.len()) {
-        let (mounts, next, send) = (Arc::clone(&mounts), Arc::clone(&next), send.clone());
-        let work = move || {
-            loop {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some((_, found)) = mounts.get(place) else { break };
-                let answer = ask_one(found);
-                if send.send((place, answer, Instant::now())).is_err() {
-                    break;
-                }
-            }
-        };
-        if std::thread::Builder::new().name("shunt-ask".into()).spawn(work).is_err() {
-            break;
-        }
-    }
-    drop(send);
-    collect(&mounts, &answers)
 }
 
 /// The answers that come in time, in the order of the mounts. Threads that still wait for a server are left behind; each ends soon.
@@ -142,23 +180,62 @@ mod test {
             found(None, 3),
             found(None, 4),
             found(Some("/a\nb"), 5),
+            found(Some("/b #7"), 6),
+            found(Some("/b"), 8),
+            found(Some("/b"), 7),
         ];
         let names: Vec<String> = once_each(all).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["/a", "/a #2", "(detached 3)", "(detached 4)", "/a\\nb"]);
+        let expected = ["/a", "/a #2", "(detached 3)", "(detached 4)", "/a\\nb", "/b #7", "/b", "/b #7 #7"];
+        assert_eq!(names, expected);
+    }
+
+    /// A user's servers that never answer kept root from hearing of all other mounts.
+    #[test]
+    fn servers_that_do_not_answer_keep_others_from_nothing_and_are_asked_once() {
+        fn ask(found: &Found) -> Result<Status, AskError> {
+            if found.owners == [4_000_000] {
+                std::thread::sleep(Duration::from_secs(2));
+                return Err(AskError::Silent { pid: 1 });
+            }
+            Err(AskError::NoServer)
+        }
+        let owned = |connection, uid| Found { owners: vec![uid], ..found(Some("/x"), connection) };
+        let strangers = (0..8).map(|number| owned(number, 4_000_000));
+        let mounts = once_each(strangers.chain([owned(100, 0), owned(101, 4_000_001)]).collect());
+        let survey = Survey::default();
+        let heard = Instant::now();
+        let asking = {
+            let survey = survey.clone();
+            std::thread::spawn(move || survey.ask_all(mounts, ask))
+        };
+        std::thread::sleep(Duration::from_millis(500));
+        let open = locked(&survey.open).len();
+        assert!(open <= turns::OF_STRANGER && open > 0, "{open}");
+        let again = survey.ask_all(once_each((0..4).map(|number| owned(number, 4_000_000)).collect()), ask);
+        assert!(again.iter().all(|one| matches!(one.answer, Err(AskError::NotInTime))), "{again:?}");
+        let asked = asking.join().expect("ends");
+        let at = |connection| asked.iter().find(|one| one.connection == connection).expect("is there");
+        for connection in [100, 101] {
+            let one = at(connection);
+            assert!(matches!(one.answer, Err(AskError::NoServer)), "{one:?}");
+            assert!(one.at.duration_since(heard) < Duration::from_secs(2), "{one:?}");
+        }
+        assert!(locked(&survey.open).len() <= turns::OF_STRANGER);
     }
 
     #[test]
     fn a_thousand_mounts_are_asked_at_once() {
         let found = (0..1000).map(|number| found(Some(&format!("/{number}")), u64::MAX - number)).collect();
         let started = Instant::now();
-        let asked = ask_all(once_each(found));
+        let asked = Survey::default().ask_all(once_each(found), ask_one);
         assert!(asked.iter().enumerate().all(|(place, one)| one.mount == format!("/{place}")));
         assert!(asked.len() == 1000 && started.elapsed() < LIMIT, "{:?}", started.elapsed());
     }
 
     #[test]
     fn a_connection_without_a_server_is_said_to_be_one() {
-        let asked = ask_all(once_each(vec![found(Some("/a"), u64::MAX), found(Some("/b"), u64::MAX - 1)]));
+        let asked = Survey::default()
+            .ask_all(once_each(vec![found(Some("/a"), u64::MAX), found(Some("/b"), u64::MAX - 1)]), ask_one);
         let mounts: Vec<&str> = asked.iter().map(|one| one.mount.as_str()).collect();
         assert_eq!(mounts, ["/a", "/b"]);
         assert!(asked.iter().all(|one| matches!(one.answer, Err(AskError::NoServer))), "{asked:?}");

@@ -168,6 +168,23 @@ fn a_trace_that_goes_away_costs_nothing_any_more() {
     assert_eq!(json(lines.last().expect("is there"))["event"], "end");
 }
 
+/// The mount has not ended: it is still there, without a server.
+#[test]
+fn the_death_of_a_server_is_no_end_of_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    room.mount(&["--cache", "none"]);
+    let mut trace = Tracing::of(&room.mnt(), &[]);
+    signal(room.pid(), "KILL");
+    assert_eq!(common::wait(&mut trace.child), Some(1));
+    let rest: Vec<String> = trace.lines.iter().collect();
+    assert!(!rest.iter().any(|line| line.contains("has ended")), "{rest:?}");
+    drop(trace);
+    room.umount(&[]);
+}
+
 #[test]
 fn a_trace_that_is_read_too_slowly_says_how_many_are_missing() {
     if !can_mount() {

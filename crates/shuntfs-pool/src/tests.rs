@@ -25,6 +25,8 @@ use crate::view::View;
 use crate::who::Who;
 use crate::{file, mode};
 
+mod begun;
+
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 
 fn pool(change: impl FnOnce(&mut PoolOptions)) -> (TempDir, Shared) {

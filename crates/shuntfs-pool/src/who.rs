@@ -36,6 +36,12 @@ impl Who {
         Self { uid, gid, group, pid: 0, is_begun: false }
     }
 
+    /// The same, whose request a server that is dead had begun.
+    #[cfg(test)]
+    pub(crate) fn begun(self) -> Self {
+        Self { is_begun: true, ..self }
+    }
+
     #[cfg(test)]
     pub(crate) fn root() -> Self {
         Self::new(0, 0, None)

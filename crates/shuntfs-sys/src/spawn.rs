@@ -6,6 +6,10 @@
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::Result;
 
@@ -96,6 +100,22 @@ pub fn take_inherited(number: RawFd) -> Option<OwnedFd> {
     // this one from now on.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok().map(|()| fd)
+}
+
+/// Connects to the Unix socket at a path, like `UnixStream::connect`, but not for ever: a listener that takes nobody lets callers wait as
+/// soon as its backlog is full.
+///
+/// # Errors
+/// `EAGAIN` where it takes longer than `limit`, and those of connect(2).
+pub fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Zero would mean no limit.
+    let limit = limit.max(Duration::from_micros(1));
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(limit))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// The credentials of the other end of a socket.
@@ -204,6 +224,26 @@ mod test {
         push_to_user(pid, uid, Push::Die).expect("is there");
         assert!(!child.wait().expect("is a child").success());
         assert_eq!(push(0, Push::Die), Err(rustix::io::Errno::INVAL), "zero is the whole process group");
+    }
+
+    #[test]
+    fn a_listener_that_takes_nobody_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        assert_eq!(connect_within(&path, Duration::ZERO).err(), Some(rustix::io::Errno::NOENT));
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("binds");
+        rustix::net::listen(&listener, 0).expect("listens");
+        let started = std::time::Instant::now();
+        let mut taken = Vec::new();
+        let refused = loop {
+            match connect_within(&path, Duration::from_millis(200)) {
+                Ok(stream) => taken.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, rustix::io::Errno::AGAIN);
+        assert!(!taken.is_empty() && started.elapsed() >= Duration::from_millis(150));
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
 
     #[test]

@@ -111,11 +111,75 @@ impl Packages<'_> {
     }
 
     fn pack(&self, root: &Path) -> Result<()> {
-        let name = name(root)?;
-        let mut archive = self.out.join(name).into_os_string();
+        let mut archive = self.out.join(name(root)?).into_os_string();
         archive.push(".tar.xz");
-        let mut tar = Command::new("tar");
-        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
-        run(tar.arg("-cJf").arg(archive).arg("-C").arg(root.with_file_name("")).arg(name))
+        pack(root, Path::new(&archive))
+    }
+}
+
+/// Packs files and links, and no folders: tar, as root, would give folders that are there already the owner and the mode of those in
+/// the archive, and would put folders in place of links to folders.
+fn pack(root: &Path, archive: &Path) -> Result<()> {
+    let above = root.with_file_name("");
+    let mut members = Vec::new();
+    collect(root, &mut members)?;
+    members.sort();
+    let mut tar = Command::new("tar");
+    tar.args(["--no-recursion", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
+    tar.arg("-cJf").arg(archive).arg("-C").arg(&above).arg("--");
+    for member in &members {
+        tar.arg(member.strip_prefix(&above).context("is below")?);
+    }
+    run(&mut tar)
+}
+
+/// Everything below a folder that is no folder.
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), found)?;
+        } else {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_tarball_has_no_folders_and_leaves_those_that_are_there_as_they_are() -> Result<()> {
+        let room = tempfile::tempdir()?;
+        let root = room.path().join("shuntfs-1");
+        let file = room.path().join("file");
+        fs::write(&file, "something")?;
+        copy(&file, &root.join("bin/shunt"))?;
+        copy(&file, &root.join("share/man/man1/shunt.1"))?;
+        fs::create_dir(root.join("sbin"))?;
+        symlink("../bin/shunt", root.join("sbin/mount.shunt"))?;
+        let archive = room.path().join("shuntfs-1.tar.xz");
+        pack(&root, &archive)?;
+        let names = text(Command::new("tar").arg("-tf").arg(&archive))?;
+        assert_eq!(
+            names,
+            "shuntfs-1/bin/shunt\nshuntfs-1/sbin/mount.shunt\nshuntfs-1/share/man/man1/shunt.1\n"
+        );
+
+        let local = room.path().join("local");
+        fs::create_dir_all(local.join("share"))?;
+        fs::create_dir(local.join("bin"))?;
+        fs::set_permissions(local.join("share"), fs::Permissions::from_mode(0o2775))?;
+        symlink("bin", local.join("sbin"))?;
+        run(Command::new("tar").arg("-C").arg(&local).args(["--strip-components=1", "-xf"]).arg(&archive))?;
+        assert_eq!(fs::metadata(local.join("share"))?.permissions().mode() & 0o7777, 0o2775);
+        assert_eq!(fs::read_link(local.join("sbin"))?, Path::new("bin"));
+        assert_eq!(fs::read_link(local.join("bin/mount.shunt"))?, Path::new("../bin/shunt"));
+        assert!(local.join("share/man/man1/shunt.1").is_file() && local.join("bin/shunt").is_file());
+        Ok(())
     }
 }

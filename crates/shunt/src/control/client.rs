@@ -1,20 +1,20 @@
 //! The asker's side.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
-use shuntfs_sys::spawn::{effective_uid, peer_of};
+use shuntfs_sys::spawn::{connect_within, effective_uid, peer_of};
 use thiserror::Error;
 
 use super::place;
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
 use crate::trace::{TraceNews, TraceQuestion};
 
-/// How long a server may take. Its control thread touches no lower file, so that it answers even where the
-/// mount is stuck.
+/// How long a server may take to let somebody in, and again for a whole answer. Its control thread touches no lower file, so
+/// that it answers even where the mount is stuck.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long it may take where lower file systems are asked: disks spin up.
@@ -60,6 +60,8 @@ pub struct Client {
     path: PathBuf,
     pid: u32,
     uid: u32,
+    /// How long a whole answer may take; `None` where there is no limit.
+    patience: Option<Duration>,
 }
 
 impl Client {
@@ -69,9 +71,10 @@ impl Client {
     /// Where no socket can be reached.
     pub fn of_connection(connection: u64, owners: &[u32]) -> Result<Self, AskError> {
         let mut outcome = Err(AskError::NoServer);
+        let end = Instant::now() + PATIENCE;
         for owner in [effective_uid(), 0].iter().chain(owners) {
             for folder in place::folders_of(*owner) {
-                match Self::connect(&folder.join(connection.to_string()), *owner) {
+                match Self::connect_until(&folder.join(connection.to_string()), *owner, end) {
                     Ok(client) => return Ok(client),
                     Err(AskError::NoServer) => {}
                     Err(error) => outcome = Err(error),
@@ -86,14 +89,21 @@ impl Client {
     /// # Errors
     /// Where nobody listens there, or not for us, or somebody else than it should be.
     pub fn connect(path: &Path, owner: u32) -> Result<Self, AskError> {
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
-                AskError::NoServer
-            }
-            io::ErrorKind::PermissionDenied => AskError::NotAllowed,
-            _ => AskError::Socket(error),
-        })?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        Self::connect_until(path, owner, Instant::now() + PATIENCE)
+    }
+
+    fn connect_until(path: &Path, owner: u32, end: Instant) -> Result<Self, AskError> {
+        let left = end.saturating_duration_since(Instant::now());
+        let stream =
+            connect_within(path, left).map_err(io::Error::from).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+                    AskError::NoServer
+                }
+                io::ErrorKind::PermissionDenied => AskError::NotAllowed,
+                // So many wait before us, and it takes nobody.
+                io::ErrorKind::WouldBlock => AskError::NotInTime,
+                _ => AskError::Socket(error),
+            })?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let peer = peer_of(&stream).map_err(io::Error::from)?;
         // A folder under /tmp can be someone else's, who would speak for a mount of others, and name a process that is to
@@ -101,7 +111,9 @@ impl Client {
         if peer.uid != owner {
             return Err(AskError::Stranger { uid: peer.uid });
         }
-        Ok(Self { stream: BufReader::new(stream), path: path.to_owned(), pid: peer.pid, uid: peer.uid })
+        let stream = BufReader::new(stream);
+        let (path, patience) = (path.to_owned(), Some(PATIENCE));
+        Ok(Self { stream, path, pid: peer.pid, uid: peer.uid, patience })
     }
 
     /// The server's process.
@@ -165,7 +177,7 @@ impl Client {
         at: Spot,
         asker: Asker,
     ) -> Result<Option<serde_json::Value>, AskError> {
-        self.stream.get_mut().set_read_timeout(Some(DISK_PATIENCE))?;
+        self.patience = Some(DISK_PATIENCE);
         match self.ask(&Request::Place { what, at, asker })? {
             Reply::Place(place) => Ok(place),
             other => Err(unexpected(other)),
@@ -177,7 +189,7 @@ impl Client {
     /// # Errors
     /// Where it is refused, or a disk takes longer than a minute.
     pub fn change_branches(&mut self, change: BranchChange) -> Result<(), AskError> {
-        self.stream.get_mut().set_read_timeout(Some(DISK_PATIENCE))?;
+        self.patience = Some(DISK_PATIENCE);
         match self.ask(&Request::Branches { change })? {
             Reply::Changed => Ok(()),
             other => Err(unexpected(other)),
@@ -193,7 +205,7 @@ impl Client {
         dry_run: bool,
         hear: &mut dyn FnMut(MoverNews),
     ) -> Result<MoverFacts, AskError> {
-        self.stream.get_mut().set_read_timeout(None)?;
+        self.patience = None;
         let mut reply = self.ask(&Request::Mover { dry_run })?;
         loop {
             match reply {
@@ -205,28 +217,24 @@ impl Client {
         }
     }
 
-    /// Asks for each request from now on; `hear` is told, and says whether to go on. Returns when it does not, and when the connection has ended.
+    /// Asks for each request from now on; `hear` is told, and says whether to go on. Returns when it does not, and when the mount has ended.
     ///
     /// # Errors
-    /// Where it is refused, or the server goes.
+    /// Where it is refused, and [`AskError::NoServer`] where the server goes, or ends it, without a word.
     pub fn trace(
         mut self,
         question: TraceQuestion,
         hear: &mut dyn FnMut(TraceNews) -> bool,
     ) -> Result<(), AskError> {
         let mut reply = self.ask(&Request::Trace(question))?;
-        self.stream.get_mut().set_read_timeout(None)?;
+        self.patience = None;
         loop {
             let Reply::Traced(news) = reply else { return Err(unexpected(reply)) };
             let is_last = news == TraceNews::Ends;
             if !hear(news) || is_last {
                 return Ok(());
             }
-            reply = match self.hear() {
-                // A server that ends may go before it has said so.
-                Err(AskError::NoServer) => Reply::Traced(TraceNews::Ends),
-                heard => heard?,
-            };
+            reply = self.hear()?;
         }
     }
 
@@ -259,14 +267,29 @@ impl Client {
         self.hear()
     }
 
+    /// The next line. The limit is for all of it, however slowly it comes.
     fn hear(&mut self) -> Result<Reply, AskError> {
-        let mut answer = String::new();
-        let read = (&mut self.stream).take(LINE_MAX).read_line(&mut answer);
-        let len = read.map_err(|error| self.silent(error))?;
-        if len == 0 {
-            return Err(AskError::NoServer);
+        let end = self.patience.map(|patience| Instant::now() + patience);
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\n") && answer.len() < LINE_MAX {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(AskError::Silent { pid: self.pid });
+            }
+            self.stream.get_ref().set_read_timeout(left)?;
+            let part = match self.stream.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.silent(error)),
+                // What was cut off in the middle is no answer.
+                Ok([]) => return Err(AskError::NoServer),
+                Ok(part) => part,
+            };
+            let line = part.iter().position(|byte| *byte == b'\n').map_or(part.len(), |end| end + 1);
+            let taken = line.min(LINE_MAX - answer.len());
+            answer.extend_from_slice(&part[..taken]);
+            self.stream.consume(taken);
         }
-        serde_json::from_str(&answer)
+        serde_json::from_slice(&answer)
             .map_err(|error| AskError::Refused(format!("something unknown: {error}")))
     }
 
@@ -289,7 +312,7 @@ impl Awaited {
     /// # Errors
     /// Where it does not come within `limit`, or without a word.
     pub fn wait(mut self, limit: Duration) -> Result<Result<(), String>, AskError> {
-        self.0.stream.get_mut().set_read_timeout(Some(limit))?;
+        self.0.patience = Some(limit);
         match self.0.hear()? {
             Reply::Ended(None) => Ok(Ok(())),
             Reply::Ended(Some(error)) => Ok(Err(error)),
@@ -303,4 +326,64 @@ fn unexpected(reply: Reply) -> AskError {
         Reply::Error(text) => text,
         _ => "something else than was asked".into(),
     })
+}
+
+#[cfg(test)]
+mod test {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A byte now and then kept an asker for as long as a server wished.
+    #[test]
+    fn a_limit_is_for_the_whole_answer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("1");
+        let listener = UnixListener::bind(&path).expect("binds");
+        let drip = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("comes");
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut client = Client::connect(&path, effective_uid()).expect("connects");
+        client.patience = Some(Duration::from_millis(300));
+        let started = Instant::now();
+        assert!(matches!(client.status(), Err(AskError::Silent { .. })));
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        drop(client);
+        drip.join().expect("ends");
+    }
+
+    #[test]
+    fn who_lets_nobody_in_is_waited_for_no_longer_than_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("1");
+        let listener = UnixListener::bind(&path).expect("binds");
+        rustix::net::listen(&listener, 0).expect("listens");
+        let connect =
+            || Client::connect_until(&path, effective_uid(), Instant::now() + Duration::from_millis(200));
+        let mut inside = Vec::new();
+        let refused = loop {
+            match connect() {
+                Ok(client) => inside.push(client),
+                Err(error) => break error,
+            }
+        };
+        assert!(!inside.is_empty() && matches!(refused, AskError::NotInTime), "{refused:?}");
+    }
+
+    #[test]
+    fn answers_may_come_together_and_half_a_one_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("1");
+        let listener = UnixListener::bind(&path).expect("binds");
+        let mut client = Client::connect(&path, effective_uid()).expect("connects");
+        let (mut stream, _) = listener.accept().expect("comes");
+        stream.write_all(b"\"waiting\"\n\"changed\"\n\"wait").expect("writes");
+        drop(stream);
+        assert!(matches!(client.hear(), Ok(Reply::Waiting)));
+        assert!(matches!(client.hear(), Ok(Reply::Changed)));
+        assert!(matches!(client.hear(), Err(AskError::NoServer)));
+    }
 }

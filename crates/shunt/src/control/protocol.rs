@@ -9,7 +9,7 @@ use super::process::ProcessStatus;
 use crate::trace::{TraceNews, TraceQuestion};
 
 /// The longest line that either side reads.
-pub(super) const LINE_MAX: u64 = 1 << 20;
+pub(super) const LINE_MAX: usize = 1 << 20;
 
 /// A question to a server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -146,7 +146,7 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = peer_of(stream)?;
     let allowed = peer.uid == 0 || peer.uid == effective_uid();
-    let mut lines = BufReader::new(stream.take(LINE_MAX));
+    let mut lines = BufReader::new(stream.take(LINE_MAX as u64));
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
         let reply = match serde_json::from_str(&line) {

@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::run::{complain, output_failure};
-use crate::survey;
+use crate::survey::Survey;
 
 /// Prints the counters of mounts, or writes them to a file.
 ///
@@ -19,7 +19,7 @@ use crate::survey;
 /// Where one that is named is no mount, and where the file cannot be written. A server that does not answer is none: that
 /// is what `shuntfs_up` says, which is to be told and not to be missing.
 pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let asked = survey::ask(&args.mountpoints)?;
+    let asked = Survey::default().ask(&args.mountpoints)?;
     let snapshots = asked.into_iter().map(|asked| match asked.answer {
         Ok(status) => Snapshot::of(asked.mount, status),
         Err(error) => {

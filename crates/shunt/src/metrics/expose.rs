@@ -19,7 +19,7 @@ type Rows = Vec<(String, Vec<String>, Value)>;
 #[derive(Debug)]
 struct Exposition(Vec<(&'static Metric, Rows)>);
 
-/// The state of mounts in OpenMetrics 1.0. No two of them may have the same name.
+/// The state of mounts in OpenMetrics 1.0. Of mounts with the same name the first one counts.
 pub(super) fn openmetrics(mounts: &[Snapshot]) -> String {
     let all = table::all().map(|metric| (metric, rows(metric, mounts)));
     let exposition = Exposition(all.filter(|(_, rows)| !rows.is_empty()).collect());
@@ -53,14 +53,15 @@ pub(super) fn prometheus(openmetrics: &str) -> String {
     out
 }
 
-/// The samples of all mounts. What is there twice would make the whole text worthless: a server that says it is not believed.
+/// The samples of all mounts. A sample that is there twice would make the whole text invalid for node_exporter, whoever says it twice: the
+/// first one counts.
 fn rows(metric: &Metric, mounts: &[Snapshot]) -> Rows {
-    let mut rows = Rows::new();
+    let (mut rows, mut seen) = (Rows::new(), HashSet::new());
     for mount in mounts {
-        let (mut samples, mut seen) = (Samples::default(), HashSet::new());
+        let mut samples = Samples::default();
         (metric.read)(mount, &mut samples);
         for (labels, value) in samples.0 {
-            if seen.insert(labels.clone()) {
+            if seen.insert((mount.mount.as_str(), labels.clone())) {
                 rows.push((mount.mount.clone(), labels, value));
             }
         }
@@ -165,6 +166,16 @@ mod test {
         pool.branches[1].path = pool.branches[0].path.clone();
         let text = openmetrics(&[one]);
         assert_eq!(text.matches("shuntfs_branch_size_bytes{").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn no_sample_of_two_mounts_with_one_name_is_there_twice() {
+        let text = openmetrics(&[sample("/a"), Snapshot::silent("/a".into()), sample("/a"), sample("/b")]);
+        let names = text.lines().filter(|line| !line.starts_with('#'));
+        let names: Vec<&str> = names.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+        let different: HashSet<&str> = names.iter().copied().collect();
+        assert!(names.len() > 100 && names.len() == different.len(), "{text}");
+        assert!(text.contains("shuntfs_up{mount=\"/a\"} 1\n"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shuntfs::LatencyStatus;
+use shuntfs::{LatencyStatus, StallStatus};
 
 use super::metric::{Histogram, Metric, Samples, Unit, counter, gauge, histogram};
 use super::snapshot::Snapshot;
@@ -100,6 +100,20 @@ pub(super) const MOUNT: &[Metric] = &[
     counter("panics", Unit::None, &[], "Operations that panicked; any is a defect.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.session.panics))
     }),
+    counter(
+        "stalled_requests",
+        Unit::None,
+        &[],
+        "Requests that took longer than `--stall-after`.",
+        |mount, put| of_stalls(mount, put, |stalls| stalls.total),
+    ),
+    gauge(
+        "stalled_requests_now",
+        Unit::None,
+        &[],
+        "Requests that take longer than `--stall-after` and are still in progress.",
+        |mount, put| of_stalls(mount, put, |stalls| stalls.now),
+    ),
     gauge("open_nodes", Unit::None, &[], "Files and folders that are open.", |mount, put| {
         of_status(mount, put, |status, put| put.whole(&[], status.session.nodes_open));
     }),
@@ -166,6 +180,14 @@ const LAST_BUCKET: u32 = 34;
 pub(super) fn of_status(mount: &Snapshot, put: &mut Samples, read: fn(&Status, &mut Samples)) {
     if let Some(status) = &mount.status {
         read(status, put);
+    }
+}
+
+/// Nothing where nobody looks.
+fn of_stalls(mount: &Snapshot, put: &mut Samples, read: fn(&StallStatus) -> u64) {
+    let stalls = mount.status.as_ref().map(|status| &status.session.stalls);
+    if let Some(stalls) = stalls.filter(|stalls| stalls.limit_ms.is_some()) {
+        put.whole(&[], read(stalls));
     }
 }
 

@@ -13,7 +13,7 @@ use shuntfs_sys::{OsError, Signal, SignalFd};
 use super::draw::{self, View};
 use super::rates::{self, Rates};
 use crate::failure::Failure;
-use crate::survey;
+use crate::survey::{Asked, Survey};
 
 /// How long a signal, or news, may wait for the keyboard.
 const LOOK: Duration = Duration::from_millis(100);
@@ -36,7 +36,8 @@ enum Wish {
 /// # Errors
 /// Where the mounts cannot be asked at the start, and where the terminal cannot be drawn on.
 pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure> {
-    let first = survey::ask(&paths)?;
+    let survey = Survey::default();
+    let first = survey.ask(&paths)?;
     // Before the next thread, so that every thread leaves them to this one: the terminal is to be put back. SIGHUP ends the process
     // as ever, because there is no terminal any more.
     let signals = SignalFd::new(&[Signal::Int, Signal::Term])
@@ -45,7 +46,7 @@ pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure
         View { mounts: rates::all(&[], &first), interval_s: interval.as_secs_f64(), ..View::default() };
     let (tell, news) = mpsc::sync_channel(1);
     let (_stays, over) = mpsc::channel::<()>();
-    let ask = move || ask(&paths, first, interval, &tell, &over);
+    let ask = move || ask(&survey, &paths, first, interval, (&tell, &over));
     std::thread::Builder::new()
         .name("shunt-top".into())
         .spawn(ask)
@@ -57,11 +58,11 @@ pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure
 
 /// Asks at each interval, until nobody listens.
 fn ask(
+    survey: &Survey,
     paths: &[PathBuf],
-    mut before: Vec<survey::Asked>,
+    mut before: Vec<Asked>,
     interval: Duration,
-    tell: &SyncSender<News>,
-    over: &Receiver<()>,
+    (tell, over): (&SyncSender<News>, &Receiver<()>),
 ) {
     let mut due = Instant::now() + interval;
     loop {
@@ -70,7 +71,7 @@ fn ask(
             return;
         }
         due = Instant::now() + interval;
-        let news = survey::ask(paths).map(|now| {
+        let news = survey.ask(paths).map(|now| {
             let rates = rates::all(&before, &now);
             before = now;
             rates
@@ -208,7 +209,8 @@ mod test {
         let (tell, news) = mpsc::sync_channel(1);
         let (stays, over): (Sender<()>, _) = mpsc::channel();
         let asking = std::thread::spawn(move || {
-            ask(&["/".into()], Vec::new(), Duration::from_millis(10), &tell, &over)
+            let survey = Survey::default();
+            ask(&survey, &["/".into()], Vec::new(), Duration::from_millis(10), (&tell, &over))
         });
         assert!(
             news.recv_timeout(Duration::from_secs(20)).expect("is told").is_err(),

@@ -9,7 +9,7 @@ use super::draw::{self, View};
 use super::rates::{self, Rates};
 use crate::failure::Failure;
 use crate::run::output_failure;
-use crate::survey::{self, Asked};
+use crate::survey::{Asked, Survey};
 
 /// How wide text is that goes to no terminal.
 const WIDTH: u16 = 100;
@@ -33,12 +33,13 @@ pub(super) fn run(
     json: Option<Repeat>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let mut before = survey::ask(paths)?;
+    let survey = Survey::default();
+    let mut before = survey.ask(paths)?;
     let mut due = Instant::now() + interval;
     loop {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         due = Instant::now() + interval;
-        let now = survey::ask(paths)?;
+        let now = survey.ask(paths)?;
         let mounts = rates::all(&before, &now);
         match json {
             Some(_) => print_json(&mounts, out)?,

@@ -3,13 +3,16 @@
 use std::io::Write;
 
 use serde_json::json;
+use shuntfs_sys::mount::MountInfo;
 
 use super::args::TraceArgs;
 use super::document::{FORMAT, TraceLine, ns};
 use super::news::{TraceNews, TraceQuestion};
+use super::serve::PATIENCE;
 use super::text;
+use crate::control::{AskError, Client};
 use crate::failure::Failure;
-use crate::mounts::{Mounts, shown};
+use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 use crate::{status, umount};
 
@@ -22,11 +25,34 @@ pub(crate) fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let mount = umount::find(&mounts, &args.mountpoint)?;
     let client = status::client_of(mount)?;
     let place = mount.mount_point.to_string_lossy().into_owned();
-    let mut report = Report { out, place, json: args.json, left: args.count.map(u64::from), broken: None };
+    let left = args.count.map(u64::from);
+    let mut report = Report { out, place, json: args.json, left, has_begun: false, broken: None };
     let ended = client.trace(question(args), &mut |news| report.hear(news));
+    if let (None, true, Err(AskError::NoServer)) = (&report.broken, report.has_begun, &ended) {
+        cut_off(mount)?;
+        // A server that ends may go before it has said so.
+        report.hear(TraceNews::Ends);
+        return report.broken.map_or(Ok(()), Err);
+    }
     match report.broken {
         Some(failure) => Err(failure),
         None => ended.map_err(|error| status::unanswered(mount, &error)),
+    }
+}
+
+/// What is wrong where the server ended the trace without a word; nothing where the mount is gone.
+fn cut_off(mount: &MountInfo) -> Result<(), Failure> {
+    let same = |other: &MountInfo| other.id == mount.id && other.dev == mount.dev;
+    if !Mounts::read()?.iter().any(same) {
+        return Ok(());
+    }
+    let connection = mounts::connection(mount).unwrap_or_default();
+    match Client::of_connection(connection, &Vec::from_iter(mounts::owner(mount))) {
+        Ok(_lives) => Err(Failure::new(format!(
+            "the server ended the trace: its output was not read for {} s",
+            PATIENCE.as_secs()
+        ))),
+        Err(error) => Err(status::unanswered(mount, &error)),
     }
 }
 
@@ -46,6 +72,7 @@ struct Report<'o> {
     json: bool,
     /// How many requests are still to be shown.
     left: Option<u64>,
+    has_begun: bool,
     /// Why something could not be printed.
     broken: Option<Failure>,
 }
@@ -53,6 +80,7 @@ struct Report<'o> {
 impl Report<'_> {
     /// Whether to go on.
     fn hear(&mut self, news: TraceNews) -> bool {
+        self.has_begun = true;
         let line = if self.json { self.json_line(&news) } else { self.text_line(&news) };
         if let Some(line) = line
             && let Err(error) = writeln!(self.out, "{line}").and_then(|()| self.out.flush())

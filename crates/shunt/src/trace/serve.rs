@@ -20,7 +20,7 @@ use crate::control::Reply;
 /// How often it is looked whether whoever looks is still there.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long whoever looks may take to read what is sent, before it is ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// So many requests are sent at once.
 const BATCH: usize = 256;
 

@@ -31,7 +31,9 @@ mod untold;
 
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};
-pub(crate) use below::{Transfer, Untaken, ask, clone_folder, remove_unfinished, sync_folder};
+pub(crate) use below::{
+    Transfer, Untaken, ask, clone_folder, is_known, is_untouched, remove_unfinished, sync_folder,
+};
 pub(crate) use change::{Coming, Made, Spot};
 pub(crate) use content::{Changing, ContentChanges, ContentCut, ReadBelow, Reading};
 pub(crate) use judge::{Guard, Judged};

@@ -8,7 +8,7 @@ use super::{open, room};
 use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::find;
-use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot};
+use crate::guard::{Arrival, Coming, Guard, Made, NameComes, NamelessComes, Spot, is_untouched};
 use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
@@ -141,6 +141,10 @@ fn open_existing(
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
     };
+    if flags.0 & mode::O_EXCL != 0 && !is_untouched(&found.stat, guard.who()) {
+        // Somebody else has made it.
+        return Err(Errno::EXIST);
+    }
     if !found.stat.is_file() {
         // CREATE can only answer with a regular file; told so, the kernel looks the name up and does what it is for.
         return Err(Errno::STALE);

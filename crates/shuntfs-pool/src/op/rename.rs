@@ -3,7 +3,7 @@
 use shuntfs::{Errno, NodeId, Result};
 use shuntfs_sys::{OsError, stat_at};
 
-use crate::guard::{Guard, NameMoves, Spot};
+use crate::guard::{Guard, NameMoves, Spot, is_known};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
         return Err(Errno::IO);
     }
     match guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared) {
-        Err(error) if who.is_begun() && was_moved(from, to, flags) => {
+        Err(error) if who.is_begun() && was_moved(shared, from, to, flags) => {
             tracing::debug!(%error, "a server that is dead had moved it");
             Ok(())
         }
@@ -39,9 +39,8 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
 }
 
 /// Whether a name is where it was to go, and no longer where it was; or a whiteout is there.
-fn was_moved(from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool {
-    let (old, new) = (stat_at(from.dir, from.c_name()), stat_at(to.dir, to.c_name()));
-    let has_gone = match old {
+fn was_moved(shared: &Shared, from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool {
+    let has_gone = match stat_at(from.dir, from.c_name()) {
         Err(error) => error == OsError::NOENT,
         Ok(stat) => {
             let is_whiteout =
@@ -49,5 +48,5 @@ fn was_moved(from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool {
             flags & mode::RENAME_WHITEOUT != 0 && is_whiteout
         }
     };
-    has_gone && new.is_ok()
+    has_gone && is_known(shared, to)
 }

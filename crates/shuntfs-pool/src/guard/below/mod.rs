@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is where they are allowed")]
 
 mod attributes;
+mod begun;
 mod content;
 mod intent;
 mod merged;
@@ -13,5 +14,6 @@ mod transfer;
 mod workshop;
 
 pub(crate) use attributes::ask;
+pub(crate) use begun::{is_known, is_untouched};
 pub(crate) use path::clone_folder;
 pub(crate) use transfer::{Transfer, Untaken, remove_unfinished, sync_folder};

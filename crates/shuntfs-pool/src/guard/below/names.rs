@@ -1,6 +1,5 @@
 //! Making, removing and moving names, and noting it.
 
-use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use shuntfs::{Errno, LowerFile, Result};
@@ -9,7 +8,7 @@ use shuntfs_sys::{
     tmpfile_at, unlink_at,
 };
 
-use super::merged;
+use super::{begun, merged};
 use crate::branch::touches_on;
 use crate::error::errno;
 use crate::guard::after::{self, Moving};
@@ -39,7 +38,7 @@ impl<'c> Judged<NameComes<'c>> {
         };
         let made = match made {
             // A server that is dead had made it for this very request.
-            Err(OsError::EXIST) if who.is_begun() && is_of(self.change.what, dir, name) => Ok(()),
+            Err(OsError::EXIST) if who.is_begun() && begun::is_of(self.change.what, who, dir, name) => Ok(()),
             made => made.map_err(errno),
         };
         made.inspect_err(|error| shared.note_refusal(spot, *error))?;
@@ -57,17 +56,6 @@ impl<'c> Judged<NameComes<'c>> {
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
         Ok((fd, self.terms, Untold::new(shared, spot)))
     }
-}
-
-/// Whether what has a name is what was to be made.
-fn is_of(what: Coming<'_>, dir: &LowerFile, name: &CStr) -> bool {
-    let wanted = match what {
-        Coming::File { .. } => mode::FILE,
-        Coming::Folder { .. } => mode::DIR,
-        Coming::Symlink { .. } => mode::LINK,
-        Coming::Node { made, .. } => made.mode & mode::TYPE,
-    };
-    stat_at(dir, name).is_ok_and(|stat| stat.mode & mode::TYPE == wanted)
 }
 
 impl Judged<NamelessComes<'_>> {
