@@ -1,18 +1,19 @@
 //! Servers of the example `kept_folder` are killed while programs make, move and remove names, with files open in passthrough: no call fails,
 //! no byte is wrong, and nothing is done twice. Needs CAP_SYS_ADMIN and /dev/fuse; elsewhere it says so and passes.
 
+mod callers;
 mod support;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use callers::{Callers, Seen, is_caller, is_to_stop};
 use shuntfs_sys::spawn::{Push, push};
 use support::kept::{Kept, with_state};
 use support::{can_mount, is_mounted, wait_until};
@@ -79,18 +80,6 @@ fn has_ring(pid: u32) -> bool {
     links(pid).iter().any(|link| link.to_string_lossy().contains("io_uring"))
 }
 
-/// Tells this program that it is to call, and where.
-const CALLS: &str = "SHUNTFS_TEST_CALLS";
-
-/// What callers saw.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    calls: u64,
-    failed: u64,
-    wrong: u64,
-    longest: Duration,
-}
-
 /// A process that calls, and knows what must be there.
 struct Caller {
     folder: PathBuf,
@@ -102,14 +91,7 @@ struct Caller {
 
 impl Caller {
     fn call<T>(&mut self, what: &str, call: impl FnOnce() -> io::Result<T>) -> Option<T> {
-        let start = Instant::now();
-        let outcome = call();
-        self.seen.longest = self.seen.longest.max(start.elapsed());
-        self.seen.calls += 1;
-        outcome
-            .inspect_err(|error| eprintln!("{what} failed: {error}"))
-            .inspect_err(|_| self.seen.failed += 1)
-            .ok()
+        self.seen.call(what, call)
     }
 
     fn must(&mut self, what: &str, is_right: bool) {
@@ -214,11 +196,6 @@ impl Caller {
 
 /// Calls until standard input ends, and removes what it made.
 fn call(folder: &Path) {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    std::thread::spawn(|| {
-        drop(io::stdin().read_to_end(&mut Vec::new()));
-        STOP.store(true, Ordering::Relaxed);
-    });
     let id = std::process::id();
     let folder = folder.join(format!("caller{id}"));
     fs::create_dir(&folder).expect("makes a folder");
@@ -234,7 +211,7 @@ fn call(folder: &Path) {
     let open = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("opens");
     fs::remove_file(&path).expect("removes");
     let mut shadow = [0_u8; PAGES];
-    while !STOP.load(Ordering::Relaxed) {
+    while !is_to_stop() {
         match caller.below(8) {
             0..3 => caller.file(),
             3 => caller.folder(),
@@ -260,61 +237,13 @@ fn call(folder: &Path) {
     }
     drop(open);
     caller.call("rmdir", || fs::remove_dir(&folder));
-    let Seen { calls, failed, wrong, longest } = caller.seen;
-    println!("CALLER {calls} {failed} {wrong} {}", longest.as_millis());
-    io::stdout().flush().expect("a pipe");
-}
-
-/// Processes that call, until they are to stop.
-struct Callers(Vec<Child>);
-
-impl Callers {
-    fn start(folder: &Path) -> Self {
-        let start = |_| {
-            Command::new(std::env::current_exe().expect("is known"))
-                .args(["privileged_names_change_over_forty_kills", "--nocapture"])
-                .env(CALLS, folder)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .expect("starts")
-        };
-        Self((0..CALLERS).map(start).collect())
-    }
-
-    /// What all of them saw; the longest call of any.
-    fn stop(mut self) -> Seen {
-        let mut sum = Seen::default();
-        for mut caller in self.0.drain(..) {
-            drop(caller.stdin.take());
-            let output = caller.wait_with_output().expect("ends");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            // The harness may have begun the line.
-            let line = text.lines().find_map(|line| line.split_once("CALLER ").map(|(_, numbers)| numbers));
-            let line = line.unwrap_or_else(|| panic!("a caller said nothing of what it saw: {text}"));
-            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
-            sum.calls += numbers[0];
-            sum.failed += numbers[1];
-            sum.wrong += numbers[2];
-            sum.longest = sum.longest.max(Duration::from_millis(numbers[3]));
-        }
-        sum
-    }
-}
-
-impl Drop for Callers {
-    fn drop(&mut self) {
-        for caller in &mut self.0 {
-            let _best_effort = caller.kill();
-            let _best_effort = caller.wait();
-        }
-    }
+    caller.seen.say();
 }
 
 #[test]
 fn privileged_names_change_over_forty_kills() {
-    if let Some(folder) = std::env::var_os(CALLS) {
-        return call(Path::new(&folder));
+    if let Some(folder) = is_caller() {
+        return call(&folder);
     }
     if !can_mount() {
         return;
@@ -324,7 +253,7 @@ fn privileged_names_change_over_forty_kills() {
         let keeper = scene.kept.keeper.id();
         scene.kill();
         let open = (links(keeper).len(), scene.leads_below());
-        let callers = Callers::start(scene.kept.path());
+        let callers = Callers::start(CALLERS, "privileged_names_change_over_forty_kills", scene.kept.path());
         let mut server = scene.kept.next_server(None);
         std::thread::sleep(Duration::from_millis(300));
         for kill in 0..KILLS {

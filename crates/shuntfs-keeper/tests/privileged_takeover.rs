@@ -1,18 +1,18 @@
 //! Servers of the example `kept` are killed while programs call: no call fails, and no byte is wrong. Needs CAP_SYS_ADMIN and /dev/fuse;
 //! elsewhere it says so and passes.
 
+mod callers;
 #[path = "../examples/kept.rs"]
 #[allow(dead_code, reason = "its main is not called here")]
 mod kept;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use callers::{Callers, Seen, is_caller, is_to_stop};
 use shuntfs_sys::caps::{Cap, has_effective};
 use shuntfs_sys::spawn::{Push, push};
 use shuntfs_testkit::supervisor::Supervisor;
@@ -151,113 +151,37 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("its table").count()
 }
 
-/// Tells this program that it is to call, and where.
-const CALLS: &str = "SHUNTFS_TEST_CALLS";
-
-/// What callers saw.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    calls: u64,
-    failed: u64,
-    wrong: u64,
-    longest: Duration,
-}
-
-impl Seen {
-    fn call<T>(&mut self, call: impl FnOnce() -> std::io::Result<T>) -> Option<T> {
-        let start = Instant::now();
-        let outcome = call();
-        self.longest = self.longest.max(start.elapsed());
-        self.calls += 1;
-        outcome
-            .inspect_err(|error| eprintln!("a call failed: {error}"))
-            .inspect_err(|_| self.failed += 1)
-            .ok()
-    }
-}
-
 /// Stats and reads past the page cache until standard input ends.
 fn call(folder: &Path) {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    std::thread::spawn(|| {
-        drop(std::io::stdin().read_to_end(&mut Vec::new()));
-        STOP.store(true, Ordering::Relaxed);
-    });
     let (mut seen, mut random) = (Seen::default(), u64::from(std::process::id()));
     let mut open: Option<(u64, File)> = None;
-    while !STOP.load(Ordering::Relaxed) {
+    while !is_to_stop() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (number, offset) = (random >> 60, (random >> 20) % (kept::SIZE / 4096) * 4096);
         let path = folder.join(number.to_string());
-        if let Some(found) = seen.call(|| fs::metadata(&path)) {
+        if let Some(found) = seen.call("stat", || fs::metadata(&path)) {
             seen.wrong += u64::from(found.len() != kept::SIZE || found.ino() != kept::FIRST + number);
         }
         // Most files stay open over many deaths.
         if open.is_none() || random.is_multiple_of(64) {
             let direct = || OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
-            open = seen.call(direct).map(|file| (kept::FIRST + number, file));
+            open = seen.call("open", direct).map(|file| (kept::FIRST + number, file));
         }
         if let Some((node, file)) = &open {
             let mut room = [0; 4096];
-            if seen.call(|| file.read_exact_at(&mut room, offset)).is_some() {
+            if seen.call("read", || file.read_exact_at(&mut room, offset)).is_some() {
                 let is_right = (offset..).zip(room).all(|(at, byte)| byte == kept::byte_at(*node, at));
                 seen.wrong += u64::from(!is_right);
             }
         }
     }
-    println!("CALLER {} {} {} {}", seen.calls, seen.failed, seen.wrong, seen.longest.as_millis());
-}
-
-/// Processes that call, until they are to stop.
-struct Callers(Vec<Child>);
-
-impl Callers {
-    fn start(folder: &Path) -> Self {
-        let start = |_| {
-            Command::new(std::env::current_exe().expect("is known"))
-                .args(["--exact", "privileged_forty_kills_and_no_failed_call", "--nocapture"])
-                .env(CALLS, folder)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .expect("starts")
-        };
-        Self((0..CALLERS).map(start).collect())
-    }
-
-    /// What all of them saw; the longest call of any.
-    fn stop(mut self) -> Seen {
-        let mut sum = Seen::default();
-        for mut caller in self.0.drain(..) {
-            drop(caller.stdin.take());
-            let output = caller.wait_with_output().expect("ends");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            // The harness may have begun the line.
-            let line = text.lines().find_map(|line| line.split_once("CALLER ").map(|(_, numbers)| numbers));
-            let line = line.unwrap_or_else(|| panic!("a caller said nothing of what it saw: {text}"));
-            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
-            sum.calls += numbers[0];
-            sum.failed += numbers[1];
-            sum.wrong += numbers[2];
-            sum.longest = sum.longest.max(Duration::from_millis(numbers[3]));
-        }
-        sum
-    }
-}
-
-impl Drop for Callers {
-    fn drop(&mut self) {
-        for caller in &mut self.0 {
-            let _best_effort = caller.kill();
-            let _best_effort = caller.wait();
-        }
-    }
+    seen.say();
 }
 
 #[test]
 fn privileged_forty_kills_and_no_failed_call() {
-    if let Some(folder) = std::env::var_os(CALLS) {
-        return call(Path::new(&folder));
+    if let Some(folder) = is_caller() {
+        return call(&folder);
     }
     if !can_mount() {
         return;
@@ -265,7 +189,7 @@ fn privileged_forty_kills_and_no_failed_call() {
     for kind in ["device", "cloned"] {
         let Some(mut kept) = Kept::start(&[kind, "1000"]) else { return };
         kept.is_served();
-        let callers = Callers::start(kept.path());
+        let callers = Callers::start(CALLERS, "privileged_forty_kills_and_no_failed_call", kept.path());
         let keeper = kept.keeper.id();
         let mut server = kept.next_server(None);
         std::thread::sleep(Duration::from_millis(300));
