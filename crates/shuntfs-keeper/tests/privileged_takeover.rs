@@ -5,139 +5,24 @@ mod callers;
 #[path = "../examples/kept.rs"]
 #[allow(dead_code, reason = "its main is not called here")]
 mod kept;
+mod support;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
-use shuntfs_sys::caps::{Cap, has_effective};
 use shuntfs_sys::spawn::{Push, push};
-use shuntfs_testkit::supervisor::Supervisor;
-use tempfile::TempDir;
+use support::kept::Kept;
+use support::{LIMIT, can_mount, is_mounted, wait_until};
 
-/// How long a mount may live, and anything that is waited for take.
-const LIMIT: Duration = Duration::from_secs(90);
 const KILLS: usize = 40;
 const CALLERS: usize = 4;
 
-/// Whether mounts are possible here; says why not.
-fn can_mount() -> bool {
-    if fs::metadata("/dev/fuse").is_err() {
-        println!("SKIPPED: there is no /dev/fuse");
-        return false;
-    }
-    if !has_effective(Cap::SysAdmin) {
-        println!("SKIPPED: needs CAP_SYS_ADMIN");
-        return false;
-    }
-    true
-}
-
-fn is_mounted(path: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
-    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
-}
-
-fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LIMIT;
-    while Instant::now() < end {
-        if let Some(found) = probe() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{what}: not in {LIMIT:?}");
-}
-
-/// The example, keeping a mount. Nothing of it is left when this is dropped.
-struct Kept {
-    keeper: Child,
-    folder: TempDir,
-    log: tempfile::NamedTempFile,
-    _supervisor: Supervisor,
-}
-
-impl Kept {
-    /// `None`, and why, where the example was not built.
-    fn start(arguments: &[&str]) -> Option<Self> {
-        let tests = std::env::current_exe().ok()?;
-        let program = tests.parent()?.parent()?.join("examples/kept");
-        if !program.exists() {
-            println!("SKIPPED: {} was not built", program.display());
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        let log = tempfile::NamedTempFile::new().expect("a file");
-        let keeper = Command::new(program)
-            .arg(folder.path())
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stderr(log.reopen().expect("opens"))
-            .spawn()
-            .expect("starts");
-        let supervisor = Supervisor::of(folder.path(), LIMIT).expect("a supervisor");
-        Some(Self { keeper, folder, log, _supervisor: supervisor })
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn file(&self, number: u64) -> PathBuf {
-        self.path().join(number.to_string())
-    }
-
-    /// Waits until files are there.
-    fn is_served(&self) {
-        wait_until("a mount that is served", || {
-            is_mounted(self.path()).then(|| fs::metadata(self.file(0)).ok()).flatten()
-        });
-    }
-
-    /// The living server; `None` between two.
-    fn server(&self) -> Option<u32> {
-        let keeper = self.keeper.id();
-        let processes = fs::read_dir("/proc").expect("procfs");
-        let mut numbers =
-            processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        numbers.find(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-            let (state, parent) = (fields.next(), fields.next());
-            state != Some("Z") && parent == Some(&*keeper.to_string())
-        })
-    }
-
-    /// Waits for a server that is another one than `last`.
-    fn next_server(&self, last: Option<u32>) -> u32 {
-        wait_until("a server", || self.server().filter(|server| Some(*server) != last))
-    }
-
-    fn said(&self) -> String {
-        fs::read_to_string(self.log.path()).expect("a log")
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        let keeper = &mut self.keeper;
-        wait_until("the keeper's end", || keeper.try_wait().expect("is a child"))
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if matches!(self.keeper.try_wait(), Ok(None)) {
-            // The server goes with the connection.
-            let _best_effort = Command::new("umount").arg("-f").arg(self.path()).status();
-            let _best_effort = push(self.keeper.id(), Push::Die);
-            let _best_effort = self.keeper.wait();
-        }
-        if is_mounted(self.path()) {
-            let _best_effort = Command::new("umount").arg("-l").arg(self.path()).status();
-        }
-    }
+/// Waits until files are there.
+fn is_served(kept: &Kept) {
+    wait_until("a mount that is served", || fs::metadata(kept.file(0)).ok());
 }
 
 /// How many descriptors of a process are rings.
@@ -187,8 +72,8 @@ fn privileged_forty_kills_and_no_failed_call() {
         return;
     }
     for kind in ["device", "cloned"] {
-        let Some(mut kept) = Kept::start(&[kind, "1000"]) else { return };
-        kept.is_served();
+        let Some(mut kept) = Kept::start(&[kind, "1000"], |_| ()) else { return };
+        is_served(&kept);
         let callers = Callers::start(CALLERS, "privileged_forty_kills_and_no_failed_call", kept.path());
         let keeper = kept.keeper.id();
         let mut server = kept.next_server(None);
@@ -221,8 +106,8 @@ fn privileged_servers_that_die_at_once_are_given_up() {
     if !can_mount() {
         return;
     }
-    let Some(mut kept) = Kept::start(&["cloned"]) else { return };
-    kept.is_served();
+    let Some(mut kept) = Kept::start(&["cloned"], |_| ()) else { return };
+    is_served(&kept);
     let path = kept.file(3);
     let caller = std::thread::spawn(move || {
         let end = Instant::now() + LIMIT;
@@ -249,7 +134,7 @@ fn privileged_rings_are_refused_with_the_reason() {
     if !can_mount() {
         return;
     }
-    let Some(mut kept) = Kept::start(&["uring"]) else { return };
+    let Some(mut kept) = Kept::start(&["uring"], |_| ()) else { return };
     assert!(!kept.ended().success());
     assert!(kept.said().contains("ECANCELED"), "{}", kept.said());
     assert!(!is_mounted(kept.path()));

@@ -39,8 +39,11 @@ impl Kept {
         command.arg(folder.path()).args(arguments).stdin(Stdio::null());
         command.stderr(log.reopen().expect("opens"));
         prepare(&mut command);
-        let keeper = command.spawn().expect("starts");
-        wait_until("a mount", || is_mounted(folder.path()).then_some(()));
+        let mut keeper = command.spawn().expect("starts");
+        // One that refuses has ended by then.
+        wait_until("a mount", || {
+            (is_mounted(folder.path()) || !matches!(keeper.try_wait(), Ok(None))).then_some(())
+        });
         let supervisor = Supervisor::of(folder.path(), limit).expect("a supervisor");
         Some(Self { keeper, folder, log, _supervisor: supervisor })
     }
