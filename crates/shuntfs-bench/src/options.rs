@@ -196,7 +196,7 @@ const FULL: Scale = Scale {
         round_trips: 20_000,
         calls: 100_000,
         names: 16_000,
-        calling: Duration::from_millis(800),
+        calling: Duration::from_millis(400),
         git_files: 50_000,
         cold_each: true,
         runtime: Duration::from_secs(3),
