@@ -105,10 +105,9 @@ fn mergerfs_options() -> &'static str {
         return "";
     }
     match two_numbers(&machine::version("mergerfs")) {
-        Some(version) if version >= PASSTHROUGH_SINCE => {
-            "minfreespace=0,cache.files=auto-full,passthrough.io=rw"
-        }
-        _ => "minfreespace=0,cache.files=auto-full",
+        Some(version) if version < PASSTHROUGH_SINCE => "minfreespace=0,cache.files=auto-full",
+        // A build that does not know its version is newer, or fails to mount: a peer is never quietly measured slower.
+        _ => "minfreespace=0,cache.files=auto-full,passthrough.io=rw",
     }
 }
 
