@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::options;
 pub use crate::seal::{
     DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, PassphraseArgs, SealArgs,
-    ShowArgs, SignArgs, TrustAddArgs, TrustArgs, TrustForgetArgs, TrustListArgs, TrustStoreArgs, TrustWhat,
-    VerifyArgs,
+    SealCommand, SealWhat, ShowArgs, SignArgs, TrustAddArgs, TrustArgs, TrustForgetArgs, TrustListArgs,
+    TrustStoreArgs, TrustWhat, VerifyArgs,
 };
 use crate::settings::{
     CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, StallAfter, Switch,
@@ -84,24 +84,9 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Checks and shows rules files.
     Rules(RulesArgs),
-    /// Seals folders and files, so that every block can be verified as it is read.
-    Seal(SealArgs),
-    /// Verifies sealed folders and files, and reports which blocks of which files differ.
-    #[command(
-        after_help = "Exit codes: 0 everything is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
-        2 the command line is wrong."
-    )]
-    Verify(VerifyArgs),
-    /// Shows the manifest of a sealed folder, and who signed it.
-    Show(ShowArgs),
-    /// Prints the fs-verity digests of files, like `fsverity digest`.
-    Digest(DigestArgs),
-    /// Signs the digest of a file.
-    Sign(SignArgs),
-    /// Creates and shows keys.
-    Key(KeyArgs),
-    /// Manages a folder with trusted keys and the highest serials seen, for --trust-store.
-    Trust(TrustStoreArgs),
+    /// Seals folders and files, so that every block can be verified as it is read; verifies, shows and signs seals.
+    #[command(args_conflicts_with_subcommands = true, after_help = crate::seal::HELP)]
+    Seal(Box<SealCommand>),
     /// Checks what this machine supports, and how to enable the rest.
     Doctor(DoctorArgs),
     /// Benchmarks shunt on this machine, compared with the bare folder and other installed programs.

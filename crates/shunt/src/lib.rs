@@ -20,6 +20,7 @@ mod elsewhere;
 mod explain;
 mod export;
 mod failure;
+mod json;
 mod list;
 mod log;
 mod man;

@@ -10,6 +10,7 @@ use shuntfs_sys::spawn::effective_uid;
 use crate::cli::ListArgs;
 use crate::control::{self, AskError, Client};
 use crate::failure::Failure;
+use crate::json::{self, One};
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 
@@ -17,7 +18,11 @@ use crate::run::output_failure;
 #[derive(Debug, Default, Serialize)]
 struct Row {
     mountpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mountpoint_hex: Option<String>,
     source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_hex: Option<String>,
     state: &'static str,
     transport: String,
     pid: Option<u32>,
@@ -32,7 +37,7 @@ pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let list = Mounts::read()?;
     let rows = rows(&list);
     if args.json {
-        return print_json(&rows, out);
+        return json::print(&One("mounts", &rows), out);
     }
     if rows.is_empty() {
         return writeln!(out, "no mounts").map_err(|error| output_failure(&error));
@@ -88,9 +93,14 @@ pub(crate) fn found(list: &Mounts) -> Vec<Found> {
 
 fn rows(list: &Mounts) -> Vec<Row> {
     let row = |found: Found| {
-        let mountpoint = found.mount_point.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let is_detached = mountpoint.is_none();
-        let row = Row { mountpoint: mountpoint.unwrap_or_default(), source: found.source, ..Row::default() };
+        let is_detached = found.mount_point.is_none();
+        let mountpoint = found.mount_point.unwrap_or_default();
+        let row = Row {
+            mountpoint: json::text(&mountpoint),
+            mountpoint_hex: json::hex(&mountpoint),
+            source: found.source,
+            ..Row::default()
+        };
         let row = asked(found.connection, &found.owners, row);
         if is_detached && row.state == "mounted" { Row { state: "detached", ..row } } else { row }
     };
@@ -104,7 +114,8 @@ fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
     match answer {
         Ok((pid, status)) => {
             let transport = status.session.transport.kind;
-            Row { state: "mounted", pid: Some(pid), transport, source: status.folder, ..row }
+            let (source, source_hex) = (status.folder, status.folder_hex);
+            Row { state: "mounted", pid: Some(pid), transport, source, source_hex, ..row }
         }
         Err(AskError::Silent { pid }) => Row { state: "silent", pid: Some(pid), ..row },
         Err(AskError::NoServer) => Row { state: "no server", ..row },
@@ -126,11 +137,4 @@ pub(crate) fn print_table<const N: usize>(lines: &[[String; N]], out: &mut dyn W
         writeln!(out, "{}", text.trim_end()).map_err(|error| output_failure(&error))?;
     }
     Ok(())
-}
-
-/// Prints JSON for people and programs.
-pub(crate) fn print_json(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::new(format!("cannot print: {error}")))?;
-    writeln!(out, "{text}").map_err(|error| output_failure(&error))
 }

@@ -76,13 +76,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args, out),
         Command::Migrate(args) => migrate::run(&args, out),
         Command::Rules(args) => rules::run(&args, out),
-        Command::Seal(args) => seal::seal(&args, out),
-        Command::Verify(args) => seal::verify(&args, out),
-        Command::Show(args) => seal::show(&args, out),
-        Command::Digest(args) => seal::digest(&args, out),
-        Command::Sign(args) => seal::sign(&args, out),
-        Command::Key(args) => seal::key(&args, out),
-        Command::Trust(args) => seal::trust(&args, out),
+        Command::Seal(args) => seal::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
         // Handled before: it prints by itself and has an exit code of its own.
         Command::Bench(_) => Ok(()),
@@ -117,12 +111,19 @@ fn is_helper(name: Option<&OsString>) -> bool {
     name.is_some_and(|name| name == "mount.fuse.shunt" || name == "mount.shunt")
 }
 
+/// Commands of `shunt seal` that were commands of `shunt`, and still work as such.
+const MOVED_TO_SEAL: [&str; 6] = ["verify", "show", "digest", "sign", "key", "trust"];
+
 /// mount.fuse3(8) calls `shunt SRC MNT -o OPTIONS`, without a command. A first word with a slash in it is no
-/// command, so it is taken for SRC.
+/// command, so it is taken for SRC. A command that has moved is looked up where it is now.
 fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_path = |word: &OsStr| word.as_bytes().contains(&b'/') && !word.as_bytes().starts_with(b"-");
     if words.get(1).is_some_and(|word| is_path(word)) {
         words.insert(1, "mount".into());
+    }
+    let at = if words.get(1).is_some_and(|word| word == "help") { 2 } else { 1 };
+    if words.get(at).is_some_and(|word| MOVED_TO_SEAL.iter().any(|moved| word == moved)) {
+        words.insert(at, "seal".into());
     }
     words
 }
@@ -140,6 +141,24 @@ mod test {
         assert_eq!(with_command(words("shunt /a /b -o ro")), words("shunt mount /a /b -o ro"));
         assert_eq!(with_command(words("shunt ./a b")), words("shunt mount ./a b"));
         for line in ["shunt mount /a /b", "shunt", "shunt -o/x", "shunt mout /a /b", "shunt --help"] {
+            assert_eq!(with_command(words(line)), words(line));
+        }
+    }
+
+    #[test]
+    fn commands_that_moved_are_found_where_they_are_now() {
+        for moved in MOVED_TO_SEAL {
+            let typed = format!("shunt {moved} a");
+            assert_eq!(with_command(words(&typed)), words(&format!("shunt seal {moved} a")));
+            assert_eq!(
+                with_command(words(&format!("shunt help {moved}"))),
+                words(&format!("shunt help seal {moved}"))
+            );
+            let definition = crate::cli::definition();
+            let seal = definition.find_subcommand("seal").expect("is one");
+            assert!(seal.find_subcommand(moved).is_some() && definition.find_subcommand(moved).is_none());
+        }
+        for line in ["shunt seal verify", "shunt mount verify key", "shunt help seal"] {
             assert_eq!(with_command(words(line)), words(line));
         }
     }

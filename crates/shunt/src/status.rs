@@ -10,7 +10,8 @@ use shuntfs_image::HostCache;
 use crate::cli::StatusArgs;
 use crate::control::{AskError, Client, Status};
 use crate::failure::Failure;
-use crate::list::{print_json, print_table};
+use crate::json;
+use crate::list::print_table;
 use crate::meaning;
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
     let mount = umount::find(&list, &args.mountpoint)?;
     let status = client_of(mount)?.status().map_err(|error| unanswered(mount, &error))?;
     if args.json {
-        return print_json(&status, out);
+        return json::print(&status, out);
     }
     let status = readable(&status)?;
     print_head(&status, out)

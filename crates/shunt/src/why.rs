@@ -11,7 +11,7 @@ use crate::cli::WhyArgs;
 use crate::control::{AskError, Asker, Client, Known, Verdict, What, Why};
 use crate::explain::{self, Located, NOT_CONSIDERED, Placement, locate};
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json;
 use crate::mounts::shown;
 use crate::rules::caller;
 use crate::run::output_failure;
@@ -25,7 +25,11 @@ const OF_FOLDERS: [What; 3] = [What::List, What::Attributes, What::Remove];
 #[derive(Serialize)]
 struct Answer<'a> {
     file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_hex: Option<String>,
     mountpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mountpoint_hex: Option<String>,
     #[serde(flatten)]
     why: Option<&'a Why>,
     /// Of a folder, which has no flow.
@@ -49,9 +53,12 @@ pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let (why, verdict) = if stat.is_file() {
         let mut why = flow(&mut client, &at, &asker)?;
         if let Some(read_and_write) = &why.verdict {
-            let paths = read_and_write.paths.clone();
-            why.verdict =
-                verdict(&mut client, &OF_FILES, &at, &asker)?.map(|verdict| Verdict { paths, ..verdict });
+            let (paths, paths_hex) = (read_and_write.paths.clone(), read_and_write.paths_hex.clone());
+            why.verdict = verdict(&mut client, &OF_FILES, &at, &asker)?.map(|verdict| Verdict {
+                paths,
+                paths_hex,
+                ..verdict
+            });
         }
         (Some(why), None)
     } else if stat.is_dir() {
@@ -62,12 +69,17 @@ pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     };
     let new = explain::new_at(&at, &asker);
     if args.json {
-        let (file, mountpoint) = (at.path.to_string_lossy(), at.mount.mount_point.to_string_lossy());
-        let (file, mountpoint) = (file.into_owned(), mountpoint.into_owned());
-        let (why, verdict) = (why.as_ref(), verdict.as_ref());
-        let new = new.as_ref();
-        let answer = Answer { file, mountpoint, why, verdict, new, not_considered: NOT_CONSIDERED };
-        return print_json(&answer, out);
+        let answer = Answer {
+            file: json::text(&at.path),
+            file_hex: json::hex(&at.path),
+            mountpoint: json::text(&at.mount.mount_point),
+            mountpoint_hex: json::hex(&at.mount.mount_point),
+            why: why.as_ref(),
+            verdict: verdict.as_ref(),
+            new: new.as_ref(),
+            not_considered: NOT_CONSIDERED,
+        };
+        return json::print(&answer, out);
     }
     let say = |out: &mut dyn Write| {
         match (&why, &verdict) {

@@ -174,8 +174,8 @@ fn privileged_branches_come_and_go_while_files_are_open() {
         change(&["add", "%", "@/b", "--first"]).ok();
         assert_eq!((room.read("one"), room.read("two")), ("of b".into(), "OF b".into()), "{what}");
         let json = change(&["set", "%", "@/c:@/a=RO", "--json"]).ok().out;
-        let branches: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
-        assert_eq!((&branches[1]["mode"], names()), (&"RO".into(), "onethree".into()), "{what}");
+        let document: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+        assert_eq!((&document["branches"][1]["mode"], names()), (&"RO".into(), "onethree".into()), "{what}");
         let new = room.mnt().join("new");
         let said = shunt(["explain".as_ref(), "create".as_ref(), new.as_os_str()]).ok().out;
         assert!(said.contains("chosen") && said.contains("not: its mode is RO"), "{what}: {said}");

@@ -419,8 +419,10 @@ fn privileged_one_runs_at_a_time_and_ends_with_who_asked() {
         .stderr(Stdio::null())
         .spawn()
         .expect("starts");
-    let status =
-        || -> Value { serde_json::from_str(&pool.mover(&["status", "--json"]).ok().out).expect("is JSON") };
+    let status = || -> Value {
+        let said = pool.mover(&["status", "--json"]).ok().out;
+        serde_json::from_str::<Value>(&said).expect("is JSON")["mover"].take()
+    };
     eventually("it runs", || status()["moved_files"].as_u64().is_some_and(|moved| moved > 0));
     pool.mover(&["run"]).fails(1, &["EBUSY", "running already"]);
     assert!(pool.mover(&["status"]).ok().out.starts_with("moving from "));

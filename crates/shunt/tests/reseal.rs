@@ -169,7 +169,7 @@ fn privileged_a_trust_store_lets_no_older_seal_in() {
     assert_eq!(listed["seen"][0]["serial"], newer["serial"], "what was taken was seen");
     older(&sealed, "newer");
     sealed.shell("rm -r src/.shunt; cp -a before/.shunt src/.shunt");
-    sealed.refuses(server.id(), &["rollback", "shunt trust forget DIR TREE"]);
+    sealed.refuses(server.id(), &["rollback", "shunt seal trust forget DIR TREE"]);
     assert_eq!(sealed.read(), Ok("newer\n".into()), "the newer one holds");
     sealed.shell("rm -r src/.shunt");
     sealed.words(&["seal", "src", "--tree", "src"]).ok();

@@ -113,7 +113,8 @@ fn several_files_are_checked_at_once_and_in_json() {
 
     let ran = check(&["--json", &good, &bad, &late, &gone]);
     assert_eq!(ran.code, Some(1));
-    let said: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let document: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let said = &document["files"];
     let ok: Vec<_> = said.as_array().expect("a list").iter().map(|file| file["ok"].as_bool()).collect();
     assert_eq!(ok, [Some(true), Some(false), Some(true), Some(false)]);
     assert_eq!((&said[0]["rules"], &said[1]["rules"]), (&1.into(), &serde_json::Value::Null));

@@ -34,7 +34,7 @@ impl Room {
         for name in ["file", "0", "f".repeat(62).as_str()] {
             fs::write(room.at("victim").join(name), SECRET).expect("writes");
         }
-        room.shunt(&["key", "new", "key"]).ok();
+        room.shunt(&["seal", "key", "new", "key"]).ok();
         room
     }
 
@@ -92,7 +92,7 @@ fn links_in_place_of_a_stores_files_are_not_followed() {
             // What is only replaced is no hindrance.
             if ["progress", "unchanged", "inodes", "making", "making.new"].contains(&name) {
                 ran.ok();
-                room.shunt(&["verify", "t"]).ok();
+                room.shunt(&["seal", "verify", "t"]).ok();
             }
         }
     }
@@ -133,8 +133,8 @@ fn pipes_in_a_store_are_not_waited_for() {
         fifo(&place);
         // Whether it is replaced or refused: it ends.
         room.shunt(&["seal", "t"]);
-        room.shunt(&["verify", "t"]);
-        room.shunt(&["show", "t"]);
+        room.shunt(&["seal", "verify", "t"]);
+        room.shunt(&["seal", "show", "t"]);
     }
 }
 
@@ -154,14 +154,15 @@ fn pipes_in_place_of_files_are_refused() {
     }
     for name in ["t/small.sig", "t/small.fsv_meta"] {
         fifo(&room.at(name));
-        let ran = room.shunt(&["verify", "t/small", "--trust", "key.pub"]).fails(1, &[name, "a FIFO"]);
+        let ran =
+            room.shunt(&["seal", "verify", "t/small", "--trust", "key.pub"]).fails(1, &[name, "a FIFO"]);
         assert!(ran.out.is_empty(), "{ran:?}");
         fs::remove_file(room.at(name)).expect("removes");
     }
     room.shunt(&["seal", "t/small"]).ok();
     fs::remove_file(room.at("t/small")).expect("removes");
     fifo(&room.at("t/small"));
-    room.shunt(&["verify", "t/small"]).fails(1, &["t/small"]);
+    room.shunt(&["seal", "verify", "t/small"]).fails(1, &["t/small"]);
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_store_whose_path_others_decide_is_not_written() {
         ran.fails(1, &["the store theirs/", "theirs belongs to user 65534"]);
         assert!(!room.at("theirs/new").exists());
     }
-    room.shunt(&["verify", "other", "--store", "own"]).ok();
+    room.shunt(&["seal", "verify", "other", "--store", "own"]).ok();
     room.shunt(&["seal", "t", "--store", "theirs/new", "--shared-store"]).ok();
     // Nobody else decides here, links or not.
     symlink("own", room.at("link")).expect("links");
@@ -255,7 +256,7 @@ fn a_side_file_in_a_sealed_folder_decides_nothing() {
     }
     // Nothing but the side file is asked outside of it.
     fs::remove_dir_all(room.at("t/.shunt")).expect("removes");
-    room.shunt(&["verify", "t/small", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t/small", "--trust", "key.pub"]).ok();
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn side_files_tell_no_more_than_the_data() {
     for (mode, wanted) in [(0o600, 0o600), (0o640, 0o640), (0o644, 0o644), (0o755, 0o644), (0o4711, 0o600)] {
         let room = Room::new();
         fs::set_permissions(room.at("t/small"), Permissions::from_mode(mode)).expect("is ours");
-        room.shunt(&["sign", "t/small", "--key", "key"]).ok();
+        room.shunt(&["seal", "sign", "t/small", "--key", "key"]).ok();
         room.shunt(&["seal", "t/small"]).ok();
         for name in ["t/small.sig", "t/small.fsv_meta"] {
             let found = fs::metadata(room.at(name)).expect("is there").mode() & 0o7777;
@@ -323,7 +324,7 @@ fn a_store_removes_only_what_it_made() {
     }
     let after = fs::read_dir(room.at("store/manifests")).expect("reads").count();
     assert_eq!(before, after, "its own are removed");
-    room.shunt(&["verify", "t", "--store", "store"]).ok();
+    room.shunt(&["seal", "verify", "t", "--store", "store"]).ok();
 }
 
 #[test]
@@ -333,7 +334,7 @@ fn a_store_is_of_one_tree() {
     room.shunt(&["seal", "t", "--store", "store", "--key", "key"]).ok();
     let refused = ["store is the store of ", "/t, not of ", "--adopt"];
     room.shunt(&["seal", "other", "--store", "store", "--key", "key"]).fails(1, &refused);
-    room.shunt(&["verify", "t", "--store", "store", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t", "--store", "store", "--trust", "key.pub"]).ok();
     room.shunt(&["seal", "t"]).ok();
     room.shunt(&["seal", "other", "--store", "t/.shunt"]).fails(1, &["t/.shunt is the store of", "not of "]);
     // A tree that was moved, and one that was made anew in its place, are still the store's.
@@ -349,7 +350,7 @@ fn a_store_is_of_one_tree() {
     room.shunt(&seal).ok();
     // And whoever says so gets it for another.
     room.shunt(&["seal", "other", "--store", "store", "--key", "key", "--adopt"]).ok();
-    room.shunt(&["verify", "other", "--store", "store", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "other", "--store", "store", "--trust", "key.pub"]).ok();
     room.shunt(&seal).fails(1, &["--adopt"]);
 }
 
@@ -367,7 +368,7 @@ fn a_store_in_the_tree_hides_no_folder_of_it() {
     // Nor is one that was put there since.
     room.shunt(&["seal", "t", "--store", "store"]).ok();
     fs::rename(room.at("store"), room.at("t/a/store")).expect("moves");
-    room.shunt(&["verify", "t", "--store", "t/a/store"]).fails(1, &["not as sealed"]);
+    room.shunt(&["seal", "verify", "t", "--store", "t/a/store"]).fails(1, &["not as sealed"]);
 }
 
 #[test]
@@ -387,9 +388,9 @@ fn privileged_a_store_that_others_can_write_is_refused() {
         room.shunt(&["seal", "t", "--key", "key"]).fails(1, &["can be written by others", "chmod go-w"]);
     }
     // Whoever verifies is told that anybody can have made it, unless a key says who did.
-    let said = room.shunt(&["verify", "t"]).ok().err;
+    let said = room.shunt(&["seal", "verify", "t"]).ok().err;
     assert!(said.contains("can be written by others") && said.contains("--trust"), "{said}");
-    assert_eq!(room.shunt(&["verify", "t", "--trust", "key.pub"]).ok().err, "");
+    assert_eq!(room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).ok().err, "");
     fs::set_permissions(&store, Permissions::from_mode(0o755)).expect("is ours");
     room.shunt(&["seal", "t", "--key", "key"]).ok();
 }
@@ -401,7 +402,7 @@ fn a_signature_covers_what_its_maker_has_hashed() {
         let said = room.shunt(words).ok().out;
         assert!(said.contains(wanted), "{words:?}: {said}");
     };
-    room.shunt(&["key", "new", "other"]).ok();
+    room.shunt(&["seal", "key", "new", "other"]).ok();
     hashed(&["seal", "t"], "2 hashed, 0 unchanged");
     hashed(&["seal", "t"], "0 hashed, 2 unchanged");
     // Whoever can write the store could have written down any hash.
@@ -432,12 +433,12 @@ fn a_signed_seal_is_not_replaced_by_an_unsigned_one_by_mistake() {
     room.shunt(&["seal", "t/small"]).fails(1, &refused);
     fs::write(room.at("t/.shunt/unchanged"), "").expect("writes");
     room.shunt(&["seal", "t"]).fails(1, &refused);
-    room.shunt(&["verify", "t/small", "--trust", "key.pub"]).ok();
-    let shown = room.shunt(&["show", "t", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t/small", "--trust", "key.pub"]).ok();
+    let shown = room.shunt(&["seal", "show", "t", "--trust", "key.pub"]).ok();
     assert!(shown.out.contains("a key that is trusted"), "{shown:?}");
     room.shunt(&["seal", "t/small", "--unsigned"]).ok();
     room.shunt(&["seal", "t", "--unsigned"]).ok();
-    room.shunt(&["show", "t", "--trust", "key.pub"]).fails(1, &["is not signed"]);
+    room.shunt(&["seal", "show", "t", "--trust", "key.pub"]).fails(1, &["is not signed"]);
     room.shunt(&["seal", "t", "--unsigned", "--key", "key"]).fails_with_usage();
 }
 
@@ -455,23 +456,23 @@ fn damaged_trees_are_made_again() {
     let mut bytes = fs::read(&tree).expect("reads");
     bytes[500] ^= 1;
     fs::write(&tree, &bytes).expect("writes");
-    let ran = room.shunt(&["verify", "t"]);
+    let ran = room.shunt(&["seal", "verify", "t"]);
     assert!(ran.out.contains("its tree is not: it differs at byte 500"), "{ran:?}");
     let said = room.shunt(&["seal", "t", "--repair"]).ok().out;
     assert!(said.contains("1 hashed, 1 unchanged"), "{said}");
-    room.shunt(&["verify", "t"]).ok();
+    room.shunt(&["seal", "verify", "t"]).ok();
     fs::remove_file(&tree).expect("removes");
     room.shunt(&["seal", "t", "--repair"]).ok();
-    room.shunt(&["verify", "t"]).ok();
+    room.shunt(&["seal", "verify", "t"]).ok();
     // A tree whose data is not what was sealed is not made again: that would seal the damage.
     fs::remove_file(&tree).expect("removes");
-    let digest = room.shunt(&["show", "t"]).ok().out;
+    let digest = room.shunt(&["seal", "show", "t"]).ok().out;
     let unchanged = room.at("t/.shunt/unchanged");
     let known = fs::read(&unchanged).expect("reads");
     fs::write(room.at("t/a/large"), vec![9; 300_000]).expect("writes");
     fs::write(&unchanged, known).expect("writes");
     room.shunt(&["seal", "t", "--repair"]).ok();
-    assert_ne!(room.shunt(&["show", "t"]).ok().out, digest, "a file that was changed is sealed anew");
+    assert_ne!(room.shunt(&["seal", "show", "t"]).ok().out, digest, "a file that was changed is sealed anew");
 }
 
 /// Somebody who owns the store changes folders into links while it is written.
@@ -534,7 +535,7 @@ fn with_link_in_place_of_a_folder() -> Room {
 #[test]
 fn a_link_in_place_of_a_sealed_folder_is_not_followed_to_what_is_asked_for() {
     let room = with_link_in_place_of_a_folder();
-    let digest = room.shunt(&["show", "t", "--json"]).ok().out;
+    let digest = room.shunt(&["seal", "show", "t", "--json"]).ok().out;
     let digest = digest.split('"').find(|word| word.starts_with("sha256:")).expect("has one").to_owned();
     let named = ["--trust", "key.pub", "--tree", "t", "--digest", &digest];
     for path in ["t/d/f", "t/d/", "t/d", "t/d//f", "t/./d/f", "t/a/../d/f", "t/../t/d/f"] {
@@ -542,7 +543,7 @@ fn a_link_in_place_of_a_sealed_folder_is_not_followed_to_what_is_asked_for() {
         assert!(ran.out.contains("t/d"), "{path}: {ran:?}");
         ran.fails(1, &["1 is not as sealed"]);
         room.shunt(&[&["verify", path, "--json"][..], &named].concat()).fails(1, &["1 is not as sealed"]);
-        room.shunt(&["verify", "--store", "t/.shunt", "t", path]).fails(1, &["1 is not as sealed"]);
+        room.shunt(&["seal", "verify", "--store", "t/.shunt", "t", path]).fails(1, &["1 is not as sealed"]);
     }
     let behind = "its `..` is behind what is no folder";
     for (path, why) in [
@@ -550,12 +551,12 @@ fn a_link_in_place_of_a_sealed_folder_is_not_followed_to_what_is_asked_for() {
         ("t/d/f/../../small", behind),
         ("t/gone/../small", "No such file or directory"),
     ] {
-        room.shunt(&["verify", path]).fails(1, &[why]);
-        room.shunt(&["verify", "--store", "t/.shunt", "t", path]).fails(1, &[why]);
+        room.shunt(&["seal", "verify", path]).fails(1, &[why]);
+        room.shunt(&["seal", "verify", "--store", "t/.shunt", "t", path]).fails(1, &[why]);
     }
     // From within, and by a link of one's own.
     symlink("t/d", room.at("own")).expect("links");
-    room.shunt(&["verify", "own/f"]).fails(1, &["1 is not as sealed"]);
+    room.shunt(&["seal", "verify", "own/f"]).fails(1, &["1 is not as sealed"]);
     run(Command::new(SHUNT).args(["verify", "../d/f"]).current_dir(room.at("t/a")))
         .fails(1, &["1 is not as sealed"]);
 }
@@ -571,7 +572,7 @@ fn a_link_in_place_of_a_sealed_folder_does_not_lead_to_another_sealed_folder() {
     remove(&room.at("t/d"));
     symlink("../other", room.at("t/d")).expect("links");
     for path in ["t/d/f", "t/d", "t/d/"] {
-        room.shunt(&["verify", path, "--trust", "key.pub"]).fails(1, &["1 is not as sealed"]);
+        room.shunt(&["seal", "verify", path, "--trust", "key.pub"]).fails(1, &["1 is not as sealed"]);
     }
 }
 
@@ -586,20 +587,20 @@ fn links_above_a_sealed_folder_are_followed() {
     room.shunt(&["seal", "t/nested"]).ok();
     for path in ["whole", "whole/", "whole/small", "part", "part/large", "part/../small", "victim/../t/small"]
     {
-        let ran = room.shunt(&["verify", path]);
+        let ran = room.shunt(&["seal", "verify", path]);
         if !["whole", "whole/"].contains(&path) {
             ran.ok();
         }
     }
     // The nearest one counts.
-    room.shunt(&["verify", "t/nested/file"]).ok();
-    room.shunt(&["verify", "whole/nested"]).ok();
-    room.shunt(&["verify", "--store", "t/.shunt", "whole", "t/small", "whole/a", "part/large"]).ok();
+    room.shunt(&["seal", "verify", "t/nested/file"]).ok();
+    room.shunt(&["seal", "verify", "whole/nested"]).ok();
+    room.shunt(&["seal", "verify", "--store", "t/.shunt", "whole", "t/small", "whole/a", "part/large"]).ok();
     for from in ["t/a", "t/nested"] {
         run(Command::new(SHUNT).args(["verify", "../small", "../../t/small"]).current_dir(room.at(from)))
             .ok();
     }
-    room.shunt(&["verify", "--store", "t/.shunt", "t", "victim/file"]).fails(2, &["is not in"]);
+    room.shunt(&["seal", "verify", "--store", "t/.shunt", "t", "victim/file"]).fails(2, &["is not in"]);
 }
 
 /// Whoever opens the lock waits for the owner of a lease on it, for 45 seconds where the kernel is as it comes.

@@ -46,13 +46,13 @@ impl Room {
 #[test]
 fn one_path_that_cannot_be_verified_does_not_hide_the_others() {
     let room = Room::new();
-    let ran = room.shunt(&["verify", "t", "plain", "gone", "u"]);
+    let ran = room.shunt(&["seal", "verify", "t", "plain", "gone", "u"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("/t: 1 file of 1 bytes: as sealed\n"), "{ran:?}");
     assert!(ran.out.contains("/u: 1 file of 1 bytes: as sealed\n"), "{ran:?}");
     assert!(ran.err.contains("plain is not sealed") && ran.err.contains("gone: No such file"), "{ran:?}");
-    room.shunt(&["verify", "gone"]).fails(1, &["cannot verify gone: No such file or directory"]);
-    let (all, ran) = room.documents(&["verify", "--json", "t", "plain", "gone", "u", "t/file"]);
+    room.shunt(&["seal", "verify", "gone"]).fails(1, &["cannot verify gone: No such file or directory"]);
+    let (all, ran) = room.documents(&["seal", "verify", "--json", "t", "plain", "gone", "u", "t/file"]);
     assert_eq!((all.len(), ran.code), (5, Some(1)), "{ran:?}");
     for document in &all {
         assert_eq!(document["format"], 1, "{document}");
@@ -72,7 +72,7 @@ fn documents_of_single_files_have_the_same_fields() {
     let room = Room::new();
     room.shunt(&["seal", "plain/file"]).ok();
     fs::write(room.at("plain/file"), "PLAIN").expect("writes");
-    let (all, _) = room.documents(&["verify", "--json", "plain/file"]);
+    let (all, _) = room.documents(&["seal", "verify", "--json", "plain/file"]);
     let document = &all[0];
     assert_eq!((&document["files"], &document["bytes"]), (&1.into(), &5.into()), "{document}");
     assert_eq!(document["findings"][0]["fault"], "data", "{document}");
@@ -111,7 +111,7 @@ fn hostile_names_are_printed_as_what_they_are() {
     }
     symlink("\u{1b}]0;owned\u{7}", room.at("t/link")).expect("links");
     room.shunt(&["seal", "t"]).ok();
-    let shown = room.shunt(&["show", "--list", "t"]).ok().out;
+    let shown = room.shunt(&["seal", "show", "--list", "t"]).ok().out;
     for (_, wanted) in names {
         assert!(shown.lines().any(|line| line.ends_with(&format!(" {wanted}"))), "{wanted}: {shown}");
     }
@@ -120,7 +120,7 @@ fn hostile_names_are_printed_as_what_they_are() {
     }
     fs::remove_file(room.at("t/link")).expect("removes");
     symlink("\u{1b}]0;mine\u{7}", room.at("t/link")).expect("links");
-    let said = room.shunt(&["verify", "t"]).out;
+    let said = room.shunt(&["seal", "verify", "t"]).out;
     for (_, wanted) in names {
         assert!(said.contains(&format!("/t/{wanted}: ")), "{wanted}: {said}");
     }
@@ -131,14 +131,14 @@ fn hostile_names_are_printed_as_what_they_are() {
     for name in [&b"\xf0"[..], b"\xf1"] {
         fs::write(room.at("u").join(OsStr::from_bytes(name)), "x").expect("writes");
     }
-    let (all, _) = room.documents(&["verify", "u", "--json"]);
+    let (all, _) = room.documents(&["seal", "verify", "u", "--json"]);
     let found = all[0]["findings"].as_array().expect("a list").clone();
     let hex: Vec<&str> = found.iter().filter_map(|one| one["path_hex"].as_str()).collect();
     assert_eq!(hex, ["f0", "f1"], "{found:?}");
     // What failed names them in the same way.
     let odd = room.at("odd\u{1b}[2J");
     fs::create_dir(&odd).expect("makes");
-    let ran = room.shunt(&["verify", "odd\u{1b}[2J"]);
+    let ran = room.shunt(&["seal", "verify", "odd\u{1b}[2J"]);
     assert!(is_plain(&ran.err) && ran.err.contains(r"odd\x1b[2J is not sealed"), "{ran:?}");
 }
 
@@ -148,12 +148,12 @@ fn attributes_that_a_copy_loses_can_be_left_out() {
     let file = fs::File::options().write(true).open(room.at("t/file")).expect("opens");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("sets");
     fs::set_permissions(room.at("t/file"), Permissions::from_mode(0o600)).expect("is ours");
-    room.shunt(&["verify", "t"]).fails(1, &["--ignore mode,mtime"]);
-    room.shunt(&["verify", "t", "--ignore", "mtime"]).fails(1, &["not as sealed"]);
-    room.shunt(&["verify", "t", "--ignore", "mtime,mode"]).ok();
+    room.shunt(&["seal", "verify", "t"]).fails(1, &["--ignore mode,mtime"]);
+    room.shunt(&["seal", "verify", "t", "--ignore", "mtime"]).fails(1, &["not as sealed"]);
+    room.shunt(&["seal", "verify", "t", "--ignore", "mtime,mode"]).ok();
     fs::write(room.at("t/file"), "T").expect("writes");
-    room.shunt(&["verify", "t", "--ignore", "mtime,mode,owner,xattrs"]).fails(1, &["not as sealed"]);
-    assert_eq!(room.shunt(&["verify", "t", "--ignore", "data"]).code, Some(2));
+    room.shunt(&["seal", "verify", "t", "--ignore", "mtime,mode,owner,xattrs"]).fails(1, &["not as sealed"]);
+    assert_eq!(room.shunt(&["seal", "verify", "t", "--ignore", "data"]).code, Some(2));
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Room {
         fs::write(room.at("t/empty"), "").expect("writes");
         fs::write(room.at("t/a/file"), vec![7; 300_000]).expect("writes");
         for key in ["key", "other"] {
-            room.shunt(&["key", "new", key]).ok();
+            room.shunt(&["seal", "key", "new", key]).ok();
         }
         room
     }
@@ -59,19 +59,19 @@ fn flip(path: &Path, at: usize) {
 #[test]
 fn keys_are_made_once_and_shown() {
     let room = Room::new();
-    let said = room.shunt(&["key", "show", "key"]).ok().out;
+    let said = room.shunt(&["seal", "key", "show", "key"]).ok().out;
     assert!(said.starts_with("ed25519 ") && said.trim_end().len() == 8 + 32, "{said}");
-    assert_eq!(room.shunt(&["key", "show", "key.pub"]).ok().out, said);
-    assert_ne!(room.shunt(&["key", "show", "other"]).ok().out, said);
-    room.shunt(&["key", "new", "key"]).fails(1, &["cannot write key", "exists"]);
-    room.shunt(&["key", "show", "t/empty"]).fails(1, &["is no ed25519 key"]);
+    assert_eq!(room.shunt(&["seal", "key", "show", "key.pub"]).ok().out, said);
+    assert_ne!(room.shunt(&["seal", "key", "show", "other"]).ok().out, said);
+    room.shunt(&["seal", "key", "new", "key"]).fails(1, &["cannot write key", "exists"]);
+    room.shunt(&["seal", "key", "show", "t/empty"]).fails(1, &["is no ed25519 key"]);
     let mode = std::os::unix::fs::PermissionsExt::mode(
         &fs::metadata(room.at("key")).expect("is there").permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
     // A name is taken by a public key: no half of a pair is left.
     fs::write(room.at("third.pub"), "x").expect("writes");
-    room.shunt(&["key", "new", "third"]).fails(1, &["third.pub"]);
+    room.shunt(&["seal", "key", "new", "third"]).fails(1, &["third.pub"]);
     assert!(!room.at("third").exists());
 }
 
@@ -88,11 +88,12 @@ fn digests_are_printed_as_fsverity_does() {
     digest(&["t/a/file", "--out-merkle-tree", "tree", "--out-descriptor", "descriptor"]);
     assert_eq!(fs::metadata(room.at("tree")).expect("is there").len(), 4096);
     assert_eq!(fs::metadata(room.at("descriptor")).expect("is there").len(), 256);
-    room.shunt(&["digest", "t/empty", "t/a/file", "--out-descriptor", "d"]).fails(2, &["only of one file"]);
-    room.shunt(&["digest", "--block-size", "4095", "t/empty"]).fails(2, &["block size"]);
-    room.shunt(&["digest", "t"]).fails(1, &["cannot read t", "it is a folder, not a regular file"]);
-    room.shunt(&["digest", "gone"]).fails(1, &["cannot read gone", "No such file"]);
-    assert_eq!(room.shunt(&["digest", "--salt", "xyz", "t/empty"]).code, Some(2));
+    room.shunt(&["seal", "digest", "t/empty", "t/a/file", "--out-descriptor", "d"])
+        .fails(2, &["only of one file"]);
+    room.shunt(&["seal", "digest", "--block-size", "4095", "t/empty"]).fails(2, &["block size"]);
+    room.shunt(&["seal", "digest", "t"]).fails(1, &["cannot read t", "it is a folder, not a regular file"]);
+    room.shunt(&["seal", "digest", "gone"]).fails(1, &["cannot read gone", "No such file"]);
+    assert_eq!(room.shunt(&["seal", "digest", "--salt", "xyz", "t/empty"]).code, Some(2));
     if !has("fsverity", "fsverity") {
         return;
     }
@@ -114,12 +115,12 @@ fn digests_are_printed_as_fsverity_does() {
 #[test]
 fn a_signature_is_the_keys_and_openssl_thinks_so_too() {
     let room = Room::new();
-    room.shunt(&["sign", "t/a/file", "--key", "key", "--out", "sig"]).ok();
-    room.shunt(&["digest", "--compact", "--for-builtin-sig", "t/a/file"]).ok();
+    room.shunt(&["seal", "sign", "t/a/file", "--key", "key", "--out", "sig"]).ok();
+    room.shunt(&["seal", "digest", "--compact", "--for-builtin-sig", "t/a/file"]).ok();
     fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
-    room.shunt(&["sign", "file", "--key", "key"]).ok();
+    room.shunt(&["seal", "sign", "file", "--key", "key"]).ok();
     assert_eq!(fs::read(room.at("sig")).expect("reads"), fs::read(room.at("file.sig")).expect("reads"));
-    let hex = room.shunt(&["digest", "--compact", "--for-builtin-sig", "file"]).ok().out;
+    let hex = room.shunt(&["seal", "digest", "--compact", "--for-builtin-sig", "file"]).ok().out;
     let message: Vec<u8> = hex
         .trim()
         .as_bytes()
@@ -132,26 +133,27 @@ fn a_signature_is_the_keys_and_openssl_thinks_so_too() {
     if let Some(ran) = room.openssl(&words) {
         ran.ok();
     }
-    room.shunt(&["verify", "file", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "file", "--trust", "other.pub", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "file"]).fails(2, &["says nothing without a key"]);
-    room.shunt(&["verify", "file", "--trust", "other.pub"]).fails(1, &["no trusted key's"]);
-    room.shunt(&["verify", "file", "--trust", "key.pub", "--hash", "sha512"]).fails(1, &["no trusted key's"]);
-    room.shunt(&["verify", "file", "--trust", "key"]).fails(1, &["private key"]);
-    room.shunt(&["verify", "file", "--trust", "gone.pub"]).fails(1, &["cannot read gone.pub"]);
-    room.shunt(&["verify", "file", "--trust", "t/a/file"]).fails(1, &["more than 65536 bytes"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "file", "--trust", "other.pub", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "file"]).fails(2, &["says nothing without a key"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "other.pub"]).fails(1, &["no trusted key's"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key.pub", "--hash", "sha512"])
+        .fails(1, &["no trusted key's"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key"]).fails(1, &["private key"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "gone.pub"]).fails(1, &["cannot read gone.pub"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "t/a/file"]).fails(1, &["more than 65536 bytes"]);
     flip(&room.at("file"), 70_000);
-    room.shunt(&["verify", "file", "--trust", "key.pub"]).fails(1, &["no trusted key's"]);
-    room.shunt(&["sign", "file", "--key", "gone"]).fails(1, &["cannot read gone"]);
-    room.shunt(&["sign", "file", "--key", "key.pub"])
-        .fails(1, &["not an ed25519 private key", "shunt key new"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key.pub"]).fails(1, &["no trusted key's"]);
+    room.shunt(&["seal", "sign", "file", "--key", "gone"]).fails(1, &["cannot read gone"]);
+    room.shunt(&["seal", "sign", "file", "--key", "key.pub"])
+        .fails(1, &["not an ed25519 private key", "shunt seal key new"]);
 }
 
 #[test]
 fn signatures_of_fsverity_are_taken_with_a_certificate() {
     let room = Room::new();
     fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
-    let hex = room.shunt(&["digest", "--compact", "--for-builtin-sig", "file"]).ok().out;
+    let hex = room.shunt(&["seal", "digest", "--compact", "--for-builtin-sig", "file"]).ok().out;
     let message: Vec<u8> = hex
         .trim()
         .as_bytes()
@@ -176,11 +178,11 @@ fn signatures_of_fsverity_are_taken_with_a_certificate() {
         "-nocerts", "-outform", "der", "-md", "sha256", "-out", "file.sig",
     ];
     room.openssl(&sign).expect("is installed").ok();
-    room.shunt(&["verify", "file", "--trust", "one.pem"]).ok();
-    room.shunt(&["verify", "file", "--trust", "two.pem"]).fails(1, &["file.sig"]);
-    room.shunt(&["verify", "file", "--trust", "key.pub"]).fails(1, &["file.sig"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "one.pem"]).ok();
+    room.shunt(&["seal", "verify", "file", "--trust", "two.pem"]).fails(1, &["file.sig"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key.pub"]).fails(1, &["file.sig"]);
     flip(&room.at("file"), 5);
-    room.shunt(&["verify", "file", "--trust", "one.pem"]).fails(1, &["file.sig"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "one.pem"]).fails(1, &["file.sig"]);
     flip(&room.at("file"), 5);
     // The tool itself, with hash, block size and salt of its own.
     if has("fsverity", "fsverity") {
@@ -199,7 +201,7 @@ fn signatures_of_fsverity_are_taken_with_a_certificate() {
     // A certificate whose time is over is no trust file.
     let old = ["x509", "-in", "one.pem", "-signkey", "one.key", "-days", "-1", "-out", "old.pem"];
     if room.openssl(&old).is_some_and(|ran| ran.code == Some(0)) {
-        room.shunt(&["verify", "file", "--trust", "old.pem"]).fails(1, &["old.pem", "expired"]);
+        room.shunt(&["seal", "verify", "file", "--trust", "old.pem"]).fails(1, &["old.pem", "expired"]);
     }
 }
 
@@ -210,7 +212,7 @@ fn a_trust_file_expires() {
     room.shunt(&["seal", "t", "--key", "key"]).ok();
     fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
     fs::copy(room.at("t/a/file"), room.at("alone")).expect("copies");
-    room.shunt(&["sign", "file", "--key", "key"]).ok();
+    room.shunt(&["seal", "sign", "file", "--key", "key"]).ok();
     room.shunt(&["seal", "alone", "--key", "key"]).ok();
     fs::create_dir(room.at("mnt")).expect("makes");
     let key = fs::read_to_string(room.at("key.pub")).expect("reads");
@@ -249,12 +251,13 @@ fn a_trust_file_expires() {
             assert!(ran.code == Some(1) && ran.err.contains("trust: "), "{words:?}: {ran:?}");
         }
     }
-    room.shunt(&["key", "new", "brief", "--expires", "9998-01-01"]).ok();
-    let said = room.shunt(&["key", "show", "brief.pub"]).ok().out;
+    room.shunt(&["seal", "key", "new", "brief", "--expires", "9998-01-01"]).ok();
+    let said = room.shunt(&["seal", "key", "show", "brief.pub"]).ok().out;
     assert!(said.trim_end().ends_with(", expires after 9998-01-01"), "{said}");
-    room.shunt(&["key", "new", "late", "--expires", "2024-01-01"]).fails(2, &["2024-01-01", "is over"]);
+    room.shunt(&["seal", "key", "new", "late", "--expires", "2024-01-01"])
+        .fails(2, &["2024-01-01", "is over"]);
     assert!(!room.at("late").exists() && !room.at("late.pub").exists());
-    assert_eq!(room.shunt(&["key", "new", "never", "--expires", "2024-13-01"]).code, Some(2));
+    assert_eq!(room.shunt(&["seal", "key", "new", "never", "--expires", "2024-13-01"]).code, Some(2));
     if let Some(ran) = room.openssl(&["pkey", "-pubin", "-in", "brief.pub", "-noout"]) {
         ran.ok();
     }
@@ -263,25 +266,26 @@ fn a_trust_file_expires() {
 #[test]
 fn a_folder_is_sealed_shown_and_verified() {
     let room = Room::new();
-    room.shunt(&["verify", "t"]).fails(1, &["t is not sealed", "shunt seal"]);
-    room.shunt(&["show", "t"]).fails(1, &["t is not sealed"]);
+    room.shunt(&["seal", "verify", "t"]).fails(1, &["t is not sealed", "shunt seal"]);
+    room.shunt(&["seal", "show", "t"]).fails(1, &["t is not sealed"]);
     let said = room.shunt(&["seal", "t", "--key", "key"]).ok().out;
     assert!(said.contains("2 hashed, 0 unchanged") && said.contains("signed by "), "{said}");
     let said = room.shunt(&["seal", "t", "--key", "key"]).ok().out;
     assert!(said.contains("0 hashed, 2 unchanged"), "{said}");
-    let shown = room.shunt(&["show", "t", "--trust", "key.pub", "--list"]).ok().out;
+    let shown = room.shunt(&["seal", "show", "t", "--trust", "key.pub", "--list"]).ok().out;
     assert!(
         shown.contains(&format!("{EMPTY} empty\n")) && shown.contains("a key that is trusted"),
         "{shown}"
     );
-    room.shunt(&["show", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
-    let shown: Value = serde_json::from_str(&room.shunt(&["show", "t", "--json"]).ok().out).expect("JSON");
+    room.shunt(&["seal", "show", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
+    let shown: Value =
+        serde_json::from_str(&room.shunt(&["seal", "show", "t", "--json"]).ok().out).expect("JSON");
     assert_eq!(
         (&shown["files"], &shown["folders"], &shown["bytes"]),
         (&2.into(), &2.into(), &300_000.into())
     );
-    room.shunt(&["verify", "t", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
+    room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
     run(Command::new(SHUNT).args(["verify", "--trust", "../../key.pub"]).current_dir(room.at("t/a"))).ok();
     let mtime = fs::metadata(room.at("t/a/file")).expect("is there").modified().expect("has one");
     flip(&room.at("t/a/file"), 4096 * 9);
@@ -291,11 +295,11 @@ fn a_folder_is_sealed_shown_and_verified() {
         .expect("opens")
         .set_modified(mtime)
         .expect("sets");
-    let ran = room.shunt(&["verify", "t", "--trust", "key.pub"]);
+    let ran = room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]);
     assert!(ran.out.contains("t/a/file: 1 block of 4096 bytes differs: 9 (block 9: sha256:"), "{ran:?}");
     ran.fails(1, &["1 is not as sealed"]);
-    room.shunt(&["verify", "t/empty"]).ok();
-    let ran = room.shunt(&["verify", "t/a", "--json"]);
+    room.shunt(&["seal", "verify", "t/empty"]).ok();
+    let ran = room.shunt(&["seal", "verify", "t/a", "--json"]);
     let found: Value = serde_json::from_str(&ran.out).expect("JSON");
     let finding = &found["findings"][0];
     assert_eq!((&finding["path"], &finding["fault"]), (&"a/file".into(), &"data".into()));
@@ -309,8 +313,8 @@ fn a_folder_is_sealed_shown_and_verified() {
         (&2.into(), &0.into(), &serde_json::json!([])),
         "what a key has written is its own"
     );
-    room.shunt(&["verify", "t"]).ok();
-    room.shunt(&["verify", "t", "--trust", "key.pub"]).fails(1, &["is not signed"]);
+    room.shunt(&["seal", "verify", "t"]).ok();
+    room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).fails(1, &["is not signed"]);
 }
 
 #[test]
@@ -330,11 +334,11 @@ fn a_store_may_be_elsewhere_and_a_file_be_sealed_alone() {
     ])
     .ok();
     assert!(!room.at("t/.shunt").exists());
-    room.shunt(&["verify", "t", "--store", "store"]).ok();
-    room.shunt(&["verify", "t", "t/a", "--store", "store"]).ok();
-    room.shunt(&["verify", "t", "key", "--store", "store"]).fails(2, &["is not in"]);
+    room.shunt(&["seal", "verify", "t", "--store", "store"]).ok();
+    room.shunt(&["seal", "verify", "t", "t/a", "--store", "store"]).ok();
+    room.shunt(&["seal", "verify", "t", "key", "--store", "store"]).fails(2, &["is not in"]);
     assert!(
-        room.shunt(&["show", "t", "--store", "store"])
+        room.shunt(&["seal", "show", "t", "--store", "store"])
             .ok()
             .out
             .contains("sha512 in blocks of 1024 bytes, salted")
@@ -345,10 +349,10 @@ fn a_store_may_be_elsewhere_and_a_file_be_sealed_alone() {
     room.shunt(&["seal", "t", "--key", "gone"]).fails(1, &["cannot read gone"]);
     fs::copy(room.at("t/a/file"), room.at("file")).expect("copies");
     room.shunt(&["seal", "file", "--key", "key"]).ok();
-    room.shunt(&["verify", "file", "--trust", "key.pub"]).ok();
-    room.shunt(&["verify", "file", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
+    room.shunt(&["seal", "verify", "file", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "file", "--trust", "other.pub"]).fails(1, &["not by a trusted key"]);
     flip(&room.at("file"), 8192);
-    let ran = room.shunt(&["verify", "file"]);
+    let ran = room.shunt(&["seal", "verify", "file"]);
     assert!(ran.out.contains("differs: 2 ("), "{ran:?}");
     ran.fails(1, &["1 is not as sealed"]);
     room.shunt(&["seal", "file", "--enable"]).fails(2, &["for folders"]);

@@ -24,7 +24,7 @@ impl Room {
     fn new() -> Self {
         let room = Self(tempfile::tempdir().expect("a folder"));
         fs::create_dir(room.at("t")).expect("makes");
-        room.shunt(&["key", "new", "key"]).ok();
+        room.shunt(&["seal", "key", "new", "key"]).ok();
         room
     }
 
@@ -116,7 +116,7 @@ fn a_killed_run_leaves_the_old_seal_and_the_next_one_goes_on() {
             assert!(shown["digest"] == old || shown["digest"] == new["digest"], "after {after:?}: {shown}");
             if shown["digest"] == old {
                 assert_eq!(shown["list"], listed, "the old manifest is whole");
-                room.shunt(&["verify", "t", "--trust", "key.pub"]).fails(1, &["not as sealed"]);
+                room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).fails(1, &["not as sealed"]);
             }
             // Half-written files are those of one run; it may have been killed while it made the folder anew.
             assert!(fs::read_dir(store.join("staging")).map_or(0, Iterator::count) <= 3);
@@ -124,7 +124,7 @@ fn a_killed_run_leaves_the_old_seal_and_the_next_one_goes_on() {
         assert!(kills > 0, "no run was killed");
         let sealed = room.json(&["seal", "t", "--key", "key"]);
         assert_eq!(sealed["digest"], new["digest"]);
-        room.shunt(&["verify", "t", "--trust", "key.pub"]).ok();
+        room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).ok();
         // Nothing is left over: the store is what one run makes that nobody kills.
         let below = |store: &Path| -> BTreeSet<PathBuf> {
             files(store).iter().map(|path| path.strip_prefix(store).expect("is below").to_owned()).collect()
@@ -142,12 +142,12 @@ fn a_killed_run_is_gone_on_with() {
     let progress = room.at("t/.shunt/progress");
     let is_noted = |_| fs::metadata(&progress).is_ok_and(|found| found.len() > 51);
     assert!(room.seal_and_kill(is_noted), "the run was over before it wrote down anything");
-    room.shunt(&["show", "t"]).fails(1, &["not sealed"]);
+    room.shunt(&["seal", "show", "t"]).fails(1, &["not sealed"]);
     let sealed = room.json(&["seal", "t", "--key", "key"]);
     let number = |name: &str| sealed[name].as_u64().expect("a number");
     assert!(number("resumed") > 0 && number("hashed") + number("resumed") == FILES, "{sealed}");
     assert!(!progress.exists());
-    room.shunt(&["verify", "t", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).ok();
     let clean = room.json(&["seal", "t", "--key", "key", "--store", "other"]);
     assert_eq!(clean["digest"], sealed["digest"]);
 }
@@ -173,9 +173,9 @@ fn data_that_changes_while_it_is_sealed_is_said_and_not_sealed() {
         }
         assert!(ran.out.is_empty(), "{ran:?}");
     });
-    room.shunt(&["show", "t"]).fails(1, &["t is not sealed"]);
+    room.shunt(&["seal", "show", "t"]).fails(1, &["t is not sealed"]);
     room.shunt(&["seal", "t", "--key", "key"]).ok();
-    room.shunt(&["verify", "t", "--trust", "key.pub"]).ok();
+    room.shunt(&["seal", "verify", "t", "--trust", "key.pub"]).ok();
 }
 
 #[test]

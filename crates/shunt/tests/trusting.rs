@@ -134,7 +134,7 @@ fn as_many_keys_as_are_asked_for_must_have_signed() {
 fn a_trust_store_refuses_what_is_older() {
     let room = Room::new();
     room.shunt("verify photos --trust-store trust", &[])
-        .fails(1, &["no such trust store", "shunt trust add trust KEY.pub"]);
+        .fails(1, &["no such trust store", "shunt seal trust add trust KEY.pub"]);
     room.shunt("trust add trust one.pub two.pub", &[]).ok();
     room.shunt("trust add trust one.pub", &[]).fails(1, &["is there already"]);
     room.shunt("trust add trust one", &[]).fails(1, &["private key"]);
@@ -152,7 +152,8 @@ fn a_trust_store_refuses_what_is_older() {
     );
     assert!(room.shunt("trust list trust", &[]).ok().out.contains("tree photos, serial "));
     room.shell("rm -r photos; cp -a kept photos").ok();
-    let rollback = ["rollback", "of tree `photos`, and serial", "was seen", "shunt trust forget DIR TREE"];
+    let rollback =
+        ["rollback", "of tree `photos`, and serial", "was seen", "shunt seal trust forget DIR TREE"];
     room.shunt("verify photos --trust-store trust", &[]).fails(1, &rollback);
     room.shunt("show photos --trust-store trust", &[]).fails(1, &rollback[..3]);
     room.shunt("verify photos --trust one.pub", &[]).ok();
@@ -191,7 +192,7 @@ fn a_seal_is_signed_on_another_machine() {
     room.shunt("sign carried --seal --key one --digest", &[&other]).fails(1, &[&digest, "nothing is signed"]);
     assert!(!room.at("carried.sig").exists());
     room.shunt("sign photos/small --seal --key one", &[])
-        .fails(1, &["not what `shunt show --to-sign` writes"]);
+        .fails(1, &["not what `shunt seal show --to-sign` writes"]);
     let said = room.shunt("sign carried --seal --key one --digest", &[&digest]).ok().out;
     assert!(said.contains(&digest) && said.contains("tree photos, serial "), "{said}");
     assert_eq!(fs::metadata(room.at("carried.sig")).expect("is there").len(), 64);

@@ -1,6 +1,7 @@
 //! What can be told of a pool from outside, while it is mounted.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,9 @@ pub struct BranchFacts {
     /// The folder.
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
+    /// Its bytes in hexadecimal digits, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
     /// What it is called wherever it is mounted, if users call it so.
     pub id: Option<String>,
     /// What may be done there: `RW`, `RO` or `NC`.
@@ -123,6 +127,12 @@ pub enum Health {
     Aside,
 }
 
+/// The bytes of a name that is not UTF-8, in hexadecimal digits: its text may be that of another.
+pub(crate) fn hex_of(name: &[u8]) -> Option<String> {
+    let hex = || name.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::str::from_utf8(name).is_err().then(hex)
+}
+
 /// A path that is not UTF-8 is no text: without this, one such branch would take all facts with it.
 fn as_text<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
     match path.to_str() {
@@ -165,6 +175,7 @@ impl BranchFacts {
         };
         Self {
             path: branch.source().to_owned(),
+            path_hex: hex_of(branch.source().as_os_str().as_bytes()),
             id: branch.id().map(str::to_owned),
             mode: branch.terms().mode.word(),
             mounted_read_only: branch.is_mounted_read_only(),

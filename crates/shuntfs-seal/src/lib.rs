@@ -1,4 +1,4 @@
-//! Sealed trees: what `shunt seal` makes, `shunt verify` checks and a verified mount shows.
+//! Sealed trees: what `shunt seal` makes, `shunt seal verify` checks and a verified mount shows.
 //!
 //! - [`Manifest`] says what is in a tree: names, attributes and digests. It is a sealed file itself, so every block of it is
 //!   checked as it is read, and opening it takes the same time for a file and for a million.

@@ -257,7 +257,7 @@ impl ToSign {
     /// # Errors
     /// A sentence that says why it is none. What this gives makes the same message again, byte for byte.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let none = || "it is not what `shunt show --to-sign` writes".to_owned();
+        let none = || "it is not what `shunt seal show --to-sign` writes".to_owned();
         let (context, parts) = Message::parse(bytes).ok_or_else(none)?;
         let [digest, tree, serial, time] = parts.as_slice() else { return Err(none()) };
         let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));

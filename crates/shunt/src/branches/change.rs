@@ -10,7 +10,7 @@ use shuntfs_sys::mount::MountInfo;
 
 use super::list::read;
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json::{self, One};
 use crate::mount::check::{check_apart, check_source};
 use crate::mounts::{Mounts, shown};
 use crate::run::output_failure;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &BranchesArgs, out: &mut dyn Write) -> Result<(), Failur
     }
     let status = status::readable(&status::client_of(mount)?.status().map_err(failed)?)?;
     if of.json {
-        return print_json(&status.pool.get("branches"), out);
+        return json::print(&One("branches", &status.pool.get("branches")), out);
     }
     status::print_branches(&status, out).map_err(|error| output_failure(&error))
 }

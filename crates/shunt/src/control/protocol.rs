@@ -100,8 +100,14 @@ pub struct Status {
     pub pid: u32,
     /// Where it is mounted; empty once it was detached.
     pub mountpoint: String,
+    /// Its bytes in hexadecimal digits, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mountpoint_hex: Option<String>,
     /// The folder that is shown.
     pub folder: String,
+    /// Its bytes in hexadecimal digits, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder_hex: Option<String>,
     /// Seconds since the mount.
     pub uptime_s: u64,
     /// The protocol that was agreed on, as `7.45`.
@@ -225,6 +231,7 @@ pub struct Question {
     /// What.
     pub what: What,
     /// The path below the mount point.
+    #[serde(with = "crate::json::path")]
     pub path: PathBuf,
     /// The name, and its folder.
     pub at: Spot,
@@ -242,6 +249,7 @@ pub struct Spot {
     /// The folder's number, as the kernel has it.
     pub folder: u64,
     /// The name.
+    #[serde(with = "crate::json::path")]
     pub name: PathBuf,
 }
 
@@ -320,6 +328,9 @@ pub struct Verdict {
     pub file: String,
     /// The paths below the source that it was decided by.
     pub paths: Vec<String>,
+    /// The bytes of all of them in hexadecimal digits, if one is not UTF-8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths_hex: Vec<String>,
     /// What becomes of each use.
     pub uses: Vec<UseVerdict>,
 }

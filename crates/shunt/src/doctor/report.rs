@@ -5,7 +5,7 @@ use std::io::Write;
 use super::{Finding, Verdict, access, kernel, limits, uring};
 use crate::cli::DoctorArgs;
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json::{self, One};
 use crate::run::output_failure;
 
 /// Everything that was found out, in the order in which a mount needs it.
@@ -25,7 +25,7 @@ pub fn findings() -> Vec<Finding> {
 pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let findings = findings();
     if args.json {
-        print_json(&findings, out)?;
+        json::print(&One("findings", &findings), out)?;
     } else {
         for finding in &findings {
             writeln!(out, "{finding}").map_err(|error| output_failure(&error))?;

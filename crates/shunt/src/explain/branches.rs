@@ -17,7 +17,8 @@ use crate::branches;
 use crate::control::Verdict;
 use crate::export::size;
 use crate::failure::Failure;
-use crate::list::{print_json, print_table};
+use crate::json;
+use crate::list::print_table;
 use crate::mounts::shown;
 use crate::run::output_failure;
 
@@ -70,6 +71,8 @@ impl From<CategoryChoice> for Category {
 #[derive(Debug, Serialize, Deserialize)]
 struct Row {
     branch: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    branch_hex: Option<String>,
     mode: String,
     available: Option<u64>,
     min_free: u64,
@@ -81,7 +84,9 @@ struct Row {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
     #[serde(default)]
-    pub(super) path: String,
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     policy: String,
     /// The rule that says where it is made, and what it says.
     #[serde(default)]
@@ -118,14 +123,21 @@ pub(super) fn run(args: &ExplainPlaceArgs, out: &mut dyn Write) -> Result<(), Fa
     let pick = policy.pick(category, parts.len(), &candidates, RandomState::new().build_hasher().finish());
     let rows = branches.iter().enumerate().map(|(place, branch)| branch.row(place, &pick)).collect();
     let error = pick.chosen().err().map(|error| error.to_string());
-    let path = args.path.to_string_lossy().into_owned();
+    let (path, path_hex) = (String::new(), None);
     let policy = policy.name().to_owned();
     let (rule, place, under_rules, verdict) = (None, None, false, None);
-    let answer = Answer { path, policy, rule, place, under_rules, error, branches: rows, verdict };
+    let mut answer =
+        Answer { path, path_hex, policy, rule, place, under_rules, error, branches: rows, verdict };
+    answer.is_of(&args.path);
     answer.print(args.json, out)
 }
 
 impl Answer {
+    /// Says what it is about.
+    pub(super) fn is_of(&mut self, path: &Path) {
+        (self.path, self.path_hex) = (json::text(path), json::hex(path));
+    }
+
     /// Where something new would be made, and by whose word.
     pub(crate) fn in_a_line(&self) -> String {
         let chosen = self.branches.iter().filter(|row| row.chosen).map(|row| shown(&row.branch));
@@ -144,7 +156,7 @@ impl Answer {
 
     pub(super) fn print(&self, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
         if as_json {
-            return print_json(self, out);
+            return json::print(self, out);
         }
         if let (Some(rule), Some(said)) = (&self.rule, &self.place) {
             writeln!(out, "the rule `{}` places it: {}", shown(rule), shown(said))
@@ -214,9 +226,9 @@ impl Branch {
     fn row(&self, place: usize, pick: &Pick) -> Row {
         let Candidate { mode, space, min_free, .. } = self.candidate;
         let why_not = pick.why_not(place).map(|why| why.to_string());
-        let branch = self.path.to_string_lossy().into_owned();
         Row {
-            branch,
+            branch: json::text(&self.path),
+            branch_hex: json::hex(&self.path),
             mode: mode.word().to_owned(),
             available: Some(space.available),
             min_free,

@@ -10,7 +10,7 @@ use super::verdict::{NOT_CONSIDERED, of_all, print};
 use crate::cli::{ExplainArgs, ExplainOneArgs, ExplainTwoArgs, ExplainWhat};
 use crate::control::{Asker, Verdict, What};
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json;
 use crate::mounts::shown;
 use crate::rules::caller;
 use crate::run::output_failure;
@@ -19,7 +19,11 @@ use crate::status;
 #[derive(Serialize)]
 struct Answer<'a> {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     mountpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mountpoint_hex: Option<String>,
     #[serde(flatten)]
     verdict: &'a Verdict,
     not_considered: &'static str,
@@ -95,7 +99,7 @@ fn explain(
     if let Some(place) = place {
         let failed = |error| Failure::new(format!("its server says something unknown: {error}"));
         let mut answer: branches::Answer = serde_json::from_value(place).map_err(failed)?;
-        answer.path = at.path.to_string_lossy().into_owned();
+        answer.is_of(&at.path);
         if answer.under_rules {
             let mut client = status::client_of(&at.mount)?;
             answer.verdict = of_all(&mut client, &[what], at, to, &asker)
@@ -108,10 +112,15 @@ fn explain(
         .map_err(|error| status::unanswered(&at.mount, &error))?
         .ok_or_else(|| Failure::new("the server says nothing"))?;
     if asked.json {
-        let (path, mountpoint) = (at.path.to_string_lossy(), at.mount.mount_point.to_string_lossy());
-        let (path, mountpoint) = (path.into_owned(), mountpoint.into_owned());
-        let answer = Answer { path, mountpoint, verdict: &verdict, not_considered: NOT_CONSIDERED };
-        return print_json(&answer, out);
+        let answer = Answer {
+            path: json::text(&at.path),
+            path_hex: json::hex(&at.path),
+            mountpoint: json::text(&at.mount.mount_point),
+            mountpoint_hex: json::hex(&at.mount.mount_point),
+            verdict: &verdict,
+            not_considered: NOT_CONSIDERED,
+        };
+        return json::print(&answer, out);
     }
     let say = |out: &mut dyn Write| {
         let makes = matches!(what, What::Create | What::Mkdir);
@@ -129,6 +138,6 @@ pub(crate) fn new_at(at: &Located, asker: &Asker) -> Option<branches::Answer> {
     let mut client = status::client_of(&at.mount).ok()?;
     let place = client.place(what, at.spot.clone(), asker.clone()).ok()??;
     let mut answer: branches::Answer = serde_json::from_value(place).ok()?;
-    answer.path = at.path.to_string_lossy().into_owned();
+    answer.is_of(&at.path);
     Some(answer)
 }

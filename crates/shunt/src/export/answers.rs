@@ -10,6 +10,7 @@ use super::serve::Exporting;
 use crate::control::{
     Answers, Asker, Farewell, Known, ProcessStatus, Question, RightsStatus, Status, Verdict, Why,
 };
+use crate::json;
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
 use crate::trace::{self, TraceQuestion};
@@ -50,8 +51,10 @@ impl Answers for ExportAnswers {
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            mountpoint: mount_point.to_string_lossy().into_owned(),
+            mountpoint: json::text(&mount_point),
+            mountpoint_hex: json::hex(&mount_point),
             folder: self.exporting.source.clone(),
+            folder_hex: None,
             uptime_s: self.since.elapsed().as_secs(),
             protocol: format!("7.{}", session.negotiated.minor),
             session,

@@ -10,7 +10,7 @@ use super::args::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 use super::line::{FstabLine, has_program, of_call, quoted, words_of};
 use super::translate::{Ours, Said, translate};
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json::{self, One};
 use crate::mounts::shown;
 use crate::run::{complain, output_failure};
 
@@ -56,7 +56,7 @@ fn one_line(args: &MigrateMergerfsArgs, out: &mut dyn Write) -> Result<(), Failu
         }
     };
     if args.json {
-        print_json(&report, out)?;
+        json::print(&One("lines", &[&report]), out)?;
     } else {
         writeln!(out, "{}", report.to).map_err(|error| output_failure(&error))?;
         report.remarks().for_each(|remark| complain(&format!("shunt: note: {}", shown(remark))));
@@ -98,7 +98,7 @@ fn whole_file(file: &Path, args: &MigrateMergerfsArgs, out: &mut dyn Write) -> R
         return Err(Failure::usage(format!("{} has no line of mergerfs", shown(file))));
     }
     if args.json {
-        print_json(&reports, out)?;
+        json::print(&One("lines", &reports), out)?;
     } else {
         out.write_all(&whole).map_err(|error| output_failure(&error))?;
     }

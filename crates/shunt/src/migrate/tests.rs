@@ -225,7 +225,8 @@ fn migrate(words: &[&str]) -> Result<Value, String> {
     if out.is_empty() {
         return Err(outcome.expect_err("says nothing").to_string());
     }
-    let report: Value = serde_json::from_slice(&out).expect("JSON");
+    let document: Value = serde_json::from_slice(&out).expect("JSON");
+    let report = document["lines"][0].clone();
     let lost = report["lost"].as_bool();
     assert_eq!(outcome.is_err(), lost.unwrap_or(false) || lost.is_none(), "{outcome:?}: {report}");
     Ok(report)
@@ -485,7 +486,8 @@ fn a_whole_fstab_keeps_what_is_not_mergerfss() {
     assert!(text.contains("\n# shunt: link_cow=true is missing here: ") && text.contains(ours), "{text}");
     let (code, said) = outcome.expect_err("something is lost");
     assert!(code == 1 && said.contains("one option is left out\nlink_cow=true"), "{said}");
-    let report: Value = serde_json::from_slice(&run(&["--json"], &path).0).unwrap();
+    let document: Value = serde_json::from_slice(&run(&["--json"], &path).0).unwrap();
+    let report = &document["lines"];
     assert_eq!(report[0]["to"], ours.trim());
     std::fs::write(&path, r"/a:/b /pool mergerfs allow_other,log.file=x\012/dev/sda\040/\040ext4 0 0")
         .unwrap();

@@ -13,6 +13,7 @@ use crate::control::{
     Answers, Asker, Known, ProcessStatus, Question, RightsStatus, RuleStatus, Spot, Status, Verdict, What,
     Why,
 };
+use crate::json;
 use crate::meaning;
 use crate::serving::mount_point_of;
 use crate::trace::{self, TraceQuestion};
@@ -37,8 +38,10 @@ impl Answers for SessionAnswers {
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            mountpoint: mount_point.to_string_lossy().into_owned(),
-            folder: self.mounted.folder().to_string_lossy().into_owned(),
+            mountpoint: json::text(&mount_point),
+            mountpoint_hex: json::hex(&mount_point),
+            folder: json::text(self.mounted.folder()),
+            folder_hex: json::hex(self.mounted.folder()),
             uptime_s: self.since.elapsed().as_secs(),
             protocol: format!("7.{}", session.negotiated.minor),
             session,

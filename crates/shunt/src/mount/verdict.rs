@@ -1,6 +1,7 @@
 //! What the rules of a mount make of a file for somebody, in words.
 
-use std::os::unix::ffi::OsStringExt as _;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use shuntfs::{Errno, NodeId};
 use shuntfs_pool::{Attempt, Caller, DEPENDS_ON_PROGRAM, Place, RuleControl, RuleReport, Said};
@@ -8,6 +9,7 @@ use shuntfs_rules::{Access, Decision, OpenWord, Use, VerifyWord};
 
 use super::session::Mounted;
 use crate::control::{Asker, Question, Spot, UseVerdict, Verdict, What};
+use crate::json;
 use crate::meaning;
 
 /// The mode that most programs make files with.
@@ -20,11 +22,12 @@ pub(super) fn of_node(mounted: &Mounted, node: u64, asker: &Asker) -> Option<Ver
     let ask = |how| rules.control().of_node(node, &caller, how).ok();
     let read = ask(Use::of(OpenWord::Read))?;
     let write = ask(Use::of(OpenWord::Write))?;
-    let paths = read.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    let paths: Vec<&OsStr> = read.paths.iter().map(|path| OsStr::from_bytes(path)).collect();
+    let (paths, paths_hex) = (paths.iter().map(json::text).collect(), json::hex_of_all(&paths));
     let is_sealed = mounted.seal_of(node.get()).is_some();
     let asked = [(What::Read, read), (What::Write, write)];
     let uses = asked.iter().map(|(what, report)| verdict(mounted, *what, report, is_sealed)).collect();
-    Some(Verdict { uid: asker.uid, file: rules.file(), paths, uses })
+    Some(Verdict { uid: asker.uid, file: rules.file(), paths, paths_hex, uses })
 }
 
 /// The verdict of one thing that somebody might do.
@@ -38,8 +41,9 @@ pub(super) fn would(mounted: &Mounted, question: &Question, asker: &Asker) -> Re
         said if said.answer == "ENOENT" => said,
         said => unseen(rules.control(), question, &caller).unwrap_or(said),
     };
-    let paths = vec![question.path.to_string_lossy().into_owned()];
-    Ok(Verdict { uid: asker.uid, file: rules.file(), paths, uses: vec![said] })
+    let paths_hex = json::hex_of_all(&[&question.path]);
+    let paths = vec![json::text(&question.path)];
+    Ok(Verdict { uid: asker.uid, file: rules.file(), paths, paths_hex, uses: vec![said] })
 }
 
 fn one(

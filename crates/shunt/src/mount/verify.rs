@@ -58,7 +58,7 @@ impl Verifying {
             return Err(Failure::new(
                 "a certificate is trusted for single files, not for what a folder holds",
             )
-            .hint("name an ed25519 key: shunt key new KEY makes KEY.pub"));
+            .hint("name an ed25519 key: shunt seal key new KEY makes KEY.pub"));
         }
         options.trust = trusting.trust.clone();
         let defaults = CheckOptions::default();
@@ -210,12 +210,14 @@ fn refused(error: &VerifiedError) -> Failure {
             failure.hint("seal it first: shunt seal SRC --key KEY")
         }
         VerifiedError::Store(StoreError::Unsigned(_)) => failure.hint("sign it: shunt seal SRC --key KEY"),
-        VerifiedError::Store(StoreError::Untrusted { .. }) => failure.hint("who signed it: shunt show SRC"),
+        VerifiedError::Store(StoreError::Untrusted { .. }) => {
+            failure.hint("who signed it: shunt seal show SRC")
+        }
         VerifiedError::Store(
             StoreError::WrongSignature { .. } | StoreError::Broken { .. } | StoreError::Manifest { .. },
-        ) => failure.hint("what is wrong: shunt verify SRC"),
+        ) => failure.hint("what is wrong: shunt seal verify SRC"),
         VerifiedError::Store(StoreError::NoTrustStore(path)) => {
-            failure.hint(format!("shunt trust add {} KEY.pub makes one", path.display()))
+            failure.hint(format!("shunt seal trust add {} KEY.pub makes one", path.display()))
         }
         VerifiedError::Store(error) => match advice(error) {
             Some(advice) => failure.hint(advice),

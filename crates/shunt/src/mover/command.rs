@@ -4,13 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
 use shuntfs_pool::{MoverFacts, MoverFile, MoverNews};
 
 use super::bar::Bar;
 use super::words;
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json::{self, One};
 use crate::mounts::Mounts;
 use crate::run::output_failure;
 use crate::{status, umount};
@@ -68,7 +67,7 @@ pub(crate) fn run(args: &MoverArgs, out: &mut dyn Write) -> Result<(), Failure> 
         MoverWhat::Status(of) => {
             let facts = client.mover().map_err(failed)?;
             if of.json {
-                return print_json(&facts, out);
+                return json::print(&One("mover", &facts), out);
             }
             let text = facts.map_or_else(
                 || "the mover did not run since the mount".to_owned(),
@@ -106,24 +105,26 @@ impl Report<'_> {
     }
 
     fn file(&mut self, file: &MoverFile) {
-        let line = if self.json { json!({ "file": file }).to_string() } else { words::of_file(file) };
-        self.line(&line);
+        let text = || words::of_file(file);
+        self.line(if self.json { json::line(&One("file", file)) } else { Ok(text()) });
     }
 
-    fn line(&mut self, line: &str) {
+    fn line(&mut self, line: Result<String, Failure>) {
         let out = &mut *self.out;
-        let written = self.bar.aside(|| writeln!(out, "{line}").and_then(|()| out.flush()));
-        if let Err(error) = written {
-            // Where nobody reads any more this ends the program, and with it the run.
-            let failure = output_failure(&error);
+        // Where nobody reads any more a failed write ends the program, and with it the run.
+        let written = line.and_then(|line| {
+            let written = self.bar.aside(|| writeln!(out, "{line}").and_then(|()| out.flush()));
+            written.map_err(|error| output_failure(&error))
+        });
+        if let Err(failure) = written {
             self.broken.get_or_insert(failure);
         }
     }
 
     fn end(mut self, facts: &MoverFacts) -> Result<(), Failure> {
         self.bar.end();
-        let line = if self.json { json!({ "end": facts }).to_string() } else { words::of_end(facts) };
-        self.line(&line);
+        let text = || words::of_end(facts);
+        self.line(if self.json { json::line(&One("end", facts)) } else { Ok(text()) });
         match (self.broken, facts.failures) {
             (Some(failure), _) => Err(failure),
             (None, 0) => Ok(()),

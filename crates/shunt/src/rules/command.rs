@@ -9,7 +9,7 @@ use shuntfs_rules::{Mistake, Rules};
 use super::source::{Refused, RuleSource, counted};
 use crate::cli::{RulesArgs, RulesCheckArgs, RulesFileArgs, RulesWhat};
 use crate::failure::Failure;
-use crate::list::print_json;
+use crate::json::{self, One};
 use crate::mounts::shown;
 use crate::run::{complain, output_failure};
 
@@ -34,6 +34,11 @@ fn show(args: &RulesFileArgs, out: &mut dyn Write) -> Result<(), Failure> {
 #[derive(Default, Serialize)]
 struct Report {
     file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_hex: Option<String>,
+    /// As messages name it.
+    #[serde(skip)]
+    shown: String,
     /// Whether a mount would take it, as far as the file tells.
     ok: bool,
     /// How many rules there are, where there is no mistake.
@@ -63,7 +68,7 @@ fn check(args: &RulesCheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let is_bad = |report: &&Report| !report.ok || args.strict && !report.warnings.is_empty();
     let bad: Vec<&Report> = reports.iter().filter(is_bad).collect();
     if args.json {
-        print_json(&reports, out)?;
+        json::print(&One("files", &reports), out)?;
     } else {
         reports.iter().for_each(|report| say(report, args.strict));
     }
@@ -76,7 +81,8 @@ fn check(args: &RulesCheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn report(file: &Path) -> Result<Report, Failure> {
     let source = RuleSource::new(file, None)?;
-    let mut report = Report { file: shown(source.file()), ..Report::default() };
+    let (file, file_hex) = (json::text(source.file()), json::hex(source.file()));
+    let mut report = Report { file, file_hex, shown: shown(source.file()), ..Report::default() };
     match source.look() {
         Ok(rules) => {
             report.ok = true;
@@ -107,7 +113,7 @@ fn say(report: &Report, is_strict: bool) {
     }
     // Where they count as mistakes they are said as those.
     for Place { line, column, text } in report.warnings.iter().filter(|_| !is_strict) {
-        complain(&format!("shunt: warning: {}:{line}:{column}: {}", report.file, shown(text)));
+        complain(&format!("shunt: warning: {}:{line}:{column}: {}", report.shown, shown(text)));
     }
 }
 
@@ -116,7 +122,7 @@ fn failure(report: &Report, args: &RulesCheckArgs) -> Failure {
     let warnings = if args.strict { report.warnings.len() } else { 0 };
     let found = counted(report.mistakes.len() + warnings);
     match &report.error {
-        Some(why) => Failure::new(format!("cannot read the rules in {}: {}", report.file, shown(why))),
+        Some(why) => Failure::new(format!("cannot read the rules in {}: {}", report.shown, shown(why))),
         None => Failure::new(format!("there {found} in the rules")).details(lines(report, args)),
     }
 }
@@ -129,10 +135,11 @@ fn of_several(reports: &[&Report], args: &RulesCheckArgs) -> Failure {
 
 /// A line for each thing that is wrong; none with `--json`, which has them.
 fn lines(report: &Report, args: &RulesCheckArgs) -> Vec<String> {
-    let file = &report.file;
+    let file = &report.shown;
     let warnings = report.warnings.iter().filter(|_| args.strict);
     let places = report.mistakes.iter().chain(warnings);
-    let places = places.map(|Place { line, column, text }| shown(format!("{file}:{line}:{column}: {text}")));
-    let error = report.error.iter().map(|why| shown(format!("{file}: {why}")));
+    let places =
+        places.map(|Place { line, column, text }| format!("{file}:{line}:{column}: {}", shown(text)));
+    let error = report.error.iter().map(|why| format!("{file}: {}", shown(why)));
     places.chain(error).filter(|_| !args.json).collect()
 }

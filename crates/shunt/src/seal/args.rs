@@ -47,19 +47,49 @@ impl HashArgs {
     }
 }
 
-/// Arguments of `shunt seal`.
+/// Arguments of `shunt seal` and its commands.
+#[derive(Debug, Args)]
+pub struct SealCommand {
+    /// What else to do.
+    #[command(subcommand)]
+    pub what: Option<SealWhat>,
+    /// How to seal; empty if something else is done.
+    #[command(flatten)]
+    pub args: SealArgs,
+}
+
+/// What is done with seals, other than making them.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum SealWhat {
+    /// Verifies sealed folders and files, and reports which blocks of which files differ.
+    Verify(VerifyArgs),
+    /// Shows the manifest of a sealed folder, and who signed it.
+    Show(ShowArgs),
+    /// Prints the fs-verity digests of files, like `fsverity digest`.
+    Digest(DigestArgs),
+    /// Signs the digest of a file, or a seal for another machine.
+    Sign(SignArgs),
+    /// Creates and shows keys.
+    Key(KeyArgs),
+    /// Manages a folder with trusted keys and the highest serials seen, for --trust-store.
+    Trust(TrustStoreArgs),
+}
+
+/// Arguments of `shunt seal PATH...`.
 #[derive(Debug, Args)]
 pub struct SealArgs {
-    /// Folders, each sealed with all its contents; or files, each sealed separately with a file FILE.fsv_meta.
+    /// Folders, each sealed with all its contents; or files, each sealed separately with a file FILE.fsv_meta. A folder that is called like a
+    /// command: ./NAME.
     #[arg(value_name = "PATH", required = true, value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// Signs with this key, created by `shunt key new`; may be repeated up to 16 times.
+    /// Signs with this key, created by `shunt seal key new`; may be repeated up to 16 times.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: Vec<PathBuf>,
     /// Where the passphrase of an encrypted key comes from.
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
-    /// Adds a signature made elsewhere (shunt sign --seal) to the existing seal, without sealing again; may be
+    /// Adds a signature made elsewhere (shunt seal sign --seal) to the existing seal, without sealing again; may be
     /// repeated. It must be by one of the keys given with --trust.
     #[arg(long, value_name = "SIG", value_hint = clap::ValueHint::FilePath, requires = "trust",
         conflicts_with_all = ["key", "unsigned", "enable", "rehash", "repair", "adopt", "tree"])]
@@ -109,7 +139,7 @@ impl SealArgs {
     }
 }
 
-/// Arguments of `shunt verify`.
+/// Arguments of `shunt seal verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Sealed folders, or paths inside them; or files with a FILE.fsv_meta or a FILE.sig next to them.
@@ -149,7 +179,7 @@ pub enum Ignored {
     Xattrs,
 }
 
-/// Arguments of `shunt show`.
+/// Arguments of `shunt seal show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// A sealed folder.
@@ -161,7 +191,7 @@ pub struct ShowArgs {
     /// The store of the tree, if it is not `.shunt` in the folder.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
-    /// Writes the data to sign to this file, for the machine with the key (shunt sign --seal).
+    /// Writes the data to sign to this file, for the machine with the key (shunt seal sign --seal).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub to_sign: Option<PathBuf>,
     /// Lists every name with its digest.
@@ -172,7 +202,7 @@ pub struct ShowArgs {
     pub json: bool,
 }
 
-/// Arguments of `shunt digest`.
+/// Arguments of `shunt seal digest`.
 #[derive(Debug, Args)]
 pub struct DigestArgs {
     /// The files.
@@ -195,19 +225,19 @@ pub struct DigestArgs {
     pub out_descriptor: Option<PathBuf>,
 }
 
-/// Arguments of `shunt sign`.
+/// Arguments of `shunt seal sign`.
 #[derive(Debug, Args)]
 pub struct SignArgs {
     /// The file.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The key, created by `shunt key new`.
+    /// The key, created by `shunt seal key new`.
     #[arg(long, value_name = "KEY", value_hint = clap::ValueHint::FilePath)]
     pub key: PathBuf,
     /// Where the passphrase of an encrypted key comes from.
     #[command(flatten)]
     pub passphrase: PassphraseArgs,
-    /// FILE was written by `shunt show --to-sign`: signs that seal.
+    /// FILE was written by `shunt seal show --to-sign`: signs that seal.
     #[arg(long)]
     pub seal: bool,
     /// Signs only if this is the digest.
@@ -221,7 +251,7 @@ pub struct SignArgs {
     pub hash: HashArgs,
 }
 
-/// Arguments of `shunt key`.
+/// Arguments of `shunt seal key`.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
     /// What to do.
@@ -239,7 +269,7 @@ pub enum KeyWhat {
     Show(KeyFileArgs),
 }
 
-/// Arguments of `shunt key new`.
+/// Arguments of `shunt seal key new`.
 #[derive(Debug, Args)]
 pub struct NewKeyArgs {
     /// The file.
@@ -267,7 +297,7 @@ pub struct KeyFileArgs {
     pub passphrase: PassphraseArgs,
 }
 
-/// Arguments of `shunt trust`.
+/// Arguments of `shunt seal trust`.
 #[derive(Debug, Args)]
 pub struct TrustStoreArgs {
     /// What to do.
@@ -287,7 +317,7 @@ pub enum TrustWhat {
     Forget(TrustForgetArgs),
 }
 
-/// Arguments of `shunt trust add`.
+/// Arguments of `shunt seal trust add`.
 #[derive(Debug, Args)]
 pub struct TrustAddArgs {
     /// The folder, for example /var/lib/shunt/trust.
@@ -301,7 +331,7 @@ pub struct TrustAddArgs {
     pub threshold: Option<NonZeroUsize>,
 }
 
-/// Arguments of `shunt trust list`.
+/// Arguments of `shunt seal trust list`.
 #[derive(Debug, Args)]
 pub struct TrustListArgs {
     /// The folder.
@@ -312,7 +342,7 @@ pub struct TrustListArgs {
     pub json: bool,
 }
 
-/// Arguments of `shunt trust forget`.
+/// Arguments of `shunt seal trust forget`.
 #[derive(Debug, Args)]
 pub struct TrustForgetArgs {
     /// The folder.

@@ -4,20 +4,21 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde_json::json;
 use shuntfs_seal::{Seal, Store, ToSign, attach, shown};
 use shuntfs_sys::regular;
 use shuntfs_verity::sign::Signature;
 
 use super::args::{SealArgs, ShowArgs, SignArgs};
 use super::digest::{find, write};
+use super::document;
 use super::files::{cannot, private_key};
 use super::sign::{open, place_of};
 use super::trusting::TrustArgs;
 use crate::failure::Failure;
+use crate::json;
 use crate::run::{complain, output_failure};
 
-/// `shunt show --to-sign`: writes what is signed of a seal.
+/// `shunt seal show --to-sign`: writes what is signed of a seal.
 ///
 /// # Errors
 /// The seal has no serial, or the file cannot be written.
@@ -33,7 +34,7 @@ pub(super) fn hand_out(args: &ShowArgs, store: &Store, seal: &Seal) -> Result<()
     write(&find(path)?, path, &file, seal.message().as_bytes())
 }
 
-/// `shunt sign --seal`: signs what was carried here, and says what it is.
+/// `shunt seal sign --seal`: signs what was carried here, and says what it is.
 ///
 /// # Errors
 /// It is something else, or not of the digest that was told; the signature cannot be written.
@@ -91,9 +92,11 @@ fn say(args: &SealArgs, folder: &Path, seal: &Seal, out: &mut dyn Write) -> Resu
     let ids: Vec<String> = seal.signatures().iter().map(|one| one.key.to_string()).collect();
     let digest = seal.descriptor().digest();
     let said = if args.json {
-        json!({"path": folder.to_string_lossy(), "digest": digest.to_string(), "signed_by": ids,
-            "serial": seal.serial()})
-        .to_string()
+        let mut document = document::of(folder);
+        document.insert("digest".into(), digest.to_string().into());
+        document.insert("signed_by".into(), ids.into());
+        document.insert("serial".into(), seal.serial().into());
+        json::line(&document)?
     } else {
         format!("{}: {digest}, signed by {}", shown(folder), ids.join(", "))
     };

@@ -1,4 +1,4 @@
-//! `shunt digest`: what `fsverity digest` prints.
+//! `shunt seal digest`: what `fsverity digest` prints.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use crate::run::output_failure;
 ///
 /// # Errors
 /// A file that cannot be read, or whose output cannot be written.
-pub(crate) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let params = args.hash.for_digest()?;
     if args.files.len() > 1 && (args.out_merkle_tree.is_some() || args.out_descriptor.is_some()) {
         return Err(Failure::usage("only of one file can the tree and the descriptor be written"));

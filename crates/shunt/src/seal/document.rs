@@ -1,5 +1,6 @@
 //! What is verified and shown as JSON.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -7,29 +8,19 @@ use serde_json::{Map, Value, json};
 use shuntfs_seal::{Attribute, Fault, Finding, Verified};
 use shuntfs_verity::Digest;
 
-/// Which form documents have: a number that rises when a program that reads them has to know.
-pub(super) const FORMAT: u32 = 1;
+use crate::failure::Failure;
+use crate::json::{self, name};
 
 /// A document about a path.
 pub(super) fn of(path: &Path) -> Map<String, Value> {
     let mut document = Map::new();
-    document.insert("format".into(), FORMAT.into());
-    name(&mut document, "path", path.as_os_str().as_bytes());
+    name(&mut document, "path", path);
     document
 }
 
-/// Writes a name down. One that is no UTF-8 has its bytes in hexadecimal digits, too: the text alone may be that of another.
-pub(super) fn name(document: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
-    document.insert(field.into(), String::from_utf8_lossy(bytes).into());
-    if std::str::from_utf8(bytes).is_err() {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        document.insert(format!("{field}_hex"), digits.into());
-    }
-}
-
 /// A line of the output.
-pub(super) fn line(document: Map<String, Value>) -> Vec<u8> {
-    format!("{}\n", Value::Object(document)).into_bytes()
+pub(super) fn line(document: Map<String, Value>) -> Result<Vec<u8>, Failure> {
+    json::line(&document).map(|line| format!("{line}\n").into_bytes())
 }
 
 /// A folder against its manifest.
@@ -37,7 +28,7 @@ pub(super) fn tree(path: &Path, root: &Path, verified: &Verified) -> Map<String,
     let manifest = &verified.manifest;
     let signers = manifest.seal().signatures().iter().map(|one| one.key.to_string());
     let mut document = of(path);
-    name(&mut document, "root", root.as_os_str().as_bytes());
+    name(&mut document, "root", root);
     document.insert("digest".into(), manifest.digest().to_string().into());
     document.insert("signed_by".into(), signers.collect::<Vec<_>>().into());
     document.insert("is_trusted".into(), manifest.is_authentic().into());
@@ -72,7 +63,7 @@ fn finding(finding: &Finding) -> Value {
 
 fn fault_at(path: &[u8], fault: &Fault) -> Value {
     let mut document = Map::new();
-    name(&mut document, "path", path);
+    name(&mut document, "path", OsStr::from_bytes(path));
     document.insert("fault".into(), fault.name().into());
     document.insert("text".into(), fault.to_string().into());
     match fault {

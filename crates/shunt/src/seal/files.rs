@@ -47,7 +47,7 @@ pub(super) fn private_key(path: &Path, passphrase: &PassphraseArgs) -> Result<Ke
             .map_err(|error| Failure::new(format!("{}: {error}", shown(path))));
     }
     KeyPair::from_pem(&text).map_err(|error| {
-        Failure::new(format!("{}: {error}", shown(path))).hint("shunt key new KEY makes one")
+        Failure::new(format!("{}: {error}", shown(path))).hint("shunt seal key new KEY makes one")
     })
 }
 

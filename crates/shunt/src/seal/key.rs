@@ -1,4 +1,4 @@
-//! `shunt key new` and `shunt key show`.
+//! `shunt seal key new` and `shunt seal key show`.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::run::output_failure;
 ///
 /// # Errors
 /// A file that is there already, cannot be written or read, or is no key.
-pub(crate) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &KeyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     match &args.what {
         KeyWhat::New(args) => {
             if let Some(day) = args.expires.filter(|day| day.is_over(SystemTime::now())) {

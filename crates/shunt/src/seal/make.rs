@@ -1,10 +1,9 @@
 //! `shunt seal`.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use shuntfs_seal::{
     Belief, Enabled, Report, Seal, SealError, SealOptions, Side, StoreError, seal_file, seal_tree, shown,
 };
@@ -15,13 +14,14 @@ use super::bar::Bar;
 use super::document;
 use super::files::{cannot, counted, jobs, private_key};
 use crate::failure::Failure;
+use crate::json;
 use crate::run::{complain, output_failure};
 
 /// Seals folders and files.
 ///
 /// # Errors
 /// The first that cannot be sealed.
-pub(crate) fn run(args: &SealArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &SealArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if !args.attach.is_empty() {
         return super::detached::attach_to(args, out);
     }
@@ -65,7 +65,7 @@ fn folder(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -
     for note in &report.notes {
         complain(&format!("shunt: {note}"));
     }
-    let said = if args.json { in_json(path, &report, keys) } else { in_words(path, &report, keys) };
+    let said = if args.json { in_json(path, &report, keys)? } else { in_words(path, &report, keys) };
     writeln!(out, "{said}").map_err(|error| output_failure(&error))?;
     report.enabled.as_ref().map_or(Ok(()), |enabled| enabled_or_not(path, &report, enabled))
 }
@@ -103,9 +103,9 @@ fn file(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> 
     let said = if args.json {
         let mut document = document::of(path);
         document.insert("digest".into(), digest.to_string().into());
-        document::name(&mut document, "side", side.as_os_str().as_bytes());
+        json::name(&mut document, "side", &side);
         document.insert("signed_by".into(), ids(keys).into());
-        Value::Object(document).to_string()
+        json::line(&document)?
     } else {
         format!("{}: {digest}, {signer}", shown(&side))
     };
@@ -183,13 +183,13 @@ fn in_words(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
     )
 }
 
-fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
+fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> Result<String, Failure> {
     let enabled = report.enabled.as_ref().map(|enabled| {
         let refused: u64 = enabled.refused.iter().map(|(_, count, _)| count).sum();
         json!({"now": enabled.now, "before": enabled.before, "other": enabled.other.len(), "refused": refused})
     });
     let mut document = document::of(path);
-    document::name(&mut document, "store", report.store.as_os_str().as_bytes());
+    json::name(&mut document, "store", &report.store);
     let rest = json!({
         "digest": report.digest.to_string(),
         "signed_by": ids(keys),
@@ -208,7 +208,7 @@ fn in_json(path: &Path, report: &Report, keys: &[KeyPair]) -> String {
         "enabled": enabled,
     });
     document.extend(rest.as_object().cloned().unwrap_or_default());
-    Value::Object(document).to_string()
+    json::line(&document)
 }
 
 /// What came of turning fs-verity on, a line for each that needs saying.

@@ -1,8 +1,9 @@
-//! The commands of sealed files: seal, verify, show, digest, sign, key.
+//! `shunt seal` and its commands: verify, show, digest, sign, key, trust.
 
 mod args;
 mod asked;
 mod bar;
+mod command;
 mod detached;
 mod digest;
 mod document;
@@ -17,16 +18,11 @@ mod trusting;
 mod verify;
 
 pub use args::{
-    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, ShowArgs, SignArgs,
-    TrustAddArgs, TrustForgetArgs, TrustListArgs, TrustStoreArgs, TrustWhat, VerifyArgs,
+    DigestArgs, HashArgs, Ignored, KeyArgs, KeyFileArgs, KeyWhat, NewKeyArgs, SealArgs, SealCommand,
+    SealWhat, ShowArgs, SignArgs, TrustAddArgs, TrustForgetArgs, TrustListArgs, TrustStoreArgs, TrustWhat,
+    VerifyArgs,
 };
-pub(crate) use digest::run as digest;
-pub(crate) use key::run as key;
-pub(crate) use make::run as seal;
+pub(crate) use command::{HELP, run};
 pub use passphrase::PassphraseArgs;
-pub(crate) use show::run as show;
-pub(crate) use sign::run as sign;
-pub(crate) use trust::run as trust;
 pub use trusting::TrustArgs;
 pub(crate) use trusting::{Trusting, advice};
-pub(crate) use verify::run as verify;

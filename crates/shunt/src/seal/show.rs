@@ -1,6 +1,8 @@
-//! `shunt show`: what a manifest holds, and who signed it.
+//! `shunt seal show`: what a manifest holds, and who signed it.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 
 use serde_json::{Map, Value, json};
 use shuntfs_seal::{Issue, Manifest, ManifestError, NodeIndex, NodeKind, Shown, Store};
@@ -11,13 +13,14 @@ use super::document;
 use super::files::counted;
 use super::trusting::Trusting;
 use crate::failure::Failure;
+use crate::json;
 use crate::run::{complain, output_failure};
 
 /// Shows a manifest.
 ///
 /// # Errors
 /// There is none, it is damaged, or signed by nobody who is trusted.
-pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let Trusting { trust, notes, .. } = args.trust.read()?;
     notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
     let path = args.store.clone().unwrap_or_else(|| Store::beside(&args.folder));
@@ -32,8 +35,8 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.json {
         let list = if args.list { Some(list(&manifest)?) } else { None };
         let list: Option<Vec<Value>> = list.map(|list| list.into_iter().map(in_json).collect());
-        let said = json!({
-            "format": document::FORMAT,
+        let mut document = document::of(&args.folder);
+        let rest = json!({
             "digest": manifest.digest().to_string(),
             "signed_by": signers,
             "is_trusted": manifest.is_authentic(),
@@ -50,7 +53,8 @@ pub(crate) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
             "bytes": manifest.counts().bytes,
             "list": list,
         });
-        return writeln!(out, "{said}").map_err(|error| output_failure(&error));
+        document.extend(rest.as_object().cloned().unwrap_or_default());
+        return out.write_all(&document::line(document)?).map_err(|error| output_failure(&error));
     }
     let trusted: Vec<String> = manifest.trusted_signers().iter().map(ToString::to_string).collect();
     let who = match (signers.as_slice(), trusted.as_slice()) {
@@ -93,7 +97,7 @@ type Listed = Vec<Entry>;
 
 fn in_json((path, kind, digest): Entry) -> Value {
     let mut entry = Map::new();
-    document::name(&mut entry, "path", &path);
+    json::name(&mut entry, "path", OsStr::from_bytes(&path));
     entry.insert("kind".into(), kind.name().into());
     entry.insert("digest".into(), digest.into());
     Value::Object(entry)

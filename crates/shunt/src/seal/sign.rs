@@ -1,4 +1,4 @@
-//! `shunt sign`: a raw ed25519 signature over what fs-verity's signatures are over.
+//! `shunt seal sign`: a raw ed25519 signature over what fs-verity's signatures are over.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::run::output_failure;
 ///
 /// # Errors
 /// The file or the key cannot be read, the signature cannot be written.
-pub(crate) fn run(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if args.seal {
         return detached::sign(args, out);
     }

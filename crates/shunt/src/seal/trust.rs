@@ -1,4 +1,4 @@
-//! `shunt trust`: folders of trusted keys and seen serials.
+//! `shunt seal trust`: folders of trusted keys and seen serials.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -11,13 +11,14 @@ use super::args::{TrustAddArgs, TrustListArgs, TrustStoreArgs, TrustWhat};
 use super::files::{cannot, counted, read_text};
 use super::trusting::of_store;
 use crate::failure::Failure;
+use crate::json;
 use crate::run::output_failure;
 
 /// Keeps a trust store.
 ///
 /// # Errors
 /// It cannot be read or written, or is not what it must be.
-pub(crate) fn run(args: &TrustStoreArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &TrustStoreArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let said = match &args.what {
         TrustWhat::Add(args) => add(args)?,
         TrustWhat::List(args) => list(args)?,
@@ -76,7 +77,7 @@ fn list(args: &TrustListArgs) -> Result<String, Failure> {
                 "digest": one.digest.to_string()})
         });
         let (keys, seen): (Vec<_>, Vec<_>) = (keys.collect(), seen.collect());
-        return Ok(json!({"threshold": store.threshold().get(), "keys": keys, "seen": seen}).to_string());
+        return json::line(&json!({"threshold": store.threshold().get(), "keys": keys, "seen": seen}));
     }
     let mut lines = vec![format!("{} of these keys must sign:", store.threshold())];
     for one in store.keys() {

@@ -32,7 +32,7 @@ pub struct TrustArgs {
     /// Accepts only a seal of the tree with this name, so that another tree by the same key is refused.
     #[arg(long, value_name = "NAME")]
     pub tree: Option<TreeName>,
-    /// Reads keys and threshold from this folder, created by `shunt trust`, and refuses seals older than one that was seen.
+    /// Reads keys and threshold from this folder, created by `shunt seal trust`, and refuses seals older than one that was seen.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub trust_store: Option<PathBuf>,
 }
@@ -201,7 +201,7 @@ fn check(settings: &TrustSettings) -> Result<(), Failure> {
     let has_keys = !settings.keys.is_empty();
     if settings.store.is_some() && (has_keys || settings.threshold.is_some()) {
         return Err(Failure::usage("a trust store has the keys, and says how many of them must sign")
-            .hint("add a key to it: shunt trust add DIR KEY.pub"));
+            .hint("add a key to it: shunt seal trust add DIR KEY.pub"));
     }
     if settings.threshold.is_some() && !has_keys {
         return Err(
@@ -256,7 +256,7 @@ pub(super) fn of_store(error: &StoreError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         StoreError::NoTrustStore(path) => {
-            failure.hint(format!("shunt trust add {} KEY.pub makes one", shown(path)))
+            failure.hint(format!("shunt seal trust add {} KEY.pub makes one", shown(path)))
         }
         _ => failure,
     }
@@ -266,10 +266,10 @@ pub(super) fn of_store(error: &StoreError) -> Failure {
 pub(crate) fn advice(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::Rollback { .. } | StoreError::SameSerial { .. } => {
-            Some("if it is meant: shunt trust forget DIR TREE")
+            Some("if it is meant: shunt seal trust forget DIR TREE")
         }
         StoreError::NoSerial(_) => Some("seal it again"),
-        StoreError::OtherTree { .. } => Some("what is there: shunt show SRC"),
+        StoreError::OtherTree { .. } => Some("what is there: shunt seal show SRC"),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! `shunt verify`: folders against their manifests, files against what is beside them.
+//! `shunt seal verify`: folders against their manifests, files against what is beside them.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write};
@@ -50,7 +50,7 @@ struct Verifying<'a> {
 ///
 /// # Errors
 /// Something differs from what was sealed, is not sealed, or not signed by whom it should.
-pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let trusting = args.trust.read()?;
     trusting.notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
     let all = asked(args)?;
@@ -160,7 +160,7 @@ impl Verifying<'_> {
         leave_out(&mut verified.findings, &self.args.ignore);
         verified.findings.iter().for_each(|finding| self.sum.add(&finding.fault));
         let said = if self.args.json {
-            document::line(document::tree(path, root, &verified))
+            document::line(document::tree(path, root, &verified))?
         } else {
             tree_in_words(root, &verified, trust)
         };
@@ -230,7 +230,7 @@ impl Verifying<'_> {
         if self.args.json {
             let mut document = document::of(path);
             document.insert("error".into(), why.as_str().into());
-            self.write(&document::line(document))?;
+            self.write(&document::line(document)?)?;
         }
         self.sum.refused.push(why);
         Ok(())
@@ -243,7 +243,7 @@ impl Verifying<'_> {
         document: impl FnOnce() -> Map<String, Value>,
     ) -> Result<(), Failure> {
         let said = if self.args.json {
-            document::line(document())
+            document::line(document())?
         } else {
             format!("{}: {text}\n", shown(path)).into_bytes()
         };

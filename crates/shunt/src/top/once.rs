@@ -3,25 +3,15 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use super::draw::{self, View};
 use super::rates::{self, Rates};
 use crate::failure::Failure;
+use crate::json::{self, One};
 use crate::run::output_failure;
 use crate::survey::{Asked, Survey};
 
 /// How wide text is that goes to no terminal.
 const WIDTH: u16 = 100;
-/// The version of the JSON.
-const FORMAT: u32 = 1;
-
-/// What is printed of one interval.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    format: u32,
-    mounts: &'a [Rates],
-}
 
 /// Prints one interval, or each as JSON until nobody reads any more.
 ///
@@ -70,8 +60,7 @@ fn fails_alone(paths: &[std::path::PathBuf], now: &[Asked]) -> Result<(), Failur
 }
 
 fn print_json(mounts: &[Rates], out: &mut dyn Write) -> Result<(), Failure> {
-    let text = serde_json::to_string(&Document { format: FORMAT, mounts })
-        .map_err(|error| Failure::new(format!("cannot print: {error}")))?;
+    let text = json::line(&One("mounts", &mounts))?;
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| output_failure(&error))
 }
 

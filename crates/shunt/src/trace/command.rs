@@ -1,17 +1,19 @@
 //! The command.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use shuntfs_sys::mount::MountInfo;
 
 use super::args::TraceArgs;
-use super::document::{FORMAT, TraceLine, ns};
+use super::document::{TraceLine, ns};
 use super::news::{TraceNews, TraceQuestion};
 use super::serve::PATIENCE;
 use super::text;
 use crate::control::{AskError, Client};
 use crate::failure::Failure;
+use crate::json;
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 use crate::{status, umount};
@@ -24,7 +26,7 @@ pub(crate) fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let mounts = Mounts::read()?;
     let mount = umount::find(&mounts, &args.mountpoint)?;
     let client = status::client_of(mount)?;
-    let place = mount.mount_point.to_string_lossy().into_owned();
+    let place = mount.mount_point.clone();
     let left = args.count.map(u64::from);
     let mut report = Report { out, place, json: args.json, left, has_begun: false, broken: None };
     let ended = client.trace(question(args), &mut |news| report.hear(news));
@@ -68,7 +70,7 @@ fn question(args: &TraceArgs) -> TraceQuestion {
 
 struct Report<'o> {
     out: &'o mut dyn Write,
-    place: String,
+    place: PathBuf,
     json: bool,
     /// How many requests are still to be shown.
     left: Option<u64>,
@@ -109,47 +111,25 @@ impl Report<'_> {
 
     fn json_line(&self, news: &TraceNews) -> Option<String> {
         let document = match news {
-            TraceNews::Begins => json!({
-                "format": FORMAT, "event": "begin", "mountpoint": self.place, "shows_passthrough": false,
-            }),
+            TraceNews::Begins => {
+                let mut begin = Map::from_iter([
+                    ("event".to_owned(), "begin".into()),
+                    ("shows_passthrough".to_owned(), false.into()),
+                ]);
+                json::name(&mut begin, "mountpoint", &self.place);
+                Value::Object(begin)
+            }
             TraceNews::Request(line) => request(line)?,
-            TraceNews::Dropped(count) => json!({ "format": FORMAT, "event": "dropped", "count": count }),
-            TraceNews::Ends => json!({ "format": FORMAT, "event": "end" }),
+            TraceNews::Dropped(count) => json!({ "event": "dropped", "count": count }),
+            TraceNews::Ends => json!({ "event": "end" }),
         };
-        Some(without_controls(&document.to_string()))
+        json::line(&document).ok()
     }
 }
 
-fn request(line: &TraceLine) -> Option<serde_json::Value> {
+fn request(line: &TraceLine) -> Option<Value> {
     let mut document = serde_json::to_value(line).ok()?;
     let fields = document.as_object_mut()?;
-    fields.insert("format".into(), FORMAT.into());
     fields.insert("event".into(), "request".into());
     Some(document)
-}
-
-/// JSON may have control characters from 127 on as they are, and terminals obey them.
-fn without_controls(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for letter in json.chars() {
-        if letter.is_control() {
-            text.push_str(&format!("\\u{:04x}", u32::from(letter)));
-        } else {
-            text.push(letter);
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn json_has_no_control_characters_and_means_the_same() {
-        let value = json!({ "name": "a\u{7f}b\u{9b}c\u{1b}\n\u{e9}" });
-        let text = without_controls(&value.to_string());
-        assert!(!text.chars().any(char::is_control), "{text:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("JSON"), value);
-    }
 }

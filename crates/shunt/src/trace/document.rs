@@ -1,12 +1,13 @@
 //! One request as JSON: at the control socket, and in the output.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use shuntfs::TraceRecord;
 
-/// Which form lines have: a number that rises when a program that reads them has to know.
-pub(super) const FORMAT: u32 = 1;
+use crate::json;
 
 /// One request. Names that are no UTF-8 have their bytes in hexadecimal digits, too (`.._hex`): the text alone may be that of another.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -146,32 +147,6 @@ pub(super) fn ns(duration: Duration) -> u64 {
 
 /// A name, and its bytes in hexadecimal digits where it is no UTF-8.
 fn text(bytes: Option<&Vec<u8>>) -> (Option<String>, Option<String>) {
-    let Some(bytes) = bytes else { return (None, None) };
-    let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    (Some(String::from_utf8_lossy(bytes).into_owned()), std::str::from_utf8(bytes).is_err().then(hex))
-}
-
-/// The bytes of a name again.
-pub(super) fn bytes(text: &Option<String>, hex: &Option<String>) -> Option<Vec<u8>> {
-    let digits = |hex: &String| -> Option<Vec<u8>> {
-        let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-        pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
-    };
-    hex.as_ref().and_then(digits).or_else(|| text.as_ref().map(|text| text.clone().into_bytes()))
-}
-
-#[cfg(test)]
-mod test {
-    use super::*;
-
-    #[test]
-    fn bytes_of_names_survive() {
-        for name in [&b"plain"[..], b"a\x1b[2J\nb", b"\xff\xfe\x00", "\u{9b}".as_bytes(), b""] {
-            let (text, hex) = text(Some(&name.to_vec()));
-            assert_eq!(bytes(&text, &hex).as_deref(), Some(name));
-        }
-        assert_eq!(bytes(&None, &None), None);
-        // What no server says.
-        assert_eq!(bytes(&Some("x".into()), &Some("zz".into())), Some(b"x".to_vec()));
-    }
+    let name = bytes.map(|bytes| OsStr::from_bytes(bytes));
+    (name.map(json::text), name.and_then(json::hex))
 }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use super::document::{TraceLine, bytes};
+use super::document::TraceLine;
+use crate::json::bytes;
 use crate::mounts::shown;
 
 /// The line, without its end. Names have their control characters written out.

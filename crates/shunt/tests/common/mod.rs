@@ -192,7 +192,7 @@ impl Room {
     pub(crate) fn pid(&self) -> u32 {
         let list: serde_json::Value =
             serde_json::from_str(&shunt(["list", "--json"]).ok().out).expect("JSON");
-        let rows = list.as_array().expect("a list").clone();
+        let rows = list["mounts"].as_array().expect("a list").clone();
         let row = rows
             .into_iter()
             .find(|row| row["mountpoint"].as_str() == self.mnt().to_str())

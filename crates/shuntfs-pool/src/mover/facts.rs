@@ -69,6 +69,9 @@ pub struct MoverFacts {
 pub struct MoverFile {
     /// Its path in the pool, without a slash in front. What is not UTF-8 is U+FFFD in it.
     pub path: String,
+    /// The bytes of a path that is not UTF-8, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
     /// The branch that it was on.
     pub from: String,
     /// The branch that it went to, or would go to.

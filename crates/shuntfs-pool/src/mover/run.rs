@@ -16,6 +16,7 @@ use super::facts::{MoverError, MoverFacts, MoverFile, MoverNews, MoverOutcome};
 use super::oldest::{Candidate, Oldest};
 use super::walk::Walk;
 use crate::error::errno;
+use crate::facts::hex_of;
 use crate::find::{self, Found};
 use crate::guard::{Arrival, Guard, Spot};
 use crate::merge::{self, Errand, Unmoved};
@@ -377,6 +378,7 @@ impl Run<'_> {
             };
             let news = MoverFile {
                 path: String::from_utf8_lossy(&file.path).into_owned(),
+                path_hex: hex_of(&file.path),
                 from: called(source.number),
                 to: moved.as_ref().ok().map(|to| called(*to)),
                 bytes,
@@ -436,6 +438,7 @@ impl Run<'_> {
         tracing::warn!(path = %String::from_utf8_lossy(path), branch = ?from, why, "the mover leaves it out");
         self.progress.borrow_mut().file(MoverFile {
             path: String::from_utf8_lossy(path).into_owned(),
+            path_hex: hex_of(path),
             from: from.to_string_lossy().into_owned(),
             to: None,
             bytes: 0,

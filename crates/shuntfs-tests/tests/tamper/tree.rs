@@ -63,7 +63,7 @@ impl Sealed {
         let sealed = Self { contents, store: beside.join("store"), stored: Vec::new() };
         sealed.write_tree(source)?;
         let key = beside.join("key");
-        shunt(&[&"key", &"new", &key])?.ok("shunt key new")?;
+        shunt(&[&"key", &"new", &key])?.ok("shunt seal key new")?;
         shunt(&[&"seal", &source, &"--store", &sealed.store, &"--key", &key])?.ok("shunt seal")?;
         let mut stored = Vec::new();
         read_all(&sealed.store, Path::new(""), &mut stored)?;
