@@ -68,7 +68,7 @@ mod tests {
         Cli::command().debug_assert();
         let help = Cli::command().render_long_help().to_string();
         assert!(help.contains("--table") && help.contains("Exit codes"), "{help}");
-        assert!(!help.contains("slow") && !help.contains("COMMAND]"), "{help}");
+        assert!(!help.contains("delay for each READ") && !help.contains("COMMAND]"), "{help}");
     }
 
     #[test]
