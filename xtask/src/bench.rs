@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: `shunt bench` of the release build.
+//! `cargo xtask bench`: `shunt-bench` of the release build, which measures the `shunt` beside it.
 
 use std::fs;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::workspace::{Workspace, cargo};
 /// Builds and runs the bench with the rest of the arguments, with FUSE over io_uring turned on meanwhile.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode> {
     let mut build = cargo();
-    build.args(["build", "--release", "-p", "shunt"]).current_dir(&workspace.root);
+    build.args(["build", "--release", "-p", "shunt", "-p", "shunt-bench"]).current_dir(&workspace.root);
     if !build.status().context("cannot start cargo")?.success() {
         return Ok(ExitCode::FAILURE);
     }
@@ -22,12 +22,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot handle signals")?;
     }
     let _switched = Uring::turn_on();
-    let mut bench = std::process::Command::new(workspace.target.join("release").join("shunt"));
-    let status = bench.arg("bench").args(arguments).status().context("cannot start the bench")?;
+    let mut bench = std::process::Command::new(workspace.target.join("release/shunt-bench"));
+    let status = bench.args(arguments).status().context("cannot start the bench")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The switch of FUSE over io_uring, put back to what it was. `shunt bench` itself leaves it alone.
+/// The switch of FUSE over io_uring, put back to what it was. `shunt-bench` itself leaves it alone.
 struct Uring;
 
 impl Uring {

@@ -38,30 +38,39 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     } else if !succeeds(tools::DENY.command(workspace)?.args(["check", "advisories"]))? {
         faults.push("cargo deny knows advisories about dependencies".to_owned());
     }
-    println!("bill of materials: {}", workspace.show(&bill_of_materials(workspace)?));
+    for (_, bill) in bills_of_materials(workspace)? {
+        println!("bill of materials: {}", workspace.show(&bill));
+    }
     Ok(faults)
 }
 
-/// Writes what `shunt` is made of, in CycloneDX's format, and returns where.
-pub(crate) fn bill_of_materials(workspace: &Workspace) -> Result<PathBuf> {
+/// Programs that packages hold, and what their bills of materials are called.
+const BILLS: [(&str, &str); 2] = [("shunt", "shuntfs"), ("shunt-bench", "shunt-bench")];
+
+/// Writes what the programs are made of, in CycloneDX's format; returns what each bill is called, and where it is.
+pub(crate) fn bills_of_materials(workspace: &Workspace) -> Result<Vec<(&'static str, PathBuf)>> {
     let mut command = tools::CYCLONEDX.command(workspace)?;
     command.args(["--quiet", "--format", "json", "--spec-version", "1.5", "--no-build-deps"]);
     let made = succeeds(command.args(["--override-filename", BILL]));
-    let out = workspace.target.join(BILL).with_extension("cdx.json");
-    // It writes one for each crate of the workspace; the program's has all that packages hold.
+    let mut bills = Vec::new();
+    // It writes one for each crate of the workspace; those of the programs have all that packages hold.
     for package in &workspace.packages {
         let bill = package.folder.join(format!("{BILL}.json"));
-        if package.name == "shunt" && bill.exists() {
+        if let Some((_, name)) = BILLS.iter().find(|(program, _)| *program == package.name && bill.exists()) {
+            let out = workspace.target.join(format!("{name}.cdx.json"));
             fs::copy(&bill, &out).with_context(|| bill.display().to_string())?;
+            bills.push((*name, out));
         }
         if bill.exists() {
             fs::remove_file(&bill).with_context(|| bill.display().to_string())?;
         }
     }
-    ensure!(made?, "cargo cyclonedx failed");
-    let crates = crates_named(&out)?;
-    ensure!(crates.iter().any(|name| name == "clap"), "{}: clap is not in it", out.display());
-    Ok(out)
+    ensure!(made? && bills.len() == BILLS.len(), "cargo cyclonedx failed");
+    for (_, bill) in &bills {
+        let crates = crates_named(bill)?;
+        ensure!(crates.iter().any(|name| name == "clap"), "{}: clap is not in it", bill.display());
+    }
+    Ok(bills)
 }
 
 fn crates_named(bill: &Path) -> Result<Vec<String>> {

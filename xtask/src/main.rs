@@ -31,7 +31,7 @@ usage: cargo xtask CHORE
   dist test                 installs, upgrades and removes them in a fresh Debian; needs root and debootstrap
   package                   packs every crate that can be published, and builds each from its package
   fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
-  bench [ARGUMENTS]         builds shunt and measures it beside its peers; see `cargo xtask bench --help`
+  bench [ARGUMENTS]         builds shunt-bench and measures shunt beside its peers; see `cargo xtask bench --help`
 ";
 
 fn main() -> ExitCode {

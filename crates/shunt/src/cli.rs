@@ -24,6 +24,7 @@ use crate::settings::{
 };
 pub use crate::wishes::VerifyWishes;
 
+pub use crate::bench::BenchArgs;
 pub use crate::branches::{BranchesArgs, BranchesOf, BranchesWhat};
 pub use crate::explain::{
     CategoryChoice, ExplainArgs, ExplainOneArgs, ExplainPlaceArgs, ExplainTwoArgs, ExplainWhat,
@@ -89,12 +90,9 @@ pub enum Command {
     Seal(Box<SealCommand>),
     /// Checks what this machine supports, and how to enable the rest.
     Doctor(DoctorArgs),
-    /// Benchmarks shunt on this machine, compared with the bare folder and other installed programs.
-    #[command(after_help = crate::bench::HELP)]
-    Bench(Box<shuntfs_bench::Options>),
-    /// Mounts a folder with an extra delay for each READ.
-    #[command(hide = true)]
-    Slow(SlowArgs),
+    /// Benchmarks shunt on this machine: starts the program `shunt-bench` with these arguments.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Bench(BenchArgs),
     /// Prints the completion script for a shell.
     Completions(CompletionsArgs),
     /// Prints the man page of shunt, or writes all man pages to a folder.
@@ -472,20 +470,6 @@ pub struct DoctorArgs {
     /// Prints JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `shunt slow`.
-#[derive(Debug, Args)]
-pub struct SlowArgs {
-    /// The delay in milliseconds for each READ.
-    #[arg(long, value_name = "MS", default_value_t = 1)]
-    pub delay_ms: u64,
-    /// The folder to show.
-    #[arg(value_name = "SRC", value_hint = clap::ValueHint::DirPath)]
-    pub folder: PathBuf,
-    /// The mount point.
-    #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
 }
 
 /// Arguments of `shunt completions`.

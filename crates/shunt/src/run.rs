@@ -25,8 +25,8 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error, 2),
     };
-    if let Command::Bench(options) = &cli.command {
-        return bench::run(options);
+    if let Command::Bench(args) = &cli.command {
+        return bench::run(args);
     }
     let mut out = io::stdout().lock();
     let outcome =
@@ -78,9 +78,8 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Rules(args) => rules::run(&args, out),
         Command::Seal(args) => seal::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),
-        // Handled before: it prints by itself and has an exit code of its own.
+        // Handled before: it has an exit code of its own.
         Command::Bench(_) => Ok(()),
-        Command::Slow(args) => bench::run_slow(&args),
         Command::Completions(args) => man::completions(args.shell, out),
         Command::Man(args) => man::pages(args.out.as_deref(), out),
     }

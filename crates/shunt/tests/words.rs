@@ -142,3 +142,26 @@ fn a_wrong_call_of_the_mount_helper_has_mounts_own_exit_codes() {
     assert!(sloppy.err.contains("ignored: unknown mount option `allow_othr`"), "{sloppy:?}");
     call(&["/nonexistent", "/mnt", "-f"]).fails(32, &["SRC /nonexistent"]);
 }
+
+/// The bench is a program of its own. It is found beside `shunt`, or else on the PATH.
+#[test]
+fn bench_starts_the_program_that_it_is() {
+    let [beside, path] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let shunt = beside.path().join("shunt");
+    std::fs::copy(SHUNT, &shunt).expect("copies");
+    let call = || {
+        run(Command::new(&shunt).args(["bench", "--help", "-x", "--table", "a b"]).env("PATH", path.path()))
+    };
+    call().fails(2, &["shunt-bench, which is not installed", "cargo install"]);
+    let make = |folder: &std::path::Path, code: u8| {
+        let program = folder.join("shunt-bench");
+        std::fs::write(&program, format!("#!/bin/sh\nprintf '<%s>' \"$@\"; exit {code}\n")).expect("writes");
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("may run");
+    };
+    make(path.path(), 1);
+    let ran = call();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), "<--help><-x><--table><a b>"), "{ran:?}");
+    make(beside.path(), 0);
+    assert_eq!(call().code, Some(0));
+}

@@ -138,7 +138,7 @@ pub(crate) fn measure(calls: &Calls, root: &Path, amount: &Amount, stop: &Stop) 
     let count = (all / u64::from(calls.callers)).max(1);
     let timed = Timed { calls: *calls, folder: root.join(FOLDER), count, time: amount.calling };
     let mut command = Command::new("/proc/self/exe");
-    command.args(["bench", "--calls", &serde_json::to_string(&timed)?]);
+    command.args(["--calls", &serde_json::to_string(&timed)?]);
     let ended = process::run(&mut command, amount.limit, stop)?;
     if !ended.status.success() {
         bail!("{}", process::last_lines(&ended.stderr, &ended.stdout));

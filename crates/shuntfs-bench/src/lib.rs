@@ -10,7 +10,7 @@
 //! that a machine that slows down for a minute slows all of a row. Each row begins with another target than the one before,
 //! so that none is always the one that runs after the slowest.
 //!
-//! The library is what `shunt bench` stands on: [`Options`] is a set of command line arguments to flatten into one's own,
+//! The library is what the program `shunt-bench` stands on: [`Options`] is a set of command line arguments to flatten into one's own,
 //! and [`run()`] does what they ask for. A further table is a further file of `tables`.
 
 #![forbid(unsafe_code)]

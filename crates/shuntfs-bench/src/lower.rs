@@ -225,7 +225,7 @@ impl Drop for Lower {
         }
         // Someone still works in it: let it go when they end, and keep off what may be below.
         if let Err(error) = process::run_ok(Command::new("umount").arg("-l").arg(&lower), LIMIT, &never) {
-            eprintln!("shuntfs-bench: {} stays mounted: {error:#}", lower.display());
+            eprintln!("shunt-bench: {} stays mounted: {error:#}", lower.display());
             self.work.disable_cleanup(true);
         }
     }

@@ -145,7 +145,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(error) = self.take_down() {
-            eprintln!("shunt bench: {}: {error:#}", self.root.display());
+            eprintln!("shunt-bench: {}: {error:#}", self.root.display());
         }
     }
 }

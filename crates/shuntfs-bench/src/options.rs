@@ -81,7 +81,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub from: Option<PathBuf>,
 
-    /// The `shunt` to measure [default: this one].
+    /// The `shunt` to measure [default: the one beside this program, or else on the PATH].
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub shunt: Option<PathBuf>,
 

@@ -55,7 +55,7 @@ pub(crate) fn measure(file: Option<&Path>, amount: &Amount, stop: &Stop) -> Resu
     let count = amount.round_trips;
     let probe = file.map_or_else(|| count.to_string(), |file| format!("{count}:{}", file.display()));
     let mut command = Command::new("/proc/self/exe");
-    command.args(["bench", "--probe", &probe]);
+    command.args(["--probe", &probe]);
     let ended = process::run_ok(&mut command, amount.limit, stop)?;
     let latency =
         parse(&ended.stdout).with_context(|| format!("the probe said `{}`", ended.stdout.trim()))?;

@@ -1,4 +1,4 @@
-//! The packages: .deb, .rpm, a tarball with the static program, and one with the debug information.
+//! The packages: .deb, .rpm, a tarball with the static programs, and one with the debug information.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,9 +28,9 @@ pub(crate) struct Packages<'a> {
 /// Where the parts of the stage go in the tarball, which is unpacked in /usr/local.
 const PLACES: [(&str, &str); 6] = [
     ("man", "share/man/man1"),
-    ("completions/shunt", "share/bash-completion/completions/shunt"),
-    ("completions/_shunt", "share/zsh/site-functions/_shunt"),
-    ("completions/shunt.fish", "share/fish/vendor_completions.d/shunt.fish"),
+    ("completions/bash", "share/bash-completion/completions"),
+    ("completions/zsh", "share/zsh/site-functions"),
+    ("completions/fish", "share/fish/vendor_completions.d"),
     ("doc", "share/doc/shuntfs"),
     ("doc/docs", "share/doc/shuntfs/docs"),
 ];
@@ -55,17 +55,15 @@ impl Packages<'_> {
         run(&mut command)
     }
 
-    /// Makes the tarball of a program that needs no libraries.
-    pub(crate) fn tarball(&self, program: &Program) -> Result<()> {
-        let root = self.fresh(&format!("shuntfs-{}-{}", self.workspace.version, program.platform))?;
-        copy(&program.stripped, &root.join("bin/shunt"))?;
+    /// Makes the tarball of programs that need no libraries.
+    pub(crate) fn tarball(&self, programs: &[Program]) -> Result<()> {
+        let platform = programs.first().map_or("", |program| &program.platform);
+        let root = self.fresh(&format!("shuntfs-{}-{platform}", self.workspace.version))?;
+        for program in programs {
+            copy(&program.stripped, &root.join("bin").join(program.name))?;
+        }
         for (from, to) in PLACES {
-            let from = self.stage.folder.join(from);
-            if from.is_file() {
-                copy(&from, &root.join(to))?;
-                continue;
-            }
-            for file in files(&from)? {
+            for file in files(&self.stage.folder.join(from))? {
                 copy(&file, &root.join(to).join(name(&file)?))?;
             }
         }
@@ -81,8 +79,11 @@ impl Packages<'_> {
     }
 
     /// Makes the tarball of what debuggers look for below /usr/lib/debug, of each program.
-    pub(crate) fn debug_information(&self, programs: &[&Program]) -> Result<()> {
-        let platform = programs.first().map_or("", |program| &program.platform);
+    pub(crate) fn debug_information<'a>(
+        &self,
+        programs: impl Iterator<Item = &'a Program> + Clone,
+    ) -> Result<()> {
+        let platform = programs.clone().next().map_or("", |program| &program.platform);
         let root = self.fresh(&format!("shuntfs-{}-{platform}-debug", self.workspace.version))?;
         for program in programs {
             let (folder, rest) = program.build_id.split_at(2);

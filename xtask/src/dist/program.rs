@@ -1,4 +1,4 @@
-//! The program as packages hold it: stripped, with its debug information in a file beside it.
+//! The programs as packages hold them: stripped, with their debug information in files beside them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,10 @@ use crate::workspace::{Workspace, cargo};
 /// The profile of Cargo.toml; its folder below the target folder has the same name.
 pub(crate) const PROFILE: &str = "dist";
 
-/// Where packages may have become too large to be welcome.
+/// What packages hold.
+pub(crate) const PROGRAMS: [&str; 2] = ["shunt", "shunt-bench"];
+
+/// Where a program has become too large to be welcome in packages.
 const STRIPPED_MAX: u64 = 15_000_000;
 
 /// How the program finds the C library.
@@ -27,6 +30,7 @@ pub(crate) enum Linking {
 /// A program that was built.
 #[derive(Debug)]
 pub(crate) struct Program {
+    pub(crate) name: &'static str,
     /// Without symbols and debug information.
     pub(crate) stripped: PathBuf,
     /// Symbols and debug information.
@@ -38,14 +42,19 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Builds it and takes it apart.
+    /// Builds each of [`PROGRAMS`] and takes it apart.
     ///
     /// # Errors
-    /// Where something fails, and where the program is larger than packages should be or not linked as it was to be.
-    pub(crate) fn build(workspace: &Workspace, linking: Linking) -> Result<Self> {
+    /// Where something fails, and where a program is larger than packages should be or not linked as it was to be.
+    pub(crate) fn build_all(workspace: &Workspace, linking: Linking) -> Result<Vec<Self>> {
+        // One after the other: together, each would get the features that the other asks of their dependencies.
+        PROGRAMS.iter().map(|name| Self::build(workspace, name, linking)).collect()
+    }
+
+    fn build(workspace: &Workspace, name: &'static str, linking: Linking) -> Result<Self> {
         let host = host()?;
         let mut command = cargo();
-        command.args(["build", "--locked", "--profile", PROFILE, "-p", "shunt"]);
+        command.args(["build", "--locked", "--profile", PROFILE, "-p", name]);
         let mut built = workspace.target.clone();
         if linking == Linking::Static {
             let target = static_target(&host)?;
@@ -53,7 +62,7 @@ impl Program {
             command.arg("--target").arg(&target).env("RUSTFLAGS", with_static_libc());
             built.push(target);
         }
-        built.extend([PROFILE, "shunt"]);
+        built.extend([PROFILE, name]);
         run(command.current_dir(&workspace.root))?;
         let (debug, stripped) = (built.with_extension("debug"), built.with_extension("stripped"));
         run(Command::new("objcopy")
@@ -62,15 +71,15 @@ impl Program {
             .arg(&debug))?;
         run(Command::new("objcopy").arg("--strip-all").arg(&built).arg(&stripped))?;
         let platform = format!("{}-linux", host.split('-').next().unwrap_or("unknown"));
-        let program = Self { build_id: build_id(&built)?, stripped, debug, platform };
+        let program = Self { name, build_id: build_id(&built)?, stripped, debug, platform };
         program.check(linking, &built)?;
         Ok(program)
     }
 
     fn check(&self, linking: Linking, built: &Path) -> Result<()> {
         let (before, after) = (fs::metadata(built)?.len(), fs::metadata(&self.stripped)?.len());
-        println!("program ({linking:?}): {after} bytes, {before} with debug information");
-        ensure!(after <= STRIPPED_MAX, "the program has {after} bytes, more than {STRIPPED_MAX}");
+        println!("{} ({linking:?}): {after} bytes, {before} with debug information", self.name);
+        ensure!(after <= STRIPPED_MAX, "{} has {after} bytes, more than {STRIPPED_MAX}", self.name);
         let needs_libraries = text(Command::new("readelf").arg("--dynamic").arg(built))?.contains("(NEEDED)");
         ensure!(needs_libraries == (linking == Linking::Dynamic), "{} is not {linking:?}", built.display());
         Ok(())

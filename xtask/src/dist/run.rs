@@ -28,15 +28,17 @@ fn make(workspace: &Workspace) -> Result<()> {
         fs::remove_dir_all(&out).with_context(|| out.display().to_string())?;
     }
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-    let program = Program::build(workspace, Linking::Dynamic)?;
-    let stage = Stage::fill(workspace, &program)?;
+    let programs = Program::build_all(workspace, Linking::Dynamic)?;
+    let stage = Stage::fill(workspace, &programs)?;
     let packages = Packages { workspace, stage: &stage, out: &out };
     packages.deb(None)?;
     packages.rpm()?;
-    let alone = Program::build(workspace, Linking::Static)?;
+    let alone = Program::build_all(workspace, Linking::Static)?;
     packages.tarball(&alone)?;
-    packages.debug_information(&[&program, &alone])?;
-    copy(&deny::bill_of_materials(workspace)?, &out.join(format!("shuntfs-{}.cdx.json", workspace.version)))?;
+    packages.debug_information(programs.iter().chain(&alone))?;
+    for (name, bill) in deny::bills_of_materials(workspace)? {
+        copy(&bill, &out.join(format!("{name}-{}.cdx.json", workspace.version)))?;
+    }
     packages.sums()?;
     for file in list(&out)? {
         println!("{:>12} bytes  {}", fs::metadata(&file)?.len(), workspace.show(&file));

@@ -1,4 +1,4 @@
-//! The files of a package beside the program: man pages, completions, units, documents.
+//! The files of a package beside the programs: man pages, completions, units, documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use super::program::{PROFILE, Program, run, text};
 use crate::tools;
 use crate::workspace::Workspace;
 
-/// Shells, and the name that each looks for.
-const SHELLS: [(&str, &str); 3] = [("bash", "shunt"), ("zsh", "_shunt"), ("fish", "shunt.fish")];
+/// Shells, each with what it looks for before and behind a program's name.
+const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];
 
 /// Documents of the top folder.
 const TEXTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -32,30 +32,43 @@ impl Stage {
     }
 
     /// Makes the folder anew.
-    pub(crate) fn fill(workspace: &Workspace, program: &Program) -> Result<Self> {
+    pub(crate) fn fill(workspace: &Workspace, programs: &[Program]) -> Result<Self> {
         let stage = Self::at(workspace);
         if stage.folder.exists() {
             fs::remove_dir_all(&stage.folder).with_context(|| stage.folder.display().to_string())?;
         }
-        for folder in ["man", "completions", "systemd", "doc/docs"] {
+        for folder in
+            ["man", "completions/bash", "completions/zsh", "completions/fish", "systemd", "doc/docs"]
+        {
             fs::create_dir_all(stage.folder.join(folder)).with_context(|| folder.to_owned())?;
         }
-        copy(&program.stripped, &stage.folder.join("shunt"))?;
-        stage.written_by(&program.stripped)?;
+        for program in programs {
+            copy(&program.stripped, &stage.folder.join(program.name))?;
+            stage.written_by(program)?;
+        }
+        let pages = files(&stage.folder.join("man"))?;
+        run(Command::new("gzip").args(["-9", "--no-name", "--force"]).args(pages))?;
         stage.units(workspace)?;
         stage.documents(workspace)?;
         Ok(stage)
     }
 
-    /// What the program writes itself.
-    fn written_by(&self, program: &Path) -> Result<()> {
+    /// What a program writes itself.
+    fn written_by(&self, program: &Program) -> Result<()> {
+        let (name, own) = (program.name, &program.stripped);
         let pages = self.folder.join("man");
-        run(Command::new(program).arg("man").arg("--out").arg(&pages))?;
-        let pages = files(&pages)?;
-        run(Command::new("gzip").args(["-9", "--no-name", "--force"]).args(pages))?;
-        for (shell, name) in SHELLS {
-            let script = text(Command::new(program).args(["completions", shell]))?;
-            write(&self.folder.join("completions").join(name), &script)?;
+        if name == "shunt" {
+            run(Command::new(own).arg("man").arg("--out").arg(&pages))?;
+        } else {
+            // In place of the page of the command of `shunt` that starts it: both are called the same.
+            write(&pages.join(format!("{name}.1")), &text(Command::new(own).arg("man"))?)?;
+        }
+        for (shell, before, behind) in SHELLS {
+            let script = text(Command::new(own).args(["completions", shell]))?;
+            write(
+                &self.folder.join("completions").join(shell).join(format!("{before}{name}{behind}")),
+                &script,
+            )?;
         }
         Ok(())
     }
@@ -78,17 +91,14 @@ impl Stage {
                 copy(&page, &doc.join("docs").join(name(&page)?))?;
             }
         }
-        let mut about = tools::ABOUT.command(workspace)?;
-        about.args([
-            "generate",
-            "--locked",
-            "--offline",
-            "--fail",
-            "--manifest-path",
-            "crates/shunt/Cargo.toml",
-        ]);
-        about.args(["--config", "xtask/about.toml", "--output-file"]).arg(doc.join("THIRD-PARTY.md"));
-        run(about.arg("xtask/about.hbs"))
+        for (program, page) in [("shunt", "THIRD-PARTY.md"), ("shunt-bench", "THIRD-PARTY-bench.md")] {
+            let mut about = tools::ABOUT.command(workspace)?;
+            about.args(["generate", "--locked", "--offline", "--fail", "--manifest-path"]);
+            about.arg(format!("crates/{program}/Cargo.toml"));
+            about.args(["--config", "xtask/about.toml", "--output-file"]).arg(doc.join(page));
+            run(about.arg("xtask/about.hbs"))?;
+        }
+        Ok(())
     }
 }
 

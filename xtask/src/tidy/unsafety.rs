@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use super::source;
 use crate::workspace::{Package, Workspace};
 
-const FORBIDDEN_IN: &[&str] = &["shuntfs-wire", "shuntfs-pool", "shunt", "shuntfs-bench", "xtask"];
+const FORBIDDEN_IN: &[&str] =
+    &["shuntfs-wire", "shuntfs-pool", "shunt", "shunt-bench", "shuntfs-bench", "xtask"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 

@@ -99,8 +99,10 @@ fn said(command: &[String]) -> Vec<String> {
     const PLACES: &[&str] = &["--json", "--html", "--markdown", "--docs", "--from", "--shunt", "--folder"];
     let mut words = Vec::new();
     let mut command = command.iter();
-    if command.next().is_some() {
-        words.push("shunt".to_owned());
+    if let Some(program) = command.next() {
+        words.push(
+            Path::new(program).file_name().map_or_else(String::new, |name| name.to_string_lossy().into()),
+        );
     }
     while let Some(word) = command.next() {
         if PLACES.contains(&word.as_str()) {
@@ -109,7 +111,9 @@ fn said(command: &[String]) -> Vec<String> {
             .iter()
             .any(|place| word.strip_prefix(place).is_some_and(|rest| rest.starts_with('=')))
         {
-            words.push(if word.contains([' ', ';', '*']) { format!("'{word}'") } else { word.clone() });
+            let is_quoted = word.starts_with('\'');
+            let needs_quotes = word.contains([' ', ';', '*']) && !is_quoted;
+            words.push(if needs_quotes { format!("'{word}'") } else { word.clone() });
         }
     }
     words
@@ -128,9 +132,10 @@ mod tests {
 
     #[test]
     fn a_command_names_no_place() {
-        let words =
-            ["/x/shunt", "bench", "--json", "/a", "--docs=/b", "--rounds", "3", "--targets", "null q1"];
+        let words = ["/x/shunt-bench", "--json", "/a", "--docs=/b", "--rounds", "3", "--targets", "null q1"];
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        assert_eq!(said(&words), ["shunt", "bench", "--rounds", "3", "--targets", "'null q1'"]);
+        let kept = ["shunt-bench", "--rounds", "3", "--targets", "'null q1'"];
+        assert_eq!(said(&words), kept);
+        assert_eq!(said(&kept.map(str::to_owned)), kept, "what is kept is kept again as it is");
     }
 }

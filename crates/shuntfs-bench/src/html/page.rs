@@ -21,7 +21,7 @@ const STYLE: &str = include_str!("style.css");
 pub fn page(run: &Run) -> Result<String> {
     let plots = plots(run)?;
     let names: Vec<&str> = run.tables.iter().map(|report| report.table.as_str()).collect();
-    let title = format!("shunt bench: {}", names.join(", "));
+    let title = format!("shunt-bench: {}", names.join(", "));
     let page = html! {
         (DOCTYPE)
         html lang="en" {

@@ -178,7 +178,7 @@ impl Bench {
         if sealed.delay_ms == 0 {
             return Ok(None);
         }
-        let slow = Ours::slow(&sealed.shunt, sealed.delay_ms);
+        let slow = Ours::slow(sealed.delay_ms)?;
         let below =
             Mounted::start(&slow, &Places { mount_point: self.lower.slow(), ..places.clone() }, &self.stop)?;
         places.source = self.lower.slow();

@@ -1,8 +1,9 @@
 //! From the options to what is measured, with everything that can be wrong said before anything is made.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::build;
 use crate::case::{Amount, Case, Sealed, Work};
@@ -66,6 +67,7 @@ pub(crate) fn plan(options: &Options) -> Result<Plan> {
     check_targets(&all, options)?;
     let tables = tables_asked_for(all, options)?;
     require_programs(&tables)?;
+    require_shunt(setting.ours.program())?;
     let mut notes = Vec::new();
     if let Some(why) = setting.ours.uring_off()
         && tables.iter().flat_map(|table| &table.targets).any(|target| target.missing.is_some())
@@ -103,10 +105,7 @@ pub(crate) fn list(options: &Options) -> Result<()> {
 }
 
 fn setting(options: &Options) -> Result<Setting> {
-    let shunt = match &options.shunt {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("cannot find this program")?,
-    };
+    let shunt = options.shunt.clone().unwrap_or_else(|| beside(std::env::current_exe().ok().as_deref()));
     let templates: Vec<Target> = options.templates.iter().map(|text| parse(text)).collect::<Result<_>>()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Setting {
@@ -159,6 +158,21 @@ fn tables_asked_for(all: Vec<Table>, options: &Options) -> Result<Vec<Table>> {
 
 fn asks_for(options: &Options, table: &Table) -> bool {
     table.targets.iter().any(|target| options.targets.contains(&target.name))
+}
+
+/// Returns the `shunt` beside a program; else its name alone, which is looked up on the PATH.
+fn beside(own: Option<&Path>) -> PathBuf {
+    let beside = own.map(|own| own.with_file_name("shunt")).filter(|path| path.is_file());
+    beside.unwrap_or_else(|| "shunt".into())
+}
+
+fn require_shunt(program: &str) -> Result<()> {
+    let is_there =
+        if program.contains('/') { Path::new(program).is_file() } else { process::on_path(program) };
+    if !is_there {
+        bail!("there is no `{program}` to measure: name one with --shunt FILE");
+    }
+    Ok(())
 }
 
 fn require_programs(tables: &[Table]) -> Result<()> {
@@ -278,6 +292,20 @@ mod tests {
         assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["queues"]);
         assert_eq!(named[0].targets.len(), 2);
         assert!(asked(&["--table", "uring", "--targets", "null q1"]).is_err());
+    }
+
+    #[test]
+    fn the_shunt_beside_is_measured_or_else_the_one_on_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("shunt-bench");
+        assert_eq!(beside(Some(&own)), Path::new("shunt"));
+        let shunt = folder.path().join("shunt");
+        std::fs::write(&shunt, "").unwrap();
+        assert_eq!(beside(Some(&own)), shunt);
+        assert_eq!(beside(None), Path::new("shunt"));
+        assert!(require_shunt(&shunt.to_string_lossy()).is_ok() && require_shunt("sh").is_ok());
+        let error = require_shunt("/no/shunt").unwrap_err().to_string();
+        assert!(error.contains("`/no/shunt`") && error.contains("--shunt"), "{error}");
     }
 
     #[test]

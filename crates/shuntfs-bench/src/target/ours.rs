@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::{Context as _, Result};
+
 use super::{Mounting, Target};
 use crate::process;
 use crate::report::Kind;
@@ -87,10 +89,15 @@ impl Ours {
         &self.shunt
     }
 
-    /// Makes what shows a folder with each READ delayed.
-    pub(crate) fn slow(shunt: &str, delay_ms: u32) -> Target {
-        let words = [shunt, "slow", "--delay-ms", &delay_ms.to_string(), "{SRC}", "{MNT}"].map(str::to_owned);
-        Target::new("slow", Kind::Floor, Mounting::Server(words.to_vec()))
+    /// Makes what shows a folder with each READ delayed: this program, which `setpriv` may start, so by its path.
+    ///
+    /// # Errors
+    /// When the path of this program is unknown.
+    pub(crate) fn slow(delay_ms: u32) -> Result<Target> {
+        let own = std::env::current_exe().context("cannot find this program")?;
+        let (own, delay) = (own.to_string_lossy().into_owned(), delay_ms.to_string());
+        let words = [&own, "slow", "--delay-ms", &delay, "{SRC}", "{MNT}"].map(str::to_owned);
+        Ok(Target::new("slow", Kind::Floor, Mounting::Server(words.to_vec())))
     }
 
     /// Returns why io_uring is not to be had, and how to have it.

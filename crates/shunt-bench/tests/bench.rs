@@ -1,16 +1,16 @@
-//! `shunt bench`: what it refuses, and the smallest run of everything, which proves that each case works and that nothing is
+//! `shunt-bench`: what it refuses, and the smallest run of everything, which proves that each case works and that nothing is
 //! left, not how fast anything is.
 #![expect(clippy::unwrap_used, reason = "a test ends where it finds the world not as it must be")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const SHUNT: &str = env!("CARGO_BIN_EXE_shunt");
+const BENCH: &str = env!("CARGO_BIN_EXE_shunt-bench");
 
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
@@ -39,6 +39,11 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The program that is measured.
+fn shunt() -> PathBuf {
+    shuntfs_testkit::mounted::shunt_binary().unwrap()
+}
+
 /// Says why a test cannot run here.
 fn skip_unless_root_with_fio() -> bool {
     let missing = if !have("fio") {
@@ -60,8 +65,8 @@ struct Run {
 
 impl Run {
     fn start(words: &[&str]) -> Self {
-        let mut command = Command::new(SHUNT);
-        command.arg("bench").args(words);
+        let mut command = Command::new(BENCH);
+        command.arg("--shunt").arg(shunt()).args(words);
         Self::of(command)
     }
 
@@ -129,7 +134,9 @@ fn text(path: &Path) -> &str {
 
 /// Runs what is to be refused, and checks what is said.
 fn refused(words: &[&str], said: &[&str]) {
-    let (code, text) = Run::start(words).end(Duration::from_secs(30));
+    let mut command = Command::new(BENCH);
+    command.args(words);
+    let (code, text) = Run::of(command).end(Duration::from_secs(30));
     assert_eq!(code, Some(2), "{words:?}: {text}");
     for word in said {
         assert!(text.contains(word), "{words:?} does not say `{word}`: {text}");
@@ -148,6 +155,7 @@ fn what_does_not_exist_is_refused_with_the_nearest() {
     refused(&["--entries", "0"], &["--entries"]);
     refused(&["--json", "/no/folder/x.json"], &["/no/folder"]);
     refused(&["--from", "/no/run.json"], &["/no/run.json", "No such file"]);
+    refused(&["--shunt", "/no/shunt", "--table", "roundtrip"], &["`/no/shunt`", "--shunt FILE"]);
 }
 
 #[test]
@@ -164,8 +172,8 @@ fn tables_and_columns_are_listed() {
 
 #[test]
 fn a_missing_program_is_named_with_its_package() {
-    let mut command = Command::new(SHUNT);
-    command.args(["bench", "--size", "smoke", "--table", "passthrough"]).env("PATH", "/no/programs");
+    let mut command = Command::new(BENCH);
+    command.args(["--size", "smoke", "--table", "passthrough"]).env("PATH", "/no/programs");
     let (code, text) = Run::of(command).end(Duration::from_secs(30));
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("`fio` is not installed: apt install fio"), "{text}");
@@ -190,12 +198,13 @@ fn without_root_it_works_in_a_folder_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     // Somebody else may not look into the folder that this program was built in.
-    let shunt = folder.path().join("shunt");
-    fs::copy(SHUNT, &shunt).unwrap();
+    fs::copy(shunt(), folder.path().join("shunt")).unwrap();
+    let bench = folder.path().join("shunt-bench");
+    fs::copy(BENCH, &bench).unwrap();
     let json = folder.path().join("run.json");
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&shunt);
-    command.args(["bench", "--size", "smoke", "--table", "smallfiles", "--case", "unpack"]);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&bench);
+    command.args(["--size", "smoke", "--table", "smallfiles", "--case", "unpack"]);
     command.args(["--targets", "served", "--json", text(&json), "--folder", text(folder.path())]);
     command.env("TMPDIR", folder.path());
     let (code, said) = Run::of(command).end(Duration::from_mins(1));
@@ -312,7 +321,10 @@ fn wrong_bytes_are_no_figure(folder: &Path) {
 /// A server that stops in the middle of a case, for ever.
 fn a_server_that_hangs_is_left_at_the_limit(folder: &Path) {
     let script = folder.join("hung.sh");
-    let lines = format!("{SHUNT} mount -f --flow served \"$1\" \"$2\" &\nsleep 1\nkill -STOP $!\nwait\n");
+    let lines = format!(
+        "{} mount -f --flow served \"$1\" \"$2\" &\nsleep 1\nkill -STOP $!\nwait\n",
+        shunt().display()
+    );
     fs::write(&script, lines).unwrap();
     let template = format!("sh {} {{SRC}} {{MNT}}", script.display());
     let more = ["--size", "256M", "--rounds", "1", "--limit", "10"];
@@ -326,7 +338,10 @@ fn a_server_that_hangs_is_left_at_the_limit(folder: &Path) {
 fn calls_that_hang_are_left_at_the_limit(folder: &Path) {
     let script = folder.join("stopped.sh");
     let until = "until [ -e \"$1/calls/made.0/name.0\" ]; do sleep 0.02; done";
-    let lines = format!("{SHUNT} mount -f --flow served \"$1\" \"$2\" &\n{until}\nkill -STOP $!\nwait\n");
+    let lines = format!(
+        "{} mount -f --flow served \"$1\" \"$2\" &\n{until}\nkill -STOP $!\nwait\n",
+        shunt().display()
+    );
     fs::write(&script, lines).unwrap();
     let template = format!("sh {} {{SRC}} {{MNT}}", script.display());
     let more = ["--size", "8M", "--rounds", "1", "--limit", "5"];

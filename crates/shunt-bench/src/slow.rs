@@ -1,5 +1,5 @@
-//! `shunt slow`: shows a folder, to be read only, and takes its time for each READ, as a device or a network far away
-//! does. For `shunt bench`.
+//! `shunt-bench slow`: shows a folder, to be read only, and takes its time for each READ, as a device or a network far away
+//! does. The table `verity` is measured on it.
 
 use std::fs::{self, File, Metadata};
 use std::future::poll_fn;
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use shuntfs::{
     Attr, AttrReply, ByteRange, CacheHint, Cx, DirSink, Entry, Errno, Filesystem, Filled, Listed, LowerFile,
     MountOptions, Name, NodeId, OpSet, OpenFlags, Opened, OpenedDir, ReadReply, Result, Session,
@@ -19,7 +20,6 @@ use shuntfs::{
 };
 
 use crate::cli::SlowArgs;
-use crate::failure::Failure;
 
 /// A folder that is read slowly.
 struct Slow {
@@ -164,15 +164,14 @@ impl Filesystem for Slow {
 ///
 /// # Errors
 /// Where it cannot be mounted, or the connection ended by an error.
-pub(crate) fn run(args: &SlowArgs) -> std::result::Result<(), Failure> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| Failure::new(format!("cannot {what}: {error}"));
-    let root = fs::canonicalize(&args.folder).map_err(|error| failed("find the folder", &error))?;
-    let signals = Signals::block().map_err(|error| failed("take signals", &error))?;
+pub(crate) fn run(args: &SlowArgs) -> anyhow::Result<()> {
+    let root = fs::canonicalize(&args.folder).context("cannot find the folder")?;
+    let signals = Signals::block().context("cannot block signals")?;
     let mount = MountOptions { source: "slow".into(), ..MountOptions::default() };
     let (alarms, waiting) = mpsc::channel();
     std::thread::spawn(move || ring(&waiting));
     let slow = Slow { paths: Mutex::new(vec![root]), delay: Duration::from_millis(args.delay_ms), alarms };
     let session = Session::mount(Arc::new(slow), &args.mountpoint, &mount, &SessionOptions::default())
-        .map_err(|error| failed("mount", &error))?;
-    session.run(&signals).map_err(|error| failed("serve", &error))
+        .context("cannot mount")?;
+    session.run(&signals).context("cannot serve")
 }
