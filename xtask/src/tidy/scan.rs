@@ -38,6 +38,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let docs = fs::read_to_string(workspace.root.join("docs/dependencies.md")).unwrap_or_default();
     faults.extend(dependencies::check(&manifest, &docs)?);
     faults.extend(threats::check(&workspace.root));
+    faults.extend(links::unlisted(&workspace.root));
     faults.extend(published::check(&metadata()?)?);
     Ok(faults)
 }
