@@ -60,7 +60,8 @@ fn rebased(contents: &str) -> String {
 
 /// A text, or a path, with the name that mdBook gives a README: it renames the page, but not the links to it.
 fn indexed(text: &str) -> String {
-    let mut text = text.strip_suffix("README.md").map_or_else(|| text.to_owned(), |path| format!("{path}index.md"));
+    let mut text =
+        text.strip_suffix("README.md").map_or_else(|| text.to_owned(), |path| format!("{path}index.md"));
     for end in [')', '#'] {
         text = text.replace(&format!("README.md{end}"), &format!("index.md{end}"));
     }
@@ -94,7 +95,9 @@ fn dead_links(book: &Path) -> Result<Vec<String>> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "html") {
                 let name = path.strip_prefix(book).unwrap_or(&path).display().to_string();
-                faults.extend(dead_links_of(&path, &read(&path)?).into_iter().map(|it| format!("{name}: {it}")));
+                faults.extend(
+                    dead_links_of(&path, &read(&path)?).into_iter().map(|it| format!("{name}: {it}")),
+                );
             }
         }
     }
@@ -169,7 +172,10 @@ mod tests {
     #[test]
     fn a_readme_is_the_index_of_its_folder() {
         assert_eq!(indexed("a/README.md"), "a/index.md");
-        assert_eq!(indexed("[a](README.md) [b](../README.md#c) README.md is"), "[a](index.md) [b](../index.md#c) README.md is");
+        assert_eq!(
+            indexed("[a](README.md) [b](../README.md#c) README.md is"),
+            "[a](index.md) [b](../index.md#c) README.md is"
+        );
     }
 
     #[test]
@@ -193,10 +199,7 @@ mod tests {
         put("b.html", "<h1 id=\"here\"><a href=\"https://example.org/\"><a href=\"#here\">");
         assert_eq!(
             dead_links(book.path()).unwrap(),
-            [
-                "a/index.html: `../b.html#gone` leads nowhere",
-                "a/index.html: `c.svg` leads nowhere"
-            ]
+            ["a/index.html: `../b.html#gone` leads nowhere", "a/index.html: `c.svg` leads nowhere"]
         );
     }
 }

@@ -14,7 +14,8 @@ pub(crate) const DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", feature
 /// `cargo generate-rpm`: packages for Fedora, openSUSE and others.
 pub(crate) const RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", features: &[] };
 /// `cargo about`: the texts of the licences of all dependencies.
-pub(crate) const ABOUT: Tool = Tool { name: "cargo-about", version: "0.9.3", features: &["--features", "cli"] };
+pub(crate) const ABOUT: Tool =
+    Tool { name: "cargo-about", version: "0.9.3", features: &["--features", "cli"] };
 /// `cargo deny`: licences, advisories, banned crates and sources.
 pub(crate) const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", features: &[] };
 /// `cargo cyclonedx`: the bill of materials.

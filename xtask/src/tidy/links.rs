@@ -17,10 +17,14 @@ pub(crate) fn check(path: &Path, name: &str, text: &str) -> Vec<String> {
             let (file, place) = target.split_once('#').unwrap_or((target, ""));
             let to = if file.is_empty() { path.to_path_buf() } else { folder.join(file) };
             let is_page = to.extension().is_some_and(|extension| extension == "md");
-            if !to.exists() {
+            if !file.is_empty() && !to.exists() {
                 faults.push(format!("{name}:{number}: `{target}` leads nowhere"));
             } else if is_page && !place.is_empty() {
-                let page = if file.is_empty() { text.to_owned() } else { fs::read_to_string(&to).unwrap_or_default() };
+                let page = if file.is_empty() {
+                    text.to_owned()
+                } else {
+                    fs::read_to_string(&to).unwrap_or_default()
+                };
                 if !anchors(&page).contains(place) {
                     faults.push(format!("{name}:{number}: `{target}`: that page has no such heading"));
                 }
@@ -35,7 +39,9 @@ pub(crate) fn unlisted(root: &Path) -> Vec<String> {
     let contents = fs::read_to_string(root.join(CONTENTS)).unwrap_or_default();
     let pages = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
     let mut pages: Vec<String> = pages.map(|page| page.file_name().to_string_lossy().into_owned()).collect();
-    pages.retain(|page| page.ends_with(".md") && page != "SUMMARY.md" && !contents.contains(&format!("]({page})")));
+    pages.retain(|page| {
+        page.ends_with(".md") && page != "SUMMARY.md" && !contents.contains(&format!("]({page})"))
+    });
     pages.sort();
     pages.iter().map(|page| format!("docs/{page}: {CONTENTS} does not list it")).collect()
 }
@@ -57,7 +63,9 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in prose(text) {
         let level = line.len() - line.trim_start_matches('#').len();
-        let Some(heading) = line[level..].strip_prefix(' ').filter(|_| (1..=6).contains(&level)) else { continue };
+        let Some(heading) = line[level..].strip_prefix(' ').filter(|_| (1..=6).contains(&level)) else {
+            continue;
+        };
         let mut anchor = String::new();
         for letter in shown(heading.trim()).to_lowercase().chars() {
             match letter {
@@ -142,7 +150,8 @@ mod tests {
 
     #[test]
     fn links_that_lead_somewhere_pass() {
-        let text = "[a](there.md) [c](https://example.org/x#y) [d](there.md \"title\")\n```\n[e](gone)\n```\n";
+        let text =
+            "[a](there.md) [c](https://example.org/x#y) [d](there.md \"title\")\n```\n[e](gone)\n```\n";
         assert_eq!(faults(text), Vec::<String>::new());
         assert_eq!(files(text), ["there.md"].into());
     }

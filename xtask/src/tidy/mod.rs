@@ -2,6 +2,7 @@
 
 mod dependencies;
 pub(crate) mod links;
+mod messages;
 mod modules;
 mod mounts;
 mod outline;
