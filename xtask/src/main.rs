@@ -1,4 +1,4 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | test | deny | package | dist | fuser | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | test | deny | package | dist | site | fuser | bench`.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ mod dist;
 mod fuser;
 mod layers;
 mod package;
+mod site;
 mod test;
 mod tidy;
 mod tools;
@@ -30,6 +31,7 @@ usage: cargo xtask CHORE
   dist                      makes the packages: .deb, .rpm, a tarball with a static program, debug information
   dist test                 installs, upgrades and removes them in a fresh Debian; needs root and debootstrap
   package                   packs every crate that can be published, and builds each from its package
+  site                      makes the web site from docs/, in target/site/book, and checks its links
   fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
   bench [ARGUMENTS]         builds shunt-bench and measures shunt beside its peers; see `cargo xtask bench --help`
 ";
@@ -54,6 +56,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ("deny", []) => deny::run(&Workspace::read()?),
         ("dist", _) => dist::run(&Workspace::read()?, rest),
         ("package", []) => package::run(&Workspace::read()?),
+        ("site", []) => report("site", &site::build(&Workspace::read()?)?),
         ("fuser", _) => fuser::run(&Workspace::read()?, rest),
         ("bench", _) => bench::run(&Workspace::read()?, rest),
         ("help" | "--help" | "-h", _) => {

@@ -1,6 +1,6 @@
-//! Plugins of cargo that some chores use: pinned, installed below the target folder when they are missing.
+//! Programs that some chores use, most of them plugins of cargo: pinned, installed below the target folder when they are missing.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -10,22 +10,27 @@ use anyhow::{Context as _, Result, ensure};
 use crate::workspace::{Workspace, cargo};
 
 /// `cargo deb`: Debian packages.
-pub(crate) const DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", features: "" };
+pub(crate) const DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", features: &[] };
 /// `cargo generate-rpm`: packages for Fedora, openSUSE and others.
-pub(crate) const RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", features: "" };
+pub(crate) const RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", features: &[] };
 /// `cargo about`: the texts of the licences of all dependencies.
-pub(crate) const ABOUT: Tool = Tool { name: "cargo-about", version: "0.9.3", features: "cli" };
+pub(crate) const ABOUT: Tool =
+    Tool { name: "cargo-about", version: "0.9.3", features: &["--features", "cli"] };
 /// `cargo deny`: licences, advisories, banned crates and sources.
-pub(crate) const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", features: "" };
+pub(crate) const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", features: &[] };
 /// `cargo cyclonedx`: the bill of materials.
-pub(crate) const CYCLONEDX: Tool = Tool { name: "cargo-cyclonedx", version: "0.5.9", features: "" };
+pub(crate) const CYCLONEDX: Tool = Tool { name: "cargo-cyclonedx", version: "0.5.9", features: &[] };
 
-/// A plugin: `cargo-NAME` is called as `cargo NAME`.
+/// `mdbook`: the site. Its server and its watcher are not needed.
+pub(crate) const MDBOOK: Tool =
+    Tool { name: "mdbook", version: "0.5.4", features: &["--no-default-features", "--features", "search"] };
+
+/// A program; `cargo-NAME` is called as `cargo NAME`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tool {
     name: &'static str,
     version: &'static str,
-    features: &'static str,
+    features: &'static [&'static str],
 }
 
 /// How long a plugin may take, and its installation.
@@ -60,25 +65,35 @@ impl Tool {
         let mut path: Vec<PathBuf> = vec![self.folder(workspace).join("bin")];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let path: OsString = std::env::join_paths(path).context("PATH")?;
-        let mut command = limited(limit);
+        let mut command = match self.name.strip_prefix("cargo-") {
+            Some(plugin) => {
+                let mut command = limited(limit, cargo().get_program());
+                command.arg(plugin);
+                command
+            }
+            None => limited(limit, self.program(workspace).as_os_str()),
+        };
         command.env("PATH", path).current_dir(&workspace.root);
-        command.arg(self.name.strip_prefix("cargo-").unwrap_or(self.name));
         Ok(command)
     }
 
     /// Whether it is there already.
     pub(crate) fn is_installed(self, workspace: &Workspace) -> bool {
-        self.folder(workspace).join("bin").join(self.name).is_file()
+        self.program(workspace).is_file()
+    }
+
+    fn program(self, workspace: &Workspace) -> PathBuf {
+        self.folder(workspace).join("bin").join(self.name)
     }
 
     fn install(self, workspace: &Workspace) -> Result<()> {
         let tools = workspace.target.join("tools");
         println!("{} {}: installing it below {}", self.name, self.version, tools.display());
-        let mut command = limited(LIMIT_INSTALL);
+        let mut command = limited(LIMIT_INSTALL, cargo().get_program());
         command.args(["install", "--quiet", "--locked", "--root"]).arg(self.folder(workspace));
         // One folder for all: many of their dependencies are the same.
         command.arg("--target-dir").arg(tools.join("build"));
-        command.args(["--features", self.features]);
+        command.args(self.features);
         command.arg(format!("{}@{}", self.name, self.version)).envs(QUICK_BUILD).current_dir(&workspace.root);
         let status = command.status().context("cannot start cargo")?;
         ensure!(status.success(), "{} {} cannot be installed", self.name, self.version);
@@ -90,9 +105,9 @@ impl Tool {
     }
 }
 
-/// Makes a cargo command with a time limit, which a Ctrl-C reaches.
-fn limited(limit: Duration) -> Command {
+/// Makes a command with a time limit, which a Ctrl-C reaches.
+fn limited(limit: Duration, program: &OsStr) -> Command {
     let mut command = Command::new("timeout");
-    command.arg("--foreground").arg(limit.as_secs().to_string()).arg(cargo().get_program());
+    command.arg("--foreground").arg(limit.as_secs().to_string()).arg(program);
     command
 }

@@ -87,7 +87,7 @@ impl Stage {
             copy(&workspace.root.join(text), &doc.join(text))?;
         }
         for page in files(&workspace.root.join("docs"))? {
-            if page.extension().is_some_and(|extension| extension == "md") {
+            if page.extension().is_some_and(|extension| extension == "md" || extension == "svg") {
                 copy(&page, &doc.join("docs").join(name(&page)?))?;
             }
         }

@@ -1,21 +1,92 @@
-//! The documents' relative links lead somewhere.
+//! The documents' relative links lead somewhere: to a file, and to a heading if they name one. Each page is in the table
+//! of contents.
 
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::path::Path;
+
+/// The table of contents of the site, below the workspace.
+const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// Checks one Markdown file.
 pub(crate) fn check(path: &Path, name: &str, text: &str) -> Vec<String> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
     for (number, line) in prose(text) {
-        for target in targets(line) {
-            let file = target.split(['#', '?']).next().unwrap_or_default();
-            let outside = target.contains("://") || target.starts_with("mailto:") || file.is_empty();
-            if !outside && !folder.join(file).exists() {
+        for target in targets(line).into_iter().filter(|target| is_relative(target)) {
+            let (file, place) = target.split_once('#').unwrap_or((target, ""));
+            let to = if file.is_empty() { path.to_path_buf() } else { folder.join(file) };
+            let is_page = to.extension().is_some_and(|extension| extension == "md");
+            if !file.is_empty() && !to.exists() {
                 faults.push(format!("{name}:{number}: `{target}` leads nowhere"));
+            } else if is_page && !place.is_empty() {
+                let page = if file.is_empty() {
+                    text.to_owned()
+                } else {
+                    fs::read_to_string(&to).unwrap_or_default()
+                };
+                if !anchors(&page).contains(place) {
+                    faults.push(format!("{name}:{number}: `{target}`: that page has no such heading"));
+                }
             }
         }
     }
     faults
+}
+
+/// Pages that the table of contents lacks.
+pub(crate) fn unlisted(root: &Path) -> Vec<String> {
+    let contents = fs::read_to_string(root.join(CONTENTS)).unwrap_or_default();
+    let pages = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
+    let mut pages: Vec<String> = pages.map(|page| page.file_name().to_string_lossy().into_owned()).collect();
+    pages.retain(|page| {
+        page.ends_with(".md") && page != "SUMMARY.md" && !contents.contains(&format!("]({page})"))
+    });
+    pages.sort();
+    pages.iter().map(|page| format!("docs/{page}: {CONTENTS} does not list it")).collect()
+}
+
+/// The files that a text links to, without the places in them.
+pub(crate) fn files(text: &str) -> BTreeSet<&str> {
+    let targets = prose(text).flat_map(|(_, line)| targets(line)).filter(|target| is_relative(target));
+    targets.filter_map(|target| target.split('#').next()).filter(|file| !file.is_empty()).collect()
+}
+
+fn is_relative(target: &str) -> bool {
+    !target.contains("://") && !target.starts_with("mailto:")
+}
+
+/// What the headings of a page are called in links, by the rule of GitHub and mdBook: lower case, spaces as dashes, no
+/// punctuation, and a number for the second of a name.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut anchors = BTreeSet::new();
+    for (_, line) in prose(text) {
+        let level = line.len() - line.trim_start_matches('#').len();
+        let Some(heading) = line[level..].strip_prefix(' ').filter(|_| (1..=6).contains(&level)) else {
+            continue;
+        };
+        let mut anchor = String::new();
+        for letter in shown(heading.trim()).to_lowercase().chars() {
+            match letter {
+                ' ' => anchor.push('-'),
+                '-' | '_' => anchor.push(letter),
+                letter if letter.is_alphanumeric() => anchor.push(letter),
+                _ => {}
+            }
+        }
+        let count = seen.entry(anchor.clone()).or_default();
+        anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+        *count += 1;
+    }
+    anchors
+}
+
+/// A heading without the targets of its links.
+fn shown(heading: &str) -> String {
+    let mut parts = heading.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| out + part.split_once(')').map_or("", |(_, rest)| rest))
 }
 
 /// Returns the lines that are not code, with their numbers.
@@ -50,7 +121,8 @@ mod tests {
 
     fn faults(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("there.md"), "").unwrap();
+        let there = "# A `b_c`: (d) [e](f.md)\n## Twice\n## Twice\n```\n# code\n```\n";
+        std::fs::write(folder.path().join("there.md"), there).unwrap();
         check(&folder.path().join("a.md"), "a.md", text)
     }
 
@@ -64,8 +136,35 @@ mod tests {
     }
 
     #[test]
+    fn a_heading_that_a_page_lacks_is_named() {
+        assert_eq!(
+            faults("[x](there.md#code) [y](#here)\n"),
+            [
+                "a.md:1: `there.md#code`: that page has no such heading",
+                "a.md:1: `#here`: that page has no such heading"
+            ]
+        );
+        assert_eq!(faults("# Here\n[a](#here) [b](there.md#a-b_c-d-e) [c](there.md#twice-1)\n"), [""; 0]);
+        assert_eq!(faults("[a](there.md#twice-2)\n").len(), 1);
+    }
+
+    #[test]
     fn links_that_lead_somewhere_pass() {
-        let text = "[a](there.md) [b](#here) [c](https://example.org/x) [d](there.md \"title\")\n```\n[e](gone)\n```\n";
+        let text =
+            "[a](there.md) [c](https://example.org/x#y) [d](there.md \"title\")\n```\n[e](gone)\n```\n";
         assert_eq!(faults(text), Vec::<String>::new());
+        assert_eq!(files(text), ["there.md"].into());
+    }
+
+    #[test]
+    fn a_page_that_is_not_listed_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(root.path().join("docs").join(name), text).unwrap();
+        std::fs::create_dir(root.path().join("docs")).unwrap();
+        put("SUMMARY.md", "- [A](a.md)\n");
+        put("a.md", "");
+        put("b.md", "");
+        put("c.svg", "");
+        assert_eq!(unlisted(root.path()), ["docs/b.md: docs/SUMMARY.md does not list it"]);
     }
 }

@@ -1,7 +1,8 @@
 //! The house rules that a program can check. Each rule is a file with its failing samples as tests.
 
 mod dependencies;
-mod links;
+pub(crate) mod links;
+mod messages;
 mod modules;
 mod mounts;
 mod outline;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use super::{
-    dependencies, links, modules, mounts, outline, prose, published, size, source, threats, unsafety, words,
+    dependencies, links, messages, modules, mounts, outline, prose, published, size, source, threats,
+    unsafety, words,
 };
 use crate::workspace::{Workspace, metadata};
 
@@ -16,10 +17,15 @@ const SKIPPED: &[&str] = &[".git", "target", "corpus", "artifacts"];
 /// Returns every breach of a rule.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let mut faults = Vec::new();
+    let mut sources = Vec::new();
     for path in files(&workspace.root)? {
         let name = workspace.show(&path).to_string();
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("rs") => faults.extend(rust(&name, &read(&path)?)),
+            Some("rs") => {
+                let text = read(&path)?;
+                faults.extend(rust(&name, &text));
+                sources.extend(is_of_the_program(&name).then_some(text));
+            }
             Some("md") => {
                 let text = read(&path)?;
                 faults.extend(links::check(&path, &name, &text));
@@ -38,8 +44,16 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
     let docs = fs::read_to_string(workspace.root.join("docs/dependencies.md")).unwrap_or_default();
     faults.extend(dependencies::check(&manifest, &docs)?);
     faults.extend(threats::check(&workspace.root));
+    faults.extend(links::unlisted(&workspace.root));
+    faults.extend(messages::check(&workspace.root, &sources));
     faults.extend(published::check(&metadata()?)?);
     Ok(faults)
+}
+
+/// Whether a user may meet what this file says.
+fn is_of_the_program(name: &str) -> bool {
+    let is_test = name.contains("/tests/") || name.ends_with("/tests.rs") || name.ends_with("/test.rs");
+    name.starts_with("crates/") && name.contains("/src/") && !is_test && !name.contains("/shuntfs-testkit/")
 }
 
 fn rust(name: &str, text: &str) -> Vec<String> {

@@ -2,16 +2,26 @@
 
 /// Returns the text with comments and the insides of literals blanked out, line by line as it was.
 pub(crate) fn code(text: &str) -> String {
-    let mut scanner = Scanner { rest: text, out: String::with_capacity(text.len()) };
+    scanned(text).out
+}
+
+/// Returns what is between the quotes of each string, as it is written; of raw strings with their marks.
+pub(crate) fn literals(text: &str) -> Vec<&str> {
+    scanned(text).literals
+}
+
+fn scanned(text: &str) -> Scanner<'_> {
+    let mut scanner = Scanner { rest: text, out: String::with_capacity(text.len()), literals: Vec::new() };
     while !scanner.rest.is_empty() {
         scanner.step();
     }
-    scanner.out
+    scanner
 }
 
 struct Scanner<'a> {
     rest: &'a str,
     out: String,
+    literals: Vec<&'a str>,
 }
 
 impl Scanner<'_> {
@@ -22,9 +32,12 @@ impl Scanner<'_> {
         } else if self.rest.starts_with("/*") {
             self.blank(block_comment_len(self.rest));
         } else if let Some(len) = raw_string_len(self.rest, self.out.chars().last()) {
+            self.literals.push(&self.rest[..len]);
             self.blank(len);
         } else if self.rest.starts_with('"') {
-            self.blank(string_len(self.rest));
+            let len = string_len(self.rest);
+            self.literals.push(self.rest[1..len].trim_end_matches('"'));
+            self.blank(len);
         } else if let Some(len) = char_len(self.rest) {
             self.blank(len);
         } else {
@@ -101,7 +114,7 @@ fn char_len(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::code;
+    use super::*;
 
     #[test]
     fn comments_and_literals_are_blank() {
@@ -119,6 +132,12 @@ mod tests {
             let wanted: Vec<_> = left.lines().map(|line| line.trim_end().to_owned()).collect();
             assert_eq!(trimmed, wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn literals_are_found_outside_of_comments() {
+        let text = "f(\"a \\\" b\"); // \"c\"\nr#\"d\"# '\"' \"e\"";
+        assert_eq!(literals(text), ["a \\\" b", "r#\"d\"#", "e"]);
     }
 
     #[test]

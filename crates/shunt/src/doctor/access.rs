@@ -12,8 +12,63 @@ use crate::mounts::Mounts;
 use crate::{log, serving};
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![device(), capabilities(), kept(), fusermount(), configuration(), fusectl(), system_log(), helper()]
+    vec![
+        mounting(),
+        device(),
+        capabilities(),
+        kept(),
+        fusermount(),
+        configuration(),
+        fusectl(),
+        system_log(),
+        helper(),
+    ]
 }
+
+/// Who mounts, from here.
+fn mounting() -> Finding {
+    const WHAT: &str = "mounting";
+    if caps::has_effective(Cap::SysAdmin) {
+        return if in_first_user_namespace() {
+            Finding::ok(WHAT, "by this user, directly")
+        } else {
+            Finding::note(
+                WHAT,
+                "by this user, inside a user namespace: a mount shows in its own mount namespace only",
+            )
+            .advice("mount outside of it if others must see the mount")
+        };
+    }
+    match mounting_is_ruled_out() {
+        Some(why) => Finding::bad(WHAT, why).advice(RULED_OUT),
+        None if in_path("fusermount3").is_none() => {
+            Finding::bad(WHAT, "not by this user: that needs fusermount3").advice(NO_FUSERMOUNT)
+        }
+        None => Finding::ok(WHAT, "through fusermount3"),
+    }
+}
+
+/// Why not even fusermount3 can mount for this process; `None` where nothing of this kind is known.
+pub(crate) fn mounting_is_ruled_out() -> Option<&'static str> {
+    ruled_out(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn ruled_out(status: &str) -> Option<&'static str> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let bounds = field("CapBnd:").and_then(|text| u64::from_str_radix(text, 16).ok());
+    if bounds.is_some_and(|bounds| bounds & (1 << SYS_ADMIN) == 0) {
+        return Some("CAP_SYS_ADMIN is out of reach for every program here, as in a container without it");
+    }
+    (field("NoNewPrivs:") == Some("1"))
+        .then_some("programs gain no privileges here (no_new_privs), fusermount3 neither")
+}
+
+/// The number of `CAP_SYS_ADMIN` (`linux/capability.h`).
+const SYS_ADMIN: u32 = 21;
+
+/// What to do where mounting is ruled out.
+pub(crate) const RULED_OUT: &str =
+    "start the container with --device /dev/fuse --cap-add SYS_ADMIN, and without no-new-privileges";
 
 fn device() -> Finding {
     const WHAT: &str = "/dev/fuse";
@@ -156,5 +211,21 @@ fn helper() -> Finding {
             "not installed: fstab type fuse.shunt works where mount.fuse3 finds shunt in PATH",
         )
         .advice("ln -s /usr/local/bin/shunt /sbin/mount.fuse.shunt"),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_rules_out_mounting_is_read_from_proc() {
+        let status =
+            |bounds: &str, flag: &str| format!("Name:\tshunt\nCapBnd:\t{bounds}\nNoNewPrivs:\t{flag}\n");
+        assert_eq!(ruled_out(&status("000001ffffffffff", "0")), None);
+        // What Docker leaves to a container.
+        assert!(ruled_out(&status("00000000a80425fb", "0")).is_some_and(|why| why.contains("CAP_SYS_ADMIN")));
+        assert!(ruled_out(&status("000001ffffffffff", "1")).is_some_and(|why| why.contains("no_new_privs")));
+        assert_eq!(ruled_out("CapBnd:\tnonsense\n"), None);
     }
 }

@@ -72,6 +72,8 @@ pub(crate) enum Refusal {
     Device { error: io::Error },
     #[error("no permission to mount, and no fusermount3")]
     NoPermission,
+    #[error("no permission to mount: {why}")]
+    RuledOut { why: &'static str },
     #[error("allow_other is not allowed to ordinary users")]
     AllowOther,
 }
@@ -97,6 +99,7 @@ impl Refusal {
             }
             Self::Device { .. } => "modprobe fuse",
             Self::NoPermission => "mount as root, or install fusermount3: apt-get install fuse3",
+            Self::RuledOut { .. } => access::RULED_OUT,
             Self::AllowOther => "mount as root, or: echo user_allow_other >> /etc/fuse.conf",
         };
         Some(hint.into())
@@ -283,6 +286,9 @@ pub(crate) fn check_rights(settings: &Settings) -> Result<(), Refusal> {
     }
     let privileged = caps::has_effective(Cap::SysAdmin);
     if !privileged {
+        if let Some(why) = access::mounting_is_ruled_out() {
+            return Err(Refusal::RuledOut { why });
+        }
         if access::in_path("fusermount3").is_none() {
             return Err(Refusal::NoPermission);
         }
