@@ -102,7 +102,7 @@ pub struct Status {
     pub mountpoint: String,
     /// The folder that is shown.
     pub folder: String,
-    /// Seconds since the mount.
+    /// Seconds since the server began.
     pub uptime_s: u64,
     /// The protocol that was agreed on, as `7.45`.
     pub protocol: String,
@@ -128,6 +128,18 @@ pub struct Status {
     /// What the server uses of the machine.
     #[serde(default)]
     pub process: ProcessStatus,
+    /// Who sees to it that the mount survives its server, where anybody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<TakeoverStatus>,
+}
+
+/// The servers of a mount that survives them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TakeoverStatus {
+    /// The process that starts another server when this one dies; `None` where it is dead itself.
+    pub keeper: Option<u32>,
+    /// How many servers died before this one. Counters begin anew with each.
+    pub replaced: u64,
 }
 
 /// What a server may do, as the kernel has it.
