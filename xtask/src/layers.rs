@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shuntfs-pool",
             "shuntfs-rules",
             "shuntfs-image",
+            "shuntfs-keeper",
             "shuntfs-seal",
             "shuntfs-verified",
             "shuntfs-verity",

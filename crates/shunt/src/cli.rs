@@ -20,7 +20,7 @@ pub use crate::seal::{
 };
 use crate::settings::{
     CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, StallAfter, Switch,
-    TransportChoice, VerifyChoice,
+    TakeoverChoice, TransportChoice, VerifyChoice,
 };
 pub use crate::wishes::VerifyWishes;
 
@@ -141,6 +141,10 @@ pub struct Wishes {
     /// Requests that one queue can serve at once [default: by the transport].
     #[arg(long, value_name = "N", value_parser = count)]
     pub queue_depth: Option<NonZeroUsize>,
+    /// If the server is killed: `off` breaks the mount; `crash` starts another server that continues, and callers see a pause. For one folder,
+    /// mounted by root, without rules, seals, `--locks lower`, `--handles` and io_uring [default: off].
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub takeover: Option<TakeoverChoice>,
     /// What the kernel may cache; use `none` if SRC is also changed directly.
     #[arg(long, value_enum, value_name = "CACHE")]
     pub cache: Option<CacheChoice>,
@@ -257,6 +261,7 @@ impl Wishes {
         }
         override_with(&mut settings.transport, self.transport);
         override_with(&mut settings.flow, self.flow);
+        override_with(&mut settings.takeover, self.takeover);
         override_with(&mut settings.cache, self.cache);
         override_with(&mut settings.locks, self.locks);
         override_with(&mut settings.permissions, self.permissions);
@@ -325,6 +330,7 @@ impl Wishes {
         let valued = [
             ("--transport", self.transport.map(name)),
             ("--flow", self.flow.map(name)),
+            ("--takeover", self.takeover.map(name)),
             ("--threads", self.threads.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
             ("--cache", self.cache.map(name)),

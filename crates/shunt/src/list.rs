@@ -3,16 +3,21 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 use shuntfs_sys::spawn::effective_uid;
 
 use crate::cli::ListArgs;
-use crate::control::{self, AskError, Client};
+use crate::control::{self, AskError, Client, Status};
 use crate::failure::Failure;
 use crate::json::{self, One};
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
+
+/// How often, and how long apart, a server is asked that is not there.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// One line of the list.
 #[derive(Debug, Default, Serialize)]
@@ -109,9 +114,7 @@ fn rows(list: &Mounts) -> Vec<Row> {
 
 fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
     let row = Row { connection, ..row };
-    let answer =
-        Client::of_connection(connection, owners).and_then(|mut client| Ok((client.pid(), client.status()?)));
-    match answer {
+    match asked_in_time(connection, owners) {
         Ok((pid, status)) => {
             let transport = status.session.transport.kind;
             let (source, source_hex) = (status.folder, status.folder_hex);
@@ -123,6 +126,20 @@ fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
         Err(AskError::Refused(_)) => Row { state: "mounted", ..row },
         Err(AskError::NotAllowed) => Row { state: "not yours", ..row },
         Err(_) => Row { state: "no answer", ..row },
+    }
+}
+
+/// Asks a server. Where one was killed, its successor answers within a moment; the mount itself is not touched to know.
+fn asked_in_time(connection: u64, owners: &[u32]) -> Result<(u32, Status), AskError> {
+    let mut tries = 0;
+    loop {
+        let answer = Client::of_connection(connection, owners)
+            .and_then(|mut client| Ok((client.pid(), client.status()?)));
+        tries += 1;
+        if tries == TRIES || !matches!(answer, Err(AskError::NoServer)) {
+            return answer;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -73,6 +73,17 @@ pub enum LocksChoice {
     Lower,
 }
 
+/// What becomes of a mount whose server dies.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[non_exhaustive]
+pub enum TakeoverChoice {
+    /// It breaks: callers get errors.
+    #[default]
+    Off,
+    /// Another server goes on, and callers see a pause.
+    Crash,
+}
+
 /// Who checks permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
@@ -251,6 +262,8 @@ pub struct Settings {
     pub threads: Option<NonZeroUsize>,
     /// Requests that one queue may hold; by the transport where not said.
     pub queue_depth: Option<NonZeroUsize>,
+    /// What becomes of it when its server dies.
+    pub takeover: TakeoverChoice,
     /// What the kernel may remember.
     pub cache: CacheChoice,
     /// Where file locks hold.

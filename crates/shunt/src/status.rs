@@ -8,7 +8,7 @@ use shuntfs::Reason;
 use shuntfs_image::HostCache;
 
 use crate::cli::StatusArgs;
-use crate::control::{AskError, Client, Status};
+use crate::control::{AskError, Client, Status, TakeoverStatus};
 use crate::failure::Failure;
 use crate::json;
 use crate::list::print_table;
@@ -28,7 +28,7 @@ const START_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let list = Mounts::read()?;
     let mount = umount::find(&list, &args.mountpoint)?;
-    let status = client_of(mount)?.status().map_err(|error| unanswered(mount, &error))?;
+    let status = status_of(mount)?;
     if args.json {
         return json::print(&status, out);
     }
@@ -64,6 +64,15 @@ pub(crate) fn cleaned(status: &Status, clean: fn(&str) -> String) -> Result<Stat
     }
     let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(walk(value, clean)));
     value.map_err(|error| Failure::new(format!("its server says something unknown: {error}")))
+}
+
+/// Asks the server of a mount for its state. One that is killed before it answers may have a successor.
+fn status_of(mount: &shuntfs_sys::mount::MountInfo) -> Result<Status, Failure> {
+    let answer = match client_of(mount)?.status() {
+        Err(AskError::NoServer) => client_of(mount)?.status(),
+        answer => answer,
+    };
+    answer.map_err(|error| unanswered(mount, &error))
 }
 
 /// Connects to the server of a mount. A mount is there a moment before its control socket is.
@@ -110,7 +119,20 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         (&transport.kind, transport.queues, transport.depth, transport.payload_max >> 20);
     let plural = if queues == 1 { "queue" } else { "queues" };
     writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
-    writeln!(out, "             because {}", transport.why)
+    writeln!(out, "             because {}", transport.why)?;
+    let Some(TakeoverStatus { keeper, replaced }) = status.takeover else { return Ok(()) };
+    match keeper {
+        Some(pid) => {
+            writeln!(out, "  keeper     process {pid} watches, and starts another server if this one dies")?
+        }
+        None => writeln!(out, "  keeper     DEAD: no other server follows if this one dies")?,
+    }
+    let servers = match replaced {
+        0 => "no server was replaced".to_owned(),
+        1 => "1 server was replaced; counters began anew with this one".to_owned(),
+        _ => format!("{replaced} servers were replaced; counters began anew with this one"),
+    };
+    writeln!(out, "             {servers}")
 }
 
 fn print_rights(status: &Status, out: &mut dyn Write) -> io::Result<()> {

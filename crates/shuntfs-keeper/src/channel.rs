@@ -23,6 +23,8 @@ pub(crate) enum Said {
     Ready,
     /// It cannot serve, and why.
     Failed(String),
+    /// A signal that asks to end came to it, and not to its keeper.
+    AskedToEnd,
 }
 
 /// The way from the servers to their keeper.

@@ -27,6 +27,7 @@ use shuntfs_sys::uring::forbid_rings;
 use shuntfs_sys::{OsError, event, spawn};
 use thiserror::Error;
 
+use crate::attendant::{Attendant, Plain};
 use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
 use crate::machine;
@@ -89,9 +90,22 @@ pub fn keep<E: fmt::Display>(
     limits: &Limits,
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
+    keep_with(mount, limits, &mut Plain, serve)
+}
+
+/// As [`keep`], for a program that has something to do in its keeper.
+///
+/// # Errors
+/// [`KeepError`].
+pub fn keep_with<'k, E: fmt::Display>(
+    mount: KeptMount,
+    limits: &'k Limits,
+    attendant: &'k mut dyn Attendant,
+    serve: impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
     let manager = Manager::find();
     let note = if manager.is_there() { Note::new().map_err(unstored).ok() } else { None };
-    keep_all(Keeper::new(mount, limits, manager, note)?, &serve)
+    keep_all(Keeper::new(mount, (limits, attendant), manager, note)?, &serve)
 }
 
 /// Keeps a mount whose keeper died, as [`keep`] does one whose servers die: requests that were not answered are sent again, and the next
@@ -105,7 +119,8 @@ pub fn keep_stored<E: fmt::Display>(
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
     let Stored { mount, told, note } = stored;
-    let mut keeper = Keeper::new(mount, limits, Manager::find(), Some(note))?;
+    let mut plain = Plain;
+    let mut keeper = Keeper::new(mount, (limits, &mut plain), Manager::find(), Some(note))?;
     keeper.told = Some(told);
     keeper.predecessors = 1;
     // One was: the first server here has nothing to begin.
@@ -127,6 +142,7 @@ const ENDS: [Signal; 3] = [Signal::Int, Signal::Term, Signal::Hup];
 struct Keeper<'l> {
     mount: KeptMount,
     limits: &'l Limits,
+    attendant: &'l mut dyn Attendant,
     record: Record,
     told: Option<Told>,
     channel: Channel,
@@ -146,14 +162,22 @@ struct Keeper<'l> {
     is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
-    /// How many signals came.
-    asked: u32,
+    /// How often it was asked to end.
+    asked: Asked,
+}
+
+/// How often an end was asked for. Ctrl-C reaches the keeper and its server, and counts once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    by_signals: u32,
+    by_servers: u32,
+    heeded: u32,
 }
 
 impl<'l> Keeper<'l> {
     fn new(
         mount: KeptMount,
-        limits: &'l Limits,
+        (limits, attendant): (&'l Limits, &'l mut dyn Attendant),
         manager: Manager,
         note: Option<Note>,
     ) -> Result<Self, KeepError> {
@@ -166,6 +190,7 @@ impl<'l> Keeper<'l> {
         Ok(Self {
             mount,
             limits,
+            attendant,
             record: Record::default(),
             told: None,
             channel,
@@ -179,7 +204,7 @@ impl<'l> Keeper<'l> {
             was_ready: false,
             is_announced: false,
             failed: None,
-            asked: 0,
+            asked: Asked::default(),
         })
     }
 
@@ -234,6 +259,7 @@ impl<'l> Keeper<'l> {
         serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
     ) -> Result<Child, KeepError> {
         let mut stale = Some(self.stale().map_err(lacks("the table of descriptors"))?);
+        let keeper = std::process::id();
         let mut run = || {
             forbid_rings();
             self.shelter.leave();
@@ -256,6 +282,7 @@ impl<'l> Keeper<'l> {
                 mount: &self.mount,
                 told: self.told.as_ref(),
                 channel: &self.channel,
+                keeper,
                 predecessors: self.predecessors,
                 left: RefCell::new(left),
             };
@@ -325,6 +352,10 @@ impl<'l> Keeper<'l> {
                     (is_ready, self.was_ready) = (true, true);
                     self.announce();
                 }
+                Said::AskedToEnd => {
+                    self.asked.by_servers = self.asked.by_servers.saturating_add(1);
+                    self.end();
+                }
                 Said::Failed(why) => {
                     tracing::error!(why, "the server cannot begin");
                     self.failed = Some(why);
@@ -371,13 +402,25 @@ impl<'l> Keeper<'l> {
         }
         self.is_announced = true;
         self.manager.ready(&status);
+        self.attendant.ready(&self.mount);
     }
 
     fn heed_signals(&mut self) {
-        while let Ok(Some(_)) = self.signals.take() {
-            self.asked = self.asked.saturating_add(1);
-            let outcome = self.mount.end(self.asked);
-            tracing::warn!(%outcome, "a signal came");
+        while let Ok(Some(signal)) = self.signals.take() {
+            if signal == Signal::Hup && !self.attendant.hangup_ends() {
+                continue;
+            }
+            self.asked.by_signals = self.asked.by_signals.saturating_add(1);
+            self.end();
+        }
+    }
+
+    /// Ends it, where that was asked for more often than was heeded.
+    fn end(&mut self) {
+        let asked = self.asked.by_signals.max(self.asked.by_servers);
+        if asked > self.asked.heeded {
+            self.asked.heeded = asked;
+            self.attendant.end(&self.mount, asked);
         }
     }
 
@@ -389,6 +432,7 @@ impl<'l> Keeper<'l> {
     /// Lets go of the mount, when no server lives.
     fn finish(self, by_force: bool) {
         self.manager.stopping();
+        self.attendant.ends(&self.mount);
         if by_force && let Err(error) = self.mount.abort() {
             // It ends when the last descriptor is closed, below.
             tracing::debug!(%error, "the connection is not aborted");

@@ -31,7 +31,8 @@
 //! SIGTERM, SIGINT and SIGHUP to the keeper unmount; the second one detaches a busy mount, the third ends the connection by force.
 //!
 //! A server that dies again and again, or never becomes ready, is given up ([`Limits`]): the connection is aborted, so that nobody waits
-//! for ever, and [`keep`] says so.
+//! for ever, and [`keep`] says so. A program that wants signals to mean something else, or has something to do once callers are served,
+//! is an [`Attendant`] ([`keep_with`]).
 //!
 //! # Service managers
 //!
@@ -45,6 +46,7 @@
 //! has, as the keeper would, is not taken down when its server dies. Requests of FUSE that it was given are then never answered, and not
 //! even an abort of the connection frees their callers.
 
+mod attendant;
 mod channel;
 mod dying;
 mod keeper;
@@ -58,7 +60,8 @@ mod stored;
 mod threads;
 mod vigil;
 
-pub use keeper::{Ended, KeepError, keep, keep_stored};
+pub use attendant::Attendant;
+pub use keeper::{Ended, KeepError, keep, keep_stored, keep_with};
 pub use limits::{GiveUp, Limits};
 pub use seat::Seat;
 pub use stored::{Stored, StoredError};

@@ -28,6 +28,7 @@ pub struct Seat<'k> {
     pub(crate) mount: &'k KeptMount,
     pub(crate) told: Option<&'k Told>,
     pub(crate) channel: &'k Channel,
+    pub(crate) keeper: u32,
     pub(crate) predecessors: u64,
     /// What they had open, where there is state that may name it.
     pub(crate) left: RefCell<LeftDescriptors>,
@@ -38,6 +39,33 @@ impl Seat<'_> {
     #[must_use]
     pub fn predecessors(&self) -> u64 {
         self.predecessors
+    }
+
+    /// The connection's number, as in `/sys/fs/fuse/connections`; `None` where it is not known.
+    #[must_use]
+    pub fn connection(&self) -> Option<u32> {
+        self.mount.connection()
+    }
+
+    /// The keeper's process.
+    #[must_use]
+    pub fn keeper(&self) -> u32 {
+        self.keeper
+    }
+
+    /// Whether the keeper lives. A server whose keeper died goes on alone.
+    #[must_use]
+    pub fn has_keeper(&self) -> bool {
+        std::os::unix::process::parent_id() == self.keeper
+    }
+
+    /// Asks the keeper to end, as a signal to it does: for a server that takes such signals itself. What reaches both of them (Ctrl-C) counts
+    /// once.
+    ///
+    /// # Errors
+    /// Those of sending a datagram.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        self.channel.say(&Said::AskedToEnd)
     }
 
     /// Serves `fs` until the connection ends. Each server makes a value of its own, as the first one did.

@@ -277,7 +277,11 @@ impl Observer {
         let shared = &self.shared;
         let own = shared.first_branch().mounts.own();
         Facts {
-            source: shared.options.source.clone(),
+            source: match shared.merge {
+                // It may have been opened by a descriptor, which is not what it is called.
+                None => shared.first_branch().source().to_owned(),
+                Some(_) => shared.options.source.clone(),
+            },
             magic: own.magic.0,
             cache: shared.options.cache,
             locks: shared.options.locks,

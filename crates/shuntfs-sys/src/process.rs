@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use crate::{OsError, Result};
 
@@ -18,15 +18,23 @@ pub fn started(pid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
+/// Whether there is a process with this number, in this process's namespace; one that only waits to be collected is there.
+#[must_use]
+pub fn is_there(pid: u32) -> bool {
+    number(pid).is_some_and(|pid| test_kill_process(pid) != Err(OsError::SRCH))
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
+}
+
 impl Process {
     /// The process with this number that was started then; `None` where it is gone.
     ///
     /// # Errors
     /// EMFILE at the descriptor limit, ENOSYS before Linux 5.3.
     pub fn find(pid: u32, start: u64) -> Result<Option<Self>> {
-        let Some(number) = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
-            return Ok(None);
-        };
+        let Some(number) = number(pid) else { return Ok(None) };
         let held = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(held) => held,
             // EINVAL: it is the number of a thread.
@@ -70,7 +78,9 @@ mod test {
         assert_eq!(wait_readable(&[found.as_fd()], Some(Duration::ZERO)), Ok(false));
         found.kill().expect("is ours");
         assert_eq!(wait_readable(&[found.as_fd()], Some(Duration::from_secs(10))), Ok(true));
+        assert!(is_there(pid));
         child.wait().expect("is a child");
+        assert!(!is_there(pid) && !is_there(0) && !is_there(u32::MAX) && is_there(std::process::id()));
         assert!(Process::find(pid, start).expect("a descriptor").is_none());
         assert_eq!((started(0), Process::find(0, 0).expect("no process").is_none()), (None, true));
     }

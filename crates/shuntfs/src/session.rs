@@ -359,7 +359,7 @@ fn observed<F: Filesystem>(server: &Arc<Server<F>>) -> Weak<dyn Observed> {
     weak
 }
 
-fn set_readahead(connection: u32, bytes: u64) {
+pub(crate) fn set_readahead(connection: u32, bytes: u64) {
     let path = format!("/sys/class/bdi/0:{connection}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
         tracing::warn!(path, %error, "the readahead stays as it is");

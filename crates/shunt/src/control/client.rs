@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
+use shuntfs_sys::process;
 use shuntfs_sys::spawn::{connect_within, effective_uid, peer_of};
 use thiserror::Error;
 
@@ -110,6 +111,11 @@ impl Client {
         // be ended by force; or lead to what listens for root.
         if peer.uid != owner {
             return Err(AskError::Stranger { uid: peer.uid });
+        }
+        // The socket of a server that was killed is open in its keeper until the next server closes it. A process of another
+        // namespace has no number here.
+        if peer.pid != 0 && !process::is_there(peer.pid) {
+            return Err(AskError::NoServer);
         }
         let stream = BufReader::new(stream);
         let (path, patience) = (path.to_owned(), Some(PATIENCE));

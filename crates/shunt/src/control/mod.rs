@@ -15,11 +15,12 @@ mod server;
 
 pub use client::{AskError, Awaited, Client};
 pub use farewell::{Farewell, Listener};
+pub(crate) use place::remove_left;
 pub use place::{SocketFile, folders_of, sockets, sweep};
 pub use process::ProcessStatus;
 pub use protocol::{
-    Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, UseVerdict, Verdict,
-    VerifyStatus, What, Why,
+    Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, TakeoverStatus,
+    UseVerdict, Verdict, VerifyStatus, What, Why,
 };
 pub use server::{Answers, Server};
 

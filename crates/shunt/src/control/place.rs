@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use shuntfs_sys::process;
 use shuntfs_sys::spawn::effective_uid;
 
 const LOCK_TRIES: u32 = 100;
@@ -145,6 +146,35 @@ pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
     }
 }
 
+/// Removes what killed servers of a connection left: the socket of its number, and those that were to be called so.
+pub(crate) fn remove_left(connection: u64) {
+    for folder in folders_of(effective_uid()) {
+        remove_left_in(&folder, connection);
+    }
+}
+
+fn remove_left_in(folder: &Path, connection: u64) {
+    if !is_kept_by(folder, effective_uid()) {
+        return;
+    }
+    let name = connection.to_string();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let Some(rest) = found.to_str().and_then(|found| found.strip_prefix(&name)) else { continue };
+        // Where a server lives that is about to listen there, it is its.
+        let is_left = match rest.strip_prefix('.') {
+            None => rest.is_empty(),
+            Some(pid) => pid.parse().is_ok_and(|pid| !process::is_there(pid)),
+        };
+        if is_left
+            && is_stale(&entry.path())
+            && let Ok(file) = SocketFile::of(&entry.path())
+        {
+            file.remove();
+        }
+    }
+}
+
 /// Whether it is a socket and nobody listens there.
 fn is_stale(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
@@ -171,6 +201,24 @@ mod test {
         assert_eq!(left, [6, 7, 9]);
         assert!(folder.path().join("note").exists());
         drop(live);
+    }
+
+    #[test]
+    fn what_a_killed_server_left_goes_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // No process has a number as high.
+        let (dead, own) = (i32::MAX, std::process::id());
+        let names = ["7".to_owned(), format!("7.{dead}"), format!("7.{own}"), "70".into(), "7.x".into()];
+        for name in &names {
+            drop(UnixListener::bind(folder.path().join(name)).expect("binds"));
+        }
+        let _next = UnixListener::bind(folder.path().join("8")).expect("binds");
+        std::fs::write(folder.path().join(format!("8.{dead}")), "kept").expect("writes");
+        remove_left_in(folder.path(), 7);
+        remove_left_in(folder.path(), 8);
+        let is_there = |name: &str| folder.path().join(name).exists();
+        assert_eq!(names.map(|name| is_there(&name)), [false, false, true, true, true]);
+        assert!(is_there("8") && is_there(&format!("8.{dead}")));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub struct Status {
     /// Its bytes in hexadecimal digits, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder_hex: Option<String>,
-    /// Seconds since the mount.
+    /// Seconds since the server began.
     pub uptime_s: u64,
     /// The protocol that was agreed on, as `7.45`.
     pub protocol: String,
@@ -134,6 +134,18 @@ pub struct Status {
     /// What the server uses of the machine.
     #[serde(default)]
     pub process: ProcessStatus,
+    /// Who sees to it that the mount survives its server, where anybody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<TakeoverStatus>,
+}
+
+/// The servers of a mount that survives them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TakeoverStatus {
+    /// The process that starts another server when this one dies; `None` where it is dead itself.
+    pub keeper: Option<u32>,
+    /// How many servers died before this one. Counters begin anew with each.
+    pub replaced: u64,
 }
 
 /// What a server may do, as the kernel has it.

@@ -65,6 +65,7 @@ impl Answers for ExportAnswers {
             rules: None,
             mover: None,
             process: ProcessStatus::of_this_process(),
+            takeover: None,
         }
     }
 

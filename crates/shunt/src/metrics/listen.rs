@@ -60,6 +60,14 @@ impl Listener {
         self.address
     }
 
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// EMFILE at the descriptor limit.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, address: self.address })
+    }
+
     /// Answers, until the process ends.
     ///
     /// # Errors

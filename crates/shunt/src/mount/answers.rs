@@ -6,6 +6,7 @@ use std::time::Instant;
 use shuntfs::Trace;
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
+use super::kept::SeatOf;
 use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
@@ -33,8 +34,13 @@ impl SessionAnswers {
 
 impl Answers for SessionAnswers {
     fn status(&self) -> Status {
-        let session = self.mounted.session().status();
+        let mut session = self.mounted.session().status();
         let mount_point = mount_point_of(&*self.mounted).unwrap_or_default();
+        if let Some(seat) = self.mounted.seat() {
+            // It was given a device, and knows neither.
+            session.path = mount_point.to_string_lossy().into_owned();
+            (session.source, session.connection) = (seat.source.clone(), seat.connection);
+        }
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -57,6 +63,7 @@ impl Answers for SessionAnswers {
             verify: self.mounted.verifying().map(Verifying::status),
             mover: self.mounted.mover(),
             process: ProcessStatus::of_this_process(),
+            takeover: self.mounted.seat().map(SeatOf::status),
         }
     }
 

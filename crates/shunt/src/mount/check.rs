@@ -14,7 +14,7 @@ use crate::control::Client;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
-use crate::settings::{Settings, VerifyChoice};
+use crate::settings::{LocksChoice, Settings, TakeoverChoice, TransportChoice, VerifyChoice};
 
 /// What passed.
 #[derive(Debug)]
@@ -135,6 +135,9 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
     let mounts = Mounts::read()?;
     let mut branches = branches::of_source(source)?;
     check_branches(branches.as_deref_mut(), settings)?;
+    if settings.takeover == TakeoverChoice::Crash {
+        check_takeover(branches.is_some(), inherited_device(mountpoint).is_some(), settings)?;
+    }
     // A list stays as it was written: it is what the mount is called.
     let source = if branches.is_some() { source.to_owned() } else { check_source(source)? };
     if let Some(fd) = inherited_device(mountpoint) {
@@ -165,6 +168,29 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
 /// The number in `/dev/fd/N`, the form in which mount.fuse3(8) hands over a device that it has mounted.
 pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
     mountpoint.to_str()?.strip_prefix("/dev/fd/")?.parse().ok()
+}
+
+/// Refuses what no other server could go on with.
+fn check_takeover(has_branches: bool, is_device: bool, settings: &Settings) -> Result<(), Failure> {
+    const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
+    let refused = [
+        (has_branches, "several branches", "name one folder"),
+        (settings.rules.is_some(), "rules", "leave out --rules"),
+        (settings.verify.what != VerifyChoice::Off, "seals", "leave out --verify"),
+        (settings.locks == LocksChoice::Lower, "locks that are kept below", "leave out --locks lower"),
+        (settings.handles, "handles that outlive the mount", "leave out --handles"),
+        (settings.transport == TransportChoice::Uring, RING, "--transport cloned, or device"),
+        (is_device, "a device that somebody else has mounted", "name a folder to mount on"),
+    ];
+    if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
+        let failure = Failure::usage(format!("--takeover crash is not possible with {what}"));
+        return Err(failure.hint(format!("{instead}, or leave out --takeover")));
+    }
+    if !caps::has_effective(Cap::DacReadSearch) {
+        let why = "--takeover crash needs CAP_DAC_READ_SEARCH: another server finds files by their handles";
+        return Err(Failure::new(why).hint("mount as root, or leave out --takeover"));
+    }
+    Ok(())
 }
 
 /// Looks at each of several branches, and at what they exclude.

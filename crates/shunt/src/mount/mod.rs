@@ -6,6 +6,7 @@
 mod answers;
 pub(crate) mod check;
 mod command;
+mod kept;
 mod serve;
 pub(crate) mod session;
 mod verdict;

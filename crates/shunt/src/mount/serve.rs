@@ -5,33 +5,52 @@ use std::sync::Arc;
 use super::answers::SessionAnswers;
 use super::check::{self, At, Target};
 use super::command::Asked;
+use super::kept::Kept;
 use super::session::Mounted;
 use crate::control::Farewell;
 use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::serving::{self, Announce, Serving, Started, Task};
-use crate::settings::{Settings, VerifyChoice};
+use crate::settings::{Settings, TakeoverChoice, VerifyChoice};
 
 /// Mounts, and returns when the mount is gone.
 ///
 /// # Errors
 /// Where the mount cannot be, and where the connection ended by an error.
 pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
-    let target = check::check(&asked.source, &asked.mountpoint, &asked.settings)?;
-    serving::serve(&asked.settings, announce, || {
-        let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
-        let notes = target.notes.iter().cloned().chain(mounted.notes(&asked.settings)).collect();
-        let answers = Arc::new(SessionAnswers::new(Arc::clone(&mounted)));
-        let (source, place) = (target.source.to_string_lossy().into_owned(), place(&target));
-        Ok(Started {
-            served: mounted,
-            answers,
-            notes,
-            source,
-            place,
-            farewell: Arc::new(Farewell::default()),
-        })
-    })
+    let settings = &asked.settings;
+    let target = check::check(&asked.source, &asked.mountpoint, settings)?;
+    match settings.takeover {
+        TakeoverChoice::Off => serving::serve(settings, announce, || {
+            Ok(started(Mounted::start(&target, settings)?, &target, settings))
+        }),
+        TakeoverChoice::Crash => keep(&target, settings, announce),
+    }
+}
+
+/// Keeps the mount, whatever becomes of its servers.
+fn keep(target: &Target, settings: &Settings, announce: Announce) -> Result<(), Failure> {
+    let kept = Kept::open(target, settings)?;
+    serving::keep(
+        settings,
+        announce,
+        &kept.place(settings),
+        || kept.mount(settings),
+        |seat| Ok(started(Mounted::take_seat(&kept, settings, seat)?, target, settings)),
+    )
+}
+
+fn started(mounted: Mounted, target: &Target, settings: &Settings) -> Started<Mounted> {
+    let notes = target.notes.iter().cloned().chain(mounted.notes(settings)).collect();
+    let served = Arc::new(mounted);
+    Started {
+        answers: Arc::new(SessionAnswers::new(Arc::clone(&served))),
+        served,
+        notes,
+        source: target.source.to_string_lossy().into_owned(),
+        place: place(target),
+        farewell: Arc::new(Farewell::default()),
+    }
 }
 
 fn place(target: &Target) -> String {
@@ -44,6 +63,11 @@ fn place(target: &Target) -> String {
 impl Serving for Mounted {
     fn session(&self) -> &shuntfs::Session {
         Self::session(self)
+    }
+
+    fn connection(&self) -> Option<u64> {
+        let of_keeper = self.seat().and_then(|seat| seat.connection);
+        of_keeper.or_else(|| self.session().connection()).map(u64::from)
     }
 
     fn task(settings: &Settings) -> Task {

@@ -5,10 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shuntfs::takeover::TakeoverError;
 use shuntfs::{
     Filesystem, Flow, MountError, MountOptions, Name, NodeId, Reason, Session, SessionOptions, Transport,
     TransportKind,
 };
+use shuntfs_keeper::Seat;
 use shuntfs_pool::policy::Function;
 use shuntfs_pool::{
     AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Locks, MergeOptions,
@@ -20,6 +22,7 @@ use shuntfs_sys::{Cap, caps};
 use shuntfs_verified::{SealNote, Sealed};
 
 use super::check::{At, Target};
+use super::kept::{Kept, SeatOf};
 use super::verify::Verifying;
 use crate::control::{Spot, What};
 use crate::doctor::{self, access};
@@ -42,6 +45,8 @@ pub(super) struct Mounted {
     verifying: Option<Verifying>,
     /// What was asked for does not go with the rest, and was changed.
     changed: Vec<String>,
+    /// Of a server that a keeper started.
+    seat: Option<SeatOf>,
 }
 
 impl Mounted {
@@ -73,7 +78,36 @@ impl Mounted {
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
         let folder = target.source.clone();
         let changed = if pool.is_some() { changed(target, settings) } else { Vec::new() };
-        Ok(Self { session, pool, folder, flow: settings.flow, passthrough_off, rules, verifying, changed })
+        let flow = settings.flow;
+        Ok(Self { session, pool, folder, flow, passthrough_off, rules, verifying, changed, seat: None })
+    }
+
+    /// Serves a mount that a keeper keeps: from its begin, or where another server died.
+    ///
+    /// # Errors
+    /// Where that cannot be begun, or gone on with.
+    pub(super) fn take_seat(kept: &Kept<'_>, settings: &Settings, seat: &Seat<'_>) -> Result<Self, Failure> {
+        let pool = kept.open_pool(settings)?;
+        let observer = pool.observer();
+        // The readahead is the keeper's to set, once.
+        let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
+        let session = seat.begin_surviving(Arc::new(pool), &options).map_err(|error| of_takeover(&error))?;
+        Ok(Self {
+            passthrough_off: session.negotiated().passthrough_off.or_else(not_privileged),
+            session,
+            pool: Some(observer),
+            folder: kept.target.source.clone(),
+            flow: settings.flow,
+            rules: None,
+            verifying: None,
+            changed: changed(kept.target, settings),
+            seat: Some(SeatOf::new(seat, kept.target, settings)),
+        })
+    }
+
+    /// What is known of the keeper, where there is one.
+    pub(super) fn seat(&self) -> Option<&SeatOf> {
+        self.seat.as_ref()
     }
 
     /// What the user should know of how it turned out.
@@ -288,7 +322,7 @@ pub(crate) fn not_privileged() -> Option<Reason> {
 
 /// Refuses to let others in where they can change something and the server may not act as them: what they make would be the
 /// server's user's.
-fn refuse_others(settings: &Settings) -> Result<(), Failure> {
+pub(super) fn refuse_others(settings: &Settings) -> Result<(), Failure> {
     let may_act = caps::has_effective(Cap::Setuid) && caps::has_effective(Cap::Setgid);
     if may_act || !settings.mount.allow_other || settings.mount.read_only {
         return Ok(());
@@ -299,7 +333,7 @@ fn refuse_others(settings: &Settings) -> Result<(), Failure> {
 
 /// Refuses to leave the check of permissions out where the lower file system would check as the server's user at one time and not at
 /// another: a file is opened below when its bytes are needed.
-fn refuse_trust(settings: &Settings) -> Result<(), Failure> {
+pub(super) fn refuse_trust(settings: &Settings) -> Result<(), Failure> {
     // Whoever has the uid of another user gets in, without the capability that the server has.
     let is_root = shuntfs_sys::spawn::effective_uid() == 0 && caps::has_effective(Cap::DacOverride);
     if settings.permissions == PermissionsChoice::Kernel || is_root {
@@ -374,7 +408,7 @@ fn shown_elsewhere(source: &Path) -> Option<PathBuf> {
     of_source.next().map(|mount| mount.mount_point)
 }
 
-fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
+pub(super) fn pool_options(target: &Target, settings: &Settings) -> PoolOptions {
     let mut options = PoolOptions::new(&target.source);
     options.merge = target.branches.clone().map(|branches| {
         let (asked, defaults) = (&settings.merge, MergeOptions::new(branches));
@@ -430,7 +464,7 @@ fn cut(source: String) -> String {
     format!("{}{DOTS}", &source[..end])
 }
 
-fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
+pub(super) fn mount_options(source: &Path, settings: &Settings) -> MountOptions {
     let flags = &settings.mount;
     let text = |name: &std::ffi::OsStr| name.to_string_lossy().into_owned();
     let defaults = MountOptions::default();
@@ -493,7 +527,7 @@ fn queues_beside_disks(settings: &Settings) -> Option<usize> {
 
 /// As far as one READ is long, because each is a round trip: the kernel's own choice is an eighth of that. Only root may change it. What
 /// is checked stays with the kernel's: its queue hashes a READ of that length at once.
-fn readahead(settings: &Settings, room: &SessionOptions) -> Option<u64> {
+pub(super) fn readahead(settings: &Settings, room: &SessionOptions) -> Option<u64> {
     let asked = settings.mount.max_readahead.map(u64::from);
     let may = shuntfs_sys::spawn::effective_uid() == 0;
     let by_us = may && settings.mount.max_read.is_none() && settings.verify.what == VerifyChoice::Off;
@@ -518,8 +552,15 @@ fn room_for_waiters(settings: &Settings) -> SessionOptions {
     SessionOptions { depth, payload_len, payload_cap: defaults.payload_cap.max(all + (1 << 20)), ..defaults }
 }
 
-fn of_pool(error: &PoolError) -> Failure {
+pub(super) fn of_pool(error: &PoolError) -> Failure {
     Failure::new(format!("SRC cannot be shown: {error}"))
+}
+
+fn of_takeover(error: &TakeoverError) -> Failure {
+    match error {
+        TakeoverError::Mount(error) => of_mount(error),
+        error => Failure::new(error.to_string()),
+    }
 }
 
 pub(crate) fn of_mount(error: &MountError) -> Failure {

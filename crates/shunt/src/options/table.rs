@@ -133,6 +133,12 @@ pub const OPTIONS: &[Row] = &[
         |s, v| choose(&mut s.flow, v),
         "which flow opens ask for",
     ),
+    value(
+        "takeover",
+        "off|crash",
+        |s, v| choose(&mut s.takeover, v),
+        "whether another server continues if one is killed",
+    ),
     value("threads", "N", |s, v| number(&mut s.threads, v), "number of queues"),
     value(
         "queue_depth",

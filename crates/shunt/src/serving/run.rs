@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,11 +97,7 @@ pub(crate) fn serve<S: Serving>(
     // What is asked for by number (`/dev/fd/N`) has its duplicate by now.
     inherited.close();
     let mounted = &started.served;
-    started.notes.iter().for_each(|note| announce.note(note));
-    if announce.has_parent() && settings.log_file.is_none() && !log::has_system_log() {
-        announce
-            .note("there is no system log at /dev/log, so nothing of this mount is logged; see --log-file");
-    }
+    tell_notes(&started, settings, announce);
     let _control = control_of(&started, announce);
     if let Some(scrapes) = scrapes {
         serve_scrapes(scrapes, &started, announce)?;
@@ -116,10 +112,10 @@ pub(crate) fn serve<S: Serving>(
     if announce.ready().is_err() {
         // Whoever asked was ended meanwhile, and will not know that there is something to take away.
         tracing::warn!("nobody waits for the mount any more");
-        take_away(&**mounted);
+        take_away(mounted.connection());
     }
     let told = attend(&**mounted, &signals, &ended)?;
-    let dead = leave_nothing(&**mounted);
+    let dead = leave_nothing(mounted.connection());
     close(&started)?;
     tracing::info!("ended");
     if dead && !told {
@@ -129,6 +125,15 @@ pub(crate) fn serve<S: Serving>(
         )));
     }
     Ok(())
+}
+
+/// What the user should know of it.
+pub(super) fn tell_notes<S: Serving>(started: &Started<S>, settings: &Settings, announce: Announce) {
+    started.notes.iter().for_each(|note| announce.note(note));
+    if announce.has_parent() && settings.log_file.is_none() && !log::has_system_log() {
+        announce
+            .note("there is no system log at /dev/log, so nothing of this mount is logged; see --log-file");
+    }
 }
 
 /// The last act, and telling it to whoever waits for it.
@@ -149,18 +154,18 @@ fn close<S: Serving>(started: &Started<S>) -> Result<(), Failure> {
 }
 
 /// The mount in one line.
-fn story<S: Serving>(started: &Started<S>) -> String {
+pub(super) fn story<S: Serving>(started: &Started<S>) -> String {
     let transport = started.served.session().status().transport;
     let (kind, queues, why) = (transport.kind, transport.queues, transport.why);
     let (source, place) = (shown(&started.source), &started.place);
     format!("{source} at {place}: transport {kind} with {queues} queues, because {why}")
 }
 
-fn cannot(what: &str, error: impl Into<io::Error>) -> Failure {
+pub(super) fn cannot(what: &str, error: impl Into<io::Error>) -> Failure {
     Failure::new(format!("cannot {what}: {}", error.into()))
 }
 
-fn control_of<S: Serving>(started: &Started<S>, announce: Announce) -> Option<Server> {
+pub(super) fn control_of<S: Serving>(started: &Started<S>, announce: Announce) -> Option<Server> {
     let connection = started.served.connection()?;
     match Server::start(connection, Arc::clone(&started.answers)) {
         Ok(server) => Some(server),
@@ -172,7 +177,7 @@ fn control_of<S: Serving>(started: &Started<S>, announce: Announce) -> Option<Se
 }
 
 /// Answers scrapes with the state of the mount.
-fn serve_scrapes<S: Serving>(
+pub(super) fn serve_scrapes<S: Serving>(
     scrapes: Listener,
     started: &Started<S>,
     announce: Announce,
@@ -195,7 +200,7 @@ fn serve_scrapes<S: Serving>(
 }
 
 /// Rings when the connection has ended.
-fn watch<S: Serving>(mounted: &Arc<S>) -> Result<Arc<EventFd>, Failure> {
+pub(super) fn watch<S: Serving>(mounted: &Arc<S>) -> Result<Arc<EventFd>, Failure> {
     let ended = Arc::new(EventFd::new().map_err(|error| cannot("watch the mount", error))?);
     let (mounted, bell) = (Arc::clone(mounted), Arc::clone(&ended));
     let wait = move || {
@@ -227,7 +232,7 @@ fn attend(mounted: &impl Serving, signals: &SignalFd, ended: &EventFd) -> Result
                 }
                 _ => {
                     told = true;
-                    if !take_away(mounted) {
+                    if !take_away(mounted.connection()) {
                         return Ok(true);
                     }
                 }
@@ -241,13 +246,20 @@ fn attend(mounted: &impl Serving, signals: &SignalFd, ended: &EventFd) -> Result
 
 /// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.
 /// `false` where the mount cannot be taken away.
-fn take_away(mounted: &impl Serving) -> bool {
+pub(super) fn take_away(connection: Option<u64>) -> bool {
+    take_away_from(connection, |mount_point| {
+        let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(mount_point)?)));
+        by.unwrap_or_default()
+    })
+}
+
+/// The same, with the words for who uses it.
+pub(super) fn take_away_from(connection: Option<u64>, users: impl Fn(&Path) -> String) -> bool {
     notify::stopping("unmounting");
-    let Some(mount_point) = mount_point_of(mounted) else { return true };
+    let Some(mount_point) = place_of(connection) else { return true };
     let outcome = match detach(&mount_point, false) {
         Err(DetachError::Busy) => {
-            let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(&mount_point)?)));
-            let text = format!("busy: {}; detached, and served until they are done", by.unwrap_or_default());
+            let text = format!("busy: {}; detached, and served until they are done", users(&mount_point));
             tracing::warn!("{} is {text}", shown(&mount_point));
             notify::status(&text);
             detach(&mount_point, true)
@@ -262,9 +274,9 @@ fn take_away(mounted: &impl Serving) -> bool {
 
 /// Takes a dead mount away, and says whether there was one: after an abort, the kernel leaves it in the tree.
 /// Its number may belong to a new mount by now, even at the same place; that one is alive.
-fn leave_nothing(mounted: &impl Serving) -> bool {
+pub(super) fn leave_nothing(connection: Option<u64>) -> bool {
     let mut dead = false;
-    while let Some(mount_point) = mount_point_of(mounted) {
+    while let Some(mount_point) = place_of(connection) {
         let asked = mount_point.clone();
         let answer = within(ANSWER_LIMIT, move || filesystem_of(open_target(&asked)?).map(drop));
         if answer != Some(Err(OsError::NOTCONN)) {
@@ -281,7 +293,11 @@ fn leave_nothing(mounted: &impl Serving) -> bool {
 
 /// Where the connection is mounted, as far as this process sees; a place that was mounted over is none.
 pub(crate) fn mount_point_of(mounted: &impl Serving) -> Option<PathBuf> {
-    let connection = mounted.connection()?;
+    place_of(mounted.connection())
+}
+
+fn place_of(connection: Option<u64>) -> Option<PathBuf> {
+    let connection = connection?;
     let list = Mounts::read().ok()?;
     let own = list.iter().find(|mount| mounts::connection(mount) == Some(connection))?;
     let top = list.at(&own.mount_point).is_some_and(|mount| mount.id == own.id);

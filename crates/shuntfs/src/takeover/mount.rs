@@ -11,6 +11,7 @@ use crate::file_type::FileType;
 use crate::mount::{self, AbortError, MountError, MountPoint, MountedBy, UnmountError};
 use crate::options::MountOptions;
 use crate::run::SignalOutcome;
+use crate::session::set_readahead;
 
 /// A mount apart from whoever serves it: for the process that keeps its device. Dropping it unmounts; where files are open, it detaches the
 /// mount from the tree. When its device is closed in all processes, the connection ends.
@@ -68,6 +69,14 @@ impl KeptMount {
     #[must_use]
     pub fn connection(&self) -> Option<u32> {
         self.connection
+    }
+
+    /// Has the kernel read so many bytes ahead, as [`crate::SessionOptions::readahead`] does. Once a server is ready: what is agreed on at
+    /// INIT overrides what was set before. Only root may.
+    pub fn set_readahead(&self, bytes: u64) {
+        if let Some(connection) = self.connection {
+            set_readahead(connection, bytes);
+        }
     }
 
     /// Whether the connection has ended: unmounted, by whomever, or aborted.
