@@ -74,7 +74,7 @@ fn write(options: &Options, run: &Run) -> Result<()> {
         fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
     }
     if let Some(path) = &options.html {
-        fs::write(path, html::page(run)?).with_context(|| path.display().to_string())?;
+        fs::write(path, html::page(run)).with_context(|| path.display().to_string())?;
     }
     if let Some(page) = &options.docs {
         docs::update(page, run)?;

@@ -22,7 +22,7 @@ pub(crate) fn update(page: &Path, run: &Run) -> Result<()> {
     let history = History::read(&folder)?;
     let newest = history.newest().context("there is no run")?;
     remove_plots(&folder)?;
-    let plots = html::plots(&newest)?;
+    let plots = html::plots(&newest);
     for plot in &plots {
         write(&folder.join(&plot.file), &plot.svg)?;
     }

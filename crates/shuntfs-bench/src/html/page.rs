@@ -1,11 +1,9 @@
 //! The page: what is said in which order.
 
-use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::head::{doubts, head};
-use super::ink::dark_rules;
-use super::plot::plots;
+use super::plot::{plots, rules};
 use super::state::noise;
 use super::table::{judged, table};
 use super::words::{clean, goal, percent, prose, slug};
@@ -15,11 +13,9 @@ use crate::report::{Report, Run, Verdict};
 const STYLE: &str = include_str!("style.css");
 
 /// Writes the report as one HTML file that loads nothing.
-///
-/// # Errors
-/// When a plot cannot be laid out.
-pub fn page(run: &Run) -> Result<String> {
-    let plots = plots(run)?;
+#[must_use]
+pub fn page(run: &Run) -> String {
+    let plots = plots(run);
     let names: Vec<&str> = run.tables.iter().map(|report| report.table.as_str()).collect();
     let title = format!("shunt-bench: {}", names.join(", "));
     let page = html! {
@@ -30,7 +26,7 @@ pub fn page(run: &Run) -> Result<String> {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (clean(&title)) }
-                style { (PreEscaped(STYLE)) (PreEscaped(dark_rules())) }
+                style { (PreEscaped(STYLE)) (PreEscaped(rules())) }
             }
             body {
                 header { h1 { "What shunt costs beside the bare folder" } (summary(run)) (head(run)) }
@@ -45,7 +41,7 @@ pub fn page(run: &Run) -> Result<String> {
             }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 /// Returns the name of a table's section, which no other has.
