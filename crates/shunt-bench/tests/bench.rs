@@ -227,6 +227,7 @@ fn smoke_as_root_measures_every_table_and_leaves_nothing() {
     every_row_has_a_figure_for_each_column(folder.path());
     a_broken_peer_fails_alone(folder.path());
     wrong_bytes_are_no_figure(folder.path());
+    lost_writes_are_no_figure(folder.path());
     a_server_that_hangs_is_left_at_the_limit(folder.path());
     calls_that_hang_are_left_at_the_limit(folder.path());
     an_interrupt_takes_everything_down();
@@ -249,11 +250,19 @@ fn every_row_has_a_figure_for_each_column(folder: &Path) {
     }
     let page = fs::read_to_string(&html).unwrap();
     assert!(page.contains("<svg") && page.contains("smallfiles"), "no plot");
-    let page = fs::read_to_string(&docs).unwrap();
+    let short = fs::read_to_string(&docs).unwrap();
+    assert!(short.contains("| unpack a source tree |") && short.lines().count() < 40, "{short}");
+    let page = fs::read_to_string(path("page-full.md")).unwrap();
     for table in tables {
         assert!(page.contains(&format!("## `{table}`")), "{table}: {page}");
     }
     assert!(!page.contains(text(folder)), "the page names a folder of this machine: {page}");
+    assert!(run["seed"].is_u64() && run["descriptors"].as_u64().unwrap() >= 1024, "{run}");
+    let kept = fs::read_dir(path("page")).unwrap().flatten().map(|entry| entry.path());
+    let kept =
+        kept.filter(|path| path.extension().is_some_and(|found| found == "json")).map(|path| read(&path));
+    let cell = kept.map(|run| run["tables"][0]["rows"][0]["cells"]["bare"].clone()).next().unwrap();
+    assert_eq!(cell["samples"].as_array().unwrap().len(), 1, "the figure of each round is kept: {cell}");
     an_old_run_can_be_shown_again(&json, &html);
 }
 
@@ -316,6 +325,19 @@ fn wrong_bytes_are_no_figure(folder: &Path) {
     let column =
         table["columns"].as_array().unwrap().iter().find(|column| column["name"] == "wrong").unwrap();
     assert!(column["missing"].as_str().unwrap().contains("differ"), "{column}");
+}
+
+/// A target that shows the right bytes and keeps for itself what is written: a tmpfs with a copy.
+fn lost_writes_are_no_figure(folder: &Path) {
+    let script = folder.join("lost.sh");
+    fs::write(&script, "mount -t tmpfs none \"$2\" && cp \"$1/large.0\" \"$2\"\n").unwrap();
+    let template = format!("sh {} {{SRC}} {{MNT}}", script.display());
+    let table = one_case(folder, ["passthrough", "write 4k"], "lost", &template, &[]);
+    for row in table["rows"].as_array().unwrap() {
+        assert!(row["cells"]["bare"]["error"].is_null(), "{row}");
+        let error = row["cells"]["lost"]["error"].as_str().unwrap();
+        assert!(error.starts_with("0 blocks of the lower files"), "{error}");
+    }
 }
 
 /// A server that stops in the middle of a case, for ever.

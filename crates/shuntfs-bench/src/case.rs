@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits;
 use crate::report::{Goal, Measure, Unit};
 
 /// One workload, with a figure or more.
@@ -37,10 +36,6 @@ pub(crate) struct Output {
     pub(crate) goal: Option<Goal>,
     /// The column that ratios are to, where that is not the table's baseline.
     pub(crate) beside: Option<&'static str>,
-    /// The best ratio that a peer is on record with.
-    pub(crate) peer_on_record: Option<f64>,
-    /// What keeps it from being better, in a sentence.
-    pub(crate) limit: Option<&'static str>,
 }
 
 impl Case {
@@ -115,47 +110,30 @@ impl Case {
     }
 
     /// Sets the goal of the last figure.
-    pub(crate) fn goal(mut self, columns: &[&str], measure: Measure, value: f64) -> Self {
+    pub(crate) fn goal(mut self, column: &str, measure: Measure, value: f64) -> Self {
         if let Some(output) = self.outputs.last_mut() {
-            let columns = columns.iter().map(|&name| name.to_owned()).collect();
-            output.goal = Some(Goal { columns, measure, value });
+            output.goal = Some(Goal { columns: vec![column.to_owned()], measure, value });
         }
         self
     }
 
-    /// Sets the ratio to another column that one of the columns shall reach.
-    pub(crate) fn reach_beside(mut self, beside: &'static str, columns: &[&str], ratio: f64) -> Self {
+    /// Sets the ratio to another column that a column shall reach.
+    pub(crate) fn reach_beside(mut self, beside: &'static str, column: &str, ratio: f64) -> Self {
         if let Some(output) = self.outputs.last_mut() {
             output.beside = Some(beside);
         }
-        self.goal(columns, Measure::Ratio, ratio)
+        self.goal(column, Measure::Ratio, ratio)
     }
 
-    /// Sets the ratio that one of the columns shall reach.
-    pub(crate) fn reach(self, columns: &[&str], ratio: f64) -> Self {
-        self.goal(columns, Measure::Ratio, ratio)
-    }
-
-    /// Says of every figure what keeps it from being better, where the server moves the bytes.
-    pub(crate) fn served_limit(mut self) -> Self {
-        for output in &mut self.outputs {
-            output.limit = Some(limits::of_served(&self.work));
-        }
-        self
-    }
-
-    /// Says what keeps the last figure from being better.
-    pub(crate) fn limit(mut self, limit: &'static str) -> Self {
-        if let Some(output) = self.outputs.last_mut() {
-            output.limit = Some(limit);
-        }
-        self
+    /// Sets the ratio that a column shall reach.
+    pub(crate) fn reach(self, column: &str, ratio: f64) -> Self {
+        self.goal(column, Measure::Ratio, ratio)
     }
 }
 
 impl Output {
     fn new(suffix: &'static str, unit: Unit) -> Self {
-        Self { suffix, unit, quantile: None, goal: None, beside: None, peer_on_record: None, limit: None }
+        Self { suffix, unit, quantile: None, goal: None, beside: None }
     }
 }
 

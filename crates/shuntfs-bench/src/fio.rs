@@ -1,12 +1,14 @@
 //! Runs fio and reads what it says.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::case::{Amount, Engine, Fio};
+use crate::case::{Amount, Engine, Fio, Pattern};
 use crate::process;
 use crate::stop::Stop;
 
@@ -44,6 +46,72 @@ pub(crate) fn command(fio: &Fio, folder: &Path, shared: &Path, amount: &Amount) 
     command.arg(format!("--runtime={}", amount.runtime.as_secs()));
     command.args(["--allow_file_create=0", "--randrepeat=1"]);
     command
+}
+
+/// Returns whether a case writes.
+pub(crate) const fn writes(fio: &Fio) -> bool {
+    matches!(fio.pattern, Pattern::Write | Pattern::RandWrite)
+}
+
+/// What a case wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// What fills each block; no other sample has the same.
+    mark: [u8; Self::MARK_LEN],
+    /// Bytes.
+    pub(crate) len: u64,
+}
+
+impl Written {
+    const MARK_LEN: usize = 8;
+
+    /// Has a command fill what it writes with a new mark.
+    pub(crate) fn by(command: &mut Command) -> Self {
+        let mark = std::array::from_fn(|_| u8::try_from(fastrand::lowercase()).unwrap_or(b'x'));
+        command.arg(format!("--buffer_pattern=\"{}\"", String::from_utf8_lossy(&mark)));
+        // fio would put other bytes into each block.
+        command.arg("--scramble_buffers=0");
+        Self { mark, len: 0 }
+    }
+
+    /// Checks that the lower files have as many blocks of this mark as were written.
+    ///
+    /// # Errors
+    /// When there are fewer, or more.
+    pub(crate) fn verify(&self, fio: &Fio, folder: &Path) -> Result<()> {
+        let block = self.mark.repeat(usize::try_from(fio.block.0)? * 1024 / Self::MARK_LEN);
+        let files = if fio.shared { 1 } else { fio.jobs };
+        let mut found = 0;
+        for job in 0..files {
+            found += blocks_like(&block, &folder.join(large_file(job)))?;
+        }
+        let written = self.len / u64::try_from(block.len())?;
+        let depth = if let Engine::Libaio { depth } = fio.engine { depth } else { 1 };
+        // Each job writes each block of a file once; what is in flight at its end may not be counted.
+        let times = u64::from(if fio.shared { fio.jobs } else { 1 });
+        let uncounted = u64::from(depth * fio.jobs);
+        if found * times < written || found > written + uncounted {
+            bail!("{found} blocks of the lower files have what was written, and {written} were written");
+        }
+        Ok(())
+    }
+}
+
+fn blocks_like(block: &[u8], path: &Path) -> Result<u64> {
+    /// Read at once.
+    const PIECE: usize = 1 << 20;
+    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    let mut piece = vec![0; block.len() * (PIECE / block.len()).max(1)];
+    let mut found = 0;
+    loop {
+        match file.read_exact(&mut piece) {
+            Ok(()) => {}
+            // Large files are whole numbers of MiB, as pieces are.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(found),
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+        found += u64::try_from(piece.chunks_exact(block.len()).filter(|chunk| *chunk == block).count())?;
+    }
 }
 
 /// Makes a command with what every case needs, in fio's own words.
@@ -146,6 +214,7 @@ fn counted(output: &str) -> Result<Counted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Block;
 
     #[test]
     fn operations_of_all_jobs_are_added() {
@@ -159,6 +228,34 @@ mod tests {
                  "write": {"iops": 1.0, "bw_bytes": 4096, "io_bytes": 7}}]}"#;
         let sum = Counted { operations: 13.5, bytes_per_sec: 55296.0, read_len: 4608, len: 4615, cpu_s: 1.0 };
         assert_eq!(counted(text).unwrap(), sum);
+    }
+
+    #[test]
+    fn what_was_written_is_counted_on_the_lower_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(large_file(0));
+        let fio = Fio::new(Engine::Psync, Pattern::Write, Block(4));
+        let mut command = Command::new("fio");
+        let mut written = Written::by(&mut command);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mark = String::from_utf8(written.mark.to_vec()).unwrap();
+        assert_eq!(words[0], format!("--buffer_pattern=\"{mark}\""));
+        assert_ne!(Written::by(&mut Command::new("fio")).mark, written.mark);
+        let mut bytes = vec![0; 2 << 20];
+        bytes[8192..8192 + 4 * 4096].copy_from_slice(&written.mark.repeat(4 * 512));
+        std::fs::write(&path, &bytes).unwrap();
+        written.len = 4 * 4096;
+        written.verify(&fio, folder.path()).unwrap();
+        let error = Written { len: 5 * 4096, ..written }.verify(&fio, folder.path()).unwrap_err().to_string();
+        assert!(error.starts_with("4 blocks"), "{error}");
+        assert!(
+            Written { len: 2 * 4096, ..written }.verify(&fio, folder.path()).is_err(),
+            "more than were written"
+        );
+        Written { len: 7 * 4096, ..written }.verify(&fio.clone().jobs(2).shared(), folder.path()).unwrap();
+        bytes[8192 + 4095] = 0;
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(written.verify(&fio, folder.path()).is_err(), "a byte is another");
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! which prints itself as Markdown, JSON and HTML.
 //!
 //! The order is table, round, case, target: the figures that are divided by one another are taken next to one another, so
-//! that a machine that slows down for a minute slows all of a row. Each row begins with another target than the one before,
-//! so that none is always the one that runs after the slowest.
+//! that a machine that slows down for a minute slows all of a row. In each row of each round the targets are in random order,
+//! drawn from a seed that the run names, so that none is always the one that runs after the slowest.
 //!
 //! The library is what the program `shunt-bench` stands on: [`Options`] is a set of command line arguments to flatten into one's own,
 //! and [`run()`] does what they ask for. A further table is a further file of `tables`.
@@ -20,13 +20,13 @@ mod build;
 mod calls;
 mod case;
 mod cpu;
+mod descriptors;
 mod docs;
 mod fio;
 mod git;
 mod goal;
 pub mod html;
 mod isolate;
-mod limits;
 mod listed;
 mod lower;
 mod machine;

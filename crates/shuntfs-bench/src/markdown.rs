@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Cell, Goal, Measure, Report, Row, Run, Tail, Unit};
+use crate::report::{Cell, Comparison, Goal, Measure, Report, Row, Run, Tail, Unit, Verdict};
 
 impl Run {
     /// Prints the run: the machine, then for each table the ratios with the goals, the figures with their spread, and what
@@ -78,11 +78,8 @@ impl Report {
         }
         let names = self.others();
         let columns = names.join(" | ");
-        line(
-            out,
-            format_args!("| case | {} | {columns} | goal | met | best peer | reached |", self.baseline),
-        );
-        line(out, format_args!("|---|{}", "---|".repeat(names.len() + 5)));
+        line(out, format_args!("| case | {} | {columns} | goal | reached | beside peers |", self.baseline));
+        line(out, format_args!("|---|{}", "---|".repeat(names.len() + 4)));
         for row in self.judged() {
             let bare = row.cells.get(&self.baseline).map_or(String::new(), |cell| median(cell, row.unit));
             let _ = write!(out, "| {} | {bare} |", row.name);
@@ -175,25 +172,41 @@ pub(crate) fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
+/// Prints goal, verdict on it, and what the row says of each peer.
 fn verdict(row: &Row) -> String {
-    let word = |met: Option<bool>| match met {
-        Some(true) => "yes",
-        Some(false) => "**no**",
-        None => "",
-    };
-    let here = row.best_peer.as_ref();
-    let peer = match (here, row.peer_on_record) {
-        (Some((name, ratio)), _) => format!("{ratio:.2} {name}"),
-        (None, Some(ratio)) => format!("{ratio:.2} on record"),
-        (None, None) => String::new(),
-    };
-    let peer_ratio = here.map(|&(_, ratio)| ratio).or(row.peer_on_record);
-    let reached = row.best_of_ours.as_ref().zip(peer_ratio).map(|((_, ours), peer)| *ours >= peer);
     let goal = row.goal.as_ref().map_or(String::new(), |aim| goal(aim, row));
-    format!("{goal} | {} | {peer} | {}", word(row.met), word(reached))
+    let reached = row.reached.as_ref().map_or(String::new(), |reached| match reached.verdict {
+        Verdict::Ahead => format!("yes: {}", sure(reached)),
+        Verdict::Behind => format!("**no**: {}", sure(reached)),
+        Verdict::CannotTell => format!("cannot tell: {}", sure(reached)),
+    });
+    format!("{goal} | {reached} | {}", peers(row, sure))
 }
 
-fn goal(goal: &Goal, row: &Row) -> String {
+/// Says of which peers our column is ahead, of which it is behind, and of which nothing can be told, each with a figure.
+pub(crate) fn peers(row: &Row, figure: fn(&Comparison) -> String) -> String {
+    let of = |verdict: Verdict, word: &str| {
+        let with = row.peers.iter().filter(|one| one.verdict == verdict);
+        let with: Vec<String> = with.map(|one| format!("{} {}", one.with, figure(one))).collect();
+        (!with.is_empty()).then(|| format!("{word} {}", with.join(", ")))
+    };
+    let said = [
+        of(Verdict::Behind, "**behind**"),
+        of(Verdict::Ahead, "ahead of"),
+        of(Verdict::CannotTell, "cannot tell from"),
+    ];
+    said.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Prints a ratio with its interval: `0.27 (0.24 to 0.31)`.
+pub(crate) fn sure(comparison: &Comparison) -> String {
+    match comparison.interval {
+        Some((low, high)) => format!("{:.2} ({low:.2} to {high:.2})", comparison.ratio),
+        None => format!("{:.2}", comparison.ratio),
+    }
+}
+
+pub(crate) fn goal(goal: &Goal, row: &Row) -> String {
     let columns = goal.columns.join(" or ");
     match (goal.measure, &row.beside) {
         (Measure::Figure, _) => format!("at most {} by {columns}", goal.value),
@@ -252,7 +265,9 @@ mod tests {
     fn rows_carry_goal_and_verdict() {
         let text = run().to_markdown();
         assert!(
-            text.contains("| read 4k | 100 ops/s | 0.70 | 1.00 | 0.95 by passthrough | yes |  |  |"),
+            text.contains(
+                "| read 4k | 100 ops/s | 0.70 | 1.00 | 0.95 by passthrough | yes: 1.00 (0.96 to 1.11) |  |"
+            ),
             "{text}"
         );
         assert!(text.contains("100 (90.0 to 104)"), "{text}");

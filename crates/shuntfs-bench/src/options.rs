@@ -30,9 +30,13 @@ pub struct Options {
     #[arg(long = "case", value_name = "TEXT,..", value_delimiter = ',')]
     pub cases: Vec<String>,
 
-    /// Rounds; each measures every case on every column once [default: 3].
+    /// Rounds; each measures every case on every column once, in random order [default: 5]. Fewer than 5 decide nothing.
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
+
+    /// The order of columns is drawn from this number [default: any]; the run names it.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u32>,
 
     /// So many rounds more for each case whose baseline differs by more than a quarter between its rounds; a build is never
     /// repeated so.
@@ -72,8 +76,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
 
-    /// Puts the run into this page: what is slower first, then the tables and their history, which is kept in a folder beside
-    /// the page.
+    /// Puts the run into the pages of the documentation: ten rows into this one, everything into NAME-full.md beside it. The runs are
+    /// kept in the folder NAME; with `--from` a run of that folder, the pages are written again.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub docs: Option<PathBuf>,
 
@@ -151,6 +155,8 @@ pub(crate) struct Scale {
     pub(crate) rounds: usize,
     /// Rounds more for cases that waver.
     pub(crate) more: usize,
+    /// What the order of columns is drawn from.
+    pub(crate) seed: u32,
     pub(crate) amount: Amount,
 }
 
@@ -179,13 +185,15 @@ impl Options {
         if amount.file_len == 0 || !amount.file_len.is_multiple_of(1 << 20) {
             bail!("--size must be a whole number of MiB, such as 512M");
         }
-        Ok(Scale { rounds, more: self.more, amount })
+        let seed = self.seed.unwrap_or_else(|| fastrand::u32(..));
+        Ok(Scale { rounds, more: self.more, seed, amount })
     }
 }
 
 const FULL: Scale = Scale {
-    rounds: 3,
+    rounds: 5,
     more: 0,
+    seed: 0,
     amount: Amount {
         file_len: 1 << 30,
         files: 10_000,
@@ -208,6 +216,7 @@ const FULL: Scale = Scale {
 const SMOKE: Scale = Scale {
     rounds: 1,
     more: 0,
+    seed: 0,
     amount: Amount {
         file_len: 4 << 20,
         files: 100,

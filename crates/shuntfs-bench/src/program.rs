@@ -11,7 +11,7 @@ use crate::docs;
 use crate::html;
 use crate::options::Options;
 use crate::probe;
-use crate::report::{FORMAT, Run};
+use crate::report::{FORMAT, FORMAT_MIN, Run};
 use crate::runner::{list, measure};
 use crate::stop::Stop;
 
@@ -59,11 +59,12 @@ fn check_outputs(options: &Options) -> Result<()> {
 /// Reads a run that was written as JSON.
 pub(crate) fn read_run(path: &Path) -> Result<Run> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let run: Run = serde_json::from_str(&text)
+    let mut run: Run = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a run of the bench", path.display()))?;
-    if run.format != FORMAT {
-        bail!("{} is of format {}, and {FORMAT} is read here", path.display(), run.format);
+    if !(FORMAT_MIN..=FORMAT).contains(&run.format) {
+        bail!("{} is of format {}, and {FORMAT_MIN} to {FORMAT} are read here", path.display(), run.format);
     }
+    run.judge();
     Ok(run)
 }
 
@@ -73,7 +74,7 @@ fn write(options: &Options, run: &Run) -> Result<()> {
         fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
     }
     if let Some(path) = &options.html {
-        fs::write(path, html::page(run)?).with_context(|| path.display().to_string())?;
+        fs::write(path, html::page(run)).with_context(|| path.display().to_string())?;
     }
     if let Some(page) = &options.docs {
         docs::update(page, run)?;

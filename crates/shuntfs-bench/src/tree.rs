@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +40,7 @@ pub(crate) struct Tree {
 struct Expected {
     entries: usize,
     lines: u64,
+    contents: u64,
 }
 
 impl Tree {
@@ -88,7 +90,8 @@ impl Tree {
         if self.expected.is_none() {
             let entries = walked(&process::run_ok(&mut find(&folder), amount.limit, stop)?.stdout);
             let lines = matched(&process::run(&mut grep(&folder), amount.limit, stop)?.stdout);
-            self.expected = Some(Expected { entries, lines });
+            let contents = contents(std::slice::from_ref(&folder))?;
+            self.expected = Some(Expected { entries, lines, contents });
         }
         if step == TreeStep::Untar {
             self.clear(&folder)?;
@@ -175,17 +178,18 @@ impl Tree {
         if all.len() != expected {
             bail!("{} entries are on all branches, not {expected}", all.len());
         }
-        Ok(())
+        if step == TreeStep::Untar { self.check_contents(&folders) } else { Ok(()) }
     }
 
     /// Checks on the lower folder that the step did what it was timed for.
     pub(crate) fn verify(&self, step: TreeStep, lower: &Path, amount: &Amount, stop: &Stop) -> Result<()> {
         let folder = lower.join(FOLDER);
         match step {
-            TreeStep::Untar => self.check_output(
-                TreeStep::FindCold,
-                &process::run_ok(&mut find(&folder), amount.limit, stop)?.stdout,
-            ),
+            TreeStep::Untar => {
+                let walk = process::run_ok(&mut find(&folder), amount.limit, stop)?;
+                self.check_output(TreeStep::FindCold, &walk.stdout)?;
+                self.check_contents(&[folder])
+            }
             TreeStep::Remove if folder.exists() => bail!("the tree is still there after it was removed"),
             _ => Ok(()),
         }
@@ -199,6 +203,15 @@ impl Tree {
             }
             TreeStep::GrepCold if matched(stdout) != expected.lines => {
                 bail!("grep found {} lines, not {}", matched(stdout), expected.lines)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_contents(&self, folders: &[PathBuf]) -> Result<()> {
+        match self.expected {
+            Some(expected) if contents(folders)? != expected.contents => {
+                bail!("the unpacked files have other names or contents than those of the bare folder")
             }
             _ => Ok(()),
         }
@@ -249,6 +262,25 @@ fn everything(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(all)
+}
+
+/// Returns a number that names and contents of all files below the folders give, whichever of the folders a file is in.
+fn contents(folders: &[PathBuf]) -> Result<u64> {
+    let mut sum = 0_u64;
+    for folder in folders.iter().filter(|folder| folder.exists()) {
+        for path in everything(folder)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // Marks of a union file system are no files of the tree.
+            if !path.is_file() || name.starts_with(".wh.") {
+                continue;
+            }
+            let mut hasher = DefaultHasher::new();
+            path.strip_prefix(folder)?.hash(&mut hasher);
+            fs::read(&path)?.hash(&mut hasher);
+            sum = sum.wrapping_add(hasher.finish());
+        }
+    }
+    Ok(sum)
 }
 
 pub(crate) fn find(folder: &Path) -> Command {
@@ -356,10 +388,14 @@ mod tests {
         spread(&branches).unwrap();
         let files = |branch: &PathBuf| fs::read_dir(branch.join(FOLDER).join("d/e")).unwrap().count();
         assert_eq!(branches.iter().map(files).collect::<Vec<_>>(), [3, 2, 2]);
-        let expected = Some(Expected { entries: 10, lines: 0 });
+        let folders: Vec<PathBuf> = branches.iter().map(|branch| branch.join(FOLDER)).collect();
+        let expected = Some(Expected { entries: 10, lines: 0, contents: contents(&folders).unwrap() });
         let tree = Tree { tar: PathBuf::new(), files: 7, bytes: 0, expected, unpacked: true };
         tree.verify_on(TreeStep::Untar, &branches).unwrap();
         assert!(tree.verify_on(TreeStep::Remove, &branches).is_err());
+        fs::write(branches[1].join(FOLDER).join("d/e/1"), "other").unwrap();
+        let error = tree.verify_on(TreeStep::Untar, &branches).unwrap_err().to_string();
+        assert!(error.contains("contents"), "{error}");
         fs::remove_file(branches[1].join(FOLDER).join("d/e/1")).unwrap();
         assert!(tree.verify_on(TreeStep::Untar, &branches).is_err());
         branches.iter().for_each(|branch| fs::remove_dir_all(branch.join(FOLDER)).unwrap());

@@ -16,11 +16,14 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Puts a run into the folder, without what only its own report needs.
+    /// Puts a run into the folder, without what only its own report needs. One that is there already stays as it is: what is kept
+    /// has less than it had.
     pub(super) fn add(folder: &Path, run: &Run) -> Result<()> {
-        let name = run.started.replace(':', "");
+        let path = folder.join(format!("{}.json", run.started.replace(':', "")));
+        if path.exists() {
+            return Ok(());
+        }
         let text = serde_json::to_string(&slim(run)).context("cannot write JSON")?;
-        let path = folder.join(format!("{name}.json"));
         fs::write(&path, text + "\n").with_context(|| path.display().to_string())
     }
 
@@ -65,7 +68,7 @@ fn completed_by(mut newest: Run, older: Run) -> Run {
     newest
 }
 
-/// Leaves medians, ranges and verdicts, in four digits.
+/// Leaves every figure in four digits, and no commands, which are those of the same version.
 fn slim(run: &Run) -> Run {
     let mut run = run.clone();
     run.command = said(&run.command);
@@ -78,14 +81,15 @@ fn slim(run: &Run) -> Run {
 
 fn slim_row(row: &mut Row) {
     for cell in row.cells.values_mut() {
-        cell.samples.clear();
+        cell.samples.iter_mut().for_each(|sample| *sample = short(*sample));
         cell.median = cell.median.map(short);
         cell.range = cell.range.map(|(least, largest)| (short(least), short(largest)));
         cell.ratio = cell.ratio.map(short);
         cell.gain = cell.gain.map(short);
     }
-    for best in [&mut row.best_of_ours, &mut row.best_peer].into_iter().flatten() {
-        best.1 = short(best.1);
+    for one in row.reached.iter_mut().chain(&mut row.peers) {
+        one.ratio = short(one.ratio);
+        one.interval = one.interval.map(|(low, high)| (short(low), short(high)));
     }
 }
 

@@ -1,9 +1,10 @@
-//! The page of the documentation: written from runs, which are kept beside it.
+//! The pages of the documentation: written from runs, which are kept beside them.
 //!
-//! `docs/benchmarks.md` has what is slower first, then each table as its newest run left it, then how the tables changed from
-//! run to run. The runs are small JSON files in a folder beside the page (`docs/benchmarks/`), with the plots. What stands
-//! below [`page::MARK`] is written by hand and stays.
+//! `docs/benchmarks.md` has ten rows. `docs/benchmarks-full.md` has what is slower first, then each table as its newest run left
+//! it, then how the tables changed from run to run. The runs are JSON files in a folder beside the pages (`docs/benchmarks/`),
+//! with the plots. In both pages, what stands below [`page::MARK`] is written by hand and stays.
 
+mod front;
 mod history;
 mod page;
 mod update;

@@ -1,30 +1,52 @@
-//! What the page says, and in which order.
+//! What the pages say, and in which order.
 
 use std::fmt::Write as _;
 
+use super::front;
 use super::history::History;
-use crate::behind::{Behind, behind};
+use crate::behind::behind;
 use crate::html::Plot;
-use crate::markdown::{line, list, number};
-use crate::report::{Better, Cell, Measure, Report, Row, Run};
+use crate::markdown::{goal, line, list, peers, sure};
+use crate::report::{Cell, Report, Run};
 
-/// What the program writes ends here.
+/// What the program writes ends with this line, and what begins like it.
 pub(super) const MARK: &str =
-    "<!-- What follows is written by hand; what is above is written by `shunt bench --docs`. -->";
+    "<!-- What follows is written by hand; what is above is written by `shunt-bench --docs`. -->";
+const MARK_START: &str = "<!-- What follows is written by hand;";
 
 /// The runs that the history shows.
 const RUNS_MAX: usize = 6;
 
-/// What is in the folder beside the page.
+/// What is beside the short page.
 #[derive(Debug)]
 pub(super) struct Beside<'a> {
+    /// The folder with the runs and plots.
     pub(super) folder: &'a str,
+    /// The page with everything.
+    pub(super) full: &'a str,
     pub(super) plots: &'a [Plot],
 }
 
-/// Writes the page.
-pub(super) fn write(history: &History, newest: &Run, beside: &Beside<'_>, by_hand: &str) -> String {
-    let mut out = INTRODUCTION.replace("FOLDER", beside.folder);
+/// Writes the short page.
+pub(super) fn short(history: &History, newest: &Run, beside: &Beside<'_>, by_hand: &str) -> String {
+    let mut out = SHORT.replace("FOLDER", beside.folder).replace("FULL", beside.full);
+    front::rows(&mut out, newest, history);
+    let rows = newest.tables.iter().map(|report| report.judged().count()).sum::<usize>();
+    line(
+        &mut out,
+        format_args!(
+            "\nOf {rows} rows, {} are behind their goal or a peer beyond doubt: [{full}]({full}#what-is-slower-first).\n\n{MARK}",
+            behind(newest).len(),
+            full = beside.full
+        ),
+    );
+    out.push_str(by_hand);
+    out
+}
+
+/// Writes the page with everything.
+pub(super) fn full(history: &History, newest: &Run, beside: &Beside<'_>, by_hand: &str) -> String {
+    let mut out = FULL.replace("FOLDER", beside.folder);
     if let Some(run) = history.runs.last() {
         line(&mut out, format_args!("\n```sh\n{}\n```", run.command.join(" ")));
     }
@@ -45,62 +67,53 @@ pub(super) fn write(history: &History, newest: &Run, beside: &Beside<'_>, by_han
 
 /// Returns what is written by hand in a page.
 pub(super) fn by_hand(page: &str) -> &str {
-    page.split_once(MARK).map_or("", |(_, rest)| rest.trim_start_matches('\n')).trim_start()
+    let rest = page.split_once(MARK_START).and_then(|(_, rest)| rest.split_once('\n'));
+    rest.map_or("", |(_, rest)| rest.trim_start())
 }
 
-const INTRODUCTION: &str = "\
+const SHORT: &str = "\
 # Benchmarks
 
-`shunt bench` measures shunt beside the bare folder below it and beside whatever of mergerfs, bindfs, fuse-overlayfs, libfuse's
-`passthrough_hp` and qemu-storage-daemon is on the PATH. As root it makes ext4 on a loop device over RAM; it mounts each target in
-turn inside each round, drops caches before each figure, and prints medians and ratios to the bare folder. In all ratios
-1 is as good as bare, and more is better. Compare ratios of one run; absolute figures belong to the machine that they came from.
+Ratios to the bare folder of the same run: 1 is as fast, more is better. In parentheses is the 95 % interval (bootstrap
+over the rounds); `ahead` and `behind` mean that the whole interval is on that side, otherwise nothing can be told. Which
+column of ours is compared is fixed before the measurement. All rows, plots, machines and versions:
+[FULL](FULL). The runs: [FOLDER/](FOLDER/).
+";
 
-This page is written by `shunt bench --docs docs/benchmarks.md` (or `cargo xtask bench --docs docs/benchmarks.md`) from its runs, which
-are kept in [FOLDER/](FOLDER/). The newest was:
+const FULL: &str = "\
+# All benchmarks
+
+`shunt-bench` measures shunt, the bare folder below it, and those of mergerfs, bindfs, fuse-overlayfs, libfuse's
+`passthrough_hp` and qemu-storage-daemon that are on the PATH. As root it creates ext4 on a loop device over RAM. In each
+round it mounts each column for each case, in random order, drops caches before each figure, and keeps every figure. Ratios
+are those of medians to the bare folder; 1 is as good as bare, and more is better. Compare ratios of one run; absolute
+figures belong to the machine that they came from.
+
+A goal is reached, or a peer is behind, only if the whole 95 % interval of the ratio says so (bootstrap over the rounds;
+for older runs, whose single figures were not kept, the widest interval that least and largest allow). With fewer than five
+rounds nothing is decided. One column of ours, named before the measurement, is compared.
+
+This page is written by `shunt-bench --docs` (or `cargo xtask bench --docs`) from its runs, which are kept in
+[FOLDER/](FOLDER/). The newest was:
 ";
 
 fn slower(out: &mut String, run: &Run) {
     out.push_str("\n## What is slower, first\n\n");
     let rows = behind(run);
     if rows.is_empty() {
-        out.push_str("No row is behind its goal or behind a peer of its run.\n");
+        out.push_str("No row is behind its goal or behind a peer of its run beyond doubt.\n");
         return;
     }
     out.push_str("Rows that miss their goal or are behind a peer of their run, the furthest first.\n\n");
-    out.push_str("| table | case | shunt | goal | best peer | limit |\n|---|---|---|---|---|---|\n");
-    for row in &rows {
-        line(out, format_args!("{}", slower_row(row)));
+    out.push_str("| table | case | compared | reached | goal | beside peers |\n|---|---|---|---|---|---|\n");
+    for behind in &rows {
+        let row = behind.row;
+        let reached = row.reached.as_ref().map_or(String::new(), sure);
+        let goal = row.goal.as_ref().map_or(String::new(), |aim| goal(aim, row));
+        let ours = row.ours.as_deref().unwrap_or_default();
+        let (table, name, peers) = (&behind.report.table, &row.name, peers(row, sure));
+        line(out, format_args!("| {table} | {name} | {ours} | {reached} | {goal} | {peers} |"));
     }
-}
-
-fn slower_row(behind: &Behind<'_>) -> String {
-    let (row, report) = (behind.row, behind.report);
-    let unit =
-        |measure| if measure == Measure::Figure { format!(" {}", row.unit.label()) } else { String::new() };
-    let ours = match (&behind.goal, &behind.peer) {
-        (Some((goal, reached)), _) => {
-            format!("{}{} ({})", number(reached.value), unit(goal.measure), reached.column)
-        }
-        (None, Some(lead)) => format!("{} ({})", number(lead.ours.1), lead.ours.0),
-        (None, None) => String::new(),
-    };
-    let goal = behind.goal.as_ref().map_or(String::new(), |(goal, _)| {
-        let word =
-            if goal.measure == Measure::Figure && row.better == Better::Lower { "at most " } else { "" };
-        format!("{word}{}{}", number(goal.value), unit(goal.measure))
-    });
-    let peer = behind.peer.as_ref().map_or(String::new(), |lead| {
-        format!(
-            "{} ({}), beside {} ({})",
-            number(lead.theirs.1),
-            lead.theirs.0,
-            number(lead.ours.1),
-            lead.ours.0
-        )
-    });
-    let limit = row.limit.as_deref().unwrap_or_default();
-    format!("| {} | {} | {ours} | {goal} | {peer} | {limit} |", report.table, row.name)
 }
 
 fn table(out: &mut String, report: &Report, history: &History, beside: &Beside<'_>) {
@@ -123,21 +136,8 @@ fn table(out: &mut String, report: &Report, history: &History, beside: &Beside<'
     }
     list(out, "What failed:", &report.errors());
     list(out, "What to know:", &report.notes);
-    list(out, "Limits:", &limits(report));
     let doubts: Vec<String> = run.doubts.iter().chain(&report.doubts).cloned().collect();
     list(out, "What makes these figures doubtful:", &doubts);
-}
-
-fn limits(report: &Report) -> Vec<String> {
-    let mut limits: Vec<(&str, Vec<&str>)> = Vec::new();
-    for row in &report.rows {
-        let Some(limit) = row.limit.as_deref() else { continue };
-        match limits.iter_mut().find(|(known, _)| *known == limit) {
-            Some((_, rows)) => rows.push(&row.name),
-            None => limits.push((limit, vec![&row.name])),
-        }
-    }
-    limits.into_iter().map(|(limit, rows)| format!("{}: {limit}.", rows.join(", "))).collect()
 }
 
 /// Prints how a table's ratios changed from run to run.
@@ -150,7 +150,7 @@ fn changes(out: &mut String, table: &str, history: &History) {
     line(out, format_args!("| case | column | {} |", dates.join(" | ")));
     line(out, format_args!("|---|---|{}", "---|".repeat(dates.len())));
     for row in newest.judged() {
-        let Some(column) = column_of(row) else { continue };
+        let Some(column) = row.ours.as_deref() else { continue };
         let _ = write!(out, "| {} | {column} |", row.name);
         let mut before = None;
         for (_, report) in runs {
@@ -160,12 +160,6 @@ fn changes(out: &mut String, table: &str, history: &History) {
         }
         out.push('\n');
     }
-}
-
-/// Returns the column whose history a row shows: the one with the goal, or our best.
-fn column_of(row: &Row) -> Option<&str> {
-    let of_goal = row.goal.as_ref().and_then(|goal| goal.columns.first()).map(String::as_str);
-    of_goal.or(row.best_of_ours.as_ref().map(|(name, _)| name.as_str()))
 }
 
 fn ratio_of(report: &Report, row: &str, column: &str) -> Option<f64> {

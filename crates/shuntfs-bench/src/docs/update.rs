@@ -1,6 +1,7 @@
-//! Adds a run, and writes the page and its plots.
+//! Adds a run, and writes the pages and their plots.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -10,7 +11,7 @@ use super::page;
 use crate::html;
 use crate::report::Run;
 
-/// Adds a run to the history and writes the page anew.
+/// Adds a run to the history, should it not be there yet, and writes both pages anew.
 ///
 /// # Errors
 /// When a file cannot be read or written, or something in the history is no run.
@@ -21,17 +22,29 @@ pub(crate) fn update(page: &Path, run: &Run) -> Result<()> {
     let history = History::read(&folder)?;
     let newest = history.newest().context("there is no run")?;
     remove_plots(&folder)?;
-    let plots = html::plots(&newest)?;
+    let plots = html::plots(&newest);
     for plot in &plots {
         write(&folder.join(&plot.file), &plot.svg)?;
     }
-    let old =
-        if page.exists() { fs::read_to_string(page).context("cannot read the page")? } else { String::new() };
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    write(
-        page,
-        &page::write(&history, &newest, &page::Beside { folder: &name, plots: &plots }, page::by_hand(&old)),
-    )
+    let full = full_of(page);
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = page::Beside { folder: &name(&folder), full: &name(&full), plots: &plots };
+    write(page, &page::short(&history, &newest, &beside, page::by_hand(&read(page)?)))?;
+    write(&full, &page::full(&history, &newest, &beside, page::by_hand(&read(&full)?)))
+}
+
+/// The page with everything, beside the short one: `benchmarks-full.md` beside `benchmarks.md`.
+fn full_of(page: &Path) -> PathBuf {
+    let stem = page.file_stem().unwrap_or_default().to_string_lossy();
+    page.with_file_name(format!("{stem}-full.md"))
+}
+
+/// Reads a page; one that does not exist yet is empty.
+fn read(page: &Path) -> Result<String> {
+    match fs::read_to_string(page) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        text => text.with_context(|| page.display().to_string()),
+    }
 }
 
 /// A plot that is not drawn any more shall not stay.
@@ -58,31 +71,78 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Row;
     use crate::sample;
 
+    /// What pages had before the bench was a program of its own.
+    const OLD_MARK: &str =
+        "<!-- What follows is written by hand; what is above is written by `shunt bench --docs`. -->";
+
     #[test]
-    fn a_page_has_its_newest_run_its_history_and_what_is_written_by_hand() {
+    fn pages_have_their_newest_run_their_history_and_what_is_written_by_hand() {
         let folder = tempfile::tempdir().unwrap();
         let page = folder.path().join("benchmarks.md");
         let mut first = sample::run();
         first.started = "2026-01-01T00:00:00Z".to_owned();
         update(&page, &first).unwrap();
-        let text = fs::read_to_string(&page).unwrap();
-        assert!(!text.contains("2025"), "{text}");
-        fs::write(&page, text + "\n## By hand\n\nStays.\n").unwrap();
+        let full = full_of(&page);
+        for path in [&page, &full] {
+            let text = fs::read_to_string(path).unwrap();
+            fs::write(path, text.replace(page::MARK, OLD_MARK) + "\n## By hand\n\nStays.\n").unwrap();
+        }
         let mut second = sample::run();
         second.started = "2026-02-02T00:00:00Z".to_owned();
-        second.tables[0].rows[0].cells.get_mut("passthrough").unwrap().samples = vec![50.0];
+        second.tables[0].rows[0].cells.get_mut("passthrough").unwrap().samples = vec![50.0; 5];
         second.settle();
         update(&page, &second).unwrap();
-        let text = fs::read_to_string(&page).unwrap();
+        let text = fs::read_to_string(&full).unwrap();
         assert!(text.contains("| read 4k | 100 ops/s | 0.70 | 0.50 |"), "the newest: {text}");
         assert!(text.contains("| read 4k | passthrough | 1.00 | **0.50** |"), "the history: {text}");
-        assert!(text.ends_with("\n## By hand\n\nStays.\n"), "{text}");
-        assert_eq!(text.matches("## By hand").count(), 1, "{text}");
         let slower = text.find("What is slower").unwrap();
         assert!(slower < text.find("## `passthrough`").unwrap(), "{text}");
+        for path in [&page, &full] {
+            let text = fs::read_to_string(path).unwrap();
+            assert!(text.contains(page::MARK) && !text.contains(OLD_MARK), "{text}");
+            assert!(text.ends_with("\n## By hand\n\nStays.\n"), "{text}");
+            assert_eq!(text.matches("## By hand").count(), 1, "{text}");
+        }
         assert_eq!(files(&page.with_extension(""), "json").unwrap().len(), 2);
+    }
+
+    /// A run that is shown again from the folder itself leaves its file as it is, and the pages the same.
+    #[test]
+    fn pages_can_be_written_from_the_runs_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("benchmarks.md");
+        update(&page, &sample::run()).unwrap();
+        let kept = files(&page.with_extension(""), "json").unwrap().remove(0);
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        let before = [text(&kept), text(&page), text(&full_of(&page))];
+        assert!(before[0].contains("\"samples\":[100.0,104.0,"), "samples are not kept: {}", before[0]);
+        fs::write(&kept, before[0].clone() + " \n").unwrap();
+        fs::remove_file(full_of(&page)).unwrap();
+        update(&page, &crate::program::read_run(&kept).unwrap()).unwrap();
+        assert_eq!(
+            [text(&kept), text(&page), text(&full_of(&page))],
+            [before[0].clone() + " \n", before[1].clone(), before[2].clone()]
+        );
+    }
+
+    /// The short page is short, whatever was measured.
+    #[test]
+    fn the_short_page_has_ten_rows_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("benchmarks.md");
+        let mut run = sample::run();
+        let table = &mut run.tables[0];
+        table.table = "peers".to_owned();
+        table.rows[0].name = "tree untar".to_owned();
+        for number in 0..100 {
+            table.rows.push(Row { name: format!("row {number}"), ..table.rows[0].clone() });
+        }
+        update(&page, &run).unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains("| unpack a source tree | 100 ops/s |") && text.lines().count() < 40, "{text}");
     }
 
     #[test]
@@ -93,7 +153,7 @@ mod tests {
         fs::create_dir(stale.parent().unwrap()).unwrap();
         fs::write(&stale, "").unwrap();
         update(&page, &sample::run()).unwrap();
-        let text = fs::read_to_string(&page).unwrap();
+        let text = fs::read_to_string(full_of(&page)).unwrap();
         let links: Vec<&str> = text
             .split("](benchmarks/")
             .skip(1)

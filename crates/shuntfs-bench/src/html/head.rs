@@ -42,7 +42,8 @@ pub(super) fn head(run: &Run) -> Markup {
                 dt { "Began" } dd { (clean(&run.started)) }
                 dt { "Took" } dd { (duration(run.elapsed_s)) }
                 dt { "Size" } dd { (clean(&run.size)) }
-                dt { "Rounds" } dd { (run.rounds) }
+                dt { "Rounds" } dd { (run.rounds) @if let Some(seed) = run.seed { ", in the order of seed " (seed) } }
+                @if let Some(most) = run.descriptors { dt { "Descriptors of each program" } dd { "at most " (most) } }
                 dt { "Lower file system" } dd { (clean(&run.lower)) }
                 dt { "Command" } dd { code { (clean(&command(&run.command))) } }
                 dt { "Programs" }

@@ -1,25 +1,21 @@
 //! The page: what is said in which order.
 
-use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::head::{doubts, head};
-use super::ink::dark_rules;
-use super::plot::plots;
+use super::plot::{plots, rules};
 use super::state::noise;
-use super::table::table;
-use super::words::{clean, figure, goal, percent, prose, ratio, slug};
-use crate::behind::{Behind, Reached, behind, reached};
-use crate::report::{Goal, Measure, Report, Row, Run};
+use super::table::{judged, table};
+use super::words::{clean, goal, percent, prose, slug};
+use crate::behind::{Behind, behind};
+use crate::report::{Report, Run, Verdict};
 
 const STYLE: &str = include_str!("style.css");
 
 /// Writes the report as one HTML file that loads nothing.
-///
-/// # Errors
-/// When a plot cannot be laid out.
-pub fn page(run: &Run) -> Result<String> {
-    let plots = plots(run)?;
+#[must_use]
+pub fn page(run: &Run) -> String {
+    let plots = plots(run);
     let names: Vec<&str> = run.tables.iter().map(|report| report.table.as_str()).collect();
     let title = format!("shunt-bench: {}", names.join(", "));
     let page = html! {
@@ -30,7 +26,7 @@ pub fn page(run: &Run) -> Result<String> {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (clean(&title)) }
-                style { (PreEscaped(STYLE)) (PreEscaped(dark_rules())) }
+                style { (PreEscaped(STYLE)) (PreEscaped(rules())) }
             }
             body {
                 header { h1 { "What shunt costs beside the bare folder" } (summary(run)) (head(run)) }
@@ -45,7 +41,7 @@ pub fn page(run: &Run) -> Result<String> {
             }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 /// Returns the name of a table's section, which no other has.
@@ -57,9 +53,11 @@ fn anchor(at: usize, report: &Report) -> String {
 fn summary(run: &Run) -> Markup {
     let machine = &run.machine;
     let rows = || run.tables.iter().flat_map(|report| &report.rows);
-    let met = rows().filter(|row| row.met == Some(true)).count();
-    let missed = rows().filter(|row| row.met == Some(false)).count();
-    let open = rows().filter(|row| row.goal.is_some() && row.met.is_none()).count();
+    let goals = |verdict: Verdict| {
+        rows().filter_map(|row| row.reached.as_ref()).filter(|one| one.verdict == verdict).count()
+    };
+    let (met, missed) = (goals(Verdict::Ahead), goals(Verdict::Behind));
+    let open = rows().filter(|row| row.goal.is_some()).count() - met - missed;
     html! {
         p.lead {
             (clean(&machine.processor)) ", " (machine.cpus) " CPUs, Linux " (clean(&machine.kernel)) ", "
@@ -68,7 +66,7 @@ fn summary(run: &Run) -> Markup {
             (rows().count()) " rows in " (run.tables.len())
             @if run.tables.len() == 1 { " table" } @else { " tables" } "; goals: "
             strong { (met) " met, " (missed) " missed" }
-            @if open > 0 { ", " (open) " not judged" }
+            @if open > 0 { ", " (open) " cannot be told" }
             ". Lower file system: " (clean(&run.lower)) "."
         }
         @if run.interrupted { p.warn { strong { "The run was ended before its last round." } } }
@@ -93,17 +91,16 @@ fn contents(run: &Run) -> Markup {
 
 fn slower_first(run: &Run) -> Markup {
     let rows = behind(run);
-    let limits = rows.iter().any(|behind| behind.row.limit.is_some());
     html! {
         section #slower {
             h2 { "What is slower, first" }
             @if rows.is_empty() {
-                p { "No row that was measured misses its goal or is behind a peer of this run." }
+                p { "No row misses its goal or is behind a peer of this run beyond doubt." }
             } @else {
                 p {
                     (rows.len()) " of " (run.tables.iter().map(|report| report.rows.len()).sum::<usize>())
-                    " rows miss their goal or are behind a peer of this run; the furthest behind comes first. Ratios are to \
-                     the table's baseline: 1 is as good, more is better."
+                    " rows miss their goal or are behind a peer of this run beyond doubt; the furthest behind comes first. 1 is \
+                     as good as the other, more is better; in parentheses the 95 % interval."
                 }
                 div.scroll tabindex="0" role="region" aria-label="Rows in which shunt is behind" {
                     table.behind {
@@ -111,11 +108,9 @@ fn slower_first(run: &Run) -> Markup {
                             th scope="col" { "row" }
                             th scope="col" { "goal" }
                             th scope="col" { "reached" }
-                            th scope="col" { "best peer" }
-                            th scope="col" { "best of ours" }
-                            @if limits { th scope="col" { "what limits it" } }
+                            th scope="col" { "beside peers" }
                         } }
-                        tbody { @for row in &rows { (behind_row(row, limits)) } }
+                        tbody { @for row in &rows { (behind_row(row)) } }
                     }
                 }
             }
@@ -123,9 +118,8 @@ fn slower_first(run: &Run) -> Markup {
     }
 }
 
-fn behind_row(behind: &Behind<'_>, limits: bool) -> Markup {
-    let Behind { report, row, goal: missed, peer } = behind;
-    let reached = row.goal.as_ref().and_then(|aim| Some((aim, reached(row, aim)?)));
+fn behind_row(behind: &Behind<'_>) -> Markup {
+    let Behind { report, row } = behind;
     html! {
         tr {
             th scope="row" {
@@ -136,32 +130,12 @@ fn behind_row(behind: &Behind<'_>, limits: bool) -> Markup {
                 }
             }
             td { @if let Some(aim) = &row.goal { (clean(&goal(aim, row, &report.baseline))) } @else { "none set" } }
-            td.miss[missed.is_some()] {
-                @if let Some((aim, value)) = reached { (goal_reached(row, aim, value, missed.is_some())) }
-            }
+            td { @if let Some(reached) = &row.reached { (judged(reached)) } }
             td {
-                @if let Some((name, theirs)) = &row.best_peer { (ratio(*theirs)) small { (clean(name)) } }
-                @else { "none measured" }
+                @for peer in &row.peers { p { (judged(peer)) " " (clean(&peer.with)) } }
+                @if row.peers.is_empty() { "none measured" }
+                @else if let Some(ours) = &row.ours { small { "of " (clean(ours)) } }
             }
-            td.miss[peer.is_some()] {
-                @if let Some((name, ours)) = &row.best_of_ours {
-                    @if peer.is_some() { "\u{2717} " }
-                    (ratio(*ours))
-                    small {
-                        @if let Some(lead) = peer { (percent(lead.part())) " of the peer, by " }
-                        (clean(name))
-                    }
-                }
-            }
-            @if limits { td.why { @if let Some(limit) = &row.limit { (prose(limit)) } } }
         }
-    }
-}
-
-fn goal_reached(row: &Row, aim: &Goal, value: Reached<'_>, missed: bool) -> Markup {
-    html! {
-        @if missed { "\u{2717} " }
-        @if aim.measure == Measure::Ratio { (ratio(value.value)) } @else { (figure(value.value, row.unit)) }
-        small { @if missed { (percent(value.part)) " of the goal, by " } @else { "met, by " } (clean(value.column)) }
     }
 }

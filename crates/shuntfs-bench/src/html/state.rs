@@ -1,6 +1,6 @@
 //! What there is to say about a cell: a figure, or why there is none.
 
-use crate::report::{Better, Cell, Column, Measure, Report, Row};
+use crate::report::{Cell, Column, Measure, Report, Row};
 
 /// What there is to say about a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,17 +69,6 @@ pub(super) fn goal_as_ratio(report: &Report, row: &Row) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Returns a row's goal as a figure of the row's unit.
-pub(super) fn goal_as_figure(report: &Report, row: &Row) -> Option<f64> {
-    let goal = row.goal.as_ref()?;
-    let value = match (goal.measure, row.better) {
-        (Measure::Figure, _) => goal.value,
-        (Measure::Ratio, Better::Higher) => base(report, row)?.median? * goal.value,
-        (Measure::Ratio, Better::Lower) => base(report, row)?.median? / goal.value,
-    };
-    value.is_finite().then_some(value)
-}
-
 /// Returns the columns of which there is nothing to show in any row, and why is known.
 pub(super) fn absent(report: &Report) -> impl Iterator<Item = &Column> {
     let known = |row: &Row, name: &str| {
@@ -98,12 +87,12 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_goal_is_a_ratio_or_a_figure() {
-        for (unit, measure, value, as_ratio, as_figure) in [
-            (Unit::OpsPerSec, Measure::Ratio, 0.5, 0.5, 50.0),
-            (Unit::OpsPerSec, Measure::Figure, 50.0, 0.5, 50.0),
-            (Unit::Seconds, Measure::Ratio, 0.5, 0.5, 200.0),
-            (Unit::Seconds, Measure::Figure, 200.0, 0.5, 200.0),
+    fn a_goal_is_drawn_as_a_ratio() {
+        for (unit, measure, value) in [
+            (Unit::OpsPerSec, Measure::Ratio, 0.5),
+            (Unit::OpsPerSec, Measure::Figure, 50.0),
+            (Unit::Seconds, Measure::Ratio, 0.5),
+            (Unit::Seconds, Measure::Figure, 200.0),
         ] {
             let mut run = sample::run();
             let report = &mut run.tables[0];
@@ -112,9 +101,8 @@ mod tests {
             row.cells.get_mut("bare").unwrap().median = Some(100.0);
             let goal = row.goal.as_mut().unwrap();
             (goal.measure, goal.value) = (measure, value);
-            let (report, row) = (&run.tables[0], &run.tables[0].rows[0]);
-            assert_eq!(goal_as_ratio(report, row), Some(as_ratio), "{unit:?} {measure:?}");
-            assert_eq!(goal_as_figure(report, row), Some(as_figure), "{unit:?} {measure:?}");
+            let report = &run.tables[0];
+            assert_eq!(goal_as_ratio(report, &report.rows[0]), Some(0.5), "{unit:?} {measure:?}");
         }
     }
 }

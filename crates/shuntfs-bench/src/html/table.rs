@@ -4,9 +4,9 @@ use maud::{Markup, PreEscaped, html};
 
 use super::plot::Plot;
 use super::state::{State, absent};
-use super::words::{clean, cut, figure, goal, number, percent, prose, ratio};
-use crate::behind::reached;
-use crate::report::{Better, Cell, Column, Kind, Measure, Report, Row, Tail};
+use super::words::{clean, cut, goal, number, prose, ratio};
+use crate::markdown::sure;
+use crate::report::{Better, Cell, Column, Comparison, Kind, Report, Row, Tail, Verdict};
 
 /// Writes the section of a table.
 pub(super) fn table(report: &Report, anchor: &str, plots: &[Plot]) -> Markup {
@@ -50,7 +50,7 @@ fn pictures(report: &Report, plots: &[Plot]) -> Markup {
 }
 
 fn figures(report: &Report) -> Markup {
-    let on_record = report.rows.iter().any(|row| row.peer_on_record.is_some());
+    let peers = report.judged().any(|row| !row.peers.is_empty());
     let aims = report.rows.iter().any(|row| row.goal.is_some());
     let columns = shown(report);
     html! { @if report.judged().next().is_some() {
@@ -64,7 +64,7 @@ fn figures(report: &Report) -> Markup {
                     th scope="col" { "row" }
                     @if aims { th.aim scope="col" { "goal" } }
                     @for column in &columns { (column_head(report, column)) }
-                    @if on_record { th scope="col" { "best peer on record" } }
+                    @if peers { th scope="col" { "beside peers" } }
                 } }
                 tbody {
                     @for row in report.judged() {
@@ -72,7 +72,7 @@ fn figures(report: &Report) -> Markup {
                             th scope="row" { (clean(&row.name)) small { (row.unit.label()) @if row.better == Better::Lower { ", less is better" } } }
                             @if aims { (verdict(report, row)) }
                             @for column in &columns { (cell(report, row, column)) }
-                            @if on_record { td { @if let Some(best) = row.peer_on_record { (ratio(best)) } } }
+                            @if peers { td { @for peer in &row.peers { p { (judged(peer)) " " (clean(&peer.with)) } } } }
                         }
                     }
                 }
@@ -178,25 +178,29 @@ fn spread(cell: &Cell) -> Option<String> {
 
 fn verdict(report: &Report, row: &Row) -> Markup {
     let Some(aim) = &row.goal else { return html! { td.aim { "none set" } } };
-    let value = reached(row, aim);
-    let word = match row.met {
-        Some(true) => "\u{2713} met",
-        Some(false) => "\u{2717} missed",
-        None => "not judged",
-    };
     html! {
-        td.aim.hit[row.met == Some(true)].miss[row.met == Some(false)] {
-            b { (word) }
-            @if let Some(value) = value.filter(|_| row.met == Some(false)) {
-                span.figure {
-                    @if aim.measure == Measure::Ratio { (ratio(value.value)) } @else { (figure(value.value, row.unit)) }
-                    ", " (percent(value.part)) " of it"
-                }
-            }
+        td.aim {
+            @if let Some(reached) = &row.reached { (judged(reached)) } @else { "not measured" }
             small.aim { (clean(&goal(aim, row, &report.baseline))) }
-            @if let Some(limit) = &row.limit { small.aim { "Limit: " (prose(limit)) } }
         }
     }
+}
+
+/// Says what a comparison says, with its ratio and its interval.
+pub(super) fn judged(comparison: &Comparison) -> Markup {
+    let (class, word) = match comparison.verdict {
+        Verdict::Ahead => ("hit", "\u{2713}"),
+        Verdict::Behind => ("miss", "\u{2717}"),
+        Verdict::CannotTell => ("open", "?"),
+    };
+    let name = match (comparison.verdict, comparison.with.as_str()) {
+        (Verdict::Ahead, "goal") => "met",
+        (Verdict::Behind, "goal") => "missed",
+        (Verdict::Ahead, _) => "ahead",
+        (Verdict::Behind, _) => "behind",
+        (Verdict::CannotTell, _) => "cannot tell",
+    };
+    html! { span class=(class) { b { (word) " " (name) } ": " (sure(comparison)) } }
 }
 
 /// Every error in full.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// One figure over the rounds, in its row's unit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Every round's figure, in order; empty in the history, which keeps what follows.
+    /// Every round's figure, in order; empty in the history of runs before 2026-11-24, which keeps what follows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
     /// The middle one.
@@ -52,7 +52,7 @@ impl Cell {
     }
 }
 
-fn median(sorted: &[f64]) -> Option<f64> {
+pub(super) fn median(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => None,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::column::{Column, Kind};
+use super::compare::Comparison;
 use super::unit::{Better, Unit};
 
 /// One row.
@@ -33,27 +34,21 @@ pub struct Row {
     /// What is aimed at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// Whether it is met; nothing where its columns were not measured.
+    /// Our column that is compared, chosen before anything is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub met: Option<bool>,
-    /// The best ratio that a peer is on record with, on another machine.
+    pub ours: Option<String>,
+    /// That column beside the goal; nothing where it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer_on_record: Option<f64>,
-    /// The best peer of this run, and its ratio.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_peer: Option<(String, f64)>,
-    /// The best of our columns in this run, and its ratio.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_of_ours: Option<(String, f64)>,
-    /// What keeps the row from being better, in a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
+    pub reached: Option<Comparison>,
+    /// That column beside each peer that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<Comparison>,
 }
 
 /// What is aimed at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// The columns that it is about; it is met when the best of them meets it.
+    /// The column that it is about. Runs before 2026-11-24 name several, of which the compared one counts, or the first.
     pub columns: Vec<String>,
     /// What is compared.
     pub measure: Measure,
@@ -89,7 +84,7 @@ impl Row {
         self.beside.as_deref().unwrap_or(baseline)
     }
 
-    pub(super) fn settle(&mut self, columns: &[Column], baseline: &str, against: Option<&str>) {
+    pub(super) fn settle(&mut self, baseline: &str, against: Option<&str>) {
         self.cells.values_mut().for_each(Cell::settle);
         let median = |name: &str| self.cells.get(name).and_then(|cell| cell.median);
         let (base, rival) = (median(self.base(baseline)), against.and_then(median));
@@ -102,9 +97,54 @@ impl Row {
             };
             (cell.ratio, cell.gain) = (beside(base), beside(rival));
         }
-        self.best_of_ours = self.best(columns, Kind::Ours);
-        self.best_peer = self.best(columns, Kind::Peer);
-        self.met = self.goal.as_ref().and_then(|goal| self.meets(goal));
+    }
+
+    /// Compares our column with the goal and with each peer. Rows of older runs name none: theirs is the goal's, or `usual`.
+    pub(super) fn judge(
+        &mut self,
+        (columns, baseline): (&[Column], &str),
+        usual: Option<&str>,
+        rounds: usize,
+    ) {
+        let of_goal = self.goal.as_ref().map(|goal| goal.columns.as_slice());
+        let named = match of_goal {
+            Some([column]) => Some(column.as_str()),
+            _ => usual,
+        };
+        self.ours = self.ours.take().or(named.map(str::to_owned));
+        let ours = self.ours.as_ref().and_then(|name| self.cells.get(name));
+        let compared = |column: &Column| {
+            let cells = [ours?, self.cells.get(&column.name)?];
+            Comparison::with_peer(&column.name, cells, self.better, rounds)
+        };
+        let peers = columns.iter().filter(|column| column.kind == Kind::Peer).filter_map(compared).collect();
+        let reached = self.goal.as_ref().and_then(|goal| self.compared_with(goal, baseline, rounds));
+        (self.peers, self.reached) = (peers, reached);
+    }
+
+    fn compared_with(&self, goal: &Goal, baseline: &str, rounds: usize) -> Option<Comparison> {
+        let ours = self.ours.as_ref().filter(|name| goal.columns.contains(name)).or(goal.columns.first())?;
+        let ours = self.cells.get(ours)?;
+        match goal.measure {
+            Measure::Ratio => {
+                let base = self.cells.get(self.base(baseline))?;
+                Comparison::with_goal(goal.value, [ours, base], self.better, rounds)
+            }
+            Measure::Figure => {
+                let aim = Cell {
+                    samples: vec![goal.value; ours.samples.len()],
+                    median: Some(goal.value),
+                    range: Some((goal.value, goal.value)),
+                    ..Cell::default()
+                };
+                Comparison::with_goal(1.0, [ours, &aim], self.better, rounds)
+            }
+        }
+    }
+
+    /// Returns every comparison, the one with the goal first.
+    pub(crate) fn comparisons(&self) -> impl Iterator<Item = &Comparison> {
+        self.reached.iter().chain(&self.peers)
     }
 
     /// Returns whether the samples of the baseline lie too far apart to say much.
@@ -121,38 +161,17 @@ impl Row {
         row.cells.values_mut().for_each(Cell::settle);
         row.is_noisy(baseline)
     }
-
-    fn best(&self, columns: &[Column], kind: Kind) -> Option<(String, f64)> {
-        let of_kind = columns.iter().filter(|column| column.kind == kind);
-        let ratios =
-            of_kind.filter_map(|column| Some((column.name.clone(), self.cells.get(&column.name)?.ratio?)));
-        ratios.reduce(|best, next| if next.1 > best.1 { next } else { best })
-    }
-
-    fn meets(&self, goal: &Goal) -> Option<bool> {
-        let cells = goal.columns.iter().filter_map(|name| self.cells.get(name));
-        let verdicts = cells.filter_map(|cell| match (goal.measure, self.better) {
-            (Measure::Ratio, _) => Some(reaches(cell.ratio?, goal.value)),
-            (Measure::Figure, Better::Higher) => Some(reaches(cell.median?, goal.value)),
-            (Measure::Figure, Better::Lower) => Some(reaches(goal.value, cell.median?)),
-        });
-        verdicts.reduce(|some, next| some || next)
-    }
-}
-
-/// Compares as the table prints: two digits behind the point.
-fn reaches(value: f64, goal: f64) -> bool {
-    (value * 100.0).round() >= (goal * 100.0).round()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Verdict;
 
     fn row(unit: Unit, figures: &[(&str, f64)], goal: Goal) -> Row {
         let cells = figures
             .iter()
-            .map(|&(name, figure)| (name.to_owned(), Cell { samples: vec![figure], ..Cell::default() }));
+            .map(|&(name, figure)| (name.to_owned(), Cell { samples: vec![figure; 5], ..Cell::default() }));
         Row {
             name: "row".to_owned(),
             group: "row".to_owned(),
@@ -163,11 +182,9 @@ mod tests {
             cells: cells.collect(),
             beside: None,
             goal: Some(goal),
-            met: None,
-            peer_on_record: None,
-            best_peer: None,
-            best_of_ours: None,
-            limit: None,
+            ours: None,
+            reached: None,
+            peers: Vec::new(),
         }
     }
 
@@ -176,8 +193,9 @@ mod tests {
     }
 
     fn met(mut row: Row) -> Option<bool> {
-        row.settle(&[], "bare", None);
-        row.met
+        row.settle("bare", None);
+        row.judge((&[], "bare"), Some("a"), 5);
+        row.reached.map(|reached| reached.verdict == Verdict::Ahead)
     }
 
     #[test]
@@ -202,7 +220,7 @@ mod tests {
     fn beside_nothing_there_is_no_ratio() {
         let mut row =
             row(Unit::CpuSecPerGib, &[("bare", 0.1), ("a", 0.0)], goal(&["a"], Measure::Ratio, 1.0));
-        row.settle(&[], "bare", Some("a"));
+        row.settle("bare", Some("a"));
         assert_eq!(
             (row.cells["a"].ratio, row.cells["a"].gain, row.cells["bare"].ratio),
             (None, None, Some(1.0))
@@ -210,11 +228,31 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_met_by_less_and_by_the_best_column() {
+    fn seconds_are_met_by_less() {
         let figures = [("bare", 10.0), ("a", 20.0), ("b", 12.0)];
-        assert_eq!(met(row(Unit::Seconds, &figures, goal(&["a", "b"], Measure::Ratio, 0.8))), Some(true));
+        assert_eq!(met(row(Unit::Seconds, &figures, goal(&["b"], Measure::Ratio, 0.8))), Some(true));
         assert_eq!(met(row(Unit::Seconds, &figures, goal(&["a"], Measure::Ratio, 0.8))), Some(false));
         assert_eq!(met(row(Unit::Times, &figures, goal(&["b"], Measure::Figure, 12.5))), Some(true));
-        assert_eq!(met(row(Unit::Times, &figures, goal(&["a", "b"], Measure::Figure, 2.5))), Some(false));
+        assert_eq!(met(row(Unit::Times, &figures, goal(&["b"], Measure::Figure, 2.5))), Some(false));
+    }
+
+    /// Of several columns none is picked for its figure, with a goal of an older run or beside a peer.
+    #[test]
+    fn the_compared_column_is_named_and_not_the_best() {
+        let figures = [("bare", 100.0), ("a", 50.0), ("b", 99.0), ("peer", 60.0)];
+        let both = goal(&["b", "a"], Measure::Ratio, 0.9);
+        assert_eq!(met(row(Unit::OpsPerSec, &figures, both)), Some(false), "`a` is named, `b` would do");
+        let mut row = row(Unit::OpsPerSec, &figures, goal(&["a"], Measure::Ratio, 0.4));
+        let peer = Column {
+            name: "peer".to_owned(),
+            kind: Kind::Peer,
+            command: String::new(),
+            version: None,
+            missing: None,
+        };
+        row.settle("bare", None);
+        row.judge((&[peer], "bare"), Some("b"), 5);
+        let verdicts: Vec<_> = row.comparisons().map(|one| (one.with.as_str(), one.verdict)).collect();
+        assert_eq!(verdicts, [("goal", Verdict::Ahead), ("peer", Verdict::Behind)]);
     }
 }

@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compare::ROUNDS_MIN;
 use super::table::Report;
 use crate::machine::Machine;
 
 /// The number of the JSON's layout.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+
+/// The oldest layout that is read.
+pub(crate) const FORMAT_MIN: u32 = 1;
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +33,12 @@ pub struct Run {
     pub lower: String,
     /// Rounds that were asked for.
     pub rounds: usize,
+    /// What the order of columns was drawn from, in each row of each round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// Descriptors that each program may have open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptors: Option<u64>,
     /// Rounds more that cases got whose baseline wavered.
     #[serde(default)]
     pub more: usize,
@@ -59,14 +69,20 @@ impl Run {
     /// Works out medians, ratios, verdicts and doubts from the samples; call it once.
     pub fn settle(&mut self) {
         self.tables.iter_mut().for_each(Report::settle);
+        self.judge();
         self.doubts.extend(self.machine.doubts());
         if self.interrupted {
             self.doubts.push("Interrupted: later rows have fewer figures than earlier ones.".to_owned());
         }
-        /// With fewer, the median is just one of them.
-        const ROUNDS_MIN: usize = 3;
         if self.rounds < ROUNDS_MIN {
-            self.doubts.push(format!("{} round(s): fewer than 3 have no meaningful median.", self.rounds));
+            self.doubts.push(format!("{} round(s): fewer than {ROUNDS_MIN} decide nothing.", self.rounds));
         }
+    }
+
+    /// Compares our columns with goals and peers, from what is known of each cell.
+    pub(crate) fn judge(&mut self) {
+        // Of a run that was ended nobody knows how many rounds each row had, unless its figures were kept.
+        let rounds = if self.interrupted { 0 } else { self.rounds };
+        self.tables.iter_mut().for_each(|report| report.judge(rounds));
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::column::Column;
 use super::row::Row;
+use crate::tables::compared;
 
 /// The quantiles of one case.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Report {
 
     pub(super) fn settle(&mut self) {
         for row in &mut self.rows {
-            row.settle(&self.columns, &self.baseline, self.against.as_deref());
+            row.settle(&self.baseline, self.against.as_deref());
         }
         let noisy = self.rows.iter().filter(|row| row.is_noisy(&self.baseline));
         let noisy: Vec<&str> = noisy.map(|row| row.name.as_str()).collect();
@@ -116,6 +117,13 @@ impl Report {
                 self.baseline,
                 noisy.join(", ")
             ));
+        }
+    }
+
+    pub(super) fn judge(&mut self, rounds: usize) {
+        let usual = compared(&self.table);
+        for row in self.rows.iter_mut().filter(|row| row.is_judged()) {
+            row.judge((&self.columns, &self.baseline), usual, rounds);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::figures::Measured;
 use crate::build::{Building, Project};
 use crate::calls::{self, Times};
 use crate::case::{Amount, Call, Calls, Case, Fio, GitStep, Load, Sealed, TreeStep, Work};
-use crate::fio;
+use crate::fio::{self, Written};
 use crate::git::Repository;
 use crate::listed;
 use crate::lower::{Lower, Need, WARM};
@@ -325,7 +325,13 @@ impl Bench {
                 command.arg(format!("--exec_prerun=sh -c '{WARM}'"));
             }
         }
+        // What a target shows besides the large files cannot be looked at from below.
+        let marks = fio::writes(fio) && !matches!(target.mounting, Mounting::OwnFileServer(_));
+        let mut written = marks.then(|| Written::by(&mut command));
         let counted = fio::in_scratch(&mut command, |command| fio::run(command, amount, &self.stop))?;
+        if let Some(written) = &mut written {
+            written.len = counted.len;
+        }
         let server_cpu_s = mounted.server_cpu_s().zip(cpu_before).map(|(after, before)| after - before);
         let read = self.lower.device_read_len().zip(device_before).map(|(after, before)| after - before);
         let bare = matches!(target.mounting, Mounting::Bare);
@@ -334,7 +340,7 @@ impl Bench {
             && self.amount.cold_each
             && self.lower.can_drop
             && read.is_some_and(|len| len < counted.read_len / 2);
-        Ok(Measured { counted: Some(counted), server_cpu_s, ..Measured::default() })
+        Ok(Measured { counted: Some(counted), written, server_cpu_s, ..Measured::default() })
     }
 
     /// Makes memory ready for a workload that fills the caches.
@@ -381,7 +387,8 @@ impl Bench {
                 repository.verify(*step, source, &self.amount, &self.stop)
             }
             Work::Calls(calls) => calls::verify(calls, source, &measured.times.context("no call was timed")?),
-            Work::Fio(_) | Work::Sealed(_) | Work::RoundTrip | Work::List(_) => Ok(()),
+            Work::Fio(fio) => measured.written.map_or(Ok(()), |written| written.verify(fio, source)),
+            Work::Sealed(_) | Work::RoundTrip | Work::List(_) => Ok(()),
         }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::calls::Times;
 use crate::case::Output;
-use crate::fio::Counted;
+use crate::fio::{Counted, Written};
 use crate::probe::Latency;
 use crate::report::Unit;
 
@@ -14,6 +14,8 @@ use crate::report::Unit;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
     pub(super) counted: Option<Counted>,
+    /// What was written to the large files, where it was.
+    pub(super) written: Option<Written>,
     /// Processor time of the server while the workload ran, in seconds.
     pub(super) server_cpu_s: Option<f64>,
     pub(super) elapsed: Option<Duration>,

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::Result;
 
 use crate::cpu;
+use crate::descriptors;
 use crate::options::{Options, Size};
 use crate::progress::Progress;
 use crate::report::Run;
@@ -32,6 +33,7 @@ pub fn measure(options: &Options, stop: &Stop) -> Result<Run> {
     let started = Instant::now();
     let stolen_before = cpu::stolen();
     let mut run = skeleton::run(options, &scale, &tables, SystemTime::now());
+    run.descriptors = Some(descriptors::raise());
     for note in &notes {
         progress.say(note);
     }

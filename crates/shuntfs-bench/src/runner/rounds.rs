@@ -49,15 +49,16 @@ impl Bench {
         cached: &mut BTreeSet<String>,
     ) -> Result<()> {
         let count = scale.rounds;
+        let mut random = fastrand::Rng::with_seed(scale.seed.into());
         for round in 1..=count + scale.more {
             let mut row = 0;
-            for (at, case) in table.cases.iter().enumerate() {
+            for case in &table.cases {
                 let rows = &mut report.rows[row..row + case.outputs.len()];
                 row += case.outputs.len();
                 if skip(case, rows) || (round > count && !is_worth_more(case, rows, &report.baseline)) {
                     continue;
                 }
-                for target in in_turn(targets, round + at) {
+                for target in in_random_order(targets, &mut random) {
                     let of = if round > count { count + scale.more } else { count };
                     let place = format!("round {round}/{of}: {}, {}, {}", table.name, case.name, target.name);
                     self.progress.now(place.clone());
@@ -171,10 +172,12 @@ fn skip(case: &Case, rows: &mut [Row]) -> bool {
     true
 }
 
-/// Returns every target, each time from another one on: what runs after the slowest target finds another machine than what
-/// runs after the fastest, and no target shall always be the one.
-fn in_turn<'a>(targets: &[&'a Target], turn: usize) -> impl Iterator<Item = &'a Target> {
-    targets.iter().copied().cycle().skip(turn % targets.len().max(1)).take(targets.len())
+/// Returns every target in random order: what runs after the slowest target finds another machine than what runs after the
+/// fastest, and no target shall always be the one.
+fn in_random_order<'a>(targets: &[&'a Target], random: &mut fastrand::Rng) -> Vec<&'a Target> {
+    let mut targets = targets.to_vec();
+    random.shuffle(&mut targets);
+    targets
 }
 
 #[cfg(test)]
@@ -199,12 +202,18 @@ mod tests {
     }
 
     #[test]
-    fn every_turn_has_every_target_from_another_on() {
+    fn a_seed_gives_the_same_orders_again_and_every_order_comes() {
         let (bare, pipe) = (Target::bare(), Target::pipe());
-        let turn =
-            |turn| in_turn(&[&bare, &pipe], turn).map(|target| target.name.clone()).collect::<Vec<_>>();
-        assert_eq!(turn(0), ["bare", "pipe"]);
-        assert_eq!(turn(1), ["pipe", "bare"]);
-        assert_eq!(in_turn(&[], 3).count(), 0);
+        let orders = |seed| -> Vec<Vec<String>> {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut order = || in_random_order(&[&bare, &pipe], &mut random);
+            (0..20).map(|_| order().iter().map(|target| target.name.clone()).collect()).collect()
+        };
+        assert_eq!(orders(3), orders(3));
+        assert_ne!(orders(3), orders(4));
+        for order in [["bare", "pipe"], ["pipe", "bare"]] {
+            let times = orders(3).iter().filter(|one| **one == order).count();
+            assert!((3..=17).contains(&times), "{order:?}: {times} of 20");
+        }
     }
 }

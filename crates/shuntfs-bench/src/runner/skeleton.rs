@@ -35,6 +35,8 @@ pub(super) fn run(options: &Options, scale: &Scale, tables: &[Table], now: Syste
         command: std::env::args().collect(),
         lower: String::new(),
         rounds: scale.rounds,
+        seed: Some(scale.seed),
+        descriptors: None,
         more: scale.more,
         tables,
         doubts: Vec::new(),
@@ -113,11 +115,9 @@ fn row(table: &Table, case: &Case, output: &Output) -> Row {
         cells: table.targets.iter().map(|target| (target.name.clone(), cell(target))).collect(),
         beside: output.beside.map(str::to_owned),
         goal: output.goal.clone(),
-        met: None,
-        peer_on_record: output.peer_on_record,
-        best_peer: None,
-        best_of_ours: None,
-        limit: output.limit.map(str::to_owned),
+        ours: None,
+        reached: None,
+        peers: Vec::new(),
     }
 }
 

@@ -14,4 +14,4 @@ mod verity;
 
 #[cfg(test)]
 pub(crate) use table::tests;
-pub(crate) use table::{Setting, Table, tables};
+pub(crate) use table::{Setting, Table, compared, tables};

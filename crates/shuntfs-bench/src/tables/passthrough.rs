@@ -2,7 +2,6 @@
 
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Pattern};
-use crate::limits;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -31,9 +30,7 @@ fn cases() -> Vec<Case> {
         .into_iter()
         .map(|(name, pattern)| {
             let fio = Fio::new(Engine::Psync, pattern, Block(4));
-            Case::fio(name, fio, Unit::OpsPerSec)
-                .reach(&["passthrough"], 0.95)
-                .limit(limits::of_passthrough(pattern))
+            Case::fio(name, fio, Unit::OpsPerSec).reach("passthrough", 0.95)
         })
         .collect()
 }

@@ -2,8 +2,7 @@
 
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Meta, MetaStep, Pattern, TreeStep, Work};
-use crate::goal::{Recorded, Role, recorded};
-use crate::limits;
+use crate::goal::goals;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -22,10 +21,8 @@ pub(super) fn table(setting: &Setting) -> Table {
         baseline: "bare",
         against: None,
         targets,
-        cases: cases().into_iter().filter(|case| !setting.smoke || is_smoke(case)).map(with_record).collect(),
-        notes: vec![
-            "The operations of `tree` rows are whole walks. Peers on record were measured on another machine.".to_owned(),
-        ],
+        cases: cases().into_iter().filter(|case| !setting.smoke || is_smoke(case)).map(with_goal).collect(),
+        notes: vec!["The operations of `tree` rows are whole walks.".to_owned()],
         skipped: None,
     }
 }
@@ -44,24 +41,9 @@ fn is_smoke(case: &Case) -> bool {
     kinds.iter().any(|kind| case.name.contains(kind))
 }
 
-fn with_record(case: Case) -> Case {
-    let Some(row) = recorded().iter().find(|row| row.case == case.name) else { return case };
-    let column = match row.role {
-        Role::Default => "shunt",
-        Role::Served => "shunt-uring",
-    };
-    let mut case = case.reach(&[column], row.goal);
-    case = match &case.work {
-        Work::Fio(fio) if matches!(row.role, Role::Default) => {
-            let limit = limits::of_passthrough(fio.pattern);
-            case.limit(limit)
-        }
-        _ => case.served_limit(),
-    };
-    for output in &mut case.outputs {
-        output.peer_on_record = Some(Recorded::best_peer(row));
-    }
-    case
+fn with_goal(case: Case) -> Case {
+    let Some(goal) = goals().iter().find(|goal| goal.case == case.name) else { return case };
+    case.reach(if goal.is_served { "shunt-uring" } else { "shunt" }, goal.ratio)
 }
 
 fn large_file() -> Vec<Case> {
@@ -116,10 +98,10 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_recorded_row_is_a_case_and_the_other_way_round() {
+    fn every_goal_is_that_of_a_case_and_the_other_way_round() {
         let names: Vec<String> = cases().into_iter().map(|case| case.name).collect();
         let cases: HashSet<&str> = names.iter().map(String::as_str).collect();
-        let rows: HashSet<_> = recorded().iter().map(|row| row.case).collect();
+        let rows: HashSet<_> = goals().iter().map(|goal| goal.case).collect();
         assert_eq!(cases, rows);
     }
 }

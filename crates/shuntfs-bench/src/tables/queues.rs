@@ -51,7 +51,7 @@ fn cases(smoke: bool) -> Vec<Case> {
     ];
     let case = |&(name, engine, pattern): &(&str, Engine, Pattern), jobs: u32| {
         let fio = Fio::new(engine, pattern, Block(4)).direct().shared().jobs(jobs);
-        Case::fio(name, fio, Unit::OpsPerSec).of_jobs(jobs).served_limit()
+        Case::fio(name, fio, Unit::OpsPerSec).of_jobs(jobs)
     };
     if smoke {
         return vec![case(&kinds[1], 4), case(&kinds[6], 1)];

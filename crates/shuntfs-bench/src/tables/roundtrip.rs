@@ -18,8 +18,7 @@ pub(super) fn table(setting: &Setting) -> Table {
     targets.extend(peers_uncached());
     let case = Case::new("getattr", Work::RoundTrip, Unit::Micros)
         .and(", beside the pipe", Unit::Times)
-        .goal(&["device", "cloned", "uring"], Measure::Figure, 2.5)
-        .served_limit();
+        .goal("uring", Measure::Figure, 2.5);
     Table {
         name: "roundtrip",
         about: "one GETATTR and its answer with nothing remembered, caller pinned to a CPU; a pipe ping-pong on that \

@@ -2,7 +2,6 @@
 
 use super::{Setting, Table};
 use crate::case::{Block, Case, Engine, Fio, Pattern};
-use crate::limits;
 use crate::report::Unit;
 use crate::target::{Target, peers};
 
@@ -37,8 +36,7 @@ fn cases() -> Vec<Case> {
     use Pattern::{RandRead, RandWrite, Read, Write};
     let case = |name, engine, pattern, block, unit| {
         Case::fio(name, Fio::new(engine, pattern, Block(block)), unit)
-            .reach(&["delegated"], 0.95)
-            .limit(limits::of_passthrough(pattern))
+            .reach("delegated", 0.95)
             .and(", CPU", Unit::CpuSecPerGib)
     };
     vec![

@@ -51,7 +51,7 @@ fn cases(jobs: &[u32]) -> Vec<Case> {
 /// What the table `peers` aims at in the same case is aimed at here.
 fn with_goal(case: Case) -> Case {
     match goal_of(&format!("seed3 {}", case.name)) {
-        Some(ratio) => case.reach(&["uring"], ratio).served_limit(),
-        None => case.served_limit(),
+        Some(ratio) => case.reach("uring", ratio),
+        None => case,
     }
 }
