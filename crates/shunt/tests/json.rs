@@ -65,7 +65,7 @@ fn hex(path: impl AsRef<OsStr>) -> String {
 }
 
 fn words<'a>(words: &[&'a str], paths: &[&'a Path]) -> Vec<&'a OsStr> {
-    words.iter().map(OsStr::new).chain(paths.iter().map(|path| path.as_os_str())).collect()
+    words.iter().map(|word| OsStr::new(*word)).chain(paths.iter().map(|path| path.as_os_str())).collect()
 }
 
 /// Takes a mount away at the end.
