@@ -15,7 +15,6 @@ pub mod settings;
 mod bench;
 mod branches;
 mod busy;
-mod durations;
 mod elsewhere;
 mod explain;
 mod export;
@@ -40,6 +39,7 @@ mod survey;
 mod top;
 mod trace;
 mod umount;
+mod units;
 mod why;
 mod wishes;
 
