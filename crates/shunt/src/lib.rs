@@ -12,6 +12,7 @@ pub mod migrate;
 pub mod options;
 pub mod settings;
 
+mod bar;
 mod bench;
 mod branches;
 mod busy;

@@ -19,6 +19,9 @@ use crate::settings::{Settings, VerifyChoice};
 pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
     let target = check::check(&asked.source, &asked.mountpoint, &asked.settings)?;
     serving::serve(&asked.settings, announce, || {
+        if asked.settings.rules.is_some() || asked.settings.verify.what == VerifyChoice::IfSealed {
+            announce.doing("searching for hard links");
+        }
         let mounted = Arc::new(Mounted::start(&target, &asked.settings)?);
         let notes = target.notes.iter().cloned().chain(mounted.notes(&asked.settings)).collect();
         let answers = Arc::new(SessionAnswers::new(Arc::clone(&mounted)));
