@@ -1,10 +1,11 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | test | deny | package | dist | site | fuser | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | docs | test | deny | package | dist | site | fuser | bench`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod deny;
 mod dist;
+mod docs;
 mod fuser;
 mod layers;
 mod package;
@@ -25,6 +26,7 @@ usage: cargo xtask CHORE
 
   layers                    checks which crate imports which
   tidy                      checks the house rules that a program can check
+  docs                      writes the pages that are made from the definitions of the command line
   test [--quick] [FILTER]   sets up what the tests need, then runs every check and every test;
                             --quick without set-up and end-to-end tests, FILTER runs the tests with it in their name alone
   deny                      checks licences and origins of dependencies, and advisories about them; lists them as CycloneDX
@@ -52,6 +54,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
     match (chore.as_str(), rest) {
         ("layers", []) => report("layers", &layers::check(&Workspace::read()?)?),
         ("tidy", []) => report("tidy", &tidy::check(&Workspace::read()?)?),
+        ("docs", []) => docs::run(&Workspace::read()?),
         ("test", _) => test::run(&Workspace::read()?, rest),
         ("deny", []) => deny::run(&Workspace::read()?),
         ("dist", _) => dist::run(&Workspace::read()?, rest),

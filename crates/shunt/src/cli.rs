@@ -22,6 +22,7 @@ use crate::settings::{
     CacheChoice, FlowChoice, LevelChoice, LocksChoice, PermissionsChoice, Settings, StallAfter, Switch,
     TakeoverChoice, TransportChoice, VerifyChoice,
 };
+use crate::units::duration_text;
 pub use crate::wishes::VerifyWishes;
 
 pub use crate::bench::BenchArgs;
@@ -193,7 +194,7 @@ pub struct Wishes {
     #[arg(long, value_name = "FUNC=POLICY", value_parser = policy_for, action = ArgAction::Append)]
     pub policy_for: Vec<(Function, &'static Policy)>,
     /// Free space that new files must leave on a branch without its own setting [default: 4G].
-    #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
     pub minfreespace: Option<u64>,
     /// Whether a file is moved to another branch if its branch has no room for a write, and by which policy: true, false, or a
     /// policy [default: pfrd].
@@ -201,14 +202,14 @@ pub struct Wishes {
     pub move_on_full: Option<MoveOnFull>,
     /// Free space that a branch must have for each file that is open for writing in passthrough there; other files flow through the server,
     /// and can be moved when the branch is full [default: minimum free space of the branch].
-    #[arg(long, value_name = "SIZE", value_parser = crate::export::size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
     pub passthrough_reserve: Option<u64>,
     /// With several branches: how inode numbers are computed, by mergerfs's names [default: devino-hash].
     #[arg(long, value_name = "WAY", value_parser = options::inode_calc)]
     pub inode_calc: Option<InodeCalc>,
     /// How long to wait at the start until the disks of all branches are mounted.
-    #[arg(long, value_name = "SECONDS")]
-    pub branches_wait: Option<u32>,
+    #[arg(long, value_name = "DURATION", value_parser = crate::units::duration)]
+    pub branches_wait: Option<Duration>,
     /// Ignores a branch that takes longer than this (500ms to 60m), until it answers again
     /// [default: off].
     #[arg(long, value_name = "DURATION", value_parser = options::branch_timeout)]
@@ -237,7 +238,7 @@ fn policy(name: &str) -> Result<&'static Policy, String> {
     Policy::of(name).ok_or_else(|| format!("one of {}", names()))
 }
 
-fn policy_for(text: &str) -> Result<(Function, &'static Policy), String> {
+pub(crate) fn policy_for(text: &str) -> Result<(Function, &'static Policy), String> {
     let (function, name) = text.split_once('=').ok_or("a function and its policy: mkdir=epff")?;
     let names = || Function::ALL.map(Function::name).join(", ");
     let function = Function::of(function).ok_or_else(|| format!("a function is one of {}", names()))?;
@@ -349,8 +350,8 @@ impl Wishes {
             ("--move-on-full", self.move_on_full.map(|moves| moves.name().into())),
             ("--passthrough-reserve", self.passthrough_reserve.map(|size| size.to_string().into())),
             ("--inode-calc", self.inode_calc.map(|calc| calc.name().into())),
-            ("--branches-wait", self.branches_wait.map(|seconds| seconds.to_string().into())),
-            ("--branch-timeout", self.branch_timeout.map(|time| format!("{}ms", time.as_millis()).into())),
+            ("--branches-wait", self.branches_wait.map(|time| duration_text(time).into())),
+            ("--branch-timeout", self.branch_timeout.map(|time| duration_text(time).into())),
             ("--metrics-listen", self.metrics_listen.map(|address| address.to_string().into())),
             ("--view", self.view.as_ref().map(OsString::from)),
         ];
@@ -560,6 +561,74 @@ mod test {
         let settle = |wishes: &Wishes| wishes.settle(options::Unknown::Refuse).expect("settles");
         assert_eq!(settle(&first), settle(&second));
         assert_eq!(second.log_file, Some("/tmp/log".into()));
+    }
+
+    /// A value for an argument, by what help calls it.
+    fn sample(argument: &clap::Arg) -> Option<String> {
+        if !argument.get_action().takes_values() {
+            return None;
+        }
+        let values = argument.get_possible_values();
+        let usual = if argument.get_long() == Some("verify") { "off" } else { "on" };
+        if let Some(value) = values.iter().rev().find(|value| value.get_name() != usual) {
+            return Some(value.get_name().to_owned());
+        }
+        let name = argument.get_value_names().and_then(|names| names.first()).expect("has a name").as_str();
+        let value = match name {
+            "N" => "3",
+            "SIZE" => "7M",
+            "DURATION" | "DURATION|off" => "7s",
+            "FILE" | "DIR" | "KEY.pub" => "/x",
+            "POLICY" => "mfs",
+            "FUNC=POLICY" => "mkdir=mfs",
+            "WAY" => "path-hash",
+            "NAME" => "name",
+            "ADDR" => "9101",
+            "HEX" => return Some("ab".repeat(32)),
+            other => panic!("no sample of {other}"),
+        };
+        Some(value.to_owned())
+    }
+
+    /// A flag, the option of the same name, what they come to, and the words for the server were kept in step by hand.
+    #[test]
+    fn each_flag_is_an_option_and_survives_the_way_to_the_server() {
+        let wishes = |words: &[String]| {
+            let all = ["shunt", "mount"].map(str::to_owned).into_iter().chain(words.iter().cloned());
+            match Cli::try_parse_from(all.chain(["/a".into(), "/b".into()])).expect("parses").command {
+                Command::Mount(mount) => mount.wishes,
+                other => panic!("not a mount: {other:?}"),
+            }
+        };
+        let settle = |words: &[String]| wishes(words).settle(options::Unknown::Refuse).expect("settles").0;
+        let definition = definition();
+        let mount = definition.find_subcommand("mount").expect("is one");
+        let mut count = 0;
+        for argument in mount.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let Some(flag) = argument.get_long().filter(|flag| !["options", "foreground"].contains(flag))
+            else {
+                continue;
+            };
+            let beside: &[&str] = match flag {
+                "view" => &["--rules=/r"],
+                "threshold" | "tree" => &["--verify=if-sealed", "--trust=/k"],
+                "trust" | "digest" | "trust-store" | "seal-store" => &["--verify=if-sealed"],
+                _ => &[],
+            };
+            let beside: Vec<String> = beside.iter().map(|&word| word.to_owned()).collect();
+            let value = sample(argument).map(|value| format!("={value}")).unwrap_or_default();
+            let by_flag = [beside.as_slice(), &[format!("--{flag}{value}")]].concat();
+            let settled = settle(&by_flag);
+            assert_ne!(settled, settle(&beside), "--{flag} does nothing");
+            let by_option = ["-o".to_owned(), format!("{}{value}", flag.replace('-', "_"))];
+            assert_eq!(settle(&[beside.as_slice(), &by_option].concat()), settled, "-o of --{flag}");
+            let words = wishes(&by_flag).words().expect("absolute");
+            let words: Vec<String> =
+                words.into_iter().map(|word| word.into_string().expect("text")).collect();
+            assert_eq!(settle(&words), settled, "--{flag} on the way to the server: {words:?}");
+            count += 1;
+        }
+        assert!(count > 35, "{count}");
     }
 
     #[test]

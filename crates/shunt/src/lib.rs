@@ -12,10 +12,10 @@ pub mod migrate;
 pub mod options;
 pub mod settings;
 
+mod bar;
 mod bench;
 mod branches;
 mod busy;
-mod durations;
 mod elsewhere;
 mod explain;
 mod export;
@@ -40,6 +40,7 @@ mod survey;
 mod top;
 mod trace;
 mod umount;
+mod units;
 mod why;
 mod wishes;
 

@@ -157,7 +157,7 @@ pub struct VerifySettings {
     /// Where the seal is; in the source folder where not said.
     pub store: Option<PathBuf>,
     /// Memory for verified tree blocks, in MiB; the default where not said.
-    pub tree_cache_mib: Option<u32>,
+    pub tree_cache: Option<u64>,
     /// Whether hash trees are read ahead.
     pub tree_readahead: TreeReadaheadChoice,
 }
@@ -182,8 +182,8 @@ pub struct MergeSettings {
     pub passthrough_reserve: Option<u64>,
     /// What inode numbers go by.
     pub inode_calc: Option<InodeCalc>,
-    /// How many seconds it is waited at the start until the disks of all branches are there.
-    pub wait: Option<u32>,
+    /// How long it is waited at the start until the disks of all branches are there.
+    pub wait: Option<Duration>,
     /// How long a branch may take before it is set aside.
     pub timeout: Option<Duration>,
     /// Whether a file that cannot be read goes on with another copy.

@@ -10,6 +10,7 @@ use shuntfs_sys::stat::filesystem_of;
 use shuntfs_sys::{Cap, MountError, OsError, caps, mount as sys, open_target};
 use thiserror::Error;
 
+use crate::bar::Bar;
 use crate::busy;
 use crate::cli::UmountArgs;
 use crate::control::{AskError, Awaited, Client, SocketFile};
@@ -98,7 +99,10 @@ fn say_end(mount: &MountInfo, end: Result<Awaited, AskError>, out: &mut dyn Writ
         ))
         .hint("its server's log says more")
     };
-    match end.and_then(|end| end.wait(FLUSH_LIMIT)) {
+    let bar = Bar::waiting("writing to the disk");
+    let ended = end.and_then(|end| end.wait(FLUSH_LIMIT));
+    drop(bar);
+    match ended {
         Ok(Ok(())) => writeln!(out, "{place} is unmounted; all that was written is on the disk")
             .map_err(|error| output_failure(&error)),
         Ok(Err(error)) => {

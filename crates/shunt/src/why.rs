@@ -9,7 +9,7 @@ use shuntfs_verified::CheckedBy;
 
 use crate::cli::WhyArgs;
 use crate::control::{AskError, Asker, Client, Known, Verdict, What, Why};
-use crate::explain::{self, Located, NOT_CONSIDERED, Placement, locate};
+use crate::explain::{self, Located, NODES_ARE_TOLD, NOT_CONSIDERED, Placement, locate};
 use crate::failure::Failure;
 use crate::json;
 use crate::mounts::shown;
@@ -97,8 +97,7 @@ pub(crate) fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn flow(client: &mut Client, at: &Located, asker: &Asker) -> Result<Why, Failure> {
     let node = at.node.ok_or_else(|| {
-        Failure::new(format!("the kernel does not tell the node of {}", shown(&at.path)))
-            .hint("Linux 6.6 or newer does")
+        Failure::new(format!("nobody tells the node of {}", shown(&at.path))).hint(NODES_ARE_TOLD)
     })?;
     client.why(node, Some(asker.clone())).map_err(|error| status::unanswered(&at.mount, &error))
 }

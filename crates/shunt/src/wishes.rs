@@ -21,9 +21,9 @@ pub struct VerifyWishes {
     /// Where the seal of SRC is [default: SRC/.shunt].
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub seal_store: Option<PathBuf>,
-    /// Memory for verified blocks of hash trees, in MiB [default: 64].
-    #[arg(long, value_name = "MIB")]
-    pub tree_cache: Option<u32>,
+    /// Memory for verified blocks of hash trees [default: 64M].
+    #[arg(long, value_name = "SIZE", value_parser = crate::options::tree_cache)]
+    pub tree_cache: Option<u64>,
     /// Whether hash trees are read ahead for sequential reads [default: on].
     #[arg(long, value_enum, value_name = "WHETHER")]
     pub tree_readahead: Option<TreeReadaheadChoice>,
@@ -41,7 +41,7 @@ impl VerifyWishes {
         if self.seal_store.is_some() {
             verify.store.clone_from(&self.seal_store);
         }
-        verify.tree_cache_mib = self.tree_cache.or(verify.tree_cache_mib);
+        verify.tree_cache = self.tree_cache.or(verify.tree_cache);
         verify.tree_readahead = self.tree_readahead.unwrap_or(verify.tree_readahead);
         check(settings)
     }
@@ -59,8 +59,8 @@ impl VerifyWishes {
         if let Some(store) = &self.seal_store {
             add("--seal-store", std::path::absolute(store)?.into());
         }
-        if let Some(mib) = self.tree_cache {
-            add("--tree-cache", mib.to_string().into());
+        if let Some(bytes) = self.tree_cache {
+            add("--tree-cache", bytes.to_string().into());
         }
         if let Some(whether) = self.tree_readahead {
             add("--tree-readahead", name(whether));
@@ -126,7 +126,7 @@ mod test {
                 trust_store: Some("/t".into()),
             },
             seal_store: Some("/s".into()),
-            tree_cache: Some(8),
+            tree_cache: Some(8 << 20),
             tree_readahead: Some(TreeReadaheadChoice::Off),
         };
         let words = wishes.words().expect("a working folder");
@@ -134,7 +134,7 @@ mod test {
         assert_eq!(
             line,
             format!(
-                "--verify if-sealed --seal-store /s --tree-cache 8 --tree-readahead off --trust /k.pub --trust /l.pub \
+                "--verify if-sealed --seal-store /s --tree-cache 8388608 --tree-readahead off --trust /k.pub --trust /l.pub \
                  --threshold 2 --digest sha256:{} --tree photos --trust-store /t",
                 "ab".repeat(32)
             )

@@ -1,6 +1,9 @@
 //! The command line itself: nothing here mounts anything.
 
 mod common;
+#[path = "../examples/reference.rs"]
+#[allow(dead_code, reason = "its main is for the program")]
+mod reference;
 
 use std::process::Command;
 
@@ -15,6 +18,28 @@ fn help_and_version_are_no_failures() {
     let help = shunt(["mount", "--help"]).ok().out;
     assert!(help.contains("allow_other") && help.contains("Accepted and ignored"), "{help}");
     assert!(!help.contains("ready-on-stdout"), "{help}");
+}
+
+#[test]
+fn commands_of_seal_work_without_it() {
+    for moved in ["verify", "show", "digest", "sign", "key", "trust"] {
+        let ran = shunt([moved, "--help"]).ok();
+        assert_eq!(ran.out, shunt(["seal", moved, "--help"]).ok().out);
+        assert_eq!(ran.out, shunt(["help", moved]).ok().out);
+        assert!(ran.out.contains(&format!("shunt seal {moved}")), "{ran:?}");
+    }
+    let help = shunt(["--help"]).ok().out;
+    assert!(!help.contains("verify ") && help.contains("seal "), "{help}");
+    // Without a command, or behind one, it seals; a folder of that name is written with its path.
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = |words: &[&str]| run(Command::new(SHUNT).args(words).current_dir(folder.path()));
+    std::fs::create_dir(folder.path().join("show")).expect("makes");
+    here(&["seal", "show"]).fails(1, &["is not sealed"]);
+    assert!(here(&["seal", "./show"]).ok().out.starts_with("./show: sha256:"));
+    here(&["seal", "--unsigned", "show"]).ok();
+    here(&["seal", "--", "show"]).ok();
+    here(&["seal", "verify", "show"]).ok();
+    here(&["seal"]).fails_with_usage();
 }
 
 #[test]
@@ -51,12 +76,26 @@ fn every_word_of_o_is_in_the_documentation() {
     for row in shunt::options::OPTIONS {
         assert!(text.contains(&format!("`{}", row.name)), "docs/options.md does not name `{}`", row.name);
     }
-    for argument in shunt::cli::definition().find_subcommand("mount").expect("is one").get_arguments() {
-        let Some(flag) = argument.get_long().filter(|_| !argument.is_hide_set()) else { continue };
-        if flag != "options" && flag != "help" && flag != "version" {
-            assert!(text.contains(&format!("`--{flag}")), "docs/options.md does not name `--{flag}`");
-        }
-    }
+}
+
+#[test]
+fn pages_are_those_of_the_definitions() {
+    let current = reference::commands() == include_str!("../../../docs/commands.md");
+    assert!(current, "docs/commands.md is not that of the definitions: cargo xtask docs");
+    let page = include_str!("../../../docs/options.md");
+    let is_current = |text: &Result<String, String>| text.as_deref() == Ok(page);
+    let named = reference::options(page);
+    assert!(is_current(&named), "docs/options.md has other names: cargo xtask docs: {:?}", named.err());
+    // What is wrong in a table is mended, or found.
+    let wrong = |from: &str, to: &str| {
+        assert!(page.contains(from), "{from}");
+        reference::options(&page.replace(from, to))
+    };
+    assert!(is_current(&wrong("`--flow FLOW`", "`--flow F`")));
+    assert!(is_current(&wrong("`trust_store=DIR`", "`trust_store=D`")));
+    assert_eq!(wrong("`--flow FLOW`", "`--flaw FLOW`"), Err("no flag --flaw".to_owned()));
+    assert_eq!(wrong("`--flow FLOW`", "`-x`"), Err("--flow is in no table".to_owned()));
+    assert_eq!(wrong("`flow=FLOW`", "`flaw=FLOW`"), Err("no option flaw=FLOW".to_owned()));
 }
 
 #[test]
@@ -84,6 +123,9 @@ fn man_pages_come_from_the_same_definitions() {
         "shunt-doctor.1",
         "shunt-top.1",
         "shunt-metrics.1",
+        "shunt-seal.1",
+        "shunt-seal-verify.1",
+        "shunt-seal-key-new.1",
     ] {
         let text = std::fs::read_to_string(out.join(page)).expect("was written");
         assert!(text.contains(".TH"), "{page}");

@@ -22,7 +22,7 @@ mod placing;
 mod read;
 mod rules;
 mod show;
-mod units;
+pub mod units;
 
 pub use at::At;
 pub use decision::{

@@ -38,5 +38,5 @@ pub use counters::VerifyFacts;
 pub use error::VerifiedError;
 pub use native::{KernelVerity, Measure};
 pub use options::{CheckOptions, DataReadahead, TreeReadahead};
-pub use sealed::{Sealed, SealedDir, SealedFile, seal_ioctl};
+pub use sealed::{NODE_XATTR, Sealed, SealedDir, SealedFile, seal_ioctl};
 pub use seals::{CheckedBy, SealNote, Seals, SealsOptions};

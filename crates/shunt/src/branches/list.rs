@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use globset::GlobBuilder;
 use shuntfs_pool::{BranchOptions, BranchWords};
 
-use crate::export::size;
 use crate::failure::Failure;
+use crate::units::size;
 
 /// As many as the pool takes.
 const BRANCHES_MAX: usize = 256;

@@ -25,7 +25,7 @@ pub(crate) fn wait_for(source: &Path, mountpoint: &Path, limit: Duration) -> Res
             return Err(missing);
         }
         if Instant::now() >= end {
-            let text = format!("after {} seconds {missing}", limit.as_secs());
+            let text = format!("after {} seconds {missing}", limit.as_secs_f32());
             return Err(Failure::new(text));
         }
         std::thread::sleep(LOOK);

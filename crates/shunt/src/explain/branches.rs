@@ -15,12 +15,12 @@ use shuntfs_sys::{filesystem_of, open_folder};
 
 use crate::branches;
 use crate::control::Verdict;
-use crate::export::size;
 use crate::failure::Failure;
 use crate::json;
 use crate::list::print_table;
 use crate::mounts::shown;
 use crate::run::output_failure;
+use crate::units::size;
 
 /// Arguments of `shunt explain place`.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub struct ExplainPlaceArgs {
     /// The policy, by mergerfs's name for it [default: pfrd, epall or ff, as the category has it].
     #[arg(long, value_name = "POLICY", value_parser = clap::builder::PossibleValuesParser::new(POLICIES.iter().map(Policy::name)))]
     pub policy: Option<String>,
-    /// What is to be left free on a branch that says nothing of it.
+    /// Free space that new files must leave on a branch without its own setting.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4G")]
     pub minfreespace: u64,
     /// Prints JSON.

@@ -11,5 +11,5 @@ pub use args::{ExplainArgs, ExplainOneArgs, ExplainTwoArgs, ExplainWhat};
 pub(crate) use branches::Answer as Placement;
 pub use branches::{CategoryChoice, ExplainPlaceArgs};
 pub(crate) use command::{new_at, run};
-pub(crate) use place::{Located, locate};
+pub(crate) use place::{Located, NODES_ARE_TOLD, locate};
 pub(crate) use verdict::{NOT_CONSIDERED, of_all, print};

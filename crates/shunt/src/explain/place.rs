@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use shuntfs_sys::mount::MountInfo;
+use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{FileHandle, OsError, Stat, handle, open, stat_of};
+use shuntfs_verified::NODE_XATTR;
 
 use crate::control::Spot;
 use crate::failure::Failure;
@@ -20,6 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel's type of a handle that FUSE gives (`FILEID_INO64_GEN`, and the same for a handle that only
 /// identifies).
 const FUSE_HANDLE: i32 = 0x81;
+
+/// The number of a mount's top (`FUSE_ROOT_ID`).
+const ROOT: u64 = 1;
+/// Who tells the number of a node.
+pub(crate) const NODES_ARE_TOLD: &str =
+    "Linux 6.6 or newer does; before, the mount does of files that you may read, unless it has --xattrs off";
 
 /// A path on a mount. The kernel knows its nodes as long as this is held.
 #[derive(Debug)]
@@ -74,14 +82,14 @@ fn of_mount(found: Found, mount: MountInfo) -> Result<Located, Failure> {
     let Ok(below) = path.strip_prefix(&mount.mount_point).map(Path::to_path_buf) else {
         return Err(Failure::new(format!("{} is not below its mount point", shown(&path))));
     };
-    let untold = || {
-        Failure::new(format!("the kernel does not tell the node of {}", shown(&path)))
-            .hint("Linux 6.6 or newer does")
-    };
-    let node = file.as_ref().and_then(node_of);
+    let untold = || Failure::new(format!("nobody tells the node of {}", shown(&path))).hint(NODES_ARE_TOLD);
+    // The top of a mount has the same number everywhere.
+    let is_top = below.as_os_str().is_empty();
+    let node = if is_top { Some(ROOT) } else { file.as_ref().and_then(node_of) };
     let stat = file.as_ref().and_then(|file| stat_of(file).ok());
     // The top of a mount has no name in it.
     let (folder_node, name) = match below.file_name() {
+        Some(name) if below.parent() == Some(Path::new("")) => (Some(ROOT), PathBuf::from(name)),
         Some(name) => (node_of(&folder), PathBuf::from(name)),
         None => (node, PathBuf::new()),
     };
@@ -107,8 +115,14 @@ fn find(path: &Path, follow: bool) -> io::Result<Found> {
     Ok(Found { path, folder, file })
 }
 
+/// The node's number, as the kernel tells it, or else the server.
 fn node_of(fd: &OwnedFd) -> Option<u64> {
-    handle::identifier_of(fd).ok().and_then(|(handle, _)| node_in(&handle))
+    let by_kernel = handle::identifier_of(fd).ok().and_then(|(handle, _)| node_in(&handle));
+    by_kernel.or_else(|| {
+        let mut digits = [0; 20];
+        let len = get_xattr(fd, NODE_XATTR, &mut digits).ok()?;
+        std::str::from_utf8(digits.get(..len)?).ok()?.parse().ok()
+    })
 }
 
 /// The node's number inside a handle: high word, low word, generation (`fs/fuse/inode.c`, `fuse_encode_fh`).

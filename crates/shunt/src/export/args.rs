@@ -31,7 +31,7 @@ pub struct ExportArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "auto")]
     pub format: FormatChoice,
     /// The size of `--format null`, in bytes or with K, M, G, T, P [default: 1T].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
     pub size: Option<u64>,
     /// Makes the disk writable.
     #[arg(long, short = 'w')]
@@ -50,8 +50,8 @@ pub struct ExportArgs {
     #[arg(long, value_name = "WHICH|FILE")]
     pub backing: Option<OsString>,
     /// Number of queues, with one thread each [default: by the machine].
-    #[arg(long, alias = "threads", value_name = "N")]
-    pub queues: Option<NonZeroUsize>,
+    #[arg(long, alias = "queues", value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
     /// Requests that one queue can serve at once [default: 32].
     #[arg(long, value_name = "N")]
     pub queue_depth: Option<NonZeroUsize>,
@@ -68,8 +68,8 @@ pub struct ExportArgs {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", default_missing_value = "on", num_args = 0..=1, require_equals = true)]
     pub allow_other: AllowOther,
     /// The host's page cache of the image: used, or bypassed.
-    #[arg(long, value_enum, value_name = "CACHE", default_value = "writeback")]
-    pub cache: HostCacheChoice,
+    #[arg(long, alias = "cache", value_enum, value_name = "CACHE", default_value = "writeback")]
+    pub host_cache: HostCacheChoice,
     /// Stays in the foreground and logs to standard error; Ctrl-C unmounts.
     #[arg(short, long)]
     pub foreground: bool,
@@ -179,13 +179,13 @@ impl ExportArgs {
             ("--size", self.size.map(|size| size.to_string().into())),
             ("--snapshot", self.snapshot.as_ref().map(OsString::from)),
             ("--backing", backing),
-            ("--queues", self.queues.map(number)),
+            ("--threads", self.threads.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
             ("--sched-idle", name(self.sched_idle)),
             ("--transport", name(self.transport)),
             ("--flow", name(self.flow)),
             ("--allow-other", name(self.allow_other)),
-            ("--cache", name(self.cache)),
+            ("--host-cache", name(self.host_cache)),
             ("--log", self.log.and_then(name)),
             ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
@@ -210,45 +210,12 @@ impl ExportArgs {
     }
 }
 
-/// A size in bytes: a number, maybe with a letter for a power of 1024.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let (number, shift) = match text.char_indices().last() {
-        Some((place, letter)) if letter.is_ascii_alphabetic() => {
-            let shift = match letter.to_ascii_uppercase() {
-                'B' => 0,
-                'K' => 10,
-                'M' => 20,
-                'G' => 30,
-                'T' => 40,
-                'P' => 50,
-                other => return Err(format!("`{other}` is none of K, M, G, T, P")),
-            };
-            (&text[..place], shift)
-        }
-        _ => (text, 0),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no size"))?;
-    let size = number.checked_mul(1 << shift).filter(|size| i64::try_from(*size).is_ok());
-    size.ok_or_else(|| format!("`{text}` is larger than any file"))
-}
-
 #[cfg(test)]
 mod test {
     use clap::Parser;
 
     use super::*;
     use crate::cli::{Cli, Command};
-
-    #[test]
-    fn sizes_are_read() {
-        for (text, bytes) in [("0", 0), ("512", 512), ("4k", 4096), ("1T", 1 << 40), ("7B", 7)] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "x", "1X", "-1", "1.5G", "9P9", "99999999T"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn arguments_survive_being_written_as_words() {

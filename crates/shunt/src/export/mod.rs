@@ -7,6 +7,6 @@ mod command;
 mod serve;
 
 pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
-pub(crate) use args::{HELP, USAGE, size};
+pub(crate) use args::{HELP, USAGE};
 pub(crate) use check::remove_made;
 pub(crate) use command::run;

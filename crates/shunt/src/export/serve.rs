@@ -170,7 +170,7 @@ fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
         },
         size: args.size,
         writable: args.writable,
-        cache: match args.cache {
+        cache: match args.host_cache {
             HostCacheChoice::Writeback => HostCache::Writeback,
             HostCacheChoice::None => HostCache::None,
         },
@@ -231,7 +231,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
             TransportChoice::Cloned => Transport::Only(TransportKind::Cloned),
             TransportChoice::Uring => Transport::Only(TransportKind::Uring),
         },
-        queues: args.queues.map(usize::from),
+        queues: args.threads.map(usize::from),
         depth,
         payload_len,
         sched_idle: args.sched_idle == Switch::On,

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::session::SOURCE_MAX;
 use super::{check, serve};
@@ -36,8 +35,8 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
             notes.iter().for_each(|note| complain(&format!("shunt: {note}")));
         }
         // Here and not in the server, which has so long to start.
-        if let Some(seconds) = settings.merge.wait.filter(|_| !args.ready_on_stdout) {
-            branches::wait_for(&args.source, &args.mountpoint, Duration::from_secs(seconds.into()))?;
+        if let Some(limit) = settings.merge.wait.filter(|_| !args.ready_on_stdout) {
+            branches::wait_for(&args.source, &args.mountpoint, limit)?;
         }
         if !args.foreground {
             return in_background(args);

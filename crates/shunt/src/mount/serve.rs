@@ -22,6 +22,9 @@ pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
     let target = check::check(&asked.source, &asked.mountpoint, settings)?;
     match settings.takeover {
         TakeoverChoice::Off => serving::serve(settings, announce, || {
+            if settings.rules.is_some() || settings.verify.what == VerifyChoice::IfSealed {
+                announce.doing("searching for hard links");
+            }
             Ok(started(Mounted::start(&target, settings)?, &target, settings))
         }),
         TakeoverChoice::Crash => keep(&target, settings, announce),

@@ -62,9 +62,9 @@ impl Verifying {
         }
         options.trust = trusting.trust.clone();
         let defaults = CheckOptions::default();
-        let cache = verify.tree_cache_mib.and_then(|mib| usize::try_from(mib).ok());
+        let cache = verify.tree_cache.and_then(|bytes| usize::try_from(bytes).ok());
         options.checks = CheckOptions {
-            tree_cache: cache.map_or(defaults.tree_cache, |mib| mib.saturating_mul(1 << 20)),
+            tree_cache: cache.unwrap_or(defaults.tree_cache),
             tree_readahead: match verify.tree_readahead {
                 TreeReadaheadChoice::On => TreeReadahead::On,
                 TreeReadaheadChoice::Off => TreeReadahead::Off,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use shuntfs_pool::{MoverFacts, MoverFile, MoverNews};
 
-use super::bar::Bar;
 use super::words;
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::json::{self, One};
 use crate::mounts::Mounts;
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &MoverArgs, out: &mut dyn Write) -> Result<(), Failure> 
             writeln!(out, "{text}").map_err(|error| output_failure(&error))
         }
         MoverWhat::Run { of, dry_run, quiet } => {
-            let mut report = Report { out, json: of.json, quiet: *quiet, bar: Bar::start(), broken: None };
+            let mut report =
+                Report { out, json: of.json, quiet: *quiet, bar: Bar::start("searching"), broken: None };
             let ended = client.run_mover(*dry_run, &mut |news| report.hear(news)).map_err(failed);
             report.end(&ended?)
         }
@@ -96,7 +97,7 @@ struct Report<'o> {
 impl Report<'_> {
     fn hear(&mut self, news: MoverNews) {
         match news {
-            MoverNews::Progress(facts) => self.bar.show(&facts),
+            MoverNews::Progress(facts) => self.bar.of_mover(&facts),
             MoverNews::File(_) if self.quiet => {}
             MoverNews::File(file) => self.file(&file),
             // A newer server may say more.

@@ -332,8 +332,9 @@ mod test {
             ("flow=fast", "needs one of auto, passthrough, relay, splice, served"),
             ("entry_timeout=2", "needs 0 or 1; leave it out"),
             ("negative_timeout=1", "needs 0; leave it out"),
-            ("max_read=1", "from 4096 to 4294967295"),
-            ("max_readahead=far", "a number of bytes up to 4294967295"),
+            ("max_read=1", "a size from 4K to less than 4G"),
+            ("max_readahead=far", "a size of less than 4G"),
+            ("tree_cache=64", "a size from 1M on, such as 64M"),
             ("allow_root", "is not offered: access can only be given to all other users: allow_other"),
             ("context=system_u:object_r:x", "is not offered: files keep their labels"),
         ];

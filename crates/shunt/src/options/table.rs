@@ -11,10 +11,9 @@ use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
 use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_verity::Digest;
 
-use crate::durations::duration;
-use crate::export::size;
 use crate::metrics::listen_address;
 use crate::settings::{CacheChoice, PermissionsChoice, Settings, StallAfter, TransportChoice};
+use crate::units::{duration, size, small_size};
 
 /// Changes settings by the value of an option, or says which values there are.
 pub type Setter = fn(&mut Settings, &OsStr) -> Result<(), String>;
@@ -74,6 +73,7 @@ const fn not_offered(name: &'static str, help: &'static str) -> Row {
 /// Every option that is known.
 pub const OPTIONS: &[Row] = &[
     flag("ro", |s| s.mount.read_only = true, "nothing may be written"),
+    flag("read_only", |s| s.mount.read_only = true, "as ro"),
     flag("rw", |s| s.mount.read_only = false, "files may be written (default)"),
     flag("allow_other", |s| s.mount.allow_other = true, "other users have access, subject to permissions"),
     flag(
@@ -124,8 +124,8 @@ pub const OPTIONS: &[Row] = &[
         "source shown in the mount table (default: SRC)",
     ),
     value("subtype", "NAME", |s, v| set_some(&mut s.mount.subtype, v), "type after `fuse.` (default: shunt)"),
-    value("max_read", "BYTES", set_max_read, "the most that one READ requests, at least 4096"),
-    value("max_readahead", "BYTES", set_max_readahead, "how far the kernel reads ahead (needs root)"),
+    value("max_read", "SIZE", set_max_read, "the most that one READ requests, at least 4K"),
+    value("max_readahead", "SIZE", set_max_readahead, "how far the kernel reads ahead (needs root)"),
     value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v), "how requests arrive"),
     value(
         "flow",
@@ -146,7 +146,7 @@ pub const OPTIONS: &[Row] = &[
         |s, v| number(&mut s.queue_depth, v),
         "requests that one queue can serve at once",
     ),
-    value("cache", "auto|default|none", |s, v| choose(&mut s.cache, v), "what the kernel may cache"),
+    value("cache", "auto|default|second|none", |s, v| choose(&mut s.cache, v), "what the kernel may cache"),
     value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks apply"),
     flag("handles", |s| s.handles = true, "file handles survive the kernel's cache and a remount"),
     value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v), "who checks permissions"),
@@ -191,7 +191,7 @@ pub const OPTIONS: &[Row] = &[
         "where keys and the highest serials seen are",
     ),
     path("seal_store", "DIR", |s, path| s.verify.store = Some(path), "where the seal of SRC is"),
-    value("tree_cache", "MIB", set_tree_cache, "memory for verified blocks of hash trees"),
+    value("tree_cache", "SIZE", set_tree_cache, "memory for verified blocks of hash trees"),
     value(
         "tree_readahead",
         "on|off",
@@ -205,10 +205,22 @@ pub const OPTIONS: &[Row] = &[
         "where new files are created, with several branches",
     ),
     value(
+        "create",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy)),
+        "as category.create",
+    ),
+    value(
         "category.action",
         "POLICY",
         |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy)),
         "where names are removed and moved",
+    ),
+    value(
+        "action",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy)),
+        "as category.action",
     ),
     value(
         "category.search",
@@ -216,6 +228,13 @@ pub const OPTIONS: &[Row] = &[
         |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy)),
         "which of several copies is shown",
     ),
+    value(
+        "search",
+        "POLICY",
+        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy)),
+        "as category.search",
+    ),
+    value("policy_for", "FUNC=POLICY", set_policy_for, "as func.FUNC=POLICY"),
     value(
         "func.create",
         "POLICY",
@@ -260,7 +279,7 @@ pub const OPTIONS: &[Row] = &[
     ),
     value(
         "branches_wait",
-        "SECONDS",
+        "DURATION",
         set_branches_wait,
         "how long to wait at the start until the disks of all branches are mounted",
     ),
@@ -276,6 +295,7 @@ pub const OPTIONS: &[Row] = &[
         "if a file cannot be read, reads its copy on another branch",
     ),
     value("inodecalc", "WAY", set_inode_calc, "how inode numbers are computed (default: devino-hash)"),
+    value("inode_calc", "WAY", set_inode_calc, "as inodecalc"),
     value(
         "minfreespace",
         "SIZE",
@@ -408,6 +428,13 @@ fn set_passthrough_reserve(settings: &mut Settings, value: &OsStr) -> Result<(),
     Ok(())
 }
 
+fn set_policy_for(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    let text = value.to_str().ok_or("a function and its policy")?;
+    let (function, policy) = crate::cli::policy_for(text)?;
+    settings.merge.set_function(function, policy);
+    Ok(())
+}
+
 fn set_inode_calc(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     settings.merge.inode_calc = Some(value.to_str().ok_or("a way".to_owned()).and_then(inode_calc)?);
     Ok(())
@@ -420,8 +447,7 @@ pub(crate) fn inode_calc(name: &str) -> Result<InodeCalc, String> {
 }
 
 fn set_branches_wait(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    settings.merge.wait =
-        Some(value.to_str().and_then(|text| text.parse().ok()).ok_or("a number of seconds")?);
+    settings.merge.wait = Some(value.to_str().ok_or("a time".to_owned()).and_then(duration)?);
     Ok(())
 }
 
@@ -481,20 +507,28 @@ fn set_tree(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
 }
 
 fn set_tree_cache(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    let mib = value.to_str().and_then(|text| text.parse().ok());
-    settings.verify.tree_cache_mib = Some(mib.ok_or("a number of MiB")?);
+    settings.verify.tree_cache = Some(value.to_str().ok_or("a size".to_owned()).and_then(tree_cache)?);
     Ok(())
 }
 
+/// Reads how much memory blocks of hash trees may take.
+pub(crate) fn tree_cache(text: &str) -> Result<u64, String> {
+    // A number alone was one of MiB in earlier versions.
+    size(text)
+        .ok()
+        .filter(|bytes| *bytes >= 1 << 20)
+        .ok_or_else(|| "a size from 1M on, such as 64M".to_owned())
+}
+
 fn set_max_read(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    let bytes = value.to_str().and_then(|text| text.parse::<u32>().ok()).filter(|bytes| *bytes >= 4096);
-    settings.mount.max_read = Some(bytes.ok_or("a number of bytes from 4096 to 4294967295")?);
+    let bytes = value.to_str().and_then(|text| small_size(text).ok()).filter(|bytes| *bytes >= 4096);
+    settings.mount.max_read = Some(bytes.ok_or("a size from 4K to less than 4G")?);
     Ok(())
 }
 
 fn set_max_readahead(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
-    let bytes = value.to_str().and_then(|text| text.parse().ok());
-    settings.mount.max_readahead = Some(bytes.ok_or("a number of bytes up to 4294967295")?);
+    let bytes = value.to_str().and_then(|text| small_size(text).ok());
+    settings.mount.max_readahead = Some(bytes.ok_or("a size of less than 4G")?);
     Ok(())
 }
 
@@ -563,12 +597,18 @@ mod test {
 
     #[test]
     fn times_for_branches_are_read_with_their_units() {
-        for (text, ms) in
-            [("30", 30_000), ("30s", 30_000), ("500ms", 500), ("2m", 120_000), ("60m", 3_600_000)]
-        {
+        for (text, ms) in [
+            ("30", 30_000),
+            ("30s", 30_000),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1.5s", 1500),
+            ("1h", 3_600_000),
+        ] {
             assert_eq!(branch_timeout(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "s", "0", "499ms", "61m", "1h", "-1s", "+5s", "1.5s", "5 s", "99999999999999999999m"]
+        for text in
+            ["", "s", "0", "499ms", "61m", "1h1m", "-1s", "+5s", "5 s", "0.4s", "2h", "99999999999999999999m"]
         {
             assert!(branch_timeout(text).is_err_and(|why| why.contains("500ms to 60m")), "{text}");
         }

@@ -17,8 +17,8 @@ pub struct HashArgs {
     /// The hash: sha256 or sha512.
     #[arg(long, value_name = "HASH", default_value = "sha256")]
     pub hash: Algorithm,
-    /// Block size in bytes, for data and tree: a power of two.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    /// Block size for data and tree: a power of two.
+    #[arg(long, value_name = "SIZE", default_value = "4096", value_parser = crate::units::small_size)]
     pub block_size: u32,
     /// Up to 32 bytes of salt for each block, in hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "", hide_default_value = true)]
@@ -63,6 +63,10 @@ pub struct SealCommand {
 #[non_exhaustive]
 pub enum SealWhat {
     /// Verifies sealed folders and files, and reports which blocks of which files differ.
+    #[command(
+        after_help = "Exit codes: 0 everything is as sealed, 1 something differs, is not sealed or not signed by a trusted key, \
+        2 the command line is wrong."
+    )]
     Verify(VerifyArgs),
     /// Shows the manifest of a sealed folder, and who signed it.
     Show(ShowArgs),
@@ -101,7 +105,7 @@ pub struct SealArgs {
     #[arg(long, value_name = "NAME")]
     pub tree: Option<TreeName>,
     /// Stores trees and manifest of this tree in this folder instead of `.shunt` in the sealed folder.
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long = "seal-store", alias = "store", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
     /// Allows an unsigned seal to replace a signed one.
     #[arg(long, conflicts_with = "key")]
@@ -149,7 +153,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     pub trust: TrustArgs,
     /// The store of the tree, if it is not `.shunt` in the folder; the first PATH is then the sealed folder, the others are inside it.
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long = "seal-store", alias = "store", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
     /// Attributes that may differ, for copies that do not preserve them; comma-separated.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_enum)]
@@ -189,7 +193,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     pub trust: TrustArgs,
     /// The store of the tree, if it is not `.shunt` in the folder.
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long = "seal-store", alias = "store", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub store: Option<PathBuf>,
     /// Writes the data to sign to this file, for the machine with the key (shunt seal sign --seal).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

@@ -99,7 +99,7 @@ fn find(path: &Path) -> Result<What, String> {
     if is_there_at(&with_suffix(&whole, ".sig"))? {
         return Ok(What::Signature);
     }
-    let hint = "shunt seal does that; --store DIR says where its store is";
+    let hint = "shunt seal does that; --seal-store DIR says where its store is";
     Err(format!("{} is not sealed ({hint})", shown(path)))
 }
 

@@ -11,8 +11,8 @@ use shuntfs_sys::regular;
 use shuntfs_verity::{Descriptor, Discard, Params, ReadAt, TreeSink, build_at};
 
 use super::args::DigestArgs;
-use super::bar::Bar;
 use super::files::{cannot, jobs};
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::run::output_failure;
 

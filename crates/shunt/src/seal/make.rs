@@ -10,9 +10,9 @@ use shuntfs_seal::{
 use shuntfs_verity::sign::KeyPair;
 
 use super::args::SealArgs;
-use super::bar::Bar;
 use super::document;
 use super::files::{cannot, counted, jobs, private_key};
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::json;
 use crate::run::{complain, output_failure};
@@ -84,7 +84,7 @@ fn enabled_or_not(path: &Path, report: &Report, enabled: &Enabled) -> Result<(),
 
 fn file(args: &SealArgs, keys: &[KeyPair], path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     if args.store.is_some() || args.enable {
-        return Err(Failure::usage("--store and --enable are for folders")
+        return Err(Failure::usage("--seal-store and --enable are for folders")
             .hint("a single file gets a FILE.fsv_meta; the tool fsverity turns fs-verity on for one"));
     }
     let key = match keys {
@@ -139,7 +139,7 @@ fn not_sealed(path: &Path, error: &SealError) -> Failure {
         }
         SealError::InTree { .. } => failure.hint("what is in it would not be sealed: name a folder outside"),
         SealError::Shared { .. } => failure.hint(
-            "chown and chmod go-w make it yours, --store DIR names another, --shared-store takes it as it is",
+            "chown and chmod go-w make it yours, --seal-store DIR names another, --shared-store takes it as it is",
         ),
         SealError::Signed { .. } => {
             failure.hint("sign again with --key KEY, or drop the signature with --unsigned")

@@ -2,7 +2,6 @@
 
 mod args;
 mod asked;
-mod bar;
 mod command;
 mod detached;
 mod digest;

@@ -16,11 +16,11 @@ use shuntfs_verity::{Digest, Discard};
 
 use super::args::{Ignored, VerifyArgs};
 use super::asked::{What, asked};
-use super::bar::Bar;
 use super::digest::{describe, open};
 use super::document;
 use super::files::{cannot, counted, jobs, with_suffix};
 use super::trusting::{Trusting, advice, taken};
+use crate::bar::Bar;
 use crate::failure::{Failure, Kind};
 use crate::run::{complain, output_failure};
 

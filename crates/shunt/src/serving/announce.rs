@@ -1,7 +1,7 @@
 //! How the server tells whoever started it that the mount answers, or why there is none.
 //!
-//! A server in the background writes lines to a pipe at its standard output: `note TEXT` any number of times,
-//! then `ready`, or `fail CODE TEXT`. One that stays in the foreground prints its notes.
+//! A server in the background writes lines to a pipe at its standard output: `note TEXT` and `doing TEXT` any number of
+//! times, then `ready`, or `fail CODE TEXT`. One that stays in the foreground prints its notes.
 
 use std::io::{self, BufRead, Write};
 
@@ -21,6 +21,15 @@ pub(crate) enum Announce {
 
 /// Stands for a line break inside of a text (the record separator of ASCII).
 const LINE_BREAK: char = '\u{1e}';
+
+/// What is heard before that.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum News<'a> {
+    /// Something that the user should know.
+    Note(&'a str),
+    /// What takes its time now.
+    Doing(&'a str),
+}
 
 /// How a start went.
 #[derive(PartialEq, Eq, Debug)]
@@ -59,6 +68,13 @@ impl Announce {
         }
     }
 
+    /// What takes its time now, for a parent that shows it.
+    pub(crate) fn doing(self, what: &str) {
+        if self == Self::Parent {
+            let _parent_gone = say(&format!("doing {what}"));
+        }
+    }
+
     /// The mount answers.
     ///
     /// # Errors
@@ -85,13 +101,14 @@ fn say(line: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Listens to a server until it is known how its start went; notes are passed on.
-pub(crate) fn listen(news: impl BufRead, mut note: impl FnMut(&str)) -> Outcome {
+/// Listens to a server until it is known how its start went; what comes before is passed on.
+pub(crate) fn listen(news: impl BufRead, mut hear: impl FnMut(News<'_>)) -> Outcome {
     for line in news.lines() {
         let Ok(line) = line else { return Outcome::Silence };
         match line.split_once(' ') {
             None if line == "ready" => return Outcome::Ready,
-            Some(("note", text)) => note(text),
+            Some(("note", text)) => hear(News::Note(text)),
+            Some(("doing", text)) => hear(News::Doing(text)),
             Some(("fail", text)) => {
                 return Outcome::Failed(match text.split_once(' ') {
                     Some(("usage", text)) => lines(text, Failure::usage),
@@ -118,8 +135,8 @@ mod test {
     #[test]
     fn the_news_of_a_server_are_understood() {
         let mut notes = Vec::new();
-        let mut hear = |news: &str| listen(news.as_bytes(), |note| notes.push(note.to_owned()));
-        assert_eq!(hear("note careful now\nready\n"), Outcome::Ready);
+        let mut hear = |news: &str| listen(news.as_bytes(), |news| notes.push(format!("{news:?}")));
+        assert_eq!(hear("note careful now\ndoing much\nready\n"), Outcome::Ready);
         assert_eq!(
             hear("fail failed no such folder (make it)\n"),
             Outcome::Failed(Failure::new("no such folder (make it)"))
@@ -131,6 +148,6 @@ mod test {
         assert_eq!(hear("fail usage what?\n"), Outcome::Failed(Failure::usage("what?")));
         assert_eq!(hear("nonsense\n"), Outcome::Silence);
         assert_eq!(hear(""), Outcome::Silence);
-        assert_eq!(notes, ["careful now"]);
+        assert_eq!(notes, ["Note(\"careful now\")", "Doing(\"much\")"]);
     }
 }

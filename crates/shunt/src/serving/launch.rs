@@ -5,12 +5,14 @@ use std::io::{self, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs_sys::spawn::{self, Push};
 use shuntfs_sys::{open, stat};
 
-use super::announce::{Outcome, listen};
+use super::announce::{News, Outcome, listen};
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::patience::within;
@@ -32,12 +34,19 @@ pub(crate) fn launch(words: &[OsString], place: Option<&Path>) -> Result<(), Fai
     let mut child =
         start(words).map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
     let Some(news) = child.stdout.take() else { return Err(Failure::new("cannot listen to the server")) };
+    let bar = Arc::new(Bar::waiting("starting the server"));
+    let seen = Arc::clone(&bar);
     let hear = move || {
         let mut notes = Vec::new();
-        let outcome = listen(BufReader::new(news), |note| notes.push(note.to_owned()));
+        let outcome = listen(BufReader::new(news), |news| match news {
+            News::Doing(what) => seen.wait_for(what),
+            News::Note(note) => notes.push(note.to_owned()),
+        });
         (outcome, notes)
     };
-    let Some((outcome, notes)) = within(START_LIMIT, hear) else {
+    let heard = within(START_LIMIT, hear);
+    bar.end();
+    let Some((outcome, notes)) = heard else {
         stop(&mut child);
         return Err(Failure::new(format!(
             "the mount did not start within {} seconds",

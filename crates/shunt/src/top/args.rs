@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::units::duration;
+
 /// Arguments of `shunt top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -17,8 +19,8 @@ pub struct TopArgs {
     /// Prints one JSON document per interval, each on one line; with --once, only one.
     #[arg(long)]
     pub json: bool,
-    /// The length of an interval in seconds, from 0.1 to 3600.
-    #[arg(long, short = 'n', value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    /// The length of an interval, from 100ms to 1h.
+    #[arg(long, short = 'n', value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
 }
 
@@ -27,9 +29,8 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let interval = seconds.filter(|interval| (SHORTEST..=LONGEST).contains(interval));
-    interval.ok_or_else(|| "a number of seconds from 0.1 to 3600".to_owned())
+    let interval = duration(text).ok().filter(|interval| (SHORTEST..=LONGEST).contains(interval));
+    interval.ok_or_else(|| "a time from 100ms to 1h, such as 0.5s".to_owned())
 }
 
 #[cfg(test)]
@@ -37,10 +38,10 @@ mod test {
     use super::*;
 
     #[test]
-    fn intervals_are_seconds() {
+    fn intervals_have_bounds() {
         assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(interval("3600"), Ok(LONGEST));
-        for text in ["0", "-1", "0.01", "3601", "NaN", "inf", "1s", ""] {
+        assert_eq!((interval("3600"), interval("1h")), (Ok(LONGEST), Ok(LONGEST)));
+        for text in ["0", "-1", "0.01", "3601", "NaN", "inf", "2h", ""] {
             assert!(interval(text).is_err(), "{text}");
         }
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use globset::{Glob, GlobBuilder};
 use shuntfs::Opcode;
 
-use crate::durations::duration;
+use crate::units::duration;
 
 /// The help text below the flags.
 pub(crate) const HELP: &str = "Reads and writes in passthrough, and anything that the kernel answers from its caches, are \

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use shuntfs::{Errno, Result};
+use shuntfs_rules::units;
 
 use super::options::{MergeOptions, MoveOnFull};
 use crate::policy::{Category, Function, POLICIES, Policy};
@@ -90,22 +91,12 @@ pub(super) fn size_text(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(letter, bits)| format!("{}{letter}", bytes >> bits))
 }
 
-/// Reads a size: digits, and a unit after them (`B`, `K`, `M`, `G`, `T`, in either case) or none.
+/// Reads a size.
 ///
 /// # Errors
-/// EINVAL for anything else, and beyond 64 bits.
+/// EINVAL for what is none, and beyond 64 bits.
 pub(super) fn size(text: &str) -> Result<u64> {
-    let letter = text.chars().last().map(|letter| letter.to_ascii_uppercase());
-    let bits = match letter {
-        Some('B') => Some(0),
-        _ => UNITS.iter().find(|(unit, _)| Some(*unit) == letter).map(|(_, bits)| *bits),
-    };
-    let digits = if bits.is_some() { &text[..text.len() - 1] } else { text };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Errno::INVAL);
-    }
-    let number: u64 = digits.parse().map_err(|_| Errno::INVAL)?;
-    number.checked_mul(1 << bits.unwrap_or(0)).ok_or(Errno::INVAL)
+    units::size(text).ok_or(Errno::INVAL)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 
 use shuntfs::{Errno, NodeId, Result};
 use shuntfs_sys::xattr::{get_xattr, list_xattr};
+use shuntfs_verified::NODE_XATTR;
 
 use crate::error::errno;
 use crate::guard::{Guard, XattrChanges};
@@ -28,7 +29,7 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
     {
         return copy(digest.to_string().as_bytes(), value);
     }
-    if sealed::is_own_xattr(shared, name.to_bytes()) {
+    if name != NODE_XATTR && sealed::is_own_xattr(shared, name.to_bytes()) {
         return Err(Errno::NODATA);
     }
     if let Some(merge) = &shared.merge
@@ -37,6 +38,9 @@ pub(crate) fn get(shared: &Shared, id: NodeId, name: &CStr, value: &mut [u8]) ->
         return copy(&answer?, value);
     }
     let node = shared.node(id)?;
+    if name == NODE_XATTR {
+        return copy(id.get().to_string().as_bytes(), value);
+    }
     // optimisation: the kernel asks for this before writes, for each file again and again.
     if name == CAPABILITY && node.has(Marks::NO_CAPABILITY) && !node.has(Marks::CAPABILITY_SET) {
         return Err(Errno::NODATA);
@@ -114,7 +118,7 @@ pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result
     if let Some(merge) = shared.controls(id) {
         return merge::set_setting(shared, merge, who, set.name, set.value, set.flags);
     }
-    if is_query(shared, set.name) {
+    if is_query(shared, set.name) || set.name == NODE_XATTR {
         // Below it would be stored and never be read.
         return Err(Errno::PERM);
     }
@@ -130,7 +134,7 @@ const XATTR_CREATE: u32 = 1;
 
 /// REMOVEXATTR.
 pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Result<()> {
-    if shared.controls(id).is_some() || is_query(shared, name) {
+    if shared.controls(id).is_some() || is_query(shared, name) || name == NODE_XATTR {
         return Err(Errno::NODATA);
     }
     let node = &shared.node(id)?;

@@ -1,7 +1,5 @@
 //! What a rule says of moving files.
 
-use std::time::Duration;
-
 use toml::de::{DeTable, DeValue};
 
 use super::effects::MOUNT;
@@ -103,11 +101,13 @@ fn step(value: &Value<'_>, table: &DeTable<'_>, findings: &mut Findings<'_>) -> 
     });
     let mut age = |key: &str| {
         let (text, at) = fields.text(key, findings)?;
-        let age = units::duration(text);
+        // Days are meant more often than seconds, so a number alone is none; and ages are whole seconds.
+        let has_unit = text.ends_with(|letter: char| letter.is_ascii_alphabetic());
+        let age = units::duration(text).filter(|age| has_unit && age.subsec_nanos() == 0);
         if age.is_none() {
-            findings.add(&at, units::no_duration(text));
+            findings.add(&at, format!("`{text}` is no time: a number with s, m, h, d or w, as in `30d`"));
         }
-        age.map(Duration::from_secs)
+        age
     };
     let (after, within) = (age("after"), age("within"));
     if after.zip(within).is_some_and(|(after, within)| after > within)

@@ -8,3 +8,4 @@ mod xattr;
 
 pub use fs::{Sealed, SealedDir, SealedFile};
 pub use ioctl::seal_ioctl;
+pub use xattr::NODE_XATTR;

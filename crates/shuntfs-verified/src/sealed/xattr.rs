@@ -1,5 +1,7 @@
 //! Extended attributes: the manifest's, and the digest.
 
+use std::ffi::CStr;
+
 use shuntfs::{Errno, NodeId, Result};
 use shuntfs_seal::Manifest;
 
@@ -7,6 +9,8 @@ use super::attr;
 
 /// The attribute that shows a file's digest, on kernels whose `fsverity measure` cannot (before Linux 6.12).
 pub(super) const DIGEST: &[u8] = b"user.shuntfs.verity";
+/// The attribute that tells a node's number, for kernels that do not give it to users of a file (before Linux 6.6). It is not listed.
+pub const NODE_XATTR: &CStr = c"user.shuntfs.node";
 /// Names of capabilities and labels.
 const SECURITY: &[u8] = b"security.";
 /// Names that only a superuser sees.
@@ -24,6 +28,9 @@ pub(super) fn get(manifest: &Manifest, id: NodeId, name: &[u8]) -> Result<Vec<u8
         && let Some(digest) = node.digest()
     {
         return Ok(digest.to_string().into_bytes());
+    }
+    if name == NODE_XATTR.to_bytes() {
+        return Ok(id.get().to_string().into_bytes());
     }
     if !may_show(manifest, name) {
         return Err(Errno::NODATA);
