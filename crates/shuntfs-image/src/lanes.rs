@@ -111,7 +111,7 @@ mod test {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::wait::wait_for;
+    use pollster::block_on;
 
     #[test]
     fn work_is_done_beside_the_caller_and_as_much_at_once_as_there_are_lanes() {
@@ -123,17 +123,17 @@ mod test {
             lanes.run(move || receiver.lock().recv().map_err(io::Error::other))
         };
         let here = thread::current().id();
-        let there = wait_for(lanes.run(|| Ok(thread::current().id()))).expect("runs");
+        let there = block_on(lanes.run(|| Ok(thread::current().id()))).expect("runs");
         assert_ne!(here, there, "beside the caller, and not behind the one that blocks");
         sender.send(()).expect("is waited for");
-        wait_for(blocked).expect("went on");
+        block_on(blocked).expect("went on");
     }
 
     #[test]
     fn a_panic_is_an_error() {
         let lanes = Lanes::default();
-        let outcome = wait_for(lanes.run(|| -> io::Result<()> { panic!("on purpose") }));
+        let outcome = block_on(lanes.run(|| -> io::Result<()> { panic!("on purpose") }));
         assert!(outcome.expect_err("panicked").to_string().contains("panicked"));
-        wait_for(lanes.run(|| Ok(()))).expect("goes on");
+        block_on(lanes.run(|| Ok(()))).expect("goes on");
     }
 }

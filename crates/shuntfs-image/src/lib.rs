@@ -31,7 +31,6 @@ mod status;
 mod storage;
 mod tables;
 mod trust;
-mod wait;
 
 pub use error::{ImageError, Refusal};
 pub use export::{Export, ExportFile};

@@ -86,7 +86,7 @@ mod test {
 
     use super::*;
     use crate::lanes::Lanes;
-    use crate::wait::wait_for;
+    use pollster::block_on;
 
     fn error(number: i32) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(number))
@@ -127,7 +127,7 @@ mod test {
         let own = Arc::clone(&lost);
         let next = lanes.run(move || own.sync(Depth::All, || io::Result::Ok(())));
         goes_on.send(()).expect("is waited for");
-        assert_eq!(number(wait_for(next)), Some(5));
+        assert_eq!(number(block_on(next)), Some(5));
     }
 
     /// Calls are counted: those who ask while one is under way share the next.

@@ -17,7 +17,7 @@ use crate::options::{Format, HostCache, ImageOptions};
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
 use crate::status::{ImageStatus, Layer};
-use crate::wait::wait_for;
+use pollster::block_on;
 
 /// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait for ever.
 const NONBLOCK: u32 = 0o4000;
@@ -86,7 +86,7 @@ impl Image {
             let locked = own.iter().cloned().collect();
             return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, locked, status });
         }
-        let Chain { qcow2, layers, is_locked, files } = wait_for(chain::open(file, options))?;
+        let Chain { qcow2, layers, is_locked, files } = block_on(chain::open(file, options))?;
         let status = status(options, format, layers, is_locked);
         let disk = Disk::Qcow2(Box::new(qcow2));
         Ok(Self { disk, writable: options.writable, file: own, locked: files, status })
@@ -128,7 +128,7 @@ impl Image {
                 bytes.fill(0);
                 Ok(bytes.len())
             }
-            Disk::Qcow2(qcow2) => wait_for(qcow2.read_into(bytes, offset)).map(|()| bytes.len()),
+            Disk::Qcow2(qcow2) => block_on(qcow2.read_into(bytes, offset)).map(|()| bytes.len()),
         }
     }
 
@@ -143,7 +143,7 @@ impl Image {
         match &self.disk {
             Disk::Raw(raw) => Ok(data::write_at(&*raw.lower, bytes, offset).map(drop)?),
             Disk::Null(_) => Ok(()),
-            Disk::Qcow2(qcow2) => wait_for(qcow2.write_from(bytes, offset)),
+            Disk::Qcow2(qcow2) => block_on(qcow2.write_from(bytes, offset)),
         }
     }
 
@@ -156,7 +156,7 @@ impl Image {
         let outcome = match &self.disk {
             _ if !self.writable => Ok(()),
             Disk::Raw(raw) => raw.close(),
-            Disk::Qcow2(qcow2) => wait_for(qcow2.sync()),
+            Disk::Qcow2(qcow2) => block_on(qcow2.sync()),
             Disk::Null(_) => Ok(()),
         };
         self.locked.iter().for_each(|file| lock::unlock(&**file));

@@ -311,7 +311,7 @@ mod test {
     use imago::StorageExt;
 
     use super::*;
-    use crate::wait::wait_for;
+    use pollster::block_on;
 
     fn stored() -> (tempfile::TempDir, Stored) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -325,9 +325,9 @@ mod test {
     #[test]
     fn what_lies_beyond_the_end_reads_as_zeroes() {
         let (_folder, stored) = stored();
-        wait_for(stored.write(&vec![7_u8; 10], 5)).expect("writes");
+        block_on(stored.write(&vec![7_u8; 10], 5)).expect("writes");
         let mut read = vec![1_u8; 20];
-        wait_for(stored.read(&mut read, 0)).expect("reads");
+        block_on(stored.read(&mut read, 0)).expect("reads");
         assert_eq!(read, [&[0; 5][..], &[7; 10], &[0; 5]].concat());
         assert!(stored.holds(15) && !stored.holds(16));
     }
@@ -335,11 +335,11 @@ mod test {
     #[test]
     fn the_head_is_read_in_place_of_the_first_bytes() {
         let (_folder, stored) = stored();
-        wait_for(stored.write(&vec![7_u8; 8], 0)).expect("writes");
+        block_on(stored.write(&vec![7_u8; 8], 0)).expect("writes");
         let stored = stored.with_head(Some(Box::new([1, 2, 3])));
         let read = |offset, len| {
             let mut read = vec![0_u8; len];
-            wait_for(stored.read(&mut read, offset)).expect("reads");
+            block_on(stored.read(&mut read, offset)).expect("reads");
             read
         };
         assert_eq!(read(0, 5), [1, 2, 3, 7, 7]);
@@ -350,13 +350,13 @@ mod test {
     #[test]
     fn zeroes_may_make_the_file_longer() {
         let (_folder, stored) = stored();
-        wait_for(stored.write(&vec![7_u8; 8192], 0)).expect("writes");
-        wait_for(stored.write_zeroes(4096, 8192)).expect("zeroes");
-        wait_for(stored.write_allocated_zeroes(0, 4096)).expect("zeroes");
+        block_on(stored.write(&vec![7_u8; 8192], 0)).expect("writes");
+        block_on(stored.write_zeroes(4096, 8192)).expect("zeroes");
+        block_on(stored.write_allocated_zeroes(0, 4096)).expect("zeroes");
         let mut read = vec![1_u8; 12288];
-        wait_for(stored.read(&mut read, 0)).expect("reads");
+        block_on(stored.read(&mut read, 0)).expect("reads");
         assert!(read.iter().all(|byte| *byte == 0) && stored.size().expect("has one") >= 8192);
-        wait_for(stored.resize(100, PreallocateMode::None)).expect("resizes");
+        block_on(stored.resize(100, PreallocateMode::None)).expect("resizes");
         assert!(!stored.holds(101) && stored.holds(100));
     }
 }

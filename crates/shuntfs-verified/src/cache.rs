@@ -248,7 +248,7 @@ impl Shard {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::block_on::block_on;
+    use pollster::block_on;
     use shuntfs_verity::Algorithm;
 
     fn file(byte: u8) -> Digest {

@@ -18,7 +18,6 @@ use shuntfs_sys::data::read_ahead;
 use shuntfs_verity::{Descriptor, Digest, Kernel, Level, Mismatch};
 
 use crate::ahead::{LEAD_PIECE, Pace, Stream};
-use crate::block_on::block_on;
 use crate::checks::Checks;
 use crate::error::VerifiedError;
 use crate::io::{QueueIo, ThreadIo};
@@ -26,6 +25,7 @@ use crate::join::join;
 use crate::native::{self, Measure};
 use crate::tree::{Fault, HashTree, Hashes, TreeSource};
 use crate::verdicts::Place;
+use pollster::block_on;
 
 /// How much one thread hashes of a READ before it is worth waking another one: what takes it about 100 microseconds. Waking a
 /// thread on another CPU of a virtual machine takes half of that, and where the queues keep all CPUs busy it gains nothing: with

@@ -10,13 +10,13 @@ use shuntfs_sys::threads;
 use shuntfs_verity::Level;
 
 use crate::ahead::{Pace, Stream};
-use crate::block_on::block_on;
 use crate::checked::{CheckedFile, Job, compare};
 use crate::io::ThreadIo;
 use crate::options::DataReadahead;
 use crate::pieces::{Checked, Piece};
 use crate::rooms::Room;
 use crate::tree::{Fault, HashTree};
+use pollster::block_on;
 
 /// What is read before it is hashed, so that it lies in the second-level cache when it is.
 const STEP: u64 = 256 << 10;

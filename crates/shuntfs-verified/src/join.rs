@@ -34,7 +34,7 @@ pub(crate) async fn join<A: Future, B: Future>(one: A, other: B) -> (A::Output, 
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::block_on::block_on;
+    use pollster::block_on;
 
     #[test]
     fn both_are_polled_whichever_is_done_first() {

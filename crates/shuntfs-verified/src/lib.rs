@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
-mod block_on;
 mod cache;
 mod checked;
 mod checks;

@@ -161,8 +161,8 @@ impl Drop for Promise {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::block_on::block_on;
     use crate::rooms::Rooms;
+    use pollster::block_on;
 
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;

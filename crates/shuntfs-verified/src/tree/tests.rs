@@ -8,8 +8,8 @@ use shuntfs_testkit::seeded::Random;
 use shuntfs_verity::{Algorithm, BlockSize, Discard, Params, Salt, TreeBuilder, TreeSink};
 
 use super::*;
-use crate::block_on::block_on;
 use crate::options::{CheckOptions, TreeReadahead};
+use pollster::block_on;
 
 /// A stored tree in memory.
 struct Stored {
