@@ -4,23 +4,25 @@ use std::time::Duration;
 
 use shuntfs_rules::units;
 
-/// Reads a size in bytes that a file can have.
+/// Reads a size in bytes that a file can have. Errors are what is needed.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let size = units::size(text).ok_or_else(|| units::no_size(text))?;
+    let size = units::size(text)
+        .ok_or("a size: a number of bytes, or a number with K, M, G, T or P, as in `20G`")?;
     if i64::try_from(size).is_err() {
-        return Err(format!("`{text}` is larger than any file"));
+        return Err("a size of less than 8192P".to_owned());
     }
     Ok(size)
 }
 
 /// Reads a size of less than 4 GiB.
 pub(crate) fn small_size(text: &str) -> Result<u32, String> {
-    size(text)?.try_into().map_err(|_| format!("`{text}` is not less than 4G"))
+    size(text)?.try_into().map_err(|_| "a size of less than 4G".to_owned())
 }
 
 /// Reads a duration.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    units::duration(text).ok_or_else(|| units::no_duration(text))
+    units::duration(text)
+        .ok_or_else(|| "a time: a number with us, ms, s, m, h, d or w, as in `500ms`".to_owned())
 }
 
 /// A duration as it could be typed.

@@ -51,7 +51,7 @@ fn branches_that_cannot_be_are_refused_before_anything_happens() {
     }
     for (branches, args, words) in [
         ("@/a=ro:@/b", &[][..], &["no mode", "RW, RO or NC"][..]),
-        ("@/a=RW,1X:@/b", &[], &["none of K, M"]),
+        ("@/a=RW,1X:@/b", &[], &["`1X` is not a size"]),
         ("@/a:@/b", &["-o", "category.create=best"], &["category.create", "one of ff, all, mfs"]),
         ("@/a:@/b", &["-o", "func.rmdir=epff"], &["func.rmdir", "on all branches"]),
         ("@/a=RW,id=x:@/b=RW,id=x", &[], &["two branches are called \"x\""]),

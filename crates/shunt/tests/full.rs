@@ -58,9 +58,9 @@ fn what_says_how_files_are_moved_is_checked() {
     for (args, words) in [
         (["-o", "moveonenospc=best"], &["moveonenospc", "true, false, or one of ff, all, mfs"][..]),
         (["-o", "move_on_full=best"], &["move_on_full", "true, false, or one of ff"]),
-        (["-o", "passthrough_reserve=1X"], &["passthrough_reserve", "none of K, M"]),
+        (["-o", "passthrough_reserve=1X"], &["passthrough_reserve", "a number with K, M"]),
         (["--move-on-full", "best"], &["true, false, or one of ff"]),
-        (["--passthrough-reserve", "1X"], &["none of K, M"]),
+        (["--passthrough-reserve", "1X"], &["a number with K, M"]),
     ] {
         let ran = mount(&room, "@/a:@/b", &args);
         assert!(ran.code == Some(2) && words.iter().all(|word| ran.err.contains(word)), "{ran:?}");

@@ -20,8 +20,7 @@ pub fn size(text: &str) -> Option<u64> {
 }
 
 /// What is said of a text that is no size.
-#[must_use]
-pub fn no_size(text: &str) -> String {
+pub(crate) fn no_size(text: &str) -> String {
     format!("`{text}` is no size: a number of bytes, or a number with K, M, G, T or P, as in `20G`")
 }
 
@@ -46,12 +45,6 @@ pub fn duration(text: &str) -> Option<Duration> {
     let ns = u128::from(number(whole)?) * unit_ns + u128::from(number(part)?) * unit_ns / parts;
     let secs = u64::try_from(ns / SECOND_NS).ok()?;
     Some(Duration::new(secs, u32::try_from(ns % SECOND_NS).ok()?))
-}
-
-/// What is said of a text that is no duration.
-#[must_use]
-pub fn no_duration(text: &str) -> String {
-    format!("`{text}` is no time: a number with us, ms, s, m, h, d or w, as in `500ms` or `30d`")
 }
 
 /// A share, from `1%` to `99%`.

@@ -67,7 +67,8 @@ fn read_one(text: &[u8]) -> Result<BranchOptions, Failure> {
         };
     };
     let BranchWords { mode, min_free, id } = words.map_err(Failure::usage)?;
-    let min_free = min_free.map(size).transpose().map_err(Failure::usage)?;
+    let read = |text| size(text).map_err(|why| Failure::usage(format!("`{text}` is not {why}")));
+    let min_free = min_free.map(read).transpose()?;
     Ok(BranchOptions { path: OsStr::from_bytes(path).into(), mode, min_free, id: id.map(str::to_owned) })
 }
 
