@@ -16,7 +16,7 @@ use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 
 /// How often, and how long apart, a server is asked that is not there.
-const TRIES: u32 = 10;
+const TRIES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One line of the list.
