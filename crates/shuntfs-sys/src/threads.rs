@@ -217,7 +217,7 @@ pub fn hanging_threads(named: &[&str]) -> Vec<(u32, String)> {
 }
 
 /// What a thread did in its life.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct CpuTimes {
     /// How long it ran.
     pub ran: Duration,

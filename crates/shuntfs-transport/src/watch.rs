@@ -106,8 +106,8 @@ struct Seen {
 /// How a light thread and its caller have shared their CPU, in their lives.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// How long the thread has waited for a CPU.
-    waited: Duration,
+    /// What the thread has run and waited for a CPU.
+    of_queue: CpuTimes,
     /// Its last caller, and what that has run, on whatever CPU; `None` where that is not known.
     caller: u32,
     of_caller: Option<CpuTimes>,
@@ -255,8 +255,13 @@ impl Watched {
         let now = seen.and_then(|seen| seen.share);
         let before = std::mem::replace(&mut self.share, now);
         let waited = now.zip(before).map(|(now, before)| {
+            // The kernel counts a wait when it ends: who did not run between two looks has waited all the time.
+            if now.of_queue == before.of_queue {
+                return elapsed;
+            }
             let of_caller = if self.has_several { Duration::ZERO } else { now.ran_in_turns(&before, served) };
-            now.waited.saturating_sub(before.waited).saturating_sub(of_caller).as_secs_f64() * 1e3
+            let waited = now.of_queue.waited.saturating_sub(before.of_queue.waited);
+            waited.saturating_sub(of_caller).as_secs_f64() * 1e3
         });
         (self.running, self.waiting) =
             if runs { (self.running.saturating_add(1), 0) } else { (0, self.waiting.saturating_add(1)) };
@@ -304,8 +309,8 @@ impl Seen {
         // Where the kernel does not tell, it is taken to run.
         let runs = threads::is_runnable(tid).unwrap_or(true);
         let share = caller.and_then(|caller| {
-            let waited = threads::cpu_times(tid)?.waited;
-            Some(Share { waited, caller, of_caller: threads::cpu_times(caller) })
+            let of_queue = threads::cpu_times(tid)?;
+            Some(Share { of_queue, caller, of_caller: threads::cpu_times(caller) })
         });
         Self { runs, share }
     }

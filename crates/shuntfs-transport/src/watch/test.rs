@@ -169,18 +169,26 @@ fn queue_beside(looks: u32, served: fn(u32) -> u64, waits: u64, turns: u64) -> (
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
             let waited = Duration::from_millis(u64::from(look) * waits);
-            let of_caller =
-                Some(CpuTimes { ran: waited, waited: Duration::ZERO, turns: u64::from(look) * turns });
-            queue.look(&gauge, SHORT, |_, caller| {
-                let share = caller.map(|caller| Share { waited, caller, of_caller });
-                Seen { runs: true, share }
-            });
-            helped += u32::from(queue.settle(&gauge));
+            let ran = Duration::from_millis(u64::from(look) * (4 - waits)) + Duration::from_nanos(look.into());
+            let of_queue = CpuTimes { ran, waited, turns: u64::from(look) };
+            let of_caller = CpuTimes { ran: waited, waited: Duration::ZERO, turns: u64::from(look) * turns };
+            helped += u32::from(queue.sees(&gauge, of_queue, of_caller));
         }
         assert_eq!(sched::is_light(threads::gettid()), queue.light);
         (queue, helped)
     });
     queue.join().unwrap()
+}
+
+impl Watched {
+    /// One look at a thread that runs or is ready to.
+    fn sees(&mut self, gauge: &Gauge, of_queue: CpuTimes, of_caller: CpuTimes) -> bool {
+        self.look(gauge, SHORT, |_, caller| {
+            let share = caller.map(|caller| Share { of_queue, caller, of_caller: Some(of_caller) });
+            Seen { runs: true, share }
+        });
+        self.settle(gauge)
+    }
 }
 
 fn busy_queue(looks: u32, served: fn(u32) -> u64) -> (Watched, u32) {
@@ -219,6 +227,26 @@ fn a_busy_queue_that_waits_for_its_cpu_most_of_the_time_is_not_light() {
         assert!(queue_of(1 + STARVING, |_| 1000, 3).0.light, "what it waited before counts for nothing");
         assert!(!queue_of(2 + STARVING, |_| 1000, 3).0.light);
         assert!(queue_of(500, |_| 1000, 2).0.light, "half of the time");
+    }
+}
+
+/// A regression: the kernel counts a wait when it ends, so a queue that had no CPU for a long time seemed not to wait, and each such wait lasted until
+/// the queue had been calm for 60 ms.
+#[test]
+fn a_queue_that_waits_for_its_cpu_all_the_time_is_not_light() {
+    if may_change() {
+        let queue = thread::spawn(|| {
+            let gauge = Gauge::default();
+            *gauge.tid.lock() = threads::gettid();
+            gauge.served.store(1000, Ordering::Relaxed);
+            let (mut queue, still) = (Watched::new(), CpuTimes::default());
+            for look in 0..2 + STARVING {
+                assert_eq!(queue.light, look > 0);
+                queue.sees(&gauge, still, still);
+            }
+            queue.light
+        });
+        assert!(!queue.join().unwrap());
     }
 }
 
