@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 
-use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
@@ -25,29 +26,31 @@ impl<T: Serialize> Serialize for One<'_, T> {
     }
 }
 
+/// An object with the format before its fields.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    format: u32,
+    #[serde(flatten)]
+    fields: &'a T,
+}
+
 /// Prints an object, for people and programs.
 ///
 /// # Errors
 /// Those of printing.
-pub(crate) fn print(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
-    let text = with_format(&serde_json::to_string_pretty(value).map_err(|error| cannot(&error))?, "\n  ");
+pub(crate) fn print(object: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&Document { format: FORMAT, fields: object });
+    let text = without_controls(&text.map_err(|error| cannot(&error))?);
     writeln!(out, "{text}").map_err(|error| output_failure(&error))
 }
 
 /// An object on one line.
 ///
 /// # Errors
-/// What is no JSON.
-pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
-    Ok(with_format(&serde_json::to_string(value).map_err(|error| cannot(&error))?, ""))
-}
-
-/// Puts `format` before the fields of an object, whose order stays.
-fn with_format(object: &str, indent: &str) -> String {
-    let fields = object.strip_prefix('{').expect("documents are objects");
-    let comma = if fields.trim_start().starts_with('}') { "" } else { "," };
-    let space = if indent.is_empty() { "" } else { " " };
-    format!("{{{indent}\"format\":{space}{FORMAT}{comma}{}", without_controls(fields))
+/// What is no object.
+pub(crate) fn line(object: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string(&Document { format: FORMAT, fields: object });
+    text.map(|text| without_controls(&text)).map_err(|error| cannot(&error))
 }
 
 /// JSON may have control characters from 127 on as they are, and terminals obey them.
@@ -153,6 +156,7 @@ mod test {
     #[test]
     fn every_document_begins_with_its_format() {
         assert_eq!(line(&json!({})).unwrap(), r#"{"format":1}"#);
+        assert!(line(&json!([1])).is_err_and(|failure| failure.to_string().contains("cannot print")));
         assert_eq!(line(&json!({"a": [1]})).unwrap(), r#"{"format":1,"a":[1]}"#);
         let mut out = Vec::new();
         print(&json!({"a": {"b": 1}}), &mut out).unwrap();

@@ -2,22 +2,25 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use shuntfs_sys::spawn::effective_uid;
 
 use crate::cli::ListArgs;
-use crate::control::{self, AskError, Client, Status};
+use crate::control::{self, AskError, Client};
 use crate::failure::Failure;
 use crate::json::{self, One};
 use crate::mounts::{self, Mounts, shown};
 use crate::run::output_failure;
 
-/// How often, and how long apart, a server is asked that is not there.
-const TRIES: u32 = 25;
+/// How long servers that are not there are asked again, all together, and how long apart.
+const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The state of a mount whose server is gone.
+const NO_SERVER: &str = "no server";
 
 /// One line of the list.
 #[derive(Debug, Default, Serialize)]
@@ -40,7 +43,7 @@ struct Row {
 /// Those of reading the list of mounts, and of printing.
 pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let list = Mounts::read()?;
-    let rows = rows(&list);
+    let rows = rows(&found(&list));
     if args.json {
         return json::print(&One("mounts", &rows), out);
     }
@@ -96,50 +99,42 @@ pub(crate) fn found(list: &Mounts) -> Vec<Found> {
     found
 }
 
-fn rows(list: &Mounts) -> Vec<Row> {
-    let row = |found: Found| {
-        let is_detached = found.mount_point.is_none();
-        let mountpoint = found.mount_point.unwrap_or_default();
-        let row = Row {
-            mountpoint: json::text(&mountpoint),
-            mountpoint_hex: json::hex(&mountpoint),
-            source: found.source,
-            ..Row::default()
-        };
-        let row = asked(found.connection, &found.owners, row);
-        if is_detached && row.state == "mounted" { Row { state: "detached", ..row } } else { row }
-    };
-    found(list).into_iter().map(row).collect()
+fn rows(found: &[Found]) -> Vec<Row> {
+    let mut rows: Vec<Row> = found.iter().map(asked).collect();
+    // Where a server was killed, its successor answers within a moment; the mount itself is not touched to know.
+    let end = Instant::now() + PATIENCE;
+    while rows.iter().any(|row| row.state == NO_SERVER) && Instant::now() < end {
+        std::thread::sleep(PAUSE);
+        let again = rows.iter_mut().zip(found).filter(|(row, _)| row.state == NO_SERVER);
+        again.for_each(|(row, found)| *row = asked(found));
+    }
+    rows
 }
 
-fn asked(connection: u64, owners: &[u32], row: Row) -> Row {
-    let row = Row { connection, ..row };
-    match asked_in_time(connection, owners) {
+fn asked(found: &Found) -> Row {
+    let mountpoint = found.mount_point.as_deref().unwrap_or(Path::new(""));
+    let row = Row {
+        mountpoint: json::text(mountpoint),
+        mountpoint_hex: json::hex(mountpoint),
+        source: found.source.clone(),
+        connection: found.connection,
+        ..Row::default()
+    };
+    let answer = Client::of_connection(found.connection, &found.owners)
+        .and_then(|mut client| Ok((client.pid(), client.status()?)));
+    let served = if found.mount_point.is_some() { "mounted" } else { "detached" };
+    match answer {
         Ok((pid, status)) => {
             let transport = status.session.transport.kind;
             let (source, source_hex) = (status.folder, status.folder_hex);
-            Row { state: "mounted", pid: Some(pid), transport, source, source_hex, ..row }
+            Row { state: served, pid: Some(pid), transport, source, source_hex, ..row }
         }
-        Err(AskError::Silent { pid }) => Row { state: "silent", pid: Some(pid), ..row },
-        Err(AskError::NoServer) => Row { state: "no server", ..row },
         // A server of another version may answer in words of its own.
-        Err(AskError::Refused(_)) => Row { state: "mounted", ..row },
+        Err(AskError::Refused(_)) => Row { state: served, ..row },
+        Err(AskError::Silent { pid }) => Row { state: "silent", pid: Some(pid), ..row },
+        Err(AskError::NoServer) => Row { state: NO_SERVER, ..row },
         Err(AskError::NotAllowed) => Row { state: "not yours", ..row },
         Err(_) => Row { state: "no answer", ..row },
-    }
-}
-
-/// Asks a server. Where one was killed, its successor answers within a moment; the mount itself is not touched to know.
-fn asked_in_time(connection: u64, owners: &[u32]) -> Result<(u32, Status), AskError> {
-    let mut tries = 0;
-    loop {
-        let answer = Client::of_connection(connection, owners)
-            .and_then(|mut client| Ok((client.pid(), client.status()?)));
-        tries += 1;
-        if tries == TRIES || !matches!(answer, Err(AskError::NoServer)) {
-            return answer;
-        }
-        std::thread::sleep(PAUSE);
     }
 }
 
@@ -154,4 +149,26 @@ pub(crate) fn print_table<const N: usize>(lines: &[[String; N]], out: &mut dyn W
         writeln!(out, "{}", text.trim_end()).map_err(|error| output_failure(&error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    /// Each was waited for by itself, half a second long.
+    #[test]
+    fn dead_mounts_are_waited_for_together() {
+        // No connection has such a number.
+        let dead = |number| Found {
+            mount_point: Some(PathBuf::from(format!("/{number}"))),
+            source: "/a".into(),
+            connection: u64::MAX - number,
+            owners: Vec::new(),
+        };
+        let started = Instant::now();
+        let rows = rows(&(0..20).map(dead).collect::<Vec<_>>());
+        assert!(rows.len() == 20 && rows.iter().all(|row| row.state == NO_SERVER), "{rows:?}");
+        let took = started.elapsed();
+        assert!(took >= PATIENCE && took < PATIENCE * 10, "{took:?}");
+    }
 }

@@ -156,7 +156,7 @@ pub struct VerifySettings {
     pub trust: TrustSettings,
     /// Where the seal is; in the source folder where not said.
     pub store: Option<PathBuf>,
-    /// Memory for verified tree blocks, in MiB; the default where not said.
+    /// Memory for verified tree blocks, in bytes; the default where not said.
     pub tree_cache: Option<u64>,
     /// Whether hash trees are read ahead.
     pub tree_readahead: TreeReadaheadChoice,

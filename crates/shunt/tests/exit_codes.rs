@@ -29,7 +29,8 @@ fn commands() -> Vec<Vec<String>> {
 fn help_is_done_and_an_unknown_flag_is_a_wrong_command_line() {
     let all = commands();
     assert!(all.len() > 50, "{all:?}");
-    for command in all {
+    // The bench is another program, which may not be built yet; words.rs has how it is started.
+    for command in all.into_iter().filter(|command| *command != ["bench"]) {
         let with = |flag: &str| shunt(command.iter().map(String::as_str).chain([flag]));
         let help = with("--help");
         assert_eq!((help.code, help.err.as_str()), (Some(DONE), ""), "{command:?}: {help:?}");

@@ -264,10 +264,14 @@ fn privileged_documents_of_a_pool_an_image_and_a_seal_are_as_described() {
     let sealed = Mounted::at(top.join("sealed"), &["--verify", "required"], second.as_os_str());
     checked("why", &words(&["why", "--json"], &[&odd(&sealed.0, "old")]));
     checked("status", &words(&["status", "--json"], &[&sealed.0]));
-    let (image, shown) = (top.join("image"), top.join("shown"));
+    let (image, shown) = (odd(&top, "image"), top.join("shown"));
     fs::write(&image, vec![0; 1 << 16]).expect("writes");
     run(Command::new(SHUNT).args(words(&["export", "--log-file", "/dev/null"], &[&image, &shown]))).ok();
     let exported = Mounted(shown);
-    checked("status", &words(&["status", "--json"], &[&exported.0]));
-    checked("list", &["list", "--json"]);
+    let status = checked("status", &words(&["status", "--json"], &[&exported.0]));
+    assert_eq!(status[0]["folder_hex"], hex(&image));
+    let lists = checked("list", &["list", "--json"]);
+    let rows = lists[0]["mounts"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["mountpoint"] == exported.0.to_str().expect("text"));
+    assert_eq!(row.expect("is listed")["source_hex"], hex(&image));
 }

@@ -129,6 +129,54 @@ fn as_many_keys_as_are_asked_for_must_have_signed() {
     }
 }
 
+/// A key that could not be written whole stayed, and kept the next one from being made.
+#[test]
+fn a_part_of_a_key_does_not_stay() {
+    let room = Room::new();
+    room.shell("trap '' XFSZ; ulimit -f 0; \"$SHUNT\" seal key new key")
+        .fails(1, &["cannot write key", "File too large"]);
+    assert!(!room.at("key").exists() && !room.at("key.pub").exists());
+    room.shunt("seal key new key", &[]).ok();
+}
+
+/// Keys were added, and the number of signatures refused: the store then trusted each of them alone.
+#[test]
+fn a_trust_store_takes_all_that_is_asked_for_or_nothing() {
+    let room = Room::new();
+    room.shell("mkdir other && cp two.pub other/one.pub && cp three.pub .three.pub").ok();
+    room.shunt("seal photos --key one", &[]).ok();
+    let names = || -> Vec<String> {
+        let names = fs::read_dir(room.at("trust")).expect("is there").flatten();
+        let mut names: Vec<String> =
+            names.map(|name| name.file_name().into_string().expect("text")).collect();
+        names.retain(|name| name != "lock");
+        names.sort();
+        names
+    };
+    for (words, said) in [
+        ("one.pub two.pub --threshold 3", "3 of 2 keys cannot be asked for"),
+        ("one.pub other/one.pub", "there is a key one.pub already"),
+        ("one.pub two.pub two.pub", "is there already: two.pub"),
+        ("one.pub .three.pub", ".three.pub would not be read"),
+        ("one.pub gone.pub", "gone.pub"),
+    ] {
+        room.shunt(&format!("seal trust add trust {words}"), &[]).fails(1, &[said]);
+        assert!(!room.at("trust").exists() || names().is_empty(), "{words}: {:?}", names());
+    }
+    room.shunt("verify photos --trust-store trust", &[]).fails(1, &["trust"]);
+    let added = room.shunt("seal trust add trust one.pub two.pub --threshold 2", &[]).ok().out;
+    assert!(added.contains("2 keys, 2 must sign"), "{added}");
+    assert_eq!(names(), ["config", "one.pub", "two.pub"]);
+    room.shunt("verify photos --trust-store trust", &[]).fails(1, &["1 of 2"]);
+    // Refused, and not half done.
+    room.shunt("seal trust add trust three.pub --threshold 4", &[]).fails(1, &["4 of 3 keys"]);
+    assert_eq!(names(), ["config", "one.pub", "two.pub"]);
+    room.shunt("seal trust add trust three.pub --threshold 1", &[]).ok();
+    room.shunt("verify photos --trust-store trust", &[]).ok();
+    let listed = room.shunt("seal trust list trust", &[]).ok().out;
+    assert!(listed.starts_with("1 of these keys must sign") && listed.contains("three.pub"), "{listed}");
+}
+
 /// An attacker keeps what was sealed, and puts it back later: store and files.
 #[test]
 fn a_trust_store_refuses_what_is_older() {

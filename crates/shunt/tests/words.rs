@@ -190,16 +190,16 @@ fn a_wrong_call_of_the_mount_helper_has_mounts_own_exit_codes() {
 fn bench_starts_the_program_that_it_is() {
     let [beside, path] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
     let shunt = beside.path().join("shunt");
-    std::fs::copy(SHUNT, &shunt).expect("copies");
+    // By other processes: a program that this one had open for writing cannot be run while a child of a parallel test inherits that.
+    run(Command::new("cp").arg(SHUNT).arg(&shunt)).ok();
     let call = || {
         run(Command::new(&shunt).args(["bench", "--help", "-x", "--table", "a b"]).env("PATH", path.path()))
     };
     call().fails(2, &["shunt-bench, which is not installed", "cargo install"]);
     let make = |folder: &std::path::Path, code: u8| {
-        let program = folder.join("shunt-bench");
-        std::fs::write(&program, format!("#!/bin/sh\nprintf '<%s>' \"$@\"; exit {code}\n")).expect("writes");
-        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .expect("may run");
+        let script = format!("#!/bin/sh\nprintf '<%s>' \"$@\"; exit {code}");
+        let write = r#"echo "$1" > shunt-bench; chmod +x shunt-bench"#;
+        run(Command::new("bash").args(["-ec", write, "bash", &script]).current_dir(folder)).ok();
     };
     make(path.path(), 1);
     let ran = call();

@@ -24,7 +24,8 @@ pub fn is_there(pid: u32) -> bool {
     number(pid).is_some_and(|pid| test_kill_process(pid) != Err(OsError::SRCH))
 }
 
-fn number(pid: u32) -> Option<Pid> {
+/// A process's number, as system calls take it; 0 would mean other things.
+pub(crate) fn number(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 

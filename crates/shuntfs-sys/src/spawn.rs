@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::Result;
+use crate::process::number;
 
 /// Who is at the other end of a Unix socket, as the kernel noted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,8 +146,17 @@ pub enum Push {
 /// # Errors
 /// `ESRCH` where it is gone, `EPERM` where it is someone else's, `EINVAL` for what is no process number.
 pub fn push(pid: u32, push: Push) -> Result<()> {
-    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.ok_or(rustix::io::Errno::INVAL)?, signal_of(push))
+    rustix::process::kill_process(number(pid).ok_or(rustix::io::Errno::INVAL)?, signal_of(push))
+}
+
+/// Kills (SIGKILL) a child that leads a process group, as one does after [`detach_session`], and all that it has started in it. The child
+/// must not have been waited for: its number is that of the group.
+///
+/// # Errors
+/// `ESRCH` where it leads none, `EINVAL` for what is no process number.
+pub fn kill_group(leader: u32) -> Result<()> {
+    let leader = number(leader).ok_or(rustix::io::Errno::INVAL)?;
+    rustix::process::kill_process_group(leader, rustix::process::Signal::KILL)
 }
 
 fn signal_of(push: Push) -> rustix::process::Signal {
@@ -162,11 +172,8 @@ fn signal_of(push: Push) -> rustix::process::Signal {
 /// # Errors
 /// As [`push`]; `ESRCH`, too, where the process is another user's; `ENOSYS` before Linux 5.3.
 pub fn push_to_user(pid: u32, uid: u32, push: Push) -> Result<()> {
-    let raw = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw);
-    let held = rustix::process::pidfd_open(
-        raw.ok_or(rustix::io::Errno::INVAL)?,
-        rustix::process::PidfdFlags::empty(),
-    )?;
+    let number = number(pid).ok_or(rustix::io::Errno::INVAL)?;
+    let held = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty())?;
     // Looked at while it is held: the number cannot become another's meanwhile without the signal failing.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut ids =
@@ -224,6 +231,28 @@ mod test {
         push_to_user(pid, uid, Push::Die).expect("is there");
         assert!(!child.wait().expect("is a child").success());
         assert_eq!(push(0, Push::Die), Err(rustix::io::Errno::INVAL), "zero is the whole process group");
+    }
+
+    #[test]
+    fn a_group_is_killed_whole_and_a_child_that_leads_none_is_left() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("starts");
+        assert_eq!(kill_group(child.id()), Err(rustix::io::Errno::SRCH));
+        assert!(child.try_wait().expect("is a child").is_none());
+        child.kill().and_then(|()| child.wait()).expect("is a child");
+        // What it has started holds the pipe open for as long as it lives.
+        let mut leader = std::process::Command::new("setsid")
+            .args(["sh", "-c", "sleep 60 & echo started; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut said = leader.stdout.take().expect("was piped");
+        said.read_exact(&mut [0; 8]).expect("it leads by now");
+        kill_group(leader.id()).expect("it leads one");
+        assert!(!leader.wait().expect("is a child").success());
+        let started = std::time::Instant::now();
+        said.read_to_end(&mut Vec::new()).expect("ends");
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        assert_eq!(kill_group(0), Err(rustix::io::Errno::INVAL), "zero is the own group");
     }
 
     #[test]

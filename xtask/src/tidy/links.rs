@@ -1,5 +1,5 @@
-//! The documents' relative links lead somewhere: to a file, and to a heading if they name one. Each page is in the table
-//! of contents.
+//! The documents' relative links lead somewhere: to a file, and to a heading if they name one. Source files that they
+//! mention exist. Each page is in the table of contents.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -32,6 +32,40 @@ pub(crate) fn check(path: &Path, name: &str, text: &str) -> Vec<String> {
         }
     }
     faults
+}
+
+/// Names source files that a page mentions in code (`shuntfs/src/{a,b}.rs`) and that do not exist. What has changed may be gone.
+pub(crate) fn missing_sources(root: &Path, name: &str, text: &str) -> Vec<String> {
+    if name.ends_with("CHANGELOG.md") {
+        return Vec::new();
+    }
+    // Paths begin at the top, or at the folder of all crates, whose names may be without their beginning.
+    let exists = |path: &str| {
+        // Of a pattern, the folder.
+        let path =
+            path.split_once('*').map_or(path, |(before, _)| before.rsplit_once('/').map_or("", |at| at.0));
+        ["", "crates/", "crates/shuntfs-"].iter().any(|place| root.join(format!("{place}{path}")).exists())
+    };
+    let mut faults = Vec::new();
+    for (number, line) in prose(text) {
+        let spans = line.split('`').skip(1).step_by(2);
+        for span in spans.filter(|span| !span.contains(' ')) {
+            if !span.contains("/src/") && !span.starts_with("crates/") && !span.starts_with("xtask/") {
+                continue;
+            }
+            let gone = expanded(span).into_iter().filter(|path| !exists(path));
+            faults.extend(gone.map(|path| format!("{name}:{number}: there is no `{path}`")));
+        }
+    }
+    faults
+}
+
+/// What a shell makes of `{a,b}` in a path.
+fn expanded(path: &str) -> Vec<String> {
+    let whole = || vec![path.to_owned()];
+    let Some((before, rest)) = path.split_once('{') else { return whole() };
+    let Some((inside, after)) = rest.split_once('}') else { return whole() };
+    inside.split(',').flat_map(|part| expanded(&format!("{before}{part}{after}"))).collect()
 }
 
 /// Pages that the table of contents lacks.
@@ -154,6 +188,25 @@ mod tests {
             "[a](there.md) [c](https://example.org/x#y) [d](there.md \"title\")\n```\n[e](gone)\n```\n";
         assert_eq!(faults(text), Vec::<String>::new());
         assert_eq!(files(text), ["there.md"].into());
+    }
+
+    #[test]
+    fn a_source_file_that_is_gone_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("crates/shuntfs-a/src")).unwrap();
+        std::fs::write(root.path().join("crates/shuntfs-a/src/b.rs"), "").unwrap();
+        let faults = |text: &str| missing_sources(root.path(), "a.md", text);
+        let there = "`crates/shuntfs-a/src/b.rs` `shuntfs-a/src/` `a/src/{b,b}.rs` `a/src/*.rs` `src/x` `let a = /src/`";
+        assert_eq!(faults(there), [""; 0]);
+        assert_eq!(
+            faults("x\n`a/src/{b,c}.rs`, `crates/c`, `gone/src/*.rs`\n```\n`crates/d`\n```\n"),
+            [
+                "a.md:2: there is no `a/src/c.rs`",
+                "a.md:2: there is no `crates/c`",
+                "a.md:2: there is no `gone/src/*.rs`"
+            ]
+        );
+        assert_eq!(missing_sources(root.path(), "CHANGELOG.md", "`crates/c`\n"), [""; 0]);
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<String>> {
             Some("md") => {
                 let text = read(&path)?;
                 faults.extend(links::check(&path, &name, &text));
+                faults.extend(links::missing_sources(&workspace.root, &name, &text));
                 faults.extend(prose::check(&name, &text));
             }
             Some("toml") => faults.extend(words::unfinished(&name, &read(&path)?)),

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use shuntfs_sys::process;
-use shuntfs_sys::spawn::effective_uid;
+use shuntfs_sys::spawn::{connect_within, effective_uid};
+use shuntfs_sys::{OsError, process};
 
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -109,6 +108,13 @@ impl SocketFile {
         Self::of(&self.path).is_ok_and(|now| now == *self)
     }
 
+    /// Whether it is a socket and nobody listens there. One at which so many wait that nobody else is let in has a listener.
+    fn is_stale(&self) -> bool {
+        let is_socket =
+            std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.file_type().is_socket());
+        is_socket && connect_within(&self.path, Duration::ZERO).err() == Some(OsError::CONNREFUSED)
+    }
+
     /// Removes it, and nobody else's.
     pub(super) fn remove(&self) {
         let _locked = self.path.parent().and_then(lock);
@@ -139,9 +145,8 @@ pub fn sweep(folder: &Path, is_mounted: impl Fn(u64) -> bool) {
         return;
     }
     for (id, path) in sockets(folder) {
-        let Ok(file) = SocketFile::of(&path) else { continue };
-        if !is_mounted(id) && is_stale(&path) {
-            file.remove();
+        if !is_mounted(id) {
+            remove_stale(&path);
         }
     }
 }
@@ -166,19 +171,20 @@ fn remove_left_in(folder: &Path, connection: u64) {
             None => rest.is_empty(),
             Some(pid) => pid.parse().is_ok_and(|pid| !process::is_there(pid)),
         };
-        if is_left
-            && is_stale(&entry.path())
-            && let Ok(file) = SocketFile::of(&entry.path())
-        {
-            file.remove();
+        if is_left {
+            remove_stale(&entry.path());
         }
     }
 }
 
-/// Whether it is a socket and nobody listens there.
-fn is_stale(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+/// Removes a socket that nobody listens at.
+fn remove_stale(path: &Path) {
+    // Which file it is comes first: by the time that is known of it, the name may be a living server's.
+    if let Ok(file) = SocketFile::of(path)
+        && file.is_stale()
+    {
+        file.remove();
+    }
 }
 
 #[cfg(test)]
@@ -219,6 +225,28 @@ mod test {
         let is_there = |name: &str| folder.path().join(name).exists();
         assert_eq!(names.map(|name| is_there(&name)), [false, false, true, true, true]);
         assert!(is_there("8") && is_there(&format!("8.{dead}")));
+    }
+
+    /// A server that was stopped kept `shunt list` waiting once its backlog was full.
+    #[test]
+    fn a_listener_that_takes_nobody_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("7");
+        let listener = UnixListener::bind(&path).expect("binds");
+        rustix::net::listen(&listener, 0).expect("listens");
+        let mut inside = Vec::new();
+        while let Ok(stream) = connect_within(&path, Duration::ZERO) {
+            inside.push(stream);
+        }
+        let (done, seen) = std::sync::mpsc::channel();
+        let swept = folder.path().to_owned();
+        std::thread::spawn(move || {
+            sweep(&swept, |_| false);
+            remove_left_in(&swept, 7);
+            let _heard = done.send(());
+        });
+        seen.recv_timeout(Duration::from_secs(10)).expect("does not wait");
+        assert!(!inside.is_empty() && path.exists());
     }
 
     #[test]

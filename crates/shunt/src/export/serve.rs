@@ -1,7 +1,7 @@
 //! The server of an export.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shuntfs::{Flow, MountOptions, Reason, Session, SessionOptions, Transport, TransportKind};
@@ -15,6 +15,7 @@ use super::check::Place;
 use crate::control::Farewell;
 use crate::doctor::access;
 use crate::failure::Failure;
+use crate::json;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount};
 use crate::mounts::shown;
@@ -33,7 +34,8 @@ pub(super) struct Exporting {
     image: Arc<Image>,
     place: Arc<Place>,
     pub(super) passthrough_off: Option<Reason>,
-    pub(super) source: String,
+    /// The image.
+    pub(super) source: PathBuf,
     /// Whether another flow than `served` was asked for by name.
     flow_is_wished: bool,
 }
@@ -60,7 +62,7 @@ pub(super) fn serve(args: &ExportArgs, image: &Path, file: &Path, announce: Anno
             served: exporting,
             answers: Arc::new(answers),
             notes,
-            source: source.clone(),
+            source: json::text(&source),
             place: shown(&place.path),
             farewell,
         })
@@ -75,7 +77,7 @@ impl Exporting {
         args: &ExportArgs,
         image: &Arc<Image>,
         place: &Arc<Place>,
-        source: &str,
+        source: &Path,
     ) -> Result<Self, Failure> {
         let how = Exported::default()
             .growable(args.growable)
@@ -179,19 +181,20 @@ fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
     }
 }
 
-fn source_of(args: &ExportArgs, image: &Path) -> String {
+fn source_of(args: &ExportArgs, image: &Path) -> PathBuf {
     if args.format == FormatChoice::Null {
-        return "null".to_owned();
+        return "null".into();
     }
-    std::path::absolute(image).unwrap_or_else(|_| image.to_owned()).to_string_lossy().into_owned()
+    std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
 }
 
 /// What the list of mounts says. Programs that make file systems take the source of a mount for a device in use, so an
 /// image that is shown over itself is called something else.
-fn shown_source(source: &str, place: &Path) -> String {
-    match Path::new(source).canonicalize() {
-        Ok(image) if image == place => format!("image:{source}"),
-        _ => source.to_owned(),
+fn shown_source(source: &Path, place: &Path) -> String {
+    let name = json::text(source);
+    match source.canonicalize() {
+        Ok(image) if image == place => format!("image:{name}"),
+        _ => name,
     }
 }
 

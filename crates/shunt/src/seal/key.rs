@@ -70,5 +70,9 @@ fn say(out: &mut dyn Write, key: &PublicKey, expires: Option<Day>) -> Result<(),
 fn write_new(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| cannot("write", path, error);
     let mut file = File::options().write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| {
+        // A part of a key is none, and would be in the way of the next one.
+        drop(fs::remove_file(path));
+        failed(error)
+    })
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use serde_json::json;
-use shuntfs_seal::{TrustStore, shown, split_key_file};
+use shuntfs_seal::{StoredKey, TrustStore, shown, split_key_file};
 use shuntfs_verity::sign::PublicKey;
 
 use super::args::{TrustAddArgs, TrustListArgs, TrustStoreArgs, TrustWhat};
@@ -49,15 +49,10 @@ fn add(args: &TrustAddArgs) -> Result<String, Failure> {
         let key = PublicKey::from_pem(&block).map_err(|error| refused(error.to_string()))?;
         let name = path.file_stem().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| cannot("add", path, "its name is no text"))?;
-        keys.push((format!("{name}.pub"), key, expires));
+        keys.push(StoredKey::new(format!("{name}.pub"), key, expires));
     }
     let mut store = TrustStore::create(&args.dir).map_err(|error| of_store(&error))?;
-    for (name, key, expires) in keys {
-        store.add(&name, key, expires).map_err(|error| of_store(&error))?;
-    }
-    if let Some(threshold) = args.threshold {
-        store.set_threshold(threshold).map_err(|error| of_store(&error))?;
-    }
+    store.add(keys, args.threshold).map_err(|error| of_store(&error))?;
     let count = counted(store.keys().len() as u64, "key");
     Ok(format!("{}: {count}, {} must sign", shown(&args.dir), store.threshold()))
 }

@@ -105,6 +105,8 @@ fn program() -> io::Result<PathBuf> {
 fn stop(child: &mut Child) {
     let _ended_already = spawn::push(child.id(), Push::End);
     if wait(child).is_none() {
+        // A keeper alone would leave a server that hangs.
+        let _leads_none_yet = spawn::kill_group(child.id());
         let _ended_already = child.kill();
     }
 }

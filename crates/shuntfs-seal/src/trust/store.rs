@@ -78,6 +78,14 @@ pub struct StoredKey {
     pub expires: Option<Day>,
 }
 
+impl StoredKey {
+    /// A key to add, in a file of this name (`release.pub`).
+    #[must_use]
+    pub fn new(name: String, key: PublicKey, expires: Option<Day>) -> Self {
+        Self { name, key, expires }
+    }
+}
+
 impl TrustStore {
     /// Opens a trust store, and reads its keys and its configuration.
     ///
@@ -127,37 +135,71 @@ impl TrustStore {
         Self::open(path)
     }
 
-    /// Trusts another key.
+    /// Trusts further keys, and asks for signatures by `threshold` of all of them from now on, where that is said. No key counts before
+    /// the threshold that comes with it does.
     ///
     /// # Errors
-    /// The name is taken, or the key there under another one; the file cannot be written.
-    pub fn add(&mut self, file: &str, key: PublicKey, expires: Option<Day>) -> Result<(), StoreError> {
-        if let Some(one) = self.keys.iter().find(|one| one.key == key) {
-            return Err(self.broken(format!("the key {} is there already: {}", key.id(), shown(&one.name))));
-        }
-        let lines = expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
+    /// A name is taken, or begins with a dot; a key is there already; the keys are fewer than `threshold`: nothing is changed then. A file
+    /// cannot be written.
+    pub fn add(&mut self, keys: Vec<StoredKey>, threshold: Option<NonZeroUsize>) -> Result<(), StoreError> {
         let _lock = self.lock()?;
-        let failed = |error: std::io::Error| StoreError::io(self.path.join(file), error);
-        let mut made = self.create_file(file, WRONLY | EXCL, 0o644)?;
-        let text = lines + &key.to_pem();
-        made.write_all(text.as_bytes()).and_then(|()| made.sync_all()).map_err(failed)?;
-        self.sync()?;
-        self.keys.push(StoredKey { name: file.to_owned(), key, expires });
+        // Another one may have changed it meanwhile.
+        let mut store = self.read_again()?;
+        let there = store.keys.len();
+        for key in keys {
+            store.check_new(&key)?;
+            store.keys.push(key);
+        }
+        let count = store.keys.len();
+        if count > KEYS_MAX {
+            return Err(self.broken(format!("it would hold more than {KEYS_MAX} keys")));
+        }
+        if let Some(threshold) = threshold.filter(|threshold| threshold.get() > count) {
+            return Err(self.broken(format!("{threshold} of {count} keys cannot be asked for")));
+        }
+        // More are asked for before there are more that count, and fewer only afterwards.
+        let raised = threshold.filter(|threshold| *threshold > store.threshold);
+        raised.map_or(Ok(()), |threshold| store.write_threshold(threshold))?;
+        store.keys.iter().skip(there).try_for_each(|key| self.write_key(key))?;
+        let lowered = threshold.filter(|threshold| *threshold < store.threshold);
+        lowered.map_or(Ok(()), |threshold| store.write_threshold(threshold))?;
+        store.threshold = threshold.unwrap_or(store.threshold);
+        *self = store;
         Ok(())
     }
 
-    /// Asks for signatures by so many of the keys from now on.
-    ///
-    /// # Errors
-    /// There are fewer; the file cannot be written.
-    pub fn set_threshold(&mut self, threshold: NonZeroUsize) -> Result<(), StoreError> {
-        if threshold.get() > self.keys.len() {
-            return Err(self.broken(format!("{threshold} of {} keys cannot be asked for", self.keys.len())));
+    /// Whether a key can be added.
+    fn check_new(&self, key: &StoredKey) -> Result<(), StoreError> {
+        if let Some(one) = self.keys.iter().find(|one| one.key == key.key) {
+            return Err(self.broken(format!(
+                "the key {} is there already: {}",
+                key.key.id(),
+                shown(&one.name)
+            )));
         }
-        let _lock = self.lock()?;
-        self.replace(CONFIG, CONFIG_NEW, &format!("threshold = {threshold}\n"))?;
-        self.threshold = threshold;
+        if self.keys.iter().any(|one| one.name == key.name) {
+            return Err(self.broken(format!("there is a key {} already", shown(&key.name))));
+        }
+        if !is_name_of_key(key.name.as_bytes()) {
+            let name = shown(&key.name);
+            return Err(self.broken(format!("{name} would not be read: name the key without a dot in front")));
+        }
         Ok(())
+    }
+
+    /// Writes the file of a key; the caller holds the lock.
+    fn write_key(&self, key: &StoredKey) -> Result<(), StoreError> {
+        let lines = key.expires.map(|day| format!("expires = {day}\n")).unwrap_or_default();
+        let failed = |error: std::io::Error| StoreError::io(self.path.join(&key.name), error);
+        let mut made = self.create_file(&key.name, WRONLY | EXCL, 0o644)?;
+        let text = lines + &key.key.to_pem();
+        made.write_all(text.as_bytes()).and_then(|()| made.sync_all()).map_err(failed)?;
+        self.sync()
+    }
+
+    /// Writes how many must sign; the caller holds the lock.
+    fn write_threshold(&self, threshold: NonZeroUsize) -> Result<(), StoreError> {
+        self.replace(CONFIG, CONFIG_NEW, &format!("threshold = {threshold}\n"))
     }
 
     /// Where it is.
@@ -337,7 +379,7 @@ impl TrustStore {
         while reader.fill().map_err(failed)? {
             while let Some(record) = reader.peek().map_err(failed)? {
                 let bytes = record.name.to_bytes();
-                if bytes.ends_with(b".pub") && !bytes.starts_with(b".") {
+                if is_name_of_key(bytes) {
                     let name =
                         std::str::from_utf8(bytes).map_err(|_| self.broken("a key's name is no text"))?;
                     names.push(name.to_owned());
@@ -368,6 +410,11 @@ impl TrustStore {
         }
         Ok(())
     }
+}
+
+/// Whether a file of this name is read as a key. One with a dot in front is what editors and copies leave for a while.
+fn is_name_of_key(name: &[u8]) -> bool {
+    name.ends_with(b".pub") && !name.starts_with(b".")
 }
 
 /// Whether an error says that the store is not this user's to write, or nobody's; all others are to be mended.
