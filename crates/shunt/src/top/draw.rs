@@ -14,6 +14,9 @@ use crate::status::time;
 const LIST_MIN: u16 = 4;
 /// So many operations are shown of a mount.
 const OPS_MAX: usize = 12;
+/// So many files and processes are shown of a mount; on a screen with few lines, so many for each of its lines at the most.
+const CALLERS_MAX: usize = 10;
+const LINES_OF_CALLER: u16 = 6;
 /// So many queues are shown of a mount, those with the most to do.
 const QUEUES_MAX: usize = 12;
 
@@ -49,7 +52,8 @@ pub(super) fn screen(view: &View, area: Rect, buffer: &mut Buffer) {
         for (line, row) in about(mount, width).iter().zip(0..) {
             panel::put(line, (0, row), rest, buffer);
         }
-        panel::draw(&panels(mount, width), below(rest, 3), buffer);
+        let callers = usize::from(area.height / LINES_OF_CALLER).clamp(1, CALLERS_MAX);
+        panel::draw(&panels(mount, width, callers), below(rest, 3), buffer);
     }
 }
 
@@ -60,7 +64,7 @@ pub(super) fn text(view: &View, width: u16) -> Vec<String> {
     for mount in &view.mounts {
         lines.push(String::new());
         lines.extend(about(mount, width).iter().map(trimmed));
-        let panels = panels(mount, width);
+        let panels = panels(mount, width, CALLERS_MAX);
         let (_, height) = panel::flow(&panels, width);
         if height > 0 {
             lines.push(String::new());
@@ -199,9 +203,58 @@ fn about(mount: &Rates, width: u16) -> [Line<'static>; 2] {
 }
 
 /// What is shown of a mount in full: only what has something to say.
-fn panels(mount: &Rates, width: u16) -> Vec<Panel> {
-    let all = [ops(mount, width), flows(mount, width), queues(mount, width), branches(mount, width)];
+fn panels(mount: &Rates, width: u16, callers: usize) -> Vec<Panel> {
+    let (ops, flows) = (ops(mount, width), flows(mount, width));
+    let (files, processes) = (files(mount, width, callers), processes(mount, width, callers));
+    let note = Panel::notes(&notes(mount), width);
+    let all = [ops, flows, files, processes, note, queues(mount, width), branches(mount, width)];
     all.into_iter().flatten().collect()
+}
+
+fn files(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
+    let files = mount.load.iter().flat_map(|load| &load.files).take(most);
+    let rows: Vec<Row> = files.map(|file| asked_row(vec![file.path.clone()], &file.rates)).collect();
+    let heads = ["FILE", "OPS/S", "READ/S", "WRITE/S", "OPENS/S", "ERRORS/S"];
+    (!rows.is_empty()).then(|| Panel::table(&heads, &rows, width, 16))
+}
+
+fn processes(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
+    let processes = mount.load.iter().flat_map(|load| &load.processes).take(most);
+    let row = |process: &super::load::Process| {
+        asked_row(vec![process.comm.clone(), process.pid.to_string()], &process.rates)
+    };
+    let rows: Vec<Row> = processes.map(row).collect();
+    let heads = ["PROCESS", "PID", "OPS/S", "READ/S", "WRITE/S", "OPENS/S", "ERRORS/S"];
+    (!rows.is_empty()).then(|| Panel::table(&heads, &rows, width, 12))
+}
+
+fn asked_row(mut names: Vec<String>, of: &super::load::Rates) -> Row {
+    // What the server does not see is not zero.
+    let seen = |per_s: Option<f64>| match per_s {
+        None => "unseen".to_owned(),
+        Some(per_s) if of.passthrough => format!("{}+", bytes(per_s)),
+        Some(per_s) => bytes(per_s),
+    };
+    let (read, written) = (seen(of.read_bytes_per_s), seen(of.written_bytes_per_s));
+    names.extend([rate(of.ops_per_s), read, written, rate(of.opens_per_s), rate(of.errors_per_s)]);
+    Row::new(names)
+}
+
+/// What one should know of files and processes.
+fn notes(mount: &Rates) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(why) = &mount.load_error {
+        notes.push(format!("Files and processes are not known: {why}."));
+    }
+    if let Some(load) = &mount.load {
+        if load.one_of > 1 {
+            notes.push(format!("Files and processes: one request in {} is sampled.", load.one_of));
+        }
+        if mount.has_passthrough || load.has_passthrough() {
+            notes.push("In passthrough the kernel moves the bytes: only opens are seen.".into());
+        }
+    }
+    notes
 }
 
 fn ops(mount: &Rates, width: u16) -> Option<Panel> {
@@ -319,6 +372,10 @@ mod test {
                 "/disk2",
                 "LOOKUP",
                 "process 5",
+                "FILE",
+                r"evil\x1b[2J\n\xff",
+                "PROCESS",
+                r"cat\x1bc",
             ] {
                 assert!(text.contains(word), "no {word} at {width}:\n{text}");
             }
@@ -364,6 +421,23 @@ mod test {
             View { mounts: vec![Rates { mount: "/写真".into(), ..busy_mount() }], ..View::default() };
         assert!(text(&wide, 80).iter().any(|line| line == "/写真"), "{:#?}", text(&wide, 80));
         assert_eq!(text(&View::default(), 80), ["shunt top: no mounts, 0 operations/s, interval 0 s"]);
+    }
+
+    /// The server did not see the bytes of one file, and nothing at all of what the kernel did before.
+    #[test]
+    fn bytes_in_passthrough_are_not_shown_as_none() {
+        let lines = text(&View { mounts: vec![busy_mount()], ..View::default() }, 80);
+        let line = |word: &str| lines.iter().find(|line| line.contains(word)).expect("is there").clone();
+        assert!(line("passed ").contains("unseen") && !line("passed ").contains(" B"), "{lines:#?}");
+        assert!(line("big ").contains("4.0 KiB") && !line("big ").contains('+'), "{lines:#?}");
+        assert!(line(r"cat\x1bc").contains("4.0 KiB+"), "{lines:#?}");
+        assert!(line("In passthrough").contains("only opens are seen"), "{lines:#?}");
+        assert!(line("one request in 4").contains("sampled"), "{lines:#?}");
+        let why = Some("only root may trace it".to_owned());
+        let refused = Rates { load: None, load_error: why, ..busy_mount() };
+        let lines = text(&View { mounts: vec![refused], ..View::default() }, 20);
+        assert!(lines.iter().any(|line| line.starts_with("Files and")), "{lines:#?}");
+        assert!(lines.iter().all(|line| panel::width(line) <= 20), "{lines:#?}");
     }
 
     #[test]
