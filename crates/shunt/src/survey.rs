@@ -177,10 +177,7 @@ fn once_each(found: Vec<Found>) -> Vec<(String, Found)> {
 }
 
 /// The answers that come in time, in the order of the mounts. Threads that still wait for a server are left behind; each ends soon.
-fn collect(
-    mounts: &[(String, Found)],
-    answers: &mpsc::Receiver<(usize, Answer, Instant)>,
-) -> Vec<Asked> {
+fn collect(mounts: &[(String, Found)], answers: &mpsc::Receiver<(usize, Answer, Instant)>) -> Vec<Asked> {
     let end = Instant::now() + LIMIT;
     let mut all: Vec<Option<(Answer, Instant)>> = mounts.iter().map(|_| None).collect();
     let mut missing = all.len();
@@ -191,7 +188,8 @@ fn collect(
         missing -= 1;
     }
     let asked = all.into_iter().zip(mounts).map(|(answer, (mount, found))| {
-        let ((answer, load), at) = answer.unwrap_or_else(|| ((Err(AskError::NotInTime), None), Instant::now()));
+        let ((answer, load), at) =
+            answer.unwrap_or_else(|| ((Err(AskError::NotInTime), None), Instant::now()));
         Asked { mount: mount.clone(), connection: found.connection, answer, at, load }
     });
     asked.collect()

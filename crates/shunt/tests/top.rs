@@ -59,7 +59,9 @@ fn one_interval_as_text_and_as_json() {
 
     // Neither terminal nor --once: as --once.
     let text = shunt(words(&["--interval", "0.5"])).ok().out;
-    for word in ["1 mount,", "MOUNT", "OPERATION", "READ", "served", "QUEUE", "FILE", "hello ", "PROCESS", "cat "] {
+    for word in
+        ["1 mount,", "MOUNT", "OPERATION", "READ", "served", "QUEUE", "FILE", "hello ", "PROCESS", "cat "]
+    {
         assert!(text.contains(word), "no {word} in {text}");
     }
     assert!(!text.contains('\u{1b}'), "{text:?}");
@@ -110,7 +112,9 @@ fn until(room: &Room, act: impl Fn(), holds: impl Fn(&Value) -> bool) -> Value {
 /// How many threads of a server count for somebody who looks.
 fn counters(pid: u32) -> usize {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("is alive").flatten();
-    threads.filter(|it| std::fs::read(it.path().join("comm")).is_ok_and(|name| name == b"shunt-load\n")).count()
+    threads
+        .filter(|it| std::fs::read(it.path().join("comm")).is_ok_and(|name| name == b"shunt-load\n"))
+        .count()
 }
 
 /// Opens are seen; bytes that the kernel moves by itself are not, and not said to be none.
@@ -120,19 +124,25 @@ fn files_in_passthrough_are_counted_by_their_opens() {
         return;
     }
     let room = Room::new();
+    // A small file leaves passthrough when it is read again.
+    std::fs::write(room.src().join("large"), vec![b'x'; 256 << 10]).expect("writes");
     room.mount(&["--flow", "passthrough"]);
     let read = || {
-        let _hello = room.read("hello");
+        let _text = room.read("large");
     };
     let is_there = |mount: &Value| {
         mount["load"]["files"].as_array().is_some_and(|files| {
-            files.iter().any(|file| file["path"] == "hello" && file["opens_per_s"].as_f64() > Some(0.0))
+            files.iter().any(|file| file["path"] == "large" && file["opens_per_s"].as_f64() > Some(0.0))
         })
     };
     let mount = until(&room, read, is_there);
-    let file = find(&mount["load"]["files"], "path", "hello");
+    let file = find(&mount["load"]["files"], "path", "large");
     if mount["flows"].as_array().is_some_and(|flows| flows.iter().any(|flow| flow["flow"] == "passthrough")) {
-        assert_eq!((&file["passthrough"], &file["read_bytes_per_s"]), (&true.into(), &Value::Null), "{mount:#}");
+        assert_eq!(
+            (&file["passthrough"], &file["read_bytes_per_s"]),
+            (&true.into(), &Value::Null),
+            "{mount:#}"
+        );
     } else {
         eprintln!("SKIPPED: no passthrough here: {mount:#}");
     }
@@ -157,7 +167,8 @@ fn who_ceases_to_look_costs_nothing_any_more() {
     };
     let mut many: Vec<Child> = (0..8).map(|_| look()).collect();
     eventually("eight look", || counters(server) == 8);
-    let ran = shunt(["top".as_ref(), room.mnt().as_os_str(), "--once".as_ref(), "-n".as_ref(), "0.1".as_ref()]);
+    let ran =
+        shunt(["top".as_ref(), room.mnt().as_os_str(), "--once".as_ref(), "-n".as_ref(), "0.1".as_ref()]);
     assert!(ran.out.contains("8 traces are running already"), "{ran:?}");
     let mut last = many.pop().expect("there are eight");
     for mut one in many {
@@ -219,8 +230,9 @@ fn can_have_a_terminal() -> bool {
 }
 
 /// `shunt top` on a terminal of its own.
-fn on_a_terminal(room: &Room) -> Child {
-    let command = format!("stty cols 80 rows 24; exec {SHUNT} top -n 0.2 {}", room.mnt().display());
+fn on_a_terminal(room: &Room, columns: u16, rows: u16) -> Child {
+    let command =
+        format!("stty cols {columns} rows {rows}; exec {SHUNT} top -n 0.2 {}", room.mnt().display());
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts")
@@ -247,13 +259,13 @@ fn a_terminal_is_put_back_by_a_key_and_by_a_signal() {
     }
     let room = Room::new();
     room.mount(&[]);
-    for by_key in [true, false] {
-        let mut script = on_a_terminal(&room);
+    for (by_key, columns, rows) in [(true, 80, 24), (false, 80, 24), (true, 20, 6)] {
+        let mut script = on_a_terminal(&room, columns, rows);
         eventually("it looks", || !looking_at(&room).is_empty());
         let mut out = script.stdout.take().expect("was piped");
         let mut seen = Vec::new();
-        // What names the columns comes with the first picture.
-        while !String::from_utf8_lossy(&seen).contains("OPS/S") {
+        // What names the columns comes with the first picture; on a narrow terminal, the first of them.
+        while !String::from_utf8_lossy(&seen).contains("MOUNT") {
             let mut piece = [0; 1024];
             let len = out.read(&mut piece).expect("readable");
             assert!(len > 0, "ended: {}", String::from_utf8_lossy(&seen));
@@ -280,7 +292,7 @@ fn it_ends_with_its_terminal() {
     }
     let room = Room::new();
     room.mount(&[]);
-    let mut script = on_a_terminal(&room);
+    let mut script = on_a_terminal(&room, 80, 24);
     eventually("it looks", || !looking_at(&room).is_empty());
     script.kill().expect("is a child");
     script.wait().expect("is a child");
@@ -336,5 +348,8 @@ fn names_are_written_out_and_not_obeyed() {
             assert!(json.contains(&name.replace('\\', r"\\")), "{json:?}");
         }
     }
-    assert!(!text.chars().chain(json.chars()).any(|letter| letter.is_control() && letter != '\n'), "{text:?}");
+    assert!(
+        !text.chars().chain(json.chars()).any(|letter| letter.is_control() && letter != '\n'),
+        "{text:?}"
+    );
 }

@@ -49,7 +49,7 @@ pub struct ProcessLoad {
     /// Its bytes in hexadecimal digits, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comm_hex: Option<String>,
-    /// The user of its last request.
+    /// The user of its first request.
     pub uid: u32,
     /// What it asked.
     pub counts: LoadCounts,

@@ -66,16 +66,17 @@ impl Tally {
 
     fn count(&self, record: &TraceRecord) {
         let one_of = self.one_of.load(Ordering::Relaxed);
-        let is_too_fast = locked(&self.parts[record.queue % PARTS]).count(record, one_of.into());
-        if is_too_fast && one_of < ONE_OF_MAX {
-            // Where another part was first, once is enough.
-            let _other = self.one_of.compare_exchange(
-                one_of,
-                one_of * 2,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+        let mut part = locked(&self.parts[record.queue % PARTS]);
+        part.count(record, one_of.into());
+        if part.is_too_fast() {
+            self.look_less(one_of);
         }
+    }
+
+    /// Looks at half as many requests as one of so many. Where another part was faster, once is enough.
+    fn look_less(&self, one_of: u32) {
+        let half = (one_of * 2).min(ONE_OF_MAX);
+        let _other_part = self.one_of.compare_exchange(one_of, half, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// What was counted since the last time; nothing, the first time.
@@ -118,8 +119,8 @@ impl Part {
         Self { files, processes, threads: HashMap::new(), looked: 0, pace: 0, since: Instant::now() }
     }
 
-    /// Counts a request that stands for so many. Whether too many come.
-    fn count(&mut self, record: &TraceRecord, weight: u64) -> bool {
+    /// Counts a request that stands for so many.
+    fn count(&mut self, record: &TraceRecord, weight: u64) {
         let counts = counts_of(record, weight);
         if let Some(key) = file_of(record) {
             self.files.add(key, || (), &counts);
@@ -127,6 +128,10 @@ impl Part {
         let pid = self.process_of(record.pid);
         let who = || (name_of(pid, record), record.uid);
         self.processes.add(pid, who, &counts);
+    }
+
+    /// Whether too many requests are looked at. Called after each.
+    fn is_too_fast(&mut self) -> bool {
         self.looked = self.looked.saturating_add(1);
         self.pace += 1;
         if self.pace < LOOKS {
@@ -198,4 +203,65 @@ fn counts_of(record: &TraceRecord, weight: u64) -> LoadCounts {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn of_a_long_path_the_end_is_told() {
+        assert_eq!(ended(vec![b'a'; PATH_MAX]), vec![b'a'; PATH_MAX]);
+        for before in 0..4 {
+            let path = format!("{}{}/end", "a".repeat(before), "\u{1f4f7}".repeat(400));
+            let told = String::from_utf8(ended(path.into_bytes())).expect("whole characters");
+            assert!(told.starts_with("…\u{1f4f7}") && told.ends_with("/end"), "{told}");
+            assert!(told.len() > PATH_MAX - 4 && told.len() <= PATH_MAX + "…".len(), "{}", told.len());
+        }
+        assert_eq!(ended(vec![0x80; 4000]).len(), PATH_MAX + "…".len());
+    }
+
+    #[test]
+    fn where_requests_are_many_fewer_are_looked_at_and_then_more_again() {
+        let (tally, filter) = Tally::begin();
+        let one_of = || filter.one_of.load(Ordering::Relaxed);
+        assert_eq!((one_of(), tally.take().lasted_ns), (1, 0));
+        for part in &tally.parts {
+            let mut part = locked(part);
+            let fast = (0..LOOKS * 2).filter(|_| part.is_too_fast()).count();
+            assert!(fast > 0, "so many at once");
+            part.since = Instant::now() - LOOKS_TAKE;
+            assert!((1..LOOKS).all(|_| !part.is_too_fast()) && !part.is_too_fast(), "so many in so long");
+        }
+        for (before, after) in [(1, 2), (1, 2), (2, 4), (4, 8), (8, 16), (16, 32), (32, 64), (64, 64)] {
+            tally.look_less(before);
+            assert_eq!(one_of(), after);
+        }
+        tally.take();
+        std::thread::sleep(LOOKS_TAKE * 5);
+        assert_eq!((tally.take().one_of, one_of()), (64, 32));
+    }
+
+    #[test]
+    fn threads_are_told_by_their_process() {
+        let mut part = Part::new();
+        let own = std::thread::spawn(threads::gettid).join().expect("no panic");
+        // That one is gone.
+        assert_eq!((part.process_of(0), part.process_of(own)), (0, own));
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(threads::gettid()).expect("somebody hears");
+            let _over = wait.recv();
+        });
+        let tid = told.recv().expect("is told");
+        assert_ne!(tid, std::process::id());
+        assert_eq!(part.process_of(tid), std::process::id());
+        drop(send);
+        thread.join().expect("no panic");
+        for tid in 1..5000 {
+            part.process_of(u32::MAX - tid);
+        }
+        assert!(part.threads.len() <= THREADS_MAX);
+    }
 }

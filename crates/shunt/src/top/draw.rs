@@ -12,13 +12,17 @@ use crate::status::time;
 
 /// The list of mounts takes no more of the screen than a third, and this at least.
 const LIST_MIN: u16 = 4;
-/// So many operations are shown of a mount.
+/// So many operations, and so many files and processes, are shown of a mount: on a screen of so many lines for each, one, so that there is
+/// room for all of them.
 const OPS_MAX: usize = 12;
-/// So many files and processes are shown of a mount; on a screen with few lines, so many for each of its lines at the most.
+const LINES_OF_OP: u16 = 5;
 const CALLERS_MAX: usize = 10;
-const LINES_OF_CALLER: u16 = 6;
+const LINES_OF_CALLER: u16 = 8;
 /// So many queues are shown of a mount, those with the most to do.
 const QUEUES_MAX: usize = 12;
+
+/// In place of bytes that the server does not see, which are not zero.
+const UNSEEN: &str = "unseen";
 
 /// What is to be seen.
 #[derive(Debug, Default)]
@@ -52,8 +56,9 @@ pub(super) fn screen(view: &View, area: Rect, buffer: &mut Buffer) {
         for (line, row) in about(mount, width).iter().zip(0..) {
             panel::put(line, (0, row), rest, buffer);
         }
+        let ops = usize::from(area.height / LINES_OF_OP).clamp(1, OPS_MAX);
         let callers = usize::from(area.height / LINES_OF_CALLER).clamp(1, CALLERS_MAX);
-        panel::draw(&panels(mount, width, callers), below(rest, 3), buffer);
+        panel::draw(&panels(mount, width, (ops, callers)), below(rest, 3), buffer);
     }
 }
 
@@ -64,7 +69,7 @@ pub(super) fn text(view: &View, width: u16) -> Vec<String> {
     for mount in &view.mounts {
         lines.push(String::new());
         lines.extend(about(mount, width).iter().map(trimmed));
-        let panels = panels(mount, width, CALLERS_MAX);
+        let panels = panels(mount, width, (OPS_MAX, CALLERS_MAX));
         let (_, height) = panel::flow(&panels, width);
         if height > 0 {
             lines.push(String::new());
@@ -144,12 +149,14 @@ fn list_row(view: &View, place: usize, mount: &Rates) -> Row {
         return Row::new(cells).style(style);
     }
     let [p50, p99] = percentiles(mount.latency);
+    // There may be more, in passthrough.
+    let more = if mount.has_passthrough { "+" } else { "" };
     Row::new([
         mount.mount.clone(),
         state,
         rate(mount.ops_per_s),
-        bytes(mount.read_bytes_per_s),
-        bytes(mount.written_bytes_per_s),
+        format!("{}{more}", bytes(mount.read_bytes_per_s)),
+        format!("{}{more}", bytes(mount.written_bytes_per_s)),
         p50,
         p99,
         rate(mount.errors_per_s),
@@ -203,8 +210,8 @@ fn about(mount: &Rates, width: u16) -> [Line<'static>; 2] {
 }
 
 /// What is shown of a mount in full: only what has something to say.
-fn panels(mount: &Rates, width: u16, callers: usize) -> Vec<Panel> {
-    let (ops, flows) = (ops(mount, width), flows(mount, width));
+fn panels(mount: &Rates, width: u16, (most_ops, callers): (usize, usize)) -> Vec<Panel> {
+    let (ops, flows) = (ops(mount, width, most_ops), flows(mount, width));
     let (files, processes) = (files(mount, width, callers), processes(mount, width, callers));
     let note = Panel::notes(&notes(mount), width);
     let all = [ops, flows, files, processes, note, queues(mount, width), branches(mount, width)];
@@ -229,9 +236,8 @@ fn processes(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
 }
 
 fn asked_row(mut names: Vec<String>, of: &super::load::Rates) -> Row {
-    // What the server does not see is not zero.
     let seen = |per_s: Option<f64>| match per_s {
-        None => "unseen".to_owned(),
+        None => UNSEEN.to_owned(),
         Some(per_s) if of.passthrough => format!("{}+", bytes(per_s)),
         Some(per_s) => bytes(per_s),
     };
@@ -257,25 +263,23 @@ fn notes(mount: &Rates) -> Vec<String> {
     notes
 }
 
-fn ops(mount: &Rates, width: u16) -> Option<Panel> {
+fn ops(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
     let row = |op: &super::rates::Op| {
         let [p50, p99] = percentiles(op.latency);
         let style = if op.errors_per_s > 0.0 { Style::new().fg(Color::Yellow) } else { Style::new() };
         Row::new([op.op.clone(), rate(op.per_s), rate(op.errors_per_s), p50, p99]).style(style)
     };
-    let rows: Vec<Row> = mount.ops.iter().take(OPS_MAX).map(row).collect();
+    let rows: Vec<Row> = mount.ops.iter().take(most).map(row).collect();
     (!rows.is_empty())
         .then(|| Panel::table(&["OPERATION", "OPS/S", "ERRORS/S", "P50", "P99"], &rows, width, 9))
 }
 
 fn flows(mount: &Rates, width: u16) -> Option<Panel> {
     let row = |flow: &super::rates::Flow| {
-        Row::new([
-            flow.flow.clone(),
-            rate(flow.opens_per_s),
-            bytes(flow.read_bytes_per_s),
-            bytes(flow.written_bytes_per_s),
-        ])
+        let is_unseen = flow.flow == shuntfs::Flow::Passthrough.name();
+        let seen = |per_s| if is_unseen { UNSEEN.to_owned() } else { bytes(per_s) };
+        let (read, written) = (seen(flow.read_bytes_per_s), seen(flow.written_bytes_per_s));
+        Row::new([flow.flow.clone(), rate(flow.opens_per_s), read, written])
     };
     let rows: Vec<Row> = mount.flows.iter().map(row).collect();
     (!rows.is_empty()).then(|| Panel::table(&["FLOW", "OPENS/S", "READ/S", "WRITE/S"], &rows, width, 8))
@@ -335,6 +339,7 @@ mod test {
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::top::rates::Op;
     use crate::top::rates::test::busy_mount;
 
     fn silent() -> Rates {
@@ -379,6 +384,22 @@ mod test {
             ] {
                 assert!(text.contains(word), "no {word} at {width}:\n{text}");
             }
+        }
+    }
+
+    /// All kinds of panels have some room on the smallest usual terminal, however much goes on.
+    #[test]
+    fn a_busy_mount_fits_24_lines() {
+        let mut mount = busy_mount();
+        mount.branches.clear();
+        mount.ops = (0..30).map(|number| Op { op: format!("OP{number}"), ..mount.ops[0].clone() }).collect();
+        if let Some(load) = &mut mount.load {
+            load.files = (0..30).map(|_| load.files[0].clone()).collect();
+            load.processes = (0..30).map(|_| load.processes[0].clone()).collect();
+        }
+        let text = drawn(&View { mounts: vec![mount], interval_s: 1.0, ..View::default() }, 80, 24);
+        for word in ["OP3 ", "FLOW", "FILE", "big ", "PROCESS", r"cat\x1bc"] {
+            assert!(text.contains(word), "no {word}:\n{text}");
         }
     }
 
@@ -429,6 +450,7 @@ mod test {
         let lines = text(&View { mounts: vec![busy_mount()], ..View::default() }, 80);
         let line = |word: &str| lines.iter().find(|line| line.contains(word)).expect("is there").clone();
         assert!(line("passed ").contains("unseen") && !line("passed ").contains(" B"), "{lines:#?}");
+        assert!(line("/mnt ").contains("1.0 MiB+"), "{lines:#?}");
         assert!(line("big ").contains("4.0 KiB") && !line("big ").contains('+'), "{lines:#?}");
         assert!(line(r"cat\x1bc").contains("4.0 KiB+"), "{lines:#?}");
         assert!(line("In passthrough").contains("only opens are seen"), "{lines:#?}");

@@ -103,12 +103,7 @@ fn ask(
     }
 }
 
-fn show(
-    view: &mut View,
-    news: &Receiver<News>,
-    signals: &SignalFd,
-    picked: &AtomicU64,
-) -> io::Result<()> {
+fn show(view: &mut View, news: &Receiver<News>, signals: &SignalFd, picked: &AtomicU64) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     loop {
         loop {

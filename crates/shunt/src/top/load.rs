@@ -64,8 +64,11 @@ impl Load {
         };
         let mut files: Vec<File> = told.files.iter().map(file).collect();
         let mut processes: Vec<Process> = told.processes.iter().map(process).collect();
-        sort(&mut files, |file| &file.rates, |file| &file.path);
-        sort(&mut processes, |process| &process.rates, |process| process.pid);
+        // Equals have an order, too.
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        processes.sort_by_key(|process| process.pid);
+        sort(&mut files, |file| file.rates);
+        sort(&mut processes, |process| process.rates);
         Some(Self { one_of: told.one_of, files, processes })
     }
 
@@ -101,14 +104,14 @@ impl Rates {
 }
 
 /// First what has the largest share: of the requests or of the bytes, whichever is larger. One long READ is as busy as many short ones.
-fn sort<T, K: Ord>(all: &mut [T], rates: impl Fn(&T) -> &Rates, name: impl Fn(&T) -> K) {
-    let sum = |of: fn(&Rates) -> f64| all.iter().map(|one| of(rates(one))).sum::<f64>().max(1e-9);
+fn sort<T>(all: &mut [T], rates: impl Fn(&T) -> Rates) {
+    let sum = |of: fn(&Rates) -> f64| all.iter().map(|one| of(&rates(one))).sum::<f64>().max(1e-9);
     let (requests, bytes) = (sum(|rates| rates.ops_per_s), sum(Rates::bytes_per_s));
     let share = |one: &T| {
         let rates = rates(one);
         (rates.ops_per_s / requests).max(rates.bytes_per_s() / bytes)
     };
-    all.sort_by(|one, other| share(other).total_cmp(&share(one)).then_with(|| name(one).cmp(&name(other))));
+    all.sort_by(|one, other| share(other).total_cmp(&share(one)));
 }
 
 /// A name as no terminal obeys it: the server may be another user's, and names anybody's.

@@ -83,8 +83,10 @@ impl Panel {
             }
             lines.push(line);
         }
-        let cut = |line: String| Line::styled(cut(&line, usize::from(limit)), Style::new().add_modifier(Modifier::DIM));
-        (!lines.is_empty()).then(|| Self { lines: lines.into_iter().map(cut).collect(), width: limit })
+        let dim = |line: String| {
+            Line::styled(cut(&line, usize::from(limit)), Style::new().add_modifier(Modifier::DIM))
+        };
+        (!lines.is_empty()).then(|| Self { lines: lines.into_iter().map(dim).collect(), width: limit })
     }
 }
 

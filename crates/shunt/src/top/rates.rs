@@ -157,7 +157,11 @@ fn of(before: Option<&Asked>, asked: &Asked) -> Rates {
         queues: between.queues(),
         branches: between.branches(),
         process: between.process(),
-        has_passthrough: now.session.flows.get(shuntfs::Flow::Passthrough.name()).is_some_and(|opens| *opens > 0),
+        has_passthrough: now
+            .session
+            .flows
+            .get(shuntfs::Flow::Passthrough.name())
+            .is_some_and(|opens| *opens > 0),
         connection: asked.connection,
         load,
         load_error,
