@@ -222,7 +222,8 @@ fn promtool_finds_nothing_to_say_of_any_kind_of_mount() {
 
     // Of what is not moved there are times without a flow.
     let synced = format!("of={}", pool.mnt().join("synced").display());
-    run(Command::new("dd").args(["if=/dev/zero", &synced, "bs=4k", "count=1", "conv=fsync", "status=none"])).ok();
+    run(Command::new("dd").args(["if=/dev/zero", &synced, "bs=4k", "count=1", "conv=fsync", "status=none"]))
+        .ok();
     let mounts = [pool.mnt(), sealed.mnt(), shown.clone()];
     let mut words: Vec<&OsStr> = ["metrics", "--format", "prometheus"].map(OsStr::new).into();
     words.extend(mounts.iter().map(|mount| mount.as_os_str()));
@@ -231,7 +232,8 @@ fn promtool_finds_nothing_to_say_of_any_kind_of_mount() {
     assert_eq!(check_metrics(&text), "", "{text}");
     assert_eq!(samples(&text, "shuntfs_branch_size_bytes").len(), 2, "{text}");
     let timed = samples(&text, "shuntfs_request_duration_seconds_count");
-    let is_timed = |op: &str, flow: &str| timed.iter().any(|(labels, _)| labels.contains(op) && labels.contains(flow));
+    let is_timed =
+        |op: &str, flow: &str| timed.iter().any(|(labels, _)| labels.contains(op) && labels.contains(flow));
     assert!(is_timed("READ", "flow=\"verified\""), "{timed:?}");
     let synced = timed.iter().find(|(labels, _)| labels.contains("FSYNC"));
     assert!(synced.is_some_and(|(labels, _)| !labels.contains("flow=")), "{timed:?}");

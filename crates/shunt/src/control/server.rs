@@ -187,7 +187,9 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
             Ok(Request::Load { interval_ms }) => {
                 let (tally, filter) = Tally::begin();
                 match look(answers, peer.uid, filter) {
-                    Ok(trace) => return load::stream(stream, Duration::from_millis(interval_ms), tally, trace),
+                    Ok(trace) => {
+                        return load::stream(stream, Duration::from_millis(interval_ms), tally, trace);
+                    }
                     Err(why) => Reply::Error(why),
                 }
             }
