@@ -1,10 +1,10 @@
-//! Writes the pages that are made from the definitions of the command line: `docs/commands.md`, and the names of flags and
-//! mount options in the tables of `docs/options.md`. `cargo xtask docs` runs it; a test of `shunt` fails while they differ.
+//! Writes the pages that are made from the definitions of the command line: `docs/commands.md`, and the tables and lists of
+//! `docs/options.md`. `cargo xtask docs` runs it; a test of `shunt` fails while they differ.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, Command};
-use shunt::options::{Effect, OPTIONS};
+use shunt::options::{Effect, OPTIONS, SECTIONS, Section};
 
 fn main() -> std::io::Result<()> {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
@@ -18,7 +18,7 @@ fn main() -> std::io::Result<()> {
 pub(crate) fn commands() -> String {
     let mut page = String::from(
         "# Commands\n\nEvery command with its arguments and flags, made from the definitions by `cargo xtask docs`. The man pages \
-         and\n`shunt COMMAND --help` say the same. [options.md](options.md) has the costs and risks of the options of `shunt mount`.\n",
+         and\n`shunt COMMAND --help` say the same. The flags of `shunt mount` are in [options.md](options.md).\n",
     );
     let mut definition = shunt::cli::definition();
     definition.build();
@@ -47,7 +47,9 @@ fn add(command: &Command, outer: &str, page: &mut String) {
     );
     let own = |argument: &&Arg| {
         let general = ["help", "version"].contains(&argument.get_id().as_str());
-        !argument.is_hide_set() && !general
+        let is_elsewhere =
+            name == "shunt mount" && name_of(argument) != "options" && !argument.is_positional();
+        !argument.is_hide_set() && !general && !is_elsewhere
     };
     let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !arguments.is_empty() {
@@ -116,71 +118,113 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The page of options with the names of flags and options in its tables as they are defined.
+/// The page of options with the tables and lists of its sections as they are defined.
 ///
 /// # Errors
-/// A name in a table that there is not; a flag that is in none.
+/// A section that is missing; a flag that has no text.
 pub(crate) fn options(page: &str) -> Result<String, String> {
     let definition = shunt::cli::definition();
     let mount = definition.find_subcommand("mount").ok_or("there is no mount")?;
-    let (mut named, mut lines) = (Vec::new(), Vec::new());
-    let mut in_table = false;
+    let mut flags =
+        mount.get_arguments().filter(|flag| !flag.is_hide_set() && !flag.is_positional()).map(name_of);
+    let is_told = |flag: &&str| {
+        let mut texts = SECTIONS.iter().flat_map(|section| &section.texts);
+        *flag == "options" || texts.any(|text| text.flag.as_deref() == Some(*flag))
+    };
+    if let Some(flag) = flags.find(|flag| !is_told(flag)) {
+        return Err(format!("--{flag} has no text"));
+    }
+    let tables = SECTIONS.iter().map(|section| (section.title, table(mount, section)));
+    let tables: Vec<(&str, String)> = tables.chain([(STAND_INS, stand_ins())]).collect();
+    let mut missing: Vec<&str> = tables.iter().map(|(title, _)| *title).collect();
+    let (mut lines, mut next, mut skips) = (Vec::new(), None, false);
     for line in page.lines() {
-        in_table =
-            if line.starts_with('|') { in_table || line.starts_with("| flag | `-o` form |") } else { false };
-        let cells: Vec<&str> = line.splitn(4, " | ").collect();
-        let [flags, words, rest @ ..] = cells.as_slice() else {
-            lines.push(line.to_owned());
+        if let Some(title) = line.strip_prefix("## ") {
+            next = tables.iter().find(|(known, _)| *known == title).map(|(_, table)| table.clone());
+            missing.retain(|known| *known != title);
+        }
+        // A paragraph is replaced as a whole.
+        skips = skips && !line.is_empty();
+        if skips {
             continue;
+        }
+        let list = LISTS.iter().find(|(start, _)| line.starts_with(start));
+        let new = match list {
+            Some((start, is_in)) => Some(list_of(start, *is_in)),
+            None if line.starts_with("| ") => next.take(),
+            None => None,
         };
-        if !in_table || !line.contains('`') || line.starts_with("| flag") {
-            lines.push(line.to_owned());
-            continue;
+        skips = new.is_some();
+        lines.push(new.unwrap_or_else(|| line.to_owned()));
+    }
+    if missing.is_empty() { Ok(lines.join("\n") + "\n") } else { Err(format!("no section {missing:?}")) }
+}
+
+fn name_of(flag: &Arg) -> &str {
+    flag.get_long().unwrap_or_default()
+}
+
+/// The section of options that stand for others, and the paragraphs that list those that do nothing here.
+const STAND_INS: &str = "Words of other FUSE file systems";
+const LISTS: [(&str, IsIn); 2] = [
+    ("Accepted and ignored, because they are for other programs or already in effect:", |effect| {
+        matches!(effect, Effect::Ignored)
+    }),
+    ("Refused, with the reason in the message:", |effect| matches!(effect, Effect::NotOffered)),
+];
+
+/// Whether an option with that effect is in a list.
+type IsIn = fn(Effect) -> bool;
+
+fn list_of(start: &str, is_in: IsIn) -> String {
+    let names = OPTIONS.iter().filter(|row| is_in(row.effect)).map(|row| format!("`{}`", row.name));
+    wrapped(&format!("{start} {}.", names.collect::<Vec<_>>().join(", ")))
+}
+
+/// The table of a section; without its last column, if that has nothing in it.
+fn table(mount: &Command, section: &Section) -> String {
+    let columns = if section.texts.iter().any(|text| !text.risk.is_empty()) { 5 } else { 4 };
+    let heads = ["flag", "`-o` form", "default", "effect", "costs and risks"].map(str::to_owned);
+    let mut lines = vec![row(&heads[..columns]), format!("{}|", "|---".repeat(columns))];
+    for text in &section.texts {
+        let flag = mount.get_arguments().find(|flag| Some(name_of(flag)) == text.flag.as_deref());
+        let names: Vec<String> =
+            text.options.iter().map(|name| format!("`{}`", option(flag, name))).collect();
+        let [default, effect, risk] = [&text.default, &text.effect, &text.risk].map(|text| cell(text));
+        let cells = [flag.map(spelled).unwrap_or_default(), names.join(", "), default, effect, risk];
+        lines.push(row(&cells[..columns]));
+    }
+    lines.join("\n")
+}
+
+fn row(cells: &[String]) -> String {
+    let cells = cells.iter().map(|cell| if cell.is_empty() { " |".to_owned() } else { format!(" {cell} |") });
+    format!("|{}", cells.collect::<String>())
+}
+
+/// How an option is written; its value as that of the flag, if both are called alike.
+fn option(flag: Option<&Arg>, name: &str) -> String {
+    let row = OPTIONS.iter().find(|row| row.name == name).expect("a test of the texts finds it");
+    let (Effect::Value(value, _) | Effect::Path(value, _)) = row.effect else { return name.to_owned() };
+    let same = flag.filter(|flag| flag.get_id().as_str() == name).and_then(value_of);
+    format!("{name}={}", same.unwrap_or_else(|| cell(value)))
+}
+
+/// The table of options that stand for others: those that mean the same in one row.
+fn stand_ins() -> String {
+    let mut rows: Vec<(String, &str)> = Vec::new();
+    let is_one = |effect| !matches!(effect, Effect::Ignored | Effect::NotOffered);
+    for row in OPTIONS.iter().filter(|row| !row.help.is_empty() && is_one(row.effect)) {
+        let name = format!("`{}`", option(None, row.name));
+        match rows.iter_mut().find(|(_, help)| *help == row.help) {
+            Some((names, _)) => *names = format!("{names}, {name}"),
+            None => rows.push((name, row.help)),
         }
-        // A cell without a flag is one blank, which the split took for its end.
-        let flags = each_name(flags, |name| flag(mount, name, &mut named))?;
-        let words = each_name(words, |name| word(mount, name).ok_or_else(|| format!("no option {name}")))?;
-        let rest: String = rest.iter().map(|cell| format!(" | {cell}")).collect();
-        lines.push(format!("{flags} | {words}{rest}"));
     }
-    let is_missing = |argument: &&Arg| {
-        let long = argument.get_long().unwrap_or_default();
-        !argument.is_hide_set() && !["", "options"].contains(&long) && !named.iter().any(|name| name == long)
-    };
-    match mount.get_arguments().find(is_missing) {
-        Some(argument) => Err(format!("--{} is in no table", argument.get_long().unwrap_or_default())),
-        None => Ok(lines.join("\n") + "\n"),
-    }
-}
-
-/// Writes each name in a cell anew.
-fn each_name(cell: &str, mut write: impl FnMut(&str) -> Result<String, String>) -> Result<String, String> {
-    let mut parts: Vec<String> = cell.split('`').map(str::to_owned).collect();
-    for part in parts.iter_mut().skip(1).step_by(2) {
-        *part = write(part)?;
-    }
-    Ok(parts.join("`"))
-}
-
-fn flag(mount: &Command, text: &str, named: &mut Vec<String>) -> Result<String, String> {
-    let Some(name) = text.strip_prefix("--").and_then(|rest| rest.split([' ', '=']).next()) else {
-        return Ok(text.to_owned());
-    };
-    let argument = mount.get_arguments().find(|argument| argument.get_long() == Some(name));
-    let argument = argument.ok_or_else(|| format!("no flag --{name}"))?;
-    named.push(name.to_owned());
-    Ok(format!("--{name}{}", value_of(argument).map(|value| format!(" {value}")).unwrap_or_default()))
-}
-
-fn word(mount: &Command, text: &str) -> Option<String> {
-    let name = text.split('=').next()?;
-    let row = OPTIONS.iter().find(|row| row.name == name)?;
-    let same = mount.get_arguments().find(|flag| flag.get_long() == Some(name.replace('_', "-").as_str()));
-    Some(match row.effect {
-        Effect::Value(value, _) | Effect::Path(value, _) => {
-            let value = same.and_then(value_of).unwrap_or_else(|| cell(value));
-            format!("{name}={value}")
-        }
-        _ => name.to_owned(),
-    })
+    let rows = rows.iter().map(|(names, help)| format!("| {names} | {} |", cell(help)));
+    ["| word | here |".to_owned(), "|---|---|".to_owned()]
+        .into_iter()
+        .chain(rows)
+        .collect::<Vec<_>>()
+        .join("\n")
 }

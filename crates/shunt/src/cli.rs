@@ -54,7 +54,7 @@ pub struct Cli {
 #[non_exhaustive]
 pub enum Command {
     /// Mounts the folder SRC on MNT; returns when the mount answers.
-    #[command(visible_alias = "m", after_long_help = options::help())]
+    #[command(visible_alias = "m", after_long_help = options::help(), mut_args = options::described)]
     Mount(Box<MountArgs>),
     /// Exports the disk in IMAGE as the file FILE; returns when it answers.
     #[command(after_long_help = crate::export::HELP, override_usage = crate::export::USAGE)]
@@ -110,9 +110,8 @@ pub struct MountArgs {
     /// The mount point; or `/dev/fd/N`, a FUSE device that is already mounted.
     #[arg(value_name = "MNT", value_hint = clap::ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Stays in the foreground and logs to standard error; Ctrl-C unmounts.
     #[arg(short, long)]
-    pub foreground: bool,
+    pub(crate) foreground: bool,
     /// What is asked of the mount.
     #[command(flatten)]
     pub wishes: Wishes,
@@ -124,113 +123,75 @@ pub struct MountArgs {
     pub ready_on_stdout: bool,
 }
 
-/// The options of a mount.
+/// The options of a mount; [`options::SECTIONS`] says what they do.
 #[derive(Debug, Default, Args)]
 pub struct Wishes {
     /// Mount options, comma-separated, as in fstab.
     #[arg(short = 'o', long = "options", value_name = "OPTION,..", action = ArgAction::Append)]
     pub options: Vec<OsString>,
-    /// How requests arrive.
     #[arg(long, value_enum, value_name = "TRANSPORT")]
-    pub transport: Option<TransportChoice>,
-    /// Which flow opens ask for.
+    pub(crate) transport: Option<TransportChoice>,
     #[arg(long, value_enum, value_name = "FLOW")]
-    pub flow: Option<FlowChoice>,
-    /// Number of queues, with one thread each [default: by the machine].
+    pub(crate) flow: Option<FlowChoice>,
     #[arg(long, value_name = "N", value_parser = count)]
-    pub threads: Option<NonZeroUsize>,
-    /// Requests that one queue can serve at once [default: by the transport].
+    pub(crate) threads: Option<NonZeroUsize>,
     #[arg(long, value_name = "N", value_parser = count)]
-    pub queue_depth: Option<NonZeroUsize>,
-    /// If the server is killed: `off` breaks the mount; `crash` starts another server that continues, and callers see a pause. For one folder,
-    /// mounted by root, without rules, seals, `--locks lower`, `--handles` and io_uring [default: off].
+    pub(crate) queue_depth: Option<NonZeroUsize>,
     #[arg(long, value_enum, value_name = "WHEN")]
-    pub takeover: Option<TakeoverChoice>,
-    /// What the kernel may cache; use `none` if SRC is also changed directly.
+    pub(crate) takeover: Option<TakeoverChoice>,
     #[arg(long, value_enum, value_name = "CACHE")]
-    pub cache: Option<CacheChoice>,
-    /// Where file locks apply; use `lower` if processes that use SRC directly must see them.
+    pub(crate) cache: Option<CacheChoice>,
     #[arg(long, value_enum, value_name = "LOCKS")]
-    pub locks: Option<LocksChoice>,
-    /// Makes file handles (`name_to_handle_at`, NFS) survive the kernel's cache and a remount.
+    pub(crate) locks: Option<LocksChoice>,
     #[arg(long)]
-    pub handles: bool,
-    /// Who checks permissions. `none` is only for root and saves a request per created or removed name. Folders are then not sticky, so
-    /// root follows symlinks that others planted in a shared folder.
+    pub(crate) handles: bool,
     #[arg(long, value_enum, value_name = "WHO")]
-    pub permissions: Option<PermissionsChoice>,
-    /// Whether files have extended attributes and ACLs. `off` saves a request for most writes of new files. ACLs are then not enforced; only
-    /// modes count.
+    pub(crate) permissions: Option<PermissionsChoice>,
     #[arg(long, value_enum, value_name = "XATTRS")]
-    pub xattrs: Option<Switch>,
-    /// Whether busy threads go to the scheduler's class SCHED_IDLE, so that callers are not woken on another CPU.
+    pub(crate) xattrs: Option<Switch>,
     #[arg(long, value_enum, value_name = "WHEN")]
-    pub sched_idle: Option<Switch>,
-    /// Mounts read-only.
+    pub(crate) sched_idle: Option<Switch>,
     #[arg(long, short = 'r')]
-    pub read_only: bool,
-    /// Gives other users access.
+    pub(crate) read_only: bool,
     #[arg(long)]
-    pub allow_other: bool,
-    /// How much is logged [default: info].
+    pub(crate) allow_other: bool,
     #[arg(long, value_enum, value_name = "LEVEL")]
-    pub log: Option<LevelChoice>,
-    /// Applies the rules in this file; SIGHUP reloads it.
+    pub(crate) log: Option<LevelChoice>,
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub rules: Option<PathBuf>,
-    /// Shows the view with this name: rules with `view` apply to it.
+    pub(crate) rules: Option<PathBuf>,
     #[arg(long, value_name = "NAME")]
-    pub view: Option<String>,
-    /// With several branches: where new files are created, by mergerfs's policy names [default: pfrd].
+    pub(crate) view: Option<String>,
     #[arg(long, value_name = "POLICY", value_parser = policy)]
-    pub create: Option<&'static Policy>,
-    /// With several branches: where names are removed and moved [default: epall].
+    pub(crate) create: Option<&'static Policy>,
     #[arg(long, value_name = "POLICY", value_parser = policy)]
-    pub action: Option<&'static Policy>,
-    /// With several branches: which of several copies is shown [default: ff].
+    pub(crate) action: Option<&'static Policy>,
     #[arg(long, value_name = "POLICY", value_parser = policy)]
-    pub search: Option<&'static Policy>,
-    /// The policy of one function, overriding its category: create, mkdir, mknod, symlink, rename, unlink or getattr; may be repeated.
+    pub(crate) search: Option<&'static Policy>,
     #[arg(long, value_name = "FUNC=POLICY", value_parser = policy_for, action = ArgAction::Append)]
-    pub policy_for: Vec<(Function, &'static Policy)>,
-    /// Free space that new files must leave on a branch without its own setting [default: 4G].
+    pub(crate) policy_for: Vec<(Function, &'static Policy)>,
     #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
-    pub minfreespace: Option<u64>,
-    /// Whether a file is moved to another branch if its branch has no room for a write, and by which policy: true, false, or a
-    /// policy [default: pfrd].
+    pub(crate) minfreespace: Option<u64>,
     #[arg(long, value_name = "POLICY", value_parser = options::move_on_full)]
-    pub move_on_full: Option<MoveOnFull>,
-    /// Free space that a branch must have for each file that is open for writing in passthrough there; other files flow through the server,
-    /// and can be moved when the branch is full [default: minimum free space of the branch].
+    pub(crate) move_on_full: Option<MoveOnFull>,
     #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
-    pub passthrough_reserve: Option<u64>,
-    /// With several branches: how inode numbers are computed, by mergerfs's names [default: devino-hash].
+    pub(crate) passthrough_reserve: Option<u64>,
     #[arg(long, value_name = "WAY", value_parser = options::inode_calc)]
-    pub inode_calc: Option<InodeCalc>,
-    /// How long to wait at the start until the disks of all branches are mounted.
+    pub(crate) inode_calc: Option<InodeCalc>,
     #[arg(long, value_name = "DURATION", value_parser = crate::units::duration)]
-    pub branches_wait: Option<Duration>,
-    /// Ignores a branch that takes longer than this (500ms to 60m), until it answers again
-    /// [default: off].
+    pub(crate) branches_wait: Option<Duration>,
     #[arg(long, value_name = "DURATION", value_parser = options::branch_timeout)]
-    pub branch_timeout: Option<Duration>,
-    /// If a file cannot be read, reads its copy on another branch. Copies may differ, and files that are
-    /// opened for reading then do not use passthrough.
+    pub(crate) branch_timeout: Option<Duration>,
     #[arg(long)]
-    pub read_copies: bool,
+    pub(crate) read_copies: bool,
     /// What is asked about sealed files.
     #[command(flatten)]
     pub verify: VerifyWishes,
-    /// Logs requests that take longer than this (100ms to 60m), and when they end; `off` logs none
-    /// [default: 10s].
     #[arg(long, value_name = "DURATION|off", value_parser = options::stall_after)]
-    pub stall_after: Option<StallAfter>,
-    /// Logs to this file, instead of standard error (foreground) or the system log.
+    pub(crate) stall_after: Option<StallAfter>,
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub log_file: Option<PathBuf>,
-    /// Serves metrics over HTTP at this address, to anyone who can connect. A port alone means 127.0.0.1.
+    pub(crate) log_file: Option<PathBuf>,
     #[arg(long, value_name = "ADDR", value_parser = crate::metrics::listen_address)]
-    pub metrics_listen: Option<SocketAddr>,
+    pub(crate) metrics_listen: Option<SocketAddr>,
 }
 
 fn policy(name: &str) -> Result<&'static Policy, String> {

@@ -22,6 +22,7 @@ mod export;
 mod failure;
 mod json;
 mod list;
+mod load;
 mod log;
 mod man;
 mod meaning;

@@ -10,6 +10,7 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, HelperArgs};
 use crate::failure::{Failure, one_line};
+use crate::mounts::shown;
 use crate::{
     bench, branches, doctor, explain, export, list, man, metrics, migrate, mount, mover, rules, seal, status,
     top, trace, umount, why,
@@ -21,9 +22,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     if is_helper(words.first()) {
         return run_helper(&words);
     }
-    let cli = match Cli::try_parse_from(with_command(words)) {
+    let words = with_command(words);
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, 2),
+        Err(error) => return usage::<Cli>(error, &words, 2),
     };
     if let Command::Bench(args) = &cli.command {
         return bench::run(args);
@@ -88,7 +90,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
 fn run_helper(words: &[OsString]) -> ExitCode {
     let args = match HelperArgs::try_parse_from(words) {
         Ok(args) => args,
-        Err(error) => return usage(&error, 1),
+        Err(error) => return usage::<HelperArgs>(error, words, 1),
     };
     match mount::run_helper(&args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -99,9 +101,21 @@ fn run_helper(words: &[OsString]) -> ExitCode {
     }
 }
 
-fn usage(error: &clap::Error, code: u8) -> ExitCode {
-    let _closed = error.print();
-    if error.use_stderr() { ExitCode::from(code) } else { ExitCode::SUCCESS }
+/// Says what is wrong with words, or what was asked for. Words may be names that a shell found, and hold anything.
+fn usage<P: Parser>(error: clap::Error, words: &[OsString], code: u8) -> ExitCode {
+    let clean: Vec<OsString> = words.iter().map(|word| shown(word).into()).collect();
+    if !error.use_stderr() {
+        let _closed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if clean == words {
+        let _closed = error.print();
+    } else {
+        // With control characters written out they are wrong in the same way, or else the text is cleaned line by line.
+        let error = P::try_parse_from(&clean).err().unwrap_or(error);
+        error.render().to_string().lines().for_each(complain);
+    }
+    ExitCode::from(code)
 }
 
 /// Whether mount(8) called, by a link to the program at `/sbin/mount.fuse.shunt` or `/sbin/mount.shunt`.

@@ -2,7 +2,7 @@
 
 mod turns;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use shuntfs_sys::spawn::effective_uid;
 use turns::Turns;
 
-use crate::control::{AskError, Client, Status};
+use crate::control::{AskError, Client, Load, Status};
 use crate::failure::Failure;
 use crate::list::{self, Found};
 use crate::metrics::{cleaned_status, detached};
@@ -20,6 +20,8 @@ use crate::umount;
 
 /// So many servers are asked at once. One that hangs holds up a thread for the seconds that it is waited for.
 const THREADS: usize = 16;
+/// So many servers count by file and process for whoever asks: each holds a connection open meanwhile.
+const FOLLOWED_MAX: usize = 64;
 /// So long all of them together are waited for.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -34,6 +36,17 @@ pub(crate) struct Asked {
     pub(crate) answer: Result<Status, AskError>,
     /// When that came.
     pub(crate) at: Instant,
+    /// What files and processes asked of it since the last time, or why that is not known; `None` where it is not followed.
+    pub(crate) load: Option<Result<Load, String>>,
+}
+
+/// Whose files and processes are to be known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Follow {
+    /// How soon this will be asked again.
+    pub(crate) interval: Duration,
+    /// The one connection that is followed; all, where there is none.
+    pub(crate) only: Option<u64>,
 }
 
 /// Who asks, again and again. A server that still owes an answer is not asked again, so that one that never answers holds up one
@@ -42,14 +55,17 @@ pub(crate) struct Asked {
 pub(crate) struct Survey {
     /// The connections that are being asked.
     open: Arc<Mutex<HashSet<u64>>>,
+    /// The servers that count by file and process, by their connections. They do so until these are dropped.
+    followed: Arc<Mutex<HashMap<u64, Client>>>,
 }
 
 impl Survey {
-    /// Finds mounts and asks their servers: those at these mount points, or all. What is not asked in time is silent.
+    /// Finds mounts and asks their servers: those at these mount points, or all. What is not asked in time is silent. Servers that are not to be
+    /// followed any more cease to count.
     ///
     /// # Errors
     /// Where the list of mounts cannot be read, or one that is named is no mount of shunt.
-    pub(crate) fn ask(&self, mountpoints: &[PathBuf]) -> Result<Vec<Asked>, Failure> {
+    pub(crate) fn ask(&self, mountpoints: &[PathBuf], follow: Option<Follow>) -> Result<Vec<Asked>, Failure> {
         let list = Mounts::read()?;
         let found = if mountpoints.is_empty() {
             list::found(&list)
@@ -57,7 +73,10 @@ impl Survey {
             let mounts = mountpoints.iter().map(|path| umount::find(&list, path));
             mounts.map(|mount| mount.map(Found::of)).collect::<Result<_, _>>()?
         };
-        Ok(self.ask_all(once_each(found), ask_one))
+        let ask = Ask { status: ask_one, follow };
+        let is_asked = |connection: &u64| found.iter().any(|one| one.connection == *connection);
+        locked(&self.followed).retain(|connection, _| ask.follows(*connection) && is_asked(connection));
+        Ok(self.ask_all(once_each(found), ask))
     }
 
     fn ask_all(&self, mounts: Vec<(String, Found)>, ask: Ask) -> Vec<Asked> {
@@ -88,18 +107,55 @@ impl Survey {
         collect(&mounts, &answers)
     }
 
-    fn ask_once(&self, found: &Found, ask: Ask) -> Result<Status, AskError> {
+    fn ask_once(&self, found: &Found, ask: Ask) -> Answer {
         if !locked(&self.open).insert(found.connection) {
-            return Err(AskError::NotInTime);
+            return (Err(AskError::NotInTime), None);
         }
-        let answer = ask(found);
+        let answer = (ask.status)(found);
+        let follow = ask.follow.filter(|_| answer.is_ok() && ask.follows(found.connection));
+        let load = follow.map(|follow| self.load_of(found, follow.interval));
         locked(&self.open).remove(&found.connection);
-        answer
+        (answer, load)
+    }
+
+    fn load_of(&self, found: &Found, interval: Duration) -> Result<Load, String> {
+        let known = locked(&self.followed).remove(&found.connection);
+        let again = known.and_then(|mut client| Some((client.load(interval).ok()?, client)));
+        // A server that has another life is asked anew.
+        let (load, client) = match again {
+            Some(again) => again,
+            None if locked(&self.followed).len() >= FOLLOWED_MAX => {
+                return Err(format!("only those of {FOLLOWED_MAX} mounts are shown"));
+            }
+            None => {
+                let client = Client::of_connection(found.connection, &found.owners);
+                let first = client.and_then(|mut client| Ok((client.load(interval)?, client)));
+                first.map_err(|error| match error {
+                    AskError::Refused(why) => why,
+                    other => other.to_string(),
+                })?
+            }
+        };
+        locked(&self.followed).insert(found.connection, client);
+        Ok(load)
     }
 }
 
-/// How one server is asked.
-type Ask = fn(&Found) -> Result<Status, AskError>;
+/// How servers are asked.
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    status: fn(&Found) -> Result<Status, AskError>,
+    follow: Option<Follow>,
+}
+
+impl Ask {
+    fn follows(&self, connection: u64) -> bool {
+        self.follow.is_some_and(|follow| follow.only.is_none_or(|only| only == connection))
+    }
+}
+
+/// What comes of asking one.
+type Answer = (Result<Status, AskError>, Option<Result<Load, String>>);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,12 +177,9 @@ fn once_each(found: Vec<Found>) -> Vec<(String, Found)> {
 }
 
 /// The answers that come in time, in the order of the mounts. Threads that still wait for a server are left behind; each ends soon.
-fn collect(
-    mounts: &[(String, Found)],
-    answers: &mpsc::Receiver<(usize, Result<Status, AskError>, Instant)>,
-) -> Vec<Asked> {
+fn collect(mounts: &[(String, Found)], answers: &mpsc::Receiver<(usize, Answer, Instant)>) -> Vec<Asked> {
     let end = Instant::now() + LIMIT;
-    let mut all: Vec<Option<(Result<Status, AskError>, Instant)>> = mounts.iter().map(|_| None).collect();
+    let mut all: Vec<Option<(Answer, Instant)>> = mounts.iter().map(|_| None).collect();
     let mut missing = all.len();
     while missing > 0 {
         let left = end.saturating_duration_since(Instant::now());
@@ -135,8 +188,9 @@ fn collect(
         missing -= 1;
     }
     let asked = all.into_iter().zip(mounts).map(|(answer, (mount, found))| {
-        let (answer, at) = answer.unwrap_or_else(|| (Err(AskError::NotInTime), Instant::now()));
-        Asked { mount: mount.clone(), connection: found.connection, answer, at }
+        let ((answer, load), at) =
+            answer.unwrap_or_else(|| ((Err(AskError::NotInTime), None), Instant::now()));
+        Asked { mount: mount.clone(), connection: found.connection, answer, at, load }
     });
     asked.collect()
 }
@@ -161,6 +215,8 @@ impl Found {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    const EACH: Ask = Ask { status: ask_one, follow: None };
 
     fn found(mount_point: Option<&str>, connection: u64) -> Found {
         Found {
@@ -192,7 +248,7 @@ mod test {
     /// A user's servers that never answer kept root from hearing of all other mounts.
     #[test]
     fn servers_that_do_not_answer_keep_others_from_nothing_and_are_asked_once() {
-        fn ask(found: &Found) -> Result<Status, AskError> {
+        fn status(found: &Found) -> Result<Status, AskError> {
             if found.owners == [4_000_000] {
                 std::thread::sleep(Duration::from_secs(2));
                 return Err(AskError::Silent { pid: 1 });
@@ -202,6 +258,7 @@ mod test {
         let owned = |connection, uid| Found { owners: vec![uid], ..found(Some("/x"), connection) };
         let strangers = (0..8).map(|number| owned(number, 4_000_000));
         let mounts = once_each(strangers.chain([owned(100, 0), owned(101, 4_000_001)]).collect());
+        let ask = Ask { status, follow: None };
         let survey = Survey::default();
         let heard = Instant::now();
         let asking = {
@@ -227,7 +284,7 @@ mod test {
     fn a_thousand_mounts_are_asked_at_once() {
         let found = (0..1000).map(|number| found(Some(&format!("/{number}")), u64::MAX - number)).collect();
         let started = Instant::now();
-        let asked = Survey::default().ask_all(once_each(found), ask_one);
+        let asked = Survey::default().ask_all(once_each(found), EACH);
         assert!(asked.iter().enumerate().all(|(place, one)| one.mount == format!("/{place}")));
         assert!(asked.len() == 1000 && started.elapsed() < LIMIT, "{:?}", started.elapsed());
     }
@@ -235,7 +292,7 @@ mod test {
     #[test]
     fn a_connection_without_a_server_is_said_to_be_one() {
         let asked = Survey::default()
-            .ask_all(once_each(vec![found(Some("/a"), u64::MAX), found(Some("/b"), u64::MAX - 1)]), ask_one);
+            .ask_all(once_each(vec![found(Some("/a"), u64::MAX), found(Some("/b"), u64::MAX - 1)]), EACH);
         let mounts: Vec<&str> = asked.iter().map(|one| one.mount.as_str()).collect();
         assert_eq!(mounts, ["/a", "/b"]);
         assert!(asked.iter().all(|one| matches!(one.answer, Err(AskError::NoServer))), "{asked:?}");

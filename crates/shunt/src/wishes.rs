@@ -9,24 +9,20 @@ use crate::failure::Failure;
 use crate::seal::TrustArgs;
 use crate::settings::{Settings, TreeReadaheadChoice, TrustSettings, VerifyChoice};
 
-/// The options of a mount of sealed files.
+/// The options of a mount of sealed files; [`crate::options::SECTIONS`] says what they do.
 #[derive(Debug, Default, Args)]
 pub struct VerifyWishes {
-    /// What is verified against the seal of SRC as it is read [default: off].
     #[arg(long, value_enum, value_name = "WHAT")]
-    pub verify: Option<VerifyChoice>,
+    pub(crate) verify: Option<VerifyChoice>,
     /// Whose seals are taken.
     #[command(flatten)]
     pub trust: TrustArgs,
-    /// Where the seal of SRC is [default: SRC/.shunt].
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    pub seal_store: Option<PathBuf>,
-    /// Memory for verified blocks of hash trees [default: 64M].
+    pub(crate) seal_store: Option<PathBuf>,
     #[arg(long, value_name = "SIZE", value_parser = crate::options::tree_cache)]
-    pub tree_cache: Option<u64>,
-    /// Whether hash trees are read ahead for sequential reads [default: on].
+    pub(crate) tree_cache: Option<u64>,
     #[arg(long, value_enum, value_name = "WHETHER")]
-    pub tree_readahead: Option<TreeReadaheadChoice>,
+    pub(crate) tree_readahead: Option<TreeReadaheadChoice>,
 }
 
 impl VerifyWishes {

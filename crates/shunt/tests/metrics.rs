@@ -147,6 +147,17 @@ fn bytes_are_counted_by_what_moved_them() {
         }
         assert!(read[0].1 > 0.5 && (sum(&read) - f64::from(LEN)).abs() < 0.5, "{flow}: {read:?}");
         assert!((sum(&written) - f64::from(1 << 20)).abs() < 0.5, "{flow}: {written:?}");
+        let timed = samples(&text, "shuntfs_request_duration_seconds_count");
+        for op in ["READ", "WRITE"] {
+            let of_op = || timed.iter().filter(|(labels, _)| labels.contains(op));
+            assert!(
+                of_op().count() > 0
+                    && of_op().all(|(labels, _)| moved_by
+                        .iter()
+                        .any(|flow| labels.contains(&format!("flow=\"{flow}\"")))),
+                "{flow}: {timed:?}"
+            );
+        }
         room.umount(&[]).ok();
     }
 }
@@ -209,6 +220,10 @@ fn promtool_finds_nothing_to_say_of_any_kind_of_mount() {
         Command::new(SHUNT).args(["export", "--format", "raw", "--writable"]).args([&raw, &shown]).output();
     assert!(export.expect("starts").status.success());
 
+    // Of what is not moved there are times without a flow.
+    let synced = format!("of={}", pool.mnt().join("synced").display());
+    run(Command::new("dd").args(["if=/dev/zero", &synced, "bs=4k", "count=1", "conv=fsync", "status=none"]))
+        .ok();
     let mounts = [pool.mnt(), sealed.mnt(), shown.clone()];
     let mut words: Vec<&OsStr> = ["metrics", "--format", "prometheus"].map(OsStr::new).into();
     words.extend(mounts.iter().map(|mount| mount.as_os_str()));
@@ -216,6 +231,12 @@ fn promtool_finds_nothing_to_say_of_any_kind_of_mount() {
     run(Command::new(SHUNT).arg("umount").arg(&shown)).ok();
     assert_eq!(check_metrics(&text), "", "{text}");
     assert_eq!(samples(&text, "shuntfs_branch_size_bytes").len(), 2, "{text}");
+    let timed = samples(&text, "shuntfs_request_duration_seconds_count");
+    let is_timed =
+        |op: &str, flow: &str| timed.iter().any(|(labels, _)| labels.contains(op) && labels.contains(flow));
+    assert!(is_timed("READ", "flow=\"verified\""), "{timed:?}");
+    let synced = timed.iter().find(|(labels, _)| labels.contains("FSYNC"));
+    assert!(synced.is_some_and(|(labels, _)| !labels.contains("flow=")), "{timed:?}");
     assert!(value(&text, "shuntfs_branch_health", &["state=\"ok\""]) > 0.5);
     assert!(value(&text, "shuntfs_verify_files", &[]) > 0.5);
     assert!(value(&text, "shuntfs_verify_blocks_total", &["kind=\"data\""]) > 0.5, "{text}");

@@ -55,6 +55,21 @@ fn hashing_is_seen_on_a_terminal_alone() {
     seen_only_on_a_terminal(at, "seal verify file", "verifying", no);
 }
 
+/// Programs get names as they are, as those of `fsverity digest` do.
+#[test]
+fn a_terminal_does_not_obey_the_name_of_a_file_that_is_hashed() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = b"e\x1bc\xff";
+    fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), "text").expect("writes");
+    let Some(ran) = on_terminal(folder.path(), "seal digest e*") else { return };
+    assert!(ran.out.contains(r" e\x1bc\xff"), "{ran:?}");
+    let piped =
+        Command::new("sh").args(["-c", &format!("{SHUNT} seal digest e*")]).current_dir(&folder).output();
+    let out = piped.expect("starts").stdout;
+    assert!(out.ends_with(&[b" ", &name[..], b"\n"].concat()), "{out:?}");
+}
+
 #[test]
 fn privileged_servers_are_waited_for_visibly_on_a_terminal_alone() {
     if !can_mount() {

@@ -170,6 +170,16 @@ pub fn name_of(tid: u32) -> Option<Vec<u8>> {
     Some(name.strip_suffix(b"\n").unwrap_or(name).to_vec())
 }
 
+/// The process that a thread is one of; `None` where it is gone or not visible.
+#[must_use]
+pub fn process_of(tid: u32) -> Option<u32> {
+    let mut text = [0_u8; STAT_LEN];
+    let text = about(tid, "status", &mut text)?;
+    // A name has no line end in it as it is written there.
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
 /// Whether a thread is one of a process's.
 #[must_use]
 pub fn is_of_process(tid: u32, pid: u32) -> bool {
@@ -340,6 +350,7 @@ mod test {
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(name_of(tid).as_deref(), Some(&b"a name\n"[..]));
         assert!(is_of_process(tid, std::process::id()) && !is_of_process(tid, 1));
+        assert_eq!((process_of(tid), process_of(u32::MAX)), (Some(std::process::id()), None));
         match waits_in(tid) {
             Some(function) => assert!(function.contains("futex"), "{function}"),
             None => println!("SKIPPED: this kernel does not tell what a thread waits in (CONFIG_KALLSYMS)"),

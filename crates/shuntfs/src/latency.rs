@@ -3,12 +3,14 @@
 //! One request of [`EVERY`] is timed: two looks at the clock cost as much as the counters of a request do together. A
 //! relayed READ on a ring is not timed: its answer leaves in the kernel, with the read that it is linked to.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use shuntfs_wire::Opcode;
 
 use crate::counters::Count;
+use crate::delegation::Flow;
 
 /// Of so many requests one is timed.
 const EVERY: u64 = 8;
@@ -16,12 +18,30 @@ const EVERY: u64 = 8;
 const STEPS: usize = 164;
 /// The operations that are timed.
 const TIMED: [Opcode; 3] = [Opcode::Read, Opcode::Write, Opcode::Fsync];
+/// The operations by what moved their bytes; by nothing, of those that move none, or failed before. Each costs 1.3 KB of memory for each
+/// queue, and 27 lines of metrics for each mount, so there are those alone that can be.
+const KINDS: [Kind; 11] = [
+    (Opcode::Read, None),
+    (Opcode::Read, Some(Flow::Splice)),
+    (Opcode::Read, Some(Flow::Relay)),
+    (Opcode::Read, Some(Flow::Ranges)),
+    (Opcode::Read, Some(Flow::Verified)),
+    (Opcode::Read, Some(Flow::Served)),
+    (Opcode::Write, None),
+    (Opcode::Write, Some(Flow::Relay)),
+    (Opcode::Write, Some(Flow::Ranges)),
+    (Opcode::Write, Some(Flow::Served)),
+    (Opcode::Fsync, None),
+];
+
+/// An operation, and what moved its bytes.
+type Kind = (Opcode, Option<Flow>);
 
 /// The times of one queue.
 #[derive(Debug)]
-pub(crate) struct Latencies([Times; TIMED.len()]);
+pub(crate) struct Latencies([Times; KINDS.len()]);
 
-/// The times of one operation.
+/// The times of one kind of request.
 #[derive(Debug)]
 struct Times {
     steps: [Count; STEPS],
@@ -31,8 +51,10 @@ struct Times {
 /// A request that is timed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
-    operation: usize,
     since: Instant,
+    operation: Opcode,
+    /// What moves its bytes, once that is known.
+    pub(crate) flow: Option<Flow>,
 }
 
 /// How long the requests of one operation took; of the times of many, the upper end of a step of a quarter of an octave.
@@ -67,7 +89,7 @@ pub struct LatencyStep {
 
 impl Latencies {
     pub(crate) const fn new() -> Self {
-        Self([const { Times { steps: [const { Count::new() }; STEPS], sum_ns: Count::new() } }; TIMED.len()])
+        Self([const { Times { steps: [const { Count::new() }; STEPS], sum_ns: Count::new() } }; KINDS.len()])
     }
 
     /// Starts timing the request that is the `count`th of its kind, where it is its turn.
@@ -76,31 +98,59 @@ impl Latencies {
         if count % EVERY != 1 {
             return None;
         }
-        let operation = TIMED.iter().position(|timed| Some(*timed) == opcode)?;
-        Some(Timed { operation, since: Instant::now() })
+        let operation = opcode.filter(|opcode| TIMED.contains(opcode))?;
+        Some(Timed { since: Instant::now(), operation, flow: None })
     }
 
     /// Notes how long it took. For the queue's own thread only.
     pub(crate) fn end(&self, timed: Timed) {
-        self.0[timed.operation].add(timed.since.elapsed(), 1);
+        self.0[place(timed.operation, timed.flow)].add(timed.since.elapsed(), 1);
     }
 
     /// What was timed, by operation, of all queues together.
-    pub(crate) fn sum<'a>(
+    pub(crate) fn by_operation<'a>(
         queues: impl Iterator<Item = &'a Self> + Clone,
-    ) -> impl Iterator<Item = (Opcode, LatencyStatus)> {
-        TIMED.into_iter().enumerate().filter_map(move |(operation, opcode)| {
-            let (mut steps, mut sum_ns) = ([0_u64; STEPS], 0_u64);
-            for queue in queues.clone() {
-                let times = &queue.0[operation];
-                for (sum, count) in steps.iter_mut().zip(&times.steps) {
-                    *sum += count.read();
-                }
-                sum_ns = sum_ns.wrapping_add(times.sum_ns.read());
-            }
-            Some((opcode, of_steps(&steps, sum_ns)?))
-        })
+    ) -> BTreeMap<String, LatencyStatus> {
+        let of = |opcode: Opcode| sum(queues.clone(), |(operation, _)| operation == opcode);
+        TIMED.iter().filter_map(|opcode| Some((opcode.name().into(), of(*opcode)?))).collect()
     }
+
+    /// The same, by what moved the bytes, too.
+    pub(crate) fn by_flow<'a>(
+        queues: impl Iterator<Item = &'a Self> + Clone,
+    ) -> BTreeMap<String, BTreeMap<String, LatencyStatus>> {
+        let mut all = BTreeMap::<String, BTreeMap<String, LatencyStatus>>::new();
+        for kind @ (operation, flow) in KINDS {
+            if let Some(status) = sum(queues.clone(), |other| other == kind) {
+                let flow = flow.map_or("", Flow::name);
+                all.entry(operation.name().into()).or_default().insert(flow.into(), status);
+            }
+        }
+        all
+    }
+}
+
+/// The place of a kind of request; what moved its bytes is left out where that cannot be.
+fn place(operation: Opcode, flow: Option<Flow>) -> usize {
+    let of = |flow| KINDS.iter().position(|kind| *kind == (operation, flow));
+    of(flow).or_else(|| of(None)).unwrap_or_default()
+}
+
+/// The times of some kinds of requests; `None` where there are none.
+fn sum<'a>(
+    queues: impl Iterator<Item = &'a Latencies>,
+    is_meant: impl Fn(Kind) -> bool,
+) -> Option<LatencyStatus> {
+    let (mut steps, mut sum_ns) = ([0_u64; STEPS], 0_u64);
+    for queue in queues {
+        for (_, times) in KINDS.iter().zip(&queue.0).filter(|(kind, _)| is_meant(**kind)) {
+            for (sum, count) in steps.iter_mut().zip(&times.steps) {
+                *sum += count.read();
+            }
+            sum_ns = sum_ns.wrapping_add(times.sum_ns.read());
+        }
+    }
+    of_steps(&steps, sum_ns)
 }
 
 impl Times {
@@ -168,13 +218,15 @@ mod test {
     #[test]
     fn parts_of_a_hundred_are_found() {
         let latencies = Latencies::new();
-        let read = TIMED.iter().position(|timed| *timed == Opcode::Read).expect("is timed");
-        let put = |ns, count: u64| latencies.0[read].add(Duration::from_nanos(ns), count);
-        put(1000, 98);
-        put(100_000, 1);
-        put(10_000_000, 1);
-        let all: Vec<_> = Latencies::sum([&latencies].into_iter()).collect();
-        let [(Opcode::Read, status)] = all.as_slice() else { panic!("{all:?}") };
+        let put = |flow, ns, count: u64| {
+            latencies.0[place(Opcode::Read, flow)].add(Duration::from_nanos(ns), count);
+        };
+        put(Some(Flow::Served), 1000, 98);
+        put(Some(Flow::Relay), 100_000, 1);
+        put(None, 10_000_000, 1);
+        let all = Latencies::by_operation([&latencies].into_iter());
+        let status = &all["READ"];
+        assert_eq!(all.len(), 1);
         assert_eq!(status.timed, 100);
         assert!((1000..1300).contains(&status.median_ns), "{status:?}");
         assert!((100_000..130_000).contains(&status.p99_ns), "{status:?}");
@@ -182,6 +234,38 @@ mod test {
         assert_eq!(status.sum_ns, 98 * 1000 + 100_000 + 10_000_000);
         assert_eq!(status.steps.iter().map(|step| step.count).collect::<Vec<_>>(), [98, 1, 1]);
         assert!(status.steps.is_sorted_by_key(|step| step.below_ns), "{status:?}");
+    }
+
+    #[test]
+    fn times_are_kept_apart_by_what_moved_the_bytes() {
+        let (one, other) = (Latencies::new(), Latencies::new());
+        let end = |latencies: &Latencies, operation, flow| {
+            latencies.end(Timed { since: Instant::now(), operation, flow });
+        };
+        end(&one, Opcode::Read, Some(Flow::Splice));
+        end(&other, Opcode::Read, Some(Flow::Splice));
+        end(&one, Opcode::Write, Some(Flow::Served));
+        end(&one, Opcode::Write, None);
+        // These cannot be, and are not lost.
+        end(&one, Opcode::Write, Some(Flow::Verified));
+        end(&one, Opcode::Fsync, Some(Flow::Passthrough));
+        let all = Latencies::by_flow([&one, &other].into_iter());
+        let timed = |op: &str| -> Vec<(&str, u64)> {
+            all[op].iter().map(|(flow, status)| (flow.as_str(), status.timed)).collect()
+        };
+        assert_eq!(timed("READ"), [("splice", 2)]);
+        assert_eq!(timed("WRITE"), [("", 2), ("served", 1)]);
+        assert_eq!(timed("FSYNC"), [("", 1)]);
+        assert_eq!(Latencies::by_operation([&one, &other].into_iter())["WRITE"].timed, 3);
+    }
+
+    /// Whoever keeps metrics pays for each.
+    #[test]
+    fn kinds_are_few_and_each_operation_has_one_without_a_flow() {
+        assert!(KINDS.len() <= 11);
+        for operation in TIMED {
+            assert_eq!(KINDS[place(operation, None)], (operation, None));
+        }
     }
 
     #[test]

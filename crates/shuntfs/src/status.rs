@@ -45,6 +45,9 @@ pub struct Status {
     /// How long requests of an operation took, of those that were timed; one of eight is.
     #[serde(default)]
     pub latency: BTreeMap<String, LatencyStatus>,
+    /// The same by what moved the bytes, too; by nothing (the empty name) where none moved.
+    #[serde(default)]
+    pub latency_flows: BTreeMap<String, BTreeMap<String, LatencyStatus>>,
     /// Requests by queue.
     pub queues: BTreeMap<usize, u64>,
     /// Requests that are at work, by queue: they came and are not done with.
@@ -160,9 +163,8 @@ impl Status {
             write_flows: write_flows.filter(|(_, count)| *count > 0).collect(),
             downgrades: downgrades.filter(|(_, count)| *count > 0).collect(),
             ops: ops(&queues),
-            latency: Latencies::sum(queues.iter().map(|queue| &queue.latencies))
-                .map(|(opcode, status)| (opcode.name().into(), status))
-                .collect(),
+            latency: Latencies::by_operation(queues.iter().map(|queue| &queue.latencies)),
+            latency_flows: Latencies::by_flow(queues.iter().map(|queue| &queue.latencies)),
             queues_busy: queues.iter().map(|queue| (queue.index, busy(queue))).collect(),
             queues: queues.iter().map(|queue| (queue.index, total(queue))).collect(),
             read_bytes: read_flows.values().sum(),

@@ -16,7 +16,7 @@ use super::shown::Shown;
 use super::tally::Tally;
 use super::{again, backstop, fuse, machine};
 use crate::workspace::{Workspace, cargo};
-use crate::{deny, layers, package, tidy};
+use crate::{deny, layers, package, site, tidy, tools};
 
 /// The crate of the tests that mount, which take turns.
 const END_TO_END: &str = "shuntfs-tests";
@@ -67,6 +67,12 @@ impl Runner<'_> {
     fn checks(&mut self, plan: &Plan) {
         self.rules("layers", layers::check);
         self.rules("tidy", tidy::check);
+        // Compiling mdbook takes minutes. The links of the pages, and the headings that they name, are checked in any case (tidy).
+        if tools::MDBOOK.is_installed(self.workspace) {
+            self.rules("site", site::build);
+        } else {
+            self.tally.skip("the site is not built without mdbook: `cargo xtask site` installs it");
+        }
         if !plan.quick {
             self.rules("dependencies", deny::check);
         }

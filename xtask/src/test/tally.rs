@@ -31,6 +31,11 @@ impl Tally {
         }
     }
 
+    /// Enters what is not done, and why.
+    pub(crate) fn skip(&mut self, reason: &str) {
+        self.skipped.push(reason.to_owned());
+    }
+
     /// Enters the tests of one `cargo test`.
     pub(crate) fn tests(&mut self, name: &str, results: Results, ok: bool, took: Duration) {
         let (passed, skipped) = (results.passed_for_sure(), results.skipped.len());

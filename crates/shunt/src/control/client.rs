@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::place;
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
+use crate::load::Load;
 use crate::trace::{TraceNews, TraceQuestion};
 
 /// How long a server may take to let somebody in, and again for a whole answer. Its control thread touches no lower file, so
@@ -241,6 +242,19 @@ impl Client {
                 return Ok(());
             }
             reply = self.hear()?;
+        }
+    }
+
+    /// Asks what files and processes asked of the mount since this was last asked; nothing, the first time. The server counts until this client
+    /// is dropped, or does not ask for much longer than `interval`.
+    ///
+    /// # Errors
+    /// Where it is refused, and where there is no such answer.
+    pub fn load(&mut self, interval: Duration) -> Result<Load, AskError> {
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(&Request::Load { interval_ms })? {
+            Reply::Load(load) => Ok(*load),
+            other => Err(unexpected(other)),
         }
     }
 

@@ -24,4 +24,5 @@ pub use protocol::{
 };
 pub use server::{Answers, Server};
 
+pub use crate::load::{FileLoad, Load, LoadCounts, ProcessLoad};
 pub use crate::trace::{TraceLine, TraceNews, TraceQuestion};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
 use super::process::ProcessStatus;
+use crate::load::Load;
 use crate::trace::{TraceNews, TraceQuestion};
 
 /// The longest line that either side reads.
@@ -60,6 +61,12 @@ pub enum Request {
     },
     /// What do requests do? Answered with each of them from now on, until whoever asked goes.
     Trace(TraceQuestion),
+    /// Which files and processes ask what? Answered with what came since the last time this was asked on this connection. The server
+    /// counts until the connection ends; it ends it where far more time passes than said.
+    Load {
+        /// How soon this will be asked again, in milliseconds.
+        interval_ms: u64,
+    },
 }
 
 /// An answer.
@@ -87,6 +94,8 @@ pub enum Reply {
     Ended(Option<String>),
     /// To [`Request::Trace`], again and again.
     Traced(TraceNews),
+    /// To [`Request::Load`].
+    Load(Box<Load>),
     /// The question made no sense, or not to this asker.
     Error(String),
 }

@@ -7,13 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuntfs::{Trace, TraceFilter};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 use shuntfs_sys::spawn::{effective_uid, peer_of};
 
 use super::farewell::Farewell;
 use super::place::{self, SocketFile};
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
-use crate::trace::{self, TraceQuestion};
+use crate::load::{self, Tally};
+use crate::trace;
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -64,12 +66,12 @@ pub trait Answers: Send + Sync + 'static {
     fn mover(&self) -> Option<MoverFacts> {
         None
     }
-    /// Looks at its requests; what process `asker` does itself is left out.
+    /// Looks at its requests.
     ///
     /// # Errors
     /// Why it cannot be looked at.
-    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<shuntfs::Trace, String> {
-        let _ = (question, asker);
+    fn trace(&self, filter: TraceFilter) -> Result<Trace, String> {
+        let _ = filter;
         Err("its requests cannot be looked at".into())
     }
     /// Where its last words are to be heard, if its end is worth any.
@@ -177,9 +179,17 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
                 None => Reply::Error("there is nothing to wait for".into()),
             },
             Ok(Request::Trace(question)) => {
-                let may = trace::may_trace(peer.uid, effective_uid()).map_err(str::to_owned);
-                match may.and_then(|()| answers.trace(&question, peer.pid)) {
+                match trace::filter(&question, peer.pid).and_then(|filter| look(answers, peer.uid, filter)) {
                     Ok(traced) => return trace::stream(stream, traced),
+                    Err(why) => Reply::Error(why),
+                }
+            }
+            Ok(Request::Load { interval_ms }) => {
+                let (tally, filter) = Tally::begin();
+                match look(answers, peer.uid, filter) {
+                    Ok(trace) => {
+                        return load::stream(stream, Duration::from_millis(interval_ms), tally, trace);
+                    }
                     Err(why) => Reply::Error(why),
                 }
             }
@@ -194,6 +204,12 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
         line.clear();
     }
     Ok(())
+}
+
+/// Looks at requests for a user, if that user may.
+fn look(answers: &Arc<dyn Answers>, uid: u32, filter: TraceFilter) -> Result<Trace, String> {
+    trace::may_trace(uid, effective_uid())?;
+    answers.trace(filter)
 }
 
 fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use shuntfs::{Flow, NodeId, Reason, Trace};
+use shuntfs::{Flow, NodeId, Reason, Trace, TraceFilter};
 use shuntfs_image::Format;
 
 use super::serve::Exporting;
@@ -13,7 +13,6 @@ use crate::control::{
 use crate::json;
 use crate::meaning;
 use crate::serving::{Serving, mount_point_of};
-use crate::trace::{self, TraceQuestion};
 
 /// Answers for one export.
 #[derive(Debug)]
@@ -92,8 +91,7 @@ impl Answers for ExportAnswers {
         }
     }
 
-    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<Trace, String> {
-        let filter = trace::filter(question, asker)?;
+    fn trace(&self, filter: TraceFilter) -> Result<Trace, String> {
         self.exporting.session().trace(filter).map_err(|error| error.to_string())
     }
 

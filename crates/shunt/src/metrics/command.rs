@@ -19,7 +19,7 @@ use crate::survey::Survey;
 /// Where one that is named is no mount, and where the file cannot be written. A server that does not answer is none: that
 /// is what `shuntfs_up` says, which is to be told and not to be missing.
 pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let asked = Survey::default().ask(&args.mountpoints)?;
+    let asked = Survey::default().ask(&args.mountpoints, None)?;
     let snapshots = asked.into_iter().map(|asked| match asked.answer {
         Ok(status) => Snapshot::of(asked.mount, status),
         Err(error) => {

@@ -86,7 +86,9 @@ impl Collector for Exposition {
             let mut family = encoder.encode_descriptor(&stem, metric.help, unit.as_ref(), kind)?;
             for (mount, values, value) in rows {
                 let mut labels = vec![("mount", mount.as_str())];
-                labels.extend(metric.labels.iter().copied().zip(values.iter().map(String::as_str)));
+                let own = metric.labels.iter().copied().zip(values.iter().map(String::as_str));
+                // To Prometheus, no value is the same as no label.
+                labels.extend(own.filter(|(_, value)| !value.is_empty()));
                 encode(&mut family.encode_family(&labels)?, metric.kind, value)?;
             }
         }

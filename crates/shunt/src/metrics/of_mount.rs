@@ -50,15 +50,9 @@ pub(super) const MOUNT: &[Metric] = &[
     ),
     histogram(
         "request_duration",
-        &["op"],
-        "Time from the arrival of a request to its answer, for one in eight READ, WRITE and FSYNC requests; relayed READs on io_uring are not timed.",
-        |mount, put| {
-            of_status(mount, put, |status, put| {
-                for (op, latency) in &status.session.latency {
-                    put.histogram(&[op], of_latency(latency));
-                }
-            });
-        },
+        &["op", "flow"],
+        "Time from the arrival of a request to its answer, for one in eight READ, WRITE and FSYNC requests, by the flow that moved the bytes: none for FSYNC and for errors; relayed READs on io_uring are not timed.",
+        |mount, put| of_status(mount, put, durations),
     ),
     counter(
         "transferred",
@@ -191,6 +185,19 @@ fn of_stalls(mount: &Snapshot, put: &mut Samples, read: fn(&StallStatus) -> u64)
     }
 }
 
+fn durations(status: &Status, put: &mut Samples) {
+    let session = &status.session;
+    for (op, flows) in &session.latency_flows {
+        for (flow, latency) in flows {
+            put.histogram(&[op, flow], of_latency(latency));
+        }
+    }
+    // A server of an older version does not tell them apart.
+    for (op, latency) in session.latency.iter().filter(|(op, _)| !session.latency_flows.contains_key(*op)) {
+        put.histogram(&[op, ""], of_latency(latency));
+    }
+}
+
 fn of_latency(latency: &LatencyStatus) -> Histogram {
     let mut buckets: Vec<(u64, u64)> =
         (FIRST_BUCKET..=LAST_BUCKET).map(|power| (1 << power, 0)).chain([(u64::MAX, 0)]).collect();
@@ -233,6 +240,17 @@ fn by_queue(put: &mut Samples, counts: &BTreeMap<usize, u64>) {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn durations_are_told_by_flow_as_far_as_the_server_tells_them_apart() {
+        let mut samples = Samples::default();
+        let mut status = crate::metrics::full_status();
+        durations(&status, &mut samples);
+        status.session.latency_flows.clear();
+        durations(&status, &mut samples);
+        let labels: Vec<Vec<String>> = samples.0.into_iter().map(|(labels, _)| labels).collect();
+        assert_eq!(labels, [["READ", "relay"], ["READ", ""]]);
+    }
 
     #[test]
     fn every_timed_request_is_in_one_bucket() {

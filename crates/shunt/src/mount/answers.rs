@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use shuntfs::Trace;
+use shuntfs::{Trace, TraceFilter};
 use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
 
 use super::kept::SeatOf;
@@ -17,7 +17,6 @@ use crate::control::{
 use crate::json;
 use crate::meaning;
 use crate::serving::mount_point_of;
-use crate::trace::{self, TraceQuestion};
 
 /// Answers for one mount.
 #[derive(Debug)]
@@ -90,8 +89,7 @@ impl Answers for SessionAnswers {
         self.mounted.mover()
     }
 
-    fn trace(&self, question: &TraceQuestion, asker: u32) -> Result<Trace, String> {
-        let filter = trace::filter(question, asker)?;
+    fn trace(&self, filter: TraceFilter) -> Result<Trace, String> {
         self.mounted.session().trace(filter).map_err(|error| error.to_string())
     }
 

@@ -11,6 +11,7 @@ use shuntfs_pool::policy::{Category, Function, POLICIES, Policy};
 use shuntfs_pool::{AccessTime, AccessTimes, InodeCalc, MoveOnFull};
 use shuntfs_verity::Digest;
 
+use super::texts::SECTIONS;
 use crate::metrics::listen_address;
 use crate::settings::{CacheChoice, PermissionsChoice, Settings, StallAfter, TransportChoice};
 use crate::units::{duration, size, small_size};
@@ -41,25 +42,34 @@ pub struct Row {
     pub name: &'static str,
     /// What it does.
     pub effect: Effect,
-    /// What it means, or why it is ignored or not offered.
+    /// What other option it is as, or why it is ignored or not offered; empty where [`SECTIONS`] has a text of it.
     pub help: &'static str,
 }
 
-const fn flag(name: &'static str, set: fn(&mut Settings), help: &'static str) -> Row {
-    Row { name, effect: Effect::Flag(set), help }
+impl Row {
+    const fn meaning(self, help: &'static str) -> Self {
+        Self { help, ..self }
+    }
+
+    /// As it is written, with its value.
+    fn spelled(&self) -> String {
+        match self.effect {
+            Effect::Value(value, _) | Effect::Path(value, _) => format!("{}={value}", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
 }
 
-const fn value(name: &'static str, word: &'static str, set: Setter, help: &'static str) -> Row {
-    Row { name, effect: Effect::Value(word, set), help }
+const fn flag(name: &'static str, set: fn(&mut Settings)) -> Row {
+    Row { name, effect: Effect::Flag(set), help: "" }
 }
 
-const fn path(
-    name: &'static str,
-    word: &'static str,
-    set: fn(&mut Settings, PathBuf),
-    help: &'static str,
-) -> Row {
-    Row { name, effect: Effect::Path(word, set), help }
+const fn value(name: &'static str, word: &'static str, set: Setter) -> Row {
+    Row { name, effect: Effect::Value(word, set), help: "" }
+}
+
+const fn path(name: &'static str, word: &'static str, set: fn(&mut Settings, PathBuf)) -> Row {
+    Row { name, effect: Effect::Path(word, set), help: "" }
 }
 
 const fn ignored(name: &'static str, help: &'static str) -> Row {
@@ -72,268 +82,109 @@ const fn not_offered(name: &'static str, help: &'static str) -> Row {
 
 /// Every option that is known.
 pub const OPTIONS: &[Row] = &[
-    flag("ro", |s| s.mount.read_only = true, "nothing may be written"),
-    flag("read_only", |s| s.mount.read_only = true, "as ro"),
-    flag("rw", |s| s.mount.read_only = false, "files may be written (default)"),
-    flag("allow_other", |s| s.mount.allow_other = true, "other users have access, subject to permissions"),
-    flag(
-        "default_permissions",
-        |s| s.permissions = PermissionsChoice::Kernel,
-        "the kernel checks permissions (default)",
-    ),
-    flag("suid", |s| s.mount.nosuid = false, "set-uid bits have effect (default for root)"),
-    flag("nosuid", |s| s.mount.nosuid = true, "set-uid bits have no effect"),
-    flag("dev", |s| s.mount.nodev = false, "device files have effect (default for root)"),
-    flag("nodev", |s| s.mount.nodev = true, "device files have no effect"),
-    flag("exec", |s| s.mount.noexec = false, "files may be executed (default)"),
-    flag("noexec", |s| s.mount.noexec = true, "no file may be executed"),
-    flag(
-        "atime",
-        |s| s.mount.access_times = AccessTimes::default(),
-        "atime as the lower mount handles it (default)",
-    ),
-    flag(
-        "noatime",
-        |s| s.mount.access_times.kept = Some(AccessTime::Never),
-        "reading does not set the atime",
-    ),
-    flag(
-        "relatime",
-        |s| s.mount.access_times.kept = Some(AccessTime::Relative),
-        "reading sets the atime if it is older than the last change or than a day",
-    ),
-    flag(
-        "strictatime",
-        |s| s.mount.access_times.kept = Some(AccessTime::Strict),
-        "reading always sets the atime",
-    ),
-    flag(
-        "nodiratime",
-        |s| s.mount.access_times.not_of_folders = true,
-        "listing a folder does not set its atime",
-    ),
-    flag(
-        "diratime",
-        |s| s.mount.access_times.not_of_folders = false,
-        "listing a folder sets its atime (default)",
-    ),
-    value(
-        "fsname",
-        "NAME",
-        |s, v| set_some(&mut s.mount.fsname, v),
-        "source shown in the mount table (default: SRC)",
-    ),
-    value("subtype", "NAME", |s, v| set_some(&mut s.mount.subtype, v), "type after `fuse.` (default: shunt)"),
-    value("max_read", "SIZE", set_max_read, "the most that one READ requests, at least 4K"),
-    value("max_readahead", "SIZE", set_max_readahead, "how far the kernel reads ahead (needs root)"),
-    value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v), "how requests arrive"),
-    value(
-        "flow",
-        "auto|passthrough|relay|splice|served",
-        |s, v| choose(&mut s.flow, v),
-        "which flow opens ask for",
-    ),
-    value(
-        "takeover",
-        "off|crash",
-        |s, v| choose(&mut s.takeover, v),
-        "whether another server continues if one is killed",
-    ),
-    value("threads", "N", |s, v| number(&mut s.threads, v), "number of queues"),
-    value(
-        "queue_depth",
-        "N",
-        |s, v| number(&mut s.queue_depth, v),
-        "requests that one queue can serve at once",
-    ),
-    value("cache", "auto|default|second|none", |s, v| choose(&mut s.cache, v), "what the kernel may cache"),
-    value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v), "where file locks apply"),
-    flag("handles", |s| s.handles = true, "file handles survive the kernel's cache and a remount"),
-    value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v), "who checks permissions"),
-    value(
-        "xattrs",
-        "on|off",
-        |s, v| choose(&mut s.xattrs, v),
-        "whether files have extended attributes and ACLs",
-    ),
-    value(
-        "sched_idle",
-        "on|off",
-        |s, v| choose(&mut s.sched_idle, v),
-        "whether busy threads go to SCHED_IDLE",
-    ),
-    path("rules", "FILE", |s, path| s.rules = Some(path), "applies the rules in this file"),
-    value("view", "NAME", set_view, "shows the view with this name"),
-    value(
-        "verify",
-        "required|if-sealed|off",
-        |s, v| choose(&mut s.verify.what, v),
-        "what is checked against its seal",
-    ),
-    path(
-        "trust",
-        "KEY.pub",
-        |s, path| s.verify.trust.keys.push(path),
-        "trusts seals signed with this key; may be repeated",
-    ),
-    value(
-        "threshold",
-        "N",
-        |s, v| number(&mut s.verify.trust.threshold, v),
-        "how many of the keys must have signed",
-    ),
-    value("digest", "HEX", set_digest, "accepts only the seal with this digest"),
-    value("tree", "NAME", set_tree, "accepts only a seal of the tree with this name"),
-    path(
-        "trust_store",
-        "DIR",
-        |s, path| s.verify.trust.store = Some(path),
-        "where keys and the highest serials seen are",
-    ),
-    path("seal_store", "DIR", |s, path| s.verify.store = Some(path), "where the seal of SRC is"),
-    value("tree_cache", "SIZE", set_tree_cache, "memory for verified blocks of hash trees"),
-    value(
-        "tree_readahead",
-        "on|off",
-        |s, v| choose(&mut s.verify.tree_readahead, v),
-        "whether hash trees are read ahead",
-    ),
-    value(
-        "category.create",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy)),
-        "where new files are created, with several branches",
-    ),
-    value(
-        "create",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy)),
-        "as category.create",
-    ),
-    value(
-        "category.action",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy)),
-        "where names are removed and moved",
-    ),
-    value(
-        "action",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy)),
-        "as category.action",
-    ),
-    value(
-        "category.search",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy)),
-        "which of several copies is shown",
-    ),
-    value(
-        "search",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy)),
-        "as category.search",
-    ),
-    value("policy_for", "FUNC=POLICY", set_policy_for, "as func.FUNC=POLICY"),
-    value(
-        "func.create",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Create, policy)),
-        "where files are created, and whether moves use only existing folders",
-    ),
-    value(
-        "func.mkdir",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Mkdir, policy)),
-        "where folders are created",
-    ),
-    value(
-        "func.mknod",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Mknod, policy)),
-        "where devices, FIFOs and sockets are created",
-    ),
-    value(
-        "func.symlink",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Symlink, policy)),
-        "where symlinks are created",
-    ),
-    value(
-        "func.rename",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Rename, policy)),
-        "which copies of a file are moved",
-    ),
-    value(
-        "func.unlink",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::Unlink, policy)),
-        "which copies of a file are removed",
-    ),
-    value(
-        "func.getattr",
-        "POLICY",
-        |s, v| policy(v).map(|policy| s.merge.set_function(Function::GetAttr, policy)),
-        "as category.search",
-    ),
-    value(
-        "branches_wait",
-        "DURATION",
-        set_branches_wait,
-        "how long to wait at the start until the disks of all branches are mounted",
-    ),
-    value(
-        "branch_timeout",
-        "DURATION",
-        set_branch_timeout,
-        "ignores a branch that takes longer than this, until it answers (default: off)",
-    ),
-    flag(
-        "read_copies",
-        |s| s.merge.read_copies = true,
-        "if a file cannot be read, reads its copy on another branch",
-    ),
-    value("inodecalc", "WAY", set_inode_calc, "how inode numbers are computed (default: devino-hash)"),
-    value("inode_calc", "WAY", set_inode_calc, "as inodecalc"),
-    value(
-        "minfreespace",
-        "SIZE",
-        set_min_free,
-        "free space that new files must leave on a branch (default: 4G)",
-    ),
-    value(
-        "moveonenospc",
-        "true|false|POLICY",
-        set_move_on_full,
-        "whether a file is moved to another branch when its own is full, and by which policy (default: pfrd)",
-    ),
-    value("move_on_full", "true|false|POLICY", set_move_on_full, "as moveonenospc"),
-    value(
-        "passthrough_reserve",
-        "SIZE",
-        set_passthrough_reserve,
-        "free space that a branch must have for each file open for writing in passthrough (default: its minfreespace)",
-    ),
-    value("entry_timeout", "SECONDS", set_timeout, "0 means cache=none, 1 means cache=second"),
-    value("attr_timeout", "SECONDS", set_timeout, "0 means cache=none, 1 means cache=second"),
-    value("negative_timeout", "0", set_no_negatives, "as cache=none, but for cache=second, which has none"),
-    value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v), "how much is logged"),
-    value(
-        "stall_after",
-        "DURATION|off",
-        set_stall_after,
-        "log requests that take longer than this (default: 10s)",
-    ),
-    path("log_file", "FILE", |s, path| s.log_file = Some(path), "where to log"),
-    value("metrics_listen", "ADDR", set_metrics, "serve metrics over HTTP on this port or address"),
-    flag("kernel_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
-    flag("auto_cache", |s| s.cache = CacheChoice::Auto, "as cache=auto"),
-    flag("direct_io", |s| s.cache = CacheChoice::None, "as cache=none"),
-    flag("clone_fd", |s| s.transport = TransportChoice::Cloned, "as transport=cloned"),
-    flag("io_uring", |s| s.transport = TransportChoice::Uring, "as transport=uring"),
-    value("io_uring_q_depth", "N", |s, v| number(&mut s.queue_depth, v), "as queue_depth="),
-    value("max_threads", "N", |s, v| number(&mut s.threads, v), "as threads="),
+    flag("ro", |s| s.mount.read_only = true),
+    flag("read_only", |s| s.mount.read_only = true),
+    flag("rw", |s| s.mount.read_only = false),
+    flag("allow_other", |s| s.mount.allow_other = true),
+    flag("default_permissions", |s| s.permissions = PermissionsChoice::Kernel),
+    flag("suid", |s| s.mount.nosuid = false),
+    flag("nosuid", |s| s.mount.nosuid = true),
+    flag("dev", |s| s.mount.nodev = false),
+    flag("nodev", |s| s.mount.nodev = true),
+    flag("exec", |s| s.mount.noexec = false),
+    flag("noexec", |s| s.mount.noexec = true),
+    flag("atime", |s| s.mount.access_times = AccessTimes::default()),
+    flag("noatime", |s| s.mount.access_times.kept = Some(AccessTime::Never)),
+    flag("relatime", |s| s.mount.access_times.kept = Some(AccessTime::Relative)),
+    flag("strictatime", |s| s.mount.access_times.kept = Some(AccessTime::Strict)),
+    flag("nodiratime", |s| s.mount.access_times.not_of_folders = true),
+    flag("diratime", |s| s.mount.access_times.not_of_folders = false),
+    value("fsname", "NAME", |s, v| set_some(&mut s.mount.fsname, v)),
+    value("subtype", "NAME", |s, v| set_some(&mut s.mount.subtype, v)),
+    value("max_read", "SIZE", set_max_read),
+    value("max_readahead", "SIZE", set_max_readahead),
+    value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v)),
+    value("flow", "auto|passthrough|relay|splice|served", |s, v| choose(&mut s.flow, v)),
+    value("takeover", "off|crash", |s, v| choose(&mut s.takeover, v)),
+    value("threads", "N", |s, v| number(&mut s.threads, v)),
+    value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v)),
+    value("cache", "auto|default|second|none", |s, v| choose(&mut s.cache, v)),
+    value("locks", "kernel|lower", |s, v| choose(&mut s.locks, v)),
+    flag("handles", |s| s.handles = true),
+    value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v)),
+    value("xattrs", "on|off", |s, v| choose(&mut s.xattrs, v)),
+    value("sched_idle", "on|off", |s, v| choose(&mut s.sched_idle, v)),
+    path("rules", "FILE", |s, path| s.rules = Some(path)),
+    value("view", "NAME", set_view),
+    value("verify", "required|if-sealed|off", |s, v| choose(&mut s.verify.what, v)),
+    path("trust", "KEY.pub", |s, path| s.verify.trust.keys.push(path)),
+    value("threshold", "N", |s, v| number(&mut s.verify.trust.threshold, v)),
+    value("digest", "HEX", set_digest),
+    value("tree", "NAME", set_tree),
+    path("trust_store", "DIR", |s, path| s.verify.trust.store = Some(path)),
+    path("seal_store", "DIR", |s, path| s.verify.store = Some(path)),
+    value("tree_cache", "SIZE", set_tree_cache),
+    value("tree_readahead", "on|off", |s, v| choose(&mut s.verify.tree_readahead, v)),
+    value("category.create", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_category(Category::Create, policy))
+    }),
+    value("create", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy))),
+    value("category.action", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_category(Category::Action, policy))
+    }),
+    value("action", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy))),
+    value("category.search", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_category(Category::Search, policy))
+    }),
+    value("search", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy))),
+    value("policy_for", "FUNC=POLICY", set_policy_for),
+    value("func.create", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Create, policy))
+    }),
+    value("func.mkdir", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Mkdir, policy))
+    }),
+    value("func.mknod", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Mknod, policy))
+    }),
+    value("func.symlink", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Symlink, policy))
+    }),
+    value("func.rename", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Rename, policy))
+    }),
+    value("func.unlink", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::Unlink, policy))
+    }),
+    value("func.getattr", "POLICY", |s, v| {
+        policy(v).map(|policy| s.merge.set_function(Function::GetAttr, policy))
+    }),
+    value("branches_wait", "DURATION", set_branches_wait),
+    value("branch_timeout", "DURATION", set_branch_timeout),
+    flag("read_copies", |s| s.merge.read_copies = true),
+    value("inodecalc", "WAY", set_inode_calc),
+    value("inode_calc", "WAY", set_inode_calc),
+    value("minfreespace", "SIZE", set_min_free),
+    value("moveonenospc", "true|false|POLICY", set_move_on_full),
+    value("move_on_full", "true|false|POLICY", set_move_on_full),
+    value("passthrough_reserve", "SIZE", set_passthrough_reserve),
+    value("entry_timeout", "SECONDS", set_timeout)
+        .meaning("0 as `cache=none`, 1 as `cache=second`; other times are refused"),
+    value("attr_timeout", "SECONDS", set_timeout)
+        .meaning("0 as `cache=none`, 1 as `cache=second`; other times are refused"),
+    value("negative_timeout", "0", set_no_negatives)
+        .meaning("as `cache=none`, unless `cache=second` is set; other times are refused"),
+    value("log", "error|warn|info|debug|trace", |s, v| choose(&mut s.log, v)),
+    value("stall_after", "DURATION|off", set_stall_after),
+    path("log_file", "FILE", |s, path| s.log_file = Some(path)),
+    value("metrics_listen", "ADDR", set_metrics),
+    flag("kernel_cache", |s| s.cache = CacheChoice::Auto).meaning("as `cache=auto`"),
+    flag("auto_cache", |s| s.cache = CacheChoice::Auto).meaning("as `cache=auto`"),
+    flag("direct_io", |s| s.cache = CacheChoice::None).meaning("as `cache=none`"),
+    flag("clone_fd", |s| s.transport = TransportChoice::Cloned).meaning("as `transport=cloned`"),
+    flag("io_uring", |s| s.transport = TransportChoice::Uring).meaning("as `transport=uring`"),
+    value("io_uring_q_depth", "N", |s, v| number(&mut s.queue_depth, v)).meaning("as `queue_depth=N`"),
+    value("max_threads", "N", |s, v| number(&mut s.threads, v)).meaning("as `threads=N`"),
     ignored("x-*", "for systemd, mount(8) and others"),
     ignored("X-*", "for mount(8) and others"),
     ignored("_netdev", "for the boot order"),
@@ -375,23 +226,31 @@ pub const OPTIONS: &[Row] = &[
     not_offered("noforget", "nodes are kept as long as the kernel remembers them"),
 ];
 
-/// The options as the help of `shunt mount` shows them.
+/// The options as the help of `shunt mount` shows them, below the flags.
 #[must_use]
 pub fn help() -> String {
-    let mut text = String::from("Options for -o, as in fstab:\n");
-    let mut ignored = Vec::new();
-    for row in OPTIONS {
-        let word = match row.effect {
-            Effect::Flag(_) => row.name.to_owned(),
-            Effect::Value(value, _) | Effect::Path(value, _) => format!("{}={value}", row.name),
-            Effect::Ignored => {
-                ignored.push(row.name);
-                continue;
-            }
-            Effect::NotOffered => continue,
-        };
-        let _infallible = writeln!(text, "  {word:<42} {}", row.help);
+    let mut text = String::from(
+        "Each of these flags is also an option for -o, as in fstab, without its dashes: -o transport=uring,read_only.\n\n\
+         Options for -o alone:\n",
+    );
+    let mut tell = |names: &[String], help: &str| {
+        let rows = OPTIONS.iter().filter(|row| names.iter().any(|name| name == row.name));
+        let names = rows.map(Row::spelled).collect::<Vec<_>>().join(", ");
+        let _infallible = writeln!(text, "  {names:<42} {help}");
+    };
+    for one in SECTIONS.iter().flat_map(|section| &section.texts) {
+        match &one.flag {
+            None => tell(&one.options, &one.short()),
+            Some(flag) if one.options.len() > 1 => tell(&one.options[1..], &format!("As --{flag}")),
+            Some(_) => {}
+        }
     }
+    let named = OPTIONS.iter().filter(|row| !row.help.is_empty());
+    let (ignored, others): (Vec<&Row>, Vec<&Row>) = named
+        .filter(|row| !matches!(row.effect, Effect::NotOffered))
+        .partition(|row| matches!(row.effect, Effect::Ignored));
+    others.iter().for_each(|row| tell(&[row.name.to_owned()], row.help));
+    let ignored: Vec<&str> = ignored.iter().map(|row| row.name).collect();
     let _infallible = write!(text, "Accepted and ignored: {}", ignored.join(", "));
     text
 }

@@ -1,7 +1,7 @@
 //! `shunt seal digest`: what `fsverity digest` prints.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use super::args::DigestArgs;
 use super::files::{cannot, jobs};
 use crate::bar::Bar;
 use crate::failure::Failure;
+use crate::mounts::shown;
 use crate::run::output_failure;
 
 /// Prints the digests of files.
@@ -101,7 +102,11 @@ fn print(out: &mut dyn Write, args: &DigestArgs, path: &Path, descriptor: &Descr
     }
     if !args.compact {
         out.write_all(b" ")?;
-        out.write_all(path.as_os_str().as_bytes())?;
+        // Programs get the name as it is, as from fsverity; a terminal would obey it.
+        match io::stdout().is_terminal() {
+            true => out.write_all(shown(path).as_bytes())?,
+            false => out.write_all(path.as_os_str().as_bytes())?,
+        }
     }
     out.write_all(b"\n")
 }

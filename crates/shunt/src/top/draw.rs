@@ -12,10 +12,17 @@ use crate::status::time;
 
 /// The list of mounts takes no more of the screen than a third, and this at least.
 const LIST_MIN: u16 = 4;
-/// So many operations are shown of a mount.
+/// So many operations, and so many files and processes, are shown of a mount: on a screen of so many lines for each, one, so that there is
+/// room for all of them.
 const OPS_MAX: usize = 12;
+const LINES_OF_OP: u16 = 5;
+const CALLERS_MAX: usize = 10;
+const LINES_OF_CALLER: u16 = 8;
 /// So many queues are shown of a mount, those with the most to do.
 const QUEUES_MAX: usize = 12;
+
+/// In place of bytes that the server does not see, which are not zero.
+const UNSEEN: &str = "unseen";
 
 /// What is to be seen.
 #[derive(Debug, Default)]
@@ -49,7 +56,9 @@ pub(super) fn screen(view: &View, area: Rect, buffer: &mut Buffer) {
         for (line, row) in about(mount, width).iter().zip(0..) {
             panel::put(line, (0, row), rest, buffer);
         }
-        panel::draw(&panels(mount, width), below(rest, 3), buffer);
+        let ops = usize::from(area.height / LINES_OF_OP).clamp(1, OPS_MAX);
+        let callers = usize::from(area.height / LINES_OF_CALLER).clamp(1, CALLERS_MAX);
+        panel::draw(&panels(mount, width, (ops, callers)), below(rest, 3), buffer);
     }
 }
 
@@ -60,7 +69,7 @@ pub(super) fn text(view: &View, width: u16) -> Vec<String> {
     for mount in &view.mounts {
         lines.push(String::new());
         lines.extend(about(mount, width).iter().map(trimmed));
-        let panels = panels(mount, width);
+        let panels = panels(mount, width, (OPS_MAX, CALLERS_MAX));
         let (_, height) = panel::flow(&panels, width);
         if height > 0 {
             lines.push(String::new());
@@ -140,12 +149,14 @@ fn list_row(view: &View, place: usize, mount: &Rates) -> Row {
         return Row::new(cells).style(style);
     }
     let [p50, p99] = percentiles(mount.latency);
+    // There may be more, in passthrough.
+    let more = if mount.has_passthrough { "+" } else { "" };
     Row::new([
         mount.mount.clone(),
         state,
         rate(mount.ops_per_s),
-        bytes(mount.read_bytes_per_s),
-        bytes(mount.written_bytes_per_s),
+        format!("{}{more}", bytes(mount.read_bytes_per_s)),
+        format!("{}{more}", bytes(mount.written_bytes_per_s)),
         p50,
         p99,
         rate(mount.errors_per_s),
@@ -199,30 +210,76 @@ fn about(mount: &Rates, width: u16) -> [Line<'static>; 2] {
 }
 
 /// What is shown of a mount in full: only what has something to say.
-fn panels(mount: &Rates, width: u16) -> Vec<Panel> {
-    let all = [ops(mount, width), flows(mount, width), queues(mount, width), branches(mount, width)];
+fn panels(mount: &Rates, width: u16, (most_ops, callers): (usize, usize)) -> Vec<Panel> {
+    let (ops, flows) = (ops(mount, width, most_ops), flows(mount, width));
+    let (files, processes) = (files(mount, width, callers), processes(mount, width, callers));
+    let note = Panel::notes(&notes(mount), width);
+    let all = [ops, flows, files, processes, note, queues(mount, width), branches(mount, width)];
     all.into_iter().flatten().collect()
 }
 
-fn ops(mount: &Rates, width: u16) -> Option<Panel> {
+fn files(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
+    let files = mount.load.iter().flat_map(|load| &load.files).take(most);
+    let rows: Vec<Row> = files.map(|file| asked_row(vec![file.path.clone()], &file.rates)).collect();
+    let heads = ["FILE", "OPS/S", "READ/S", "WRITE/S", "OPENS/S", "ERRORS/S"];
+    (!rows.is_empty()).then(|| Panel::table(&heads, &rows, width, 16))
+}
+
+fn processes(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
+    let processes = mount.load.iter().flat_map(|load| &load.processes).take(most);
+    let row = |process: &super::load::Process| {
+        asked_row(vec![process.comm.clone(), process.pid.to_string()], &process.rates)
+    };
+    let rows: Vec<Row> = processes.map(row).collect();
+    let heads = ["PROCESS", "PID", "OPS/S", "READ/S", "WRITE/S", "OPENS/S", "ERRORS/S"];
+    (!rows.is_empty()).then(|| Panel::table(&heads, &rows, width, 12))
+}
+
+fn asked_row(mut names: Vec<String>, of: &super::load::Rates) -> Row {
+    let seen = |per_s: Option<f64>| match per_s {
+        None => UNSEEN.to_owned(),
+        Some(per_s) if of.passthrough => format!("{}+", bytes(per_s)),
+        Some(per_s) => bytes(per_s),
+    };
+    let (read, written) = (seen(of.read_bytes_per_s), seen(of.written_bytes_per_s));
+    names.extend([rate(of.ops_per_s), read, written, rate(of.opens_per_s), rate(of.errors_per_s)]);
+    Row::new(names)
+}
+
+/// What one should know of files and processes.
+fn notes(mount: &Rates) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(why) = &mount.load_error {
+        notes.push(format!("Files and processes are not known: {why}."));
+    }
+    if let Some(load) = &mount.load {
+        if load.one_of > 1 {
+            notes.push(format!("Files and processes: one request in {} is sampled.", load.one_of));
+        }
+        if mount.has_passthrough || load.has_passthrough() {
+            notes.push("In passthrough the kernel moves the bytes: only opens are seen.".into());
+        }
+    }
+    notes
+}
+
+fn ops(mount: &Rates, width: u16, most: usize) -> Option<Panel> {
     let row = |op: &super::rates::Op| {
         let [p50, p99] = percentiles(op.latency);
         let style = if op.errors_per_s > 0.0 { Style::new().fg(Color::Yellow) } else { Style::new() };
         Row::new([op.op.clone(), rate(op.per_s), rate(op.errors_per_s), p50, p99]).style(style)
     };
-    let rows: Vec<Row> = mount.ops.iter().take(OPS_MAX).map(row).collect();
+    let rows: Vec<Row> = mount.ops.iter().take(most).map(row).collect();
     (!rows.is_empty())
         .then(|| Panel::table(&["OPERATION", "OPS/S", "ERRORS/S", "P50", "P99"], &rows, width, 9))
 }
 
 fn flows(mount: &Rates, width: u16) -> Option<Panel> {
     let row = |flow: &super::rates::Flow| {
-        Row::new([
-            flow.flow.clone(),
-            rate(flow.opens_per_s),
-            bytes(flow.read_bytes_per_s),
-            bytes(flow.written_bytes_per_s),
-        ])
+        let is_unseen = flow.flow == shuntfs::Flow::Passthrough.name();
+        let seen = |per_s| if is_unseen { UNSEEN.to_owned() } else { bytes(per_s) };
+        let (read, written) = (seen(flow.read_bytes_per_s), seen(flow.written_bytes_per_s));
+        Row::new([flow.flow.clone(), rate(flow.opens_per_s), read, written])
     };
     let rows: Vec<Row> = mount.flows.iter().map(row).collect();
     (!rows.is_empty()).then(|| Panel::table(&["FLOW", "OPENS/S", "READ/S", "WRITE/S"], &rows, width, 8))
@@ -282,6 +339,7 @@ mod test {
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::top::rates::Op;
     use crate::top::rates::test::busy_mount;
 
     fn silent() -> Rates {
@@ -319,9 +377,29 @@ mod test {
                 "/disk2",
                 "LOOKUP",
                 "process 5",
+                "FILE",
+                r"evil\x1b[2J\n\xff",
+                "PROCESS",
+                r"cat\x1bc",
             ] {
                 assert!(text.contains(word), "no {word} at {width}:\n{text}");
             }
+        }
+    }
+
+    /// All kinds of panels have some room on the smallest usual terminal, however much goes on.
+    #[test]
+    fn a_busy_mount_fits_24_lines() {
+        let mut mount = busy_mount();
+        mount.branches.clear();
+        mount.ops = (0..30).map(|number| Op { op: format!("OP{number}"), ..mount.ops[0].clone() }).collect();
+        if let Some(load) = &mut mount.load {
+            load.files = (0..30).map(|_| load.files[0].clone()).collect();
+            load.processes = (0..30).map(|_| load.processes[0].clone()).collect();
+        }
+        let text = drawn(&View { mounts: vec![mount], interval_s: 1.0, ..View::default() }, 80, 24);
+        for word in ["OP3 ", "FLOW", "FILE", "big ", "PROCESS", r"cat\x1bc"] {
+            assert!(text.contains(word), "no {word}:\n{text}");
         }
     }
 
@@ -364,6 +442,24 @@ mod test {
             View { mounts: vec![Rates { mount: "/写真".into(), ..busy_mount() }], ..View::default() };
         assert!(text(&wide, 80).iter().any(|line| line == "/写真"), "{:#?}", text(&wide, 80));
         assert_eq!(text(&View::default(), 80), ["shunt top: no mounts, 0 operations/s, interval 0 s"]);
+    }
+
+    /// The server did not see the bytes of one file, and nothing at all of what the kernel did before.
+    #[test]
+    fn bytes_in_passthrough_are_not_shown_as_none() {
+        let lines = text(&View { mounts: vec![busy_mount()], ..View::default() }, 80);
+        let line = |word: &str| lines.iter().find(|line| line.contains(word)).expect("is there").clone();
+        assert!(line("passed ").contains("unseen") && !line("passed ").contains(" B"), "{lines:#?}");
+        assert!(line("/mnt ").contains("1.0 MiB+"), "{lines:#?}");
+        assert!(line("big ").contains("4.0 KiB") && !line("big ").contains('+'), "{lines:#?}");
+        assert!(line(r"cat\x1bc").contains("4.0 KiB+"), "{lines:#?}");
+        assert!(line("In passthrough").contains("only opens are seen"), "{lines:#?}");
+        assert!(line("one request in 4").contains("sampled"), "{lines:#?}");
+        let why = Some("only root may trace it".to_owned());
+        let refused = Rates { load: None, load_error: why, ..busy_mount() };
+        let lines = text(&View { mounts: vec![refused], ..View::default() }, 20);
+        assert!(lines.iter().any(|line| line.starts_with("Files and")), "{lines:#?}");
+        assert!(lines.iter().all(|line| panel::width(line) <= 20), "{lines:#?}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,31 @@ use shuntfs_sys::{OsError, Signal, SignalFd};
 use super::draw::{self, View};
 use super::rates::{self, Rates};
 use crate::failure::Failure;
-use crate::survey::{Asked, Survey};
+use crate::survey::{Asked, Follow, Survey};
 
 /// How long a signal, or news, may wait for the keyboard.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What is new.
 type News = Result<Vec<Rates>, Failure>;
+
+/// Where no mount was picked yet: the busiest will be, whichever that is.
+const NOT_YET: u64 = u64::MAX;
+
+/// What is asked for: mounts, how often, and of which one files and processes are to be known.
+struct Question {
+    paths: Vec<PathBuf>,
+    interval: Duration,
+    /// The connection of the mount that is shown in full. Others need not count for us.
+    picked: Arc<AtomicU64>,
+}
+
+impl Question {
+    fn ask(&self, survey: &Survey) -> Result<Vec<Asked>, Failure> {
+        let only = Some(self.picked.load(Ordering::Relaxed)).filter(|connection| *connection != NOT_YET);
+        survey.ask(&self.paths, Some(Follow { interval: self.interval, only }))
+    }
+}
 
 /// What a key is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +57,9 @@ enum Wish {
 /// Where the mounts cannot be asked at the start, and where the terminal cannot be drawn on.
 pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure> {
     let survey = Survey::default();
-    let first = survey.ask(&paths)?;
+    let picked = Arc::new(AtomicU64::new(NOT_YET));
+    let question = Question { paths, interval, picked: Arc::clone(&picked) };
+    let first = question.ask(&survey)?;
     // Before the next thread, so that every thread leaves them to this one: the terminal is to be put back. SIGHUP ends the process
     // as ever, because there is no terminal any more.
     let signals = SignalFd::new(&[Signal::Int, Signal::Term])
@@ -46,12 +68,12 @@ pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure
         View { mounts: rates::all(&[], &first), interval_s: interval.as_secs_f64(), ..View::default() };
     let (tell, news) = mpsc::sync_channel(1);
     let (_stays, over) = mpsc::channel::<()>();
-    let ask = move || ask(&survey, &paths, first, interval, (&tell, &over));
+    let ask = move || ask(&survey, &question, first, (&tell, &over));
     std::thread::Builder::new()
         .name("shunt-top".into())
         .spawn(ask)
         .map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
-    let shown = show(&mut view, &news, &signals);
+    let shown = show(&mut view, &news, &signals, &picked);
     ratatui::restore();
     shown.map_err(|error| Failure::new(format!("cannot draw on the terminal: {error}")))
 }
@@ -59,19 +81,18 @@ pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure
 /// Asks at each interval, until nobody listens.
 fn ask(
     survey: &Survey,
-    paths: &[PathBuf],
+    question: &Question,
     mut before: Vec<Asked>,
-    interval: Duration,
     (tell, over): (&SyncSender<News>, &Receiver<()>),
 ) {
-    let mut due = Instant::now() + interval;
+    let mut due = Instant::now() + question.interval;
     loop {
         let wait = due.saturating_duration_since(Instant::now());
         if over.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        due = Instant::now() + interval;
-        let news = survey.ask(paths).map(|now| {
+        due = Instant::now() + question.interval;
+        let news = question.ask(survey).map(|now| {
             let rates = rates::all(&before, &now);
             before = now;
             rates
@@ -82,7 +103,7 @@ fn ask(
     }
 }
 
-fn show(view: &mut View, news: &Receiver<News>, signals: &SignalFd) -> io::Result<()> {
+fn show(view: &mut View, news: &Receiver<News>, signals: &SignalFd, picked: &AtomicU64) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     loop {
         loop {
@@ -94,6 +115,7 @@ fn show(view: &mut View, news: &Receiver<News>, signals: &SignalFd) -> io::Resul
                 }
             }
         }
+        tell_picked(view, picked);
         terminal.draw(|frame| draw::screen(view, frame.area(), frame.buffer_mut()))?;
         if is_over(signals)? {
             return Ok(());
@@ -106,6 +128,13 @@ fn show(view: &mut View, news: &Receiver<News>, signals: &SignalFd) -> io::Resul
             }
         }
     }
+}
+
+/// Says which mount is shown in full.
+fn tell_picked(view: &View, picked: &AtomicU64) {
+    let has_rates = view.mounts.iter().any(|mount| mount.interval_s > 0.0);
+    let mount = view.mounts.get(view.selected).filter(|_| has_rates);
+    picked.store(mount.map_or(NOT_YET, |mount| mount.connection), Ordering::Relaxed);
 }
 
 /// Waits for a key, a signal or a moment; whether it is time to end. A terminal that hung up is never asked for keys: crossterm reads
@@ -195,6 +224,24 @@ mod test {
         assert!(view.note.is_none() && view.selected == 0);
     }
 
+    /// All are followed until the busiest is known, and then the one that is shown alone.
+    #[test]
+    fn the_server_of_the_picked_mount_alone_counts_for_us() {
+        let (mut view, picked) = (View::default(), AtomicU64::new(0));
+        tell_picked(&view, &picked);
+        assert_eq!(picked.load(Ordering::Relaxed), NOT_YET);
+        let new = |connection, interval_s| Rates { connection, interval_s, ..mount("/a") };
+        view.mounts = vec![new(7, 0.0), new(8, 0.0)];
+        tell_picked(&view, &picked);
+        assert_eq!(picked.load(Ordering::Relaxed), NOT_YET);
+        take(&mut view, Ok(vec![new(7, 1.0), Rates { ops_per_s: 9.0, mount: "/b".into(), ..new(8, 1.0) }]));
+        tell_picked(&view, &picked);
+        assert_eq!(picked.load(Ordering::Relaxed), 8);
+        pick(&mut view, Wish::First);
+        tell_picked(&view, &picked);
+        assert_eq!(picked.load(Ordering::Relaxed), 7);
+    }
+
     #[test]
     fn keys_are_known() {
         let key = |code, modifiers| wish_of(&Event::Key(KeyEvent::new(code, modifiers)));
@@ -209,8 +256,12 @@ mod test {
         let (tell, news) = mpsc::sync_channel(1);
         let (stays, over): (Sender<()>, _) = mpsc::channel();
         let asking = std::thread::spawn(move || {
-            let survey = Survey::default();
-            ask(&survey, &["/".into()], Vec::new(), Duration::from_millis(10), (&tell, &over))
+            let question = Question {
+                paths: vec!["/".into()],
+                interval: Duration::from_millis(10),
+                picked: Arc::default(),
+            };
+            ask(&Survey::default(), &question, Vec::new(), (&tell, &over))
         });
         assert!(
             news.recv_timeout(Duration::from_secs(20)).expect("is told").is_err(),

@@ -8,7 +8,7 @@ use super::rates::{self, Rates};
 use crate::failure::Failure;
 use crate::json::{self, One};
 use crate::run::output_failure;
-use crate::survey::{Asked, Survey};
+use crate::survey::{Asked, Follow, Survey};
 
 /// How wide text is that goes to no terminal.
 const WIDTH: u16 = 100;
@@ -24,12 +24,13 @@ pub(super) fn run(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let survey = Survey::default();
-    let mut before = survey.ask(paths)?;
+    let follow = Some(Follow { interval, only: None });
+    let mut before = survey.ask(paths, follow)?;
     let mut due = Instant::now() + interval;
     loop {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         due = Instant::now() + interval;
-        let now = survey.ask(paths)?;
+        let now = survey.ask(paths, follow)?;
         let mounts = rates::all(&before, &now);
         match json {
             Some(_) => print_json(&mounts, out)?,

@@ -66,6 +66,28 @@ impl Panel {
         lines.extend(rows.iter().map(|row| line(&row.cells, row.style)));
         Self { lines, width: u16::try_from(name + others(columns)).unwrap_or(u16::MAX) }
     }
+
+    /// Sentences, a line each or as many as they need, as wide as everything, so that nothing stands beside them; nothing where there are
+    /// none.
+    pub(super) fn notes(sentences: &[String], limit: u16) -> Option<Self> {
+        let mut lines: Vec<String> = Vec::new();
+        for sentence in sentences {
+            let mut line = String::new();
+            for word in sentence.split(' ') {
+                let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+                if width(&longer) > usize::from(limit) && !line.is_empty() {
+                    lines.push(std::mem::replace(&mut line, word.to_owned()));
+                } else {
+                    line = longer;
+                }
+            }
+            lines.push(line);
+        }
+        let dim = |line: String| {
+            Line::styled(cut(&line, usize::from(limit)), Style::new().add_modifier(Modifier::DIM))
+        };
+        (!lines.is_empty()).then(|| Self { lines: lines.into_iter().map(dim).collect(), width: limit })
+    }
 }
 
 /// Sets panels beside each other, and below where there is no room. Returns where each begins, and the height of all.

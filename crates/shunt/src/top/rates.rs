@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use shuntfs::LatencyStep;
 
+use super::load::Load;
 use crate::control::{AskError, Status};
 use crate::metrics::{BranchFacts, PoolFacts};
+use crate::mounts::shown;
 use crate::survey::Asked;
 
 /// One mount in one interval. Rates are by the second.
@@ -33,6 +35,16 @@ pub(super) struct Rates {
     pub(super) queues: Vec<Queue>,
     pub(super) branches: Vec<Branch>,
     pub(super) process: Process,
+    /// What files and processes asked; `None` where that is not known, or not yet.
+    pub(super) load: Option<Load>,
+    /// Why it is not known.
+    pub(super) load_error: Option<String>,
+    /// Whether files were ever opened in passthrough, so that bytes may flow that nobody sees.
+    #[serde(skip)]
+    pub(super) has_passthrough: bool,
+    /// The number of its connection.
+    #[serde(skip)]
+    pub(super) connection: u64,
 }
 
 /// How long requests took. Of the times of many, the upper end of a step of a quarter of an octave.
@@ -113,7 +125,8 @@ fn of(before: Option<&Asked>, asked: &Asked) -> Rates {
     let now = match &asked.answer {
         Ok(now) => now,
         Err(error) => {
-            return Rates { mount: asked.mount.clone(), state: state_of(error).into(), ..Rates::default() };
+            let (mount, state) = (asked.mount.clone(), state_of(error).into());
+            return Rates { mount, state, connection: asked.connection, ..Rates::default() };
         }
     };
     let same = before.and_then(|before| Some((before.answer.as_ref().ok()?, before.at)));
@@ -121,6 +134,11 @@ fn of(before: Option<&Asked>, asked: &Asked) -> Rates {
     let seconds = same.map_or(0.0, |(_, at)| asked.at.saturating_duration_since(at).as_secs_f64());
     let between = Between { before: same.map(|(before, _)| before), now, seconds };
     let (ops, flows) = (between.ops(), between.flows());
+    let (load, load_error) = match &asked.load {
+        None => (None, None),
+        Some(Ok(told)) => (Load::of(told), None),
+        Some(Err(why)) => (None, Some(shown(why))),
+    };
     Rates {
         mount: asked.mount.clone(),
         source: now.folder.clone(),
@@ -139,6 +157,14 @@ fn of(before: Option<&Asked>, asked: &Asked) -> Rates {
         queues: between.queues(),
         branches: between.branches(),
         process: between.process(),
+        has_passthrough: now
+            .session
+            .flows
+            .get(shuntfs::Flow::Passthrough.name())
+            .is_some_and(|opens| *opens > 0),
+        connection: asked.connection,
+        load,
+        load_error,
     }
 }
 
@@ -291,7 +317,8 @@ pub(super) mod test {
     use crate::metrics::full_status;
 
     pub(in crate::top) fn asked(mount: &str, status: Status, at: Instant) -> Asked {
-        Asked { mount: mount.into(), connection: 42, answer: Ok(status), at }
+        let load = Some(Ok(crate::top::load::test::told()));
+        Asked { mount: mount.into(), connection: 42, answer: Ok(status), at, load }
     }
 
     /// Two seconds in which something happened.
@@ -351,6 +378,7 @@ pub(super) mod test {
             connection: 1,
             answer: Err(AskError::Silent { pid: 1 }),
             at: Instant::now(),
+            load: None,
         };
         assert_eq!(all(&[], &[silent])[0].state, "silent");
     }

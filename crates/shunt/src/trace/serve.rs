@@ -66,6 +66,7 @@ pub(crate) fn filter(question: &TraceQuestion, asker: u32) -> Result<TraceFilter
         slower_than: Duration::from_nanos(question.slower_than_ns),
         errors: question.errors,
         matches: Some(Arc::new(matches)),
+        ..TraceFilter::default()
     })
 }
 

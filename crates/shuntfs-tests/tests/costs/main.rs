@@ -436,11 +436,15 @@ fn a_request_makes_no_more_calls_than_it_did() -> Result<()> {
     Ok(())
 }
 
-/// A request makes as many calls before somebody looks at it (`shunt trace`) as after that, and more meanwhile.
+/// A request makes as many calls before somebody looks at it (`shunt trace`, `shunt top`) as after that, and more meanwhile.
 #[test]
 fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
     const ROUNDS: u64 = 300;
-    for transport in Transport::ALL {
+    const LOOKS: [(&[&str], &[u8]); 2] =
+        [(&["trace", "--errors"], b"shunt-trace\n"), (&["top", "--json", "-n", "30"], b"shunt-load\n")];
+    for (transport, (command, thread)) in
+        Transport::ALL.into_iter().flat_map(|transport| LOOKS.map(|look| (transport, look)))
+    {
         let Some(stage) = Stage::make_with(transport, Flow::Delegated, &["--threads", "1"])? else {
             continue;
         };
@@ -465,15 +469,15 @@ fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
             Ok(least)
         };
         let Some(before) = count()? else { return Ok(()) };
-        let mut trace = std::process::Command::new(shuntfs_testkit::mounted::shunt_binary()?)
-            .args(["trace", "--errors"])
+        let mut looker = std::process::Command::new(shuntfs_testkit::mounted::shunt_binary()?)
+            .args(command)
             .arg(stage.mount.path())
             .stdout(std::process::Stdio::null())
             .spawn()?;
         let looks = || -> Result<bool> {
             let threads = fs::read_dir(format!("/proc/{}/task", stage.mount.pid()))?.flatten();
             let names = threads.filter_map(|thread| fs::read(thread.path().join("comm")).ok());
-            Ok(names.into_iter().any(|name| name == b"shunt-trace\n"))
+            Ok(names.into_iter().any(|name| name == thread))
         };
         let wait = |is_to_look| {
             shuntfs_testkit::limit::wait_until(Duration::from_secs(10), || {
@@ -486,12 +490,12 @@ fn who_looks_at_requests_costs_calls_only_while_he_looks() -> Result<()> {
         ask()?;
         std::thread::sleep(Duration::from_millis(60));
         let meanwhile: u64 = tracer.stop()?.values().sum();
-        trace.kill()?;
-        trace.wait()?;
+        looker.kill()?;
+        looker.wait()?;
         ensure!(wait(false), "somebody looks for ever");
         let after = count()?.unwrap_or(0);
         say(&format!(
-            "{transport:?}: {ROUNDS} x getattr made {before} calls, {meanwhile} traced, {after} afterwards"
+            "{transport:?}: {ROUNDS} x getattr made {before} calls, {meanwhile} with {command:?}, {after} afterwards"
         ));
         ensure!(meanwhile >= before + ROUNDS, "{transport:?}: it was looked at each of them");
         ensure!(after <= before + ROUNDS / 10, "{transport:?}: {before} calls before and {after} after");

@@ -21,6 +21,8 @@ pub(super) enum Answer {
     Silent,
     /// With so many bytes that are in the payload already.
     Payload(usize),
+    /// The same, of a file, and what moved them there.
+    Read(usize, Flow),
     Init(wire::InitOut),
     Attr(wire::AttrOut),
     Statx(wire::StatxOut),
@@ -28,6 +30,8 @@ pub(super) enum Answer {
     Open(wire::OpenOut),
     Created(wire::CreateOut),
     Write(wire::WriteOut),
+    /// The same, and what moved the data to the file.
+    Written(wire::WriteOut, Flow),
     Copied(wire::CopyFileRangeOut),
     Lseek(wire::LseekOut),
     Lock(wire::LkOut),
@@ -50,13 +54,22 @@ impl Answer {
         matches!(self, Self::RelayRead(..))
     }
 
+    /// What moves the bytes of a READ or WRITE; the transport may yet choose a pipe for those of a lower file.
+    pub(super) fn flow(&self) -> Option<Flow> {
+        match self {
+            Self::Read(_, flow) | Self::Written(_, flow) => Some(*flow),
+            Self::RelayRead(..) | Self::RelayWrite(..) => Some(Flow::Relay),
+            _ => None,
+        }
+    }
+
     /// Tells whoever looks what the answer's length does not.
     #[cold]
     pub(super) fn leave(&self, trail: &mut Trail) {
         match self {
             Self::Entry(out) => trail.found(out.nodeid),
             Self::Created(out) => trail.found(out.entry.nodeid),
-            Self::Write(out) => trail.moved(out.size.into()),
+            Self::Write(out) | Self::Written(out, _) => trail.moved(out.size.into()),
             Self::Copied(out) => trail.moved(out.bytes_copied),
             _ => {}
         }
@@ -74,14 +87,14 @@ pub(super) fn finish(local: &Local, mut x: Exchange, answer: Answer, noted: Opti
     let len = match answer {
         Answer::Empty => 0,
         Answer::Silent => return x.silent(),
-        Answer::Payload(len) => len,
+        Answer::Payload(len) | Answer::Read(len, _) => len,
         Answer::Init(out) => put(&mut x, &out),
         Answer::Attr(out) => put(&mut x, &out),
         Answer::Statx(out) => put(&mut x, &out),
         Answer::Entry(out) => put(&mut x, &out),
         Answer::Open(out) => put(&mut x, &out),
         Answer::Created(out) => put(&mut x, &out),
-        Answer::Write(out) => put(&mut x, &out),
+        Answer::Write(out) | Answer::Written(out, _) => put(&mut x, &out),
         Answer::Copied(out) => put(&mut x, &out),
         Answer::Lseek(out) => put(&mut x, &out),
         Answer::Lock(out) => put(&mut x, &out),

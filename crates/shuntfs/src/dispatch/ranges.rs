@@ -8,6 +8,7 @@ use shuntfs_wire::{ByteRange, Errno, Result, WriteOut};
 
 use super::answer::Answer;
 use crate::cx::Cx;
+use crate::delegation::Flow;
 use crate::filesystem::Filesystem;
 use crate::range_map::{RangeMap, RangeSource, run};
 use crate::reply::{ReadReply, WriteData, Written};
@@ -86,5 +87,5 @@ pub(super) async fn write<F: Filesystem>(
         }
     }
     let size = u32::try_from(done).map_err(|_| Errno::IO)?;
-    Ok(Answer::Write(WriteOut { size, padding: 0 }))
+    Ok(Answer::Written(WriteOut { size, padding: 0 }, Flow::Ranges))
 }

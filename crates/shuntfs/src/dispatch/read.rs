@@ -37,13 +37,12 @@ pub(super) async fn read<F: Filesystem>(
             Answer::RelayRead(server.lower(&open, Direction::Read)?, at)
         }
     };
-    if let Answer::Payload(len) = answer {
-        let flow = match reads {
-            Delegation::PerRange(_) => Flow::Ranges,
-            Delegation::Verified | Delegation::VerifiedBelow(_) => Flow::Verified,
-            _ => Flow::Served,
-        };
-        local.counters.read(flow, len as u64);
-    }
-    Ok(answer)
+    let Answer::Payload(len) = answer else { return Ok(answer) };
+    let flow = match reads {
+        Delegation::PerRange(_) => Flow::Ranges,
+        Delegation::Verified | Delegation::VerifiedBelow(_) => Flow::Verified,
+        _ => Flow::Served,
+    };
+    local.counters.read(flow, len as u64);
+    Ok(Answer::Read(len, flow))
 }

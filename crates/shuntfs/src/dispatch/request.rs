@@ -16,6 +16,7 @@ use super::{attrs, dirs, forget, ioctl, locks, names, open, read, space, write, 
 use crate::args::OpSet;
 use crate::counters;
 use crate::cx::Cx;
+use crate::delegation::Flow;
 use crate::filesystem::Filesystem;
 use crate::latency::Latencies;
 use crate::server::{Local, Server};
@@ -50,7 +51,10 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         answer.leave(trail);
     }
     // A linked answer leaves without us: what we could time is not how long it took.
-    let timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
+    let mut timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
+    if let Some(timed) = &mut timed {
+        timed.flow = answer.flow();
+    }
     // The answer is written where something may still be read or written that an operation left behind.
     x.settled().await;
     let done = match answer {
@@ -64,7 +68,10 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     {
         requests.end(at, &header, &local.notes);
     }
-    if let Some(timed) = timed {
+    if let Some(mut timed) = timed {
+        if done.was_spliced() {
+            timed.flow = Some(Flow::Splice);
+        }
         local.counters.latencies.end(timed);
     }
     local.counters.finished.bump();

@@ -41,7 +41,7 @@ pub(super) async fn write<F: Filesystem>(
         _ => {
             written(Flow::Served);
             let Written(size) = server.fs.write(&cx, &open.file, arg.offset, data).await?;
-            Ok(Answer::Write(WriteOut { size: size.min(arg.size), padding: 0 }))
+            Ok(Answer::Written(WriteOut { size: size.min(arg.size), padding: 0 }, Flow::Served))
         }
     }
 }
