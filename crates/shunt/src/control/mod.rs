@@ -22,6 +22,7 @@ pub use protocol::{
     Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, TakeoverStatus,
     UseVerdict, Verdict, VerifyStatus, What, Why,
 };
-pub use server::{Answers, Server};
+pub(crate) use server::NO_KEEPER;
+pub use server::{Answers, Server, answer_upgrade};
 
 pub use crate::trace::{TraceLine, TraceNews, TraceQuestion};

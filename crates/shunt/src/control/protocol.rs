@@ -58,6 +58,12 @@ pub enum Request {
         /// Who does it.
         asker: Asker,
     },
+    /// Go on with another program. Answered when callers are served again, by that one or by the one before.
+    Upgrade {
+        /// Its path.
+        #[serde(with = "crate::json::path")]
+        program: PathBuf,
+    },
     /// What do requests do? Answered with each of them from now on, until whoever asked goes.
     Trace(TraceQuestion),
 }
@@ -85,6 +91,8 @@ pub enum Reply {
     Waiting,
     /// To [`Request::Farewell`], at the end: what went wrong, if anything.
     Ended(Option<String>),
+    /// To [`Request::Upgrade`]: the other program serves.
+    Upgraded,
     /// To [`Request::Trace`], again and again.
     Traced(TraceNews),
     /// The question made no sense, or not to this asker.
