@@ -120,7 +120,11 @@ fn privileged_no_call_fails_while_the_program_is_replaced() {
         assert_eq!((seen.failed, seen.wrong), (0, 0), "{seen:?}\n{}", kept.log());
         assert_eq!(kept.room.read("hello"), "hello there\n");
         let after = settled_files(kept.keeper);
-        assert!(after.len() <= before.len(), "descriptors are left over: {before:?}, and now {after:?}");
+        // Lower files that are open are kept for a while; what was removed is not.
+        let below = |files: &[PathBuf]| files.iter().filter(|file| file.starts_with(kept.room.src())).count();
+        let beside = |files: &[PathBuf]| files.len() - below(files);
+        assert!(beside(&after) <= beside(&before), "left over: {before:?}, and now {after:?}");
+        assert!(below(&after) <= below(&before) + 2, "left over: {before:?}, and now {after:?}");
         assert!(
             kept.log().matches("another program has gone on with the mount").count() == 20,
             "{}",
