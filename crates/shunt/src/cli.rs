@@ -35,6 +35,7 @@ pub use crate::migrate::{MigrateArgs, MigrateMergerfsArgs, MigrateWhat};
 pub use crate::mover::{MoverArgs, MoverOf, MoverWhat};
 pub use crate::top::TopArgs;
 pub use crate::trace::TraceArgs;
+pub use crate::upgrade::UpgradeArgs;
 
 pub use crate::export::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 
@@ -62,6 +63,8 @@ pub enum Command {
     /// Unmounts; if the mount is busy, reports who uses it.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
+    /// Continues mounts with another version of shunt while files stay open; for mounts with `--takeover crash`.
+    Upgrade(UpgradeArgs),
     /// Lists all mounts of shunt.
     #[command(visible_alias = "ls")]
     List(ListArgs),
@@ -121,6 +124,12 @@ pub struct MountArgs {
     /// Tells the waiting parent over standard output how the mount went.
     #[arg(long, hide = true)]
     pub ready_on_stdout: bool,
+    /// The descriptor of a note: another program kept this mount until now, in this process (`shuntfs_keeper::NOTE_WORD`).
+    #[arg(long, hide = true)]
+    pub takeover_note: Option<i32>,
+    /// Only tries whether this program could continue (`shuntfs_keeper::TRIAL_WORD`).
+    #[arg(long, hide = true, requires = "takeover_note")]
+    pub takeover_trial: bool,
 }
 
 /// The options of a mount; [`options::SECTIONS`] says what they do.
@@ -139,6 +148,8 @@ pub struct Wishes {
     pub(crate) queue_depth: Option<NonZeroUsize>,
     #[arg(long, value_enum, value_name = "WHEN")]
     pub(crate) takeover: Option<TakeoverChoice>,
+    #[arg(long, value_name = "DURATION", value_parser = options::replace_hung)]
+    pub(crate) replace_hung: Option<Duration>,
     #[arg(long, value_enum, value_name = "CACHE")]
     pub(crate) cache: Option<CacheChoice>,
     #[arg(long, value_enum, value_name = "LOCKS")]
@@ -232,6 +243,7 @@ impl Wishes {
         override_with(&mut settings.log, self.log);
         override_with(&mut settings.stall_after, self.stall_after);
         settings.metrics = self.metrics_listen.or(settings.metrics);
+        settings.replace_hung = self.replace_hung.or(settings.replace_hung);
         settings.threads = self.threads.or(settings.threads);
         settings.queue_depth = self.queue_depth.or(settings.queue_depth);
         let categories = [
@@ -293,6 +305,7 @@ impl Wishes {
             ("--transport", self.transport.map(name)),
             ("--flow", self.flow.map(name)),
             ("--takeover", self.takeover.map(name)),
+            ("--replace-hung", self.replace_hung.map(|time| duration_text(time).into())),
             ("--threads", self.threads.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
             ("--cache", self.cache.map(name)),

@@ -42,6 +42,7 @@ mod top;
 mod trace;
 mod umount;
 mod units;
+mod upgrade;
 mod why;
 mod wishes;
 

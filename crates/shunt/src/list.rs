@@ -13,7 +13,8 @@ use crate::control::{self, AskError, Client};
 use crate::failure::Failure;
 use crate::json::{self, One};
 use crate::mounts::{self, Mounts, shown};
-use crate::run::output_failure;
+use crate::run::{complain, output_failure};
+use crate::upgrade::outdated::is_outdated;
 
 /// How long servers that are not there are asked again, all together, and how long apart.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -35,6 +36,10 @@ struct Row {
     transport: String,
     pid: Option<u32>,
     connection: u64,
+    /// Whether the file of its program was replaced since it began.
+    outdated: bool,
+    #[serde(skip)]
+    has_keeper: bool,
 }
 
 /// Lists the mounts of shunt.
@@ -50,13 +55,24 @@ pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
     if rows.is_empty() {
         return writeln!(out, "no mounts").map_err(|error| output_failure(&error));
     }
+    let advice: Vec<String> = rows.iter().filter_map(advice).collect();
     let mut lines = vec![["MNT", "SRC", "STATE", "TRANSPORT", "PID"].map(str::to_owned)];
     lines.extend(rows.into_iter().map(|row| {
         let or_dash = |text: String| if text.is_empty() { "-".into() } else { shown(text) };
         let pid = row.pid.map(|pid| pid.to_string()).unwrap_or_default();
         [or_dash(row.mountpoint), or_dash(row.source), row.state.into(), or_dash(row.transport), or_dash(pid)]
     }));
-    print_table(&lines, out)
+    print_table(&lines, out)?;
+    advice.iter().for_each(|advice| complain(advice));
+    Ok(())
+}
+
+/// What to do where the program was replaced, as after an upgrade of the package.
+fn advice(row: &Row) -> Option<String> {
+    let place = shown(&row.mountpoint);
+    let how =
+        if row.has_keeper { format!("shunt upgrade {place}") } else { "unmount and mount again".into() };
+    row.outdated.then(|| format!("shunt: note: {place} runs a program that was replaced on the disk: {how}"))
 }
 
 /// A mount of shunt.
@@ -127,6 +143,9 @@ fn asked(found: &Found) -> Row {
         Ok((pid, status)) => {
             let transport = status.session.transport.kind;
             let (source, source_hex) = (status.folder, status.folder_hex);
+            let keeper = status.takeover.and_then(|takeover| takeover.keeper);
+            let outdated = is_outdated(keeper.unwrap_or(pid)).unwrap_or(false);
+            let row = Row { outdated, has_keeper: keeper.is_some(), ..row };
             Row { state: served, pid: Some(pid), transport, source, source_hex, ..row }
         }
         // A server of another version may answer in words of its own.

@@ -13,7 +13,7 @@ use crate::failure::{Failure, one_line};
 use crate::mounts::shown;
 use crate::{
     bench, branches, doctor, explain, export, list, man, metrics, migrate, mount, mover, rules, seal, status,
-    top, trace, umount, why,
+    top, trace, umount, upgrade, why,
 };
 
 /// Runs the command that these words ask for, the program's own name first.
@@ -21,6 +21,14 @@ use crate::{
 pub fn run(words: Vec<OsString>) -> ExitCode {
     if is_helper(words.first()) {
         return run_helper(&words);
+    }
+    if let [_, word] = &words[..]
+        && word == upgrade::candidate::LAYOUTS_WORD
+    {
+        return match upgrade::candidate::print_layouts(&mut io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
     }
     let words = with_command(words);
     let cli = match Cli::try_parse_from(&words) {
@@ -67,6 +75,7 @@ fn dispatch(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Umount(args) => umount::run(&args, out),
+        Command::Upgrade(args) => upgrade::run(&args, out),
         Command::List(args) => list::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Trace(args) => trace::run(&args, out),
@@ -129,7 +138,7 @@ const MOVED_TO_SEAL: [&str; 6] = ["verify", "show", "digest", "sign", "key", "tr
 
 /// mount.fuse3(8) calls `shunt SRC MNT -o OPTIONS`, without a command. A first word with a slash in it is no
 /// command, so it is taken for SRC. A command that has moved is looked up where it is now.
-fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_path = |word: &OsStr| word.as_bytes().contains(&b'/') && !word.as_bytes().starts_with(b"-");
     if words.get(1).is_some_and(|word| is_path(word)) {
         words.insert(1, "mount".into());

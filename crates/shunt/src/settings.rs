@@ -264,6 +264,8 @@ pub struct Settings {
     pub queue_depth: Option<NonZeroUsize>,
     /// What becomes of it when its server dies.
     pub takeover: TakeoverChoice,
+    /// After how long a server that reads no requests is replaced; never where not said.
+    pub replace_hung: Option<Duration>,
     /// What the kernel may remember.
     pub cache: CacheChoice,
     /// Where file locks hold.

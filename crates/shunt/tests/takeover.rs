@@ -4,118 +4,27 @@ mod common;
 
 #[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
 mod callers;
+mod kept;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use callers::{Callers, Seen, is_caller, is_to_stop};
+use callers::{Callers, is_caller};
 use common::{
     Ran, Room, SHUNT, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
 };
+use kept::{Kept, PAGE, call, sockets_of, status};
 use serde_json::Value;
 
 /// A fifth server that dies within a minute is the last.
 const KILLS: u64 = 4;
 const CALLERS: usize = 3;
-const PAGE: usize = 4096;
-
-/// A mount that is kept, as its server says.
-struct Kept {
-    room: Room,
-    keeper: u32,
-    connection: u64,
-}
-
-impl Kept {
-    fn start(flags: &[&str]) -> Self {
-        Self::in_room(Room::new(), flags)
-    }
-
-    fn in_room(room: Room, flags: &[&str]) -> Self {
-        let log = format!("log_file={}", room.path().join("log").display());
-        room.mount(&[&["--takeover", "crash", "-o", &log], flags].concat());
-        let status = status(&room);
-        let number = |value: &Value| value.as_u64().expect("a number");
-        let keeper = u32::try_from(number(&status["takeover"]["keeper"])).expect("a process");
-        let connection = number(&status["session"]["connection"]);
-        Self { room, keeper, connection }
-    }
-
-    /// Kills the server and waits for nothing. Which that was.
-    fn kill(&self) -> u32 {
-        let server = self.room.pid();
-        assert_ne!(server, self.keeper);
-        signal(server, "KILL");
-        server
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.room.path().join("log")).unwrap_or_default()
-    }
-
-    /// Nothing of it is there any more.
-    #[track_caller]
-    fn is_gone(&self) {
-        eventually("no process is left", || servers_of(&self.room.path()).is_empty());
-        assert!(!self.room.is_mounted(), "{}", self.log());
-        eventually("no socket is left", || sockets_of(self.connection).is_empty());
-    }
-}
-
-fn status(room: &Room) -> Value {
-    let ran = shunt(["status".as_ref(), "--json".as_ref(), room.mnt().as_os_str()]).ok();
-    serde_json::from_str(&ran.out).expect("JSON")
-}
-
-/// Control sockets of a connection that a server has left. The kernel gives a connection's number to the next mount: a socket at which
-/// somebody listens is that one's.
-fn sockets_of(connection: u64) -> Vec<PathBuf> {
-    let all = fs::read_dir("/run/shunt").into_iter().flatten().flatten().map(|entry| entry.path());
-    let number = connection.to_string();
-    let is_its = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().split('.').next() == Some(&number))
-    };
-    all.filter(is_its)
-        .filter(|path| {
-            UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        })
-        .collect()
-}
-
-/// Makes, writes, reads, moves and removes names until it is to stop.
-fn call(folder: &Path) -> Seen {
-    let mut seen = Seen::default();
-    let own = std::process::id();
-    for made in 0_u64.. {
-        if is_to_stop() {
-            return seen;
-        }
-        let (path, moved) =
-            (folder.join(format!("{own}-{made}")), folder.join(format!("{own}-{made}-moved")));
-        let byte = u8::try_from(made % 251).expect("small");
-        let file = seen.call("open(O_CREAT | O_EXCL)", || {
-            OpenOptions::new().read(true).write(true).create_new(true).open(&path)
-        });
-        let Some(file) = file else { continue };
-        seen.call("pwrite", || file.write_all_at(&[byte; PAGE], 0));
-        seen.call("rename", || fs::rename(&path, &moved));
-        if seen.call("read", || fs::read(&moved)).is_some_and(|bytes| bytes != [byte; PAGE]) {
-            seen.wrong += 1;
-        }
-        seen.call("unlink", || fs::remove_file(&moved));
-        if fs::metadata(&moved).map_err(|error| error.kind()).err() != Some(io::ErrorKind::NotFound) {
-            seen.wrong += 1;
-        }
-        seen.calls += 1;
-    }
-    seen
-}
 
 #[test]
 fn privileged_no_call_fails_while_servers_are_killed() {
@@ -478,6 +387,84 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
     run(&mut nobody).fails(1, &["needs CAP_DAC_READ_SEARCH", "mount as root"]);
     room.try_mount(&["--takeover", "always"]).fails_with_usage();
     assert!(!room.is_mounted() && servers_of(&room.path()).is_empty());
+}
+
+/// Somebody who stops a server wants it to stay.
+#[test]
+fn privileged_a_server_that_was_stopped_is_left_alone() {
+    if !can_mount() || !can_look() {
+        return;
+    }
+    let kept = Kept::start(&["--replace-hung", "1s"]);
+    let server = kept.room.pid();
+    signal(server, "STOP");
+    let mut caller = Command::new("stat").arg(kept.room.mnt().join("hello")).stdout(Stdio::null()).spawn();
+    let caller = caller.as_mut().expect("starts");
+    eventually("the keeper notices", || kept.log().contains("somebody has stopped it"));
+    assert!(is_alive(server) && caller.try_wait().expect("is a child").is_none(), "{}", kept.log());
+    signal(server, "CONT");
+    assert_eq!(wait(caller), Some(0));
+    assert_eq!(kept.room.pid(), server);
+    kept.room.umount(&[]).ok();
+    kept.is_gone();
+    let room = Room::new();
+    room.try_mount(&["--replace-hung", "1s"])
+        .fails(2, &["--replace-hung needs a keeper", "--takeover crash"]);
+    room.try_mount(&["--takeover", "crash", "--replace-hung", "10ms"]).fails_with_usage();
+}
+
+/// Whether the kernel tells in which calls threads are; says that it does not.
+fn can_look() -> bool {
+    let can = Path::new("/proc/self/syscall").exists();
+    if !can {
+        println!("SKIPPED: the kernel has no /proc/PID/syscall");
+    }
+    can
+}
+
+/// An instruction that leads to itself.
+const NEVER_ON: Option<&[u8]> = if cfg!(target_arch = "x86_64") {
+    Some(&[0xeb, 0xfe])
+} else if cfg!(target_arch = "aarch64") {
+    Some(&[0, 0, 0, 0x14])
+} else {
+    None
+};
+
+/// Puts that instruction where each thread of a process returns from the call that it waits in. How many there are.
+fn hang(pid: u32, instruction: &[u8]) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("is there").flatten();
+    let calls = tasks.map(|task| fs::read_to_string(task.path().join("syscall")).unwrap_or_default());
+    let places: Vec<u64> = calls
+        .filter_map(|call| u64::from_str_radix(call.split_whitespace().last()?.strip_prefix("0x")?, 16).ok())
+        .collect();
+    let memory = OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")).expect("root may");
+    places.iter().for_each(|place| memory.write_all_at(instruction, *place).expect("is mapped"));
+    places.len()
+}
+
+#[test]
+fn privileged_a_server_that_hangs_is_replaced() {
+    let Some(instruction) = NEVER_ON.filter(|_| can_mount() && can_look()) else { return };
+    let kept = Kept::start(&["--replace-hung", "1s"]);
+    let open = File::open(kept.room.mnt().join("hello")).expect("opens");
+    let server = kept.room.pid();
+    assert!(hang(server, instruction) > 2);
+    // More than it has queues, each of which reads one yet.
+    let stat = |name: u32| {
+        let path = kept.room.mnt().join(format!("none{name}"));
+        Command::new("stat").arg(path).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+    };
+    let mut callers: Vec<Child> = (0..24).map(stat).collect();
+    eventually("it is replaced", || kept.log().contains("the server has read no request for 1s"));
+    for caller in &mut callers {
+        assert_eq!(wait(caller), Some(1), "there is no such file: {}", kept.log());
+    }
+    assert!(kept.room.pid() != server && !is_alive(server));
+    assert_eq!(status(&kept.room)["takeover"]["replaced"], 1);
+    assert_eq!(io::read_to_string(open).expect("is open"), "hello there\n");
+    kept.room.umount(&[]).ok();
+    kept.is_gone();
 }
 
 /// Without the option nothing is as with it.

@@ -35,6 +35,9 @@ use shuntfs_sys::identity::{self, Caller};
 use shuntfs_sys::stat::{self, Stat, Time};
 use shuntfs_sys::{DirReader, OsError, data, names, open};
 
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+
 /// Nothing is to be believed for any time, so that each call comes to the server.
 const TTL: Duration = Duration::ZERO;
 
@@ -202,7 +205,8 @@ impl Filesystem for Mirror {
     type File = OpenFile;
     type Dir = OpenDir;
 
-    const OPS: OpSet = OpSet::OPEN.union(OpSet::OPENDIR).union(OpSet::CREATE).union(OpSet::FSYNC);
+    const OPS: OpSet =
+        OpSet::OPEN.union(OpSet::OPENDIR).union(OpSet::CREATE).union(OpSet::FSYNC).union(OpSet::RENAME2);
 
     fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
         Ok(Wanted { readdirplus: false, dont_mask: true, supp_group: true, ..Wanted::default() })
@@ -304,6 +308,19 @@ impl Filesystem for Mirror {
     async fn rename(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<()> {
         let (from, to) = (self.lower(op.parent)?, self.lower(op.new_parent)?);
         let (name, new_name) = (op.name.as_c_str(), op.new_name.as_c_str());
+        if op.flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 {
+            return Err(Errno::INVAL);
+        }
+        if op.flags & RENAME_EXCHANGE != 0 {
+            // Once more would undo it, so it is noted which of them has which name.
+            let inode = |folder, name| stat::stat_at(folder, name).map(|stat| stat.ino).map_err(lower);
+            let now = [inode(&from, name)?, inode(&to, new_name)?];
+            match cx.begun_note() {
+                Some([one, other]) if now == [other, one] && one != other => return Ok(()),
+                Some(_) => {}
+                None => cx.note_begun(now),
+            }
+        }
         let moved = names::rename_at(&from, name, &to, new_name, op.flags).map_err(lower);
         once(cx, Errno::NOENT, moved)?;
         // It is only done if it arrived.

@@ -1,6 +1,10 @@
 //! What a program does in the process of its keeper.
 
+use std::os::fd::OwnedFd;
+
 use shuntfs::takeover::KeptMount;
+
+use crate::passing::Relay;
 
 /// What a program does in its keeper besides keeping. The keeper has one thread and waits for nothing but its server: what is done here
 /// must be short, start no thread, and leave no descriptor open.
@@ -19,6 +23,18 @@ pub trait Attendant {
     fn end(&mut self, mount: &KeptMount, asked: u32) {
         let outcome = mount.end(asked);
         tracing::warn!(%outcome, "a signal came");
+    }
+
+    /// How another program goes on in the place of this one, which a server has asked for ([`Line::replace`](crate::Line::replace)); `None`
+    /// where none can.
+    fn relay(&self) -> Option<Relay> {
+        None
+    }
+
+    /// Tells whoever had asked for another program how that went: at once where it cannot be, and otherwise once callers are served again,
+    /// by that one, or by the one before. `asker` is what was given with the question.
+    fn answer(&mut self, asker: OwnedFd, outcome: Result<(), String>) {
+        drop((asker, outcome));
     }
 
     /// No server lives, and none follows; the mount goes now, where it is still there.

@@ -4,7 +4,7 @@
 //! processes, and stay so: a server's end is told by its end, not by the socket's.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub(crate) enum Said {
     Failed(String),
     /// A signal that asks to end came to it, and not to its keeper.
     AskedToEnd,
+    /// Another program is to go on: its descriptor, and one for whoever asked. Both are numbers in the table that both share, and the keeper's
+    /// from now on.
+    Replace(RawFd, RawFd),
 }
 
 /// The way from the servers to their keeper.
@@ -42,11 +45,12 @@ impl Channel {
     }
 
     pub(crate) fn say(&self, said: &Said) -> io::Result<()> {
-        let message = serde_json::to_vec(said)?;
-        if message.len() > LEN_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"));
-        }
-        self.speaks.send(&message).map(drop)
+        say(&self.speaks, said)
+    }
+
+    /// For another thread of a server.
+    pub(crate) fn line(&self) -> io::Result<Line> {
+        self.speaks.try_clone().map(Line)
     }
 
     /// The next message that waits; `None` where there is none. What is no message is passed over.
@@ -63,6 +67,34 @@ impl Channel {
                 Err(error) => tracing::warn!(%error, "a server said something that is no message"),
             }
         }
+    }
+}
+
+fn say(speaks: &UnixDatagram, said: &Said) -> io::Result<()> {
+    let message = serde_json::to_vec(said)?;
+    if message.len() > LEN_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"));
+    }
+    speaks.send(&message).map(drop)
+}
+
+/// A server's way to its keeper, for any thread ([`Seat::line`](crate::Seat::line)).
+#[derive(Debug)]
+pub struct Line(UnixDatagram);
+
+impl Line {
+    /// Has another program go on in the place of this one, where it can: the keeper tries it, and [`Attendant::answer`](crate::Attendant::answer) is
+    /// told how it went, with `asker`. This process is killed on the way.
+    ///
+    /// Who may ask, and which program may be run, is the caller's to judge.
+    ///
+    /// # Errors
+    /// Those of sending a datagram; nothing happens then.
+    pub fn replace(&self, program: OwnedFd, asker: OwnedFd) -> io::Result<()> {
+        say(&self.0, &Said::Replace(program.as_raw_fd(), asker.as_raw_fd()))?;
+        // They are the keeper's, which has the same table.
+        let _theirs = (program.into_raw_fd(), asker.into_raw_fd());
+        Ok(())
     }
 }
 
@@ -85,8 +117,13 @@ mod test {
         channel.speaks.send(&[0xff; 100]).expect("there is room");
         channel.say(&Said::Ready).expect("there is room");
         channel.say(&Said::Failed("why".into())).expect("there is room");
+        let given = || OwnedFd::from(channel.speaks.try_clone().expect("a duplicate"));
+        let (program, asker) = (given(), given());
+        let numbers = (program.as_raw_fd(), asker.as_raw_fd());
+        channel.line().and_then(|line| line.replace(program, asker)).expect("there is room");
         assert_eq!(channel.next(), Some(Said::Ready));
         assert_eq!(channel.next(), Some(Said::Failed("why".into())));
+        assert_eq!(channel.next(), Some(Said::Replace(numbers.0, numbers.1)));
         assert_eq!(channel.next(), None);
         let long = Said::Failed("x".repeat(LEN_MAX));
         assert_eq!(channel.say(&long).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidInput));

@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use shuntfs::NotifyError;
@@ -32,6 +32,8 @@ use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
 use crate::machine;
 use crate::manager::{Manager, Part};
+use crate::passing::{Former, Passed};
+use crate::replacing::Replacing;
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
 use crate::stored::{Note, Stored};
@@ -105,7 +107,38 @@ pub fn keep_with<'k, E: fmt::Display>(
 ) -> Result<Ended, KeepError> {
     let manager = Manager::find();
     let note = if manager.is_there() { Note::new().map_err(unstored).ok() } else { None };
-    keep_all(Keeper::new(mount, (limits, attendant), manager, note)?, &serve)
+    let tools = Tools::new(limits)?;
+    keep_all(Keeper::new(mount, (limits, attendant), (manager, note), tools), &serve)
+}
+
+/// Goes on with a mount that another program kept until now, in this process ([`Passed`]). Where no server of this one becomes ready, it becomes that
+/// program again.
+///
+/// # Errors
+/// [`KeepError`].
+pub fn keep_passed<'k, E: fmt::Display>(
+    passed: Passed,
+    limits: &'k Limits,
+    attendant: &'k mut dyn Attendant,
+    serve: impl Fn(&Seat<'_>) -> Result<(), E>,
+) -> Result<Ended, KeepError> {
+    let manager = Manager::find();
+    let mut tools = match Tools::new(limits) {
+        Ok(tools) => tools,
+        Err(error) => {
+            let _there_is_no_way_back = passed.returns(&error.to_string());
+            return Err(error);
+        }
+    };
+    let Passed { mount, told, stored, predecessors, left, asker, former, failed, .. } = passed;
+    left.iter().for_each(|number| tools.own.remove(*number));
+    let mut keeper = Keeper::new(mount, (limits, attendant), (manager, stored.map(Note::of)), tools);
+    keeper.told = Some(told);
+    keeper.predecessors = predecessors;
+    keeper.was_ready = true;
+    keeper.former = former;
+    keeper.asker = Some((asker, failed.map_or(Ok(()), Err)));
+    keep_all(keeper, &serve)
 }
 
 /// Keeps a mount whose keeper died, as [`keep`] does one whose servers die: requests that were not answered are sent again, and the next
@@ -119,8 +152,9 @@ pub fn keep_stored<E: fmt::Display>(
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
     let Stored { mount, told, note } = stored;
-    let mut plain = Plain;
-    let mut keeper = Keeper::new(mount, (limits, &mut plain), Manager::find(), Some(note))?;
+    let (mut plain, manager) = (Plain, Manager::find());
+    let tools = Tools::new(limits)?;
+    let mut keeper = Keeper::new(mount, (limits, &mut plain), (manager, Some(note)), tools);
     keeper.told = Some(told);
     keeper.predecessors = 1;
     // One was: the first server here has nothing to begin.
@@ -133,37 +167,68 @@ fn keep_all<E: fmt::Display>(
     serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
     let outcome = keeper.run(serve);
+    if let Err(error) = &outcome {
+        keeper.become_former(&error.to_string());
+    }
     keeper.finish(outcome.is_err());
     outcome
 }
 
 const ENDS: [Signal; 3] = [Signal::Int, Signal::Term, Signal::Hup];
 
-struct Keeper<'l> {
-    mount: KeptMount,
-    limits: &'l Limits,
-    attendant: &'l mut dyn Attendant,
+pub(crate) struct Keeper<'l> {
+    pub(crate) mount: KeptMount,
+    pub(crate) limits: &'l Limits,
+    pub(crate) attendant: &'l mut dyn Attendant,
     record: Record,
-    told: Option<Told>,
+    pub(crate) told: Option<Told>,
     channel: Channel,
     signals: SignalFd,
-    shelter: Shelter,
-    manager: Manager,
+    pub(crate) shelter: Shelter,
+    pub(crate) manager: Manager,
     /// Where the connection is to outlive this process.
-    note: Option<Note>,
+    pub(crate) note: Option<Note>,
     /// Where servers are to answer.
     pulse: Option<Pulse>,
     /// What is open and no server's.
-    own: OpenNumbers,
-    predecessors: u64,
+    pub(crate) own: OpenNumbers,
+    pub(crate) predecessors: u64,
     /// Whether a server was ready.
-    was_ready: bool,
+    pub(crate) was_ready: bool,
     /// Whether the manager was told so.
     is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
     /// How often it was asked to end.
     asked: Asked,
+    /// A program that is to go on in the place of this one.
+    pub(crate) replacing: Option<Replacing>,
+    /// The program in whose place this one goes on, as long as no server is ready.
+    pub(crate) former: Option<Former>,
+    /// Who had asked for that, and what is to be said once a server is ready.
+    pub(crate) asker: Option<(OwnedFd, Result<(), String>)>,
+}
+
+/// What a keeper needs of the system.
+struct Tools {
+    channel: Channel,
+    signals: SignalFd,
+    pulse: Option<Pulse>,
+    shelter: Shelter,
+    own: OpenNumbers,
+}
+
+impl Tools {
+    /// To be made last: what is open then is the keeper's, and what is opened later its servers'.
+    fn new(limits: &Limits) -> Result<Self, KeepError> {
+        let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
+        machine::tell();
+        let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
+        let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
+        let shelter = Shelter::take();
+        let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
+        Ok(Self { channel, signals, pulse, shelter, own })
+    }
 }
 
 /// How often an end was asked for. Ctrl-C reaches the keeper and its server, and counts once.
@@ -178,16 +243,10 @@ impl<'l> Keeper<'l> {
     fn new(
         mount: KeptMount,
         (limits, attendant): (&'l Limits, &'l mut dyn Attendant),
-        manager: Manager,
-        note: Option<Note>,
-    ) -> Result<Self, KeepError> {
-        let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
-        machine::tell();
-        let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
-        let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
-        let shelter = Shelter::take();
-        let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
-        Ok(Self {
+        (manager, note): (Manager, Option<Note>),
+        Tools { channel, signals, pulse, shelter, own }: Tools,
+    ) -> Self {
+        Self {
             mount,
             limits,
             attendant,
@@ -205,7 +264,10 @@ impl<'l> Keeper<'l> {
             is_announced: false,
             failed: None,
             asked: Asked::default(),
-        })
+            replacing: None,
+            former: None,
+            asker: None,
+        }
     }
 
     fn run<E: fmt::Display>(
@@ -229,8 +291,20 @@ impl<'l> Keeper<'l> {
             if let Some(ended) = self.send_again()? {
                 return Ok(ended);
             }
+            if self.replacing.as_ref().is_some_and(Replacing::is_due) {
+                // Where this returns, this program stays, and its next server follows.
+                self.become_next();
+                self.predecessors += 1;
+                continue;
+            }
             tracing::error!(pid, ?exit, "the server died");
-            if let Some(why) = self.failed.take()
+            let failed = self.failed.take();
+            if self.former.is_some() {
+                let why =
+                    failed.unwrap_or_else(|| format!("its server ended before it was ready ({exit:?})"));
+                return Err(KeepError::Failed(why));
+            }
+            if let Some(why) = failed
                 && !self.was_ready
             {
                 return Err(KeepError::Failed(why));
@@ -308,10 +382,13 @@ impl<'l> Keeper<'l> {
         let limits = self.limits;
         let mut vigil = Vigil::begin(child, limits, Instant::now());
         loop {
-            let all = [child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
             let now = Instant::now();
             self.manager.beat(now);
-            let patience = vigil.patience(now).min(self.manager.patience(now).unwrap_or(Duration::MAX));
+            let trial = self.replacing.as_ref();
+            let mut all = vec![child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
+            all.extend(trial.and_then(Replacing::fd));
+            let others = [self.manager.patience(now), trial.and_then(|trial| trial.patience(now))];
+            let patience = others.into_iter().flatten().fold(vigil.patience(now), Duration::min);
             match event::wait_readable(&all, Some(patience)) {
                 Ok(_) | Err(OsError::INTR) => {}
                 Err(error) => {
@@ -323,6 +400,10 @@ impl<'l> Keeper<'l> {
                 vigil.is_ready(self.pulse, Instant::now());
             }
             self.heed_signals();
+            if self.look_at_trial(Instant::now()) {
+                // Its requests come again, as after any death.
+                let _gone = child.kill();
+            }
             if let Some(exit) = child.exit().map_err(lacks("the server's end"))? {
                 // Its last words.
                 self.listen();
@@ -331,7 +412,12 @@ impl<'l> Keeper<'l> {
             }
             match vigil.look(Instant::now(), &self.mount) {
                 Finding::Nothing => {}
-                Finding::Late => self.record.late(),
+                Finding::Late => {
+                    self.record.late();
+                    if self.former.is_some() {
+                        self.failed = Some(format!("its server was not ready after {:?}", self.limits.ready));
+                    }
+                }
                 Finding::Stuck(cause) => {
                     self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));
                 }
@@ -351,7 +437,9 @@ impl<'l> Keeper<'l> {
                     self.record.ready();
                     (is_ready, self.was_ready) = (true, true);
                     self.announce();
+                    self.settle();
                 }
+                Said::Replace(program, asker) => self.replace(program, asker),
                 Said::AskedToEnd => {
                     self.asked.by_servers = self.asked.by_servers.saturating_add(1);
                     self.end();
@@ -424,13 +512,21 @@ impl<'l> Keeper<'l> {
         }
     }
 
+    pub(crate) fn is_asked_to_end(&self) -> bool {
+        self.asked.heeded > 0
+    }
+
     /// What dead servers left open.
-    fn stale(&self) -> Result<OpenNumbers, OsError> {
+    pub(crate) fn stale(&self) -> Result<OpenNumbers, OsError> {
         OpenNumbers::look().map(|now| now.beside(&self.own))
     }
 
     /// Lets go of the mount, when no server lives.
-    fn finish(self, by_force: bool) {
+    fn finish(mut self, by_force: bool) {
+        self.do_not_replace("the mount has ended");
+        if let Some((asker, _)) = self.asker.take() {
+            self.attendant.answer(asker, Err("the mount has ended".to_owned()));
+        }
         self.manager.stopping();
         self.attendant.ends(&self.mount);
         if by_force && let Err(error) = self.mount.abort() {

@@ -40,6 +40,12 @@
 //! (WATCHDOG), and is asked to store the descriptors, so that the mount outlives keeper and server: a program that is started again
 //! goes on with [`Stored::take`] and [`keep_stored`].
 //!
+//! # Another version of a program
+//!
+//! A server can ask for another program to go on ([`Line::replace`]), where the program's [`Attendant`] says how that is started
+//! ([`Relay`]). The program is tried first, beside the server ([`Trial`]). Then the keeper becomes that program, with all that is open, and goes on
+//! by [`Passed::take`] and [`keep_passed`]; where no server of it becomes ready, it becomes the program before again.
+//!
 //! # io_uring
 //!
 //! No server of a keeper has a ring, for whatever purpose: the process is told never to make one. A ring whose descriptor another process
@@ -53,6 +59,8 @@ mod keeper;
 mod limits;
 mod machine;
 mod manager;
+mod passing;
+mod replacing;
 mod seat;
 mod shelter;
 mod silence;
@@ -61,7 +69,9 @@ mod threads;
 mod vigil;
 
 pub use attendant::Attendant;
-pub use keeper::{Ended, KeepError, keep, keep_stored, keep_with};
+pub use channel::Line;
+pub use keeper::{Ended, KeepError, keep, keep_passed, keep_stored, keep_with};
 pub use limits::{GiveUp, Limits};
+pub use passing::{Layouts, NOTE_WORD, Passed, PassedError, Relay, SUITS, TRIAL_WORD, Trial};
 pub use seat::Seat;
 pub use stored::{Stored, StoredError};

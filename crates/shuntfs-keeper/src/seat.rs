@@ -11,7 +11,7 @@ use shuntfs::takeover::{
 use shuntfs::{FuseDevice, Session, SessionOptions};
 use shuntfs_sys::spawn;
 
-use crate::channel::{Channel, Said};
+use crate::channel::{Channel, Line, Said};
 
 /// What was told of the connection, with the keeper's duplicates of its clones and of the state.
 #[derive(Debug)]
@@ -66,6 +66,14 @@ impl Seat<'_> {
     /// Those of sending a datagram.
     pub fn ask_to_end(&self) -> io::Result<()> {
         self.channel.say(&Said::AskedToEnd)
+    }
+
+    /// A way to the keeper, for another thread.
+    ///
+    /// # Errors
+    /// EMFILE at the descriptor limit.
+    pub fn line(&self) -> io::Result<Line> {
+        self.channel.line()
     }
 
     /// Serves `fs` until the connection ends. Each server makes a value of its own, as the first one did.

@@ -31,7 +31,16 @@ impl Shelter {
         Self { score, has_locked: lock() }
     }
 
-    /// In a child: it is as its parent was before. It has no memory locked, because a fork hands none on.
+    /// Shelters it again, as far as it was.
+    pub(crate) fn enter(&self) {
+        if self.score.is_some()
+            && let Err(error) = fs::write(FILE, SHELTERED)
+        {
+            tracing::debug!(%error, "the keeper is as likely to be killed for memory as others");
+        }
+    }
+
+    /// In a child, and before this process becomes another program: it is as its parent was before. It has no memory locked, because a fork hands none on.
     pub(crate) fn leave(&self) {
         if let Some(before) = &self.score
             && let Err(error) = fs::write(FILE, before.trim())

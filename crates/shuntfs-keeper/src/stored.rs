@@ -135,6 +135,11 @@ struct Text {
 }
 
 impl Note {
+    /// One that the program before had.
+    pub(crate) fn of(file: OwnedFd) -> Self {
+        Self(File::from(file))
+    }
+
     pub(crate) fn new() -> Result<Self, OsError> {
         memory::file_in_memory(c"shuntfs-note").map(Self)
     }

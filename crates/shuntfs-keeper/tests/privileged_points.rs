@@ -12,6 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use shuntfs_sys::rename_at;
 use shuntfs_sys::spawn::{Push, push};
 use support::can_mount;
 use support::kept::{Kept, with_state};
@@ -128,7 +129,7 @@ fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-const OPERATIONS: [Operation; 8] = [
+const OPERATIONS: [Operation; 9] = [
     Operation {
         name: "mkdir",
         prepare: |_| Ok(()),
@@ -169,6 +170,20 @@ const OPERATIONS: [Operation; 8] = [
         call: |folder| fs::rename(folder.join("old"), folder.join("new")),
         check: |folder| {
             !is_there(&folder.join("old")) && fs::read(folder.join("new")).is_ok_and(|bytes| bytes == b"old")
+        },
+    },
+    Operation {
+        name: "an exchange of two names",
+        prepare: |folder| {
+            fs::write(folder.join("one"), b"one").and_then(|()| fs::write(folder.join("two"), b"two"))
+        },
+        call: |folder| {
+            let folder = File::open(folder)?;
+            Ok(rename_at(&folder, c"one", &folder, c"two", libc::RENAME_EXCHANGE)?)
+        },
+        check: |folder| {
+            let is = |name: &str, bytes: &[u8]| fs::read(folder.join(name)).is_ok_and(|found| found == bytes);
+            is("one", b"two") && is("two", b"one")
         },
     },
     Operation {

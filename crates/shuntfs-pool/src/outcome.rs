@@ -68,6 +68,7 @@ impl Outcome for bool {
 impl Answer for () {}
 impl Answer for u64 {}
 impl Answer for usize {}
+impl Answer for [u64; 2] {}
 impl Answer for (usize, Vec<u8>) {}
 impl Answer for AttrReply {}
 impl Answer for (AttrReply, Birth) {}

@@ -37,6 +37,25 @@ impl OpenNumbers {
         }
     }
 
+    /// One that was closed since is as if it had not been open.
+    pub fn remove(&mut self, number: RawFd) {
+        if let Ok(place) = self.0.binary_search(&number) {
+            self.0.remove(place);
+        }
+    }
+
+    /// Whether it was open.
+    #[must_use]
+    pub fn contains(&self, number: RawFd) -> bool {
+        self.0.binary_search(&number).is_ok()
+    }
+
+    /// Their numbers.
+    #[must_use]
+    pub fn numbers(&self) -> &[RawFd] {
+        &self.0
+    }
+
     /// Those that are open here and are not in `others`.
     #[must_use]
     pub fn beside(&self, others: &Self) -> Self {
@@ -114,6 +133,15 @@ fn is_open(number: RawFd) -> bool {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn numbers_come_and_go() {
+        let mut numbers = OpenNumbers(vec![2, 5]);
+        numbers.remove(3);
+        numbers.remove(5);
+        assert!(numbers.contains(2) && !numbers.contains(5));
+        assert_eq!(numbers.numbers(), [2]);
+    }
 
     /// In a process of one thread, because others open files, too.
     #[test]

@@ -29,6 +29,7 @@ pub mod names;
 pub mod open;
 pub mod passing;
 pub mod process;
+pub mod program;
 pub mod pulse;
 pub mod region;
 pub mod regular;

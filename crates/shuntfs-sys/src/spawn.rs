@@ -59,6 +59,15 @@ impl Inherited {
         Self(numbers.filter(|number| *number > 2 && survives_exec(*number)).collect())
     }
 
+    /// Marks them to be closed by the next exec, as all that are opened in this program are, and gives their numbers.
+    ///
+    /// # Errors
+    /// EBADF where one was closed meanwhile.
+    pub fn into_numbers(self) -> Result<Vec<RawFd>> {
+        self.0.iter().try_for_each(|number| crate::program::pass_on(*number, false))?;
+        Ok(self.0)
+    }
+
     /// Closes them. Nothing of this program may use them by their number any more.
     pub fn close(self) {
         for number in self.0 {

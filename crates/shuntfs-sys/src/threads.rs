@@ -10,6 +10,13 @@ use rustix::thread::CpuSet;
 use crate::sched::{Class, is_light, set_class};
 use crate::{OsError, Result};
 
+/// Names the first thread of this process, which is what `ps` and `pkill` call the process; 15 bytes of it count. Where the calling thread
+/// is not the first one, that one alone is named.
+pub fn set_process_name(name: &CStr) {
+    // No name that is a string is refused.
+    let _named = rustix::thread::set_name(name);
+}
+
 /// Keeps the calling thread on one CPU.
 ///
 /// # Errors

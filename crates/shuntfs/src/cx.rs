@@ -88,6 +88,26 @@ impl<'r> Cx<'r> {
         }
     }
 
+    /// Whether what is noted of a request is there for the next server.
+    #[must_use]
+    pub fn keeps_notes(&self) -> bool {
+        self.local.core.requests.is_some()
+    }
+
+    /// Notes two words of the request for a server that comes after this one, before a change of which it could not be seen later whether it
+    /// was done. What was noted before stays. It looks through all requests that are noted: for what is rare.
+    pub fn note_begun(&self, words: [u64; 2]) {
+        if let Some(requests) = &self.local.core.requests {
+            requests.note(&self.header, words);
+        }
+    }
+
+    /// What a server that is dead had noted of the request ([`Cx::note_begun`]).
+    #[must_use]
+    pub fn begun_note(&self) -> Option<[u64; 2]> {
+        self.local.core.requests.as_ref()?.note_of(&self.header)
+    }
+
     /// The request's number, as it was when it first came.
     pub(crate) fn first_unique(&self) -> u64 {
         self.header.unique & !UNIQUE_RESEND

@@ -55,6 +55,9 @@ pub enum AskError {
     Socket(#[from] io::Error),
 }
 
+/// How long another program may take until it serves: it is tried first, and a server may be slow to die.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(120);
+
 /// A connection to a server's control socket.
 #[derive(Debug)]
 pub struct Client {
@@ -254,6 +257,18 @@ impl Client {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         match self.ask(&Request::Load { interval_ms })? {
             Reply::Load(load) => Ok(*load),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has the mount go on with another program. Returns when callers are served again.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] with the reason why the program before goes on; [`AskError::NoServer`] where the server died before it had asked.
+    pub fn upgrade(mut self, program: &Path) -> Result<(), AskError> {
+        self.patience = Some(UPGRADE_PATIENCE);
+        match self.ask(&Request::Upgrade { program: program.to_owned() })? {
+            Reply::Upgraded => Ok(()),
             other => Err(unexpected(other)),
         }
     }

@@ -22,7 +22,8 @@ pub use protocol::{
     Asker, Known, Question, Reply, Request, RightsStatus, RuleStatus, Spot, Status, TakeoverStatus,
     UseVerdict, Verdict, VerifyStatus, What, Why,
 };
-pub use server::{Answers, Server};
+pub(crate) use server::NO_KEEPER;
+pub use server::{Answers, Server, answer_upgrade};
 
 pub use crate::load::{FileLoad, Load, LoadCounts, ProcessLoad};
 pub use crate::trace::{TraceLine, TraceNews, TraceQuestion};

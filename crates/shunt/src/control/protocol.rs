@@ -59,6 +59,12 @@ pub enum Request {
         /// Who does it.
         asker: Asker,
     },
+    /// Go on with another program. Answered when callers are served again, by that one or by the one before.
+    Upgrade {
+        /// Its path.
+        #[serde(with = "crate::json::path")]
+        program: PathBuf,
+    },
     /// What do requests do? Answered with each of them from now on, until whoever asked goes.
     Trace(TraceQuestion),
     /// Which files and processes ask what? Answered with what came since the last time this was asked on this connection. The server
@@ -92,6 +98,8 @@ pub enum Reply {
     Waiting,
     /// To [`Request::Farewell`], at the end: what went wrong, if anything.
     Ended(Option<String>),
+    /// To [`Request::Upgrade`]: the other program serves.
+    Upgraded,
     /// To [`Request::Trace`], again and again.
     Traced(TraceNews),
     /// To [`Request::Load`].

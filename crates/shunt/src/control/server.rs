@@ -1,9 +1,10 @@
 //! The server's side: one thread, one question at a time.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long whoever had the mover run may take to hear what it does, before it is ended: they have stopped, and disks wait.
 const NEWS_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a mount without a keeper is not upgraded.
+pub(crate) const NO_KEEPER: &str =
+    "it has no keeper, so it keeps its program until it is unmounted; mount with --takeover crash";
 
 /// Who can answer about a mount.
 pub trait Answers: Send + Sync + 'static {
@@ -73,6 +78,14 @@ pub trait Answers: Send + Sync + 'static {
     fn trace(&self, filter: TraceFilter) -> Result<Trace, String> {
         let _ = filter;
         Err("its requests cannot be looked at".into())
+    }
+    /// Has another program go on. Where that is begun, `asker` is answered by whoever goes on ([`answer_upgrade`]).
+    ///
+    /// # Errors
+    /// Why it is not begun.
+    fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+        drop((program, asker));
+        Err(NO_KEEPER.into())
     }
     /// Where its last words are to be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
@@ -168,6 +181,7 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
                     ran.map_or_else(Reply::Error, |facts| Reply::Mover(Some(Box::new(facts))))
                 });
             }
+            Ok(Request::Upgrade { program }) => return upgrade(stream, answers, program),
             Ok(Request::MoverStatus) => Reply::Mover(answers.mover().map(Box::new)),
             Ok(Request::Place { what, at, asker }) => {
                 return aside(stream, answers, move |answers| {
@@ -228,6 +242,22 @@ fn aside(
     let act = move || send(&own, &answer(&*answers));
     std::thread::Builder::new().name("shunt-disks".into()).spawn(act)?;
     Ok(())
+}
+
+/// Has another program go on, in a thread of its own, which tries it.
+fn upgrade(stream: &UnixStream, answers: &Arc<dyn Answers>, program: PathBuf) -> io::Result<()> {
+    let (own, asker, answers) = (stream.try_clone()?, stream.try_clone()?, Arc::clone(answers));
+    let act = move || answers.upgrade(&program, asker).or_else(|why| send(&own, &Reply::Error(why)));
+    std::thread::Builder::new().name("shunt-upgrade".into()).spawn(act)?;
+    Ok(())
+}
+
+/// Tells whoever had asked for another program how that went.
+///
+/// # Errors
+/// Where nobody waits for it any more.
+pub fn answer_upgrade(asker: OwnedFd, outcome: Result<(), String>) -> io::Result<()> {
+    send(&UnixStream::from(asker), &outcome.map_or_else(Reply::Error, |()| Reply::Upgraded))
 }
 
 /// Tells an asker of the end, in a thread of its own, until that comes or the asker goes.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,12 @@ pub(crate) struct Listener {
     address: SocketAddr,
 }
 
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
 impl Listener {
     /// Listens at an address; nobody is answered before [`Listener::serve`].
     ///
@@ -53,6 +60,13 @@ impl Listener {
             }
         })?;
         Ok(Self { socket, address })
+    }
+
+    /// One that another build of this program had bound. `None` where it is none.
+    pub(crate) fn of(socket: OwnedFd) -> Option<Self> {
+        let socket = TcpListener::from(socket);
+        let address = socket.local_addr().ok()?;
+        Some(Self { socket, address })
     }
 
     /// Where it listens.

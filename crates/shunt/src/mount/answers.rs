@@ -1,5 +1,7 @@
 //! What the server says of itself at its control socket.
 
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,8 +13,8 @@ use super::session::Mounted;
 use super::verdict;
 use super::verify::{self, Verifying};
 use crate::control::{
-    Answers, Asker, Known, ProcessStatus, Question, RightsStatus, RuleStatus, Spot, Status, Verdict, What,
-    Why,
+    Answers, Asker, Known, NO_KEEPER, ProcessStatus, Question, RightsStatus, RuleStatus, Spot, Status,
+    Verdict, What, Why,
 };
 use crate::json;
 use crate::meaning;
@@ -91,6 +93,11 @@ impl Answers for SessionAnswers {
 
     fn trace(&self, filter: TraceFilter) -> Result<Trace, String> {
         self.mounted.session().trace(filter).map_err(|error| error.to_string())
+    }
+
+    fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+        let seat = self.mounted.seat().ok_or(NO_KEEPER)?;
+        seat.upgrade(program, asker)
     }
 
     fn would(&self, question: &Question, asker: &Asker) -> Result<Verdict, String> {

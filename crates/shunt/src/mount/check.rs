@@ -135,6 +135,10 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
     let mounts = Mounts::read()?;
     let mut branches = branches::of_source(source)?;
     check_branches(branches.as_deref_mut(), settings)?;
+    if settings.replace_hung.is_some() && settings.takeover == TakeoverChoice::Off {
+        let failure = Failure::usage("--replace-hung needs a keeper, which starts another server");
+        return Err(failure.hint("add --takeover crash, or leave out --replace-hung"));
+    }
     if settings.takeover == TakeoverChoice::Crash {
         check_takeover(branches.is_some(), inherited_device(mountpoint).is_some(), settings)?;
     }

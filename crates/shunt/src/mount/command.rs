@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::session::SOURCE_MAX;
-use super::{check, serve};
+use super::{check, passed, serve};
 use crate::branches;
 use crate::cli::{HelperArgs, MountArgs, Wishes};
 use crate::failure::Failure;
@@ -28,6 +28,9 @@ pub(super) struct Asked {
 /// # Errors
 /// Where the command line is wrong, or the mount cannot be.
 pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
+    if let Some(note) = args.takeover_note {
+        return passed::run(args, note);
+    }
     let announce = if args.ready_on_stdout { Announce::to_parent() } else { Announce::to_terminal() };
     let unknown = if args.sloppy { Unknown::Ignore } else { Unknown::Refuse };
     let outcome = args.wishes.settle(unknown).and_then(|(settings, notes)| {
@@ -108,6 +111,8 @@ pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
         wishes: Wishes { options: args.options.clone(), ..Wishes::default() },
         sloppy: args.sloppy,
         ready_on_stdout: false,
+        takeover_note: None,
+        takeover_trial: false,
     };
     if args.fake {
         let unknown = if args.sloppy { Unknown::Ignore } else { Unknown::Refuse };

@@ -1,12 +1,15 @@
 //! A mount of one folder that survives its servers: what its keeper has of it, and what a server knows of its keeper.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, SessionOptions};
-use shuntfs_keeper::Seat;
+use shuntfs_keeper::{Line, Seat};
 use shuntfs_pool::{Pool, PoolOptions};
 use shuntfs_sys::open::open_folder;
+use shuntfs_sys::spawn::effective_uid;
 
 use super::check::{At, Target};
 use super::session::{
@@ -17,6 +20,7 @@ use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::serving::KeptPlace;
 use crate::settings::Settings;
+use crate::upgrade::candidate;
 
 /// What the keeper has, before there is a mount.
 #[derive(Debug)]
@@ -32,18 +36,34 @@ impl<'t> Kept<'t> {
     /// # Errors
     /// Where it cannot.
     pub(super) fn open(target: &'t Target, settings: &Settings) -> Result<Self, Failure> {
-        refuse_others(settings)?;
-        refuse_trust(settings)?;
         let root = open_folder(&target.source).map_err(|error| {
             let error = std::io::Error::from(error);
             Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
         })?;
         let kept = Self { target, root };
-        kept.open_pool(settings)?.survives().map_err(|why| {
-            let failure = Failure::new(format!("--takeover crash is not possible with {why}"));
-            failure.hint("leave out --takeover")
-        })?;
-        Ok(kept)
+        kept.check(settings).map(|_| kept)
+    }
+
+    /// The folder that another program had shown until now.
+    pub(super) fn of(target: &'t Target, root: OwnedFd) -> Self {
+        Self { target, root }
+    }
+
+    /// Looks whether one server after the other can show it; as a file system, for none.
+    ///
+    /// # Errors
+    /// Where they cannot.
+    pub(super) fn check(&self, settings: &Settings) -> Result<Pool, Failure> {
+        refuse_others(settings)?;
+        refuse_trust(settings)?;
+        let pool = self.open_pool(settings)?;
+        match pool.survives() {
+            Ok(()) => Ok(pool),
+            Err(why) => {
+                let failure = Failure::new(format!("--takeover crash is not possible with {why}"));
+                Err(failure.hint("leave out --takeover"))
+            }
+        }
     }
 
     /// The folder as a file system, for one server.
@@ -72,6 +92,7 @@ impl<'t> Kept<'t> {
         KeptPlace {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
+            root: self.root.as_raw_fd(),
         }
     }
 }
@@ -85,16 +106,39 @@ pub(super) struct SeatOf {
     pub(super) connection: Option<u32>,
     /// What the list of mounts calls the source.
     pub(super) source: String,
+    /// The way to the keeper, where there could be one.
+    line: Option<Line>,
 }
 
 impl SeatOf {
     pub(super) fn new(seat: &Seat<'_>, target: &Target, settings: &Settings) -> Self {
         let source = mount_options(&target.source, settings).source;
-        Self { keeper: seat.keeper(), replaced: seat.predecessors(), connection: seat.connection(), source }
+        let (keeper, replaced, connection) = (seat.keeper(), seat.predecessors(), seat.connection());
+        Self { keeper, replaced, connection, source, line: seat.line().ok() }
     }
 
     pub(super) fn status(&self) -> TakeoverStatus {
-        let lives = std::os::unix::process::parent_id() == self.keeper;
-        TakeoverStatus { keeper: lives.then_some(self.keeper), replaced: self.replaced }
+        TakeoverStatus { keeper: self.has_keeper().then_some(self.keeper), replaced: self.replaced }
+    }
+
+    fn has_keeper(&self) -> bool {
+        std::os::unix::process::parent_id() == self.keeper
+    }
+
+    /// Has the keeper go on with another program, where that may be run and could.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    pub(super) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+        let line = self.line.as_ref().filter(|_| self.has_keeper());
+        let line = line.ok_or("its keeper is dead, so no other program follows; unmount and mount again")?;
+        if effective_uid() != 0 {
+            // The other program would have none of the capabilities that were given to this one.
+            return Err(
+                "its keeper does not run as root, and another program would have no capabilities".into()
+            );
+        }
+        line.replace(candidate::hold(program)?, asker.into())
+            .map_err(|error| format!("its keeper cannot be told: {error}"))
     }
 }

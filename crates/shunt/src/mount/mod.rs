@@ -7,6 +7,7 @@ mod answers;
 pub(crate) mod check;
 mod command;
 mod kept;
+mod passed;
 mod serve;
 pub(crate) mod session;
 mod verdict;

@@ -43,7 +43,7 @@ fn keep(target: &Target, settings: &Settings, announce: Announce) -> Result<(), 
     )
 }
 
-fn started(mounted: Mounted, target: &Target, settings: &Settings) -> Started<Mounted> {
+pub(super) fn started(mounted: Mounted, target: &Target, settings: &Settings) -> Started<Mounted> {
     let notes = target.notes.iter().cloned().chain(mounted.notes(settings)).collect();
     let served = Arc::new(mounted);
     Started {

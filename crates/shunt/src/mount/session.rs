@@ -483,7 +483,7 @@ pub(super) fn mount_options(source: &Path, settings: &Settings) -> MountOptions 
     }
 }
 
-fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
+pub(super) fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
     let (defaults, room) = (SessionOptions::default(), room_for_waiters(settings));
     // What is moved to another branch below is to free its space, so nothing is held that is not open.
     let may_move_below = target.branches.is_some() && cache_of(target, settings) != Cache::Default;

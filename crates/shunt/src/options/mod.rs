@@ -10,6 +10,6 @@ mod texts;
 pub(crate) use parse::check;
 pub use parse::{OptionError, Unknown, absolute, parse};
 pub use table::{Effect, OPTIONS, Row, Setter, help};
-pub(crate) use table::{branch_timeout, inode_calc, move_on_full, stall_after, tree_cache};
+pub(crate) use table::{branch_timeout, inode_calc, move_on_full, replace_hung, stall_after, tree_cache};
 pub(crate) use texts::described;
 pub use texts::{SECTIONS, Section, Text};

@@ -106,6 +106,7 @@ pub const OPTIONS: &[Row] = &[
     value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v)),
     value("flow", "auto|passthrough|relay|splice|served", |s, v| choose(&mut s.flow, v)),
     value("takeover", "off|crash", |s, v| choose(&mut s.takeover, v)),
+    value("replace_hung", "DURATION", set_replace_hung),
     value("threads", "N", |s, v| number(&mut s.threads, v)),
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v)),
     value("cache", "auto|default|second|none", |s, v| choose(&mut s.cache, v)),
@@ -326,6 +327,20 @@ pub(crate) fn branch_timeout(text: &str) -> Result<Duration, String> {
     timeout.ok_or_else(|| "a time from 500ms to 60m, such as 30s".to_owned())
 }
 
+fn set_replace_hung(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
+    settings.replace_hung = Some(value.to_str().ok_or("a time".to_owned()).and_then(replace_hung)?);
+    Ok(())
+}
+
+/// The shortest time after which a server that reads nothing is replaced.
+const HUNG_MIN: Duration = Duration::from_secs(1);
+
+/// Reads after how long a server that reads nothing is replaced.
+pub(crate) fn replace_hung(text: &str) -> Result<Duration, String> {
+    let limit = duration(text).ok().filter(|time| (HUNG_MIN..=TIMEOUT_MAX).contains(time));
+    limit.ok_or_else(|| "a time from 1s to 60m, such as 30s".to_owned())
+}
+
 /// The shortest time after which a request is told of.
 const STALL_MIN: Duration = Duration::from_millis(100);
 
@@ -439,6 +454,15 @@ fn set_timeout(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn times_for_servers_are_read() {
+        assert_eq!(replace_hung("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(replace_hung("60m"), Ok(Duration::from_secs(3600)));
+        for text in ["", "off", "999ms", "61m", "0"] {
+            assert!(replace_hung(text).is_err_and(|why| why.contains("1s to 60m")), "{text}");
+        }
+    }
 
     #[test]
     fn times_for_requests_are_read_and_survive() {

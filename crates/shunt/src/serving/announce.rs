@@ -17,6 +17,8 @@ pub(crate) enum Announce {
     Terminal,
     /// To the parent, which waits for them.
     Parent,
+    /// To the log: whoever started the mount has heard long since that it answers.
+    Log,
 }
 
 /// Stands for a line break inside of a text (the record separator of ASCII).
@@ -65,6 +67,7 @@ impl Announce {
             Self::Parent => {
                 let _parent_gone = say(&format!("note {text}"));
             }
+            Self::Log => tracing::info!("{text}"),
         }
     }
 

@@ -3,13 +3,18 @@
 //! The keeper has one thread, and what it does once the first server runs is little: it mounts and unmounts, answers whoever started it, and
 //! takes signals. Each server begins by itself what a server has besides: its control socket, its answers to scrapes, its log lines. What
 //! they share is opened by the keeper, before the first of them: the log, the socket for scrapes, the folder that is shown.
+//!
+//! A keeper can become another build of the program ([`go_on`]): what is open stays open, and the log is opened once more.
 
-use std::os::fd::AsFd;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use shuntfs::takeover::KeptMount;
-use shuntfs_keeper::{Attendant, KeepError, Limits, Seat, keep_with};
+use shuntfs_keeper::{
+    Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
+};
 use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::process::{self, Process};
 use shuntfs_sys::signal::block_signals;
@@ -27,14 +32,22 @@ use crate::failure::Failure;
 use crate::log;
 use crate::metrics::Listener;
 use crate::mounts::shown;
+use crate::run::with_command;
 use crate::settings::Settings;
 
-/// What is kept: its name, and how far the kernel is to read ahead, in bytes.
+/// What is kept: its name, how far the kernel is to read ahead, in bytes, and the folder that is shown.
 #[derive(Debug)]
 pub(crate) struct KeptPlace {
     pub(crate) source: String,
     pub(crate) readahead: Option<u64>,
+    /// Open as long as the mount is kept.
+    pub(crate) root: RawFd,
 }
+
+/// What the folder that is shown is called among what is handed over to another program.
+pub(crate) const ROOT: &str = "root";
+/// What the socket for scrapes is called.
+const SCRAPES: &str = "scrapes";
 
 /// Keeps a mount: `mount` makes it, and `start` starts each of its servers. Returns when the mount is gone.
 ///
@@ -61,20 +74,66 @@ pub(crate) fn keep<S: Serving>(
     // From here on a signal waits for the keeper, which takes the mount away.
     block_signals(&SIGNALS).map_err(|error| cannot("take signals", error))?;
     let mount = mount()?;
-    let (connection, path) = (mount.connection().map(u64::from), shown(mount.path()));
-    let mut notice = Notice {
-        announce,
-        connection,
-        readahead: place.readahead,
-        is_ready: false,
-        is_told: false,
-        is_aborted: false,
-    };
-    let outcome = keep_with(mount, &Limits::default(), &mut notice, |seat| {
+    let path = shown(mount.path());
+    let mut notice = Notice::new(announce, mount.connection(), place, scrapes.as_ref());
+    let outcome = keep_with(mount, &limits_of(settings), &mut notice, |seat| {
         serve_one(seat, (settings, announce), scrapes.as_ref(), &start)
     });
-    leave_nothing(connection);
-    connection.into_iter().for_each(control::remove_left);
+    ended(outcome, &notice, &path, place)
+}
+
+/// Goes on with a mount that another build of this program kept until now, in this process: as [`keep`], from where that one was.
+///
+/// # Errors
+/// As [`keep`]. Where this one cannot begin, the one before goes on, and this does not return.
+pub(crate) fn go_on<S: Serving>(
+    settings: &Settings,
+    is_foreground: bool,
+    place: &KeptPlace,
+    mut passed: Passed,
+    start: impl Fn(&Seat<'_>) -> Result<Started<S>, Failure>,
+) -> Result<(), Failure> {
+    let ready = rights::give_up(S::task(settings)).and_then(|()| {
+        log_on(settings, is_foreground)?;
+        tracing::debug!("at most {} open files", limits::raise_nofile());
+        block_signals(&SIGNALS).map_err(|error| cannot("take signals", error))
+    });
+    if let Err(failure) = ready {
+        let _there_is_no_way_back = passed.returns(&failure.to_string());
+        return Err(failure);
+    }
+    let scrapes = settings.metrics.and_then(|_| passed.take_kept(SCRAPES)).and_then(Listener::of);
+    let path = shown(passed.path());
+    let mut notice = Notice::new(Announce::Log, passed.connection(), place, scrapes.as_ref());
+    notice.is_ready = true;
+    let outcome = keep_passed(passed, &limits_of(settings), &mut notice, |seat| {
+        serve_one(seat, (settings, Announce::Log), scrapes.as_ref(), &start)
+    });
+    ended(outcome, &notice, &path, place)
+}
+
+fn limits_of(settings: &Settings) -> Limits {
+    Limits { answers: settings.replace_hung, ..Limits::default() }
+}
+
+/// Logs where the program before did; where that cannot be any more, the mount is worth more than its log.
+fn log_on(settings: &Settings, is_foreground: bool) -> Result<(), Failure> {
+    log::start(settings, is_foreground).or_else(|failure| {
+        log::start(&Settings { log_file: None, ..settings.clone() }, is_foreground)?;
+        tracing::warn!("{failure}");
+        Ok(())
+    })
+}
+
+/// How it ended.
+fn ended(
+    outcome: Result<Ended, KeepError>,
+    notice: &Notice,
+    path: &str,
+    place: &KeptPlace,
+) -> Result<(), Failure> {
+    leave_nothing(notice.connection);
+    notice.connection.into_iter().for_each(control::remove_left);
     let source = shown(&place.source);
     match outcome {
         Ok(_) if notice.is_aborted && !notice.is_told => {
@@ -119,11 +178,15 @@ fn serve_one<S: Serving>(
     let story = story(&started);
     match replaced {
         0 => tracing::info!("mounted {story}; process {} keeps it", seat.keeper()),
-        _ => tracing::warn!("goes on after {replaced} servers that died: {story}"),
+        _ => tracing::warn!("follows {}: {story}", counted(replaced)),
     }
     let ended = watch(&started.served)?;
     seat.ready().map_err(|error| cannot("tell the keeper", error))?;
     attend(seat, &*started.served, &signals, &ended)
+}
+
+fn counted(servers: u64) -> String {
+    if servers == 1 { "one server".into() } else { format!("{servers} servers") }
 }
 
 /// Waits for the end of the connection. Signals that ask for it are the keeper's to heed, as long as there is one.
@@ -179,6 +242,36 @@ struct Notice {
     is_told: bool,
     /// Whether a dead mount was there when the connection was gone.
     is_aborted: bool,
+    /// How another program goes on.
+    relay: Relay,
+}
+
+impl Notice {
+    fn new(
+        announce: Announce,
+        connection: Option<u32>,
+        place: &KeptPlace,
+        scrapes: Option<&Listener>,
+    ) -> Self {
+        let is_ours = |word: &OsString| {
+            let word = word.to_string_lossy();
+            word.split('=').next() == Some(NOTE_WORD)
+        };
+        let words = std::env::args_os().filter(|word| !is_ours(word)).collect();
+        // Behind the command.
+        let mut relay = Relay::new(with_command(words), 2);
+        relay.kept.push((ROOT.to_owned(), place.root));
+        relay.kept.extend(scrapes.map(|scrapes| (SCRAPES.to_owned(), scrapes.as_raw_fd())));
+        Self {
+            announce,
+            connection: connection.map(u64::from),
+            readahead: place.readahead,
+            is_ready: false,
+            is_told: false,
+            is_aborted: false,
+            relay,
+        }
+    }
 }
 
 impl Attendant for Notice {
@@ -214,6 +307,16 @@ impl Attendant for Notice {
         }
         if let Err(error) = mount.abort() {
             tracing::error!("the connection is not aborted: {error}");
+        }
+    }
+
+    fn relay(&self) -> Option<Relay> {
+        Some(self.relay.clone())
+    }
+
+    fn answer(&mut self, asker: OwnedFd, outcome: Result<(), String>) {
+        if let Err(error) = control::answer_upgrade(asker, outcome) {
+            tracing::debug!("nobody waits for the upgrade any more: {error}");
         }
     }
 

@@ -3,6 +3,7 @@
 use shuntfs::{Errno, NodeId, Result};
 use shuntfs_sys::{OsError, stat_at};
 
+use crate::error::errno;
 use crate::guard::{Guard, NameMoves, Spot, is_known};
 use crate::mode;
 use crate::name_buf::NameBuf;
@@ -22,20 +23,41 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
     let (from, to) = (from_folder.spot(from.name), to_folder.spot(to.name));
     let guard = Guard::new(shared, who);
     let held = guard.hold(&[from, to])?;
-    if who.is_begun() && flags & mode::RENAME_EXCHANGE != 0 {
-        // Once more would undo it, and nobody knows which it is.
-        tracing::error!(
-            "two names were to be exchanged when the server died, and it is not known whether they were"
-        );
-        return Err(Errno::IO);
-    }
     match guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared) {
-        Err(error) if who.is_begun() && was_moved(shared, from, to, flags) => {
+        Err(error)
+            if who.is_begun() && flags & mode::RENAME_EXCHANGE == 0 && was_moved(shared, from, to, flags) =>
+        {
             tracing::debug!(%error, "a server that is dead had moved it");
             Ok(())
         }
         renamed => renamed,
     }
+}
+
+/// The numbers of the inodes that two names lead to, of which an exchange can be told.
+pub(crate) fn inodes(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<[u64; 2]> {
+    let inode = |named: Named<'_>| {
+        let folder = shared.folder(named.parent)?;
+        let spot = folder.spot(named.name);
+        stat_at(spot.dir, spot.c_name()).map(|stat| stat.ino).map_err(errno)
+    };
+    Ok([inode(from)?, inode(to)?])
+}
+
+/// Whether two names were exchanged since they led to `before`, and lead to `now`.
+///
+/// # Errors
+/// EIO where they lead to something else: somebody has changed them below.
+pub(crate) fn was_exchanged(before: [u64; 2], now: [u64; 2]) -> Result<bool> {
+    let [from, to] = before;
+    if before == now {
+        return Ok(false);
+    }
+    if [to, from] == now {
+        return Ok(true);
+    }
+    tracing::error!("two names were to be exchanged when the server died, and lead to something else now");
+    Err(Errno::IO)
 }
 
 /// Whether a name is where it was to go, and no longer where it was; or a whiteout is there.
@@ -49,4 +71,19 @@ fn was_moved(shared: &Shared, from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool 
         }
     };
     has_gone && is_known(shared, to)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn an_exchange_is_told_by_what_the_names_lead_to() {
+        assert_eq!(was_exchanged([3, 4], [3, 4]), Ok(false));
+        assert_eq!(was_exchanged([3, 4], [4, 3]), Ok(true));
+        assert_eq!(was_exchanged([3, 3], [3, 3]), Ok(false), "it changes nothing");
+        for now in [[3, 5], [5, 4], [4, 4], [5, 6]] {
+            assert_eq!(was_exchanged([3, 4], now), Err(Errno::IO));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Serving a connection so that it lasts, and going on with one.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use shuntfs_sys::descriptors::LeftDescriptors;
@@ -22,7 +22,7 @@ use crate::filesystem::Filesystem;
 use crate::handshake;
 use crate::init::{Offered, Wanted};
 use crate::mount::{self, MountPoint};
-use crate::negotiate::{Terms, negotiate};
+use crate::negotiate::{Negotiated, Terms, negotiate};
 use crate::options::{MountOptions, SessionOptions, Transport};
 use crate::server::Server;
 use crate::session::{Guard, Parts, Session};
@@ -176,20 +176,9 @@ impl Session {
         keep: impl FnOnce(&F) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
         ready: impl FnOnce(&Server<F>) -> Result<(), TakeoverError>,
     ) -> Result<Self, TakeoverError> {
-        handover.check()?;
-        if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) {
-            return Err(TakeoverError::Ring);
-        }
-        let init = handover.offered.init();
-        if !init.offered().contains(InitFlags::HAS_RESEND) {
-            return Err(TakeoverError::NoResend);
-        }
+        let (ref options, negotiated) = agree_again(&*fs, handover, (options, kept))?;
         look_at(&device, &clones, handover)?;
         mount::check_identity()?;
-        let options = &handover.options(options);
-        let (wanted, ops) = wishes(&*fs, &init, kept)?;
-        let negotiated = negotiate(&init, &wanted, ops, &Terms::before_transport(options))?;
-        handover.compare(&negotiated)?;
         let guard = Guard::of(MountPoint::handed_over(&device));
         let (device, clones) = (Arc::new(device), clones.into_iter().map(Arc::new).collect::<Vec<_>>());
         let settings = Settings { warm: true, ..choose::settings(options) };
@@ -206,6 +195,46 @@ impl Session {
             resend(&device).map_err(TakeoverError::Resend)
         })
     }
+}
+
+/// Tries whether this program could go on with a connection that another server serves meanwhile, as [`Session::take_over_surviving`] would: it
+/// would agree to the same, and knows the layout of the state. The state is looked at and not changed; what its records say, which
+/// the server changes, is not read.
+///
+/// # Errors
+/// [`TakeoverError`]: why it could not.
+pub fn rehearse<F: Surviving>(
+    fs: &F,
+    state: OwnedFd,
+    handover: &Handover,
+    options: &SessionOptions,
+) -> Result<(), TakeoverError> {
+    agree_again(fs, handover, (options, &surviving::KEPT))?;
+    if Store::open(state)?.sealed()? != stored(handover) {
+        return Err(StoreError::Header("it is another connection's").into());
+    }
+    Ok(())
+}
+
+/// Agrees to what a predecessor had agreed to, with the options for it.
+fn agree_again<F: Filesystem>(
+    fs: &F,
+    handover: &Handover,
+    (options, kept): (&SessionOptions, Kept),
+) -> Result<(SessionOptions, Negotiated), TakeoverError> {
+    handover.check()?;
+    if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) {
+        return Err(TakeoverError::Ring);
+    }
+    let init = handover.offered.init();
+    if !init.offered().contains(InitFlags::HAS_RESEND) {
+        return Err(TakeoverError::NoResend);
+    }
+    let options = handover.options(options);
+    let (wanted, ops) = wishes(fs, &init, kept)?;
+    let negotiated = negotiate(&init, &wanted, ops, &Terms::before_transport(&options))?;
+    handover.compare(&negotiated)?;
+    Ok((options, negotiated))
 }
 
 /// What was agreed on, as it is written down beside the state: not to be read, but to be compared.

@@ -11,8 +11,6 @@ use super::error::HandoverError;
 use crate::negotiate::Negotiated;
 use crate::options::SessionOptions;
 
-/// The layout that this release writes, and the only one that it reads.
-const VERSION: u32 = 1;
 /// What a payload may be, in pages: the protocol counts them in 16 bits.
 const PAGES_MAX: u64 = 65_535;
 const DESCRIPTORS_MAX: usize = 1024;
@@ -44,10 +42,13 @@ pub struct OfferedInit {
 }
 
 impl Handover {
+    /// The layout that this release writes, and the only one that it reads.
+    pub const VERSION: u32 = 1;
+
     pub(super) fn new(init: &InitIn, agreed: Negotiated, descriptors: usize) -> Self {
         let InitIn { minor, max_readahead, .. } = *init;
         let offered = OfferedInit { minor, max_readahead, flags: init.offered().bits() };
-        Self { version: VERSION, offered, agreed, descriptors }
+        Self { version: Self::VERSION, offered, agreed, descriptors }
     }
 
     /// Whether its numbers are possible.
@@ -55,8 +56,8 @@ impl Handover {
     /// # Errors
     /// The first that is not.
     pub(super) fn check(&self) -> Result<(), HandoverError> {
-        if self.version != VERSION {
-            return Err(HandoverError::Version { found: self.version, known: VERSION });
+        if self.version != Self::VERSION {
+            return Err(HandoverError::Version { found: self.version, known: Self::VERSION });
         }
         let page_len = shuntfs_sys::limits::page_len() as u64;
         let max_write = u64::from(self.agreed.max_write);

@@ -26,6 +26,7 @@ mod stateless;
 mod store;
 mod surviving;
 
+pub use begin::rehearse;
 pub use error::{HandoverError, TakeoverError};
 pub use handover::{Handover, OfferedInit};
 pub use mount::KeptMount;
@@ -33,6 +34,6 @@ pub use resend::resend;
 pub use shuntfs_sys::descriptors::LeftDescriptors;
 pub use stateless::Stateless;
 pub(crate) use store::{Begun, OpenRecord, Requests, keeps_result};
-pub use store::{KeptNode, KeptNodes, LeftNode, NodePlace, StoreError};
+pub use store::{KeptNode, KeptNodes, LeftNode, NodePlace, STATE_VERSION, StoreError};
 pub(crate) use surviving::Keeps;
 pub use surviving::{FileIdentity, KeptOpen, LeftBehind, LeftOpen, NotTaken, Surviving};

@@ -10,8 +10,11 @@ use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_wire::{Errno, Result};
 use thiserror::Error;
 
+/// The layout of the state that this release writes, and the only one that it reads.
+pub const STATE_VERSION: u8 = 1;
+
 /// "shuntfs" and the layout's version.
-const MAGIC: u64 = u64::from_be_bytes(*b"shuntfs\x01");
+const MAGIC: u64 = u64::from_be_bytes([b's', b'h', b'u', b'n', b't', b'f', b's', STATE_VERSION]);
 /// Where its words are in the first page.
 const AT_MAGIC: usize = 0;
 const AT_SHAPE: usize = 1;

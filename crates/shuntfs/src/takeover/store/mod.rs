@@ -16,7 +16,7 @@ mod nodes;
 mod opens;
 mod requests;
 
-pub use layout::StoreError;
+pub use layout::{STATE_VERSION, StoreError};
 pub(crate) use layout::{Store, StoredHandover};
 pub use nodes::{KeptNode, KeptNodes, LeftNode, NodePlace};
 pub(crate) use opens::{FoundOpen, OpenRecord, Table};

@@ -6,6 +6,8 @@
 //!
 //! Slots of a predecessor of which nobody asks stay as they are: their requests were answered, or their callers are dead, and which of the
 //! two cannot be told. They are few, as many as requests were under way at a death.
+//!
+//! What was begun may have a note of the file system's, made before the change that it is about. It has a place that no answer takes.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -21,10 +23,16 @@ const UNIQUE: usize = 1;
 const HOW: usize = 2;
 const REPLY: usize = 3;
 /// The longest reply that is kept, in bytes.
-const REPLY_MAX: usize = 29 * 8;
+const REPLY_MAX: usize = 27 * 8;
+/// The last two words of a slot.
+const NOTE: usize = REPLY + REPLY_MAX / 8;
 
 const BEGUN: u8 = 1;
 const DONE: u8 = 2;
+const NOTED: u8 = 3;
+
+/// What a file system notes of a request.
+pub(crate) type Note = [u64; 2];
 
 /// A queue takes so many slots at once.
 const BATCH: usize = 16;
@@ -39,8 +47,8 @@ pub(crate) struct Requests {
     free: Mutex<Vec<u32>>,
     /// Slots of predecessors, by the numbers of their requests.
     left: Mutex<HashMap<u64, u32>>,
-    /// Requests that are served here and that a predecessor had begun.
-    again: Mutex<HashSet<u64>>,
+    /// Requests that are served here and that a predecessor had begun, with what was noted.
+    again: Mutex<HashMap<u64, Option<Note>>>,
 }
 
 /// What is known of a request when it is read.
@@ -66,6 +74,7 @@ pub(super) struct Found {
     pub(super) server: u32,
     /// The error number and the length of the answer; `None` where it is not known how far the request came.
     pub(super) result: Option<(u16, u16)>,
+    pub(super) note: Option<Note>,
 }
 
 impl Requests {
@@ -108,7 +117,7 @@ impl Requests {
             return begun;
         }
         let Some(index) = self.slot(&mut own.borrow_mut()) else { return Begun::Unnoted };
-        self.store.request_begins(index, unique, (opcode, 0), self.server);
+        self.store.request_begins(index, unique, (opcode, 0), (self.server, None));
         Begun::Serve(index)
     }
 
@@ -121,13 +130,13 @@ impl Requests {
             return Some(Begun::Answer(index));
         }
         let deaths = found.deaths.saturating_add(1);
-        self.store.request_begins(index, unique, (opcode, deaths), self.server);
+        self.store.request_begins(index, unique, (opcode, deaths), (self.server, found.note));
         if deaths >= self.deaths_max {
             let name = Opcode::new(opcode.into()).map_or("an unknown operation", Opcode::name);
             tracing::error!(name, unique, deaths, "a request that servers die of is answered EIO");
             return Some(Begun::Refuse(index));
         }
-        self.again.lock().insert(unique);
+        self.again.lock().insert(unique, found.note);
         Some(Begun::Serve(index))
     }
 
@@ -142,7 +151,18 @@ impl Requests {
 
     /// Whether a predecessor had begun to serve a request, and nobody knows how far it came.
     pub(crate) fn is_begun_again(&self, header: &InHeader) -> bool {
-        header.is_resent() && self.again.lock().contains(&(header.unique & !UNIQUE_RESEND))
+        header.is_resent() && self.again.lock().contains_key(&(header.unique & !UNIQUE_RESEND))
+    }
+
+    /// What a predecessor had noted of a request that it had begun.
+    pub(crate) fn note_of(&self, header: &InHeader) -> Option<Note> {
+        let unique = header.is_resent().then_some(header.unique & !UNIQUE_RESEND)?;
+        self.again.lock().get(&unique).copied().flatten()
+    }
+
+    /// Notes something of a request that is being served, once. Looks through all slots: for what is rare.
+    pub(crate) fn note(&self, header: &InHeader, note: Note) {
+        self.store.request_is_noted(header.unique & !UNIQUE_RESEND, note);
     }
 
     /// There is a result, and it is about to be answered. One that is longer than what is kept is found out again.
@@ -185,7 +205,13 @@ pub(crate) fn keeps_result(opcode: Option<Opcode>) -> bool {
 }
 
 impl Store {
-    fn request_begins(&self, index: u32, unique: u64, (opcode, deaths): (u16, u8), server: u32) {
+    fn request_begins(
+        &self,
+        index: u32,
+        unique: u64,
+        (opcode, deaths): (u16, u8),
+        (server, note): (u32, Option<Note>),
+    ) {
         let at = REQUESTS.at(index);
         let is_same = self.get(at + UNIQUE) == unique && self.get(at) != 0;
         if !is_same {
@@ -193,7 +219,21 @@ impl Store {
             self.publish(at + UNIQUE, unique);
         }
         self.put(at + HOW, server.into());
-        self.publish(at, state(at, (BEGUN, deaths, opcode), [unique]));
+        // Its note, if any, is where it was.
+        let phase = if note.is_some() { NOTED } else { BEGUN };
+        let words = [unique].into_iter().chain(note.into_iter().flatten());
+        self.publish(at, state(at, (phase, deaths, opcode), words));
+    }
+
+    fn request_is_noted(&self, unique: u64, note: Note) {
+        let is_it = |at: &usize| self.get(at + UNIQUE) == unique && self.get(*at).to_le_bytes()[0] == BEGUN;
+        let Some(at) = (0..REQUESTS.count).map(|index| REQUESTS.at(index)).find(is_it) else { return };
+        for (place, word) in note.into_iter().enumerate() {
+            self.put(at + NOTE + place, word);
+        }
+        let [_, deaths, low, high, ..] = self.get(at).to_le_bytes();
+        let parts = (NOTED, deaths, u16::from_le_bytes([low, high]));
+        self.publish(at, state(at, parts, [unique].into_iter().chain(note)));
     }
 
     fn request_is_done(&self, index: u32, error: u16, reply: &[u8], server: u32) {
@@ -229,8 +269,10 @@ impl Store {
             (u16::from_le_bytes([len_low, len_high]), u16::from_le_bytes([error_low, error_high]));
         let server = u32::try_from(how & u64::from(u32::MAX)).unwrap_or(0);
         let parts = (phase, deaths, opcode);
+        let note = [0, 1].map(|place| self.get(at + NOTE + place));
+        let note = (phase == NOTED).then_some(note);
         let (expected, result) = match phase {
-            BEGUN => (state(at, parts, [unique]), None),
+            BEGUN | NOTED => (state(at, parts, [unique].into_iter().chain(note.into_iter().flatten())), None),
             DONE if usize::from(len) <= REPLY_MAX => {
                 let words = (0..usize::from(len).div_ceil(8)).map(|place| self.get(at + REPLY + place));
                 (state(at, parts, [unique, how].into_iter().chain(words)), Some((error, len)))
@@ -240,7 +282,7 @@ impl Store {
         if is != expected {
             return Err(wrong());
         }
-        Ok(Some(Found { index, unique, opcode, deaths, server, result }))
+        Ok(Some(Found { index, unique, opcode, deaths, server, result, note }))
     }
 }
 

@@ -104,7 +104,8 @@ fn work(store: &Arc<Store>) -> Result<(), StoreError> {
         nodes.let_go(place);
     }
     nodes.raise(&other, LookupCount(4));
-    at(Opcode::Unlink, 10);
+    at(Opcode::Rename2, 10);
+    requests.note(&header(Opcode::Rename2, 10), [5, u64::MAX]);
     Ok(())
 }
 
@@ -126,6 +127,7 @@ fn what_was_written_is_found() {
     assert_eq!(sealed.0, b"agreed");
     // One queue had one request at a time, so one slot served them all.
     assert_eq!((requests.len(), requests[0].unique, requests[0].result), (1, 10, None));
+    assert_eq!(requests[0].note, Some([5, u64::MAX]));
     assert_eq!(store.backings_below(6).expect("is whole"), [1, 2, 3, 4, 5]);
 }
 
@@ -259,6 +261,35 @@ fn the_third_server_that_dies_of_a_request_is_the_last() {
     }
     let (last, _) = Requests::take(&store, 4, 3).expect("is whole");
     assert!(matches!(last.begin(&again, &RefCell::default()), Begun::Refuse(_)));
+}
+
+#[test]
+fn a_note_is_there_until_the_request_is_done() {
+    let store = store();
+    let rename = header(Opcode::Rename2, 20);
+    let again = InHeader { unique: 20 | UNIQUE_RESEND, ..rename };
+    let take = |server| Requests::take(&store, server, 4).expect("is whole").0;
+    let own = RefCell::default();
+    let first = take(1);
+    assert!(matches!(first.begin(&rename, &own), Begun::Serve(_)));
+    assert!(matches!(first.begin(&header(Opcode::Rename2, 22), &own), Begun::Serve(_)));
+    first.note(&rename, [7, 8]);
+    first.note(&header(Opcode::Rename2, 24), [9, 9]);
+    assert_eq!(first.note_of(&rename), None, "it is for those who come after");
+    for server in 2..=3 {
+        let next = take(server);
+        assert!(matches!(next.begin(&again, &RefCell::default()), Begun::Serve(_)));
+        assert_eq!(next.note_of(&again), Some([7, 8]), "{server}");
+        let other = InHeader { unique: 22 | UNIQUE_RESEND, ..rename };
+        assert!(matches!(next.begin(&other, &RefCell::default()), Begun::Serve(_)));
+        assert!(next.note_of(&other).is_none() && next.is_begun_again(&other));
+        // Noted once more, it is as before.
+        next.note(&again, [1, 1]);
+    }
+    let last = take(4);
+    let Begun::Serve(at) = last.begin(&again, &RefCell::default()) else { panic!("it is begun") };
+    last.done(at, None, &[]);
+    assert!(matches!(take(5).begin(&again, &RefCell::default()), Begun::Answer(_)));
 }
 
 /// Slots that nobody asks for do not use up all there are.
