@@ -12,6 +12,7 @@ use crate::control::{
 };
 use crate::json;
 use crate::meaning;
+use crate::mount::SeatOf;
 use crate::serving::{Serving, mount_point_of};
 use crate::trace::{self, TraceQuestion};
 
@@ -46,8 +47,13 @@ impl ExportAnswers {
 
 impl Answers for ExportAnswers {
     fn status(&self) -> Status {
-        let session = self.exporting.session().status();
+        let mut session = self.exporting.session().status();
         let mount_point = mount_point_of(&*self.exporting).unwrap_or_default();
+        if let Some(seat) = self.exporting.seat() {
+            // It was given a device, and knows neither.
+            session.path = mount_point.to_string_lossy().into_owned();
+            (session.source, session.connection) = (seat.source.clone(), seat.connection);
+        }
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -65,7 +71,7 @@ impl Answers for ExportAnswers {
             rules: None,
             mover: None,
             process: ProcessStatus::of_this_process(),
-            takeover: None,
+            takeover: self.exporting.seat().map(SeatOf::status),
         }
     }
 

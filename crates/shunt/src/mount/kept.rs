@@ -78,22 +78,26 @@ impl<'t> Kept<'t> {
 
 /// What a server knows of its keeper, and of its mount, which is the keeper's.
 #[derive(Debug)]
-pub(super) struct SeatOf {
+pub(crate) struct SeatOf {
     keeper: u32,
     replaced: u64,
     /// The number of the connection, which not every kernel tells a server.
-    pub(super) connection: Option<u32>,
+    pub(crate) connection: Option<u32>,
     /// What the list of mounts calls the source.
-    pub(super) source: String,
+    pub(crate) source: String,
 }
 
 impl SeatOf {
     pub(super) fn new(seat: &Seat<'_>, target: &Target, settings: &Settings) -> Self {
-        let source = mount_options(&target.source, settings).source;
+        Self::of(seat, mount_options(&target.source, settings).source)
+    }
+
+    /// Of a mount whose source the list of mounts calls so.
+    pub(crate) fn of(seat: &Seat<'_>, source: String) -> Self {
         Self { keeper: seat.keeper(), replaced: seat.predecessors(), connection: seat.connection(), source }
     }
 
-    pub(super) fn status(&self) -> TakeoverStatus {
+    pub(crate) fn status(&self) -> TakeoverStatus {
         let lives = std::os::unix::process::parent_id() == self.keeper;
         TakeoverStatus { keeper: lives.then_some(self.keeper), replaced: self.replaced }
     }

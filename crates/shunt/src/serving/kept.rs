@@ -19,8 +19,8 @@ use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, spawn};
 use super::announce::Announce;
 use super::rights;
 use super::run::{
-    Serving, Started, cannot, control_of, leave_nothing, serve_scrapes, story, take_away, take_away_from,
-    tell_notes, watch,
+    Serving, Started, cannot, close, control_of, leave_nothing, serve_scrapes, story, take_away,
+    take_away_from, tell_notes, watch,
 };
 use crate::control;
 use crate::failure::Failure;
@@ -123,7 +123,10 @@ fn serve_one<S: Serving>(
     }
     let ended = watch(&started.served)?;
     seat.ready().map_err(|error| cannot("tell the keeper", error))?;
-    attend(seat, &*started.served, &signals, &ended)
+    attend(seat, &*started.served, &signals, &ended)?;
+    // Whoever has something to close tells the keeper by a way of its own.
+    let _logged = close(&started);
+    Ok(())
 }
 
 /// Waits for the end of the connection. Signals that ask for it are the keeper's to heed, as long as there is one.
