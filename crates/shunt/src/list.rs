@@ -39,7 +39,7 @@ struct Row {
     /// Whether the file of its program was replaced since it began.
     outdated: bool,
     #[serde(skip)]
-    has_keeper: bool,
+    can_be_upgraded: bool,
 }
 
 /// Lists the mounts of shunt.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &ListArgs, out: &mut dyn Write) -> Result<(), Failure> {
 fn advice(row: &Row) -> Option<String> {
     let place = shown(&row.mountpoint);
     let how =
-        if row.has_keeper { format!("shunt upgrade {place}") } else { "unmount and mount again".into() };
+        if row.can_be_upgraded { format!("shunt upgrade {place}") } else { "unmount and mount again".into() };
     row.outdated.then(|| format!("shunt: note: {place} runs a program that was replaced on the disk: {how}"))
 }
 
@@ -145,7 +145,8 @@ fn asked(found: &Found) -> Row {
             let (source, source_hex) = (status.folder, status.folder_hex);
             let keeper = status.takeover.and_then(|takeover| takeover.keeper);
             let outdated = is_outdated(keeper.unwrap_or(pid)).unwrap_or(false);
-            let row = Row { outdated, has_keeper: keeper.is_some(), ..row };
+            let can_be_upgraded = keeper.is_some() && status.image.is_none();
+            let row = Row { outdated, can_be_upgraded, ..row };
             Row { state: served, pid: Some(pid), transport, source, source_hex, ..row }
         }
         // A server of another version may answer in words of its own.

@@ -1,20 +1,23 @@
 //! A qcow2 image and the files that it stands on.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use imago::FormatAccess;
 use imago::qcow2::Qcow2 as Driver;
 use imago::raw::Raw as RawDriver;
+use pollster::block_on;
 use shuntfs::LowerFile;
 use shuntfs_sys::data;
 
 use crate::error::ImageError;
 use crate::header::{self, Header, HeaderError};
 use crate::lanes::Lanes;
-use crate::open::{MayBe, OpenFile, layer, probe};
+use crate::open::{LayerFile, MayBe, OpenFile, layer, probe};
 use crate::options::{Backing, Format, ImageOptions};
 use crate::order::{HEADER_LEN, Known};
+use crate::pending::{Pending, Shelf};
 use crate::qcow2::Qcow2;
 use crate::refcounts;
 use crate::snapshots;
@@ -42,15 +45,34 @@ pub(crate) struct Chain {
     pub(crate) files: Vec<Arc<LowerFile>>,
 }
 
-/// Opens an image and its backing chain, whose layers are locked as the image is.
-pub(crate) async fn open(file: OpenFile, options: &ImageOptions) -> Result<Chain, ImageError> {
+/// Opens the files of an image's backing chain, which are locked as the image is.
+pub(crate) fn files(file: OpenFile, options: &ImageOptions) -> Result<Vec<LayerFile>, ImageError> {
+    let of_layer = |Read { file, header }| {
+        let format = if header.is_some() { Format::Qcow2 } else { Format::Raw };
+        LayerFile { file, format }
+    };
+    Ok(read_chain(file, options)?.into_iter().map(of_layer).collect())
+}
+
+/// Opens an image whose files are open, the image itself first. Where there is a shelf, another server may have written it before, and another
+/// one may go on with it at any time.
+pub(crate) async fn open(
+    files: &[LayerFile],
+    options: &ImageOptions,
+    shelf: Option<&Shelf>,
+) -> Result<Chain, ImageError> {
     let lanes = Lanes::default();
-    let mut chain = read_chain(file, options)?;
-    let tables = if options.writable {
-        check_counts(&chain[0])?;
-        Some(Arc::new(tables_of(&chain[0], &lanes)?))
-    } else {
-        None
+    let read = |LayerFile { file, format }: &LayerFile| -> Result<Read, ImageError> {
+        let header = if *format == Format::Qcow2 { Some(read_header(file)?) } else { None };
+        Ok(Read { file: file.clone(), header })
+    };
+    let mut chain = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let tables = match chain.first() {
+        Some(image) if options.writable => {
+            check_counts(image)?;
+            Some(Arc::new(tables_of(image, &lanes, shelf)?))
+        }
+        _ => None,
     };
     let layers = chain.iter().map(|read| {
         let format = if read.header.is_some() { Format::Qcow2 } else { Format::Raw };
@@ -177,7 +199,7 @@ fn check_counts(read: &Read) -> Result<(), ImageError> {
 }
 
 /// What the disk leads to, before anything of it is changed.
-fn tables_of(read: &Read, lanes: &Lanes) -> Result<Tables, ImageError> {
+fn tables_of(read: &Read, lanes: &Lanes, shelf: Option<&Shelf>) -> Result<Tables, ImageError> {
     let header = read.header.as_ref().ok_or(ImageError::Options("raw images have no tables"))?;
     let start = read_start(&read.file, HEADER_LEN as u64)?;
     let short = || ImageError::Header { path: read.file.path.clone(), error: HeaderError::Short };
@@ -186,7 +208,23 @@ fn tables_of(read: &Read, lanes: &Lanes) -> Result<Tables, ImageError> {
     let reftable_len = u64::from(header.refcount_clusters) * header.cluster_size;
     let reftable = read_part(&read.file, header.refcount_offset, reftable_len)?;
     let known = Known::new(*start, header.refcount_order, &l1, &reftable);
-    Ok(Tables::new(Arc::clone(&read.file.lower), lanes, known))
+    let broken = |error| ImageError::Broken { path: read.file.path.clone(), error };
+    let pending = shelf.map(|shelf| Pending::new(shelf.clone(), known.cluster())).transpose();
+    let tables = Tables::new(Arc::clone(&read.file.lower), lanes, known, pending.map_err(broken)?);
+    tables.goes_on().map_err(broken)?;
+    Ok(tables)
+}
+
+/// Writes what dead servers left on a shelf, and makes the image durable.
+pub(crate) fn finish(image: &LayerFile, shelf: &Shelf) -> io::Result<()> {
+    let header = read_header(&image.file).map_err(io::Error::other)?;
+    let read = Read { file: image.file.clone(), header: Some(header) };
+    let tables = tables_of(&read, &Lanes::default(), Some(shelf)).map_err(io::Error::other)?;
+    block_on(async {
+        tables.drain().await?;
+        tables.publish().await?;
+        tables.sync().await
+    })
 }
 
 fn read_start(file: &OpenFile, len: u64) -> Result<Vec<u8>, ImageError> {

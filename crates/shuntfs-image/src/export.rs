@@ -1,6 +1,6 @@
 //! The file system that shows an image: one node, which is a regular file.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use imago::format::PreallocateMode;
@@ -16,6 +16,7 @@ use crate::error::errno;
 use crate::open::{Disk, Image};
 use crate::options::{Exported, FlowWish};
 use crate::status::ImageStatus;
+use crate::surviving::{Facts, Keeping};
 
 const S_IFREG: u32 = 0o100_000;
 /// How long the kernel may keep attributes: nobody changes the image but through the export.
@@ -28,23 +29,25 @@ const ZERO_RANGE: u32 = 0x10;
 /// The operations on an image, as a file system.
 #[derive(Debug)]
 pub struct Export {
-    image: Arc<Image>,
+    pub(crate) image: Arc<Image>,
     how: Exported,
-    owner: Mutex<Owner>,
+    pub(crate) owner: Mutex<Owner>,
+    /// Where what is only in memory is kept for the next server.
+    pub(crate) keeping: OnceLock<Arc<Keeping>>,
 }
 
 /// An open of the one file there is.
 #[derive(Debug)]
 pub struct ExportFile {
-    may_write: bool,
+    pub(crate) may_write: bool,
 }
 
 /// Who the file belongs to, and who may do what; kept in memory.
-#[derive(Clone, Copy, Debug)]
-struct Owner {
-    mode: u32,
-    uid: u32,
-    gid: u32,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 impl Export {
@@ -53,7 +56,21 @@ impl Export {
     pub fn new(image: Arc<Image>, how: Exported) -> Self {
         let mode = if image.writable { 0o600 } else { 0o400 };
         let owner = Owner { mode, uid: spawn::effective_uid(), gid: spawn::effective_gid() };
-        Self { image, how, owner: Mutex::new(owner) }
+        Self { image, how, owner: Mutex::new(owner), keeping: OnceLock::new() }
+    }
+
+    /// What is only in memory.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts { owner: *self.owner.lock(), size: self.image.size(), lost: 0 }
+    }
+
+    fn keep(&self, change: impl FnOnce(&mut Facts)) -> Result<()> {
+        self.keeping.get().map_or(Ok(()), |keeping| keeping.change(change))
+    }
+
+    /// Notes the size of a null image, which is nowhere else.
+    fn keep_size(&self) -> Result<()> {
+        self.keep(|facts| facts.size = self.image.size())
     }
 
     /// What is shown.
@@ -79,7 +96,7 @@ impl Export {
             && self.how.flow == FlowWish::Passthrough
     }
 
-    fn delegation(&self, may_write: bool) -> Delegation {
+    pub(crate) fn delegation(&self, may_write: bool) -> Delegation {
         match &self.image.disk {
             Disk::Raw(raw) => raw.delegation(may_write, self.how.growable, self.how.flow),
             Disk::Qcow2(_) | Disk::Null(_) => Delegation::Served,
@@ -124,7 +141,7 @@ impl Export {
             Disk::Qcow2(qcow2) => qcow2.resize(size).await,
             Disk::Null(null) => {
                 null.resize(size);
-                Ok(())
+                self.keep_size()
             }
         }
     }
@@ -143,7 +160,10 @@ impl Export {
             // A file grows by being written to.
             Disk::Raw(_) => {}
             Disk::Qcow2(qcow2) => qcow2.grow(end, PreallocateMode::None).await?,
-            Disk::Null(null) => null.reaches(end),
+            Disk::Null(null) => {
+                null.reaches(end);
+                self.keep_size()?;
+            }
         }
         Ok(len)
     }
@@ -173,6 +193,7 @@ impl Export {
             wanted.uid = set.uid.unwrap_or(owner.uid);
             wanted.gid = set.gid.unwrap_or(owner.gid);
         }
+        self.keep(|facts| facts.owner = wanted)?;
         *owner = wanted;
         Ok(())
     }
@@ -196,7 +217,7 @@ impl Export {
                 if !kept {
                     null.reaches(end);
                 }
-                Ok(())
+                self.keep_size()
             }
             (Disk::Qcow2(qcow2), PUNCH_HOLE) => qcow2.punch(op.offset, op.len).await,
             (Disk::Qcow2(qcow2), ZERO_RANGE) => {
@@ -205,6 +226,8 @@ impl Export {
                 }
                 qcow2.zero(op.offset, op.len).await
             }
+            // It had been done when its server died: the size is changed last.
+            (Disk::Qcow2(_), 0) if cx.is_begun() && end == size => Ok(()),
             // What is inside of the disk is not allocated ahead, as in QEMU; what is beyond its end is.
             (Disk::Qcow2(_), 0) if kept || op.offset < size => Err(Errno::OPNOTSUPP),
             (Disk::Qcow2(qcow2), 0) => {

@@ -9,6 +9,9 @@
 //! - `null`: zeroes, and what is written is dropped.
 //!
 //! Images are opened under the locks of QEMU, so that neither of the two opens for writing what the other has open.
+//!
+//! An export can outlive its server ([`shuntfs::takeover::Surviving`]): one process opens the [`ImageFiles`], and each server makes an
+//! [`Image::surviving`] of them.
 
 mod chain;
 mod counts;
@@ -23,19 +26,21 @@ mod null;
 mod open;
 mod options;
 mod order;
+mod pending;
 mod qcow2;
 mod raw;
 mod refcounts;
 mod snapshots;
 mod status;
 mod storage;
+mod surviving;
 mod tables;
 mod trust;
 
 pub use error::{ImageError, Refusal};
 pub use export::{Export, ExportFile};
 pub use header::{Header, HeaderError};
-pub use open::Image;
+pub use open::{Image, ImageFiles};
 pub use options::{Backing, Exported, FlowWish, Format, HostCache, ImageOptions};
 pub use snapshots::{Snapshot, SnapshotError};
 pub use status::{ImageStatus, Layer};

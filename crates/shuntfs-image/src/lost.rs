@@ -1,7 +1,9 @@
 //! Errors of making durable, which the kernel tells once: whoever asks again is told that all is well, though what it could not
 //! write is gone. So they stay, and whoever asks later, or ends the export, is told, too.
 
+use std::fmt;
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -24,6 +26,16 @@ pub(crate) struct Lost {
     error: AtomicI32,
     asked: AtomicU64,
     covered: Mutex<Covered>,
+    keeps: OnceLock<Keeps>,
+}
+
+/// Keeps the number of an error where the next server finds it.
+struct Keeps(Box<dyn Fn(i32) + Send + Sync>);
+
+impl fmt::Debug for Keeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeps").finish_non_exhaustive()
+    }
 }
 
 /// Up to which question all is durable.
@@ -58,6 +70,12 @@ impl Lost {
         self.told()
     }
 
+    /// Begins with the error of a server that is dead, 0 where it had none. The first one here goes to `keep` before it is told to anybody.
+    pub(crate) fn goes_on(&self, error: i32, keep: impl Fn(i32) + Send + Sync + 'static) {
+        self.error.store(error, Ordering::Release);
+        let _only_one_goes_on = self.keeps.set(Keeps(Box::new(keep)));
+    }
+
     /// How it stands with all that was ever written.
     pub(crate) fn told(&self) -> io::Result<()> {
         match self.error.load(Ordering::Acquire) {
@@ -73,7 +91,12 @@ impl Lost {
         let Err(error) = outcome else { return };
         let error = io::Error::from(error);
         let number = error.raw_os_error().unwrap_or(EIO);
-        if self.error.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        // One call at a time, so that nobody else finds another one meanwhile.
+        if self.error.load(Ordering::Acquire) == 0 {
+            if let Some(keeps) = self.keeps.get() {
+                (keeps.0)(number);
+            }
+            self.error.store(number, Ordering::Release);
             tracing::error!("what was written may be lost: {error}");
         }
     }
@@ -163,5 +186,19 @@ mod test {
         called(Depth::Data).expect("is durable");
         called(Depth::All).expect("data alone was not enough");
         assert_eq!(calls.load(Ordering::Relaxed), 3, "and one for each that asks later");
+    }
+
+    #[test]
+    fn the_next_server_begins_with_the_error_of_the_last_one() {
+        let (lost, kept) = (Lost::default(), Arc::new(AtomicI32::new(0)));
+        let own = Arc::clone(&kept);
+        lost.goes_on(0, move |error| own.store(error, Ordering::Relaxed));
+        assert_eq!(number(lost.sync(Depth::Data, || error(5))), Some(5));
+        assert_eq!(kept.load(Ordering::Relaxed), 5);
+        assert_eq!(number(lost.sync(Depth::Data, || error(28))), Some(5));
+        assert_eq!(kept.load(Ordering::Relaxed), 5, "the first one");
+        let next = Lost::default();
+        next.goes_on(5, |_| panic!("it is kept already"));
+        assert_eq!(number(next.sync(Depth::All, || io::Result::Ok(()))), Some(5));
     }
 }

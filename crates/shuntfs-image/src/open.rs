@@ -12,8 +12,10 @@ use crate::error::ImageError;
 use crate::foreign;
 use crate::header;
 use crate::lock::{self, Refused, Use};
+use crate::lost::Lost;
 use crate::null::{DEFAULT_SIZE, Null};
 use crate::options::{Format, HostCache, ImageOptions};
+use crate::pending::Shelf;
 use crate::qcow2::Qcow2;
 use crate::raw::Raw;
 use crate::status::{ImageStatus, Layer};
@@ -47,8 +49,27 @@ pub(crate) enum Disk {
     Null(Null),
 }
 
-/// A file of an image, open and locked.
+/// The files of an image, open and locked, those that it stands on among them. They can be opened in one process and used in others that share
+/// its table of descriptors: however many servers die, the locks stay, and nothing is looked for by its name again.
 #[derive(Debug)]
+pub struct ImageFiles {
+    options: ImageOptions,
+    /// From the image down; none of a null image.
+    layers: Vec<LayerFile>,
+    /// Of a qcow2 image that is written, where one server may go on after another.
+    shelf: Option<Shelf>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct LayerFile {
+    pub(crate) file: OpenFile,
+    /// Never [`Format::Auto`].
+    pub(crate) format: Format,
+}
+
+/// A file of an image, open and locked.
+#[derive(Clone, Debug)]
 pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     pub(crate) lower: Arc<LowerFile>,
@@ -66,27 +87,31 @@ impl Image {
     /// # Errors
     /// Where the image, or what it stands on, cannot be opened, is in use or is not supported.
     pub fn open(options: &ImageOptions) -> Result<Self, ImageError> {
-        check(options)?;
-        if options.format == Format::Null {
-            return Ok(Self::null(options));
-        }
-        let file = OpenFile::open(&options.path, options.writable, options.cache, MayBe::Device)?;
-        let own = Some(Arc::clone(&file.lower));
-        let format = match options.format {
-            Format::Auto => probe(&file)?,
-            said => said,
-        };
+        Self::of(&ImageFiles::locked(options)?)
+    }
+
+    /// An image for one of several servers that follow each other. Whatever an operation is answered with, the next one knows: it is in the files,
+    /// or, as for tables of a qcow2 image that may not be written yet, in memory that belongs to them.
+    ///
+    /// # Errors
+    /// Where the image is not sound.
+    pub fn surviving(files: &ImageFiles) -> Result<Self, ImageError> {
+        Self::of(files)
+    }
+
+    fn of(files: &ImageFiles) -> Result<Self, ImageError> {
+        let ImageFiles { options, layers, shelf } = files;
+        let Some(LayerFile { file, format }) = layers.first() else { return Ok(Self::null(options)) };
+        let (own, format) = (Some(Arc::clone(&file.lower)), *format);
         if format == Format::Raw {
-            if options.snapshot.is_some() {
-                return Err(ImageError::Options("raw images have no snapshots"));
-            }
             let status = status(options, format, vec![layer(&file.path, format)], file.is_locked);
-            let raw = Raw::new(file, options.writable && options.format == Format::Auto);
+            let raw = Raw::new(file.clone(), options.writable && options.format == Format::Auto);
             let raw = raw.map_err(|error| ImageError::Open { path: options.path.clone(), error })?;
             let locked = own.iter().cloned().collect();
             return Ok(Self { disk: Disk::Raw(raw), writable: options.writable, file: own, locked, status });
         }
-        let Chain { qcow2, layers, is_locked, files } = block_on(chain::open(file, options))?;
+        let Chain { qcow2, layers, is_locked, files } =
+            block_on(chain::open(layers, options, shelf.as_ref()))?;
         let status = status(options, format, layers, is_locked);
         let disk = Disk::Qcow2(Box::new(qcow2));
         Ok(Self { disk, writable: options.writable, file: own, locked: files, status })
@@ -97,6 +122,15 @@ impl Image {
         let status = status(options, Format::Null, Vec::new(), true);
         let disk = Disk::Null(null);
         Self { disk, writable: options.writable, file: None, locked: Vec::new(), status }
+    }
+
+    /// Where errors of making it durable stay.
+    pub(crate) fn lost(&self) -> Option<&Arc<Lost>> {
+        match &self.disk {
+            Disk::Raw(raw) => Some(raw.lost()),
+            Disk::Qcow2(qcow2) => qcow2.tables().map(|tables| tables.lost()),
+            Disk::Null(_) => None,
+        }
     }
 
     /// The size of the disk in bytes.
@@ -160,6 +194,57 @@ impl Image {
             Disk::Null(_) => Ok(()),
         };
         self.locked.iter().for_each(|file| lock::unlock(&**file));
+        outcome
+    }
+}
+
+impl ImageFiles {
+    /// Opens the files and takes the locks on them, which go with the last descriptor, in whichever process. No thread is started.
+    ///
+    /// # Errors
+    /// As [`Image::open`], except that the tables of a qcow2 image are not looked at.
+    pub fn open(options: &ImageOptions) -> Result<Self, ImageError> {
+        let files = Self::locked(options)?;
+        let has_tables = files.layers.first().is_some_and(|image| image.format == Format::Qcow2);
+        let shelf = if has_tables && options.writable { Some(Shelf::new()) } else { None };
+        let failed = |error| ImageError::Open { path: options.path.clone(), error };
+        Ok(Self { shelf: shelf.transpose().map_err(failed)?, ..files })
+    }
+
+    fn locked(options: &ImageOptions) -> Result<Self, ImageError> {
+        check(options)?;
+        let options = options.clone();
+        if options.format == Format::Null {
+            return Ok(Self { options, layers: Vec::new(), shelf: None });
+        }
+        let file = OpenFile::open(&options.path, options.writable, options.cache, MayBe::Device)?;
+        let format = match options.format {
+            Format::Auto => probe(&file)?,
+            said => said,
+        };
+        if format == Format::Raw && options.snapshot.is_some() {
+            return Err(ImageError::Options("raw images have no snapshots"));
+        }
+        let layers = match format {
+            Format::Raw => vec![LayerFile { file, format }],
+            _ => chain::files(file, &options)?,
+        };
+        Ok(Self { options, layers, shelf: None })
+    }
+
+    /// Makes durable what servers have written, and gives the locks back, when there is no server any more: the last act where no server came to
+    /// [`Image::close`].
+    ///
+    /// # Errors
+    /// What the disk says; the image may then lack what was written last.
+    pub fn close(&self) -> io::Result<()> {
+        let image = self.layers.first().filter(|_| self.options.writable);
+        let outcome = match (image, &self.shelf) {
+            (Some(image), Some(shelf)) => chain::finish(image, shelf),
+            (Some(image), None) => data::sync_all(&*image.file.lower).map_err(io::Error::from),
+            (None, _) => Ok(()),
+        };
+        self.layers.iter().for_each(|layer| lock::unlock(&*layer.file.lower));
         outcome
     }
 }

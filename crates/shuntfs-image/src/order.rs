@@ -14,6 +14,8 @@
 //!
 //! The bytes of clusters that are there already go past all this. A barrier is `fdatasync`; writes and barriers are
 //! numbered, so that a barrier is left out where nothing was written since the last.
+//!
+//! Where another server may go on, tables and pointers that wait do so in memory that it has, too ([`crate::pending`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -127,6 +129,22 @@ impl Known {
         self.held.extend((offset..).step_by(8).zip(words(bytes)));
     }
 
+    /// Entries that a dead server held.
+    pub(crate) fn holds_again(&mut self, entries: BTreeMap<u64, u64>) {
+        self.held = entries;
+    }
+
+    /// Puts the entries that are held over what was read from the file.
+    pub(crate) fn read_over(&self, bytes: &mut [u8], offset: u64) {
+        let end = offset.saturating_add(bytes.len() as u64);
+        for (place, entry) in self.held.range(offset..end) {
+            let from = usize::try_from(place - offset).unwrap_or(usize::MAX);
+            if let Some(word) = bytes.get_mut(from..).and_then(|rest| rest.first_chunk_mut()) {
+                *word = entry.to_be_bytes();
+            }
+        }
+    }
+
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
@@ -137,13 +155,12 @@ impl Known {
         self.held.iter().map(|(place, entry)| (*place, *entry)).collect()
     }
 
-    /// These are written.
-    pub(crate) fn published(&mut self, pointers: &[(u64, u64)]) {
-        for (place, entry) in pointers {
-            if self.held.get(place) == Some(entry) {
-                self.held.remove(place);
-            }
-        }
+    /// These are written; those that are held no longer.
+    pub(crate) fn published(&mut self, pointers: &[(u64, u64)]) -> Vec<u64> {
+        let is_last = |(place, entry): &&(u64, u64)| self.held.get(place) == Some(entry);
+        let places: Vec<u64> = pointers.iter().filter(is_last).map(|(place, _)| *place).collect();
+        self.held.retain(|place, _| !places.contains(place));
+        places
     }
 
     /// What of a new header leads elsewhere: the first table, and the table of blocks.
@@ -263,13 +280,6 @@ pub(crate) struct Marks {
     pub(crate) tables: Mark,
     /// How often clusters were freed.
     pub(crate) freed: Mark,
-}
-
-impl Marks {
-    /// Whether a table may still lead to what was freed.
-    pub(crate) fn may_be_in_use(&self) -> bool {
-        self.freed.is_open() && self.tables.is_open()
-    }
 }
 
 /// What is shared: never across an await.

@@ -6,10 +6,15 @@
 //!
 //! What frees clusters needs the image for itself: another request may still write to where a freed cluster was. Reads
 //! and writes therefore hold [`Qcow2::access`] shared while their bytes move, and whoever frees or resizes holds it alone.
+//!
+//! imago keeps changed tables in memory, and so they would be lost with the process. Where another server may go on with the image,
+//! they are handed over before an answer that needs them ([`Qcow2::hand_over`]): to the file, or to memory that the next server has
+//! ([`crate::pending`]).
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use imago::format::PreallocateMode;
 use imago::format::drivers::PreparedDataMapping;
@@ -25,12 +30,14 @@ use crate::tables::Tables;
 #[derive(Debug)]
 pub(crate) struct Qcow2 {
     access: RwLock<FormatAccess<Stored>>,
-    size: std::sync::atomic::AtomicU64,
+    size: AtomicU64,
     /// Of an image that is written.
     tables: Option<Arc<Tables>>,
     /// What pins a table of the second kind while bytes move has one of these.
     pins: Semaphore,
     checkpoint: Mutex<()>,
+    /// Changes of the tables that may be in this process's memory alone.
+    unwritten: AtomicU64,
 }
 
 /// imago has room for 128 tables of the second kind. A write to a new cluster keeps one while its bytes move, as does a read of
@@ -39,13 +46,22 @@ const PINS_MAX: usize = 64;
 
 impl Qcow2 {
     pub(crate) fn new(access: FormatAccess<Stored>, tables: Option<Arc<Tables>>) -> Self {
-        let size = access.size().into();
-        let access = RwLock::new(access);
-        Self { access, size, tables, pins: Semaphore::new(PINS_MAX), checkpoint: Mutex::default() }
+        Self {
+            size: access.size().into(),
+            access: RwLock::new(access),
+            tables,
+            pins: Semaphore::new(PINS_MAX),
+            checkpoint: Mutex::default(),
+            unwritten: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn tables(&self) -> Option<&Arc<Tables>> {
+        self.tables.as_ref()
     }
 
     pub(crate) fn size(&self) -> u64 {
-        self.size.load(std::sync::atomic::Ordering::Acquire)
+        self.size.load(Ordering::Acquire)
     }
 
     pub(crate) async fn read<'q>(
@@ -88,7 +104,7 @@ impl Qcow2 {
     pub(crate) async fn write(&self, cx: &Cx<'_>, offset: u64, data: WriteData<'_>) -> Result<Written> {
         let access = self.access.read().await;
         let whole = data.as_slice().len();
-        let mut done = 0;
+        let (mut done, mut changes) = (0, 0);
         while done < whole {
             let (at, left) = (offset + done as u64, (whole - done) as u64);
             // optimisation: clusters that have their place, and are nobody else's, need nothing but their bytes.
@@ -108,9 +124,13 @@ impl Qcow2 {
             if let Some(tables) = &self.tables {
                 tables.marks.written.add();
             }
+            changes += 1;
+            self.changes();
             access.commit_data_mapping(mapping).await.map_err(|error| said(&error))?;
             done += run;
         }
+        drop(access);
+        self.hand_over(changes).await.map_err(|error| said(&error))?;
         u32::try_from(whole).map(Written).map_err(|_| Errno::IO)
     }
 
@@ -139,12 +159,35 @@ impl Qcow2 {
         if tables.marks.freed.is_open() { make_durable(access, tables).await } else { Ok(()) }
     }
 
+    /// A change of the tables begins that others may see before it is in the file.
+    fn changes(&self) {
+        self.unwritten.fetch_add(1, Ordering::AcqRel);
+        // Whoever sees the change below sees the number, too.
+        fence(Ordering::Release);
+    }
+
+    /// Before an answer, where another server may go on: it has the tables that lead to what is promised. `changes` are the caller's own;
+    /// those of others count, too, because bytes may have gone to a cluster that another request has found a place for and not yet told of.
+    /// Where that fails, each later answer tries again.
+    async fn hand_over(&self, changes: u64) -> io::Result<()> {
+        fence(Ordering::Acquire);
+        let is_sheltered = self.tables.as_ref().is_some_and(|tables| tables.is_sheltered());
+        if is_sheltered && self.unwritten.load(Ordering::Acquire) > 0 {
+            self.flush().await?;
+        }
+        self.unwritten.fetch_sub(changes, Ordering::AcqRel);
+        Ok(())
+    }
+
     pub(crate) async fn resize(&self, size: u64) -> Result<()> {
         let mut access = self.access.write().await;
+        self.changes();
         self.complete(&access).await.map_err(|error| said(&error))?;
         let outcome = access.resize(size, PreallocateMode::None).await;
-        self.size.store(access.size(), std::sync::atomic::Ordering::Release);
-        outcome.map_err(|error| said(&error))
+        self.size.store(access.size(), Ordering::Release);
+        drop(access);
+        outcome.map_err(|error| said(&error))?;
+        self.hand_over(1).await.map_err(|error| said(&error))
     }
 
     /// Makes the disk at least so large.
@@ -153,10 +196,13 @@ impl Qcow2 {
         if size <= access.size() {
             return Ok(());
         }
+        self.changes();
         self.complete(&access).await.map_err(|error| said(&error))?;
         let outcome = access.resize_grow(size, how).await;
-        self.size.store(access.size(), std::sync::atomic::Ordering::Release);
-        outcome.map_err(|error| said(&error))
+        self.size.store(access.size(), Ordering::Release);
+        drop(access);
+        outcome.map_err(|error| said(&error))?;
+        self.hand_over(1).await.map_err(|error| said(&error))
     }
 
     /// Makes a range zero and gives its clusters back, to the image and to the file system below.
@@ -164,6 +210,7 @@ impl Qcow2 {
         let mut access = self.access.write().await;
         let end = offset.saturating_add(len).min(access.size());
         let mut at = offset;
+        self.changes();
         while at < end {
             let (mapping, run) = access.get_mapping(at, end - at).await.map_err(|error| said(&error))?;
             if run == 0 {
@@ -180,7 +227,8 @@ impl Qcow2 {
             }
             at += run;
         }
-        Ok(())
+        drop(access);
+        self.hand_over(1).await.map_err(|error| said(&error))
     }
 
     /// The same for clusters beside each other: in the image file, too, from `place` on, where nobody else has them.
@@ -212,7 +260,10 @@ impl Qcow2 {
         // Alone, too: what it does not zero by its table it writes as data, beside writes of the same cluster.
         let access = self.access.write().await;
         self.before_allocation(&access).await.map_err(|error| said(&error))?;
-        access.write_zeroes(offset, len).await.map_err(|error| said(&error))
+        self.changes();
+        access.write_zeroes(offset, len).await.map_err(|error| said(&error))?;
+        drop(access);
+        self.hand_over(1).await.map_err(|error| said(&error))
     }
 
     pub(crate) async fn seek(&self, offset: u64, whence: Whence) -> Result<u64> {
@@ -241,7 +292,7 @@ impl Qcow2 {
     pub(crate) async fn flush(&self) -> io::Result<()> {
         let Some(tables) = &self.tables else { return Ok(()) };
         self.access.read().await.flush().await?;
-        if tables.holds_pointers() {
+        if tables.holds_pointers() && !tables.is_sheltered() {
             let access = self.access.write().await;
             access.flush().await?;
             tables.publish().await?;
@@ -287,7 +338,10 @@ impl Qcow2 {
         vector.push(bytes);
         let access = self.access.read().await;
         self.before_allocation(&access).await?;
-        access.writev(vector, offset).await
+        self.changes();
+        access.writev(vector, offset).await?;
+        drop(access);
+        self.hand_over(1).await
     }
 }
 

@@ -45,6 +45,10 @@ impl Raw {
         Ok(raw)
     }
 
+    pub(crate) fn lost(&self) -> &Arc<Lost> {
+        &self.lost
+    }
+
     /// The size when it was last looked at.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)

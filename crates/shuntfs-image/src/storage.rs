@@ -196,6 +196,9 @@ impl Storage for Stored {
         let mut at = offset;
         for mut buffer in bufv.into_inner() {
             self.fill(&mut buffer, at).await?;
+            if let Some(tables) = &self.tables {
+                tables.read_over(&mut buffer, at)?;
+            }
             if let Some(head) = &self.head
                 && let Some(from) = usize::try_from(at).ok().filter(|from| *from < head.len())
             {

@@ -10,6 +10,7 @@ use shuntfs_sys::{OsError, data};
 use crate::lanes::Lanes;
 use crate::lost::{Depth, Lost};
 use crate::order::{Kind, Known, Marks, PLACE, Shared};
+use crate::pending::Pending;
 
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
@@ -30,10 +31,13 @@ pub(crate) struct Tables {
     publishing: tokio::sync::Mutex<()>,
     /// Blocks are changed here beside imago, a few bits of a byte maybe.
     blocks: Mutex<()>,
+    /// Where another server may go on.
+    pending: Option<Pending>,
+    draining: tokio::sync::Mutex<()>,
 }
 
 impl Tables {
-    pub(crate) fn new(lower: Arc<LowerFile>, lanes: &Lanes, known: Known) -> Self {
+    pub(crate) fn new(lower: Arc<LowerFile>, lanes: &Lanes, known: Known, pending: Option<Pending>) -> Self {
         Self {
             lower,
             lanes: lanes.clone(),
@@ -44,7 +48,62 @@ impl Tables {
             barrier: tokio::sync::Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
             blocks: Mutex::default(),
+            pending,
+            draining: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Goes on where a dead server was: what it wrote may not be durable, and it may have died before it counted what an entry leads to.
+    pub(crate) fn goes_on(&self) -> io::Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let entries = pending.entries()?;
+        for entry in entries.values() {
+            self.count(entry & PLACE)?;
+        }
+        self.known.lock().holds_again(entries);
+        self.marks.written.add();
+        self.marks.tables.add();
+        Ok(())
+    }
+
+    /// Whether the next server has all that is handed over by [`Tables::write`].
+    pub(crate) fn is_sheltered(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Puts what waits over what was read from the file.
+    pub(crate) fn read_over(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        self.known.lock().read_over(bytes, offset);
+        pending.read_over(bytes, offset)
+    }
+
+    /// Whether a table may still lead to what was freed.
+    fn may_be_in_use(&self) -> bool {
+        let waits = self.pending.as_ref().is_some_and(|pending| !pending.is_empty());
+        self.marks.freed.is_open() && (self.marks.tables.is_open() || waits)
+    }
+
+    /// Writes the tables that wait to the file, when what they lead to is durable.
+    pub(crate) async fn drain(&self) -> io::Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        // One after the other, or an older state of a table would come last.
+        let _alone = self.draining.lock().await;
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let all = pending.all()?;
+        self.settle().await?;
+        for table in &all {
+            put(&self.lower, &table.bytes, table.place)?;
+            self.marks.tables.add();
+            pending.written(table)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lost(&self) -> &Arc<Lost> {
+        &self.lost
     }
 
     pub(crate) fn cluster(&self) -> u64 {
@@ -55,16 +114,14 @@ impl Tables {
     pub(crate) async fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         match self.kind_of(offset, bytes.len()) {
             Kind::Header => return self.write_header(bytes).await,
-            Kind::Pointers => {
-                self.known.lock().hold(offset, bytes);
-                return Ok(());
-            }
+            Kind::Pointers => return self.hold(bytes, offset),
             Kind::BlockPointers => return self.write_block_pointers(bytes, offset).await,
             Kind::Block | Kind::Table | Kind::Other => {}
         }
         let moving = Arc::clone(&self.moving).read_owned().await;
         // Once more: a table may have become one of the disk's meanwhile.
         match self.kind_of(offset, bytes.len()) {
+            Kind::Table if self.is_sheltered() => self.shelter(bytes, offset).await?,
             Kind::Table => {
                 if self.marks.written.is_open() {
                     self.settle().await?;
@@ -73,9 +130,7 @@ impl Tables {
                 self.marks.tables.add();
             }
             kind => {
-                if self.marks.may_be_in_use() {
-                    self.settle().await?;
-                }
+                self.ready_for_data().await?;
                 if kind == Kind::Block {
                     self.put_block(bytes, offset)?;
                 } else {
@@ -89,7 +144,28 @@ impl Tables {
 
     /// Before a cluster gets its first bytes by another way.
     pub(crate) async fn ready_for_data(&self) -> io::Result<()> {
-        if self.marks.may_be_in_use() { self.settle().await } else { Ok(()) }
+        if !self.may_be_in_use() {
+            return Ok(());
+        }
+        self.drain().await?;
+        self.settle().await
+    }
+
+    fn hold(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut known = self.known.lock();
+        known.hold(offset, bytes);
+        if let Some(pending) = &self.pending {
+            for (place, word) in (offset..).step_by(8).zip(bytes.chunks_exact(8)) {
+                pending.hold(place, crate::header::u64_at(word, 0).unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn shelter(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        pending.put(bytes, offset)?;
+        if pending.is_full() { self.drain().await } else { Ok(()) }
     }
 
     /// Changes the contents of clusters in another way than by bytes, on a lane.
@@ -112,6 +188,7 @@ impl Tables {
     /// imago is about to free what its tables in memory no longer lead to.
     pub(crate) async fn before_free(&self) -> io::Result<()> {
         drop(self.moving.write().await);
+        self.drain().await?;
         if self.holds_pointers() {
             self.publish().await?;
             self.settle().await?;
@@ -141,7 +218,10 @@ impl Tables {
             put(&self.lower, &entry.to_be_bytes(), *place)?;
         }
         self.marks.written.add();
-        self.known.lock().published(&pointers);
+        let mut known = self.known.lock();
+        for place in known.published(&pointers) {
+            self.pending.as_ref().map_or(Ok(()), |pending| pending.let_go(place))?;
+        }
         Ok(())
     }
 
@@ -161,6 +241,7 @@ impl Tables {
 
     /// Makes everything durable: data, too, that went another way.
     pub(crate) async fn sync(&self) -> io::Result<()> {
+        self.drain().await?;
         let _alone = self.barrier.lock().await;
         self.sync_alone().await
     }

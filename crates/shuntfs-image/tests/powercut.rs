@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use disk::{Op, PowerCut, after_cut};
 use shuntfs::{MountOptions, Session, SessionOptions, Transport, TransportKind};
-use shuntfs_image::{Export, Exported, Format, Image, ImageOptions};
+use shuntfs_image::{Export, Exported, Format, Image, ImageFiles, ImageOptions};
 use shuntfs_testkit::seeded::Random;
 use shuntfs_testkit::supervisor::Supervisor;
 
@@ -29,6 +29,8 @@ struct Bench {
     // First to go: the export before what it stands on.
     export: Session,
     image: Arc<Image>,
+    /// Of one that another server may go on with.
+    _files: Option<ImageFiles>,
     lower: Session,
     disk: Arc<PowerCut>,
     base: Vec<u8>,
@@ -46,6 +48,23 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Bench {
     /// `None`, and why on standard error, where the test cannot run.
     fn new(make: &str, transport: TransportKind, growable: bool) -> Option<Self> {
+        Self::of(make, transport, growable, |options| (Arc::new(Image::open(options).expect("opens")), None))
+    }
+
+    /// The same with an image that another server may go on with.
+    fn kept(make: &str, transport: TransportKind, growable: bool) -> Option<Self> {
+        Self::of(make, transport, growable, |options| {
+            let files = ImageFiles::open(options).expect("opens");
+            (Arc::new(Image::surviving(&files).expect("is sound")), Some(files))
+        })
+    }
+
+    fn of(
+        make: &str,
+        transport: TransportKind,
+        growable: bool,
+        open: fn(&ImageOptions) -> (Arc<Image>, Option<ImageFiles>),
+    ) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = made(make)?;
         let at = |name: &str| folder.path().join(name);
@@ -64,7 +83,7 @@ impl Bench {
             writable: true,
             ..ImageOptions::default()
         };
-        let image = Arc::new(Image::open(&options).expect("opens"));
+        let (image, files) = open(&options);
         let export = Arc::new(Export::new(Arc::clone(&image), Exported::default().growable(growable)));
         // As many at once on two queues as eight have by default.
         let options =
@@ -72,7 +91,17 @@ impl Bench {
         let export = Session::mount(export, &at("disk"), &MountOptions::default(), &options).expect("mounts");
         let supervisors =
             ["disk", "lower"].map(|name| Supervisor::of(&at(name), LIMIT).expect("a supervisor"));
-        Some(Self { export, image, lower, disk, base, folder, _supervisors: supervisors, _alone: alone })
+        Some(Self {
+            export,
+            image,
+            _files: files,
+            lower,
+            disk,
+            base,
+            folder,
+            _supervisors: supervisors,
+            _alone: alone,
+        })
     }
 
     fn open(&self) -> File {
@@ -218,6 +247,10 @@ fn disk_in(image: &Path) -> Vec<u8> {
 /// Works, and looks at what cuts at many times leave.
 fn survives(make: &str, transport: TransportKind, growable: bool, workers: u64) {
     let Some(bench) = Bench::new(make, transport, growable) else { return };
+    works(bench, make, transport, growable, workers);
+}
+
+fn works(bench: Bench, make: &str, transport: TransportKind, growable: bool, workers: u64) {
     let seed = std::env::var("SHUNTFS_POWER_SEED").ok().map_or(1, |text| text.parse().expect("a number"));
     let mut random = Random::new(seed);
     let mut all: Vec<Work> = (0..workers).map(|number| Work::new(&bench.open(), number, workers)).collect();
@@ -337,6 +370,24 @@ fn privileged_compressed_clusters() {
     );
 }
 
+/// What another server may go on with is not less safe from power cuts.
+#[test]
+fn privileged_images_that_another_server_may_go_on_with() {
+    for (make, growable, workers) in [
+        ("qemu-img create -q -f qcow2 -o cluster_size=512 image 3M", false, 1),
+        ("qemu-img create -q -f qcow2 -o cluster_size=512 image 200K", true, 1),
+        ("qemu-img create -q -f qcow2 -o cluster_size=1024 image 4M", false, 5),
+        (
+            "qemu-img create -q -f qcow2 -o cluster_size=1024,preallocation=full image 2M; qemu-img snapshot -c before image",
+            false,
+            1,
+        ),
+    ] {
+        let Some(bench) = Bench::kept(make, TransportKind::Cloned, growable) else { return };
+        works(bench, make, TransportKind::Cloned, growable, workers);
+    }
+}
+
 /// Barriers are counted, because their times are the disk's.
 #[test]
 fn privileged_an_order_costs_few_barriers() {
@@ -376,6 +427,41 @@ fn privileged_an_order_costs_few_barriers() {
     assert_eq!(barriers(&free), 0, "discards");
     let reuse = barriers(&|| (0..50).for_each(|number| write((1000 + number) * cluster)));
     assert!(reuse <= 3, "{reuse}: once for all that was freed before");
+    drop(file);
+    bench.end().expect("ends well");
+}
+
+/// Where another server may go on, tables that wait for a barrier are in memory that it has; what is freed waits for one.
+#[test]
+fn privileged_what_another_server_has_costs_barriers() {
+    let Some(bench) = Bench::kept("qemu-img create -q -f qcow2 image 4G", TransportKind::Cloned, false)
+    else {
+        return;
+    };
+    let file = bench.open();
+    let barriers = |work: &dyn Fn(u64)| {
+        let count = || bench.disk.log().iter().filter(|op| **op == Op::Sync).count();
+        let before = count();
+        (0..50).for_each(work);
+        count() - before
+    };
+    let cluster = 65536;
+    let write = |number: u64| file.write_all_at(&[1; 4096], number * cluster).expect("writes");
+    let (first, again) = (barriers(&write), barriers(&write));
+    let long = barriers(&|number| {
+        file.write_all_at(&vec![1; 1 << 20], (1 << 30) + (number << 20)).expect("writes");
+    });
+    let free = barriers(&|number| {
+        let mode = PUNCH_HOLE | KEEP_SIZE;
+        shuntfs_sys::data::fallocate(&file, mode, number * cluster, cluster).expect("frees");
+    });
+    let reuse = barriers(&write);
+    println!(
+        "{first} for new clusters, {again} for the same, {long} for 1 MiB, {free} for discards, {reuse} to use them anew"
+    );
+    assert_eq!(again, 0, "clusters that are there");
+    assert_eq!((first, long), (0, 0), "new clusters");
+    assert!(free <= 105 && reuse <= 4);
     drop(file);
     bench.end().expect("ends well");
 }

@@ -1,19 +1,19 @@
 //! A server is killed at every point of an operation: before and after each of its system calls, from the moment in which it has read the request to
 //! the moment in which it has answered. Whoever called gets what would have come without, and below there is what there would be. Needs CAP_SYS_ADMIN,
 //! CAP_SYS_PTRACE and /dev/fuse; elsewhere it says so and passes.
-#![expect(unsafe_code, reason = "a test follows the system calls of a server")]
 
+#[path = "support/followed.rs"]
+mod followed;
 mod support;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use followed::Followed;
 use shuntfs_sys::rename_at;
-use shuntfs_sys::spawn::{Push, push};
 use support::can_mount;
 use support::kept::{Kept, with_state};
 use support::wait_until;
@@ -24,98 +24,6 @@ const POINTS_MAX: usize = 600;
 const STRIDE: usize = 5;
 /// A mount sees many servers, and each of them is slow while it is followed.
 const LIVES: Duration = Duration::from_secs(240);
-/// Nothing comes for so long: it waits for a request.
-const QUIET: Duration = Duration::from_millis(20);
-
-/// The threads of a server, each of which stops before and after its system calls.
-struct Followed {
-    server: u32,
-    threads: BTreeSet<i32>,
-}
-
-impl Followed {
-    fn begin(server: u32) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{server}/task")).expect("it lives").flatten();
-        let threads: BTreeSet<i32> =
-            tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
-        for thread in &threads {
-            let options = libc::PTRACE_O_TRACESYSGOOD;
-            // SAFETY: the arguments are a thread's number and options, no addresses.
-            let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, *thread, 0, options) };
-            assert_eq!(seized, 0, "{}", io::Error::last_os_error());
-            // SAFETY: as above.
-            unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, *thread, 0, 0) };
-        }
-        Self { server, threads }
-    }
-
-    /// Lets threads go on that have stopped, up to a number of stops at system calls; how many there were. Ends early when `is_over`.
-    fn go_on(&mut self, stops: usize, mut is_over: impl FnMut() -> bool) -> usize {
-        let mut seen = 0;
-        while !is_over() {
-            let stopped: Vec<(i32, i32)> =
-                self.threads.iter().filter_map(|thread| stop_of(*thread)).collect();
-            if stopped.is_empty() {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            for (thread, status) in stopped {
-                if !libc::WIFSTOPPED(status) {
-                    self.threads.remove(&thread);
-                    continue;
-                }
-                let at_call = libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80;
-                seen += usize::from(at_call);
-                if at_call && seen >= stops {
-                    return seen;
-                }
-                let is_signal = !at_call && status >> 16 == 0;
-                let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
-                // SAFETY: as above; the thread has stopped.
-                unsafe { libc::ptrace(libc::PTRACE_SYSCALL, thread, 0, signal) };
-            }
-        }
-        seen
-    }
-
-    /// Until every thread waits for something.
-    fn settle(&mut self) {
-        let mut last = Instant::now();
-        loop {
-            let end = Instant::now() + QUIET;
-            if self.go_on(usize::MAX, || Instant::now() > end) > 0 {
-                last = Instant::now();
-            }
-            if last.elapsed() >= QUIET {
-                return;
-            }
-        }
-    }
-
-    /// Kills the server where it is.
-    fn kill(mut self) {
-        push(self.server, Push::Die).expect("it is there");
-        self.forget();
-    }
-
-    /// Whoever follows a thread is told of its end first.
-    fn forget(&mut self) {
-        wait_until("the end of its threads", || {
-            self.threads.retain(|thread| stop_of(*thread).is_none_or(|(_, status)| libc::WIFSTOPPED(status)));
-            self.threads
-                .iter()
-                .all(|thread| fs::metadata(format!("/proc/{}/task/{thread}", self.server)).is_err())
-                .then_some(())
-        });
-    }
-}
-
-/// What a thread that is followed has come to, if anything.
-fn stop_of(thread: i32) -> Option<(i32, i32)> {
-    let mut status = 0;
-    // SAFETY: `status` is an int.
-    let found = unsafe { libc::waitpid(thread, &raw mut status, libc::WNOHANG | libc::__WALL) };
-    (found == thread).then_some((thread, status))
-}
 
 /// An operation: what must be there before, what is called, and what must be there below afterwards.
 struct Operation {

@@ -151,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// Gives the memory of all slots back to the system, which then read as zeroes. Not where one is taken or in use (false). To be called
+    /// Gives the memory of all slots back to the system, which then read as zeroes; where all of it is to stay, it does. Not where one is taken or in use (false). To be called
     /// only while no answer is on its way to the kernel.
     pub fn give_back(&self) -> bool {
         let slots = self.slots();
@@ -159,6 +159,9 @@ impl Queue {
             |state: &SlotState| !state.is_taken.get() && (state.hold.is_free() || state.hold.is_given());
         if !slots.states.iter().all(is_quiet) {
             return false;
+        }
+        if slots.warm == (0..slots.len) {
+            return true;
         }
         // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
         // for a request, which is written anew (the caller's word).

@@ -26,5 +26,5 @@ pub use exchange::{Done, Exchange, Judge, Signal};
 pub use lower::{LowerFile, Traffic};
 pub use port::Waiting;
 pub use prepared::{PrepareError, Prepared, Running, StartError, leave_queue};
-pub use settings::{Settings, TransportKind, UnknownTransport};
+pub use settings::{Settings, TransportKind, UnknownTransport, Warm};
 pub use underway::{Stall, StallSink};

@@ -20,7 +20,7 @@ use crate::interrupts::Interrupts;
 use crate::meter::{Gauges, Meter};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
-use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind};
+use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind, Warm};
 use crate::slot::{WARM, slot_len};
 use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
@@ -392,9 +392,12 @@ fn queue(
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
     let mut slots = Slots::reserve(slots, slot_len(plan.settings.payload_len), &ready)
         .map_err(lacks("payload memory"))?;
-    if plan.settings.warm {
-        slots.keep_warm(WARM).map_err(lacks("payload memory"))?;
-    }
+    let warm = match plan.settings.warm {
+        Warm::Nothing => 0..0,
+        Warm::Start => WARM,
+        Warm::All => 0..slot_len(plan.settings.payload_len),
+    };
+    slots.keep_warm(warm).map_err(lacks("payload memory"))?;
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
     Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))
 }

@@ -69,10 +69,22 @@ pub struct Settings {
     /// Whether queues that serve much go to the class `SCHED_IDLE` while they do, where the process may come back from there
     /// (`CAP_SYS_NICE`). Default: yes.
     pub sched_idle: bool,
-    /// Whether the first two pages of each slot are always in memory. The kernel then never waits for a page in the middle of
-    /// copying a small request or answer: a server that is killed just there fails the caller with EIO, and no successor can help. Default:
-    /// no. Cost: 8 KiB a slot.
-    pub warm: bool,
+    /// How much of each slot is always in memory. Default: nothing.
+    pub warm: Warm,
+}
+
+/// How much of each slot is always in memory. There the kernel never waits for a page in the middle of copying a request or an answer: a server that
+/// is killed just then fails the caller with EIO, and no successor can help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Warm {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The first two pages, in which small requests and answers end. Cost: 8 KiB a slot.
+    Start,
+    /// All of it. Cost: that much memory, also while nothing is asked for.
+    All,
 }
 
 impl Settings {
@@ -97,7 +109,7 @@ impl Default for Settings {
             offload_threads: 64,
             plain_threads: false,
             sched_idle: true,
-            warm: false,
+            warm: Warm::Nothing,
         }
     }
 }

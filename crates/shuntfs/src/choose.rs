@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::kernel;
-use shuntfs_transport::{Prepared, Settings, TransportKind};
+use shuntfs_transport::{Prepared, Settings, TransportKind, Warm};
 use shuntfs_wire::InitFlags;
 
 use crate::mount::MountError;
@@ -85,7 +85,7 @@ pub(crate) fn settings(options: &SessionOptions) -> Settings {
         offload_threads: options.offload_threads,
         plain_threads: false,
         sched_idle: options.sched_idle,
-        warm: false,
+        warm: Warm::Nothing,
     }
 }
 

@@ -192,6 +192,10 @@ pub struct SessionOptions {
     /// Whether queues that serve much go to the scheduler's class `SCHED_IDLE` while they do. Default: yes. Cost of no: a caller is
     /// more often woken on another CPU. See `docs/scheduler.md`.
     pub sched_idle: bool,
+    /// Where another server may go on: whether the memory of payloads is there before it is used, as that of small requests always is. A WRITE
+    /// that the kernel copies to memory that was not there fails with EIO if the server is killed in that moment. Default: no. Cost:
+    /// queues x depth x `payload_len` bytes of memory, all the time.
+    pub warm_payloads: bool,
     /// How many backing ids are kept that no open uses. Default: 1024. Each pins a lower inode and keeps the lower
     /// mount busy; without any, each first open of a file registers it again.
     pub backing_ids_kept: usize,
@@ -219,6 +223,7 @@ impl Default for SessionOptions {
             payload_cap: settings.payload_cap,
             offload_threads: settings.offload_threads,
             sched_idle: settings.sched_idle,
+            warm_payloads: false,
             backing_ids_kept: 1024,
             passthrough: true,
             max_background: None,

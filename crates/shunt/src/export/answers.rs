@@ -1,5 +1,7 @@
 //! What the server of an export says of itself at its control socket.
 
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +14,7 @@ use crate::control::{
 };
 use crate::json;
 use crate::meaning;
+use crate::mount::SeatOf;
 use crate::serving::{Serving, mount_point_of};
 
 /// Answers for one export.
@@ -45,8 +48,13 @@ impl ExportAnswers {
 
 impl Answers for ExportAnswers {
     fn status(&self) -> Status {
-        let session = self.exporting.session().status();
+        let mut session = self.exporting.session().status();
         let mount_point = mount_point_of(&*self.exporting).unwrap_or_default();
+        if let Some(seat) = self.exporting.seat() {
+            // It was given a device, and knows neither.
+            session.path = mount_point.to_string_lossy().into_owned();
+            (session.source, session.connection) = (seat.source.clone(), seat.connection);
+        }
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -64,7 +72,7 @@ impl Answers for ExportAnswers {
             rules: None,
             mover: None,
             process: ProcessStatus::of_this_process(),
-            takeover: None,
+            takeover: self.exporting.seat().map(SeatOf::status),
         }
     }
 
@@ -97,6 +105,10 @@ impl Answers for ExportAnswers {
 
     fn would(&self, _: &Question, _: &Asker) -> Result<Verdict, String> {
         Err("an export has no rules".into())
+    }
+
+    fn upgrade(&self, _: &Path, _: UnixStream) -> Result<(), String> {
+        Err("it is an export, which keeps its program until it is unmounted".into())
     }
 
     fn farewell(&self) -> Option<Arc<Farewell>> {

@@ -10,7 +10,7 @@ use shuntfs_image::Backing;
 
 use crate::failure::Failure;
 use crate::mounts::shown;
-use crate::settings::{FlowChoice, LevelChoice, StallAfter, Switch, TransportChoice};
+use crate::settings::{FlowChoice, LevelChoice, StallAfter, Switch, TakeoverChoice, TransportChoice};
 
 /// What stands below the flags.
 pub(crate) const HELP: &str = "An image may be exported over itself: name it twice. Unmount: shunt umount FILE\n\n\
@@ -64,6 +64,10 @@ pub struct ExportArgs {
     /// Which flow opens of a raw image ask for.
     #[arg(long, value_enum, value_name = "FLOW", default_value = "auto")]
     pub flow: FlowChoice,
+    /// If the server is killed: `off` breaks the export; `crash` starts another server that continues, and callers see a pause. Not with
+    /// io_uring.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
+    pub takeover: TakeoverChoice,
     /// Gives other users access, subject to the file's mode.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", default_missing_value = "on", num_args = 0..=1, require_equals = true)]
     pub allow_other: AllowOther,
@@ -184,6 +188,7 @@ impl ExportArgs {
             ("--sched-idle", name(self.sched_idle)),
             ("--transport", name(self.transport)),
             ("--flow", name(self.flow)),
+            ("--takeover", name(self.takeover)),
             ("--allow-other", name(self.allow_other)),
             ("--host-cache", name(self.host_cache)),
             ("--log", self.log.and_then(name)),
@@ -223,7 +228,7 @@ mod test {
             Command::Export(args) => args,
             other => panic!("no export: {other:?}"),
         };
-        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served \
+        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served --takeover crash \
             --allow-other --cache none --backing follow --log debug --stall-after 2s --log-file /tmp/log --metrics-listen [::1]:9101 /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);

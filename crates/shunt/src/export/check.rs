@@ -71,6 +71,11 @@ impl Place {
         Ok(Self { path, made: Mutex::new(Some((metadata.dev(), metadata.ino()))) })
     }
 
+    /// Another process has removed it: a file of this name is somebody else's from now on.
+    pub(super) fn is_removed(&self) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Removes the file that was made for this, unless somebody has put something in its place. To be called before anybody is
     /// told of the end, who may make an export of the same name at once.
     pub(super) fn remove(&self) {

@@ -4,6 +4,7 @@ mod answers;
 mod args;
 mod check;
 mod command;
+mod kept;
 mod serve;
 
 pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};

@@ -8,19 +8,22 @@ use shuntfs::{Flow, MountOptions, Reason, Session, SessionOptions, Transport, Tr
 use shuntfs_image::{
     Export, Exported, FlowWish, Format, HeaderError, HostCache, Image, ImageError, ImageOptions,
 };
+use shuntfs_keeper::Seat;
 
 use super::answers::ExportAnswers;
 use super::args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};
 use super::check::Place;
+use super::kept::{self, Kept, LastWords};
 use crate::control::Farewell;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::json;
+use crate::mount::SeatOf;
 use crate::mount::check::check_rights;
-use crate::mount::session::{not_privileged, of_mount};
+use crate::mount::session::{not_privileged, of_mount, of_takeover};
 use crate::mounts::shown;
 use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
-use crate::settings::{FlowChoice, Settings, Switch, TransportChoice};
+use crate::settings::{FlowChoice, Settings, Switch, TakeoverChoice, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
 const PAYLOAD_MIN: u64 = 128 << 10;
@@ -38,6 +41,8 @@ pub(super) struct Exporting {
     pub(super) source: PathBuf,
     /// Whether another flow than `served` was asked for by name.
     flow_is_wished: bool,
+    /// Of a server that a keeper started, with the way to tell it of the end.
+    seat: Option<(SeatOf, Arc<LastWords>)>,
 }
 
 /// Exports an image, and returns when it is gone.
@@ -48,28 +53,33 @@ pub(super) struct Exporting {
 pub(super) fn serve(args: &ExportArgs, image: &Path, file: &Path, announce: Announce) -> Result<(), Failure> {
     let settings = settings_of(args);
     check_rights(&settings)?;
+    if args.takeover == TakeoverChoice::Crash {
+        return kept::keep(args, (image, file), &settings, announce);
+    }
     // The image first: FILE may be the image itself, and is hidden once it is mounted over.
     let opened = Image::open(&image_options(args, image)).map_err(|error| of_image(&error))?;
     let opened = Arc::new(opened);
     let place = Arc::new(Place::find(file)?);
     let source = source_of(args, image);
     let outcome = serving::serve(&settings, announce, || {
-        let exporting = Arc::new(Exporting::start(args, &opened, &place, &source)?);
-        let notes = exporting.notes();
-        let farewell = Arc::new(Farewell::default());
-        let answers = ExportAnswers::new(Arc::clone(&exporting), Arc::clone(&farewell));
-        Ok(Started {
-            served: exporting,
-            answers: Arc::new(answers),
-            notes,
-            source: json::text(&source),
-            place: shown(&place.path),
-            farewell,
-        })
+        Ok(started(Exporting::start(args, &opened, &place, &source)?, &source, &place))
     });
     // Where the last act did not come, or could not. The thread that answers questions still holds what was shown.
     place.remove();
     outcome
+}
+
+/// What goes with an export that answers.
+pub(super) fn started(exporting: Exporting, source: &Path, place: &Place) -> Started<Exporting> {
+    let (exporting, farewell) = (Arc::new(exporting), Arc::new(Farewell::default()));
+    Started {
+        answers: Arc::new(ExportAnswers::new(Arc::clone(&exporting), Arc::clone(&farewell))),
+        notes: exporting.notes(),
+        served: exporting,
+        source: json::text(source),
+        place: shown(&place.path),
+        farewell,
+    }
 }
 
 impl Exporting {
@@ -79,25 +89,42 @@ impl Exporting {
         place: &Arc<Place>,
         source: &Path,
     ) -> Result<Self, Failure> {
-        let how = Exported::default()
-            .growable(args.growable)
-            .allow_other(others_allowed(args.allow_other))
-            .flow(flow_wish(args.flow));
-        let export = Arc::new(Export::new(Arc::clone(image), how));
-        let mount = MountOptions {
-            source: shown_source(source, &place.path),
-            allow_other: others_allowed(args.allow_other),
-            noexec: true,
-            ..MountOptions::default()
-        };
+        let export = Arc::new(Export::new(Arc::clone(image), exported(args)));
+        let mount = mount_options(args, source, &place.path);
         let options = session_options(args);
         let session = Session::mount(Arc::clone(&export), &place.path, &mount, &options)
             .map_err(|error| of_mount(&error))?;
         let passthrough_off = session.negotiated().passthrough_off.or_else(not_privileged);
-        let image = Arc::clone(image);
-        let flow_is_wished = !matches!(args.flow, FlowChoice::Auto | FlowChoice::Served);
-        let (place, source) = (Arc::clone(place), source.to_owned());
-        Ok(Self { session, export, image, place, passthrough_off, source, flow_is_wished })
+        let (image, place) = (Arc::clone(image), Arc::clone(place));
+        let (source, flow_is_wished) = (source.to_owned(), is_flow_wished(args));
+        Ok(Self { session, export, image, place, passthrough_off, source, flow_is_wished, seat: None })
+    }
+
+    /// Serves an export that a keeper keeps: from its begin, or where another server died.
+    ///
+    /// # Errors
+    /// Where that cannot be begun, or gone on with.
+    pub(super) fn take_seat(args: &ExportArgs, kept: &Kept, seat: &Seat<'_>) -> Result<Self, Failure> {
+        let image = Arc::new(Image::surviving(&kept.files).map_err(|error| of_image(&error))?);
+        let export = Arc::new(Export::new(Arc::clone(&image), exported(args)));
+        let session = seat.begin_surviving(Arc::clone(&export), &kept_options(args));
+        let session = session.map_err(|error| of_takeover(&error))?;
+        let name = shown_source(&kept.source, &kept.place.path);
+        Ok(Self {
+            passthrough_off: session.negotiated().passthrough_off.or_else(not_privileged),
+            session,
+            export,
+            image,
+            place: Arc::clone(&kept.place),
+            source: kept.source.clone(),
+            flow_is_wished: is_flow_wished(args),
+            seat: Some((SeatOf::of(seat, name), Arc::clone(&kept.words))),
+        })
+    }
+
+    /// What is known of the keeper, where there is one.
+    pub(super) fn seat(&self) -> Option<&SeatOf> {
+        self.seat.as_ref().map(|(seat, _)| seat)
     }
 
     /// The flow that an open for reading wishes for.
@@ -136,6 +163,11 @@ impl Serving for Exporting {
         &self.session
     }
 
+    fn connection(&self) -> Option<u64> {
+        let of_keeper = self.seat().and_then(|seat| seat.connection);
+        of_keeper.or_else(|| self.session.connection()).map(u64::from)
+    }
+
     fn task(_: &Settings) -> Task {
         Task::OwnFiles
     }
@@ -143,8 +175,12 @@ impl Serving for Exporting {
     fn close(&self) -> Option<io::Result<()>> {
         let outcome = self.image.close();
         // Not below a mount that could not be taken away.
-        if mount_point_of(self).is_none() {
+        let is_gone = mount_point_of(self).is_none();
+        if is_gone {
             self.place.remove();
+        }
+        if let Some((_, words)) = &self.seat {
+            words.say(is_gone, &outcome);
         }
         self.export.status().writable.then_some(outcome)
     }
@@ -161,7 +197,7 @@ fn settings_of(args: &ExportArgs) -> Settings {
     settings
 }
 
-fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
+pub(super) fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
     ImageOptions {
         path: std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
         format: match args.format {
@@ -181,11 +217,31 @@ fn image_options(args: &ExportArgs, image: &Path) -> ImageOptions {
     }
 }
 
-fn source_of(args: &ExportArgs, image: &Path) -> PathBuf {
+pub(super) fn source_of(args: &ExportArgs, image: &Path) -> PathBuf {
     if args.format == FormatChoice::Null {
         return "null".into();
     }
     std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
+}
+
+fn exported(args: &ExportArgs) -> Exported {
+    Exported::default()
+        .growable(args.growable)
+        .allow_other(others_allowed(args.allow_other))
+        .flow(flow_wish(args.flow))
+}
+
+pub(super) fn mount_options(args: &ExportArgs, source: &Path, place: &Path) -> MountOptions {
+    MountOptions {
+        source: shown_source(source, place),
+        allow_other: others_allowed(args.allow_other),
+        noexec: true,
+        ..MountOptions::default()
+    }
+}
+
+fn is_flow_wished(args: &ExportArgs) -> bool {
+    !matches!(args.flow, FlowChoice::Auto | FlowChoice::Served)
 }
 
 /// What the list of mounts says. Programs that make file systems take the source of a mount for a device in use, so an
@@ -245,7 +301,15 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
     }
 }
 
-fn of_image(error: &ImageError) -> Failure {
+/// For servers that follow each other. The payloads are in memory all the time, because a disk must not fail a write when a server is killed: so
+/// they are shorter.
+fn kept_options(args: &ExportArgs) -> SessionOptions {
+    const PAYLOAD_MAX: usize = 256 << 10;
+    let options = session_options(args);
+    SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
+}
+
+pub(super) fn of_image(error: &ImageError) -> Failure {
     let failure = Failure::new(format!("IMAGE cannot be shown: {error}"));
     match hint_of(error) {
         Some(hint) => failure.hint(hint),

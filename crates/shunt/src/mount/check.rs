@@ -174,9 +174,11 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
     mountpoint.to_str()?.strip_prefix("/dev/fd/")?.parse().ok()
 }
 
+/// What is not possible with a takeover, and why.
+pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
+
 /// Refuses what no other server could go on with.
 fn check_takeover(has_branches: bool, is_device: bool, settings: &Settings) -> Result<(), Failure> {
-    const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
     let refused = [
         (has_branches, "several branches", "name one folder"),
         (settings.rules.is_some(), "rules", "leave out --rules"),

@@ -92,32 +92,36 @@ impl<'t> Kept<'t> {
         KeptPlace {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
-            root: self.root.as_raw_fd(),
+            root: Some(self.root.as_raw_fd()),
         }
     }
 }
 
 /// What a server knows of its keeper, and of its mount, which is the keeper's.
 #[derive(Debug)]
-pub(super) struct SeatOf {
+pub(crate) struct SeatOf {
     keeper: u32,
     replaced: u64,
     /// The number of the connection, which not every kernel tells a server.
-    pub(super) connection: Option<u32>,
+    pub(crate) connection: Option<u32>,
     /// What the list of mounts calls the source.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// The way to the keeper, where there could be one.
     line: Option<Line>,
 }
 
 impl SeatOf {
     pub(super) fn new(seat: &Seat<'_>, target: &Target, settings: &Settings) -> Self {
-        let source = mount_options(&target.source, settings).source;
+        Self::of(seat, mount_options(&target.source, settings).source)
+    }
+
+    /// Of a mount whose source the list of mounts calls so.
+    pub(crate) fn of(seat: &Seat<'_>, source: String) -> Self {
         let (keeper, replaced, connection) = (seat.keeper(), seat.predecessors(), seat.connection());
         Self { keeper, replaced, connection, source, line: seat.line().ok() }
     }
 
-    pub(super) fn status(&self) -> TakeoverStatus {
+    pub(crate) fn status(&self) -> TakeoverStatus {
         TakeoverStatus { keeper: self.has_keeper().then_some(self.keeper), replaced: self.replaced }
     }
 

@@ -14,3 +14,4 @@ mod verdict;
 mod verify;
 
 pub(crate) use command::{run, run_helper};
+pub(crate) use kept::SeatOf;

@@ -556,7 +556,7 @@ pub(super) fn of_pool(error: &PoolError) -> Failure {
     Failure::new(format!("SRC cannot be shown: {error}"))
 }
 
-fn of_takeover(error: &TakeoverError) -> Failure {
+pub(crate) fn of_takeover(error: &TakeoverError) -> Failure {
     match error {
         TakeoverError::Mount(error) => of_mount(error),
         error => Failure::new(error.to_string()),

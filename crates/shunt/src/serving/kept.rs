@@ -24,8 +24,8 @@ use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, spawn};
 use super::announce::Announce;
 use super::rights;
 use super::run::{
-    Serving, Started, cannot, control_of, leave_nothing, serve_scrapes, story, take_away, take_away_from,
-    tell_notes, watch,
+    Serving, Started, cannot, close, control_of, leave_nothing, serve_scrapes, story, take_away,
+    take_away_from, tell_notes, watch,
 };
 use crate::control;
 use crate::failure::Failure;
@@ -40,8 +40,8 @@ use crate::settings::Settings;
 pub(crate) struct KeptPlace {
     pub(crate) source: String,
     pub(crate) readahead: Option<u64>,
-    /// Open as long as the mount is kept.
-    pub(crate) root: RawFd,
+    /// What another program goes on with, open as long as the mount is kept; `None` where none can.
+    pub(crate) root: Option<RawFd>,
 }
 
 /// What the folder that is shown is called among what is handed over to another program.
@@ -182,7 +182,10 @@ fn serve_one<S: Serving>(
     }
     let ended = watch(&started.served)?;
     seat.ready().map_err(|error| cannot("tell the keeper", error))?;
-    attend(seat, &*started.served, &signals, &ended)
+    attend(seat, &*started.served, &signals, &ended)?;
+    // Whoever has something to close tells the keeper by a way of its own.
+    let _logged = close(&started);
+    Ok(())
 }
 
 fn counted(servers: u64) -> String {
@@ -260,7 +263,7 @@ impl Notice {
         let words = std::env::args_os().filter(|word| !is_ours(word)).collect();
         // Behind the command.
         let mut relay = Relay::new(with_command(words), 2);
-        relay.kept.push((ROOT.to_owned(), place.root));
+        relay.kept.extend(place.root.map(|root| (ROOT.to_owned(), root)));
         relay.kept.extend(scrapes.map(|scrapes| (SCRAPES.to_owned(), scrapes.as_raw_fd())));
         Self {
             announce,

@@ -137,7 +137,7 @@ pub(super) fn tell_notes<S: Serving>(started: &Started<S>, settings: &Settings, 
 }
 
 /// The last act, and telling it to whoever waits for it.
-fn close<S: Serving>(started: &Started<S>) -> Result<(), Failure> {
+pub(super) fn close<S: Serving>(started: &Started<S>) -> Result<(), Failure> {
     let Some(outcome) = started.served.close() else { return Ok(()) };
     let source = shown(&started.source);
     started.farewell.say(outcome.as_ref().copied().map_err(ToString::to_string));

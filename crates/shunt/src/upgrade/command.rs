@@ -77,14 +77,19 @@ fn kept<'l>(list: &'l Mounts, binary: &Path) -> Vec<&'l MountInfo> {
         let status =
             Client::of_connection(found.connection, &found.owners).and_then(|mut client| client.status());
         let Ok(status) = status else { continue };
-        match status.takeover.and_then(|takeover| takeover.keeper) {
-            Some(keeper) if !outdated::runs(keeper, binary) => kept.push(mount),
-            None if !outdated::runs(status.pid, binary) => complain(&format!(
-                "shunt: note: {} has no keeper, and keeps its program until it is unmounted and mounted again",
-                shown(&mount.mount_point)
-            )),
-            _ => {}
+        let keeper = status.takeover.and_then(|takeover| takeover.keeper);
+        if outdated::runs(keeper.unwrap_or(status.pid), binary) {
+            continue;
         }
+        if keeper.is_some() && status.image.is_none() {
+            kept.push(mount);
+            continue;
+        }
+        let why = if keeper.is_some() { "is an export" } else { "has no keeper" };
+        let place = shown(&mount.mount_point);
+        complain(&format!(
+            "shunt: note: {place} {why}, and keeps its program until it is unmounted and mounted again"
+        ));
     }
     kept
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::uring::forbid_rings;
-use shuntfs_transport::{Prepared, Settings, TransportKind};
+use shuntfs_transport::{Prepared, Settings, TransportKind, Warm};
 use shuntfs_wire::{InitFlags, InitIn};
 
 use super::error::{HandoverError, TakeoverError};
@@ -181,7 +181,7 @@ impl Session {
         mount::check_identity()?;
         let guard = Guard::of(MountPoint::handed_over(&device));
         let (device, clones) = (Arc::new(device), clones.into_iter().map(Arc::new).collect::<Vec<_>>());
-        let settings = Settings { warm: true, ..choose::settings(options) };
+        let settings = warm_settings(options);
         let kind = if clones.is_empty() { TransportKind::Device } else { TransportKind::Cloned };
         let prepared = Prepared::on(&device, &clones, &settings)
             .map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
@@ -237,6 +237,12 @@ fn agree_again<F: Filesystem>(
     Ok((options, negotiated))
 }
 
+/// What the kernel copies to is in memory, where that was asked for; what small requests need, always.
+fn warm_settings(options: &SessionOptions) -> Settings {
+    let warm = if options.warm_payloads { Warm::All } else { Warm::Start };
+    Settings { warm, ..choose::settings(options) }
+}
+
 /// What was agreed on, as it is written down beside the state: not to be read, but to be compared.
 fn stored(handover: &Handover) -> StoredHandover {
     StoredHandover(format!("{handover:?}").into_bytes())
@@ -268,7 +274,7 @@ fn prepare(
     kind: TransportKind,
     options: &SessionOptions,
 ) -> Result<(Clones, Chosen), TakeoverError> {
-    let settings = Settings { warm: true, ..choose::settings(options) };
+    let settings = warm_settings(options);
     let failed = |why: String| TakeoverError::Transport { kind, why };
     let count = if kind == TransportKind::Cloned { settings.device_queues() - 1 } else { 0 };
     let clones = (0..count).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Clones, _>>();
