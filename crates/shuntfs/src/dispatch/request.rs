@@ -103,6 +103,13 @@ async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchang
     if !is_offered(server.gate.ops(), header.operation()) {
         return Answer::NotOffered;
     }
+    if x.has_unseen_data() {
+        match Box::pin(write::unseen(server, local, x)).await {
+            Ok(Some(answer)) => return answer,
+            Ok(None) => {}
+            Err(errno) => return Answer::error(errno),
+        }
+    }
     let request = match x.request() {
         Ok(request) => request,
         Err(error) => {
