@@ -166,6 +166,9 @@ pub struct Wishes {
     /// Whether busy threads go to the scheduler's class SCHED_IDLE, so that callers are not woken on another CPU.
     #[arg(long, value_enum, value_name = "WHEN")]
     pub sched_idle: Option<Switch>,
+    /// Whether bytes that the server need not see may be moved by zero copy, on io_uring (Linux 7.3).
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub zero_copy: Option<Switch>,
     /// Mounts read-only.
     #[arg(long, short = 'r')]
     pub read_only: bool,
@@ -268,6 +271,7 @@ impl Wishes {
         override_with(&mut settings.permissions, self.permissions);
         override_with(&mut settings.xattrs, self.xattrs);
         override_with(&mut settings.sched_idle, self.sched_idle);
+        override_with(&mut settings.zero_copy, self.zero_copy);
         override_with(&mut settings.log, self.log);
         override_with(&mut settings.stall_after, self.stall_after);
         settings.metrics = self.metrics_listen.or(settings.metrics);
@@ -339,6 +343,7 @@ impl Wishes {
             ("--permissions", self.permissions.map(name)),
             ("--xattrs", self.xattrs.map(name)),
             ("--sched-idle", self.sched_idle.map(name)),
+            ("--zero-copy", self.zero_copy.map(name)),
             ("--log", self.log.map(name)),
             ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
@@ -548,7 +553,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --zero-copy off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

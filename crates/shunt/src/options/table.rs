@@ -162,6 +162,12 @@ pub const OPTIONS: &[Row] = &[
         |s, v| choose(&mut s.sched_idle, v),
         "whether busy threads go to SCHED_IDLE",
     ),
+    value(
+        "zero_copy",
+        "on|off",
+        |s, v| choose(&mut s.zero_copy, v),
+        "whether bytes may be moved by zero copy on io_uring",
+    ),
     path("rules", "FILE", |s, path| s.rules = Some(path), "applies the rules in this file"),
     value("view", "NAME", set_view, "shows the view with this name"),
     value(
