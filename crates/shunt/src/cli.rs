@@ -162,6 +162,8 @@ pub struct Wishes {
     pub(crate) xattrs: Option<Switch>,
     #[arg(long, value_enum, value_name = "WHEN")]
     pub(crate) sched_idle: Option<Switch>,
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub(crate) zero_copy: Option<Switch>,
     #[arg(long, short = 'r')]
     pub(crate) read_only: bool,
     #[arg(long)]
@@ -240,6 +242,7 @@ impl Wishes {
         override_with(&mut settings.permissions, self.permissions);
         override_with(&mut settings.xattrs, self.xattrs);
         override_with(&mut settings.sched_idle, self.sched_idle);
+        override_with(&mut settings.zero_copy, self.zero_copy);
         override_with(&mut settings.log, self.log);
         override_with(&mut settings.stall_after, self.stall_after);
         settings.metrics = self.metrics_listen.or(settings.metrics);
@@ -313,6 +316,7 @@ impl Wishes {
             ("--permissions", self.permissions.map(name)),
             ("--xattrs", self.xattrs.map(name)),
             ("--sched-idle", self.sched_idle.map(name)),
+            ("--zero-copy", self.zero_copy.map(name)),
             ("--log", self.log.map(name)),
             ("--stall-after", self.stall_after.map(|after| after.to_string().into())),
             ("--log-file", log_file.map(OsString::from)),
@@ -522,7 +526,7 @@ mod test {
     #[test]
     fn wishes_survive_being_written_as_words() {
         let line = "shunt mount -o ro,log_file=/x --transport uring --flow splice --threads 3 --queue-depth 4 --cache none \
-            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
+            --locks lower --read-only --allow-other --log debug --log-file /tmp/log --rules /r --view v --sched-idle off --zero-copy off --branch-timeout 1500ms --metrics-listen 9101 -o nosuid /a /b";
         let wishes = |words: Vec<OsString>| match Cli::try_parse_from(words).expect("parses").command {
             Command::Mount(mount) => mount.wishes,
             other => panic!("not a mount: {other:?}"),

@@ -1,6 +1,6 @@
 //! What flows and reasons mean, and what to do about them, in words for users.
 
-use shuntfs::{Flow, Reason};
+use shuntfs::{Flow, Reason, TransportKind, TransportStatus};
 
 /// What a flow means.
 pub(crate) fn of_flow(flow: Flow) -> &'static str {
@@ -8,12 +8,36 @@ pub(crate) fn of_flow(flow: Flow) -> &'static str {
         Flow::Passthrough => "the kernel moves the bytes, mapped pages too; no request reaches the server",
         Flow::Splice => "the kernel moves the bytes through a pipe; the server sees requests, and no bytes",
         Flow::Relay => "a queue of the server moves the bytes by io_uring, without looking at them",
+        Flow::ZeroCopy => {
+            "a queue of the server has the kernel move the bytes straight between the lower file and the caller, by io_uring"
+        }
         Flow::Ranges => "the server decides for each range of the file",
         Flow::Verified => {
             "the server reads the lower file and checks each block against its seal before it answers"
         }
         Flow::Served => "the server reads and writes the bytes",
         _ => "a flow that this version does not know",
+    }
+}
+
+/// The flow of bytes that no one has to see and that are not in passthrough, in a session whose requests come as `transport` says.
+pub(crate) fn moved_by(transport: &TransportStatus) -> Flow {
+    let is_ring = transport.kind == TransportKind::Uring.to_string();
+    match &transport.zero_copy_off {
+        None if is_ring => Flow::ZeroCopy,
+        _ if is_ring => Flow::Relay,
+        _ => Flow::Splice,
+    }
+}
+
+/// What a flow means in a session whose requests come as `transport` says: where zero copy was possible, it tells why there is none.
+pub(crate) fn of_flow_by(flow: Flow, transport: &TransportStatus) -> String {
+    match (flow, &transport.zero_copy_off) {
+        (Flow::Relay, Some(why)) => format!("{}; not by zero copy: {why}", of_flow(flow)),
+        (Flow::Relay, None) => {
+            format!("{}; not by zero copy, as the file is in passthrough for others", of_flow(flow))
+        }
+        _ => of_flow(flow).into(),
     }
 }
 

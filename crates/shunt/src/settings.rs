@@ -279,6 +279,8 @@ pub struct Settings {
     pub xattrs: Switch,
     /// Whether queues that serve much go to `SCHED_IDLE`.
     pub sched_idle: Switch,
+    /// Whether bytes that the server need not see may be moved by zero copy.
+    pub zero_copy: Switch,
     /// What the kernel is told at the mount.
     pub mount: MountFlags,
     /// The file of rules, where there is one.

@@ -120,6 +120,14 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let plural = if queues == 1 { "queue" } else { "queues" };
     writeln!(out, "  transport  {kind}, {queues} {plural} of {depth}, payload memory at most {mib} MiB")?;
     writeln!(out, "             because {}", transport.why)?;
+    if transport.pool_buffers > 0 {
+        let buffers = transport.pool_buffers;
+        let zero_copy = match &transport.zero_copy_off {
+            None => "zero copy where no byte must be seen".to_owned(),
+            Some(why) => format!("no zero copy: {}", shown(why)),
+        };
+        writeln!(out, "             payloads from a pool of {buffers} for each CPU; {zero_copy}")?;
+    }
     let Some(TakeoverStatus { keeper, replaced }) = status.takeover else { return Ok(()) };
     match keeper {
         Some(pid) => {

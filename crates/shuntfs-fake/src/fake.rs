@@ -40,6 +40,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let not_here = InitFlags::OVER_IO_URING
+            | InitFlags::HAS_IO_URING_BUFPOOL
             | InitFlags::WRITEBACK_CACHE
             | InitFlags::RESERVED
             | InitFlags::FILE_OPS

@@ -157,7 +157,7 @@ impl KernelConfig {
         let max_pages = self.max_write.max(self.max_readahead).div_ceil(page_len);
         let mut out = wire::InitOut {
             major: abi::MAJOR,
-            minor: abi::MINOR,
+            minor: abi::minor_answered(self.kernel_abi.1),
             max_readahead: self.max_readahead,
             max_background: self.max_background,
             congestion_threshold: self.congestion_threshold(),

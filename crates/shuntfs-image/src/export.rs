@@ -1,5 +1,6 @@
 //! The file system that shows an image: one node, which is a regular file.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use imago::format::PreallocateMode;
 use parking_lot::Mutex;
 use shuntfs::{
     Attr, AttrReply, ByteRange, CacheHint, Cx, Delegation, Errno, Fallocate, FileType, Filesystem, Filled,
-    Flow, InitError, LowerFile, NodeId, NodePlace, Offered, OpSet, OpenFlags, Opened, ReadReply, Result,
-    SetAttr, Statfs, Timestamp, Wanted, Whence, WriteData, Written,
+    Flow, InitError, LowerFile, NodeId, NodePlace, Offered, OpSet, OpenFlags, Opened, RangeMap, RangeSource,
+    ReadReply, Result, SetAttr, Statfs, Timestamp, Wanted, Whence, WriteData, Written,
 };
 use shuntfs_sys::{Time, spawn, stat_of};
 
@@ -34,6 +35,18 @@ pub struct Export {
     pub(crate) owner: Mutex<Owner>,
     /// Where what is only in memory is kept for the next server.
     pub(crate) keeping: OnceLock<Arc<Keeping>>,
+    /// Whether the kernel may move bytes by zero copy.
+    zero_copy: AtomicBool,
+}
+
+/// A disk whose bytes are found at each READ: those that lie together below are then moved, the others put together.
+#[derive(Debug)]
+struct Found;
+
+impl RangeMap for Found {
+    fn source(&self, _: u64) -> (RangeSource, u64) {
+        (RangeSource::Served, u64::MAX)
+    }
 }
 
 /// An open of the one file there is.
@@ -56,7 +69,13 @@ impl Export {
     pub fn new(image: Arc<Image>, how: Exported) -> Self {
         let mode = if image.writable { 0o600 } else { 0o400 };
         let owner = Owner { mode, uid: spawn::effective_uid(), gid: spawn::effective_gid() };
-        Self { image, how, owner: Mutex::new(owner), keeping: OnceLock::new() }
+        Self {
+            image,
+            how,
+            owner: Mutex::new(owner),
+            keeping: OnceLock::new(),
+            zero_copy: AtomicBool::new(false),
+        }
     }
 
     /// What is only in memory.
@@ -85,6 +104,7 @@ impl Export {
         match self.delegation(false).of_reads() {
             Delegation::Passthrough(_) => Flow::Passthrough,
             Delegation::Splice(_) => Flow::Splice,
+            Delegation::PerRange(_) => Flow::Ranges,
             _ => Flow::Served,
         }
     }
@@ -99,6 +119,10 @@ impl Export {
     pub(crate) fn delegation(&self, may_write: bool) -> Delegation {
         match &self.image.disk {
             Disk::Raw(raw) => raw.delegation(may_write, self.how.growable, self.how.flow),
+            // Where something may be written, what is written must be seen.
+            Disk::Qcow2(_) if !may_write && self.zero_copy.load(Ordering::Relaxed) => {
+                Delegation::PerRange(Arc::new(Found))
+            }
             Disk::Qcow2(_) | Disk::Null(_) => Delegation::Served,
         }
     }
@@ -250,7 +274,8 @@ impl Filesystem for Export {
     const OPS: OpSet =
         OpSet::OPEN.union(OpSet::FLUSH).union(OpSet::FSYNC).union(OpSet::FALLOCATE).union(OpSet::LSEEK);
 
-    fn init(&self, _: &Offered) -> std::result::Result<Wanted, InitError> {
+    fn init(&self, offered: &Offered) -> std::result::Result<Wanted, InitError> {
+        self.zero_copy.store(offered.zero_copy(), Ordering::Relaxed);
         // Two, so that an image on an overlay can be in passthrough, too.
         Ok(Wanted { stack_depth: 2, ..Wanted::default() })
     }

@@ -9,6 +9,7 @@
 mod hold;
 mod offload;
 mod ops;
+mod pages;
 mod queue;
 mod ready;
 mod ring_op;

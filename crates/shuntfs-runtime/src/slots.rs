@@ -1,9 +1,12 @@
-//! The memory of a queue's requests: one region, a stretch of it for each slot.
+//! The memory of a queue's requests: one region, a stretch of it for each slot, and behind them the buffers of a pool, where there is one.
+//!
+//! A slot that is pooled has only the head of its stretch; what comes behind the head is the buffer that it has at the time, or nothing.
 //!
 //! # Safety
 //! A slot's memory is reached through its one [`Slot`], which whoever serves the request has, and by those whose uses its
 //! [`Hold`] counts: the kernel and threads. A use that changes the memory excludes all others; each access here asks first, and
-//! a use never begins beside a borrow of the [`Slot`] that it would contradict. A region whose memory somebody still uses is never unmapped.
+//! a use never begins beside a borrow of the [`Slot`] that it would contradict. A buffer of the pool is one slot's, from [`Slot::take_buffer`]
+//! until the slot is given to the kernel. A region whose memory somebody still uses is never unmapped.
 #![expect(unsafe_code, reason = "the kernel fills memory that requests are read from")]
 
 use std::cell::Cell;
@@ -32,6 +35,7 @@ pub struct Slots {
     states: Box<[SlotState]>,
     /// The part of each slot that stays in memory.
     warm: Range<usize>,
+    pool: Pool,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,29 @@ struct SlotState {
     hold: Arc<Hold>,
     /// Whether there is a [`Slot`] of it.
     is_taken: Cell<bool>,
+    behind: Cell<Behind>,
+    /// The buffer that it had last.
+    last: Cell<Option<u32>>,
+}
+
+/// What lies behind a slot's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Behind {
+    /// The rest of its stretch.
+    Own,
+    /// Nothing, until it takes a buffer.
+    Nothing,
+    /// The pool's buffer with this number.
+    Buffer(u32),
+}
+
+/// Payload buffers, behind the slots' stretches.
+#[derive(Debug, Default)]
+struct Pool {
+    /// How long the head of a pooled slot is.
+    head_len: usize,
+    /// By buffer, whether a slot has it.
+    taken: Box<[Cell<bool>]>,
 }
 
 /// The right to a slot's memory, and to end what it serves. There is at most one of each slot.
@@ -63,10 +90,28 @@ impl Slots {
     /// # Errors
     /// ENOMEM.
     pub fn reserve(count: usize, len: usize, ready: &Arc<Ready>) -> Result<Self> {
-        let region = Arc::new(Region::reserve(count * len)?);
-        let state =
-            |slot| SlotState { hold: Arc::new(Hold::new(ready.waker(slot))), is_taken: Cell::new(false) };
-        Ok(Self { region, len, states: (0..count).map(state).collect(), warm: 0..0 })
+        Self::reserve_with_pool(count, len, (0, 0), ready)
+    }
+
+    /// The same with a pool of so many buffers, each as long as what is behind a head of `head_len` bytes.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn reserve_with_pool(
+        count: usize,
+        len: usize,
+        (buffers, head_len): (usize, usize),
+        ready: &Arc<Ready>,
+    ) -> Result<Self> {
+        let region = Arc::new(Region::reserve(count * len + buffers * (len - head_len))?);
+        let state = |slot| SlotState {
+            hold: Arc::new(Hold::new(ready.waker(slot))),
+            is_taken: Cell::new(false),
+            behind: Cell::new(Behind::Own),
+            last: Cell::new(None),
+        };
+        let pool = Pool { head_len, taken: (0..buffers).map(|_| Cell::new(false)).collect() };
+        Ok(Self { region, len, states: (0..count).map(state).collect(), warm: 0..0, pool })
     }
 
     /// Keeps a part of each slot in memory, also where the rest is given back.
@@ -101,8 +146,35 @@ impl Slots {
     /// A part of a slot, counted from the region's start.
     fn place(&self, index: u32, part: Range<usize>) -> Range<usize> {
         assert!(part.start <= part.end && part.end <= self.len, "{part:?} of a slot");
-        let start = index as usize * self.len;
+        let behind = self.states[index as usize].behind.get();
+        let head_len = self.pool.head_len;
+        let start = match behind {
+            Behind::Buffer(buffer) if part.start >= head_len && !part.is_empty() => {
+                self.buffer(buffer).start - head_len
+            }
+            _ => {
+                let is_there = behind == Behind::Own || part.end <= head_len || part.is_empty();
+                assert!(is_there, "{part:?} of slot {index}, which has no such memory now");
+                index as usize * self.len
+            }
+        };
         start + part.start..start + part.end
+    }
+
+    /// Where a buffer of the pool lies, counted from the region's start.
+    fn buffer(&self, index: u32) -> Range<usize> {
+        let len = self.len - self.pool.head_len;
+        let start = self.states.len() * self.len + index as usize * len;
+        start..start + len
+    }
+
+    /// Takes the buffer of a slot from it.
+    fn free_buffer(&self, index: u32) {
+        let state = &self.states[index as usize];
+        if let Behind::Buffer(buffer) = state.behind.get() {
+            state.behind.set(Behind::Nothing);
+            self.pool.taken[buffer as usize].set(false);
+        }
     }
 
     fn pointer(&self, place: &Range<usize>) -> *mut u8 {
@@ -143,16 +215,34 @@ impl Queue {
         false
     }
 
-    /// Has the system put a slot into huge pages, where it can.
+    /// Has the system put a slot into huge pages, or the buffer that a pooled one had last, where it can.
     pub fn gather(&self, index: u32) {
         let slots = self.slots();
-        if let Err(error) = slots.region.gather(slots.place(index, 0..slots.len)) {
+        let state = &slots.states[index as usize];
+        let place = match (state.behind.get(), state.last.get()) {
+            (Behind::Own, _) => slots.place(index, 0..slots.len),
+            (_, Some(buffer)) => slots.buffer(buffer),
+            (_, None) => return,
+        };
+        if let Err(error) = slots.region.gather(place) {
             tracing::debug!(%error, index, "payload memory stays in small pages");
         }
     }
 
-    /// Gives the memory of all slots back to the system, which then read as zeroes; where all of it is to stay, it does. Not where one is taken or in use (false). To be called
-    /// only while no answer is on its way to the kernel.
+    /// Where some buffers of the pool lie, for a command that names them, and how long they are together.
+    ///
+    /// # Panics
+    /// Where the pool has fewer.
+    #[must_use]
+    pub fn pool_place(&self, buffers: Range<u32>) -> (u64, usize) {
+        let slots = self.slots();
+        assert!(buffers.end as usize <= slots.pool.taken.len(), "{buffers:?} of a pool");
+        let place = slots.buffer(buffers.start).start..slots.buffer(buffers.end).start;
+        (slots.pointer(&place).addr() as u64, place.len())
+    }
+
+    /// Gives the memory of all slots back to the system, which then read as zeroes; where all of it is to stay, it does. Not where one is taken or
+    /// in use (false). To be called only while no answer is on its way to the kernel.
     pub fn give_back(&self) -> bool {
         let slots = self.slots();
         let is_quiet =
@@ -241,6 +331,40 @@ impl Slot {
         unsafe { std::slice::from_raw_parts_mut(self.slots().pointer(&place), place.len()) }
     }
 
+    /// Has the slot give up what is behind its head, for good: from now on a buffer of the pool is there, or nothing.
+    ///
+    /// # Panics
+    /// Where somebody uses the memory.
+    pub fn join_pool(&mut self) {
+        assert!(self.is_free(), "slot {} is in use", self.index);
+        self.slots().states[self.index as usize].behind.set(Behind::Nothing);
+    }
+
+    /// Puts a buffer of the pool behind the head of a pooled slot, until the slot is given to the kernel. False where another slot has it, or
+    /// there is none with this number, or the slot is not pooled or has one already.
+    ///
+    /// # Safety
+    /// Nothing reads or writes the buffer any more that another slot had begun when it was given to the kernel. A driver that hands a buffer
+    /// out anew has seen the end of it.
+    #[must_use]
+    pub unsafe fn take_buffer(&mut self, buffer: u32) -> bool {
+        let slots = self.slots();
+        let state = &slots.states[self.index as usize];
+        let is_without = state.behind.get() == Behind::Nothing;
+        let place = slots.pool.taken.get(buffer as usize);
+        let Some(taken) = place.filter(|taken| is_without && !taken.get()) else { return false };
+        taken.set(true);
+        state.behind.set(Behind::Buffer(buffer));
+        state.last.set(Some(buffer));
+        true
+    }
+
+    /// Whether there is memory behind the head.
+    #[must_use]
+    pub fn has_payload(&self) -> bool {
+        self.slots().states[self.index as usize].behind.get() != Behind::Nothing
+    }
+
     /// Whether nobody else uses its memory.
     #[must_use]
     pub fn is_free(&self) -> bool {
@@ -312,10 +436,9 @@ impl Slot {
     /// Gives the slot to the queue's device with a command. [`Token::Entry`] tells that it came back.
     ///
     /// # Safety
-    /// The command names no memory but this slot's.
+    /// The command names no memory but this slot's, or what is behind the head of slots that wait for the kernel.
     pub unsafe fn command(self, command: &UringCommand) {
-        let command = self.entry(command);
-        self.hold().begin(Use::Has);
+        let command = self.give(command);
         // SAFETY: the memory is the kernel's until the completion, and the device outlives the ring.
         self.queue.with_ring(|ring| unsafe { ring.push(command) });
     }
@@ -336,9 +459,8 @@ impl Slot {
         let place = self.slots().place(self.index, part);
         let into = (self.slots().pointer(&place), len_of(&place));
         let read = Submission::read(file.as_fd(), into, offset, Token::Link(self.index).encode());
-        let command = self.entry(command);
+        let command = self.give(command);
         self.queue.keep_until_submitted(file);
-        self.hold().begin(Use::Has);
         // SAFETY: the memory is the kernel's until one of the two completes, and the device outlives the ring.
         self.queue.with_ring(|ring| unsafe { ring.push_linked(read, command) });
     }
@@ -356,17 +478,20 @@ impl Slot {
         ((self.slots().pointer(&place), len_of(&place)), index)
     }
 
-    fn push<F: Send + Sync + 'static>(&self, file: &Arc<F>, operation: Submission) {
+    pub(crate) fn push<F: Send + Sync + 'static>(&self, file: &Arc<F>, operation: Submission) {
         self.queue.keep_until_submitted(file);
         // SAFETY: the slot's memory is in use, and so left alone, until the completion.
         self.queue.with_ring(|ring| unsafe { ring.push(operation) });
     }
 
-    fn entry(&self, command: &UringCommand) -> Submission {
+    /// The submission of a command; the slot, with the buffer that it has, is the kernel's.
+    pub(crate) fn give(&self, command: &UringCommand) -> Submission {
+        self.hold().begin(Use::Has);
+        self.slots().free_buffer(self.index);
         Submission::command(self.queue.device().as_fd(), command, Token::Entry(self.index).encode())
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
         self.slots().hold(self.index)
     }
 

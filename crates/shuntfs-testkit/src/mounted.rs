@@ -67,7 +67,7 @@ impl Transport {
 pub enum Flow {
     /// The kernel moves them.
     Passthrough,
-    /// They go through our descriptors unseen: `relay` on a ring, `splice` on a device.
+    /// They go through our descriptors unseen: `relay` on a ring, without a copy where the kernel can, `splice` on a device.
     Delegated,
     /// The file system reads and writes them itself.
     Served,

@@ -23,10 +23,12 @@ use crate::splice::{SpliceRead, Spliced};
 /// One request and the memory its answer is written into.
 #[derive(Debug)]
 pub struct Exchange {
-    header: InHeader,
-    parts: Parts,
-    slot: Slot,
-    port: Rc<Port>,
+    pub(crate) header: InHeader,
+    pub(crate) parts: Parts,
+    pub(crate) slot: Slot,
+    pub(crate) port: Rc<Port>,
+    /// What was read last went to the request's pages, and not to its payload.
+    pub(crate) has_moved: bool,
 }
 
 /// What looks at a part of the bytes, and is told which part it is.
@@ -103,7 +105,7 @@ const FLAGS_OFFSET: usize = 32;
 
 impl Exchange {
     pub(crate) fn new(header: InHeader, parts: Parts, slot: Slot, port: Rc<Port>) -> Self {
-        Self { header, parts, slot, port }
+        Self { header, parts, slot, port, has_moved: false }
     }
 
     /// The header.
@@ -112,7 +114,7 @@ impl Exchange {
         self.header
     }
 
-    /// The request, with names and data borrowed from the slot.
+    /// The request, with names and data borrowed from the slot. Of a WRITE that [`Exchange::has_unseen_data`] the data means nothing.
     ///
     /// # Errors
     /// What is wrong with it; the answer is then EIO.
@@ -153,7 +155,8 @@ impl Exchange {
     /// memory with names and data of the request.
     ///
     /// # Panics
-    /// Where an operation still uses it whose future was dropped or leaked: see [`Exchange::settled`].
+    /// Where an operation still uses it whose future was dropped or leaked: see [`Exchange::settled`]. Where there is none: the kernel has room
+    /// for none of an answer without bytes, and [`Exchange::with_payload`] gives one to a READ by zero copy.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let all = PAGE..self.slot.size();
         self.slot.bytes_mut(all)
@@ -272,6 +275,9 @@ impl Exchange {
     /// where that pays.
     pub async fn relay_read(mut self, lower: &Arc<LowerFile>, at: ByteRange) -> Done {
         let len = at.len.min(clip(self.payload_len()));
+        if self.parts.in_pages && len > 0 {
+            return self.relay_to_pages(lower, ByteRange { len, ..at });
+        }
         if self.port.is_ring() && len > 0 {
             self.port.commit_after_read(self.slot, self.header.unique, lower, ByteRange { len, ..at });
             return Done(Outcome::Linked(len));
@@ -290,7 +296,12 @@ impl Exchange {
     /// Answers a WRITE by writing its data to a lower file.
     pub async fn relay_write(mut self, lower: &Arc<LowerFile>, offset: u64) -> Done {
         let all = 0..self.parts.rest.len();
-        match self.write_lower(all, lower, offset).await.map(u32::try_from) {
+        let written = if self.parts.in_pages {
+            self.write_pages(lower, offset).await
+        } else {
+            self.write_lower(all, lower, offset).await
+        };
+        match written.map(u32::try_from) {
             Ok(Ok(size)) => {
                 lower.count_written(u64::from(size));
                 let out = WriteOut { size, padding: 0 };
@@ -340,7 +351,7 @@ fn clip(room: usize) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
 
-fn from_os(error: OsError) -> Errno {
+pub(crate) fn from_os(error: OsError) -> Errno {
     Errno::from_lower(error.raw_os_error())
 }
 

@@ -1,7 +1,8 @@
 //! What the requests of one thread share: the queue, the descriptor, and the way answers take.
 //!
 //! # Safety
-//! FUSE's commands name no memory but the slot that they commit or register: `fs/fuse/dev_uring.c`.
+//! FUSE's commands name no memory but the slot that they commit or register, or the pool's, which the kernel uses for slots that it has:
+//! `fs/fuse/dev_uring.c`.
 #![expect(unsafe_code, reason = "the runtime cannot know what a driver's command names")]
 
 use std::cell::{Cell, RefCell};
@@ -14,21 +15,22 @@ use shuntfs_runtime::{Queue, Slot};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::uring::UringCommand;
-use shuntfs_wire::{ByteRange, Errno, OutHeader, UringCmdReq, UringEntInOut};
+use shuntfs_wire::uring::{CMD_ADD_BUFPOOL, CMD_ADD_QUEUE, CMD_COMMIT_AND_FETCH, CMD_REGISTER};
+use shuntfs_wire::{
+    ByteRange, Errno, OutHeader, UringAddBufpool, UringCmdReq, UringEntInOut, UringQueueFlags,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::company::Company;
 use crate::exchange::Outcome;
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::lower::LowerFile;
+use crate::pools::{Mode, Step};
 use crate::readers::Reader;
+use crate::ring_way::RingWay;
 use crate::slot::{ENT_IN_OUT, HEADER_AREA, PAGE, payload};
 use crate::splice::{SplicePath, SpliceRead, Spliced};
 
-/// `FUSE_IO_URING_CMD_REGISTER`.
-pub(crate) const CMD_REGISTER: u32 = 1;
-/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
-pub(crate) const CMD_COMMIT_AND_FETCH: u32 = 2;
 /// Where in the head page the two `iovec`s of the registration lie.
 const IOVECS: usize = 512;
 const OUT_HEADER_LEN: usize = size_of::<OutHeader>();
@@ -58,8 +60,8 @@ impl Drop for Waiting<'_> {
 pub(crate) enum Way {
     /// Answers are written to the device.
     Device(Box<DeviceWay>),
-    /// Answers are committed on the ring; by slot, the kernel's queue.
-    Ring(Vec<u16>),
+    /// Answers are committed on the ring.
+    Ring(Box<RingWay>),
 }
 
 /// What reading and writing through a device needs beside it.
@@ -102,6 +104,15 @@ impl Port {
         &self.way
     }
 
+    /// The way through the ring.
+    ///
+    /// # Panics
+    /// Where requests come from a device.
+    pub(crate) fn ring_way(&self) -> &RingWay {
+        let Way::Ring(way) = &self.way else { unreachable!("only what came by a ring asks for it") };
+        way
+    }
+
     pub(crate) fn is_ring(&self) -> bool {
         matches!(self.way, Way::Ring(_))
     }
@@ -119,7 +130,7 @@ impl Port {
     pub(crate) fn begin_to_wait(&self, slot: u32) -> Option<Waiting<'_>> {
         let slot = slot as usize;
         let is_same = |other: usize| match &self.way {
-            Way::Ring(queues) => queues[other] == queues[slot],
+            Way::Ring(way) => way.queues[other] == way.queues[slot],
             Way::Device(_) => true,
         };
         let same = self.waiting.iter().enumerate().filter(|(other, _)| is_same(*other));
@@ -306,6 +317,20 @@ impl Port {
         let command = self.commit_command(&mut slot, unique, answer);
         // SAFETY: see the module's text.
         unsafe { slot.command(&command) };
+        self.ring_way().committed();
+    }
+
+    /// As [`Port::commit_after_read`], where the answer is read into the request's pages.
+    pub(crate) fn commit_after_pages(
+        &self,
+        mut slot: Slot,
+        unique: u64,
+        lower: &Arc<LowerFile>,
+        at: ByteRange,
+    ) {
+        let command = self.commit_command(&mut slot, unique, Ok(at.len as usize));
+        // SAFETY: see the module's text.
+        unsafe { slot.command_after_pages(lower, (0..at.len, at.offset), &command) };
     }
 
     /// The same for an answer that is read from a lower file first, whole; where that falls short, nothing is committed.
@@ -330,29 +355,61 @@ impl Port {
         let payload_sz = u32::try_from(answer.unwrap_or(0)).expect("payloads are below 4 GiB");
         let answer = UringEntInOut { commit_id, payload_sz, ..UringEntInOut::default() };
         entry.copy_from_slice(answer.as_bytes());
-        self.command(CMD_COMMIT_AND_FETCH, commit_id, slot.index())
+        let request = UringCmdReq { commit_id, qid: self.qid(slot.index()), ..UringCmdReq::default() };
+        command(CMD_COMMIT_AND_FETCH, request.as_bytes())
     }
 
     /// Queues the registration of a ring slot.
     pub(crate) fn register(&self, mut slot: Slot) {
+        let mode = self.ring_way().mode_of(slot.index());
         let all = PAGE..slot.size();
-        let iovecs =
-            [slot.address(0..HEADER_AREA), HEADER_AREA as u64, slot.address(all.clone()), all.len() as u64];
+        let mut iovecs = [slot.address(0..HEADER_AREA), HEADER_AREA as u64, 0, 0];
+        if mode == Mode::Own {
+            (iovecs[2], iovecs[3]) = (slot.address(all.clone()), all.len() as u64);
+        } else {
+            slot.join_pool();
+        }
+        let zero_copy_index = if mode == Mode::ZeroCopy { slot.place_in_table() } else { 0 };
         let place = IOVECS..IOVECS + size_of_val(&iovecs);
         slot.bytes_mut(place.clone()).copy_from_slice(iovecs.as_bytes());
-        let command = self.command(CMD_REGISTER, 0, slot.index());
+        let qid = self.qid(slot.index());
+        let request = UringCmdReq { qid, zero_copy_index, ..UringCmdReq::default() };
+        let command = command(CMD_REGISTER, request.as_bytes());
         let command = UringCommand { iovecs: slot.address(place), iovecs_count: 2, ..command };
         // SAFETY: see the module's text.
         unsafe { slot.command(&command) };
     }
 
-    fn command(&self, op: u32, commit_id: u64, index: u32) -> UringCommand {
-        let Way::Ring(queues) = &self.way else { unreachable!("only ring slots are committed") };
-        let request = UringCmdReq { flags: 0, commit_id, qid: queues[index as usize], padding: [0; 6] };
-        let mut bytes = [0; 32];
-        bytes[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
-        UringCommand { op, bytes, iovecs: 0, iovecs_count: 0 }
+    /// Queues what a queue of the kernel is asked for before it has entries; one of its slots carries it.
+    pub(crate) fn set_up(&self, slot: Slot, queue: u32, step: Step) {
+        let qid = self.qid(slot.index());
+        let command = match step {
+            Step::MakeForZeroCopy => {
+                command(CMD_ADD_QUEUE, UringCmdReq::add_queue(qid, UringQueueFlags::ZERO_COPY).as_bytes())
+            }
+            Step::Make => {
+                command(CMD_ADD_QUEUE, UringCmdReq::add_queue(qid, UringQueueFlags::empty()).as_bytes())
+            }
+            Step::AddPool { .. } => {
+                let (address, len) = self.queue.pool_place(self.ring_way().pool_of(queue));
+                let len = u32::try_from(len).expect("pools are below 4 GiB");
+                let request = UringAddBufpool { qid, address, len, ..UringAddBufpool::default() };
+                command(CMD_ADD_BUFPOOL, request.as_bytes())
+            }
+        };
+        // SAFETY: see the module's text.
+        unsafe { slot.command(&command) };
     }
+
+    fn qid(&self, slot: u32) -> u16 {
+        self.ring_way().queues[slot as usize]
+    }
+}
+
+fn command(op: u32, request: &[u8]) -> UringCommand {
+    let mut bytes = [0; 40];
+    bytes[..request.len()].copy_from_slice(request);
+    UringCommand { op, bytes, iovecs: 0, iovecs_count: 0 }
 }
 
 fn out_header(unique: u64, answer: Result<usize, Errno>) -> OutHeader {

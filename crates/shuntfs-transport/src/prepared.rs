@@ -18,10 +18,12 @@ use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
 use crate::meter::{Gauges, Meter};
+use crate::pools::{NoZeroCopy, Pools, Step, ZeroCopy};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
+use crate::ring_way::RingPlan;
 use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind, Warm};
-use crate::slot::{WARM, slot_len};
+use crate::slot::{PAGE, WARM, slot_len};
 use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
 
@@ -75,6 +77,7 @@ pub struct Prepared {
     seats: Vec<SeatHandle>,
     watcher: Watcher,
     rings_serve: Arc<AtomicBool>,
+    zero_copy: Arc<ZeroCopy>,
 }
 
 #[derive(Debug)]
@@ -104,6 +107,7 @@ struct Shared {
     gauges: Arc<Gauges>,
     /// Whether rings serve all that waits for an answer.
     rings_serve: Arc<AtomicBool>,
+    zero_copy: Arc<ZeroCopy>,
 }
 
 /// A transport at work.
@@ -168,13 +172,14 @@ impl Prepared {
             blocking: Arc::default(),
             gauges,
             rings_serve: Arc::default(),
+            zero_copy: Arc::new(ZeroCopy::new(no_zero_copy(&plan))),
         };
         let spawn = |thread| SeatHandle::spawn(plan, thread, thread < rings, &shared);
         let seats = (0..rings + device_threads).map(spawn).collect::<Result<_, _>>()?;
         let lighten = plan.settings.sched_idle && !plain && sched::may_change_class();
         let may = May { lighten, pin: !plain };
         let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
-        Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve })
+        Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve, zero_copy: shared.zero_copy })
     }
 
     /// Which transport it is.
@@ -199,6 +204,18 @@ impl Prepared {
     #[must_use]
     pub fn payload_max(&self) -> u64 {
         self.plan.payload_max()
+    }
+
+    /// How many buffers the pool of each of the kernel's queues is to have; 0 where each entry has a payload of its own.
+    #[must_use]
+    pub fn pool_buffers(&self) -> usize {
+        self.plan.pool.map_or(0, |pool| pool.buffers)
+    }
+
+    /// Whether pages are moved by zero copy: settled when the first request comes by a ring.
+    #[must_use]
+    pub fn zero_copy(&self) -> &Arc<ZeroCopy> {
+        &self.zero_copy
     }
 
     /// Has `sink` told of requests that are under way for longer than `limit`, from the start on. Those that wait for locks and for what a
@@ -268,6 +285,16 @@ fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> 
         let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
         PrepareError::PayloadCap { needed, cap: settings.payload_cap }
     })
+}
+
+/// Why there will be no zero copy, as far as that is known before the kernel is asked.
+fn no_zero_copy(plan: &Plan) -> Option<NoZeroCopy> {
+    match plan.settings.pools {
+        _ if plan.kind != TransportKind::Uring => Some(NoZeroCopy::NoRing),
+        Pools::Lacking => Some(NoZeroCopy::KernelLacks),
+        Pools::Plain => Some(NoZeroCopy::TurnedOff),
+        Pools::ZeroCopy => plan.pool.is_none().then_some(NoZeroCopy::NoPool),
+    }
 }
 
 /// How long the rings may take to register.
@@ -351,16 +378,35 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     }
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
-    let ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
-    let queue = queue(thread, (queues.len(), plan), shared, &shared.device, Some(ring))?;
+    let mut ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
+    let first = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
+    let queues_count = queues.len() / plan.settings.depth;
+    let queue = queue(thread, (queues.len(), plan, queues_count), shared, &shared.device, Some(ring))?;
     let registry = Arc::clone(&shared.registry);
     let meter = Meter::new(&shared.gauges, thread);
-    Ok(Seat::Ring(RingSeat { queue, queues, registry, meter }))
+    let zero_copy = Arc::clone(&shared.zero_copy);
+    let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth };
+    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, registry, meter }))
+}
+
+/// What the queues of a ring are asked for first. Zero copy needs a table on the ring.
+fn first_step(ring: &mut Ring, slots: usize, shared: &Shared) -> Step {
+    if shared.zero_copy.off().is_some() {
+        return Step::Make;
+    }
+    match u16::try_from(slots).map_err(|_| OsError::INVAL).and_then(|places| ring.make_table(places)) {
+        Ok(()) => Step::MakeForZeroCopy,
+        Err(error) => {
+            tracing::debug!(%error, slots, "no table for pages");
+            shared.zero_copy.turn_off(NoZeroCopy::NoPool);
+            Step::Make
+        }
+    }
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
     // Beside rings a request or two are here at once; where the kernel refuses the rings, all are, and their memory is spared.
-    let depth = plan.settings.depth.max(SIDE_DEPTH);
+    let depth = plan.own_depth.max(SIDE_DEPTH);
     let mut device = Arc::clone(&shared.device);
     let mut blocking = Arc::clone(&shared.blocking);
     if let Some(clone) = thread.checked_sub(1).and_then(|place| shared.clones.get(place)) {
@@ -368,7 +414,7 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
         blocking = Arc::default();
     }
     let ring = if plan.kind == TransportKind::Uring { None } else { lower_ring(depth) };
-    let queue = queue(thread, (depth, plan), shared, &device, ring)?;
+    let queue = queue(thread, (depth, plan, 0), shared, &device, ring)?;
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Meter::new(&shared.gauges, thread));
@@ -382,22 +428,27 @@ fn lower_ring(depth: usize) -> Option<Ring> {
     Ring::new(entries).inspect_err(|error| tracing::debug!(%error, "lower calls hold their queue")).ok()
 }
 
+/// A queue of so many slots, with the pools of so many of the kernel's queues.
 fn queue(
     index: usize,
-    (slots, plan): (usize, Plan),
+    (slots, plan, pools): (usize, Plan, usize),
     shared: &Shared,
     device: &Arc<FuseDevice>,
     ring: Option<Ring>,
 ) -> Result<Queue, PrepareError> {
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
-    let mut slots = Slots::reserve(slots, slot_len(plan.settings.payload_len), &ready)
-        .map_err(lacks("payload memory"))?;
-    let warm = match plan.settings.warm {
-        Warm::Nothing => 0..0,
-        Warm::Start => WARM,
-        Warm::All => 0..slot_len(plan.settings.payload_len),
-    };
-    slots.keep_warm(warm).map_err(lacks("payload memory"))?;
+    let buffers = plan.pool.map_or(0, |pool| pools * (pool.buffers + pool.spares));
+    let len = slot_len(plan.settings.payload_len);
+    let mut slots =
+        Slots::reserve_with_pool(slots, len, (buffers, PAGE), &ready).map_err(lacks("payload memory"))?;
+    if buffers == 0 {
+        let warm = match plan.settings.warm {
+            Warm::Nothing => 0..0,
+            Warm::Start => WARM,
+            Warm::All => 0..len,
+        };
+        slots.keep_warm(warm).map_err(lacks("payload memory"))?;
+    }
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
     Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))
 }
@@ -460,6 +511,7 @@ mod test {
             blocking: Arc::default(),
             gauges: Gauges::new(3).unwrap(),
             rings_serve: Arc::default(),
+            zero_copy: Arc::new(ZeroCopy::new(None)),
         };
         let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
         let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };

@@ -1,5 +1,6 @@
 //! The loop of a thread that serves queues of the kernel through one io_uring.
 //!
+//! Queues are set up first, with pools and zero copy where the kernel has them (`pools.rs`).
 //! Each slot is registered once; from then on one submission commits an answer and fetches the next request
 //! of the same queue. A READ of a lower file is linked in front of its commit: where all bytes were there,
 //! the answer is on its way without another turn; where the file ended early, the link breaks and the answer
@@ -14,13 +15,15 @@ use std::time::Duration;
 
 use shuntfs_runtime::{Queue, Slot, Token};
 use shuntfs_sys::OsError;
-use shuntfs_wire::{Errno, InHeader, Opcode, UringEntInOut};
+use shuntfs_wire::{Errno, InHeader, Opcode, UringEntFlags, UringEntInOut};
 use zerocopy::FromBytes;
 
 use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::meter::Meter;
+use crate::pools::{Next, Step, ZeroCopy};
 use crate::port::{Port, Way};
+use crate::ring_way::{RingPlan, RingWay};
 use crate::serving::{IDLE, Serving, abort_without_ring};
 use crate::slot::{ENT_IN_OUT, HEADER_AREA, OP_IN, PAGE, Parts};
 
@@ -28,8 +31,10 @@ use crate::slot::{ENT_IN_OUT, HEADER_AREA, OP_IN, PAGE, Parts};
 #[derive(Debug)]
 pub(crate) struct RingSeat {
     pub(crate) queue: Queue,
-    /// By slot, the kernel's queue.
-    pub(crate) queues: Vec<u16>,
+    pub(crate) plan: RingPlan,
+    /// What its queues are asked for first; nothing, where payloads are the entries' own.
+    pub(crate) first: Option<Step>,
+    pub(crate) zero_copy: Arc<ZeroCopy>,
     pub(crate) registry: Arc<Interrupts>,
     pub(crate) meter: Meter,
 }
@@ -51,6 +56,7 @@ struct Loop<S, Fut> {
     states: Vec<State>,
     living: usize,
     meter: Meter,
+    zero_copy: Arc<ZeroCopy>,
 }
 
 const EAGAIN: i32 = -11;
@@ -64,14 +70,15 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, queues, registry, meter } = seat;
+    let RingSeat { queue, plan, first, zero_copy, registry, meter } = seat;
     let count = queue.slots_count();
     let notes = meter.notes(count);
-    let serving = Serving::new(service, Port::new(queue, Way::Ring(queues), registry), notes);
+    let serving =
+        Serving::new(service, Port::new(queue, Way::Ring(Box::new(RingWay::new(plan))), registry), notes);
     let states = vec![State::Waiting; count];
-    let mut this = Loop { serving, states, living: count, meter };
+    let mut this = Loop { serving, states, living: count, meter, zero_copy };
     this.listen_to_bell();
-    let outcome = this.register();
+    let outcome = first.map_or(Ok(()), |first| this.set_up(first)).and_then(|()| this.register());
     let failed = outcome.is_err();
     registered(outcome);
     if !failed {
@@ -85,10 +92,60 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    /// Registers all slots; requests may arrive meanwhile and are kept for the loop.
+    /// Makes the kernel's queues, as able as it allows.
+    fn set_up(&mut self, first: Step) -> Result<(), OsError> {
+        for queue in 0..self.serving.port.ring_way().queues_count() {
+            let mut step = first;
+            let mode = loop {
+                let answer = self.ask(queue, step)?;
+                let (next, why) = step.after(answer);
+                if let (Some(why), Err(error)) = (why, answer) {
+                    tracing::debug!(queue, ?step, %error, %why, "the kernel refuses a queue something");
+                    self.zero_copy.turn_off(why);
+                }
+                match next {
+                    Next::Ask(another) => step = another,
+                    Next::Register(mode) => break mode,
+                }
+            };
+            self.serving.port.ring_way().set_mode(queue, mode);
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel for something for one of the ring's queues.
+    fn ask(&mut self, queue: u32, step: Step) -> Result<Result<(), OsError>, OsError> {
+        let slot = queue * self.serving.port.ring_way().depth();
+        for _ in 0..REGISTER_TRIES {
+            self.serving.port.set_up(self.take(slot), queue, step);
+            let mut answer = None;
+            while answer.is_none() {
+                self.queue().turn(true, None)?;
+                while let Some((token, result)) = self.queue().next() {
+                    match token {
+                        Token::Entry(_) => answer = Some(result),
+                        other => self.complete(other, result),
+                    }
+                }
+            }
+            match answer.unwrap_or(0) {
+                EAGAIN => std::thread::sleep(Duration::from_millis(5)),
+                error if error < 0 => return Ok(Err(OsError::from_raw_os_error(-error))),
+                _ => return Ok(Ok(())),
+            }
+        }
+        Ok(Err(OsError::AGAIN))
+    }
+
+    /// Registers all slots that are used; requests may arrive meanwhile and are kept for the loop.
     fn register(&mut self) -> Result<(), OsError> {
         for slot in 0..self.slots_count() {
-            self.serving.port.register(self.take(slot));
+            if self.serving.port.ring_way().is_used(slot) {
+                self.serving.port.register(self.take(slot));
+            } else {
+                self.states[slot as usize] = State::Dead;
+                self.living -= 1;
+            }
         }
         for _ in 0..REGISTER_TRIES {
             self.queue().turn(false, None)?;
@@ -164,7 +221,7 @@ where
 
     fn deliver(&mut self, slot: u32) {
         self.states[slot as usize] = State::Serving;
-        let memory = self.take(slot);
+        let mut memory = self.take(slot);
         let head = memory.bytes(0..HEADER_AREA);
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
@@ -175,14 +232,17 @@ where
             self.meter.serves(header.pid);
         }
         let payload_len = entry.payload_sz as usize;
-        if payload_len > memory.size() - PAGE {
-            tracing::error!(payload_len, "a request longer than its payload");
+        let is_arranged = self.serving.port.ring_way().arrange(&mut memory, opcode, &entry);
+        if payload_len > memory.size() - PAGE || !is_arranged {
+            tracing::error!(payload_len, offset = entry.offset, "a request that does not fit its payload");
             drop(memory);
             finish(&self.serving, &mut self.states, slot, Outcome::Error(Errno::IO));
             return;
         }
         let fixed_len = opcode.map_or(0, Opcode::fixed_len);
-        if let Some(outcome) = self.serving.start(memory, header, Parts::of_ring(fixed_len, payload_len)) {
+        let in_pages = entry.flags.contains(UringEntFlags::ZERO_COPY);
+        let parts = Parts::of_ring(fixed_len, payload_len, in_pages);
+        if let Some(outcome) = self.serving.start(memory, header, parts) {
             finish(&self.serving, &mut self.states, slot, outcome);
         }
     }

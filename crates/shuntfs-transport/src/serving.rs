@@ -40,6 +40,8 @@ struct Served {
     unique: u64,
     opcode: u32,
     went_on: bool,
+    /// The bytes are in pages, and leave no trace in the payload.
+    in_pages: bool,
     /// The outcome, while the request's memory is still in use.
     held: Option<Outcome>,
 }
@@ -57,7 +59,7 @@ where
     pub(crate) fn new(service: S, port: Port, notes: Arc<Notes>) -> Self {
         let count = port.queue().slots_count();
         let tasks = Tasks::new(count, port.queue().ready());
-        let nothing = Served { unique: 0, opcode: 0, went_on: false, held: None };
+        let nothing = Served { unique: 0, opcode: 0, went_on: false, in_pages: false, held: None };
         Self {
             service,
             tasks,
@@ -92,8 +94,10 @@ where
     pub(crate) fn start(&mut self, slot: Slot, header: InHeader, parts: Parts) -> Option<Outcome> {
         let index = slot.index();
         let at = index as usize;
+        let in_pages = parts.in_pages;
+        let (unique, opcode) = (header.unique, header.opcode);
+        self.served[at] = Served { unique, opcode, went_on: false, in_pages, held: None };
         self.carried(index, parts.rest.len());
-        self.served[at] = Served { unique: header.unique, opcode: header.opcode, went_on: false, held: None };
         self.notes.begins(at, &header);
         let exchange = Exchange::new(header, parts, slot, Rc::clone(&self.port));
         let polled = self.tasks.start(at, (self.service)(exchange));
@@ -155,6 +159,9 @@ where
 
     /// A slot carried so many bytes of payload, or is about to.
     fn carried(&mut self, slot: u32, len: usize) {
+        if self.served[slot as usize].in_pages {
+            return;
+        }
         self.touched = self.touched.max(len);
         if self.loads[slot as usize].add(len) {
             self.queue().gather(slot);

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use shuntfs_sys::threads;
 
+use crate::pools::{PoolPlan, Pools};
+
 /// How requests arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransportKind {
@@ -58,7 +60,8 @@ pub struct Settings {
     pub payload_len: usize,
     /// What the payloads of all queues may become together, in bytes. Memory is used as requests need it and
     /// given back when a queue is idle; beyond the cap the depth is made smaller, and where even a depth of 1
-    /// is too much, the transport is refused. Default: 256 MiB.
+    /// is too much, the transport is refused. Where the kernel's queues have pools, it is the pools that are made smaller, and requests wait
+    /// for a buffer. Default: 256 MiB.
     pub payload_cap: u64,
     /// Threads for work that blocks, at most. Default: 64.
     pub offload_threads: usize,
@@ -71,6 +74,8 @@ pub struct Settings {
     pub sched_idle: bool,
     /// How much of each slot is always in memory. Default: nothing.
     pub warm: Warm,
+    /// What of pools and zero copy is to be asked for on io_uring: no more than the kernel offers. Default: nothing.
+    pub pools: Pools,
 }
 
 /// How much of each slot is always in memory. There the kernel never waits for a page in the middle of copying a request or an answer: a server that
@@ -110,6 +115,7 @@ impl Default for Settings {
             plain_threads: false,
             sched_idle: true,
             warm: Warm::Nothing,
+            pools: Pools::Lacking,
         }
     }
 }
@@ -124,6 +130,10 @@ pub(crate) struct Plan {
     pub(crate) kernel_queues: usize,
     /// With the depth and the payload that there will be.
     pub(crate) settings: Settings,
+    /// The depth where each entry has a payload of its own.
+    pub(crate) own_depth: usize,
+    /// Where the kernel's queues are to have pools.
+    pub(crate) pool: Option<PoolPlan>,
 }
 
 /// Slots of the thread that reads the device beside the rings.
@@ -145,15 +155,21 @@ impl Plan {
         let payload_len = settings.payload_len.max(8192).next_multiple_of(4096);
         let side = if kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
         let slots_max = usize::try_from(settings.payload_cap).unwrap_or(usize::MAX) / payload_len;
-        let depth = settings.depth.clamp(1, DEPTH_MAX).min(slots_max.saturating_sub(side) / kernel_queues);
+        let units = slots_max.saturating_sub(side) / kernel_queues;
+        let wanted = settings.depth.clamp(1, DEPTH_MAX);
+        let own_depth = wanted.min(units);
+        let pools = kind == TransportKind::Uring && settings.pools != Pools::Lacking;
+        let pool = if pools { PoolPlan::new(wanted, units, payload_len) } else { None };
+        let depth = if pool.is_some() { wanted } else { own_depth };
         let settings = Settings { depth, payload_len, ..*settings };
-        (depth > 0).then_some(Self { kind, threads, kernel_queues, settings })
+        (own_depth > 0).then_some(Self { kind, threads, kernel_queues, settings, own_depth, pool })
     }
 
     /// What the payloads can become, in bytes.
     pub(crate) fn payload_max(&self) -> u64 {
         let side = if self.kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
-        ((self.kernel_queues * self.settings.depth + side) * self.settings.payload_len) as u64
+        let of_queue = self.pool.map_or(self.own_depth, |pool| pool.buffers + pool.spares);
+        ((self.kernel_queues * of_queue + side) * self.settings.payload_len) as u64
     }
 
     /// Which of the kernel's queues a thread serves.
@@ -176,6 +192,27 @@ mod test {
         }
         let tight = Settings { payload_cap: 1 << 20, ..Settings::default() };
         assert_eq!(Plan::new(TransportKind::Uring, &tight, 4), None);
+    }
+
+    /// Entries cost next to nothing where payloads come from a pool, and where the kernel refuses it there are as many as without.
+    #[test]
+    fn the_cap_bounds_pools_and_not_entries() {
+        for (cpus, cap_mib, own, buffers, spares) in
+            [(2, 256, 32, 32, 8), (16, 256, 15, 12, 3), (64, 256, 3, 2, 1), (256, 1024, 3, 2, 1)]
+        {
+            let settings =
+                Settings { payload_cap: cap_mib << 20, pools: Pools::ZeroCopy, ..Settings::default() };
+            let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
+            assert_eq!((plan.settings.depth, plan.own_depth), (32, own), "{cpus} CPUs, {cap_mib} MiB");
+            assert_eq!(plan.pool, Some(PoolPlan { buffers, spares }), "{cpus} CPUs, {cap_mib} MiB");
+            assert!(plan.payload_max() <= cap_mib << 20);
+            let without = Settings { pools: Pools::Lacking, ..settings };
+            assert_eq!(Plan::new(TransportKind::Uring, &without, cpus).expect("fits").settings.depth, own);
+        }
+        let settings = Settings { pools: Pools::ZeroCopy, ..Settings::default() };
+        let tight = Plan::new(TransportKind::Uring, &settings, 200).expect("fits");
+        assert_eq!((tight.pool, tight.settings.depth), (None, 1), "no room for a pool and a spare");
+        assert_eq!(Plan::new(TransportKind::Cloned, &settings, 2).expect("fits").pool, None);
     }
 
     #[test]

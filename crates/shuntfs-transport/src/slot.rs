@@ -39,6 +39,8 @@ pub(crate) fn payload(start: usize, len: usize) -> Range<usize> {
 pub(crate) struct Parts {
     pub(crate) fixed: Range<usize>,
     pub(crate) rest: Range<usize>,
+    /// The data is not in the payload but in pages that nobody here sees, or is to go there.
+    pub(crate) in_pages: bool,
 }
 
 impl Parts {
@@ -50,12 +52,12 @@ impl Parts {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a request of {len} bytes")));
         }
         let middle = (HEADER + fixed_len).min(len);
-        Ok(Self { fixed: start + HEADER..start + middle, rest: start + middle..start + len })
+        Ok(Self { fixed: start + HEADER..start + middle, rest: start + middle..start + len, in_pages: false })
     }
 
     /// The parts of a ring's request with `payload_len` bytes of payload.
-    pub(crate) fn of_ring(fixed_len: usize, payload_len: usize) -> Self {
-        Self { fixed: OP_IN..OP_IN + fixed_len.min(OP_IN), rest: PAGE..PAGE + payload_len }
+    pub(crate) fn of_ring(fixed_len: usize, payload_len: usize, in_pages: bool) -> Self {
+        Self { fixed: OP_IN..OP_IN + fixed_len.min(OP_IN), rest: PAGE..PAGE + payload_len, in_pages }
     }
 }
 

@@ -3,8 +3,15 @@
 /// Major version of the protocol.
 pub const MAJOR: u32 = 7;
 
-/// The minor version that this crate knows whole: Linux 6.18.
-pub const MINOR: u32 = 45;
+/// The minor version that this crate knows whole: Linux 7.3.
+pub const MINOR: u32 = 46;
+
+/// The minor version to answer INIT with, where the kernel said `offered`: its own from 45 on, and 45 to those before, which take the
+/// smaller of the two themselves. The kernel asks it only whether it is above numbers that are long past (`fs/fuse`, Linux 7.3).
+#[must_use]
+pub const fn minor_answered(offered: u32) -> u32 {
+    if offered < MINOR { 45 } else { MINOR }
+}
 
 /// The least that a buffer for `read` on the device must hold, in bytes, whatever `max_write` is.
 pub const MIN_READ_BUFFER: usize = 8192;

@@ -99,5 +99,7 @@ flag_set! {
         const OVER_IO_URING = 1 << 41;
         /// `request_timeout` of the reply counts: a request that takes longer ends the connection.
         const REQUEST_TIMEOUT = 1 << 42;
+        /// Queues of io_uring may have pools of payload buffers, and move pages without a copy (7.46). It promises nothing.
+        const HAS_IO_URING_BUFPOOL = 1 << 43;
     }
 }

@@ -1,4 +1,4 @@
-//! The FUSE wire protocol, ABI 7.45: layouts, typed requests and replies. No I/O, no unsafe.
+//! The FUSE wire protocol, ABI 7.46: layouts, typed requests and replies. No I/O, no unsafe.
 #![forbid(unsafe_code)]
 #![expect(
     missing_debug_implementations,
@@ -30,4 +30,6 @@ pub use notification::Notification;
 pub use op::*;
 pub use opcode::Opcode;
 pub use request::{Extensions, Groups, Op, ParseError, Request};
-pub use uring::{UringCmdReq, UringEntInOut, UringReqHeader};
+pub use uring::{
+    UringAddBufpool, UringCmdReq, UringEntFlags, UringEntInOut, UringQueueFlags, UringReqHeader,
+};

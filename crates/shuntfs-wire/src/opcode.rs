@@ -10,7 +10,7 @@ use crate::op::{
 
 macro_rules! opcodes {
     ($( $(#[$doc:meta])* $name:ident = $number:literal, $upper:literal, $fixed:expr; )*) => {
-        /// An operation that the kernel may ask for, ABI 7.45.
+        /// An operation that the kernel may ask for, ABI 7.46.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u32)]
         pub enum Opcode {
@@ -21,7 +21,7 @@ macro_rules! opcodes {
             /// Every operation, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The operation with this number; `None` for one that ABI 7.45 does not have.
+            /// The operation with this number; `None` for one that ABI 7.46 does not have.
             #[must_use]
             pub const fn new(number: u32) -> Option<Self> {
                 match number {
@@ -184,6 +184,39 @@ impl Opcode {
         !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)
     }
 
+    /// Whether an answer without an error has bytes behind its header, or may have. The kernel has room for them then, which on a queue with
+    /// a pool of payload buffers is one of them.
+    #[must_use]
+    pub const fn has_answer(self) -> bool {
+        use Opcode::{
+            Access, Destroy, Fallocate, Flush, Fsync, Fsyncdir, Release, Releasedir, Removemapping,
+            Removexattr, Rename, Rename2, Rmdir, Setlk, Setlkw, Setupmapping, Setxattr, Syncfs, Unlink,
+        };
+        self.wants_reply()
+            && !matches!(
+                self,
+                Access
+                    | Destroy
+                    | Fallocate
+                    | Flush
+                    | Fsync
+                    | Fsyncdir
+                    | Release
+                    | Releasedir
+                    | Removemapping
+                    | Removexattr
+                    | Rename
+                    | Rename2
+                    | Rmdir
+                    | Setlk
+                    | Setlkw
+                    | Setupmapping
+                    | Setxattr
+                    | Syncfs
+                    | Unlink
+            )
+    }
+
     /// Its place in [`Opcode::ALL`], dense from 0, for tables of counters.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -224,6 +257,15 @@ mod test {
         for opcode in Opcode::ALL {
             assert!(opcode.fixed_len() <= crate::uring::OP_IN_LEN, "{opcode}");
         }
+    }
+
+    /// `out_numargs` of each request in `fs/fuse`, Linux 7.3.
+    #[test]
+    fn what_is_answered_with_nothing_is_known() {
+        let bare: Vec<_> = Opcode::ALL.iter().filter(|op| !op.has_answer()).map(|op| op.name()).collect();
+        let names = "FORGET UNLINK RMDIR RENAME RELEASE FSYNC SETXATTR REMOVEXATTR FLUSH RELEASEDIR FSYNCDIR SETLK SETLKW \
+            ACCESS INTERRUPT DESTROY NOTIFY_REPLY BATCH_FORGET FALLOCATE RENAME2 SETUPMAPPING REMOVEMAPPING SYNCFS";
+        assert_eq!(bare, names.split_whitespace().collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Every number of the protocol, once more by hand, as `include/uapi/linux/fuse.h` of Linux 6.18 has it.
+//! Every number of the protocol, once more by hand, as `include/uapi/linux/fuse.h` of Linux 7.3 has it.
 
 use shuntfs_wire::*;
 
@@ -71,7 +71,8 @@ fn init_flags() {
         WRITEBACK_CACHE NO_OPEN_SUPPORT PARALLEL_DIROPS HANDLE_KILLPRIV POSIX_ACL ABORT_ERROR MAX_PAGES \
         CACHE_SYMLINKS NO_OPENDIR_SUPPORT EXPLICIT_INVAL_DATA MAP_ALIGNMENT SUBMOUNTS HANDLE_KILLPRIV_V2 \
         SETXATTR_EXT INIT_EXT RESERVED SECURITY_CTX HAS_INODE_DAX CREATE_SUPP_GROUP HAS_EXPIRE_ONLY \
-        DIRECT_IO_ALLOW_MMAP PASSTHROUGH NO_EXPORT_SUPPORT HAS_RESEND ALLOW_IDMAP OVER_IO_URING REQUEST_TIMEOUT";
+        DIRECT_IO_ALLOW_MMAP PASSTHROUGH NO_EXPORT_SUPPORT HAS_RESEND ALLOW_IDMAP OVER_IO_URING REQUEST_TIMEOUT \
+        HAS_IO_URING_BUFPOOL";
     let table: Vec<(&str, u64)> = names.split_whitespace().zip((0..).map(|bit| 1 << bit)).collect();
     let ours: Vec<_> = InitFlags::all().iter_names().map(|(name, flag)| (name, flag.bits())).collect();
     assert_eq!(ours, table);
@@ -91,7 +92,7 @@ fn flag_sets() {
         AttrFlags: SUBMOUNT 1, DAX 2;
         CuseInitFlags: UNRESTRICTED_IOCTL 1;
         FopenFlags: DIRECT_IO 1, KEEP_CACHE 2, NONSEEKABLE 4, CACHE_DIR 8, STREAM 16, NOFLUSH 32,
-            PARALLEL_DIRECT_WRITES 64, PASSTHROUGH 128;
+            PARALLEL_DIRECT_WRITES 64, PASSTHROUGH 128, IO_URING_ZERO_COPY 256;
         FsyncFlags: FDATASYNC 1;
         GetattrFlags: FH 1;
         InvalEntryFlags: EXPIRE_ONLY 1;
@@ -105,6 +106,8 @@ fn flag_sets() {
             LOCKOWNER 512, CTIME 1024, KILL_SUIDGID 2048;
         SetupmappingFlags: WRITE 1, READ 2;
         SetxattrFlags: ACL_KILL_SGID 1;
+        UringEntFlags: ZERO_COPY 1;
+        UringQueueFlags: ZERO_COPY 1;
         WriteFlags: CACHE 1, LOCKOWNER 2, KILL_SUIDGID 4;
     }
 }
@@ -134,9 +137,12 @@ fn sizes_of_replies_and_notifications() {
         EntryOut 128, FileLock 24, GetxattrOut 8, InitOut 64, IoctlIovec 16, IoctlOut 16, Kstatfs 80, LkOut 24,
         LseekOut 8, NotifyDeleteOut 24, NotifyInvalEntryOut 16, NotifyInvalInodeOut 24, NotifyPollWakeupOut 8,
         NotifyPruneOut 16, NotifyRetrieveOut 32, NotifyStoreOut 24, OpenOut 16, PollOut 8, StatfsOut 80, Statx 256,
-        StatxOut 288, SxTime 16, WriteOut 8, UringEntInOut 32, UringReqHeader 288, UringCmdReq 24,
+        StatxOut 288, SxTime 16, WriteOut 8, UringEntInOut 32, UringReqHeader 288, UringCmdReq 32, UringAddBufpool 40,
     }
     assert_eq!((uring::IN_OUT_LEN, uring::OP_IN_LEN), (128, 128));
+    let commands =
+        [uring::CMD_REGISTER, uring::CMD_COMMIT_AND_FETCH, uring::CMD_ADD_QUEUE, uring::CMD_ADD_BUFPOOL];
+    assert_eq!(commands, [1, 2, 3, 4]);
 }
 
 #[test]
@@ -159,7 +165,8 @@ fn notifications() {
 
 #[test]
 fn numbers_of_no_operation() {
-    assert_eq!((abi::MAJOR, abi::MINOR, abi::MIN_READ_BUFFER), (7, 45, 8192));
+    assert_eq!((abi::MAJOR, abi::MINOR, abi::MIN_READ_BUFFER), (7, 46, 8192));
+    assert_eq!([33, 45, 46, 99].map(abi::minor_answered), [45, 45, 46, 46]);
     assert_eq!((abi::UNIQUE_RESEND, abi::UNIQUE_INTERRUPT), (0x8000_0000_0000_0000, 1));
     assert_eq!((abi::INVALID_ID, abi::LOCK_END_OF_FILE), (0xffff_ffff, 0x7fff_ffff_ffff_ffff));
     assert_eq!((NodeId::ROOT.get(), IOCTL_IOVEC_MAX), (1, 256));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::kernel;
-use shuntfs_transport::{Prepared, Settings, TransportKind, Warm};
+use shuntfs_transport::{Pools, Prepared, Settings, TransportKind, Warm};
 use shuntfs_wire::InitFlags;
 
 use crate::mount::MountError;
@@ -23,7 +23,7 @@ pub(crate) fn choose(
     offered: InitFlags,
     options: &SessionOptions,
 ) -> Result<Chosen, MountError> {
-    let settings = settings(options);
+    let settings = Settings { pools: pools(offered, options), ..settings(options) };
     let prepare = |kind| Prepared::prepare(kind, device, &settings).map_err(|error| error.to_string());
     choose_by(offered, options, &prepare)
 }
@@ -75,6 +75,15 @@ fn ring_offered(offered: InitFlags) -> Result<(), String> {
     })
 }
 
+/// What is asked for of what 7.46 brings.
+fn pools(offered: InitFlags, options: &SessionOptions) -> Pools {
+    match options.zero_copy {
+        _ if !offered.contains(InitFlags::HAS_IO_URING_BUFPOOL | InitFlags::INIT_EXT) => Pools::Lacking,
+        true => Pools::ZeroCopy,
+        false => Pools::Plain,
+    }
+}
+
 pub(crate) fn settings(options: &SessionOptions) -> Settings {
     let page_len = shuntfs_sys::limits::page_len();
     Settings {
@@ -86,6 +95,7 @@ pub(crate) fn settings(options: &SessionOptions) -> Settings {
         plain_threads: false,
         sched_idle: options.sched_idle,
         warm: Warm::Nothing,
+        pools: Pools::Lacking,
     }
 }
 
@@ -128,5 +138,20 @@ mod test {
         assert!(choose_by(InitFlags::INIT_EXT, &uring, &only(&[Uring])).is_err());
         let device = SessionOptions { transport: Transport::Only(Device), ..SessionOptions::default() };
         assert_eq!(choose_by(RING, &device, &only(&[Uring, Device])).unwrap().prepared, Device);
+    }
+
+    #[test]
+    fn pools_are_asked_for_where_they_are_offered() {
+        let on = SessionOptions::default();
+        let off = SessionOptions { zero_copy: false, ..on.clone() };
+        let offered = RING | InitFlags::HAS_IO_URING_BUFPOOL;
+        assert_eq!(pools(offered, &on), Pools::ZeroCopy);
+        assert_eq!(pools(offered, &off), Pools::Plain);
+        assert_eq!(pools(RING, &on), Pools::Lacking);
+        assert_eq!(
+            pools(InitFlags::HAS_IO_URING_BUFPOOL, &on),
+            Pools::Lacking,
+            "the second word does not count"
+        );
     }
 }

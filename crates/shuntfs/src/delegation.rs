@@ -216,6 +216,9 @@ pub enum Flow {
     Verified,
     /// By the file system.
     Served,
+    /// As [`Flow::Relay`], but straight between the lower file and the pages of the caller, or of the page cache: neither we nor the kernel
+    /// copy a byte between server and caller (Linux 7.3).
+    ZeroCopy,
 }
 
 /// The flow of one direction, and why it is the one.
@@ -288,8 +291,15 @@ pub enum Reason {
 
 impl Flow {
     /// Every flow, each at the place of its number.
-    pub const ALL: [Self; 6] =
-        [Self::Passthrough, Self::Splice, Self::Relay, Self::Ranges, Self::Verified, Self::Served];
+    pub const ALL: [Self; 7] = [
+        Self::Passthrough,
+        Self::Splice,
+        Self::Relay,
+        Self::Ranges,
+        Self::Verified,
+        Self::Served,
+        Self::ZeroCopy,
+    ];
 
     /// The flow's name, as it is shown.
     #[must_use]
@@ -301,6 +311,7 @@ impl Flow {
             Self::Ranges => "ranges",
             Self::Verified => "verified",
             Self::Served => "served",
+            Self::ZeroCopy => "zero_copy",
         }
     }
 }

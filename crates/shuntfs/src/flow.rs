@@ -11,6 +11,9 @@
 //! - an open that bypasses the page cache enters the cached mode by itself when it is mapped shared, without
 //!   telling us, so it keeps passthrough away as a cached one does;
 //! - a node passes both directions through, or none;
+//! - an open with a backing id has no zero copy: Linux 7.3 answers the two together with EIO (`FOPEN_PASSTHROUGH_MASK`). Others have it where
+//!   their READs are moved without a look, as a whole or by range, and the queues can do so. An open whose bytes must be seen has none, as
+//!   each would have to be fetched from where the kernel put it;
 //! - pages and the backing file are the node's, not the open's: an open whose bytes are checked shares its node
 //!   with none whose bytes are not, and finds nothing that they left behind ([`Worth`]).
 
@@ -115,6 +118,8 @@ pub(crate) struct Offer {
     pub(crate) passthrough: Result<(), Reason>,
     /// Whether requests arrive on rings.
     pub(crate) ring: bool,
+    /// Whether those rings move pages by zero copy.
+    pub(crate) zero_copy: bool,
 }
 
 /// How an open counts in its node's io mode.
@@ -138,8 +143,8 @@ pub(crate) struct Settlement {
 /// and, should that fail, settle again with the failure as the offer.
 pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
     let (reads, writes) = match wish {
-        Wish::Whole(way) => return whole(way, cache, mode, offer),
-        Wish::Lifted(_) => return whole(Way::Passthrough, cache, mode, offer),
+        Wish::Whole(way) => return with_zero_copy(whole(way, cache, mode, offer), offer),
+        Wish::Lifted(_) => return with_zero_copy(whole(Way::Passthrough, cache, mode, offer), offer),
         Wish::Split { reads, writes } => (reads, writes),
     };
     // The kernel passes both directions of a node through, or none.
@@ -153,7 +158,23 @@ pub(crate) fn settle(wish: Wish, cache: CacheHint, mode: IoMode, offer: Offer) -
     };
     // Flags and kind depend on the node and the hint alone where nothing is passed through.
     let Settlement { flags, kind, .. } = whole(Way::Served, cache, mode, offer);
-    Settlement { flows: Flows { reads: one(reads), writes: one(writes) }, flags, kind }
+    with_zero_copy(Settlement { flows: Flows { reads: one(reads), writes: one(writes) }, flags, kind }, offer)
+}
+
+/// Zero copy is of an open, both ways, and pays where its READs need no look. A WRITE whose bytes must be seen is then fetched.
+fn with_zero_copy(settled: Settlement, offer: Offer) -> Settlement {
+    let Settlement { mut flows, mut flags, kind } = settled;
+    if kind == OpenKind::Backed || !offer.zero_copy || !matches!(flows.reads.flow, Flow::Relay | Flow::Ranges)
+    {
+        return settled;
+    }
+    flags |= FopenFlags::IO_URING_ZERO_COPY;
+    for one in [&mut flows.reads, &mut flows.writes] {
+        if one.flow == Flow::Relay {
+            one.flow = Flow::ZeroCopy;
+        }
+    }
+    Settlement { flows, flags, kind }
 }
 
 fn whole(way: Way, cache: CacheHint, mode: IoMode, offer: Offer) -> Settlement {
@@ -220,7 +241,10 @@ mod test {
 
     fn offers() -> impl Iterator<Item = Offer> {
         let passthrough = std::iter::once(Ok(())).chain(REFUSALS.map(Err));
-        passthrough.flat_map(|passthrough| [false, true].map(|ring| Offer { passthrough, ring }))
+        let rings = [(false, false), (true, false), (true, true)];
+        passthrough.flat_map(move |passthrough| {
+            rings.map(|(ring, zero_copy)| Offer { passthrough, ring, zero_copy })
+        })
     }
 
     /// The table, written out: way, mode, whether passthrough is offered -> flow on a device, reason, and
@@ -298,10 +322,15 @@ mod test {
         hints.flat_map(|(cache, mode)| offers().map(move |offer| (cache, mode, offer)))
     }
 
-    /// What the table says of one way: the settled direction, and whether the open carries the backing id.
+    /// What the table says of one way: the settled direction, and whether the open carries the backing id. What a ring would relay moves by
+    /// zero copy where the ring can do so and nothing is passed through.
     fn expected(way: Way, mode: IoMode, offer: Offer) -> (Settled, bool) {
         let (_, _, _, flow, reason, backed) = row(way, mode, offer.passthrough.is_ok());
-        let flow = if flow == Flow::Splice && offer.ring { Flow::Relay } else { flow };
+        let flow = match flow {
+            Flow::Splice if offer.zero_copy && !backed => Flow::ZeroCopy,
+            Flow::Splice if offer.ring => Flow::Relay,
+            flow => flow,
+        };
         let reason = reason.unwrap_or_else(|| offer.passthrough.expect_err("refused"));
         (Settled { flow, reason }, backed)
     }
@@ -319,7 +348,7 @@ mod test {
                 count += 1;
             }
         }
-        assert_eq!(count, 6 * 3 * 4 * 16);
+        assert_eq!(count, 6 * 3 * 4 * 24);
     }
 
     #[test]
@@ -345,18 +374,25 @@ mod test {
                         Way::VerifiedBelow => Way::Verified,
                         way => way,
                     };
-                    let (one, backed) = expected(alone, mode, offer);
-                    let one =
-                        if alone != way { Settled { reason: Reason::OneDirection, ..one } } else { one };
+                    let (mut one, backed) = expected(alone, mode, offer);
+                    if alone != way {
+                        one.reason = Reason::OneDirection;
+                    }
+                    if one.flow == Flow::ZeroCopy
+                        && matches!(reads, Way::Served | Way::Verified | Way::VerifiedBelow)
+                    {
+                        one.flow = Flow::Relay;
+                    }
                     assert_eq!(got, one, "{what}");
                     assert_eq!(settled.kind == OpenKind::Backed, backed, "{what}");
                 }
                 let alone = settle(Wish::Whole(Way::Served), cache, mode, offer);
-                assert_eq!((settled.flags, settled.kind), (alone.flags, alone.kind), "{what}");
+                let flags = settled.flags - FopenFlags::IO_URING_ZERO_COPY;
+                assert_eq!((flags, settled.kind), (alone.flags, alone.kind), "{what}");
                 count += 1;
             }
         }
-        assert_eq!(count, 36 * 3 * 4 * 16);
+        assert_eq!(count, 36 * 3 * 4 * 24);
     }
 
     /// `fs/fuse/iomode.c`: what the kernel would answer with EIO is never settled.
@@ -378,6 +414,11 @@ mod test {
                 assert!(!(passthrough && settled.flags.contains(FopenFlags::KEEP_CACHE)), "{what}");
                 assert!(!(passthrough && matches!(mode, IoMode::Cached | IoMode::Direct)), "{what}");
                 assert!(passthrough || mode != IoMode::Backed, "{what}");
+                let zero_copy = settled.flags.contains(FopenFlags::IO_URING_ZERO_COPY);
+                assert!(!zero_copy || offer.zero_copy && !passthrough, "{what}");
+                let moved = [settled.flows.reads.flow, settled.flows.writes.flow];
+                assert!(zero_copy || !moved.contains(&Flow::ZeroCopy), "{what}");
+                assert!(!zero_copy || matches!(moved[0], Flow::ZeroCopy | Flow::Ranges), "{what}");
                 let reaches_us = !passthrough || direct;
                 for one in [settled.flows.reads, settled.flows.writes] {
                     assert_eq!(one.flow == Flow::Passthrough, !reaches_us, "{what}");
@@ -402,18 +443,20 @@ mod test {
                 }
                 let flow = match wish {
                     Wish::Whole(Way::VerifiedBelow) => Flow::Verified,
+                    _ if offer.zero_copy => Flow::ZeroCopy,
                     _ if offer.ring => Flow::Relay,
                     _ => Flow::Splice,
                 };
                 assert_eq!(again.flows, Flows::both(flow, Reason::ReadAgain), "{mode:?} {offer:?}");
-                assert_eq!((again.flags, again.kind), (FopenFlags::KEEP_CACHE, OpenKind::Cached));
+                let flags = again.flags - FopenFlags::IO_URING_ZERO_COPY;
+                assert_eq!((flags, again.kind), (FopenFlags::KEEP_CACHE, OpenKind::Cached));
             }
         }
     }
 
     #[test]
     fn the_cache_hint_is_followed_where_nothing_is_in_its_way() {
-        let offer = Offer { passthrough: Ok(()), ring: false };
+        let offer = Offer { passthrough: Ok(()), ring: false, zero_copy: false };
         let flags = |cache| settle(Wish::Whole(Way::Served), cache, IoMode::Free, offer).flags;
         assert_eq!(flags(CacheHint::Drop), FopenFlags::empty());
         assert_eq!(flags(CacheHint::Keep), FopenFlags::KEEP_CACHE);

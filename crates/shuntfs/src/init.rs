@@ -17,6 +17,16 @@ pub struct Offered {
     pub flags: InitFlags,
 }
 
+impl Offered {
+    /// Whether io_uring may move bytes by zero copy here (Linux 7.3): worth knowing for a file system whose reads are mostly
+    /// [`crate::ReadReply::read_from`], because they move so in files that are open by range ([`crate::Delegation::PerRange`]), and in served
+    /// ones they do not.
+    #[must_use]
+    pub fn zero_copy(&self) -> bool {
+        self.flags.contains(InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL)
+    }
+}
+
 /// What a file system wants: `Wanted { kill_priv: true, ..Wanted::default() }`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {

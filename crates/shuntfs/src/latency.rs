@@ -20,14 +20,16 @@ const STEPS: usize = 164;
 const TIMED: [Opcode; 3] = [Opcode::Read, Opcode::Write, Opcode::Fsync];
 /// The operations by what moved their bytes; by nothing, of those that move none, or failed before. Each costs 1.3 KB of memory for each
 /// queue, and 27 lines of metrics for each mount, so there are those alone that can be.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 13] = [
     (Opcode::Read, None),
+    (Opcode::Read, Some(Flow::ZeroCopy)),
     (Opcode::Read, Some(Flow::Splice)),
     (Opcode::Read, Some(Flow::Relay)),
     (Opcode::Read, Some(Flow::Ranges)),
     (Opcode::Read, Some(Flow::Verified)),
     (Opcode::Read, Some(Flow::Served)),
     (Opcode::Write, None),
+    (Opcode::Write, Some(Flow::ZeroCopy)),
     (Opcode::Write, Some(Flow::Relay)),
     (Opcode::Write, Some(Flow::Ranges)),
     (Opcode::Write, Some(Flow::Served)),

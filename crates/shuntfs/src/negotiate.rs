@@ -138,6 +138,7 @@ fn chosen(wanted: &Wanted, ops: OpSet, terms: &Terms) -> InitFlags {
         (InitFlags::EXPORT_SUPPORT, wanted.file_handles && ops.contains(OpSet::EXPORT)),
         (InitFlags::NO_EXPORT_SUPPORT, !wanted.file_handles),
         (InitFlags::OVER_IO_URING, terms.uring),
+        (InitFlags::HAS_IO_URING_BUFPOOL, terms.uring),
     ] {
         flags.set(bit, on);
     }
@@ -155,7 +156,7 @@ impl Negotiated {
     pub(crate) fn reply(&self) -> InitOut {
         let mut out = InitOut {
             major: abi::MAJOR,
-            minor: abi::MINOR,
+            minor: abi::minor_answered(self.minor),
             max_readahead: self.max_readahead,
             max_background: self.max_background,
             congestion_threshold: self.congestion_threshold,
@@ -238,7 +239,12 @@ mod test {
             ),
             (InitFlags::PASSTHROUGH, Wanted { passthrough: false, ..base }, all, TERMS),
             (InitFlags::PASSTHROUGH, base, all, Terms { passthrough: false, ..TERMS }),
-            (InitFlags::OVER_IO_URING, base, all, Terms { uring: false, ..TERMS }),
+            (
+                InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL,
+                base,
+                all,
+                Terms { uring: false, ..TERMS },
+            ),
             (InitFlags::POSIX_LOCKS, base, all - OpSet::POSIX_LOCKS, TERMS),
             (InitFlags::FLOCK_LOCKS, base, all - OpSet::FLOCK_LOCKS, TERMS),
             (InitFlags::NO_OPENDIR_SUPPORT, base, all - OpSet::OPENDIR, TERMS),
@@ -322,6 +328,20 @@ mod test {
         let old = InitIn { minor: 31, ..init(InitFlags::all()) };
         let error = negotiate(&old, &Wanted::default(), OpSet::all(), &TERMS).unwrap_err();
         assert_eq!(error, InitError::ProtocolTooOld { minor: 31, needed: MINOR_MIN });
+    }
+
+    /// What Linux 6.18 offers and is answered, byte for byte as before 7.46 was known.
+    #[test]
+    fn older_kernels_are_answered_as_ever() {
+        let mut offered = init(InitFlags::from_bits_retain(0x7fd_73ff_fffb));
+        for (minor, answered) in [(36, 45), (45, 45), (46, 46), (47, 46)] {
+            offered.minor = minor;
+            let got = negotiate(&offered, &Wanted::default(), OpSet::OPEN, &TERMS).unwrap();
+            assert_eq!((got.minor, got.reply().minor), (minor.min(46), answered));
+        }
+        offered.minor = 45;
+        let out = negotiate(&offered, &Wanted::default(), OpSet::OPEN, &TERMS).unwrap().reply();
+        assert_eq!((out.flags, out.flags2), (0x61e4_bba1, 0x2b8), "{:#x} {:#x}", out.flags, out.flags2);
     }
 
     #[test]

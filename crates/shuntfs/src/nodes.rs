@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use shuntfs_transport::ZeroCopy;
 use shuntfs_wire::{Errno, FopenFlags, NodeId, Result};
 
 use crate::backing::{BackingId, Backings};
@@ -54,6 +55,15 @@ impl Counted {
     pub(crate) const ALONE: Self = Self { kind: OpenKind::Cached, drops_pages: false };
 }
 
+/// What an open asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) wish: Wish,
+    pub(crate) cache: CacheHint,
+    /// Whether the data of its requests may lie in pages that nobody sees.
+    pub(crate) in_pages: bool,
+}
+
 /// The nodes of one mount.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -62,6 +72,8 @@ pub(crate) struct Nodes {
     kept_max: usize,
     pages: Pages,
     ring: AtomicBool,
+    /// Where rings may move pages by zero copy.
+    zero_copy: Option<Arc<ZeroCopy>>,
     backings: Backings,
     open: AtomicUsize,
     /// How many ids were asked to go.
@@ -117,10 +129,16 @@ impl Nodes {
             kept_max,
             pages: Pages::default(),
             ring: AtomicBool::new(ring),
+            zero_copy: None,
             backings,
             open: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
         }
+    }
+
+    /// With what tells whether rings move pages by zero copy.
+    pub(crate) fn with_zero_copy(self, zero_copy: &Arc<ZeroCopy>) -> Self {
+        Self { zero_copy: Some(Arc::clone(zero_copy)), ..self }
     }
 
     /// Whether requests arrive on rings.
@@ -139,16 +157,15 @@ impl Nodes {
     ///
     /// # Errors
     /// EBUSY for a checked open of a node that is open unchecked, and the other way round.
-    pub(crate) fn open(
+    pub(crate) fn settle_open(
         &self,
         node: NodeId,
-        wish: Wish,
-        cache: CacheHint,
+        asked: Ask,
         lower: &dyn Fn() -> Result<Arc<LowerFile>>,
     ) -> Result<SettledOpen> {
         let mut registered = None;
         let outcome = loop {
-            match self.try_open(node, wish, cache, &mut registered) {
+            match self.try_open(node, asked, &mut registered) {
                 Ok(None) => registered = Some(self.register(lower)),
                 Ok(Some(settled)) => break Ok(settled),
                 Err(error) => break Err(error),
@@ -164,19 +181,19 @@ impl Nodes {
     fn try_open(
         &self,
         node: NodeId,
-        wish: Wish,
-        cache: CacheHint,
+        asked: Ask,
         registered: &mut Option<Registered>,
     ) -> Result<Option<SettledOpen>> {
+        let worth = asked.wish.worth();
         loop {
             let entry = self.entry(node);
             let mut state = entry.state.lock();
             if state.dead {
                 continue;
             }
-            self.turn(&mut state, wish.worth())?;
-            let cache = self.cache_for(node, wish.worth(), cache);
-            let Some(settled) = self.settle(&mut state, wish, cache, registered) else { return Ok(None) };
+            self.turn(&mut state, worth)?;
+            let asked = Ask { cache: self.cache_for(node, worth, asked.cache), ..asked };
+            let Some(settled) = self.settle(&mut state, asked, registered) else { return Ok(None) };
             self.count(&mut state, settled);
             let backing = if settled.kind == OpenKind::Backed { state.id } else { None };
             let Settlement { flows, flags, kind } = settled;
@@ -319,10 +336,10 @@ impl Nodes {
     fn settle(
         &self,
         state: &mut State,
-        wish: Wish,
-        cache: CacheHint,
+        asked: Ask,
         registered: &mut Option<Registered>,
     ) -> Option<Settlement> {
+        let Ask { wish, cache, in_pages } = asked;
         if cache == CacheHint::Again {
             self.leave_passthrough(state);
         }
@@ -338,7 +355,9 @@ impl Nodes {
         let wants_id = wish.passes() && mode == IoMode::Free;
         let passthrough = if wants_id { self.backings.offer() } else { Ok(()) };
         let ring = self.ring.load(Ordering::Relaxed);
-        let settled = settle(wish, cache, mode, Offer { passthrough, ring });
+        let zero_copy =
+            in_pages && ring && self.zero_copy.as_ref().is_some_and(|state| state.off().is_none());
+        let settled = settle(wish, cache, mode, Offer { passthrough, ring, zero_copy });
         if settled.kind != OpenKind::Backed || state.id.is_some() {
             return Some(settled);
         }
@@ -350,7 +369,7 @@ impl Nodes {
                 state.retire = dropped != self.dropped.load(Ordering::SeqCst);
                 settled
             }
-            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring }),
+            Err(reason) => settle(wish, cache, mode, Offer { passthrough: Err(reason), ring, zero_copy }),
         })
     }
 

@@ -201,6 +201,9 @@ pub struct SessionOptions {
     pub backing_ids_kept: usize,
     /// Whether opens may be put in passthrough. Default: yes.
     pub passthrough: bool,
+    /// Whether bytes that nobody has to see may be moved by zero copy, where passthrough is not to be had (Linux 7.3, on io_uring, as root).
+    /// Default: yes.
+    pub zero_copy: bool,
     /// How many background requests (readahead, asynchronous I/O, RELEASE) the kernel sends at once. Default
     /// (`None`): queues x depth, at least 64.
     pub max_background: Option<u16>,
@@ -226,6 +229,7 @@ impl Default for SessionOptions {
             warm_payloads: false,
             backing_ids_kept: 1024,
             passthrough: true,
+            zero_copy: true,
             max_background: None,
             readahead: None,
             stall_after: Some(Duration::from_secs(10)),

@@ -127,7 +127,7 @@ impl<'q> ReadReply<'q> {
     pub async fn read_from(self, cx: &Cx<'_>, lower: &Arc<LowerFile>, offset: u64) -> Result<Filled<'q>> {
         let _ = cx;
         let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
-        let read = self.exchange.read_lower(self.start, lower, at).await?.min(self.len);
+        let read = read(self.exchange, self.start, lower, at).await?.min(self.len);
         lower.count_read(read as u64);
         Ok(Filled::bytes(read))
     }
@@ -148,7 +148,7 @@ impl<'q> ReadReply<'q> {
         let at = ByteRange { offset, len: u32::try_from(self.len).unwrap_or(u32::MAX) };
         let mut lower = Arc::clone(lower);
         loop {
-            match self.exchange.read_lower(self.start, &lower, at).await {
+            match read(self.exchange, self.start, &lower, at).await {
                 Ok(read) => {
                     let read = read.min(self.len);
                     lower.count_read(read as u64);
@@ -158,6 +158,20 @@ impl<'q> ReadReply<'q> {
             }
         }
     }
+}
+
+/// Reads a lower file to where an answer's bytes are to go.
+pub(crate) async fn read(
+    x: &mut Exchange,
+    start: usize,
+    lower: &Arc<LowerFile>,
+    at: ByteRange,
+) -> Result<usize> {
+    if x.is_in_pages() {
+        // On the heap, as every other READ would have to have room for it.
+        return Box::pin(x.move_lower(start, lower, at)).await;
+    }
+    x.read_lower(start, lower, at).await
 }
 
 /// The data of a WRITE, in the payload.

@@ -129,6 +129,7 @@ impl Session {
         agree(&server)?;
         let mut transport = TransportStatus::of(&chosen);
         let Chosen { mut prepared, .. } = chosen;
+        let zero_copy = Arc::clone(prepared.zero_copy());
         let observed = observed(&server);
         if let Some(limit) = options.stall_after {
             let log = StallLog::new(Weak::clone(&observed), Arc::clone(&core.stalls));
@@ -140,6 +141,7 @@ impl Session {
             transport.fell_back(error);
             core.nodes.without_ring();
         }
+        transport.settled(&zero_copy, running.refused().is_some());
         let point = guard.keep();
         let connection = point.connection(&device);
         if let (Some(bytes), Some(connection)) = (options.readahead, connection) {
@@ -331,7 +333,7 @@ fn core(
     Core {
         device: Arc::clone(device),
         negotiated,
-        nodes: Nodes::new(backings, ring, options.backing_ids_kept),
+        nodes: Nodes::new(backings, ring, options.backing_ids_kept).with_zero_copy(prepared.zero_copy()),
         counters: Counters::default(),
         retrievals: Retrievals::default(),
         hub: Arc::new(Hub::default()),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use shuntfs_sys::OsError;
-use shuntfs_transport::TransportKind;
+use shuntfs_transport::{NoZeroCopy, TransportKind, ZeroCopy};
 use shuntfs_wire::Opcode;
 
 use crate::choose::Chosen;
@@ -94,6 +94,12 @@ pub struct TransportStatus {
     pub depth: usize,
     /// What the payloads can come to use, in bytes.
     pub payload_max: u64,
+    /// How many payloads the pool of each of the kernel's queues has; 0 where each request that is served at once has its own.
+    #[serde(default)]
+    pub pool_buffers: usize,
+    /// Why no file's bytes are moved by zero copy; `None` where those of files may be whose bytes nobody has to see.
+    #[serde(default)]
+    pub zero_copy_off: Option<String>,
 }
 
 /// What became of one operation's requests.
@@ -115,11 +121,22 @@ impl TransportStatus {
             queues: prepared.queues(),
             depth: prepared.depth(),
             payload_max: prepared.payload_max(),
+            pool_buffers: prepared.pool_buffers(),
+            zero_copy_off: prepared.zero_copy().off().map(|why| why.to_string()),
         }
     }
 }
 
 impl TransportStatus {
+    /// The kernel was asked, or refused the rings altogether.
+    pub(crate) fn settled(&mut self, zero_copy: &ZeroCopy, no_rings: bool) {
+        let off = if no_rings { Some(NoZeroCopy::NoRing) } else { zero_copy.off() };
+        self.zero_copy_off = off.map(|why| why.to_string());
+        if no_rings {
+            self.pool_buffers = 0;
+        }
+    }
+
     /// The kernel refused the rings after INIT: the one reader beside them serves all requests.
     pub(crate) fn fell_back(&mut self, error: OsError) {
         self.kind = TransportKind::Device.to_string();
@@ -222,6 +239,8 @@ mod test {
             queues: 9,
             depth: 8,
             payload_max: 1 << 20,
+            pool_buffers: 3,
+            zero_copy_off: None,
         };
         status.fell_back(OsError::INVAL);
         assert_eq!((status.kind.as_str(), status.queues), ("device", 1));

@@ -21,20 +21,16 @@ fn open_lower(path: &Path) -> Arc<LowerFile> {
     Arc::new(LowerFile::new(file.into()))
 }
 
-fn moved(fixture: &Fixture) -> Flow {
-    if fixture.mounted.session().status().transport.kind == "uring" { Flow::Relay } else { Flow::Splice }
-}
-
 #[test]
 fn reads_and_writes_flow_apart() {
     on_each_transport(|options| {
         let fixture = Fixture::new(&[b'.'; 9000], options);
-        let moved = moved(&fixture);
+        let copied = fixture.copied();
         let wished = |flow| Settled { flow, reason: Reason::Wished };
-        let one_way = Settled { flow: moved, reason: Reason::OneDirection };
+        let one_way = Settled { flow: copied, reason: Reason::OneDirection };
         for (reads, writes, flows) in [
-            (Delegation::Served, splice(), Flows { reads: wished(Flow::Served), writes: wished(moved) }),
-            (splice(), Delegation::Served, Flows { reads: wished(moved), writes: wished(Flow::Served) }),
+            (Delegation::Served, splice(), Flows { reads: wished(Flow::Served), writes: wished(copied) }),
+            (splice(), Delegation::Served, Flows { reads: wished(copied), writes: wished(Flow::Served) }),
             (Delegation::Served, passthrough(), Flows { reads: wished(Flow::Served), writes: one_way }),
             (passthrough(), Delegation::Served, Flows { reads: one_way, writes: wished(Flow::Served) }),
         ] {
@@ -74,7 +70,7 @@ fn a_split_beside_passthrough_works() {
         let first = fixture.open(passthrough(), CacheHint::Drop);
         let second = fixture.open(Delegation::split(Delegation::Served, splice()), CacheHint::Drop);
         let beside = |flow| Settled { flow, reason: Reason::PassthroughOpens };
-        let flows = Flows { reads: beside(Flow::Served), writes: beside(moved(&fixture)) };
+        let flows = Flows { reads: beside(Flow::Served), writes: beside(fixture.copied()) };
         assert_eq!(fixture.last_flows(), flows);
         second.write_all_at(b"second", 0).expect("writes");
         let mut seen = [0; 6];
@@ -138,7 +134,7 @@ fn a_lifted_map_without_passthrough_is_moved_whole() {
         let lower = open_lower(&fixture.lower.path().join("lower"));
         let map = Extents::concat([(RangeSource::Lower(lower, 0), Extent::REST)]).expect("a map");
         let file = fixture.open(ranges(map), CacheHint::Direct);
-        assert_eq!(fixture.last(), (moved(&fixture), Reason::TurnedOff));
+        assert_eq!(fixture.last(), (fixture.moved(), Reason::TurnedOff));
         file.write_all_at(b"moved", 9000).expect("writes");
         let mut seen = [0; 7];
         file.read_exact_at(&mut seen, 8998).expect("reads");

@@ -23,11 +23,7 @@ fn wishes() -> [Delegation; 3] {
 fn every_pair_of_opens_works() {
     on_each_transport(|options| {
         let fixture = Fixture::new(&[b'.'; 9000], options);
-        let moved = if fixture.mounted.session().status().transport.kind == "uring" {
-            Flow::Relay
-        } else {
-            Flow::Splice
-        };
+        let (moved, copied) = (fixture.moved(), fixture.copied());
         let mut round = 0_u8;
         for (first, second) in
             wishes().into_iter().flat_map(|one| wishes().map(move |other| (one.clone(), other)))
@@ -44,7 +40,7 @@ fn every_pair_of_opens_works() {
                         (Flow::Passthrough, Reason::Wished)
                     }
                     (Delegation::Passthrough(_), Delegation::Splice(_), _) => {
-                        (moved, Reason::PassthroughOpens)
+                        (copied, Reason::PassthroughOpens)
                     }
                     (Delegation::Passthrough(_), ..) => (Flow::Served, Reason::PassthroughOpens),
                     (_, Delegation::Passthrough(_), CacheHint::Direct) => (moved, Reason::DirectOpens),

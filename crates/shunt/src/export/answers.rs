@@ -35,14 +35,13 @@ impl ExportAnswers {
         let flows = self.exporting.expected_flow();
         match (flows, self.exporting.passthrough_off) {
             (Flow::Passthrough, Some(reason)) => (self.moved_by_us(), reason),
-            (Flow::Relay | Flow::Splice, _) => (self.moved_by_us(), Reason::Wished),
+            (Flow::Relay | Flow::Splice | Flow::ZeroCopy, _) => (self.moved_by_us(), Reason::Wished),
             (flow, _) => (flow, Reason::Wished),
         }
     }
 
     fn moved_by_us(&self) -> Flow {
-        let kind = self.exporting.session().status().transport.kind;
-        if kind == shuntfs::TransportKind::Uring.to_string() { Flow::Relay } else { Flow::Splice }
+        meaning::moved_by(&self.exporting.session().status().transport)
     }
 }
 
@@ -84,14 +83,16 @@ impl Answers for ExportAnswers {
         };
         let format = self.exporting.export.status().format;
         let meaning = match flow {
-            Flow::Served if format == Format::Qcow2 => "the server finds the clusters, and moves their bytes",
-            flow => meaning::of_flow(flow),
+            Flow::Served | Flow::Ranges if format == Format::Qcow2 => {
+                "the server finds the clusters, and moves their bytes".into()
+            }
+            flow => meaning::of_flow_by(flow, &self.exporting.session().status().transport),
         };
         Why {
             node,
             known,
             flow: flow.name().into(),
-            meaning: meaning.into(),
+            meaning,
             reason: reason.name().into(),
             reason_meaning: meaning::of_reason(reason),
             seal: None,

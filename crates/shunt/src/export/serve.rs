@@ -147,7 +147,7 @@ impl Exporting {
                     .to_owned(),
             );
         }
-        if self.flow_is_wished && self.expected_flow() == Flow::Served {
+        if self.flow_is_wished && matches!(self.expected_flow(), Flow::Served | Flow::Ranges) {
             let status = self.export.status();
             notes.push(format!(
                 "--flow is of raw images whose bytes go through the page cache: those of this {} image are moved by the server",

@@ -115,7 +115,7 @@ impl Answers for SessionAnswers {
             node,
             known,
             flow: flow.name().into(),
-            meaning: meaning::of_flow(flow).into(),
+            meaning: meaning::of_flow_by(flow, &self.mounted.session().status().transport),
             reason: reason.name().into(),
             reason_meaning: meaning::of_reason(reason),
             verdict: asker.and_then(|asker| verdict::of_node(&self.mounted, node, asker)),

@@ -127,7 +127,9 @@ impl Mounted {
             notes.push(format!("files flow by {}, not by passthrough: {reason}", self.moved_by_us()));
         }
         match self.flow {
-            FlowChoice::Splice if ring => notes.push("on io_uring files flow by relay, not by splice".into()),
+            FlowChoice::Splice if ring => {
+                notes.push(format!("on io_uring files flow by {}, not by splice", self.moved_by_us()));
+            }
             FlowChoice::Relay if !ring => notes.push("on a device files flow by splice, not by relay".into()),
             _ => {}
         }
@@ -272,7 +274,7 @@ impl Mounted {
     }
 
     fn moved_by_us(&self) -> Flow {
-        if self.is_ring() { Flow::Relay } else { Flow::Splice }
+        crate::meaning::moved_by(&self.session.status().transport)
     }
 
     fn is_ring(&self) -> bool {
@@ -500,6 +502,7 @@ pub(super) fn session_options(target: &Target, settings: &Settings) -> SessionOp
         queues: settings.threads.map(usize::from).or_else(|| queues_beside_disks(settings)),
         depth: settings.queue_depth.map_or(room.depth, usize::from),
         sched_idle: settings.sched_idle == Switch::On,
+        zero_copy: settings.zero_copy == Switch::On,
         // A rule may wish for it where the mount does not.
         passthrough: settings.rules.is_some()
             || matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough),

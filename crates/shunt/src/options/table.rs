@@ -115,6 +115,7 @@ pub const OPTIONS: &[Row] = &[
     value("permissions", "kernel|none", |s, v| choose(&mut s.permissions, v)),
     value("xattrs", "on|off", |s, v| choose(&mut s.xattrs, v)),
     value("sched_idle", "on|off", |s, v| choose(&mut s.sched_idle, v)),
+    value("zero_copy", "on|off", |s, v| choose(&mut s.zero_copy, v)),
     path("rules", "FILE", |s, path| s.rules = Some(path)),
     value("view", "NAME", set_view),
     value("verify", "required|if-sealed|off", |s, v| choose(&mut s.verify.what, v)),

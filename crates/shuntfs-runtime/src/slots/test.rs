@@ -213,3 +213,58 @@ fn all_operations_end_with_the_queue() {
     assert_eq!(finish(&queue, owned), Err(OsError::CANCELED));
     assert!(queue.is_slot_settled(1));
 }
+
+/// A pooled slot has its head, and a buffer while it serves; a buffer is one slot's.
+#[test]
+fn a_pooled_slot_has_the_buffer_that_it_took() {
+    const HEAD: usize = 4096;
+    let ready = Ready::new(2).expect("a bell");
+    let slots = Slots::reserve_with_pool(2, LEN, (2, HEAD), &ready).expect("memory");
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
+    let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
+    let parts = QueueParts { index: 0, device, ready, slots, pool: OffloadPool::new(1, || ()), ring: None };
+    let queue = Queue::new(parts);
+    let (start, len) = queue.pool_place(0..2);
+    assert_eq!(len, 2 * (LEN - HEAD));
+    assert!(panics(|| queue.pool_place(0..3)));
+    let (mut one, mut other) = (queue.take_slot(0).expect("free"), queue.take_slot(1).expect("free"));
+    // SAFETY: no slot of this queue is ever given to the kernel.
+    let take = |slot: &mut Slot, buffer| unsafe { slot.take_buffer(buffer) };
+    one.bytes_mut(HEAD..HEAD + 4).copy_from_slice(b"mine");
+    assert!(!take(&mut one, 0), "it has its own memory");
+    one.join_pool();
+    other.join_pool();
+    assert!(!one.has_payload() && panics(|| one.bytes(HEAD..HEAD + 1).len()));
+    assert!(panics(|| one.bytes(HEAD - 1..HEAD + 1).len()));
+    assert!(one.bytes(HEAD..HEAD).is_empty() && one.bytes(0..HEAD).len() == HEAD);
+    assert!(!take(&mut one, 2), "there is none");
+    assert!(take(&mut one, 1) && !take(&mut one, 0), "one at a time");
+    assert!(!take(&mut other, 1), "it is taken");
+    assert!(take(&mut other, 0));
+    assert_eq!(one.address(HEAD..LEN), start + (LEN - HEAD) as u64);
+    assert_eq!(other.address(HEAD..LEN), start);
+    one.bytes_mut(HEAD..LEN).fill(1);
+    other.bytes_mut(HEAD..LEN).fill(2);
+    assert!(one.bytes(HEAD..LEN).iter().all(|byte| *byte == 1), "they do not overlap");
+    assert!(panics(|| one.bytes(HEAD - 1..HEAD + 1).len()), "it is not all of one piece");
+}
+
+/// Without a driver that put pages there, nothing moves, and the slot is free again.
+#[test]
+fn pages_that_are_not_there_are_refused() {
+    let Some(queue) = queue_with_ring() else { return };
+    let program = Arc::new(std::fs::File::open("/proc/self/exe").expect("own program"));
+    let mut slot = queue.take_slot(0).expect("free");
+    assert_eq!(finish(&queue, slot.read_to_pages(&program, 0..4, 0)), Err(OsError::FAULT), "no table");
+    queue.with_ring(|ring| ring.make_table(2)).expect("a table");
+    assert_eq!(finish(&queue, slot.read_to_pages(&program, 0..4, 0)), Err(OsError::FAULT), "an empty place");
+    let file = Arc::new(shuntfs_sys::memory::file_in_memory(c"test").expect("a file"));
+    assert_eq!(finish(&queue, slot.write_from_pages(&file, 0..4, 0)), Err(OsError::FAULT));
+    assert_eq!(file.metadata().expect("stat").len(), 0);
+    let mut reading = Box::pin(slot.read_to_pages(&program, 0..4, 0));
+    assert!(poll(reading.as_mut()).is_pending());
+    drop(reading);
+    assert_eq!(finish(&queue, slot.read_to_pages(&program, 0..4, 0)), Err(OsError::BUSY), "one is under way");
+    queue.end_ops().expect("the ring works");
+    assert!(slot.is_free());
+}

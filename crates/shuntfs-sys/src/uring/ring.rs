@@ -2,10 +2,12 @@
 //!
 //! # Safety
 //! The kernel reads and writes the memory that submissions name until their completion. A [`Submission`] is only a description;
-//! pushing one that names memory is `unsafe` and says so. The ring itself keeps no pointer.
+//! pushing one that names memory is `unsafe` and says so. The ring itself keeps no pointer. Its table of buffers has none of this process's
+//! memory in it: only drivers put pages there, which they hold themselves.
 #![expect(unsafe_code, reason = "submissions name memory that the kernel fills")]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +33,7 @@ pub struct UringCommand {
     /// The command's number.
     pub op: u32,
     /// The command's own bytes, at offset 48 of the submission.
-    pub bytes: [u8; 32],
+    pub bytes: [u8; 40],
     /// An array of two `iovec`, or zero.
     pub iovecs: u64,
     /// How many.
@@ -78,6 +80,37 @@ impl Submission {
         Self::of_lower(entry, user_data)
     }
 
+    /// A read of `at.len()` bytes of a lower file at `offset`, into the pages that a driver put into place `place` of the ring's table, from
+    /// their byte `at.start` on.
+    #[must_use]
+    #[track_caller]
+    pub fn read_to_pages(
+        fd: BorrowedFd<'_>,
+        (place, at): (u16, Range<u32>),
+        offset: u64,
+        user_data: u64,
+    ) -> Self {
+        let start = std::ptr::without_provenance_mut(at.start as usize);
+        let len = at.end.saturating_sub(at.start);
+        let entry = opcode::ReadFixed::new(Fd(fd.as_raw_fd()), start, len, place).offset(offset).build();
+        Self::of_lower(entry, user_data)
+    }
+
+    /// A write to a lower file of what is in such pages; as [`Submission::read_to_pages`].
+    #[must_use]
+    #[track_caller]
+    pub fn write_from_pages(
+        fd: BorrowedFd<'_>,
+        (place, at): (u16, Range<u32>),
+        offset: u64,
+        user_data: u64,
+    ) -> Self {
+        let start = std::ptr::without_provenance(at.start as usize);
+        let len = at.end.saturating_sub(at.start);
+        let entry = opcode::WriteFixed::new(Fd(fd.as_raw_fd()), start, len, place).offset(offset).build();
+        Self::of_lower(entry, user_data)
+    }
+
     /// A write of `len` bytes to a device, which is no place in a file.
     #[must_use]
     pub fn answer(fd: BorrowedFd<'_>, (from, len): (*const u8, u32), user_data: u64) -> Self {
@@ -89,7 +122,7 @@ impl Submission {
     #[must_use]
     pub fn command(fd: BorrowedFd<'_>, command: &UringCommand, user_data: u64) -> Self {
         let mut cmd = [0_u8; 80];
-        cmd[..32].copy_from_slice(&command.bytes);
+        cmd[..command.bytes.len()].copy_from_slice(&command.bytes);
         let mut entry = opcode::UringCmd80::new(Fd(fd.as_raw_fd()), command.op)
             .cmd(cmd)
             .addr(Some(command.iovecs))
@@ -139,6 +172,14 @@ impl Ring {
             .build(entries)
             .map_err(|error| from_io(&error))?;
         Ok(Self { ring, backlog: VecDeque::new() })
+    }
+
+    /// Makes the ring's table of buffers: so many empty places, for drivers to put pages in. Once, before anything is queued.
+    ///
+    /// # Errors
+    /// EINVAL before Linux 5.19, and beyond 16,384 places; ENOMEM.
+    pub fn make_table(&mut self, places: u16) -> Result<()> {
+        self.ring.submitter().register_buffers_sparse(places.into()).map_err(|error| from_io(&error))
     }
 
     /// Queues a submission.

@@ -169,7 +169,8 @@ fn queue_beside(looks: u32, served: fn(u32) -> u64, waits: u64, turns: u64) -> (
         for look in 0..looks {
             gauge.served.fetch_add(served(look), Ordering::Relaxed);
             let waited = Duration::from_millis(u64::from(look) * waits);
-            let ran = Duration::from_millis(u64::from(look) * (4 - waits)) + Duration::from_nanos(look.into());
+            let ran =
+                Duration::from_millis(u64::from(look) * (4 - waits)) + Duration::from_nanos(look.into());
             let of_queue = CpuTimes { ran, waited, turns: u64::from(look) };
             let of_caller = CpuTimes { ran: waited, waited: Duration::ZERO, turns: u64::from(look) * turns };
             helped += u32::from(queue.sees(&gauge, of_queue, of_caller));

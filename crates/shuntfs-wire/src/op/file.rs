@@ -59,6 +59,8 @@ flag_set! {
         const PARALLEL_DIRECT_WRITES = 1 << 6;
         /// Reads, writes and mappings go to the backing file with `backing_id` (7.40).
         const PASSTHROUGH = 1 << 7;
+        /// The pages of READ and WRITE go to the entry's place in the ring's table of buffers, where the queue can do so (7.46).
+        const IO_URING_ZERO_COPY = 1 << 8;
     }
 }
 

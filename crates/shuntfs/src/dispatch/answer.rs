@@ -130,6 +130,7 @@ fn again(local: &Local, x: &mut Exchange, at: u32) -> Result<usize, Errno> {
 
 /// Has the transport answer with a lower file's bytes.
 pub(super) async fn relay_read(local: &Local, x: Exchange, lower: &Arc<LowerFile>, at: ByteRange) -> Done {
+    let flow = if x.is_in_pages() { Flow::ZeroCopy } else { Flow::Relay };
     let done = x.relay_read(lower, at).await;
     // What the kernel alone knows counts as it was asked for.
     let len = done.sent_len().map_or(u64::from(at.len), |len| len as u64);
@@ -138,7 +139,7 @@ pub(super) async fn relay_read(local: &Local, x: Exchange, lower: &Arc<LowerFile
         local.counters.read(Flow::Splice, len);
         local.counters.spliced_reads.bump();
     } else {
-        local.counters.read(Flow::Relay, len);
+        local.counters.read(flow, len);
     }
     done
 }

@@ -15,7 +15,7 @@ use crate::delegation::{Access, Delegation, Flow, LowerFile, Opened};
 use crate::encode;
 use crate::filesystem::Filesystem;
 use crate::flow::Wish;
-use crate::nodes::{Counted, Nodes};
+use crate::nodes::{self, Counted, Nodes};
 use crate::notify::Notifier;
 use crate::open_flags::OpenFlags;
 use crate::range_map;
@@ -142,13 +142,14 @@ fn install<F: Filesystem>(
             _ => Err(Errno::BADF),
         }
     };
-    let settled = server.core.nodes.open(node, wish, cache, &lower)?;
+    let in_pages = may_lie_in_pages(server, &file, &delegation, flags);
+    let settled = server.core.nodes.settle_open(node, nodes::Ask { wish, cache, in_pages }, &lower)?;
     let undo = Undo { nodes: &server.core.nodes, node, counted: settled.counted };
     let flows = settled.flows;
     // A map that could not be lifted after all is asked for each request.
     let delegation = lifted.filter(|_| flows.reads.flow != Flow::Ranges).unwrap_or(delegation);
     let open = Open::new(node, file, settled.counted, delegation);
-    if flags.may_write() && matches!(flows.writes.flow, Flow::Splice | Flow::Relay) {
+    if flags.may_write() && matches!(flows.writes.flow, Flow::Splice | Flow::Relay | Flow::ZeroCopy) {
         match server.lower(&open, Direction::Write) {
             Err(errno) if maker == Maker::ThisOpen => {
                 tracing::debug!(%errno, "a new file's lower file waits")
@@ -172,6 +173,22 @@ fn install<F: Filesystem>(
     let open_flags = settled.flags | if needs_flush { FopenFlags::empty() } else { FopenFlags::NOFLUSH };
     let backing_id = settled.backing.map_or(0, |id| id.0);
     Ok(OpenOut { fh: fh.0, open_flags, backing_id: i32::try_from(backing_id).unwrap_or_default() })
+}
+
+/// Whether the data of an open's requests may lie in pages that nobody here sees: that of its WRITEs, too, if there may be any, as each that
+/// must be seen would have to be fetched.
+fn may_lie_in_pages<F: Filesystem>(
+    server: &Server<F>,
+    file: &F::File,
+    delegation: &Delegation,
+    flags: OpenFlags,
+) -> bool {
+    !flags.may_write()
+        || match delegation.of_writes() {
+            Delegation::Splice(_) | Delegation::Passthrough(_) => !server.fs.exchanges_lower(file),
+            Delegation::PerRange(_) => true,
+            _ => false,
+        }
 }
 
 /// The wish of a delegation, and what it is lifted to.

@@ -1,7 +1,8 @@
 //! READ and WRITE of files whose bytes come from several places.
 //!
 //! A request that one run of a lower file covers is moved whole, as a delegated one; the others are put
-//! together piece by piece.
+//! together piece by piece. By zero copy, too: each piece of a READ goes straight to its place among the caller's pages, and only what the
+//! file system serves goes through memory. A WRITE of several pieces is fetched first.
 
 use shuntfs_transport::Exchange;
 use shuntfs_wire::{ByteRange, Errno, Result, WriteOut};
@@ -11,7 +12,7 @@ use crate::cx::Cx;
 use crate::delegation::Flow;
 use crate::filesystem::Filesystem;
 use crate::range_map::{RangeMap, RangeSource, run};
-use crate::reply::{ReadReply, WriteData, Written};
+use crate::reply::{ReadReply, WriteData, Written, read as read_lower};
 use crate::server::Server;
 
 pub(super) async fn read<F: Filesystem>(
@@ -33,7 +34,13 @@ pub(super) async fn read<F: Filesystem>(
                 if len == total {
                     return Ok(Answer::RelayRead(lower, range));
                 }
-                ReadReply::new(x, done, len).read_from(cx, &lower, from).await?.filled()?
+                let moved = read_lower(x, done, &lower, range).await?.min(len);
+                lower.count_read(moved as u64);
+                moved
+            }
+            RangeSource::Zeroes if x.is_in_pages() => {
+                Box::pin(x.zero(done..done + len)).await?;
+                len
             }
             RangeSource::Zeroes => {
                 x.payload_mut()[done..][..len].fill(0);
@@ -41,7 +48,12 @@ pub(super) async fn read<F: Filesystem>(
             }
             RangeSource::Served => {
                 let range = ByteRange { offset, len: u32::try_from(len).unwrap_or(u32::MAX) };
-                server.fs.read(cx, file, range, ReadReply::new(x, done, len)).await?.filled()?
+                x.with_payload().await;
+                let filled = server.fs.read(cx, file, range, ReadReply::new(x, done, len)).await?.filled()?;
+                if x.is_in_pages() {
+                    Box::pin(x.put(done..done + filled)).await?;
+                }
+                filled
             }
         };
         done += filled;

@@ -53,7 +53,8 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     // A linked answer leaves without us: what we could time is not how long it took.
     let mut timed = timed.filter(|_| !(answer.is_relayed_read() && local.core.nodes.has_ring()));
     if let Some(timed) = &mut timed {
-        timed.flow = answer.flow();
+        let flow = answer.flow();
+        timed.flow = if flow == Some(Flow::Relay) && x.is_in_pages() { Some(Flow::ZeroCopy) } else { flow };
     }
     // The answer is written where something may still be read or written that an operation left behind.
     x.settled().await;
@@ -109,6 +110,13 @@ async fn serve<F: Filesystem>(server: &Server<F>, local: &Local, x: &mut Exchang
     let header = x.header();
     if !is_offered(server.gate.ops(), header.operation()) {
         return Answer::NotOffered;
+    }
+    if x.has_unseen_data() {
+        match Box::pin(write::unseen(server, local, x)).await {
+            Ok(Some(answer)) => return answer,
+            Ok(None) => {}
+            Err(errno) => return Answer::error(errno),
+        }
     }
     let request = match x.request() {
         Ok(request) => request,

@@ -14,6 +14,18 @@ fn lower() -> Result<Arc<LowerFile>> {
     Ok(Arc::new(LowerFile::new(OwnedFd::from(file))))
 }
 
+impl Nodes {
+    fn open(
+        &self,
+        node: NodeId,
+        wish: Wish,
+        cache: CacheHint,
+        lower: &dyn Fn() -> Result<Arc<LowerFile>>,
+    ) -> Result<SettledOpen> {
+        self.settle_open(node, Ask { wish, cache, in_pages: true }, lower)
+    }
+}
+
 fn nodes(kept_max: usize) -> (Arc<FakeRegistrar>, Nodes) {
     let fake = Arc::new(FakeRegistrar::default());
     let backings = Backings::new(Arc::clone(&fake) as Arc<dyn Registrar>, None);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::sync::Arc;
 
-use shuntfs::{CacheHint, Delegation, Flow, Flows, Reason, SessionOptions};
+use shuntfs::{CacheHint, Delegation, Flow, Flows, Reason, Session, SessionOptions};
 use tempfile::TempDir;
 
 use super::Mounted;
@@ -42,6 +42,16 @@ impl Fixture {
         (flows.reads.flow, flows.reads.reason)
     }
 
+    /// The flow of bytes that nobody has to see and that are not in passthrough.
+    pub(crate) fn moved(&self) -> Flow {
+        moved(self.mounted.session())
+    }
+
+    /// The same of an open that has no zero copy, because its reads must be seen or its node is in passthrough.
+    pub(crate) fn copied(&self) -> Flow {
+        if self.moved() == Flow::Splice { Flow::Splice } else { Flow::Relay }
+    }
+
     /// Waits for the RELEASEs, which come in the background, and lets the backing id go.
     pub(crate) fn settle(&self) {
         for _ in 0..500 {
@@ -52,5 +62,15 @@ impl Fixture {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         panic!("opens are still counted");
+    }
+}
+
+/// The flow of bytes that nobody has to see and that are not in passthrough.
+pub(crate) fn moved(session: &Session) -> Flow {
+    let transport = session.status().transport;
+    match (transport.kind.as_str(), transport.zero_copy_off) {
+        ("uring", None) => Flow::ZeroCopy,
+        ("uring", Some(_)) => Flow::Relay,
+        _ => Flow::Splice,
     }
 }

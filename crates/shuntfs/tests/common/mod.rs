@@ -134,7 +134,7 @@ pub(crate) fn options(kind: TransportKind) -> SessionOptions {
     }
 }
 
-fn uring_is_on() -> bool {
+pub(crate) fn uring_is_on() -> bool {
     let is_on = || std::fs::read_to_string(ENABLE_URING).is_ok_and(|value| value.trim() == "Y");
     if !is_on() && std::fs::write(ENABLE_URING, "Y").is_ok() {
         println!("wrote Y to {ENABLE_URING}");
