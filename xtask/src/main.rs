@@ -37,7 +37,7 @@ usage: cargo xtask CHORE
   site                      makes the web site from docs/, in target/site/book, and checks its links
   fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
   compat [KERNEL...]        runs the checks of docs/kernels.md on other kernels in QEMU (6.1, 6.12, newest);
-                            --update looks for newer packages of them
+                            --only CHECK runs those with it in their name, --update looks for newer packages of the kernels
   bench [ARGUMENTS]         builds shunt-bench and measures shunt beside its peers; see `cargo xtask bench --help`
 ";
 

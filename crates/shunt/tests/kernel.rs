@@ -121,16 +121,20 @@ fn privileged_passthrough_where_the_kernel_has_it() {
     room.umount(&[]).ok();
 }
 
-/// A mount of a mount is stacked too deep for passthrough on each kernel.
+/// A mount of a mount of a mount is stacked too deep for passthrough on each kernel.
 #[test]
 fn privileged_without_passthrough_the_server_moves_the_bytes() {
     if !can_mount() {
         return;
     }
     let below = Room::new();
+    let middle = Room::new();
     let above = Room::new();
     below.mount(&[]);
-    run(Command::new(SHUNT).args(["mount", "--transport", "device"]).args([below.mnt(), above.mnt()])).ok();
+    for (source, target) in [(&below, &middle), (&middle, &above)] {
+        let paths = [source.mnt(), target.mnt()];
+        run(Command::new(SHUNT).args(["mount", "--transport", "device"]).args(paths)).ok();
+    }
     let lacks = passthrough_off(&status(&below.mnt())).is_some();
     let file = open_new(&above.mnt().join("new"));
     file.write_all_at(&bytes(), 0).expect("writes");
@@ -143,8 +147,9 @@ fn privileged_without_passthrough_the_server_moves_the_bytes() {
     assert!(fs::read(below.src().join("new")).expect("is below") == bytes());
     let requests = &status(&above.mnt())["session"]["ops"]["WRITE"]["requests"];
     assert!(requests.as_u64() > Some(0), "{requests}");
-    above.umount(&[]).ok();
-    below.umount(&[]).ok();
+    for room in [above, middle, below] {
+        room.umount(&[]).ok();
+    }
 }
 
 #[test]

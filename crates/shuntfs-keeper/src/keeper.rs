@@ -226,15 +226,18 @@ impl<'l> Keeper<'l> {
             if exit == Exit::Code(0) {
                 return Ok(Ended::Served);
             }
-            if let Some(ended) = self.send_again()? {
+            let sent = self.send_again();
+            if let Ok(Some(ended)) = sent {
                 return Ok(ended);
             }
             tracing::error!(pid, ?exit, "the server died");
+            // That a kernel cannot send again is one of the reasons why a first server fails, and the server names it.
             if let Some(why) = self.failed.take()
                 && !self.was_ready
             {
                 return Err(KeepError::Failed(why));
             }
+            sent?;
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
             self.tell("a server died, and the next one begins");

@@ -28,12 +28,9 @@ impl Outcome {
         ran.output.lines().for_each(|line| results.line(line));
         results.skipped.dedup();
         if ran.end != End::Code(0) || results.failed > 0 || results.crashed > 0 {
-            let names = if results.failures.is_empty() {
-                "see above".to_owned()
-            } else {
-                results.failures.join(", ")
-            };
-            return Self::Failed(format!("{} of {count} tests failed: {names}", results.failed));
+            let colon = if results.failures.is_empty() { "" } else { ": " };
+            let names = results.failures.join(", ");
+            return Self::Failed(format!("{} of {count} tests failed{colon}{names}", results.failed));
         }
         if results.passed != count {
             return Self::Failed(format!("{} tests ran, not {count}", results.passed));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// Debian 12, Debian 13, and the newest of Debian unstable. Debian has no package of Ubuntu 24.04's 6.8.
 const DEFAULT: [Wanted; 3] = [Wanted::Series(6, 1), Wanted::Series(6, 12), Wanted::Newest];
@@ -42,21 +42,28 @@ impl fmt::Display for Wanted {
 pub(crate) struct Plan {
     /// Whether to look for newer packages than those that were downloaded before.
     pub(crate) update: bool,
+    /// The checks with this in their name; all where it is empty.
+    pub(crate) only: String,
     pub(crate) kernels: Vec<Wanted>,
 }
 
 impl Plan {
     /// Reads the arguments after `compat`.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
-        let mut plan = Self { update: false, kernels: Vec::new() };
-        for argument in arguments {
+        let mut plan = Self { update: false, only: String::new(), kernels: Vec::new() };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
             if argument == "--update" {
                 plan.update = true;
                 continue;
             }
+            if argument == "--only" {
+                plan.only.clone_from(arguments.next().context("--only CHECK: which one?")?);
+                continue;
+            }
             let Some(wanted) = Wanted::parse(argument) else {
                 bail!(
-                    "`{argument}` is no kernel: give a series such as 6.12, or `newest` (there is --update)"
+                    "`{argument}` is no kernel: give a series such as 6.12, or `newest` (options: --only CHECK, --update)"
                 );
             };
             if !plan.kernels.contains(&wanted) {
@@ -80,10 +87,14 @@ mod tests {
 
     #[test]
     fn kernels_are_series_or_the_newest() {
-        assert_eq!(parse(&[]).unwrap(), Plan { update: false, kernels: DEFAULT.to_vec() });
-        let kernels = vec![Wanted::Series(6, 12), Wanted::Newest];
-        assert_eq!(parse(&["6.12", "newest", "6.12"]).unwrap(), Plan { update: false, kernels });
+        let plan =
+            |kernels: &[Wanted]| Plan { update: false, only: String::new(), kernels: kernels.to_vec() };
+        assert_eq!(parse(&[]).unwrap(), plan(&DEFAULT));
+        let two = plan(&[Wanted::Series(6, 12), Wanted::Newest]);
+        assert_eq!(parse(&["6.12", "newest", "6.12"]).unwrap(), two);
         assert!(parse(&["--update"]).unwrap().update);
+        assert_eq!(parse(&["6.12", "--only", "umount"]).unwrap().only, "umount");
+        assert!(parse(&["--only"]).is_err());
         for wrong in ["6", "6.", ".1", "6.1.0", "6.+1", "v6.1", "latest", "--fast", "", "6.99999999999"] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
