@@ -85,12 +85,12 @@ pub(crate) static CHECKS: [Check; 13] = [
             program: "conformance",
             names: &["ext4_device_passthrough", "ext4_cloned_served"],
         },
-        seconds: 420,
+        seconds: 600,
     },
     Check {
         name: "conformance, io_uring",
         what: What::Tests { program: "conformance", names: &["ext4_uring_passthrough"] },
-        seconds: 300,
+        seconds: 420,
     },
     Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
     Check {
