@@ -1,8 +1,9 @@
-//! Every developer's chore in one program: `cargo xtask layers | tidy | docs | test | deny | package | dist | site | fuser | bench`.
+//! Every developer's chore in one program: `cargo xtask layers | tidy | docs | test | deny | package | dist | site | fuser | compat | bench`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod compat;
 mod deny;
 mod dist;
 mod docs;
@@ -35,6 +36,8 @@ usage: cargo xtask CHORE
   package                   packs every crate that can be published, and builds each from its package
   site                      makes the web site from docs/, in target/site/book, and checks its links
   fuser [FILTER]            runs what others wrote for the crate fuser on shuntfs-fuser, and measures both
+  compat [KERNEL...]        runs the checks of docs/kernels.md on other kernels in QEMU (6.1, 6.12, newest);
+                            --only CHECK runs those with it in their name, --update looks for newer packages of the kernels
   bench [ARGUMENTS]         builds shunt-bench and measures shunt beside its peers; see `cargo xtask bench --help`
 ";
 
@@ -61,6 +64,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ("package", []) => package::run(&Workspace::read()?),
         ("site", []) => report("site", &site::build(&Workspace::read()?)?),
         ("fuser", _) => fuser::run(&Workspace::read()?, rest),
+        ("compat", _) => compat::run(&Workspace::read()?, rest),
         ("bench", _) => bench::run(&Workspace::read()?, rest),
         ("help" | "--help" | "-h", _) => {
             print!("{USAGE}");

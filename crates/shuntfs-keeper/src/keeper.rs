@@ -288,16 +288,19 @@ impl<'l> Keeper<'l> {
             if exit == Exit::Code(0) {
                 return Ok(Ended::Served);
             }
-            if let Some(ended) = self.send_again()? {
+            let sent = self.send_again();
+            if let Ok(Some(ended)) = sent {
                 return Ok(ended);
             }
             if self.replacing.as_ref().is_some_and(Replacing::is_due) {
+                sent?;
                 // Where this returns, this program stays, and its next server follows.
                 self.become_next();
                 self.predecessors += 1;
                 continue;
             }
             tracing::error!(pid, ?exit, "the server died");
+            // That a kernel cannot send again is one of the reasons why a first server fails, and the server names it.
             let failed = self.failed.take();
             if self.former.is_some() {
                 let why =
@@ -309,6 +312,7 @@ impl<'l> Keeper<'l> {
             {
                 return Err(KeepError::Failed(why));
             }
+            sent?;
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
             self.tell("a server died, and the next one begins");

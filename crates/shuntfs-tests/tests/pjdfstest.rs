@@ -193,6 +193,15 @@ fn a_pool_with_files_elsewhere() -> Result<()> {
     Ok(())
 }
 
+/// `cargo xtask compat` runs it before the others, which then run where there is no network.
+#[test]
+fn the_suite_is_installed() -> Result<()> {
+    let Some(program) = pjdfstest()? else { return Ok(()) };
+    let help = run(Command::new(program).arg("--help"), Duration::from_secs(10))?.ok("pjdfstest --help")?;
+    ensure!(help.contains("--configuration-file") || help.contains("-c"), "{help}");
+    Ok(())
+}
+
 #[test]
 fn results_are_read() {
     let text = "chmod::a::b      ok\nchmod::c         skipped\n\trequires features: x\nopen::d     FAILED\n\twhy\nSummary: 1\n";

@@ -85,6 +85,20 @@ pub(crate) fn set_up() {
     }
 }
 
+/// Checks that programs are there; installs none.
+///
+/// # Errors
+/// Names those that are missing.
+pub(crate) fn require(programs: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| !has(program)).collect();
+    anyhow::ensure!(
+        missing.is_empty(),
+        "missing programs: {} (`cargo xtask test` installs some)",
+        missing.join(", ")
+    );
+    Ok(())
+}
+
 /// Returns the folders that programs are in, on the PATH or not.
 pub(crate) fn folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir(POSTGRESQL).into_iter().flatten().flatten();
@@ -165,5 +179,8 @@ mod tests {
     fn programs_are_found_by_name() {
         assert!(has("sh"));
         assert!(!has("no-such-program-here"));
+        assert!(require(&["sh"]).is_ok());
+        let error = require(&["sh", "no-such-program-here"]).unwrap_err().to_string();
+        assert!(error.contains(": no-such-program-here ("), "{error}");
     }
 }

@@ -11,8 +11,8 @@ use crate::control::{self, Client};
 
 /// Passthrough.
 const PASSTHROUGH_SINCE: (u32, u32) = (6, 9);
-/// The oldest kernel that the server is tested on.
-const OLDEST: (u32, u32) = (5, 10);
+/// The oldest kernel whose protocol is served (FUSE 7.33).
+const OLDEST: (u32, u32) = (5, 12);
 
 pub(super) fn findings() -> Vec<Finding> {
     vec![version(), protocol(), passthrough()]
@@ -27,7 +27,7 @@ fn version() -> Finding {
     } else if version >= OLDEST {
         Finding::note("kernel", text).advice("passthrough needs Linux 6.9, io_uring transport 6.14")
     } else {
-        Finding::note("kernel", text).advice("older than what shunt is made for (5.10)")
+        Finding::note("kernel", text).advice("older than what shunt is made for (5.12)")
     }
 }
 

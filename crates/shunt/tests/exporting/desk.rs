@@ -105,6 +105,24 @@ impl Desk {
         server
     }
 
+    /// Mounts the ext4 that is on an exported disk, and makes and removes files in it. It is whole before and afterwards.
+    #[track_caller]
+    pub(crate) fn fill_file_system_of(&self, export: &Export<'_>) {
+        let is_whole = || run(tool("e2fsck").args(["-f", "-n"]).arg(export.file())).ok();
+        is_whole();
+        let folder = self.at("inside");
+        std::fs::create_dir(&folder).expect("makes");
+        run(tool("mount").args(["-o", "loop"]).arg(export.file()).arg(&folder)).ok();
+        for number in 0_u8..40 {
+            let bytes: Vec<u8> =
+                (0..50_000).map(|at| number ^ u8::try_from(at % 251).expect("small")).collect();
+            std::fs::write(folder.join(format!("file{number}")), bytes).expect("writes");
+        }
+        std::fs::remove_file(folder.join("file7")).expect("removes");
+        run(tool("umount").arg(&folder)).ok();
+        is_whole();
+    }
+
     /// Nothing that QEMU finds wrong with an image.
     #[track_caller]
     pub(crate) fn is_sound(&self, image: &str) {

@@ -39,17 +39,7 @@ fn privileged_a_file_system_lives_in_a_qcow2_image() {
     run(tool("mkfs.ext4").args(["-q", "-F"]).arg(desk.at("seed.raw"))).ok();
     desk.qemu_img("convert -f raw -O qcow2 seed.raw disk.qcow2").ok();
     let export = desk.export("--writable", "disk.qcow2", "disk");
-    run(tool("e2fsck").args(["-f", "-n"]).arg(export.file())).ok();
-    let folder = desk.at("inside");
-    fs::create_dir(&folder).expect("makes");
-    run(tool("mount").args(["-o", "loop"]).arg(export.file()).arg(&folder)).ok();
-    for number in 0_u8..40 {
-        let bytes: Vec<u8> = (0..50_000).map(|at| number ^ u8::try_from(at % 251).expect("small")).collect();
-        fs::write(folder.join(format!("file{number}")), bytes).expect("writes");
-    }
-    fs::remove_file(folder.join("file7")).expect("removes");
-    run(tool("umount").arg(&folder)).ok();
-    run(tool("e2fsck").args(["-f", "-n"]).arg(export.file())).ok();
+    desk.fill_file_system_of(&export);
     let seen = fs::read(export.file()).expect("reads");
     let ran = export.umount().ok();
     assert!(ran.out.contains("on the disk"), "{ran:?}");

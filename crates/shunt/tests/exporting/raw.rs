@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::common::{eventually, is_alive, run, shunt, signal};
-use crate::desk::{Desk, LoopDevice, is_mounted};
+use crate::desk::{Desk, LoopDevice, is_mounted, tool};
 
 const MIB: u64 = 1 << 20;
 
@@ -235,6 +235,20 @@ fn privileged_a_busy_export_is_said_to_be_busy_and_a_detached_one_is_served_to_t
     drop(file);
     eventually("the server ends", || !is_alive(pid));
     assert_eq!(fs::read(&image).expect("reads")[..4096], [3; 4096]);
+}
+
+#[test]
+fn privileged_a_file_system_lives_in_a_raw_image() {
+    let Some(desk) = Desk::new(&["mkfs.ext4", "e2fsck", "mount"]) else { return };
+    let image = desk.raw("disk.raw", 64 * MIB);
+    run(tool("mkfs.ext4").args(["-q", "-F"]).arg(&image)).ok();
+    let export = desk.export("--writable", "disk.raw", "disk");
+    desk.fill_file_system_of(&export);
+    let seen = fs::read(export.file()).expect("reads");
+    let ran = export.umount().ok();
+    assert!(ran.out.contains("on the disk"), "{ran:?}");
+    assert!(fs::read(&image).expect("reads") == seen);
+    run(tool("e2fsck").args(["-f", "-n"]).arg(&image)).ok();
 }
 
 #[test]

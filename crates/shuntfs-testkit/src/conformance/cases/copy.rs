@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("copy/sharing", sharing),
     Case::new("copy/sendfile", send),
     Case::new("copy/cached", cached),
-    Case::limited("copy/clone", clone, &[Limit { label: "clone", mounted: "EOPNOTSUPP", why: CLONE }]),
+    Case::limited("copy/clone", clone, &[Limit::always("clone", "EOPNOTSUPP", CLONE)]),
 ];
 
 const CLONE: &str = "fs/fuse has no remap_file_range: FICLONE never reaches a server";

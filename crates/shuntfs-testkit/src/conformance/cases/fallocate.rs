@@ -14,9 +14,9 @@ pub(super) const CASES: &[Case] = &[
         "fallocate/shift",
         shift,
         &[
-            Limit { label: "collapse", mounted: "EOPNOTSUPP", why: SHIFT },
-            Limit { label: "insert", mounted: "EOPNOTSUPP", why: SHIFT },
-            Limit { label: "unshare", mounted: "EOPNOTSUPP", why: SHIFT },
+            Limit::always("collapse", "EOPNOTSUPP", SHIFT),
+            Limit::always("insert", "EOPNOTSUPP", SHIFT),
+            Limit::always("unshare", "EOPNOTSUPP", SHIFT),
         ],
     ),
 ];

@@ -5,12 +5,19 @@ use rustix::fs::{
 };
 use rustix::io::pwrite;
 
-use crate::conformance::{Case, Ctx, Outcome, ctx};
+use crate::conformance::{Case, Ctx, Limit, Outcome, ctx};
 use crate::identity::Identity;
 
 pub(super) const CASES: &[Case] = &[
     Case::new("stat/fields", fields),
-    Case::new("stat/birth", birth),
+    Case::limited(
+        "stat/birth",
+        birth,
+        &[
+            Limit::until((6, 6), "birth time is there", "false", BIRTH),
+            Limit::until((6, 6), "as below", "false", BIRTH),
+        ],
+    ),
     Case::new("stat/sizes", sizes),
     Case::new("stat/inodes", inodes),
     Case::new("stat/statfs", filesystem),
@@ -18,6 +25,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new("stat/fsync", sync),
     Case::new("stat/o-path", o_path),
 ];
+
+const BIRTH: &str = "FUSE_STATX, Linux 6.6: before, a server is not asked for the time of birth";
 
 fn fields(cx: &Ctx) -> Outcome {
     let mut seen = cx.observe();

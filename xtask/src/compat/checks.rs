@@ -1,0 +1,302 @@
+//! What is checked on each kernel, by programs that are built here: tests of the workspace, and the script for fs-verity.
+//!
+//! A virtual machine without KVM is slow, so these are a few of the tests: those whose subject depends on the kernel.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::guest::{Job, Ran, quoted};
+use super::outcome::Outcome;
+use crate::workspace::{Workspace, cargo};
+
+/// A check: one row of the table.
+#[derive(Debug)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    what: What,
+    seconds: u64,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Tests of one test program, by their full names.
+    Tests { program: &'static str, names: &'static [&'static str] },
+    /// `xtask/native-verity`.
+    NativeVerity,
+}
+
+/// The checks, in the order of the table.
+pub(crate) static CHECKS: [Check; 13] = [
+    Check {
+        name: "mount, `shunt why`, umount",
+        what: What::Tests {
+            program: "kernel",
+            names: &["privileged_device_serves", "privileged_cloned_devices_serve"],
+        },
+        seconds: 120,
+    },
+    Check {
+        name: "umount of busy, stopped and dead mounts",
+        what: What::Tests {
+            program: "mounting",
+            names: &[
+                "privileged_a_busy_mount_is_said_to_be_busy_and_by_whom",
+                "privileged_a_killed_server_leaves_errors_and_umount_works",
+                "privileged_a_stopped_server_can_be_taken_away_by_force",
+                "privileged_an_aborted_connection_ends_the_server_and_leaves_no_mount",
+            ],
+        },
+        seconds: 180,
+    },
+    Check {
+        name: "passthrough",
+        what: What::Tests { program: "kernel", names: &["privileged_passthrough_where_the_kernel_has_it"] },
+        seconds: 120,
+    },
+    Check {
+        name: "without passthrough: splice",
+        what: What::Tests {
+            program: "kernel",
+            names: &["privileged_without_passthrough_the_server_moves_the_bytes"],
+        },
+        seconds: 120,
+    },
+    Check {
+        name: "io_uring: mount, `shunt why`, umount",
+        what: What::Tests { program: "kernel", names: &["privileged_rings_serve_where_the_kernel_has_them"] },
+        seconds: 120,
+    },
+    Check {
+        name: "takeover",
+        what: What::Tests {
+            program: "kernel",
+            names: &["privileged_a_killed_server_is_replaced_where_the_kernel_resends_requests"],
+        },
+        seconds: 120,
+    },
+    Check {
+        name: "conformance",
+        what: What::Tests {
+            program: "conformance",
+            names: &["ext4_device_passthrough", "ext4_cloned_served"],
+        },
+        seconds: 600,
+    },
+    Check {
+        name: "conformance, io_uring",
+        what: What::Tests { program: "conformance", names: &["ext4_uring_passthrough"] },
+        seconds: 420,
+    },
+    Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
+    Check {
+        name: "pjdfstest, io_uring",
+        what: What::Tests { program: "pjdfstest", names: &["uring"] },
+        seconds: 420,
+    },
+    Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 300 },
+    Check {
+        name: "export of a raw image",
+        what: What::Tests {
+            program: "exporting",
+            names: &[
+                "raw::privileged_an_image_is_shown_over_itself_and_is_there_again_afterwards",
+                "raw::privileged_a_block_device_is_a_raw_image",
+                "raw::privileged_a_file_system_lives_in_a_raw_image",
+            ],
+        },
+        seconds: 180,
+    },
+    Check {
+        name: "export of a qcow2 image",
+        what: What::Tests {
+            program: "exporting",
+            names: &[
+                "qcow2::privileged_a_file_system_lives_in_a_qcow2_image",
+                "qcow2::privileged_a_backing_chain_is_read_through_and_only_the_image_is_written",
+            ],
+        },
+        seconds: 180,
+    },
+];
+
+/// The test programs, each with the crate that it belongs to.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("kernel", "shunt"),
+    ("mounting", "shunt"),
+    ("exporting", "shunt"),
+    ("conformance", "shuntfs-tests"),
+    ("pjdfstest", "shuntfs-tests"),
+];
+
+impl Check {
+    /// How long it may take.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    /// Makes what a virtual machine runs.
+    ///
+    /// # Errors
+    /// Where its program was not built.
+    pub(crate) fn job(&self, built: &Built, workspace: &Workspace) -> Result<Job> {
+        let shunt = quoted(&built.shunt.display().to_string());
+        let (folder, command) = match self.what {
+            What::Tests { program, names } => {
+                let (path, folder) =
+                    built.tests.get(program).with_context(|| format!("{program} was not built"))?;
+                let path = quoted(&path.display().to_string());
+                let options = "--nocapture --test-threads=1";
+                let command =
+                    format!("exec env SHUNT_BIN={shunt} {path} --exact {} {options}", names.join(" "));
+                (folder.clone(), command)
+            }
+            What::NativeVerity => {
+                let script = workspace.root.join("xtask/native-verity").display().to_string();
+                (PathBuf::from("/"), format!("exec {} {shunt}", quoted(&script)))
+            }
+        };
+        Ok(Job { folder, command, limit: self.limit() })
+    }
+
+    /// Judges what came of it.
+    pub(crate) fn judge(&self, ran: &Ran) -> Outcome {
+        match self.what {
+            What::Tests { names, .. } => Outcome::of_tests(ran, names.len(), self.limit()),
+            What::NativeVerity => Outcome::of_script(ran, self.limit()),
+        }
+    }
+}
+
+/// The programs that run in a virtual machine.
+#[derive(Debug)]
+pub(crate) struct Built {
+    shunt: PathBuf,
+    /// Test programs by name, with the folder that cargo would run them in.
+    tests: BTreeMap<String, (PathBuf, PathBuf)>,
+}
+
+impl Built {
+    /// Builds all, and has pjdfstest installed, because a virtual machine has no network.
+    ///
+    /// # Errors
+    /// Where something cannot be built.
+    pub(crate) fn make(workspace: &Workspace) -> Result<Self> {
+        let mut command = cargo();
+        command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
+        command.args(["-p", "shunt", "-p", "shuntfs-tests"]);
+        command.args(PROGRAMS.iter().flat_map(|(program, _)| ["--test", program]));
+        let output = command.current_dir(&workspace.root).stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start cargo")?;
+        ensure!(output.status.success(), "the tests cannot be built");
+        let built = Self::parse(&String::from_utf8_lossy(&output.stdout), workspace)?;
+        let suite = &built.tests.get("pjdfstest").context("pjdfstest was not built")?.0;
+        let mut command = Command::new(suite);
+        let output = command.args(["--exact", "the_suite_is_installed", "--nocapture"]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success() && !said.contains("SKIPPED:"), "pjdfstest: {}", said.trim());
+        Ok(built)
+    }
+
+    /// Reads the messages of cargo.
+    fn parse(messages: &str, workspace: &Workspace) -> Result<Self> {
+        let mut tests = BTreeMap::new();
+        for line in messages.lines().filter(|line| line.starts_with('{')) {
+            let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+            let (name, path) = (&message["target"]["name"], &message["executable"]);
+            let (Some(name), Some(path)) = (name.as_str(), path.as_str()) else { continue };
+            let Some((_, package)) = PROGRAMS.iter().find(|(program, _)| *program == name) else { continue };
+            let package = workspace.packages.iter().find(|one| one.name == *package);
+            let folder = package.with_context(|| format!("no crate for {name}"))?.folder.clone();
+            tests.insert(name.to_owned(), (PathBuf::from(path), folder));
+        }
+        let shunt = tests.values().find_map(|(path, _)| Some(beside(path)?.join("shunt")));
+        Ok(Self { shunt: shunt.context("no test program was built")?, tests })
+    }
+}
+
+/// The folder of the profile that a test program is in: two above.
+fn beside(program: &Path) -> Option<&Path> {
+    program.parent()?.parent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Package;
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    fn workspace() -> Workspace {
+        let package = |name: &str| Package {
+            name: name.to_owned(),
+            folder: PathBuf::from("/w/crates").join(name),
+            roots: Vec::new(),
+            imports: Vec::new(),
+            is_published: true,
+        };
+        Workspace {
+            root: "/w".into(),
+            target: "/w/target".into(),
+            version: "1.0.0".to_owned(),
+            packages: vec![package("shunt"), package("shuntfs-tests")],
+        }
+    }
+
+    const MESSAGES: &str = r#"
+{"reason":"compiler-artifact","target":{"name":"shunt","kind":["bin"]},"executable":"/w/target/debug/shunt"}
+{"reason":"compiler-artifact","target":{"name":"serde","kind":["lib"]},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"kernel","kind":["test"]},"executable":"/w/target/debug/deps/kernel-1f"}
+{"reason":"build-finished","success":true}
+"#;
+
+    #[test]
+    fn programs_are_found_in_the_messages_of_cargo() {
+        let built = Built::parse(MESSAGES, &workspace()).unwrap();
+        assert_eq!(built.shunt, Path::new("/w/target/debug/shunt"));
+        let job = CHECKS[0].job(&built, &workspace()).unwrap();
+        assert_eq!(job.folder, Path::new("/w/crates/shunt"));
+        assert!(job.command.starts_with(
+            "exec env SHUNT_BIN='/w/target/debug/shunt' '/w/target/debug/deps/kernel-1f' --exact "
+        ));
+        assert_eq!(job.limit, Duration::from_secs(120));
+        assert!(CHECKS.iter().any(|check| check.job(&built, &workspace()).is_err()), "not all were built");
+        assert!(Built::parse("", &workspace()).is_err());
+    }
+
+    /// A test that is renamed is renamed here, too; a run would tell only after minutes.
+    #[test]
+    fn every_test_is_there() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        for check in &CHECKS {
+            let What::Tests { program, names } = check.what else { continue };
+            let (_, package) = PROGRAMS.iter().find(|(name, _)| *name == program).expect("is built");
+            let tests = crates.join(package).join("tests");
+            let one = tests.join(format!("{program}.rs"));
+            for name in names {
+                let (module, test) = name.split_once("::").unwrap_or(("main", name));
+                let file = if one.is_file() {
+                    one.clone()
+                } else {
+                    tests.join(program).join(format!("{module}.rs"))
+                };
+                let text =
+                    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+                let is_there =
+                    text.contains(&format!("fn {test}(")) || text.contains(&format!("    {test}: "));
+                assert!(is_there, "{}: no test {test}", file.display());
+            }
+        }
+    }
+
+    #[test]
+    fn names_and_limits_can_be_told_apart() {
+        let names: BTreeSet<&str> = CHECKS.iter().map(|check| check.name).collect();
+        assert_eq!(names.len(), CHECKS.len());
+        assert!(CHECKS.iter().all(|check| (60..=600).contains(&check.seconds)));
+    }
+}
