@@ -55,13 +55,8 @@ fn privileged_no_call_fails_while_servers_are_killed() {
         }
         let seen = callers.stop();
         println!("{transport}: {seen:?}");
-        assert!(seen.calls > 100, "{seen:?}");
-        assert_eq!((seen.failed, seen.wrong), (0, 0), "{seen:?}");
         drop(open);
-        let left = fs::read_dir(kept.room.src()).expect("is there").flatten().map(|entry| entry.file_name());
-        assert_eq!(left.filter(|name| name != "hello" && name != "open").count(), 0);
-        kept.room.umount(&[]).ok();
-        kept.is_gone();
+        kept.was_unnoticed(&seen);
     }
 }
 

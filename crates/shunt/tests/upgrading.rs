@@ -116,8 +116,6 @@ fn privileged_no_call_fails_while_the_program_is_replaced() {
         }
         let seen = callers.stop();
         println!("{transport}: {seen:?}; the longest upgrade took {longest:?}");
-        assert!(seen.calls > 100, "{seen:?}");
-        assert_eq!((seen.failed, seen.wrong), (0, 0), "{seen:?}\n{}", kept.log());
         assert_eq!(kept.room.read("hello"), "hello there\n");
         let after = settled_files(kept.keeper);
         // Lower files that are open are kept for a while; what was removed is not.
@@ -130,11 +128,8 @@ fn privileged_no_call_fails_while_the_program_is_replaced() {
             "{}",
             kept.log()
         );
-        let left = fs::read_dir(kept.room.src()).expect("is there").flatten().map(|entry| entry.file_name());
-        assert_eq!(left.filter(|name| name != "hello" && name != "open").count(), 0);
         drop(open);
-        kept.room.umount(&[]).ok();
-        kept.is_gone();
+        kept.was_unnoticed(&seen);
     }
 }
 

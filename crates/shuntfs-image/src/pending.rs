@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -81,12 +82,12 @@ impl Pending {
     /// Puts a table here.
     pub(crate) fn put(&self, bytes: &[u8], place: u64) -> io::Result<()> {
         let mut places = self.places.lock();
-        put(&self.shelf.tables, bytes, place)?;
+        self.shelf.tables.write_all_at(bytes, place)?;
         if let Some(version) = places.get_mut(&place) {
             *version += 1;
             return Ok(());
         }
-        put(&self.shelf.marks, &[1], place / self.cluster)?;
+        self.shelf.marks.write_all_at(&[1], place / self.cluster)?;
         places.insert(place, 0);
         self.count.store(places.len(), Ordering::Release);
         Ok(())
@@ -128,7 +129,7 @@ impl Pending {
         if places.get(&table.place) != Some(&table.version) {
             return Ok(());
         }
-        put(&self.shelf.marks, &[0], table.place / self.cluster)?;
+        self.shelf.marks.write_all_at(&[0], table.place / self.cluster)?;
         places.remove(&table.place);
         self.count.store(places.len(), Ordering::Release);
         // Its memory is given back; where that fails, it is used again.
@@ -138,12 +139,12 @@ impl Pending {
 
     /// Puts an entry of the first table here.
     pub(crate) fn hold(&self, place: u64, entry: u64) -> io::Result<()> {
-        put(&self.shelf.entries, &(entry | HELD).to_be_bytes(), place)
+        self.shelf.entries.write_all_at(&(entry | HELD).to_be_bytes(), place)
     }
 
     /// An entry is in the file.
     pub(crate) fn let_go(&self, place: u64) -> io::Result<()> {
-        put(&self.shelf.entries, &[0; 8], place)
+        self.shelf.entries.write_all_at(&[0; 8], place)
     }
 
     /// The entries that dead servers left here, by their places.
@@ -171,15 +172,6 @@ fn found(file: &File, len: usize, is_one: impl Fn(&[u8]) -> bool) -> io::Result<
         all.extend(records.map(|(number, record)| (number, record.to_vec())));
         at += PAGE as u64;
     }
-}
-
-fn put(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = data::write_at(file, bytes, offset)?;
-        bytes = &bytes[written..];
-        offset += written as u64;
-    }
-    Ok(())
 }
 
 /// What is beyond the end is zero.

@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::Poll;
 
-use shuntfs_runtime::Slot;
+use shuntfs_sys::OsError;
 use shuntfs_wire::{ByteRange, Errno, Opcode, Result};
 
 use crate::exchange::{Done, Exchange, Outcome, from_os};
@@ -67,7 +67,11 @@ impl Exchange {
         let room = Room::of(self, &part)?;
         let bytes = self.slot.bytes(payload(part.start, part.len()));
         let outcome = match room.write(bytes) {
-            Ok(()) => fill(&mut self.slot, &room.file, part, room.offset).await,
+            Ok(()) => {
+                let (slot, file) = (&mut self.slot, &room.file);
+                all(part, room.offset, async |part, offset| slot.read_to_pages(file, part, offset).await)
+                    .await
+            }
             Err(error) => Err(error),
         };
         room.clear();
@@ -84,7 +88,8 @@ impl Exchange {
             return Ok(());
         }
         let zeroes = Arc::clone(self.port.ring_way().zeroes().map_err(from_os)?);
-        fill(&mut self.slot, &zeroes, part, 0).await
+        let slot = &mut self.slot;
+        all(part, 0, async |part, offset| slot.read_to_pages(&zeroes, part, offset).await).await
     }
 
     /// Shows the data of a WRITE in the payload, where it was not.
@@ -95,10 +100,12 @@ impl Exchange {
         if !self.has_unseen_data() {
             return Ok(());
         }
-        let all = 0..self.parts.rest.len();
-        let room = Room::of(self, &all)?;
-        let outcome = drain(&mut self.slot, &room.file, all.clone(), room.offset).await;
-        let outcome = outcome.and_then(|()| room.read(self.slot.bytes_mut(payload(0, all.len()))));
+        let data = 0..self.parts.rest.len();
+        let room = Room::of(self, &data)?;
+        let (slot, file) = (&mut self.slot, &room.file);
+        let step = async |part, offset| slot.write_from_pages(file, part, offset).await;
+        let outcome = all(data.clone(), room.offset, step).await;
+        let outcome = outcome.and_then(|()| room.read(self.slot.bytes_mut(payload(0, data.len()))));
         room.clear();
         self.parts.in_pages = outcome.is_err();
         outcome
@@ -131,26 +138,12 @@ impl Room {
         Ok(Self { file, offset: start as u64, len: part.len() })
     }
 
-    fn write(&self, mut bytes: &[u8]) -> Result<()> {
-        let mut offset = self.offset;
-        while !bytes.is_empty() {
-            let count = shuntfs_sys::data::write_at(&self.file, bytes, offset).map_err(from_os)?;
-            bytes = bytes.get(count..).filter(|_| count > 0).ok_or(Errno::IO)?;
-            offset += count as u64;
-        }
-        Ok(())
+    fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, self.offset).map_err(|error| from_io(&error))
     }
 
     fn read(&self, into: &mut [u8]) -> Result<()> {
-        let mut done = 0;
-        while done < into.len() {
-            let offset = self.offset + done as u64;
-            match shuntfs_sys::data::read_at(&self.file, &mut into[done..], offset).map_err(from_os)? {
-                0 => return Err(Errno::IO),
-                more => done += more,
-            }
-        }
-        Ok(())
+        self.file.read_exact_at(into, self.offset).map_err(|error| from_io(&error))
     }
 
     /// Gives the memory back.
@@ -163,34 +156,14 @@ impl Room {
     }
 }
 
-/// Reads a file into all of a part of the pages.
-async fn fill<F: AsFd + Send + Sync + 'static>(
-    slot: &mut Slot,
-    file: &Arc<F>,
+/// Moves all of a part of the pages by steps that may fall short: each gets what is left of it, and the place in the file.
+async fn all(
     mut part: Range<usize>,
     mut offset: u64,
+    mut step: impl AsyncFnMut(Range<u32>, u64) -> shuntfs_sys::Result<usize>,
 ) -> Result<()> {
     while !part.is_empty() {
-        match slot.read_to_pages(file, part_of(part.clone())?, offset).await.map_err(from_os)? {
-            0 => return Err(Errno::IO),
-            more => {
-                part.start += more;
-                offset += more as u64;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Writes all of a part of the pages to a file.
-async fn drain<F: AsFd + Send + Sync + 'static>(
-    slot: &mut Slot,
-    file: &Arc<F>,
-    mut part: Range<usize>,
-    mut offset: u64,
-) -> Result<()> {
-    while !part.is_empty() {
-        match slot.write_from_pages(file, part_of(part.clone())?, offset).await.map_err(from_os)? {
+        match step(part_of(part.clone())?, offset).await.map_err(from_os)? {
             0 => return Err(Errno::IO),
             more => {
                 part.start += more;
@@ -205,4 +178,8 @@ async fn drain<F: AsFd + Send + Sync + 'static>(
 fn part_of(part: Range<usize>) -> Result<Range<u32>> {
     let end = |at| u32::try_from(at).map_err(|_| Errno::INVAL);
     Ok(end(part.start)?..end(part.end)?)
+}
+
+fn from_io(error: &std::io::Error) -> Errno {
+    OsError::from_io_error(error).map_or(Errno::IO, from_os)
 }

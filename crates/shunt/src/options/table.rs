@@ -80,6 +80,13 @@ const fn not_offered(name: &'static str, help: &'static str) -> Row {
     Row { name, effect: Effect::NotOffered, help }
 }
 
+/// The policy of a function, or of a category of them.
+macro_rules! policy_for {
+    ($name:literal, $set:ident($what:expr)) => {
+        value($name, "POLICY", |s, v| policy(v).map(|policy| s.merge.$set($what, policy)))
+    };
+}
+
 /// Every option that is known.
 pub const OPTIONS: &[Row] = &[
     flag("ro", |s| s.mount.read_only = true),
@@ -127,40 +134,20 @@ pub const OPTIONS: &[Row] = &[
     path("seal_store", "DIR", |s, path| s.verify.store = Some(path)),
     value("tree_cache", "SIZE", set_tree_cache),
     value("tree_readahead", "on|off", |s, v| choose(&mut s.verify.tree_readahead, v)),
-    value("category.create", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_category(Category::Create, policy))
-    }),
-    value("create", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Create, policy))),
-    value("category.action", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_category(Category::Action, policy))
-    }),
-    value("action", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Action, policy))),
-    value("category.search", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_category(Category::Search, policy))
-    }),
-    value("search", "POLICY", |s, v| policy(v).map(|policy| s.merge.set_category(Category::Search, policy))),
+    policy_for!("category.create", set_category(Category::Create)),
+    policy_for!("create", set_category(Category::Create)),
+    policy_for!("category.action", set_category(Category::Action)),
+    policy_for!("action", set_category(Category::Action)),
+    policy_for!("category.search", set_category(Category::Search)),
+    policy_for!("search", set_category(Category::Search)),
     value("policy_for", "FUNC=POLICY", set_policy_for),
-    value("func.create", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Create, policy))
-    }),
-    value("func.mkdir", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Mkdir, policy))
-    }),
-    value("func.mknod", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Mknod, policy))
-    }),
-    value("func.symlink", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Symlink, policy))
-    }),
-    value("func.rename", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Rename, policy))
-    }),
-    value("func.unlink", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::Unlink, policy))
-    }),
-    value("func.getattr", "POLICY", |s, v| {
-        policy(v).map(|policy| s.merge.set_function(Function::GetAttr, policy))
-    }),
+    policy_for!("func.create", set_function(Function::Create)),
+    policy_for!("func.mkdir", set_function(Function::Mkdir)),
+    policy_for!("func.mknod", set_function(Function::Mknod)),
+    policy_for!("func.symlink", set_function(Function::Symlink)),
+    policy_for!("func.rename", set_function(Function::Rename)),
+    policy_for!("func.unlink", set_function(Function::Unlink)),
+    policy_for!("func.getattr", set_function(Function::GetAttr)),
     value("branches_wait", "DURATION", set_branches_wait),
     value("branch_timeout", "DURATION", set_branch_timeout),
     flag("read_copies", |s| s.merge.read_copies = true),

@@ -48,6 +48,17 @@ impl Kept {
         fs::read_to_string(self.room.path().join("log")).unwrap_or_default()
     }
 
+    /// Callers noticed nothing and left nothing, and neither does the mount when it is unmounted.
+    #[track_caller]
+    pub(crate) fn was_unnoticed(&self, seen: &Seen) {
+        assert!(seen.calls > 100, "{seen:?}");
+        assert_eq!((seen.failed, seen.wrong), (0, 0), "{seen:?}\n{}", self.log());
+        let left = fs::read_dir(self.room.src()).expect("is there").flatten().map(|entry| entry.file_name());
+        assert_eq!(left.filter(|name| name != "hello" && name != "open").count(), 0);
+        self.room.umount(&[]).ok();
+        self.is_gone();
+    }
+
     /// Nothing of it is there any more.
     #[track_caller]
     pub(crate) fn is_gone(&self) {
