@@ -14,7 +14,8 @@ pub trait Attendant {
         let _ = mount;
     }
 
-    /// SIGHUP came. Whether it asks to end, as SIGINT and SIGTERM do.
+    /// SIGHUP came. Whether it asks to end, as SIGINT and SIGTERM do; if not, it is sent to the server, which must take it. One that comes while
+    /// no server lives is for the next one.
     fn hangup_ends(&mut self) -> bool {
         true
     }

@@ -201,6 +201,8 @@ pub(crate) struct Keeper<'l> {
     failed: Option<String>,
     /// How often it was asked to end.
     asked: Asked,
+    /// Whether SIGHUP is to be passed on to a server.
+    has_hangup: bool,
     /// A program that is to go on in the place of this one.
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
@@ -264,6 +266,7 @@ impl<'l> Keeper<'l> {
             is_announced: false,
             failed: None,
             asked: Asked::default(),
+            has_hangup: false,
             replacing: None,
             former: None,
             asker: None,
@@ -404,6 +407,9 @@ impl<'l> Keeper<'l> {
                 vigil.is_ready(self.pulse, Instant::now());
             }
             self.heed_signals();
+            if std::mem::take(&mut self.has_hangup) {
+                let _gone = child.hang_up();
+            }
             if self.look_at_trial(Instant::now()) {
                 // Its requests come again, as after any death.
                 let _gone = child.kill();
@@ -500,6 +506,7 @@ impl<'l> Keeper<'l> {
     fn heed_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.take() {
             if signal == Signal::Hup && !self.attendant.hangup_ends() {
+                self.has_hangup = true;
                 continue;
             }
             self.asked.by_signals = self.asked.by_signals.saturating_add(1);

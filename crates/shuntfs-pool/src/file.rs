@@ -6,6 +6,7 @@
 //! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
 //! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,16 +19,21 @@ use shuntfs_rules::FlowWord;
 
 use crate::branch::OpenThere;
 use crate::error::errno;
-use crate::guard::Terms;
+use crate::guard::{TERMS_BITS, Terms};
 use crate::lowers::{Course, Lowers};
 use crate::merge::{self, Copies};
 use crate::mode;
 use crate::node::{Marks, Mobile, Node};
 use crate::options::FlowWish;
-use crate::redact::Shown;
+use crate::redact::{self, Shown};
 use crate::sealed::{self, Checked};
 use crate::shared::{KEPT_FLAGS, Shared};
 use crate::who::Who;
+
+/// Where the terms of an open are in the second word that is kept of it, and whether they are.
+const WORD_OF_TERMS: u32 = 8;
+const HAS_TERMS: u64 = 1 << 7;
+const _: () = assert!(WORD_OF_TERMS + TERMS_BITS <= u64::BITS);
 
 /// The pool's side of one open file.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub struct PoolFile {
     pub(crate) node: Arc<Node>,
     /// What a partial view shows; `None` is everything.
     pub(crate) shown: Option<Shown>,
+    /// What is shown of it, for the next server, where that is a copy.
+    pub(crate) kept: Option<OwnedFd>,
     /// Its copies, if one is read where it cannot be.
     pub(crate) copies: Option<Copies>,
     /// What checks it, where it is sealed and does not check itself.
@@ -97,6 +105,7 @@ impl PoolFile {
         Self {
             node,
             shown: None,
+            kept: None,
             copies: None,
             checked: None,
             terms,
@@ -120,20 +129,43 @@ impl PoolFile {
 
     /// What the next server needs to make it again: its flags, and what its open settled.
     pub(crate) fn words(&self) -> [u64; 2] {
+        let terms = self.terms.bits();
+        // Both are where releases without rules look for them.
         let serves_writes = u64::from(self.terms.writes == Some(FlowWord::Served));
-        [self.flags.into(), serves_writes | u64::from(self.rereads) << 1]
+        let goes_on = u64::from(self.shown.as_ref().is_some_and(Shown::goes_on));
+        let settled = serves_writes | u64::from(self.rereads) << 1 | goes_on << 2;
+        let has_more = self.shown.is_some() || terms & !(3 << 2) != 0 || terms >> 2 & 3 != serves_writes * 3;
+        [self.flags.into(), settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 }]
     }
 
-    /// The open file that a predecessor had, of a pool without rules; `None` where they tell of none.
-    pub(crate) fn of_words(shared: &Shared, node: Arc<Node>, [flags, settled]: [u64; 2]) -> Option<Self> {
+    /// The open file that a predecessor had, which shows of a partial view what is in `copy`; `None` where they tell of none.
+    pub(crate) fn of_words(
+        shared: &Shared,
+        node: Arc<Node>,
+        [flags, settled]: [u64; 2],
+        copy: Option<OwnedFd>,
+    ) -> Option<Self> {
         let flags = OpenFlags(u32::try_from(flags).ok()?);
-        if settled > 3 {
+        let has_terms = settled & HAS_TERMS != 0;
+        let served = if settled & 1 != 0 { 3 << 2 } else { 0 };
+        let terms = if has_terms { settled >> WORD_OF_TERMS } else { served };
+        if settled & !HAS_TERMS & ((1 << WORD_OF_TERMS) - 1) > 7 || !has_terms && settled > 3 {
             return None;
         }
+        let terms = Terms::of_bits(terms)?;
+        let is_partial = !node.view.is_whole();
+        let (writes, unasked) = (terms.writes, Who::told(u32::MAX, u32::MAX));
         // Whoever opened it: what that decided is in the words.
-        let mut file = Self::new(shared, Who::told(u32::MAX, u32::MAX), node, flags, Terms::without_rules());
-        file.terms.writes = (settled & 1 != 0).then_some(FlowWord::Served);
+        let mut file = Self::new(shared, unasked, node, flags, terms);
+        file.terms.writes = writes;
         file.rereads = settled & 2 != 0;
+        if is_partial {
+            if flags.may_write() {
+                return None;
+            }
+            let (shown, kept) = redact::left(shared, &file.node, copy, settled & 4 != 0)?;
+            (file.shown, file.kept) = (Some(shown), kept);
+        }
         Some(file)
     }
 
@@ -294,7 +326,10 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
         FlowWord::Passthrough | FlowWord::Splice => Delegation::Splice(Backing::OfNode),
         FlowWord::Served => Delegation::Served,
     };
-    let delegation = Delegation::split(to(reads), to(writes));
+    let delegation = match &file.shown {
+        Some(_) => Delegation::Served,
+        None => Delegation::split(to(reads), to(writes)),
+    };
     let of_open = match shared.is_ours_alone() {
         _ if file.writes_direct() && shared.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
         true => CacheHint::Keep,

@@ -13,7 +13,7 @@ use shuntfs_sys::FileHandle;
 
 use crate::branch::MountIndex;
 use crate::node::{Identity, Node, mix};
-use crate::view::View;
+use crate::view::Views;
 
 const SHARDS: usize = 64;
 /// So many bytes of a handle find room.
@@ -84,17 +84,17 @@ impl Keeping {
     }
 }
 
-/// What a node is, in words: inode number; device and mount; type and length of the handle, and the mode; the handle.
+/// What a node is, in words: inode number; view and mount; type and length of the handle, and the mode; the handle, beside which the device is 0.
 fn words_of(node: &Node) -> Option<[u64; 8]> {
     let Identity { ino, device, mount, handle } = node.key();
     let handle = handle.as_ref()?;
     let bytes = handle.bytes();
-    if !mount.is_own() || !node.view.is_whole() || node.parts().is_some() || bytes.len() > HANDLE_MAX {
+    if !mount.is_own() || *device != 0 || node.parts().is_some() || bytes.len() > HANDLE_MAX {
         return None;
     }
     let mut words = [0; 8];
     words[0] = *ino;
-    words[1] = u64::from(*device) | u64::from(mount.bits()) << 32;
+    words[1] = u64::from(node.view.number()) | u64::from(mount.bits()) << 32;
     let len_and_mode = u64::from(node.mode() & 0xffff) | (bytes.len() as u64) << 16;
     words[2] = u64::from(handle.kind().cast_unsigned()) | len_and_mode << 32;
     for (word, bytes) in words[3..].iter_mut().zip(bytes.chunks(8)) {
@@ -103,13 +103,13 @@ fn words_of(node: &Node) -> Option<[u64; 8]> {
     Some(words)
 }
 
-/// The node that they tell of.
-pub(crate) fn node_of(id: NodeId, words: [u64; 8]) -> Option<Node> {
+/// The node that they tell of, by the views that there are.
+pub(crate) fn node_of(id: NodeId, words: [u64; 8], views: &Views) -> Option<Node> {
     let halves = |word: u64| {
         let low = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
         (low, u32::try_from(word >> 32).unwrap_or(0))
     };
-    let ((device, mount), (kind, len_and_mode)) = (halves(words[1]), halves(words[2]));
+    let ((view, mount), (kind, len_and_mode)) = (halves(words[1]), halves(words[2]));
     let (mode, len) = (len_and_mode & 0xffff, usize::try_from(len_and_mode >> 16).ok()?);
     let mut bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_le_bytes()).collect();
     if len > bytes.len() {
@@ -118,26 +118,33 @@ pub(crate) fn node_of(id: NodeId, words: [u64; 8]) -> Option<Node> {
     bytes.truncate(len);
     let mount = MountIndex::of_bits(mount);
     let handle = FileHandle::new(kind.cast_signed(), &bytes)?;
-    let identity = Identity { ino: words[0], device, mount, handle: Some(handle) };
-    mount.is_own().then(|| Node::new(id, identity, View::WHOLE, mode))
+    let identity = Identity::of_handle(words[0], mount, handle);
+    let view = views.numbered(view).filter(|_| mount.is_own())?;
+    Some(Node::new(id, identity, view, mode))
 }
 
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::view::View;
     use shuntfs_sys::Stat;
 
     #[test]
     fn a_node_is_the_same_after_it_was_written_down() {
         let id = NodeId::new(77).expect("not zero");
+        let views = Views::default();
+        let partial = views.of(&[shuntfs_rules::Redact::Whole]);
         for len in [0, 8, 12, 20, 33, 40] {
             let bytes: Vec<u8> = (1..=len).collect();
             let handle = FileHandle::new(-3, &bytes);
             let identity =
                 Identity::new(&Stat { ino: u64::MAX - 5, ..Stat::default() }, MountIndex::own(0), handle);
-            let node = Node::new(id, identity.clone(), View::WHOLE, 0o104_755);
-            let again = node_of(id, words_of(&node).expect("fits")).expect("is one");
-            assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o104_755, id), "{len}");
+            for view in [View::WHOLE, partial] {
+                let node = Node::new(id, identity.clone(), view, 0o104_755);
+                let again = node_of(id, words_of(&node).expect("fits"), &views).expect("is one");
+                assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o104_755, id), "{len}");
+                assert_eq!(again.view, view);
+            }
         }
     }
 
@@ -153,6 +160,10 @@ mod test {
         assert!(words_of(&node(handle(8), MountIndex::other(1))).is_none());
         let mut words = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
         words[2] |= 0xff << 48;
-        assert!(node_of(id, words).is_none(), "no handle is so long");
+        let views = Views::default();
+        assert!(node_of(id, words, &views).is_none(), "no handle is so long");
+        words = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
+        words[1] |= 1;
+        assert!(node_of(id, words, &views).is_none(), "there is no such view");
     }
 }

@@ -24,6 +24,7 @@ mod guard;
 mod init;
 mod keeping;
 mod lasting;
+mod ledger;
 mod locks;
 mod lowers;
 mod merge;
@@ -62,6 +63,7 @@ pub use facts::{BranchFacts, Facts, Health, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
+pub use ledger::Ledger;
 pub use merge::{
     BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions, MoveOnFull,
 };

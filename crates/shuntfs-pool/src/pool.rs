@@ -213,6 +213,7 @@ impl Filesystem for Pool {
             tracing::debug!("a pool is mounted once");
         } else {
             merge::watch(&self.shared);
+            self.shared.doubt_names();
         }
     }
 
@@ -340,7 +341,11 @@ impl Filesystem for Pool {
         // Once more would undo it.
         let exchanges = flags & mode::RENAME_EXCHANGE != 0;
         if exchanges && cx.keeps_notes() && self.was_exchanged(cx, op).await? {
-            return Ok(());
+            let noted = self.run(cx, move |shared| {
+                let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
+                rename::note_exchanged(shared, from, to)
+            });
+            return noted.await;
         }
         self.run(cx, move |shared| {
             let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });

@@ -10,6 +10,9 @@
 //! Where only given ranges are hidden, the lower file is read as it is at each READ, and the ranges blanked.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -17,6 +20,7 @@ use parking_lot::Mutex;
 use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, ReadReply, Result};
 use shuntfs_redact::{LOOK_MAX, Look, Ranges, Redaction};
 use shuntfs_sys::data::read_at;
+use shuntfs_sys::memory::file_in_memory;
 use shuntfs_sys::{OsError, Stat, Time, give_back_lease, is_undisturbed, stat_of, take_read_lease};
 
 use crate::error::errno;
@@ -49,10 +53,98 @@ pub(crate) enum Shown {
 #[derive(Debug)]
 pub(crate) struct Copied {
     stamp: Stamp,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// The lower file goes on behind the copy, and these bytes of it are hidden.
     rest: Option<Ranges>,
     _room: Room,
+}
+
+/// The bytes of a copy.
+#[derive(Debug)]
+enum Bytes {
+    Own(Vec<u8>),
+    /// In memory that outlives the server, so many of them.
+    Kept(File, usize),
+}
+
+impl Bytes {
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.len(),
+            Self::Kept(_, len) => *len,
+        }
+    }
+
+    /// Copies from a place on; all of `room` is there.
+    fn read(&self, room: &mut [u8], from: usize) -> Result<()> {
+        match self {
+            Self::Own(bytes) => room.copy_from_slice(&bytes[from..from + room.len()]),
+            Self::Kept(file, _) => file.read_exact_at(room, from as u64).map_err(|_| Errno::IO)?,
+        }
+        Ok(())
+    }
+}
+
+impl Shown {
+    /// Whether the lower file goes on behind a copy.
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(self, Self::Copy(copy) if copy.rest.is_some())
+    }
+
+    /// A descriptor of the copy, by which the next server shows it.
+    ///
+    /// # Errors
+    /// EMFILE at the descriptor limit.
+    pub(crate) fn kept(&self) -> Result<Option<OwnedFd>> {
+        let Self::Copy(copy) = self else { return Ok(None) };
+        let Bytes::Kept(file, _) = &copy.bytes else { return Ok(None) };
+        file.try_clone().map(|file| Some(file.into())).map_err(|_| Errno::MFILE)
+    }
+}
+
+/// What an open file showed under a server that is dead, with the descriptor for the next one; `goes_on` where the lower file went on behind
+/// the copy. `None` where it showed a copy that is not there.
+pub(crate) fn left(
+    shared: &Shared,
+    node: &Node,
+    copy: Option<OwnedFd>,
+    goes_on: bool,
+) -> Option<(Shown, Option<OwnedFd>)> {
+    let redaction = shared.views.redaction(node.view)?;
+    let Some(copy) = copy else {
+        // Without a copy it showed given ranges, or nothing.
+        let hidden = match redaction.look() {
+            Look::Nothing => redaction.find(&[]),
+            _ => Ranges::whole(),
+        };
+        return Some((Shown::Live(Arc::new(hidden)), None));
+    };
+    let file = File::from(copy);
+    let len = file.metadata().ok().filter(|found| found.len() <= LOOK_MAX)?.len();
+    let Some(room) = shared.copies.room(len) else {
+        return Some((Shown::Live(Arc::new(Ranges::whole())), None));
+    };
+    let len = usize::try_from(len).ok()?;
+    let rest = if goes_on {
+        // What is hidden of the copy is hidden: of the rest it is what was given, wherever the file holds what.
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Some(redaction.find(&bytes))
+    } else {
+        None
+    };
+    let kept = file.try_clone().ok()?.into();
+    let none = Time { secs: 0, nanos: 0 };
+    let stamp = Stamp { size: u64::MAX, mtime: none, ctime: none };
+    let copy = Copied { stamp, bytes: Bytes::Kept(file, len), rest, _room: room };
+    Some((Shown::Copy(Arc::new(copy)), Some(kept)))
+}
+
+/// The bytes in memory that outlives the server.
+fn outlive(bytes: &[u8]) -> Result<Bytes> {
+    let file = file_in_memory(c"shuntfs-copy").map_err(errno)?;
+    file.write_all_at(bytes, 0).map_err(|_| Errno::NOMEM)?;
+    Ok(Bytes::Kept(file, bytes.len()))
 }
 
 /// Tells whether a file may have changed. Nothing that must stay hidden relies on it.
@@ -177,6 +269,7 @@ fn take(
         hidden.blank(0, &mut bytes);
         // What a shorter file grows by was not looked at, and shows with the next open.
         let rest = (look == Look::First(read as u64)).then_some(hidden);
+        let bytes = if shared.table.is_kept() { outlive(&bytes)? } else { Bytes::Own(bytes) };
         return Ok(Some(Copied { stamp: Stamp::of(&stat), bytes, rest, _room: room }));
     }
     Err(Errno::BUSY)
@@ -299,7 +392,7 @@ fn fill(shown: &Shown, lower: Option<&LowerFile>, offset: u64, bytes: &mut [u8])
             let from =
                 usize::try_from(offset).map_or(copy.bytes.len(), |offset| offset.min(copy.bytes.len()));
             let len = bytes.len().min(copy.bytes.len() - from);
-            bytes[..len].copy_from_slice(&copy.bytes[from..from + len]);
+            copy.bytes.read(&mut bytes[..len], from)?;
             (len, copy.rest.as_ref())
         }
     };

@@ -21,6 +21,7 @@ use crate::fds::Descriptors;
 use crate::folding;
 use crate::guard::Spot;
 use crate::lasting::{Fleeting, Lasting};
+use crate::ledger::Ledger;
 use crate::locks::LockTable;
 use crate::merge::{self, Merge, Order};
 use crate::mode;
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) sealed: Option<SealedNodes>,
     /// What is decided by rules, where there are any.
     pub(crate) rules: Option<Engine>,
+    /// Where what rules go by is written down for the next server, if there may be one.
+    pub(crate) ledger: OnceLock<Arc<Ledger>>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     generation: OnceLock<Generation>,
     /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
@@ -150,6 +153,7 @@ impl Shared {
             root,
             sealed: seals.map(SealedNodes::new),
             rules: rules.map(Engine::new),
+            ledger: OnceLock::new(),
             generation: OnceLock::new(),
             maps_direct: AtomicBool::new(false),
             notifier: OnceLock::new(),

@@ -1,8 +1,9 @@
 //! What of a pool survives its server: the nodes and the open files of one folder.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use shuntfs::takeover::{KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
+use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
 use shuntfs::{Delegation, NodeId};
 use shuntfs_sys::stat_of;
 
@@ -10,6 +11,7 @@ use crate::dir::{self, PoolDir};
 use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::keeping::{Keeping, node_of};
+use crate::ledger::{Kind, Ledger};
 use crate::node::{Marks, Node};
 use crate::pool::Pool;
 use crate::shared::Shared;
@@ -26,7 +28,10 @@ impl Pool {
         let shared = &*self.shared;
         let reasons = [
             (shared.merge.is_some(), "several branches"),
-            (shared.rules.is_some(), "rules"),
+            (
+                shared.rules.is_some() && shared.ledger.get().is_none(),
+                "rules, of which nothing is written down",
+            ),
             (shared.sealed.is_some(), "what is sealed"),
             (shared.locks_below(), "locks that are kept below"),
             (
@@ -36,6 +41,24 @@ impl Pool {
         ];
         reasons.into_iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, reason)| Err(reason))
     }
+
+    /// Has what rules go by written down for the next server, and what is written taken from the one before. To be called before it is served.
+    pub fn keep_in(&self, ledger: Arc<Ledger>) {
+        let _once = self.shared.ledger.set(ledger);
+    }
+
+    /// Takes the names and the views that a predecessor has written down.
+    fn take_ledger(&self) -> std::result::Result<(), NotTaken> {
+        let (shared, ledger) = (&*self.shared, self.shared.ledger.get());
+        let Some((ledger, engine)) = ledger.zip(shared.rules.as_ref()) else { return Ok(()) };
+        ledger.read(|kind, record| match kind {
+            Kind::Rules => Ok(()),
+            Kind::View => shared.views.take(record),
+            Kind::Names => engine.paths.take(record),
+        })?;
+        shared.views.keep(ledger);
+        Ok(())
+    }
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
@@ -43,23 +66,37 @@ impl Pool {
 impl Surviving for Pool {
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
         self.survives()?;
-        self.shared.is_mount(nodes.mount_number());
+        let shared = &*self.shared;
+        shared.is_mount(nodes.mount_number());
+        self.take_ledger()?;
+        let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let mut known = Vec::with_capacity(left.len());
         for LeftNode { place, node, lookups, words, .. } in left {
-            let node = node_of(node, words).ok_or("a node is none that a pool has written down")?;
+            let node =
+                node_of(node, words, &shared.views).ok_or("a node is none that a pool has written down")?;
             // Its attributes, and what of it may be mapped, is known to the dead alone.
             node.mark(Marks::UNSEEN);
             if node.is_file() {
                 node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
             }
+            if redacts || !node.view.is_whole() {
+                // Another view of it may be open, or come.
+                node.mark(Marks::VARIES);
+            }
             known.push((node, lookups, place));
         }
-        Ok(self.shared.table.keep(Keeping::new(nodes), next, known)?)
+        shared.table.keep(Keeping::new(nodes), next, known)?;
+        if let (Some(engine), Some(ledger)) = (&shared.rules, shared.ledger.get()) {
+            engine.paths.keep(ledger, |node| shared.table.find(node).is_some());
+        }
+        Ok(())
     }
 
     fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {
-        KeptOpen { file: None, words: file.words() }
+        let kept =
+            file.kept.as_ref().and_then(|kept| FileIdentity::of(kept).ok().map(|of| (kept.as_fd(), of)));
+        KeptOpen { file: kept, words: file.words() }
     }
 
     fn take_file(
@@ -75,7 +112,8 @@ impl Surviving for Pool {
         if !has_name && let Err(error) = file::hold(shared, &node) {
             tracing::warn!(node = id.get(), %error, "a file that is open has no name and is not found any more");
         }
-        let file = PoolFile::of_words(shared, Arc::clone(&node), left.words).ok_or("an open file is none")?;
+        let file = PoolFile::of_words(shared, Arc::clone(&node), left.words, left.file);
+        let file = file.ok_or("an open file is none")?;
         let opened = file::answer(shared, file);
         Ok(Some((opened.file, opened.delegation)))
     }
@@ -90,6 +128,13 @@ impl Surviving for Pool {
 }
 
 impl Shared {
+    /// Has the kernel look names up again that a dead server has given to it, where rules decide who sees them.
+    pub(crate) fn doubt_names(&self) {
+        if let Some(engine) = &self.rules {
+            engine.doubt_names(self);
+        }
+    }
+
     /// Looks at the attributes of a node that only a dead server has seen.
     #[cold]
     pub(crate) fn see(&self, node: &Arc<Node>) {

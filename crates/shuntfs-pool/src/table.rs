@@ -91,6 +91,11 @@ impl Table {
         self.keeping.set(keeping).map_err(|_| "nodes are written down already")
     }
 
+    /// Whether there may be another server after this one.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.keeping.get().is_some()
+    }
+
     /// The node with this id.
     pub(crate) fn find(&self, id: NodeId) -> Option<Arc<Node>> {
         let hash = mix(id.get());

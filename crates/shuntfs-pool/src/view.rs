@@ -6,11 +6,13 @@
 //! by the kernel ([`Seen::varies`]) but looked up at each walk, and an open by somebody whose view is not the node's is
 //! told to look again (ESTALE). See `docs/redaction.md`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use shuntfs_redact::{Pattern, Ranges, Redaction};
 use shuntfs_rules::{ByteSpan, Redact, RegexRedaction};
+
+use crate::ledger::{Kind, Ledger, Reading, Writing};
 
 /// A view of a file: what is hidden of it. Two that hide the same are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +24,11 @@ impl View {
 
     pub(crate) fn is_whole(self) -> bool {
         self == Self::WHOLE
+    }
+
+    /// Its number, by which the next server knows it.
+    pub(crate) fn number(self) -> u32 {
+        self.0
     }
 }
 
@@ -43,6 +50,8 @@ impl Seen {
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     partial: RwLock<Vec<Arc<Redaction>>>,
+    /// Where they are written down for the next server, if there may be one.
+    ledger: OnceLock<Arc<Ledger>>,
 }
 
 impl Views {
@@ -59,6 +68,10 @@ impl Views {
         if let Some(view) = place(&partial, &redaction) {
             return view;
         }
+        // Before a node is written down that has it.
+        if let Some(ledger) = self.ledger.get() {
+            ledger.note(Kind::View, &written(redact));
+        }
         partial.push(Arc::new(redaction));
         View(u32::try_from(partial.len()).expect("rules do not name 2^32 redactions"))
     }
@@ -67,6 +80,27 @@ impl Views {
     pub(crate) fn redaction(&self, view: View) -> Option<Arc<Redaction>> {
         let place = usize::try_from(view.0).ok()?.checked_sub(1)?;
         Some(Arc::clone(&self.partial.read()[place]))
+    }
+
+    /// Takes the next view that a predecessor had.
+    ///
+    /// # Errors
+    /// What is written is not what a server writes.
+    pub(crate) fn take(&self, record: &[u8]) -> Result<(), &'static str> {
+        let redact = read_redact(record).ok_or("a view")?;
+        self.partial.write().push(Arc::new(redaction_of(&redact)));
+        Ok(())
+    }
+
+    /// Views are written down from now on.
+    pub(crate) fn keep(&self, ledger: &Arc<Ledger>) {
+        let _once = self.ledger.set(Arc::clone(ledger));
+    }
+
+    /// The view with this number, if there is one.
+    pub(crate) fn numbered(&self, number: u32) -> Option<View> {
+        let views = self.partial.read().len();
+        (usize::try_from(number).ok()? <= views).then_some(View(number))
     }
 }
 
@@ -101,6 +135,59 @@ fn part_of(redact: &Redact) -> Redaction {
     }
 }
 
+/// What rules said, as it is written down: a number for each kind, and what it has.
+fn written(redact: &[Redact]) -> Vec<u8> {
+    let mut words = Writing::default();
+    for redact in redact {
+        match redact {
+            Redact::Whole => words.number(0),
+            Redact::ExifGps => words.number(1),
+            Redact::Ranges(spans) => {
+                words.number(2);
+                words.number(spans.len() as u64);
+                for span in spans {
+                    words.number(span.start);
+                    // No span ends at 0.
+                    words.number(span.end.unwrap_or(0));
+                }
+            }
+            Redact::Regex(RegexRedaction { pattern, within, group }) => {
+                words.number(3);
+                words.bytes(pattern.as_bytes());
+                words.number(*within);
+                words.number(*group as u64);
+            }
+        }
+    }
+    words.0
+}
+
+fn read_redact(record: &[u8]) -> Option<Vec<Redact>> {
+    let (mut words, mut all) = (Reading(record), Vec::new());
+    while !words.is_over() {
+        all.push(match words.number()? {
+            0 => Redact::Whole,
+            1 => Redact::ExifGps,
+            2 => {
+                let count = words.number()?;
+                let span = |words: &mut Reading<'_>| {
+                    let (start, end) = (words.number()?, words.number()?);
+                    let end = (end > 0).then_some(end);
+                    end.is_none_or(|end| end > start).then_some(ByteSpan { start, end })
+                };
+                Redact::Ranges((0..count).map(|_| span(&mut words)).collect::<Option<_>>()?)
+            }
+            3 => Redact::Regex(RegexRedaction {
+                pattern: str::from_utf8(words.bytes()?).ok()?.to_owned(),
+                within: words.number()?,
+                group: usize::try_from(words.number()?).ok()?,
+            }),
+            _ => return None,
+        });
+    }
+    (!all.is_empty()).then_some(all)
+}
+
 fn ranges_of(spans: &[ByteSpan]) -> Ranges {
     spans.iter().map(|span| span.start..span.end.unwrap_or(u64::MAX)).collect()
 }
@@ -108,6 +195,30 @@ fn ranges_of(spans: &[ByteSpan]) -> Ranges {
 #[cfg(test)]
 mod test {
     use super::*;
+
+    #[test]
+    fn the_next_server_has_the_same_views() {
+        let (views, next, ledger) =
+            (Views::default(), Views::default(), Arc::new(Ledger::new().expect("memory")));
+        views.keep(&ledger);
+        let ranges =
+            Redact::Ranges(vec![ByteSpan { start: 3, end: Some(9) }, ByteSpan { start: 20, end: None }]);
+        let regex = RegexRedaction { pattern: "a(b)?".into(), within: 77, group: 1 };
+        let all = [Redact::Whole, Redact::ExifGps, ranges, Redact::Regex(regex)];
+        let made: Vec<_> = (1..=4).map(|count| views.of(&all[..count])).collect();
+        ledger.read(|_, record| next.take(record)).expect("is whole");
+        for view in made {
+            assert_eq!(next.numbered(view.number()), Some(view));
+            assert_eq!(next.redaction(view), views.redaction(view));
+        }
+        assert_eq!((next.numbered(0), next.numbered(5)), (Some(View::WHOLE), None));
+        let record = written(&all);
+        assert_eq!(read_redact(&record).as_deref(), Some(&all[..]));
+        for cut in 0..record.len() {
+            assert!(read_redact(&record[..cut]).is_none_or(|read| read.len() < all.len()), "{cut}");
+        }
+        assert!(read_redact(&[9; 8]).is_none());
+    }
 
     #[test]
     fn what_hides_the_same_is_one_view() {

@@ -93,6 +93,14 @@ impl Child {
         Ok(status.and_then(|status| exit_of(&status)))
     }
 
+    /// Sends it SIGHUP.
+    ///
+    /// # Errors
+    /// ESRCH where it is gone.
+    pub fn hang_up(&self) -> Result<()> {
+        pidfd_send_signal(&self.pidfd, Signal::HUP)
+    }
+
     /// Kills it.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub(super) fn keep(
     let files = ImageFiles::open(&image_options(args, image)).map_err(|error| of_image(&error))?;
     let place = Arc::new(Place::find(file)?);
     let kept = Kept { files, place, source: source_of(args, image), words: Arc::new(words) };
-    let place = KeptPlace { source: json::text(&kept.source), readahead: None, root: None };
+    let place = KeptPlace { source: json::text(&kept.source), readahead: None, root: None, ledger: None };
     let outcome = serving::keep(
         settings,
         announce,

@@ -181,7 +181,6 @@ pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself f
 fn check_takeover(has_branches: bool, is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let refused = [
         (has_branches, "several branches", "name one folder"),
-        (settings.rules.is_some(), "rules", "leave out --rules"),
         (settings.verify.what != VerifyChoice::Off, "seals", "leave out --verify"),
         (settings.locks == LocksChoice::Lower, "locks that are kept below", "leave out --locks lower"),
         (settings.handles, "handles that outlive the mount", "leave out --handles"),

@@ -3,21 +3,23 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, SessionOptions};
 use shuntfs_keeper::{Line, Seat};
-use shuntfs_pool::{Pool, PoolOptions};
+use shuntfs_pool::{Ledger, Pool, PoolOptions};
 use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
 
 use super::check::{At, Target};
 use super::session::{
-    mount_options, of_mount, of_pool, pool_options, readahead, refuse_others, refuse_trust,
+    mount_options, of_mount, open_pool, pool_options, readahead, refuse_others, refuse_trust,
 };
 use crate::control::TakeoverStatus;
 use crate::failure::Failure;
 use crate::mounts::shown;
+use crate::rules::LiveRules;
 use crate::serving::KeptPlace;
 use crate::settings::Settings;
 use crate::upgrade::candidate;
@@ -28,6 +30,8 @@ pub(super) struct Kept<'t> {
     pub(super) target: &'t Target,
     /// The folder that is shown: each server opens it by this, because the path may lead elsewhere by then.
     root: OwnedFd,
+    /// What is written down for the next server, where there are rules.
+    ledger: Option<Ledger>,
 }
 
 impl<'t> Kept<'t> {
@@ -40,13 +44,16 @@ impl<'t> Kept<'t> {
             let error = std::io::Error::from(error);
             Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
         })?;
-        let kept = Self { target, root };
+        let ledger = settings.rules.as_ref().map(|_| Ledger::new()).transpose();
+        let ledger =
+            ledger.map_err(|error| Failure::new(format!("no memory for what rules go by: {error}")))?;
+        let kept = Self { target, root, ledger };
         kept.check(settings).map(|_| kept)
     }
 
-    /// The folder that another program had shown until now.
-    pub(super) fn of(target: &'t Target, root: OwnedFd) -> Self {
-        Self { target, root }
+    /// The folder that another program had shown until now, with what it had written down.
+    pub(super) fn of(target: &'t Target, root: OwnedFd, ledger: Option<Ledger>) -> Self {
+        Self { target, root, ledger }
     }
 
     /// Looks whether one server after the other can show it; as a file system, for none.
@@ -56,7 +63,7 @@ impl<'t> Kept<'t> {
     pub(super) fn check(&self, settings: &Settings) -> Result<Pool, Failure> {
         refuse_others(settings)?;
         refuse_trust(settings)?;
-        let pool = self.open_pool(settings)?;
+        let (pool, _) = self.open_pool(settings)?;
         match pool.survives() {
             Ok(()) => Ok(pool),
             Err(why) => {
@@ -66,14 +73,17 @@ impl<'t> Kept<'t> {
         }
     }
 
-    /// The folder as a file system, for one server.
+    /// The folder as a file system, for one server, under the rules that were in force last.
     ///
     /// # Errors
     /// As [`Pool::open`].
-    pub(super) fn open_pool(&self, settings: &Settings) -> Result<Pool, Failure> {
+    pub(super) fn open_pool(&self, settings: &Settings) -> Result<(Pool, Option<LiveRules>), Failure> {
         let source = format!("/proc/self/fd/{}", self.root.as_raw_fd()).into();
         let options = PoolOptions { source, ..pool_options(self.target, settings) };
-        Pool::open(&options).map_err(|error| of_pool(&error))
+        // As it is now, and not as it was when this process was made.
+        let ledger = self.ledger.as_ref().map(|ledger| ledger.file().try_clone().and_then(Ledger::of));
+        let ledger = ledger.transpose().map_err(|error| Failure::new(error.to_string()))?;
+        open_pool(&options, settings, None, ledger.map(Arc::new))
     }
 
     /// Mounts. Whoever touches the mount waits for the first server.
@@ -93,6 +103,7 @@ impl<'t> Kept<'t> {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
             root: Some(self.root.as_raw_fd()),
+            ledger: self.ledger.as_ref().map(|ledger| ledger.file().as_raw_fd()),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use shuntfs_keeper::{Passed, SUITS, Trial};
+use shuntfs_pool::Ledger;
 
 use super::check::{At, Target};
 use super::kept::Kept;
@@ -17,7 +18,7 @@ use crate::cli::MountArgs;
 use crate::failure::Failure;
 use crate::options::Unknown;
 use crate::run::output_failure;
-use crate::serving::{self, ROOT};
+use crate::serving::{self, LEDGER, ROOT};
 use crate::settings::Settings;
 
 /// Goes on with the mount, or tries whether it could.
@@ -31,19 +32,24 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     // Before anything is opened.
     let mut passed = Passed::take(note).map_err(|error| Failure::new(error.to_string()))?;
     shuntfs_sys::threads::set_process_name(c"shunt");
+    let (root, ledger) = (passed.take_kept(ROOT), passed.take_kept(LEDGER));
+    // Duplicates, because what was taken must be open where this goes back.
     let begun = settings(args).and_then(|settings| {
-        let root = passed.take_kept(ROOT).ok_or_else(|| Failure::new("no folder was handed over"))?;
-        Ok((settings, root))
+        let folder = root.as_ref().and_then(|root| root.try_clone().ok());
+        let folder = folder.ok_or_else(|| Failure::new("no folder was handed over"))?;
+        let ledger = ledger.as_ref().and_then(|ledger| ledger.try_clone().ok());
+        Ok((ledger_of(&settings, ledger)?, settings, folder))
     });
-    let (settings, root) = match begun {
+    let (kept_ledger, settings, folder) = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             let _there_is_no_way_back = passed.returns(&failure.to_string());
             return Err(failure);
         }
     };
-    let target = target(args, &root, passed.path());
-    let kept = Kept::of(&target, root);
+    drop((root, ledger));
+    let target = target(args, &folder, passed.path());
+    let kept = Kept::of(&target, folder, kept_ledger);
     serving::go_on(&settings, !args.ready_on_stdout, &kept.place(&settings), passed, |seat| {
         Ok(started(Mounted::take_seat(&kept, &settings, seat)?, &target, &settings))
     })
@@ -55,11 +61,21 @@ fn try_out(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     let trial = Trial::take(note).map_err(failed)?;
     let (settings, root) = (settings(args)?, trial.kept(ROOT).map_err(failed)?);
     let target = target(args, &root, &trial.path().unwrap_or_default());
-    let kept = Kept::of(&target, root);
+    let ledger = ledger_of(&settings, trial.kept(LEDGER).ok())?;
+    let kept = Kept::of(&target, root, ledger);
     let pool = kept.check(&settings)?;
     trial.check(&pool, &session_options(&target, &settings)).map_err(failed)?;
     let mut out = io::stdout();
     out.write_all(SUITS.as_bytes()).and_then(|()| out.flush()).map_err(|error| output_failure(&error))
+}
+
+/// What the program before had written down for the next server, where there are rules.
+fn ledger_of(settings: &Settings, ledger: Option<OwnedFd>) -> Result<Option<Ledger>, Failure> {
+    if settings.rules.is_none() {
+        return Ok(None);
+    }
+    let ledger = ledger.ok_or_else(|| Failure::new("the rules in force were not handed over"))?;
+    Ledger::of(ledger.into()).map(Some).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn settings(args: &MountArgs) -> Result<Settings, Failure> {

@@ -13,13 +13,13 @@ use shuntfs::{
 use shuntfs_keeper::Seat;
 use shuntfs_pool::policy::Function;
 use shuntfs_pool::{
-    AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Locks, MergeOptions,
-    MoverError, MoverFacts, MoverNews, Observer, Pool, PoolError, PoolOptions,
+    AccessTime, BranchChange, Cache, Caller, Calls, Explanation, Facts, FlowWish, Ledger, Locks,
+    MergeOptions, MoverError, MoverFacts, MoverNews, Observer, Pool, PoolError, PoolOptions,
 };
 use shuntfs_rules::FlowWord;
 use shuntfs_seal::NodeIndex;
 use shuntfs_sys::{Cap, caps};
-use shuntfs_verified::{SealNote, Sealed};
+use shuntfs_verified::{SealNote, Sealed, Seals};
 
 use super::check::{At, Target};
 use super::kept::{Kept, SeatOf};
@@ -68,7 +68,8 @@ impl Mounted {
         } else {
             refuse_others(settings)?;
             refuse_trust(settings)?;
-            let (pool, rules) = open_pool(target, settings, verifying.as_ref())?;
+            let seals = verifying.as_ref().map(Verifying::seals);
+            let (pool, rules) = open_pool(&pool_options(target, settings), settings, seals, None)?;
             let observer = pool.observer();
             if let (Some(verifying), Some(control)) = (&mut verifying, pool.seal_control()) {
                 verifying.hand_over(control);
@@ -87,7 +88,7 @@ impl Mounted {
     /// # Errors
     /// Where that cannot be begun, or gone on with.
     pub(super) fn take_seat(kept: &Kept<'_>, settings: &Settings, seat: &Seat<'_>) -> Result<Self, Failure> {
-        let pool = kept.open_pool(settings)?;
+        let (pool, rules) = kept.open_pool(settings)?;
         let observer = pool.observer();
         // The readahead is the keeper's to set, once.
         let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
@@ -98,7 +99,7 @@ impl Mounted {
             pool: Some(observer),
             folder: kept.target.source.clone(),
             flow: settings.flow,
-            rules: None,
+            rules,
             verifying: None,
             changed: changed(kept.target, settings),
             seat: Some(SeatOf::new(seat, kept.target, settings)),
@@ -344,23 +345,37 @@ pub(super) fn refuse_trust(settings: &Settings) -> Result<(), Failure> {
     Err(Failure::new("permissions can only be left unchecked by root").hint("leave --permissions none out"))
 }
 
-/// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount.
-fn open_pool(
-    target: &Target,
+/// Opens the pool, under rules where there are any; a file of rules with a mistake is no mount. Rules that are in the ledger are in force
+/// already, whatever is in the file by now.
+///
+/// # Errors
+/// Those of the rules, and of [`Pool::open_with`].
+pub(super) fn open_pool(
+    options: &PoolOptions,
     settings: &Settings,
-    verifying: Option<&Verifying>,
+    seals: Option<Arc<Seals>>,
+    ledger: Option<Arc<Ledger>>,
 ) -> Result<(Pool, Option<LiveRules>), Failure> {
-    let options = pool_options(target, settings);
-    let seals = verifying.map(Verifying::seals);
     let Some(file) = &settings.rules else {
-        return Ok((Pool::open_with(&options, None, seals).map_err(|error| of_pool(&error))?, None));
+        return Ok((Pool::open_with(options, None, seals).map_err(|error| of_pool(&error))?, None));
     };
     let source = RuleSource::new(file, settings.view.clone())?.with_seal(seals.is_some());
-    let rules = source.read()?;
+    let (rules, in_force) =
+        match ledger.as_ref().map(|ledger| ledger.rules()).filter(|words| !words.is_empty()) {
+            Some(words) => source.again(&words)?,
+            None => source.read()?,
+        };
     let warnings = source.warnings(&rules);
-    let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
+    let pool = Pool::open_with(options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control, warnings));
-    Ok((pool, rules))
+    let rules = rules.map(|rules| match &ledger {
+        Some(ledger) => {
+            pool.keep_in(Arc::clone(ledger));
+            rules.kept_in(Arc::clone(ledger), in_force)
+        }
+        None => Ok(rules),
+    });
+    Ok((pool, rules.transpose()?))
 }
 
 /// What the kernel may keep. A view stands beside another mount of the folder, through which it changes: what the

@@ -1,11 +1,14 @@
 //! A file of rules, where it is and for which view.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use shuntfs_rules::{Mistakes, Rules};
+use serde::{Deserialize, Serialize};
+use shuntfs_rules::{Known, Mistakes, Rules};
 use shuntfs_sys::trusted::{self, Untrusted};
 use shuntfs_sys::{regular, stat_of};
 
@@ -49,8 +52,33 @@ impl RuleSource {
     ///
     /// # Errors
     /// Every mistake with its place, why it cannot be read, or who else could change it.
-    pub(crate) fn read(&self) -> Result<Rules, Failure> {
-        let rules = self.read_trusted().map_err(|refused| refused.failure(&self.file))?;
+    pub(crate) fn read(&self) -> Result<(Rules, InForce), Failure> {
+        let held = trusted::hold(&self.file).map_err(|why| match why {
+            Untrusted::Os(_) => unreadable(why),
+            why => Refused::Untrusted(why.to_string()),
+        });
+        let text = held.and_then(|held| text_of(&regular::open_held(&held).map_err(unreadable)?));
+        let text = text.map_err(|refused| refused.failure(&self.file))?;
+        let asked = Asked::default();
+        let rules = self.taken(&text, &asked)?;
+        let accounts = asked.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((rules, InForce { text, accounts }))
+    }
+
+    /// The rules that are in force already, as [`InForce::words`] gives them.
+    ///
+    /// # Errors
+    /// As [`RuleSource::read`].
+    pub(crate) fn again(&self, words: &[u8]) -> Result<(Rules, InForce), Failure> {
+        let read = serde_json::from_slice::<InForce>(words);
+        let in_force =
+            read.map_err(|error| Failure::new(format!("the rules in force cannot be read: {error}")))?;
+        let rules = self.taken(&in_force.text, &in_force)?;
+        Ok((rules, in_force))
+    }
+
+    fn taken(&self, text: &str, known: &(dyn Known + Sync)) -> Result<Rules, Failure> {
+        let rules = self.parse(text, known).map_err(|refused| refused.failure(&self.file))?;
         match rules.speaks_of_seals() {
             Some(rule) if !self.may_verify => Err(Failure::new(format!(
                 "{}:{}: the rule `{}` says `verify`, and the mount has no seal",
@@ -61,14 +89,6 @@ impl RuleSource {
             .hint("mount with --verify=if-sealed --trust KEY.pub, or leave `verify` out")),
             _ => Ok(rules),
         }
-    }
-
-    fn read_trusted(&self) -> Result<Rules, Refused> {
-        let held = trusted::hold(&self.file).map_err(|why| match why {
-            Untrusted::Os(_) => unreadable(why),
-            why => Refused::Untrusted(why.to_string()),
-        })?;
-        self.parse(&regular::open_held(&held).map_err(unreadable)?)
     }
 
     /// What is probably not meant in it, for whoever mounts by it.
@@ -82,7 +102,8 @@ impl RuleSource {
     /// # Errors
     /// Every mistake with its place, or why it cannot be read.
     pub(super) fn look(&self) -> Result<Rules, Refused> {
-        self.parse(&regular::open(&self.file).map_err(unreadable)?)
+        let text = text_of(&regular::open(&self.file).map_err(unreadable)?)?;
+        self.parse(&text, &Machine)
     }
 
     /// Who else could change it, so that no mount of this user would take it.
@@ -90,10 +111,75 @@ impl RuleSource {
         trusted::hold(&self.file).err().map(|why| shown(why.to_string()))
     }
 
-    fn parse(&self, file: &File) -> Result<Rules, Refused> {
-        let text = text_of(file)?;
-        let parsed = Rules::parse(&text, &shown(&self.file), self.view.as_deref(), &Machine);
+    fn parse(&self, text: &str, known: &(dyn Known + Sync)) -> Result<Rules, Refused> {
+        let parsed = Rules::parse(text, &shown(&self.file), self.view.as_deref(), known);
         parsed.map_err(Refused::Mistakes)
+    }
+}
+
+/// Rules as they were read, with the numbers that their accounts had: what is in force, whatever became of the file and of the accounts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    text: String,
+    accounts: Accounts,
+}
+
+/// The numbers of users and groups, by their names.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+struct Accounts {
+    users: BTreeMap<String, u32>,
+    groups: BTreeMap<String, u32>,
+}
+
+impl InForce {
+    /// For the next server.
+    pub(crate) fn words(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a text and numbers are JSON")
+    }
+}
+
+impl Known for InForce {
+    fn user(&self, name: &str) -> Option<u32> {
+        self.accounts.users.get(name).copied()
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        self.accounts.groups.get(name).copied()
+    }
+
+    fn policies(&self) -> &[&str] {
+        Machine.policies()
+    }
+}
+
+/// This machine, and which of its accounts were asked for.
+#[derive(Default)]
+struct Asked(Mutex<Accounts>);
+
+impl Asked {
+    fn note(
+        &self,
+        name: &str,
+        id: Option<u32>,
+        of: fn(&mut Accounts) -> &mut BTreeMap<String, u32>,
+    ) -> Option<u32> {
+        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        of(&mut accounts).extend(id.map(|id| (name.to_owned(), id)));
+        id
+    }
+}
+
+impl Known for Asked {
+    fn user(&self, name: &str) -> Option<u32> {
+        self.note(name, Machine.user(name), |accounts| &mut accounts.users)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        self.note(name, Machine.group(name), |accounts| &mut accounts.groups)
+    }
+
+    fn policies(&self) -> &[&str] {
+        Machine.policies()
     }
 }
 

@@ -42,10 +42,17 @@ pub(crate) struct KeptPlace {
     pub(crate) readahead: Option<u64>,
     /// What another program goes on with, open as long as the mount is kept; `None` where none can.
     pub(crate) root: Option<RawFd>,
+    /// What is written down for the next server, where there are rules.
+    pub(crate) ledger: Option<RawFd>,
 }
+
+/// How many times as long a server may take to begin that searches the source for names.
+const SEARCH_PATIENCE: u32 = 6;
 
 /// What the folder that is shown is called among what is handed over to another program.
 pub(crate) const ROOT: &str = "root";
+/// What is written down for the next server.
+pub(crate) const LEDGER: &str = "ledger";
 /// What the socket for scrapes is called.
 const SCRAPES: &str = "scrapes";
 
@@ -113,7 +120,10 @@ pub(crate) fn go_on<S: Serving>(
 }
 
 fn limits_of(settings: &Settings) -> Limits {
-    Limits { answers: settings.replace_hung, ..Limits::default() }
+    let limits = Limits { answers: settings.replace_hung, ..Limits::default() };
+    // Each server first searches the source for hard links.
+    let patience = if settings.rules.is_some() { SEARCH_PATIENCE } else { 1 };
+    Limits { ready: limits.ready * patience, ..limits }
 }
 
 /// Logs where the program before did; where that cannot be any more, the mount is worth more than its log.
@@ -264,6 +274,7 @@ impl Notice {
         // Behind the command.
         let mut relay = Relay::new(with_command(words), 2);
         relay.kept.extend(place.root.map(|root| (ROOT.to_owned(), root)));
+        relay.kept.extend(place.ledger.map(|ledger| (LEDGER.to_owned(), ledger)));
         relay.kept.extend(scrapes.map(|scrapes| (SCRAPES.to_owned(), scrapes.as_raw_fd())));
         Self {
             announce,
@@ -293,7 +304,7 @@ impl Attendant for Notice {
     }
 
     fn hangup_ends(&mut self) -> bool {
-        tracing::info!("SIGHUP: there is nothing to read again");
+        // What there is to read again, the server knows.
         false
     }
 

@@ -62,6 +62,34 @@ pub(super) fn note_removed(shared: &Shared, spot: Spot<'_>, nodes: &[Arc<Node>])
     went(shared, engine, &mut names, spot, nodes);
 }
 
+/// Notes that a server that is dead had removed a name.
+pub(crate) fn was_removed_before(shared: &Shared, spot: Spot<'_>) {
+    let Some(engine) = &shared.rules else { return };
+    engine.paths.changes();
+    for node in engine.paths.holders(spot.folder.id, spot.bytes()) {
+        engine.paths.removed(node, spot.folder.id, spot.bytes());
+    }
+}
+
+/// Notes what two names lead to that a server that is dead had moved or exchanged: it may not have come to note it. The source was searched
+/// for all names of its files since then.
+///
+/// # Errors
+/// Those of looking what the names lead to.
+pub(crate) fn was_moved_before(shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<()> {
+    let Some(engine) = &shared.rules else { return Ok(()) };
+    let now = [(from, find::known(shared, from)?), (to, find::known(shared, to)?)];
+    engine.paths.changes();
+    for (spot, nodes) in now {
+        let mut holders = engine.paths.holders(spot.folder.id, spot.bytes());
+        holders.retain(|holder| nodes.iter().all(|node| node.id != *holder));
+        holders.into_iter().for_each(|node| engine.paths.removed(node, spot.folder.id, spot.bytes()));
+        nodes.iter().for_each(|node| note(shared, spot, node));
+    }
+    engine.expire_names(shared);
+    Ok(())
+}
+
 fn went(shared: &Shared, engine: &Engine, names: &mut State, spot: Spot<'_>, nodes: &[Arc<Node>]) {
     nodes.iter().for_each(|node| engine.paths.removed(node.id, spot.folder.id, spot.bytes()));
     if let Some(node) = nodes.first().filter(|node| names.is_kept() && !node.is_dir()) {

@@ -29,6 +29,7 @@ mod terms;
 mod tests;
 mod untold;
 
+pub(crate) use after::{was_moved_before, was_removed_before};
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};
 pub(crate) use below::{
@@ -40,5 +41,5 @@ pub(crate) use judge::{Guard, Judged};
 pub(crate) use listing::{Names, is_listing_common};
 pub(crate) use names::{NameComes, NameGoes, NameMoves, NamelessComes, SecondName};
 pub(crate) use opens::{FileOpens, FolderOpens};
-pub(crate) use terms::{Limits, Terms};
+pub(crate) use terms::{Limits, TERMS_BITS, Terms};
 pub(crate) use untold::Untold;

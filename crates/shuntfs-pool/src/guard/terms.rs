@@ -27,6 +27,9 @@ pub(crate) struct Terms {
     _made: MadeHere,
 }
 
+/// Bits of a word that terms take.
+pub(crate) const TERMS_BITS: u32 = 8;
+
 /// What only this module makes.
 #[derive(PartialEq, Eq, Debug)]
 struct MadeHere;
@@ -54,9 +57,37 @@ impl Terms {
         }
     }
 
-    /// Those of an open that another server has judged, where there were no rules.
-    pub(crate) const fn without_rules() -> Self {
-        Self::none()
+    /// In one word, for the next server; [`TERMS_BITS`] of it. What the kernel was told of its pages, it knows.
+    pub(crate) fn bits(&self) -> u64 {
+        let flow = |word: Option<FlowWord>| match word {
+            None => 0,
+            Some(FlowWord::Passthrough) => 1,
+            Some(FlowWord::Splice) => 2,
+            Some(FlowWord::Served) => 3,
+        };
+        let flags = [self.limits.read_only, self.limits.append_only, self.needs_seal, self.unchecked];
+        let flags = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u64::from(flag));
+        flow(self.reads) | flow(self.writes) << 2 | flags << 4
+    }
+
+    /// Those of an open that another server has judged; `None` where they are none.
+    pub(crate) fn of_bits(bits: u64) -> Option<Self> {
+        let flow = |bits: u64| match bits & 3 {
+            0 => None,
+            1 => Some(FlowWord::Passthrough),
+            2 => Some(FlowWord::Splice),
+            _ => Some(FlowWord::Served),
+        };
+        let is_set = |bit: u32| bits & 1 << bit != 0;
+        let terms = Self {
+            reads: flow(bits),
+            writes: flow(bits >> 2),
+            limits: Limits { read_only: is_set(4), append_only: is_set(5) },
+            needs_seal: is_set(6),
+            unchecked: is_set(7),
+            ..Self::none()
+        };
+        (bits >> TERMS_BITS == 0).then_some(terms)
     }
 
     /// The same, of a file that nobody has checked where that is `unchecked`.
@@ -200,6 +231,16 @@ mod test {
         for flags in [write, mode::O_WRONLY, write | mode::O_APPEND, append | mode::O_TRUNC, mode::O_TRUNC] {
             assert_eq!(decide(grows, flags), Err(Errno::PERM), "{flags:o}");
         }
+    }
+
+    #[test]
+    fn the_next_server_has_the_same_terms() {
+        for bits in 0..1 << TERMS_BITS {
+            let terms = Terms::of_bits(bits).expect("are some");
+            assert_eq!(terms.bits(), bits);
+        }
+        assert_eq!(Terms::of_bits(0), Some(Terms::none()));
+        assert_eq!(Terms::of_bits(1 << TERMS_BITS), None);
     }
 
     #[test]

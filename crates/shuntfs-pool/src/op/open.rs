@@ -57,6 +57,7 @@ pub(crate) fn open_node(
     cut.cut(shared)?;
     if !file.node.view.is_whole() {
         let (shown, cache) = redact::show(shared, &file.node)?;
+        file.kept = shown.kept()?;
         file.shown = Some(shown);
         return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
     }

@@ -4,7 +4,7 @@ use shuntfs::{Errno, NodeId, Result};
 use shuntfs_sys::{OsError, stat_at};
 
 use crate::error::errno;
-use crate::guard::{Guard, NameMoves, Spot, is_known};
+use crate::guard::{Guard, NameMoves, Spot, is_known, was_moved_before};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::shared::Shared;
@@ -23,15 +23,18 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
     let (from, to) = (from_folder.spot(from.name), to_folder.spot(to.name));
     let guard = Guard::new(shared, who);
     let held = guard.hold(&[from, to])?;
-    match guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared) {
-        Err(error)
-            if who.is_begun() && flags & mode::RENAME_EXCHANGE == 0 && was_moved(shared, from, to, flags) =>
-        {
-            tracing::debug!(%error, "a server that is dead had moved it");
-            Ok(())
-        }
-        renamed => renamed,
+    // It was judged before it was moved, and what is to be judged is there no more.
+    if who.is_begun() && flags & mode::RENAME_EXCHANGE == 0 && was_moved(shared, from, to, flags) {
+        tracing::debug!("a server that is dead had moved it");
+        return was_moved_before(shared, from, to);
     }
+    guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared)
+}
+
+/// Notes that a server that is dead had exchanged two names.
+pub(crate) fn note_exchanged(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<()> {
+    let (from_folder, to_folder) = (shared.folder(from.parent)?, shared.folder(to.parent)?);
+    was_moved_before(shared, from_folder.spot(from.name), to_folder.spot(to.name))
 }
 
 /// The numbers of the inodes that two names lead to, of which an exchange can be told.

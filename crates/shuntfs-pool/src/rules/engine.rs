@@ -96,6 +96,13 @@ impl Engine {
         self.leave(NAMES);
     }
 
+    /// The same of names that a dead server has given to the kernel, if it had any: what it was about to take back is not known.
+    pub(crate) fn doubt_names(&self, shared: &Shared) {
+        if !self.paths.is_empty() {
+            self.expire_names(shared);
+        }
+    }
+
     /// Has the source searched again, because some name of a file is not known; not more often than it takes a tenth of
     /// the time.
     pub(super) fn want_search(&self) {

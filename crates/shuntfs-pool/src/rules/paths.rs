@@ -6,9 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use shuntfs::NodeId;
+
+use crate::ledger::{Kind, Ledger, Reading, Writing};
 
 /// A node's names are in the shard of its number.
 const SHARDS: usize = 64;
@@ -22,6 +25,9 @@ const PATH_USUAL: usize = 64;
 /// More names of one file than this are not noted here; those that a rule protects are in the index all the same.
 const NAMES_MAX: usize = 1024;
 
+/// The longest name that any file system has, in bytes.
+const NAME_MAX: usize = 1024;
+
 /// A name in a folder; empty for a file that was made without one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
@@ -29,7 +35,7 @@ pub(crate) struct Link {
     pub(crate) name: Box<[u8]>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Links {
     list: Vec<Link>,
     /// The last name was removed.
@@ -47,11 +53,67 @@ pub(crate) struct Moment(u64);
 pub(crate) struct Paths {
     shards: Box<[Mutex<HashMap<NodeId, Links>>]>,
     changes: AtomicU64,
+    /// Where names are written down for the next server, if there may be one. Its lock comes after those of the shards.
+    ledger: OnceLock<Arc<Ledger>>,
 }
 
 impl Paths {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), changes: AtomicU64::new(0) }
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, changes: AtomicU64::new(0), ledger: OnceLock::new() }
+    }
+
+    /// Takes the names of a node that a predecessor has written down.
+    ///
+    /// # Errors
+    /// What is written is not what a server writes.
+    pub(crate) fn take(&self, record: &[u8]) -> Result<(), &'static str> {
+        let (node, links) = read_links(record).ok_or("the names of a node")?;
+        let mut shard = self.shard(node).lock();
+        match links.list.is_empty() {
+            true => shard.remove(&node),
+            false => shard.insert(node, links),
+        };
+        Ok(())
+    }
+
+    /// Names are written down from now on, and those that are known of these nodes at once; what is known of others is forgotten.
+    pub(crate) fn keep(&self, ledger: &Arc<Ledger>, is_known: impl Fn(NodeId) -> bool) {
+        for shard in &self.shards {
+            shard.lock().retain(|node, _| is_known(*node));
+        }
+        if self.ledger.set(Arc::clone(ledger)).is_ok() {
+            self.rewrite(ledger);
+        }
+    }
+
+    fn rewrite(&self, ledger: &Ledger) {
+        let shards: Vec<_> = self.shards.iter().map(Mutex::lock).collect();
+        let all = shards.iter().flat_map(|shard| shard.iter());
+        ledger.rewrite(all.map(|(node, links)| written(*node, links)));
+    }
+
+    /// Writes down the names of a node that have changed.
+    fn write(&self, shard: MutexGuard<'_, HashMap<NodeId, Links>>, node: NodeId) {
+        let Some(ledger) = self.ledger.get() else { return };
+        let none = Links::default();
+        ledger.note(Kind::Names, &written(node, shard.get(&node).unwrap_or(&none)));
+        drop(shard);
+        if ledger.is_due() {
+            self.rewrite(ledger);
+        }
+    }
+
+    /// The nodes to which a name leads, as far as is known.
+    pub(crate) fn holders(&self, parent: NodeId, name: &[u8]) -> Vec<NodeId> {
+        let is_here = |link: &Link| link.parent == parent && *link.name == *name;
+        let mut holders = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let held = shard.iter().filter(|(_, links)| !links.is_gone && links.list.iter().any(is_here));
+            holders.extend(held.map(|(node, _)| *node));
+        }
+        holders
     }
 
     /// The moment before whatever is looked up next.
@@ -71,7 +133,10 @@ impl Paths {
 
     /// Notes that a name leads to a node; `is_only` where it can have no other.
     pub(crate) fn note(&self, node: NodeId, parent: NodeId, name: &[u8], is_only: bool) {
-        Self::note_in(&mut self.shard(node).lock(), node, (parent, name), is_only);
+        let mut shard = self.shard(node).lock();
+        if Self::note_in(&mut shard, node, (parent, name), is_only) {
+            self.write(shard, node);
+        }
     }
 
     /// The same of what was looked up at a moment; not where a name has changed since, because then it may be this one:
@@ -87,30 +152,37 @@ impl Paths {
         let mut shard = self.shard(node).lock();
         // Whoever changes names counts before it comes to this lock, so its note follows where this sees nothing.
         let is_now = self.moment() == moment;
-        if is_now {
-            Self::note_in(&mut shard, node, (parent, name), is_only);
+        if is_now && Self::note_in(&mut shard, node, (parent, name), is_only) {
+            self.write(shard, node);
         }
         is_now
     }
+
+    /// Whether anything changed by it.
 
     fn note_in(
         shard: &mut HashMap<NodeId, Links>,
         node: NodeId,
         (parent, name): (NodeId, &[u8]),
         is_only: bool,
-    ) {
+    ) -> bool {
         if node == NodeId::ROOT {
-            return;
+            return false;
         }
         let links = shard.entry(node).or_default();
         let is_here = |link: &Link| link.parent == parent && *link.name == *name;
-        if links.is_gone || is_only && !links.list.iter().all(is_here) {
+        let mut has_changed = links.is_gone || is_only && !links.list.iter().all(is_here);
+        if has_changed {
             *links = Links::default();
         }
+        let before = links.list.len();
         links.list.retain(|link| !link.name.is_empty());
+        has_changed |= links.list.len() != before;
         if !links.list.iter().any(is_here) && links.list.len() < NAMES_MAX {
             links.list.push(Link { parent, name: name.into() });
+            has_changed = true;
         }
+        has_changed
     }
 
     /// Notes that a name leads to the node no more. A node that was met by none of its file's other names keeps the last of
@@ -127,11 +199,15 @@ impl Paths {
             let list = vec![Link { parent, name: name.into() }];
             *links = Links { list, is_gone: true, last_path: path };
         }
+        self.write(shard, node);
     }
 
     /// The kernel has forgotten the node.
     pub(crate) fn forget(&self, node: NodeId) {
-        self.shard(node).lock().remove(&node);
+        let mut shard = self.shard(node).lock();
+        if shard.remove(&node).is_some() {
+            self.write(shard, node);
+        }
     }
 
     /// The names that a node has now: not the one that stays with it when it has none.
@@ -147,6 +223,11 @@ impl Paths {
     /// The names of a node.
     pub(crate) fn links(&self, node: NodeId) -> Vec<Link> {
         self.shard(node).lock().get(&node).map(|links| links.list.clone()).unwrap_or_default()
+    }
+
+    /// Whether no node has a name.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
     /// Every folder in which a name is known, and every name, in no order.
@@ -200,6 +281,39 @@ impl Paths {
         }
         self.links(node).iter().filter_map(|link| self.child(link.parent, &link.name)).collect()
     }
+}
+
+/// The names of a node as they are written down: its number; whether they are gone; the last path; each folder and name.
+fn written(node: NodeId, links: &Links) -> Vec<u8> {
+    let mut words = Writing::default();
+    words.number(node.get());
+    words.number(u64::from(links.is_gone) | u64::from(links.last_path.is_some()) << 1);
+    words.bytes(links.last_path.as_deref().unwrap_or_default());
+    for Link { parent, name } in &links.list {
+        words.number(parent.get());
+        words.bytes(name);
+    }
+    words.0
+}
+
+fn read_links(record: &[u8]) -> Option<(NodeId, Links)> {
+    let mut words = Reading(record);
+    let (node, flags) = (NodeId::new(words.number()?)?, words.number()?);
+    let path = words.bytes()?;
+    let mut links = Links {
+        list: Vec::new(),
+        is_gone: flags & 1 != 0,
+        last_path: (flags & 2 != 0).then(|| path.to_vec()),
+    };
+    while !words.is_over() {
+        let (parent, name) = (NodeId::new(words.number()?)?, words.bytes()?);
+        if name.len() > NAME_MAX || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return None;
+        }
+        links.list.push(Link { parent, name: name.into() });
+    }
+    let fits = flags <= 3 && node != NodeId::ROOT && links.list.len() <= NAMES_MAX;
+    fits.then_some((node, links))
 }
 
 #[cfg(test)]
@@ -336,6 +450,68 @@ mod test {
             }
             stop.store(true, Ordering::SeqCst);
         });
+    }
+
+    /// The names of the next server are those of the one before, whatever happened to them.
+    #[test]
+    fn what_was_written_down_is_known_again() {
+        let ledger = Arc::new(Ledger::new().expect("memory"));
+        let paths = Paths::new();
+        paths.note(id(2), NodeId::ROOT, b"denied", true);
+        paths.keep(&ledger, |_| true);
+        for (node, parent, name, is_only) in [
+            (5, 2, &b"f"[..], false),
+            (6, 1, b"g", false),
+            (6, 2, b"h", false),
+            (7, 2, b"", false),
+            (8, 1, b"forgotten", true),
+            (9, 1, b"old", true),
+            (9, 1, b"new", true),
+            (10, 2, b"unknown", true),
+        ] {
+            paths.note(id(node), id(parent), name, is_only);
+        }
+        paths.removed(id(5), id(2), b"f");
+        paths.removed(id(6), NodeId::ROOT, b"g");
+        paths.forget(id(8));
+        paths.note(id(2), NodeId::ROOT, b"free", true);
+        let read = |paths: &Paths| {
+            let take = |kind, record: &[u8]| if kind == Kind::Names { paths.take(record) } else { Ok(()) };
+            ledger.read(take).expect("is whole");
+        };
+        let next = Paths::new();
+        read(&next);
+        assert_eq!(paths.holders(id(2), b"h"), [id(6)]);
+        for node in 2..=10 {
+            assert_eq!(texts(&next, node), texts(&paths, node), "{node}");
+            assert_eq!(next.links_now(id(node)), paths.links_now(id(node)), "{node}");
+        }
+        assert_eq!(texts(&next, 5), ["denied/f"]);
+        next.keep(&ledger, |node| node != id(10));
+        assert!(texts(&next, 10).is_empty() && texts(&next, 9) == ["new"]);
+        let third = Paths::new();
+        read(&third);
+        assert!(third.links(id(10)).is_empty() && texts(&third, 6) == ["free/h"]);
+    }
+
+    #[test]
+    fn names_that_no_server_writes_are_refused() {
+        let links = |name: &[u8]| {
+            let list = vec![Link { parent: NodeId::ROOT, name: name.into() }];
+            Links { list, ..Links::default() }
+        };
+        let good = written(id(5), &links(b"name"));
+        assert!(Paths::new().take(&good).is_ok());
+        for cut in 1..good.len() {
+            // Without a name it is what is written of a node that was forgotten.
+            let may_be = cut == 24;
+            assert_eq!(Paths::new().take(&good[..cut]).is_ok(), may_be, "{cut}");
+        }
+        for bad in [&b"a/b"[..], b"a\0", &[b'n'; NAME_MAX + 1]] {
+            assert!(Paths::new().take(&written(id(5), &links(bad))).is_err());
+        }
+        assert!(Paths::new().take(&written(NodeId::ROOT, &links(b"name"))).is_err());
+        assert!(Paths::new().take(&[]).is_err());
     }
 
     #[test]
