@@ -159,7 +159,6 @@ impl Paths {
     }
 
     /// Whether anything changed by it.
-
     fn note_in(
         shard: &mut HashMap<NodeId, Links>,
         node: NodeId,
