@@ -47,7 +47,8 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
             return Err(failure);
         }
     };
-    drop((root, ledger));
+    // These stay open: the program before goes on with them if no server of this one becomes ready.
+    let _held = (root, ledger);
     let target = target(args, &folder, passed.path());
     let kept = Kept::of(&target, folder, kept_ledger);
     serving::go_on(&settings, !args.ready_on_stdout, &kept.place(&settings), passed, |seat| {
