@@ -63,7 +63,8 @@ pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
 pub use merge::{
-    BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions, MoveOnFull,
+    BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, KeptBranches, MergeOptions,
+    MoveOnFull,
 };
 pub use mover::{MoverError, MoverFacts, MoverFile, MoverNews, MoverOutcome};
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};

@@ -159,7 +159,18 @@ impl Pool {
         });
         let now = now.await?;
         match cx.begun_note() {
-            Some(before) => rename::was_exchanged(before, now),
+            Some(before) => {
+                let is_done = rename::was_exchanged(before, now)?;
+                let (from, to) = (NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
+                if is_done {
+                    let noted = self.run(cx, move |shared| {
+                        let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
+                        rename::note_exchanged(shared, from, to)
+                    });
+                    noted.await?;
+                }
+                Ok(is_done)
+            }
             None => {
                 cx.note_begun(now);
                 Ok(false)
@@ -326,6 +337,12 @@ impl Filesystem for Pool {
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
+        if cx.keeps_notes() && self.shared.merge.as_ref().is_some_and(Merge::leaves_copies) {
+            let name = name.clone();
+            let picked = self.run(cx, move |shared| remove::picked(shared, parent, &name));
+            // Errors are those of the removal.
+            picked.await.into_iter().for_each(|picked| cx.note_begun([picked, 0]));
+        }
         self.run(cx, move |shared| remove::unlink(shared, who, parent, &name)).await
     }
 
@@ -341,6 +358,14 @@ impl Filesystem for Pool {
         let exchanges = flags & mode::RENAME_EXCHANGE != 0;
         if exchanges && cx.keeps_notes() && self.was_exchanged(cx, op).await? {
             return Ok(());
+        }
+        if !exchanges && cx.keeps_notes() && self.shared.merge.is_some() {
+            let (from, to) = (from.clone(), to.clone());
+            let note = self.run(cx, move |shared| {
+                rename::branches(shared, Named { parent, name: &from }, Named { parent: new_parent, name: &to })
+            });
+            // Errors are those of the rename.
+            note.await.into_iter().filter(|note| *note != [0; 2]).for_each(|note| cx.note_begun(note));
         }
         self.run(cx, move |shared| {
             let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });

@@ -76,7 +76,8 @@ impl Session {
             fs.take_nodes(nodes, left).map_err(TakeoverError::FileSystem)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
         };
-        let told = |_: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+        let told = |server: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+            server.fs.settled();
             store.seal(&stored(handover))?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
@@ -164,6 +165,7 @@ impl Session {
             restore(server, &store, &mut descriptors, &unfinished)?;
             // What is left over nobody knows of.
             drop(descriptors);
+            server.fs.settled();
             Ok(())
         };
         Self::next(fs, (device, clones, handover), (options, &surviving::KEPT), keep, ready)

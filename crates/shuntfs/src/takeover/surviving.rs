@@ -40,6 +40,9 @@ pub trait Surviving: Filesystem {
     /// Why it cannot go on with them. The connection is then as it was.
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken>;
 
+    /// All that a predecessor had open and nobody needs is closed, and no request has come yet. Default: nothing is to be done then.
+    fn settled(&self) {}
+
     /// What is to be kept of an open file: whatever [`Surviving::take_file`] needs. Called inline, before the open is answered.
     fn keep_file<'f>(&self, file: &'f Self::File) -> KeptOpen<'f>;
 
