@@ -4,4 +4,4 @@ mod ring;
 mod stand_in;
 
 pub use ring::{Completion, Ring, Submission, UringCommand, forbid_rings};
-pub use stand_in::{Moves, Pages, RingEnd, RingPeer};
+pub use stand_in::{Moves, Pages, Queued, RingEnd, RingPeer};

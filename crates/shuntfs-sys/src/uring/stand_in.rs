@@ -33,6 +33,17 @@ pub enum Moves {
     Out,
 }
 
+/// What becomes of a command that was queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queued {
+    /// It reaches the peer by [`RingEnd::next_command`], when its turn has come.
+    Sent,
+    /// The peer has it, and completes it later.
+    Taken,
+    /// It completes as it is submitted, as what a driver refuses does.
+    Done(Result<()>),
+}
+
 /// What is asked while a ring's thread queues submissions, before the ring has seen them.
 pub trait RingPeer: Send + Sync + fmt::Debug {
     /// The ring is to have a table of so many places for buffers.
@@ -50,8 +61,8 @@ pub trait RingPeer: Send + Sync + fmt::Debug {
     /// An operation on this memory, in a place of the table, has completed.
     fn moved(&self, place: u16, pages: &Arc<Pages>);
 
-    /// A command is queued; whether behind an operation that it waits for.
-    fn queued(&self, command: &UringCommand, is_linked: bool);
+    /// A command is queued, the one that completes with `user_data`; whether behind an operation that it waits for.
+    fn queued(&self, user_data: u64, command: &UringCommand, is_linked: bool) -> Queued;
 }
 
 /// Memory that stands for the pages of a caller.
@@ -95,11 +106,7 @@ pub struct RingEnd {
     /// The server's ring, which is told of completions by this one.
     target: OwnedFd,
     teller: Mutex<IoUring>,
-    between: Option<Box<Between>>,
 }
-
-/// What may see commands, and spoil them, before the peer gets them.
-type Between = dyn Fn(&mut UringCommand) + Send + Sync;
 
 impl fmt::Debug for RingEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,23 +115,13 @@ impl fmt::Debug for RingEnd {
 }
 
 impl RingEnd {
-    /// Has `between` see each command, and spoil it, before it is taken.
-    #[must_use]
-    pub fn through(self, between: impl Fn(&mut UringCommand) + Send + Sync + 'static) -> Self {
-        Self { between: Some(Box::new(between)), ..self }
-    }
-
     /// Waits for the next command, and for what it is to complete with; `None` when the ring is gone.
     #[must_use]
     pub fn next_command(&self) -> Option<(u64, UringCommand)> {
         let mut message = [0; MESSAGE];
         let received = rustix::net::recv(&self.commands, &mut message, RecvFlags::empty());
         let (MESSAGE, _) = received.ok()? else { return None };
-        let (user_data, mut command) = unpack(&message);
-        if let Some(between) = &self.between {
-            between(&mut command);
-        }
-        Some((user_data, command))
+        Some(unpack(&message))
     }
 
     /// Completes a command.
@@ -151,8 +148,14 @@ pub(super) struct StandIn {
     messages: HashMap<u64, Box<[u8; MESSAGE]>>,
     /// The memory of operations under way, by what they complete with.
     moving: HashMap<u64, (u16, Arc<Pages>)>,
-    /// Which operation a command is linked behind, which does not complete where it moved all.
-    behind: HashMap<u64, u64>,
+    /// Commands and the operations that they are linked behind: the one completes, or the other.
+    links: Vec<Link>,
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    first: u64,
+    command: u64,
 }
 
 impl StandIn {
@@ -168,9 +171,8 @@ impl StandIn {
         let target = unsafe { std::os::fd::BorrowedFd::borrow_raw(ring.as_raw_fd()) };
         let target = rustix::io::fcntl_dupfd_cloexec(target, 0)?;
         let teller = Mutex::new(IoUring::new(4).map_err(|error| from_io(&error))?);
-        let peer = meet(RingEnd { commands: theirs, target, teller, between: None })?;
-        let (messages, moving, behind) = Default::default();
-        Ok(Self { peer, commands, messages, moving, behind })
+        let peer = meet(RingEnd { commands: theirs, target, teller })?;
+        Ok(Self { peer, commands, messages: HashMap::new(), moving: HashMap::new(), links: Vec::new() })
     }
 
     pub(super) fn make_table(&self, places: u16) -> Result<()> {
@@ -195,18 +197,18 @@ impl StandIn {
         second: squeue::Entry128,
     ) -> (squeue::Entry128, squeue::Entry128) {
         let second = Seen::of(&second);
-        self.behind.insert(second.user_data(), Seen::of(&first).user_data());
+        self.links.push(Link { first: Seen::of(&first).user_data(), command: second.user_data() });
         (self.translate(first), self.command(&second, true))
     }
 
-    /// A submission has completed.
+    /// A submission has completed, and of two that were linked both are over.
     pub(super) fn completed(&mut self, user_data: u64) {
-        self.messages.remove(&user_data);
-        let behind = self.behind.remove(&user_data);
-        for ended in [Some(user_data), behind].into_iter().flatten() {
-            if let Some((place, pages)) = self.moving.remove(&ended) {
-                self.peer.moved(place, &pages);
-            }
+        let is_it = |link: &Link| link.first == user_data || link.command == user_data;
+        let link = self.links.iter().position(is_it).map(|at| self.links.swap_remove(at));
+        let (first, command) = link.map_or((user_data, user_data), |link| (link.first, link.command));
+        self.messages.remove(&command);
+        if let Some((place, pages)) = self.moving.remove(&first) {
+            self.peer.moved(place, &pages);
         }
     }
 
@@ -230,14 +232,23 @@ impl StandIn {
             Moves::In => opcode::Read::new(fd, memory, len).offset(offset).build(),
             Moves::Out => opcode::Write::new(fd, memory.cast_const(), len).offset(offset).build(),
         };
-        self.moving.insert(user_data, (place, pages));
+        let same = self.moving.insert(user_data, (place, pages));
+        assert!(same.is_none(), "operations under way carry different numbers");
         entry.user_data(user_data).into()
     }
 
     fn command(&mut self, seen: &Seen, is_linked: bool) -> squeue::Entry128 {
         let user_data = seen.user_data();
         let command = seen.command();
-        self.peer.queued(&command, is_linked);
+        match self.peer.queued(user_data, &command, is_linked) {
+            Queued::Sent => {}
+            Queued::Taken => {
+                let nothing: squeue::Entry128 = opcode::Nop::new().build().user_data(user_data).into();
+                return nothing.flags(squeue::Flags::SKIP_SUCCESS);
+            }
+            Queued::Done(Ok(())) => return opcode::Nop::new().build().user_data(user_data).into(),
+            Queued::Done(Err(error)) => return failing(user_data, error),
+        }
         let message = Box::new(pack(user_data, &command));
         let (from, len) = (message.as_ptr(), u32::try_from(MESSAGE).expect("small"));
         // Its own completion is not told: the peer's is.
@@ -246,7 +257,8 @@ impl StandIn {
             .build()
             .flags(squeue::Flags::SKIP_SUCCESS)
             .user_data(user_data);
-        self.messages.insert(user_data, message);
+        let same = self.messages.insert(user_data, message);
+        assert!(same.is_none(), "commands under way carry different numbers");
         entry.into()
     }
 }

@@ -55,8 +55,14 @@ impl RingPeer for Driver {
         self.tell(format!("moved {place}"));
     }
 
-    fn queued(&self, command: &UringCommand, is_linked: bool) {
+    fn queued(&self, _: u64, command: &UringCommand, is_linked: bool) -> Queued {
         self.tell(format!("queued {} {is_linked}", command.op));
+        match command.op {
+            10 => Queued::Taken,
+            11 => Queued::Done(Ok(())),
+            12 => Queued::Done(Err(Errno::PERM)),
+            _ => Queued::Sent,
+        }
     }
 }
 
@@ -105,6 +111,19 @@ fn commands_reach_the_driver_which_completes_them_later() {
     assert!(ring.next_completion().is_none(), "it is under way");
     end.complete(55, -5).expect("told");
     assert_eq!(next(&mut ring), Some((55, -5)));
+    for (op, done) in [(11, 0), (12, -1)] {
+        // SAFETY: as above.
+        unsafe { ring.push(command(&device, op, 56)) };
+        ring.enter(0, None).expect("submits");
+        let seen = ring.next_completion().map(|done| (done.user_data, done.result));
+        assert_eq!(seen, Some((56, done)), "at once");
+    }
+    // SAFETY: as above.
+    unsafe { ring.push(command(&device, 10, 57)) };
+    ring.enter(0, None).expect("submits");
+    assert!(ring.next_completion().is_none(), "the driver has it");
+    end.complete(57, 1).expect("told");
+    assert_eq!(next(&mut ring), Some((57, 1)));
     drop(ring);
     assert!(end.next_command().is_none(), "the ring is gone");
 }
