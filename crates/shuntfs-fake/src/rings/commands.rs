@@ -232,6 +232,12 @@ impl Books {
 
     fn commit(&mut self, from: (usize, u64), command: &UringCommand) -> Result<(), Refused> {
         let UringCmdReq { commit_id: unique, qid, .. } = command_area(command);
+        if usize::from(qid) >= self.rings.queues.len() {
+            return Err(wrong(
+                OsError::INVAL,
+                format!("a commit of request {unique} on queue {qid}, which does not exist"),
+            ));
+        }
         let queue = self.rings.queue(qid);
         let holds = |entry: &Entry| entry.state == State::Serves(unique);
         let at = queue.and_then(|queue| queue.entries.iter().position(holds));

@@ -8,6 +8,8 @@ mod common;
 mod wishes;
 
 mod bytes;
+mod deeds;
 mod desk;
+mod on_fake;
 mod refusals;
-mod rogue;
+mod server;

@@ -1,10 +1,10 @@
-//! A server that breaks the rules of a ring, one at a time: the fake finds each of them, and says what it is.
+//! A small server of one file on one ring, with pools and zero copy, that does as it should or breaks one rule.
 //!
 //! # Safety
 //! The memory that its submissions name is its own and lives as long as its ring.
 #![expect(unsafe_code, reason = "submissions are pushed")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -12,21 +12,18 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shuntfs_fake::{Fake, O_RDWR, Rings, Rule, Settings};
 use shuntfs_sys::uring::{Pages, Ring, Submission, UringCommand};
 use shuntfs_sys::{FuseDevice, OsError, threads};
 use shuntfs_wire::uring::{CMD_ADD_BUFPOOL, CMD_ADD_QUEUE, CMD_COMMIT_AND_FETCH, CMD_REGISTER};
 use shuntfs_wire::{
-    Attr, AttrOut, EntryOut, FopenFlags, InHeader, InitFlags, InitOut, Opcode, OpenOut, OutHeader,
+    Attr, AttrOut, EntryOut, FopenFlags, InHeader, InitFlags, InitIn, InitOut, Opcode, OpenOut, OutHeader,
     UringAddBufpool, UringCmdReq, UringEntFlags, UringEntInOut, UringQueueFlags, WriteOut,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::desk::has_rings;
-
 /// What it does wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Deed {
+pub(crate) enum Deed {
     Nothing,
     /// Set-up.
     UnknownQueue,
@@ -58,6 +55,38 @@ enum Deed {
     WritesTooMuch,
 }
 
+impl Deed {
+    pub(crate) const ALL: [Self; 27] = [
+        Self::Nothing,
+        Self::UnknownQueue,
+        Self::UnknownFlags,
+        Self::QueueTwice,
+        Self::ShortPool,
+        Self::PoolTwice,
+        Self::ReservedOfPool,
+        Self::PoolAfterEntry,
+        Self::OneIovec,
+        Self::ShortHeaders,
+        Self::PayloadBesidePool,
+        Self::PlaceTaken,
+        Self::PlaceBeyondTable,
+        Self::QueueWithoutEntry,
+        Self::UnknownCommand,
+        Self::CommitsTwice,
+        Self::CommitsAnother,
+        Self::CommitsOnAnotherQueue,
+        Self::CommitsByAnotherEntry,
+        Self::AnswersAnother,
+        Self::ReadsTooMuch,
+        Self::AnswersWithoutRoom,
+        Self::MovesAfterCommit,
+        Self::CommitsBeforeMoved,
+        Self::MovesTheOtherWay,
+        Self::MovesTooFar,
+        Self::WritesTooMuch,
+    ];
+}
+
 /// `max_write`, and with it each buffer.
 const PAYLOAD: u32 = 8192;
 const BUFFERS: u32 = 2;
@@ -70,7 +99,7 @@ const IOVECS: u64 = 512;
 const MOVE: u64 = 1 << 32;
 const LIMIT: Duration = Duration::from_secs(4);
 
-struct Rogue {
+pub(crate) struct Rogue {
     deed: Deed,
     ring: Ring,
     device: FuseDevice,
@@ -80,15 +109,32 @@ struct Rogue {
     pools: Vec<Pages>,
     done: VecDeque<(u64, i32)>,
     deadline: Instant,
+    seen: Seen,
+    /// What each number under way stands for.
+    under_way: HashMap<u64, &'static str>,
+}
+
+/// What it saw.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// What was refused it, and how, each once.
+    pub(crate) refusals: BTreeSet<(&'static str, i32)>,
+    /// The bytes of commands and entries, the first of each kind.
+    pub(crate) frames: BTreeMap<String, Vec<u8>>,
 }
 
 impl Rogue {
     /// Answers INIT, sets up its ring and serves until all entries are gone.
-    fn start(device: FuseDevice, deed: Deed) -> JoinHandle<()> {
+    pub(crate) fn start(device: FuseDevice, deed: Deed) -> JoinHandle<Seen> {
         std::thread::spawn(move || {
             let mut request = vec![0; 1 << 16];
             device.read(&mut request).expect("INIT");
             let (header, _) = InHeader::read_from_prefix(&request).expect("a header");
+            request.truncate(header.len as usize);
+            let (offered, _) = InitIn::read_from_prefix(&request[InHeader::LEN..]).expect("longer");
+            if !offered.offered().contains(InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL) {
+                return Seen::default();
+            }
             let flags = InitFlags::INIT_EXT
                 | InitFlags::MAX_PAGES
                 | InitFlags::OVER_IO_URING
@@ -121,9 +167,13 @@ impl Rogue {
                 pools: (0..queues).map(|_| pool()).collect(),
                 done: VecDeque::new(),
                 deadline: Instant::now() + LIMIT,
+                seen: Seen::default(),
+                under_way: HashMap::new(),
             };
+            this.keep("INIT", &request);
             this.set_up(queues);
             this.serve(queues * DEPTH);
+            this.seen
         })
     }
 
@@ -226,9 +276,11 @@ impl Rogue {
         let address = self.headers.address() + (usize::from(entry) * ENTRY) as u64;
         let header = InHeader::read_from_bytes(&self.read(address, InHeader::LEN)).expect("a header");
         let said = UringEntInOut::read_from_bytes(&self.read(address + 256, 32)).expect("32 bytes");
+        let area = self.read(address, 288);
         let in_pages = said.flags.contains(UringEntFlags::ZERO_COPY);
         // What was fetched in the name of another entry lies in that one.
         let Some(opcode) = Opcode::new(header.opcode) else { return };
+        self.keep(opcode.name(), &area);
         let attr = Attr { ino: header.nodeid, mode: 0o100_644, size: 20_000, nlink: 1, ..Attr::default() };
         let mut body = match opcode {
             Opcode::Lookup => EntryOut { nodeid: 2, attr: Attr { ino: 2, ..attr }, ..EntryOut::default() }
@@ -299,11 +351,25 @@ impl Rogue {
     fn push_move(&mut self, entry: u16, in_to: bool, part: std::ops::Range<u32>) {
         let (fd, place) = (self.lower.as_fd(), (entry, part));
         let of = if in_to { Submission::read_to_pages } else { Submission::write_from_pages };
+        self.under_way.insert(MOVE | u64::from(entry), "a move");
         // SAFETY: it names the kernel's memory.
         unsafe { self.ring.push(of(fd, place, 0, MOVE | u64::from(entry))) };
     }
 
+    fn keep(&mut self, name: &str, bytes: &[u8]) {
+        self.seen.frames.entry(name.to_owned()).or_insert_with(|| bytes.to_vec());
+    }
+
     fn push(&mut self, command: &UringCommand, user_data: u64) {
+        let name = match command.op {
+            CMD_REGISTER => "REGISTER",
+            CMD_COMMIT_AND_FETCH => "COMMIT_AND_FETCH",
+            CMD_ADD_QUEUE => "ADD_QUEUE",
+            CMD_ADD_BUFPOOL => "ADD_BUFPOOL",
+            _ => "another",
+        };
+        self.keep(name, &command.bytes);
+        self.under_way.insert(user_data, name);
         // SAFETY: see the module's text.
         unsafe { self.ring.push(Submission::command(self.device.as_fd(), command, user_data)) };
     }
@@ -326,7 +392,13 @@ impl Rogue {
         }
         let entered = self.ring.enter(1, Some(Duration::from_millis(50)));
         assert!(matches!(entered, Ok(()) | Err(OsError::TIME)), "{entered:?}");
-        self.ring.next_completion().map(|done| (done.user_data, done.result))
+        let done = self.ring.next_completion()?;
+        let is_end = [OsError::NOTCONN, OsError::CONNABORTED, OsError::CANCELED, OsError::NODEV];
+        if done.result < 0 && !is_end.contains(&OsError::from_raw_os_error(-done.result)) {
+            let name = self.under_way.get(&done.user_data).copied().unwrap_or("nothing");
+            self.seen.refusals.insert((name, -done.result));
+        }
+        Some((done.user_data, done.result))
     }
 
     fn read(&self, address: u64, len: usize) -> Vec<u8> {
@@ -348,69 +420,4 @@ fn command(op: u32, request: &[u8]) -> UringCommand {
     let mut bytes = [0; 40];
     bytes[..request.len()].copy_from_slice(request);
     UringCommand { op, bytes, iovecs: 0, iovecs_count: 0 }
-}
-
-/// What the fake has to say of a server that does this.
-fn found(deed: Deed) -> Option<String> {
-    let limit = Duration::from_secs(1);
-    let settings = Settings { rings: Some(Rings::with_pools()), limit, doubts: false, ..Settings::default() };
-    let (mut fake, device) = Fake::bare(&settings).expect("a device");
-    let rogue = Rogue::start(device, deed);
-    fake.greet(&settings).expect("INIT is answered");
-    if let Ok(file) = fake.open("/file", O_RDWR) {
-        let read = file.read_at(0, 4);
-        let written = file.write_at(0, b"four");
-        if deed == Deed::Nothing {
-            assert_eq!((read, written), (Ok(b"llll".to_vec()), Ok(4)));
-        }
-    }
-    let outcome = fake.finish();
-    rogue.join().expect("the rogue itself does not panic");
-    outcome.err().map(|broken| {
-        let ring: Vec<_> = broken.0.iter().filter(|one| one.rule != Rule::AnsweredOnce).collect();
-        assert!(
-            ring.iter().all(|one| matches!(one.rule, Rule::Ring | Rule::Shape | Rule::Handles)),
-            "{broken}"
-        );
-        broken.to_string()
-    })
-}
-
-#[test]
-fn each_deed_is_found() {
-    if !has_rings() {
-        return;
-    }
-    assert_eq!(found(Deed::Nothing), None);
-    for (deed, words) in [
-        (Deed::UnknownQueue, "there is no queue"),
-        (Deed::UnknownFlags, "queue 0 was asked for with"),
-        (Deed::QueueTwice, "queue 0 was asked for, and is there"),
-        (Deed::ShortPool, "a pool of 8191 bytes for queue 0, with payloads of 8192"),
-        (Deed::ReservedOfPool, "a pool of 16384 bytes for queue 0"),
-        (Deed::PoolTwice, "which has an entry or a pool"),
-        (Deed::PoolAfterEntry, "which has an entry or a pool"),
-        (Deed::OneIovec, "an entry of queue 0 with 1 iovecs"),
-        (Deed::ShortHeaders, "whose headers are too short"),
-        (Deed::PayloadBesidePool, "which has a pool, with a payload"),
-        (Deed::PlaceTaken, "with the place of another one"),
-        (Deed::PlaceBeyondTable, "with a place beyond the table"),
-        (Deed::QueueWithoutEntry, "queues [0] have no entry"),
-        (Deed::UnknownCommand, "command 77 was never offered"),
-        (Deed::CommitsTwice, "which has no such request"),
-        (Deed::CommitsAnother, "which has no such request"),
-        (Deed::CommitsOnAnotherQueue, "which has no such request"),
-        (Deed::CommitsByAnotherEntry, "was committed by another entry than its own"),
-        (Deed::AnswersAnother, "has the answer to request"),
-        (Deed::ReadsTooMuch, "an answer of 5 bytes to request"),
-        (Deed::AnswersWithoutRoom, "an answer of 1 bytes to request"),
-        (Deed::MovesAfterCommit, "is answered"),
-        (Deed::CommitsBeforeMoved, "was answered with 1 operations on its pages"),
-        (Deed::MovesTheOtherWay, "are for the other way"),
-        (Deed::MovesTooFar, "has 4 bytes there"),
-        (Deed::WritesTooMuch, "WRITE of 4 bytes to node 2 was answered with 5"),
-    ] {
-        let said = found(deed).unwrap_or_else(|| panic!("{deed:?} was not found"));
-        assert!(said.contains(words), "{deed:?}: {words:?} in {said}");
-    }
 }
