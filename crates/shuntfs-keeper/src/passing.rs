@@ -362,6 +362,12 @@ impl Passed {
         self.kept.remove(name)
     }
 
+    /// The descriptors that the program before had handed over ([`Relay::kept`]), by their names. A program that cannot begin must leave them here,
+    /// or hold them open until it has called [`Passed::returns`].
+    pub fn kept(&mut self) -> &mut BTreeMap<String, OwnedFd> {
+        &mut self.kept
+    }
+
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -407,6 +413,14 @@ impl Trial {
         number
             .and_then(|number| inherited_fd(number).ok())
             .ok_or_else(|| PassedError::Missing(name.to_owned()))
+    }
+
+    /// Duplicates of all descriptors that would be handed over, by their names.
+    ///
+    /// # Errors
+    /// [`PassedError::Missing`].
+    pub fn all_kept(&self) -> Result<BTreeMap<String, OwnedFd>, PassedError> {
+        self.text.kept.keys().map(|name| Ok((name.clone(), self.kept(name)?))).collect()
     }
 
     /// Where it is mounted; `None` where somebody else did that.
