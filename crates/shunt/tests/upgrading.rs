@@ -145,7 +145,10 @@ fn privileged_a_program_that_is_none_of_ours_changes_nothing() {
         (shown, "FUSE file system"),
         (PathBuf::from("/bin/true"), "it is not shunt"),
         (PathBuf::from("/bin/false"), "no such version of shunt"),
-        (impostor(&kept.room.path(), "newer"), "it reads states of the layouts [77], and not 1"),
+        (
+            impostor(&kept.room.path(), "newer"),
+            "it reads states of the layouts [77], and this program writes [1, 2]",
+        ),
         (impostor(&kept.room.path(), "exits"), "a trial of the program failed (exit status: 7)"),
         (impostor(&kept.room.path(), "lies"), "it works"),
         (impostor(&kept.room.path(), "hangs"), "was not over after 10s"),

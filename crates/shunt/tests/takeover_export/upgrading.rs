@@ -52,7 +52,7 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced()
     for (flags, image, make) in [
         ("--writable", "disk.qcow2", "create -q -f qcow2 -b base.qcow2 -F qcow2 disk.qcow2"),
         ("--writable --transport device", "disk.raw", "create -q -f raw disk.raw 32M"),
-        ("--writable --host-cache none", "direct.qcow2", "create -q -f qcow2 direct.qcow2 32M"),
+        ("--writable --host-cache none", "direct.raw", "create -q -f raw direct.raw 32M"),
     ] {
         desk.qemu_img(make).ok();
         let kept = Kept::start(&desk, flags, image);
@@ -102,7 +102,7 @@ fn privileged_a_program_that_cannot_continue_an_export_changes_nothing() {
     let server = kept.pid();
     always_locked(&desk, "disk.qcow2", || {
         for (way, words) in [
-            ("newer", "it reads states of the layouts [77], and not 1"),
+            ("newer", "it reads states of the layouts [77], and this program writes [1, 2]"),
             ("exits", "a trial of the program failed (exit status: 7)"),
             ("lies", "it works"),
             ("hangs", "was not over after 10s"),
