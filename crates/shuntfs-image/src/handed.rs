@@ -142,8 +142,8 @@ impl ImageFiles {
     /// # Errors
     /// As [`Image::open`].
     pub fn rehearsed(&self) -> Result<Image, ImageError> {
-        let layers = self.layers.iter().filter(|layer| layer.format == Format::Qcow2);
-        layers.map(|layer| read_header(&layer.file).map(drop)).collect::<Result<(), _>>()?;
+        let mut layers = self.layers.iter().filter(|layer| layer.format == Format::Qcow2);
+        layers.try_for_each(|layer| read_header(&layer.file).map(drop))?;
         Ok(Image::null(&self.options))
     }
 }
@@ -172,8 +172,8 @@ impl HandedFiles {
                 }
             }
         }
-        let shelf = [TABLES, MARKS, ENTRIES].into_iter().filter(|_| self.has_shelf);
-        shelf.map(|name| descriptors.get(name).map(drop).ok_or_else(|| missing(name))).collect()
+        let mut shelf = [TABLES, MARKS, ENTRIES].into_iter().filter(|_| self.has_shelf);
+        shelf.try_for_each(|name| descriptors.get(name).map(drop).ok_or_else(|| missing(name)))
     }
 }
 

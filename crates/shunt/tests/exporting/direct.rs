@@ -91,12 +91,12 @@ fn privileged_a_write_may_cross_into_a_cluster_from_any_byte_on() {
     desk.qemu_img("create -q -f qcow2 disk.qcow2 1M").ok();
     let export = desk.export("--writable --cache none", "disk.qcow2", "disk");
     let file = export.open();
-    for (cluster, before) in (1_u64..).zip([100, 1, 48, 511, 4095]) {
+    for (cluster, before) in (1_u64..).zip([100_u16, 1, 48, 511, 4095]) {
         // In the image file the second one comes first.
         for place in [2 * cluster, 2 * cluster - 1] {
-            file.write_all_at(&[1; CLUSTER as usize], place * CLUSTER).expect("writes");
+            file.write_all_at(&vec![1; 64 << 10], place * CLUSTER).expect("writes");
         }
-        let (at, bytes) = (2 * cluster * CLUSTER - before, vec![7; before as usize + 4096]);
+        let (at, bytes) = (2 * cluster * CLUSTER - u64::from(before), vec![7; usize::from(before) + 4096]);
         assert_eq!(file.write_at(&bytes, at).expect("writes"), bytes.len(), "{before} bytes before");
         let mut read = vec![0; bytes.len()];
         file.read_exact_at(&mut read, at).expect("reads");
