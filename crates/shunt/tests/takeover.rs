@@ -74,8 +74,16 @@ fn privileged_a_mount_is_asked_before_and_after_its_server_is_killed() {
     let why = text("why", &file);
     let readahead = fs::read_to_string(format!("/sys/class/bdi/0:{}/read_ahead_kb", kept.connection));
     assert_eq!(readahead.expect("is there").trim(), "1024");
-    for words in ["1 server was replaced; counters began anew", "2 servers were replaced"] {
+    let count = |metric: &str| status(&kept.room)["session"][metric].clone();
+    let opens = |flow: &str| count("flows")[flow].as_u64().expect("a number");
+    let (mut looked, mut opened) = (0, 0);
+    for words in ["1 server was replaced", "2 servers were replaced"] {
+        assert_eq!(kept.room.read("hello"), "hello there\n");
+        let requests = count("ops")["LOOKUP"]["requests"].as_u64().expect("a number");
+        assert!(opens("passthrough") > opened && requests >= looked, "they go on: {requests} after {looked}");
+        (looked, opened) = (requests, opens("passthrough"));
         kept.kill();
+        assert!(opens("passthrough") >= opened, "they go on");
         let after = text("status", &mnt);
         assert!(after.contains(words) && after.contains(&watches), "{after}");
         assert_eq!(text("why", &file), why);

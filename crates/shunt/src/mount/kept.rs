@@ -22,6 +22,9 @@ use crate::serving::KeptPlace;
 use crate::settings::Settings;
 use crate::upgrade::candidate;
 
+/// What the folder that is shown is called among what is handed over to another program.
+pub(super) const ROOT: &str = "root";
+
 /// What the keeper has, before there is a mount.
 #[derive(Debug)]
 pub(super) struct Kept<'t> {
@@ -92,7 +95,7 @@ impl<'t> Kept<'t> {
         KeptPlace {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
-            root: Some(self.root.as_raw_fd()),
+            kept: vec![(ROOT.to_owned(), self.root.as_raw_fd())],
         }
     }
 }
@@ -133,7 +136,7 @@ impl SeatOf {
     ///
     /// # Errors
     /// Why it is not asked.
-    pub(super) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+    pub(crate) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
         let line = self.line.as_ref().filter(|_| self.has_keeper());
         let line = line.ok_or("its keeper is dead, so no other program follows; unmount and mount again")?;
         if effective_uid() != 0 {

@@ -3,22 +3,21 @@
 //! The command line is that of the mount, with two words of the keeper's. What it names is not looked up again: the folder that is
 //! shown comes as a descriptor, and the mount point from the note, because whoever touches the mount waits for a server.
 
-use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use shuntfs_keeper::{Passed, SUITS, Trial};
+use shuntfs_keeper::{Passed, Trial};
 
 use super::check::{At, Target};
-use super::kept::Kept;
+use super::kept::{Kept, ROOT};
 use super::serve::started;
 use super::session::{Mounted, session_options};
 use crate::cli::MountArgs;
 use crate::failure::Failure;
 use crate::options::Unknown;
-use crate::run::output_failure;
-use crate::serving::{self, ROOT};
+use crate::serving;
 use crate::settings::Settings;
+use crate::upgrade::candidate::print_suits;
 
 /// Goes on with the mount, or tries whether it could.
 ///
@@ -58,8 +57,7 @@ fn try_out(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     let kept = Kept::of(&target, root);
     let pool = kept.check(&settings)?;
     trial.check(&pool, &session_options(&target, &settings)).map_err(failed)?;
-    let mut out = io::stdout();
-    out.write_all(SUITS.as_bytes()).and_then(|()| out.flush()).map_err(|error| output_failure(&error))
+    print_suits()
 }
 
 fn settings(args: &MountArgs) -> Result<Settings, Failure> {

@@ -35,17 +35,15 @@ use crate::mounts::shown;
 use crate::run::with_command;
 use crate::settings::Settings;
 
-/// What is kept: its name, how far the kernel is to read ahead, in bytes, and the folder that is shown.
+/// What is kept: its name, how far the kernel is to read ahead, in bytes, and what another program needs to continue.
 #[derive(Debug)]
 pub(crate) struct KeptPlace {
     pub(crate) source: String,
     pub(crate) readahead: Option<u64>,
-    /// What another program goes on with, open as long as the mount is kept; `None` where none can.
-    pub(crate) root: Option<RawFd>,
+    /// Descriptors that another program needs, by names; they are open as long as the mount is kept.
+    pub(crate) kept: Vec<(String, RawFd)>,
 }
 
-/// What the folder that is shown is called among what is handed over to another program.
-pub(crate) const ROOT: &str = "root";
 /// What the socket for scrapes is called.
 const SCRAPES: &str = "scrapes";
 
@@ -263,7 +261,7 @@ impl Notice {
         let words = std::env::args_os().filter(|word| !is_ours(word)).collect();
         // Behind the command.
         let mut relay = Relay::new(with_command(words), 2);
-        relay.kept.extend(place.root.map(|root| (ROOT.to_owned(), root)));
+        relay.kept.extend(place.kept.iter().cloned());
         relay.kept.extend(scrapes.map(|scrapes| (SCRAPES.to_owned(), scrapes.as_raw_fd())));
         Self {
             announce,

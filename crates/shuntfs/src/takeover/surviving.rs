@@ -8,7 +8,7 @@ use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::{FuseDevice, OsError, stat_of};
 use shuntfs_wire::{Fh, NodeId, Result};
 
-use super::store::{KeptNodes, LeftNode, OpenRecord, Store, Table};
+use super::store::{KeptCounters, KeptNodes, LeftNode, OpenRecord, Store, Table};
 use crate::args::OpSet;
 use crate::backing::{BackingId, Registrar};
 use crate::delegation::Delegation;
@@ -138,6 +138,11 @@ impl<F: Filesystem> Keeps<F> {
         F: Surviving,
     {
         Self { store, file: F::keep_file, dir: F::keep_dir }
+    }
+
+    /// The place of what queues count.
+    pub(crate) fn counters(&self) -> Option<KeptCounters> {
+        KeptCounters::take(&self.store)
     }
 
     /// Registers lower files so that a successor knows of it.
