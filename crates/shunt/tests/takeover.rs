@@ -379,10 +379,6 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
     let mount = |source: &Path, target: &Path| -> Ran {
         run(Command::new(SHUNT).args(["mount", "--takeover", "crash"]).arg(source).arg(target))
     };
-    let other = room.path().join("other");
-    fs::create_dir(&other).expect("makes");
-    let list = PathBuf::from(format!("{}:{}", room.src().display(), other.display()));
-    mount(&list, &room.mnt()).fails(2, &["with several branches"]);
     mount(&room.src(), Path::new("/dev/fd/9")).fails(2, &["a device that somebody else has mounted"]);
     mount(Path::new("/proc/fs"), &room.mnt()).fails(1, &["no handles of files", "leave out --takeover"]);
     let mut nobody = as_nobody(&room);

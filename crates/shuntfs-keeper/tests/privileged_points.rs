@@ -223,9 +223,7 @@ const MERGED: [Operation; 8] = [
     Operation {
         name: "open(O_CREAT | O_EXCL) in a folder of one branch",
         prepare: |place| make_mine(&place.first().join("inner")),
-        call: |folder| {
-            File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop)
-        },
+        call: |folder| File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop),
         check: |place| {
             place.is_once("inner/new", |path| is(path, b""))
                 && place.count(|folder| is_mine(&folder.join("inner"))) == place.have("inner")

@@ -164,7 +164,8 @@ impl Pool {
                 let (from, to) = (NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
                 if is_done {
                     let noted = self.run(cx, move |shared| {
-                        let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
+                        let (from, to) =
+                            (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
                         rename::note_exchanged(shared, from, to)
                     });
                     noted.await?;
@@ -362,7 +363,11 @@ impl Filesystem for Pool {
         if !exchanges && cx.keeps_notes() && self.shared.merge.is_some() {
             let (from, to) = (from.clone(), to.clone());
             let note = self.run(cx, move |shared| {
-                rename::branches(shared, Named { parent, name: &from }, Named { parent: new_parent, name: &to })
+                rename::branches(
+                    shared,
+                    Named { parent, name: &from },
+                    Named { parent: new_parent, name: &to },
+                )
             });
             // Errors are those of the rename.
             note.await.into_iter().filter(|note| *note != [0; 2]).for_each(|note| cx.note_begun(note));

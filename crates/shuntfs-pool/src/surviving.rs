@@ -29,10 +29,7 @@ impl Pool {
         let shared = &*self.shared;
         let merge = shared.merge.as_ref();
         let reasons = [
-            (
-                shared.branches.order().len() > MARKED_MAX,
-                "more than 64 branches",
-            ),
+            (shared.branches.order().len() > MARKED_MAX, "more than 64 branches"),
             (
                 merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
                 "inode numbers that go by the paths of files (inodecalc=path-hash)",

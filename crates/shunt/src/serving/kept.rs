@@ -9,12 +9,14 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs_keeper::{
     Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
 };
+use shuntfs_pool::KeptBranches;
 use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::process::{self, Process};
 use shuntfs_sys::signal::block_signals;
@@ -42,10 +44,12 @@ pub(crate) struct KeptPlace {
     pub(crate) readahead: Option<u64>,
     /// Descriptors that another program needs, by names; they are open as long as the mount is kept.
     pub(crate) kept: Vec<(String, RawFd)>,
+    /// Several branches, whose roots it needs, too.
+    pub(crate) branches: Option<Arc<KeptBranches>>,
 }
 
 /// What the socket for scrapes is called.
-const SCRAPES: &str = "scrapes";
+pub(crate) const SCRAPES: &str = "scrapes";
 
 /// Keeps a mount: `mount` makes it, and `start` starts each of its servers. Returns when the mount is gone.
 ///
@@ -245,6 +249,7 @@ struct Notice {
     is_aborted: bool,
     /// How another program goes on.
     relay: Relay,
+    branches: Option<Arc<KeptBranches>>,
 }
 
 impl Notice {
@@ -271,6 +276,7 @@ impl Notice {
             is_told: false,
             is_aborted: false,
             relay,
+            branches: place.branches.clone(),
         }
     }
 }
@@ -312,7 +318,10 @@ impl Attendant for Notice {
     }
 
     fn relay(&self) -> Option<Relay> {
-        Some(self.relay.clone())
+        let mut relay = self.relay.clone();
+        let roots = self.branches.iter().flat_map(|branches| branches.roots());
+        relay.kept.extend(roots.map(|root| (format!("root-{root}"), root)));
+        Some(relay)
     }
 
     fn answer(&mut self, asker: OwnedFd, outcome: Result<(), String>) {

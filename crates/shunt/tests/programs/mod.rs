@@ -1,4 +1,5 @@
 //! Programs that are to take the place of another one.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

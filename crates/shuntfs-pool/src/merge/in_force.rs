@@ -10,8 +10,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::process::parent_id;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use shuntfs_sys::memory::file_in_memory;
@@ -61,8 +60,8 @@ struct Text {
 #[derive(Debug)]
 pub struct KeptBranches {
     file: File,
-    /// Which slot is next, and its version.
-    next: Mutex<u64>,
+    /// One writes at a time.
+    writes: Mutex<()>,
     /// Those that this process has opened.
     _roots: Vec<OwnedFd>,
 }
@@ -86,15 +85,16 @@ impl KeptBranches {
             roots.push(root);
         }
         let file = file_in_memory(c"shuntfs-branches").map_err(|error| kept(error.to_string()))?;
-        let kept = Self { file, next: Mutex::new(0), _roots: roots };
+        let kept = Self { file, writes: Mutex::default(), _roots: roots };
         kept.put(&text)?;
         Ok(kept)
     }
 
-    /// What another program has handed over ([`KeptBranches::as_fd`]).
+    /// What another program has handed over ([`KeptBranches::as_fd`]), in a process in which the roots are open under their numbers
+    /// ([`KeptBranches::roots`]).
     #[must_use]
     pub fn of(file: OwnedFd) -> Self {
-        Self { file: file.into(), next: Mutex::new(0), _roots: Vec::new() }
+        Self { file: file.into(), writes: Mutex::default(), _roots: Vec::new() }
     }
 
     /// The branches in use, in their order.
@@ -105,6 +105,13 @@ impl KeptBranches {
         let text = self.found()?;
         let of = |number: &u16| text.branches.iter().find(|branch| branch.number == *number);
         Ok(text.order.iter().filter_map(of).map(|branch| branch.options.clone()).collect())
+    }
+
+    /// The descriptors of the branches, those that were removed and are still held included, as they are now; none if they cannot be read.
+    #[must_use]
+    pub fn roots(&self) -> Vec<RawFd> {
+        self.found()
+            .map_or_else(|_| Vec::new(), |text| text.branches.iter().map(|branch| branch.root).collect())
     }
 
     /// All of them, opened again.
@@ -178,14 +185,13 @@ impl KeptBranches {
         if bytes.len() > LEN_MAX {
             return Err(kept("there is too much of it"));
         }
-        let mut next = self.next.lock();
-        if *next == 0 {
-            *next = self.versions().into_iter().flatten().map(|(version, _)| version).max().unwrap_or(0);
-        }
-        *next += 1;
-        let head = [*next, bytes.len() as u64, check_of(*next, &bytes)];
+        let _alone = self.writes.lock();
+        // As it is in the file: a server has a copy of what its keeper knew, and others have written since.
+        let last = self.versions().into_iter().flatten().map(|(version, _)| version).max().unwrap_or(0);
+        let next = last + 1;
+        let head = [next, bytes.len() as u64, check_of(next, &bytes)];
         let head: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let slot = *next % 2 * SLOT;
+        let slot = next % 2 * SLOT;
         self.file.write_all_at(&[head, bytes].concat(), slot).map_err(|error| kept(error.to_string()))
     }
 
@@ -199,7 +205,8 @@ impl KeptBranches {
         [0, SLOT].map(|at| {
             let mut head = [0; HEAD];
             self.file.read_exact_at(&mut head, at).ok()?;
-            let word = |place: usize| head.chunks_exact(8).nth(place)?.try_into().ok().map(u64::from_le_bytes);
+            let word =
+                |place: usize| head.chunks_exact(8).nth(place)?.try_into().ok().map(u64::from_le_bytes);
             let (version, len, check) = (word(0)?, usize::try_from(word(1)?).ok()?, word(2)?);
             let mut bytes = vec![0; Some(len).filter(|len| *len <= LEN_MAX)?];
             self.file.read_exact_at(&mut bytes, at + HEAD as u64).ok()?;
@@ -224,16 +231,13 @@ impl AsFd for KeptBranches {
 }
 
 impl Kept {
-    /// A path that leads to its root: of a descriptor of this process, or, where this one only tries whether it could go on, of the keeper.
+    /// A path that leads to its root.
     fn root(&self) -> Result<PathBuf, PoolError> {
-        let leads = |path: &Path| {
-            let found = open_folder(path).and_then(stat_of);
-            found.is_ok_and(|stat| (device_number(stat.dev), stat.ino) == self.is)
-        };
-        let own = PathBuf::from(format!("/proc/self/fd/{}", self.root));
-        let theirs = PathBuf::from(format!("/proc/{}/fd/{}", parent_id(), self.root));
-        let path = [own, theirs].into_iter().find(|path| leads(path));
-        path.ok_or_else(|| kept(format!("nothing leads to {}", self.options.path.display())))
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.root));
+        let leads = open_folder(&path)
+            .and_then(stat_of)
+            .is_ok_and(|stat| (device_number(stat.dev), stat.ino) == self.is);
+        if leads { Ok(path) } else { Err(kept(format!("nothing leads to {}", self.options.path.display()))) }
     }
 }
 

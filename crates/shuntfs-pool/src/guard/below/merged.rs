@@ -45,7 +45,8 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, (who, goes): (Who, NameGoes
     if let (false, Some([picked, _])) = (is_folder, who.note()) {
         // Those that are left of what a server had begun to remove that is dead.
         let order = shared.branches.order();
-        let left: Vec<Here> = same.into_iter().filter(|here| has(picked, &order, here.mount.branch)).collect();
+        let left: Vec<Here> =
+            same.into_iter().filter(|here| has(picked, &order, here.mount.branch)).collect();
         return remove_here(shared, spot, &left);
     }
     if !is_folder {
