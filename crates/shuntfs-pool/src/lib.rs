@@ -31,6 +31,7 @@ mod mode;
 mod mover;
 mod name_buf;
 mod node;
+mod noting;
 mod op;
 mod options;
 mod outcome;

@@ -150,35 +150,6 @@ impl Pool {
         self.shared.copies.may_be_in_the_way() || varies()
     }
 
-    /// Whether a server that is dead has exchanged two names. Where none had begun to, it is noted what they lead to.
-    async fn was_exchanged(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<bool> {
-        let (from, to) = (NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
-        let (parent, new_parent) = (op.parent, op.new_parent);
-        let now = self.run(cx, move |shared| {
-            rename::inodes(shared, Named { parent, name: &from }, Named { parent: new_parent, name: &to })
-        });
-        let now = now.await?;
-        match cx.begun_note() {
-            Some(before) => {
-                let is_done = rename::was_exchanged(before, now)?;
-                let (from, to) = (NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
-                if is_done {
-                    let noted = self.run(cx, move |shared| {
-                        let (from, to) =
-                            (Named { parent, name: &from }, Named { parent: new_parent, name: &to });
-                        rename::note_exchanged(shared, from, to)
-                    });
-                    noted.await?;
-                }
-                Ok(is_done)
-            }
-            None => {
-                cx.note_begun(now);
-                Ok(false)
-            }
-        }
-    }
-
     /// Runs an operation that answers with bytes: into the payload here, or through memory of its own.
     pub(crate) async fn fill<'q>(
         &self,
@@ -338,12 +309,7 @@ impl Filesystem for Pool {
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
-        if cx.keeps_notes() && self.shared.merge.as_ref().is_some_and(Merge::leaves_copies) {
-            let name = name.clone();
-            let picked = self.run(cx, move |shared| remove::picked(shared, parent, &name));
-            // Errors are those of the removal.
-            picked.await.into_iter().for_each(|picked| cx.note_begun([picked, 0]));
-        }
+        self.note_removal(cx, parent, &name).await;
         self.run(cx, move |shared| remove::unlink(shared, who, parent, &name)).await
     }
 
@@ -360,17 +326,8 @@ impl Filesystem for Pool {
         if exchanges && cx.keeps_notes() && self.was_exchanged(cx, op).await? {
             return Ok(());
         }
-        if !exchanges && cx.keeps_notes() && self.shared.merge.is_some() {
-            let (from, to) = (from.clone(), to.clone());
-            let note = self.run(cx, move |shared| {
-                rename::branches(
-                    shared,
-                    Named { parent, name: &from },
-                    Named { parent: new_parent, name: &to },
-                )
-            });
-            // Errors are those of the rename.
-            note.await.into_iter().filter(|note| *note != [0; 2]).for_each(|note| cx.note_begun(note));
+        if !exchanges {
+            self.note_move(cx, (parent, &from), (new_parent, &to)).await;
         }
         self.run(cx, move |shared| {
             let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });

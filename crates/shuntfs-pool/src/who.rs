@@ -45,12 +45,6 @@ impl Who {
         Self { is_begun: true, ..self }
     }
 
-    /// The same, who had noted this.
-    #[cfg(test)]
-    pub(crate) fn noted(self, note: [u64; 2]) -> Self {
-        Self { is_begun: true, note: Some(note), ..self }
-    }
-
     #[cfg(test)]
     pub(crate) fn root() -> Self {
         Self::new(0, 0, None)

@@ -29,7 +29,7 @@ const SLOT: u64 = 4 << 20;
 /// Version, length and check.
 const HEAD: usize = 24;
 /// One slot holds 4096 branches with paths of 1000 bytes.
-const LEN_MAX: usize = SLOT as usize - HEAD;
+const LEN_MAX: usize = (4 << 20) - HEAD;
 /// The first field.
 const LAYOUT: &str = "branches 1";
 

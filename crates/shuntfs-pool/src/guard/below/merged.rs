@@ -73,7 +73,8 @@ fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
 /// Branches as a request notes them for another server: a bit for each place in the order.
 fn mask<'h>(order: &[u16], all: impl IntoIterator<Item = &'h Here>) -> u64 {
     let rank = |here: &Here| order.iter().position(|number| *number == here.mount.branch);
-    all.into_iter().filter_map(rank).fold(0, |mask, rank| mask | 1_u64.checked_shl(rank as u32).unwrap_or(0))
+    let ranks = all.into_iter().filter_map(rank).filter(|rank| *rank < MARKED_MAX);
+    ranks.fold(0, |mask, rank| mask | 1 << rank)
 }
 
 /// Whether a branch is among them.
