@@ -361,8 +361,9 @@ async fn put(cx: &Cx<'_>, storage: &Stored, place: u64, data: WriteData<'_>) -> 
     let len = data.as_slice().len();
     let mut done = 0;
     while done < len {
-        let (at, left) = (place + done as u64, (len - done) as u64);
-        let Written(more) = data.part(done, len - done).write_to(cx, storage.lower_for(at, left), at).await?;
+        let (at, part) = (place + done as u64, data.part(done, len - done));
+        let lower = storage.lower_for_write(part.as_slice(), at);
+        let Written(more) = part.write_to(cx, lower, at).await?;
         if more == 0 {
             return Err(Errno::NOSPC);
         }

@@ -84,6 +84,11 @@ impl Stored {
         }
     }
 
+    /// The same for bytes that are written from memory: direct I/O wants that aligned, too.
+    pub(crate) fn lower_for_write(&self, bytes: &[u8], offset: u64) -> &Arc<LowerFile> {
+        self.lower_for(offset | bytes.as_ptr().addr() as u64, bytes.len() as u64)
+    }
+
     /// Whether the file is at least so long, so that a read up to there is not cut.
     pub(crate) fn holds(&self, end: u64) -> bool {
         if end <= self.known_len.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
-//! A mount of one folder that survives its servers: what its keeper has of it, and what a server knows of its keeper.
+//! A mount that survives its servers: what its keeper has of it, and what a server knows of its keeper.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, SessionOptions};
 use shuntfs_keeper::{Line, Seat};
-use shuntfs_pool::{Ledger, Pool, PoolOptions};
+use shuntfs_pool::{KeptBranches, Ledger, Pool, PoolOptions};
 use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
 
 use super::check::{At, Target};
 use super::session::{
-    mount_options, of_mount, open_pool, pool_options, readahead, refuse_others, refuse_trust,
+    mount_options, of_mount, of_pool, open_pool, pool_options, readahead, refuse_others, refuse_trust,
 };
 use crate::control::TakeoverStatus;
 use crate::failure::Failure;
@@ -24,36 +24,54 @@ use crate::serving::KeptPlace;
 use crate::settings::Settings;
 use crate::upgrade::candidate;
 
+/// What the folder that is shown is called among what is handed over to another program.
+pub(super) const ROOT: &str = "root";
+/// What the branches in force are called there.
+pub(super) const BRANCHES: &str = "branches";
+/// What is written down for the next server is called so.
+pub(super) const LEDGER: &str = "ledger";
+
 /// What the keeper has, before there is a mount.
 #[derive(Debug)]
 pub(super) struct Kept<'t> {
     pub(super) target: &'t Target,
-    /// The folder that is shown: each server opens it by this, because the path may lead elsewhere by then.
-    root: OwnedFd,
+    shown: Shown,
     /// What is written down for the next server, where there are rules.
     ledger: Option<Ledger>,
 }
 
+/// What is shown. Each server opens it by this, because paths may lead elsewhere by then.
+#[derive(Debug)]
+pub(super) enum Shown {
+    Folder(OwnedFd),
+    Branches(Arc<KeptBranches>),
+}
+
 impl<'t> Kept<'t> {
-    /// Looks whether the folder can be shown by one server after the other.
+    /// Opens what is shown, and checks whether one server after the other can show it.
     ///
     /// # Errors
-    /// Where it cannot.
+    /// If that cannot be.
     pub(super) fn open(target: &'t Target, settings: &Settings) -> Result<Self, Failure> {
-        let root = open_folder(&target.source).map_err(|error| {
-            let error = std::io::Error::from(error);
-            Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
-        })?;
+        let shown = match &target.branches {
+            Some(branches) => {
+                Shown::Branches(Arc::new(KeptBranches::open(branches).map_err(|error| of_pool(&error))?))
+            }
+            None => Shown::Folder(open_folder(&target.source).map_err(|error| {
+                let error = std::io::Error::from(error);
+                Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
+            })?),
+        };
         let ledger = settings.rules.as_ref().map(|_| Ledger::new()).transpose();
         let ledger =
             ledger.map_err(|error| Failure::new(format!("no memory for what rules go by: {error}")))?;
-        let kept = Self { target, root, ledger };
+        let kept = Self { target, shown, ledger };
         kept.check(settings).map(|_| kept)
     }
 
-    /// The folder that another program had shown until now, with what it had written down.
-    pub(super) fn of(target: &'t Target, root: OwnedFd, ledger: Option<Ledger>) -> Self {
-        Self { target, root, ledger }
+    /// What another program had shown until now, with what it had written down.
+    pub(super) fn of(target: &'t Target, shown: Shown, ledger: Option<Ledger>) -> Self {
+        Self { target, shown, ledger }
     }
 
     /// Looks whether one server after the other can show it; as a file system, for none.
@@ -73,13 +91,18 @@ impl<'t> Kept<'t> {
         }
     }
 
-    /// The folder as a file system, for one server, under the rules that were in force last.
+    /// What is shown as a file system, for one server, under the rules that were in force last.
     ///
     /// # Errors
     /// As [`Pool::open`].
     pub(super) fn open_pool(&self, settings: &Settings) -> Result<(Pool, Option<LiveRules>), Failure> {
-        let source = format!("/proc/self/fd/{}", self.root.as_raw_fd()).into();
-        let options = PoolOptions { source, ..pool_options(self.target, settings) };
+        let options = pool_options(self.target, settings);
+        let options = match &self.shown {
+            Shown::Folder(root) => {
+                PoolOptions { source: format!("/proc/self/fd/{}", root.as_raw_fd()).into(), ..options }
+            }
+            Shown::Branches(branches) => PoolOptions { kept: Some(Arc::clone(branches)), ..options },
+        };
         // As it is now, and not as it was when this process was made.
         let ledger = self.ledger.as_ref().map(|ledger| ledger.file().try_clone().and_then(Ledger::of));
         let ledger = ledger.transpose().map_err(|error| Failure::new(error.to_string()))?;
@@ -102,8 +125,17 @@ impl<'t> Kept<'t> {
         KeptPlace {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
-            root: Some(self.root.as_raw_fd()),
-            ledger: self.ledger.as_ref().map(|ledger| ledger.file().as_raw_fd()),
+            kept: [match &self.shown {
+                Shown::Folder(root) => (ROOT.to_owned(), root.as_raw_fd()),
+                Shown::Branches(branches) => (BRANCHES.to_owned(), branches.as_fd().as_raw_fd()),
+            }]
+            .into_iter()
+            .chain(self.ledger.iter().map(|ledger| (LEDGER.to_owned(), ledger.file().as_raw_fd())))
+            .collect(),
+            branches: match &self.shown {
+                Shown::Folder(_) => None,
+                Shown::Branches(branches) => Some(Arc::clone(branches)),
+            },
         }
     }
 }
@@ -144,7 +176,7 @@ impl SeatOf {
     ///
     /// # Errors
     /// Why it is not asked.
-    pub(super) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+    pub(crate) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
         let line = self.line.as_ref().filter(|_| self.has_keeper());
         let line = line.ok_or("its keeper is dead, so no other program follows; unmount and mount again")?;
         if effective_uid() != 0 {
