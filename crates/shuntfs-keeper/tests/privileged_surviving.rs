@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
 use shuntfs_sys::spawn::{Push, push};
-use support::kept::{Kept, lower_folders, with_state};
+use support::kept::{Kept, links, lower_folders, with_state};
 use support::{can_mount, is_mounted, wait_until};
 use tempfile::TempDir;
 
@@ -59,15 +59,8 @@ impl Scene {
         next
     }
 
-    /// How many descriptors the keeper's table has, and how many of them lead to what is below, where none is on its way: files of procfs are
-    /// open for a moment.
     fn descriptors(&self) -> (usize, usize) {
-        let looks = (0..50).map(|_| {
-            std::thread::sleep(Duration::from_millis(5));
-            let links = links(self.kept.keeper.id());
-            (links.len(), links.iter().filter(|link| link.starts_with(self.source.path())).count())
-        });
-        looks.min_by_key(|(all, below)| all - below).expect("some")
+        self.kept.descriptors(self.source.path())
     }
 
     fn ends(mut self) {
@@ -75,12 +68,6 @@ impl Scene {
         assert!(self.kept.ended().success(), "{}", self.kept.said());
         assert!(!is_mounted(self.kept.path()));
     }
-}
-
-/// What a process's descriptors lead to.
-fn links(pid: u32) -> Vec<PathBuf> {
-    let table = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    table.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
 }
 
 fn has_ring(pid: u32) -> bool {

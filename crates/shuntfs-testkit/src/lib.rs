@@ -8,6 +8,7 @@
 //!   observation;
 //! - [`tree`] compares whole folders byte by byte; [`process`] looks at a process from outside (descriptors, memory,
 //!   wakeups, system calls); [`helper`] is the second process that locks and loads need;
+//! - [`exercise`] works on files and names at random, against a model;
 //! - [`viewer`] looks at a file by every way that there is;
 //! - [`photo`] makes photos that say where they were taken;
 //! - [`limit`] keeps everything inside a time limit, because a hung mount hangs whoever touches it.
@@ -16,6 +17,7 @@
 
 pub mod bare;
 pub mod conformance;
+pub mod exercise;
 pub mod fusectl;
 pub mod helper;
 pub mod identity;

@@ -45,12 +45,18 @@ impl Ran {
     }
 }
 
-/// Looks a program up on `PATH` and in the folders of the system administrator.
+/// Debian keeps the programs of each version of PostgreSQL in a folder of their own.
+const POSTGRESQL: &str = "/usr/lib/postgresql";
+
+/// Looks a program up on `PATH`, in the folders of the system administrator, and in that of the newest PostgreSQL.
 #[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let versions = std::fs::read_dir(POSTGRESQL).into_iter().flatten().flatten();
+    let newest = versions.map(|version| version.path().join("bin")).max();
     std::env::split_paths(&path)
         .chain(MORE_FOLDERS.iter().map(PathBuf::from))
+        .chain(newest)
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
 }

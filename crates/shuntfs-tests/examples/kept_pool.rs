@@ -1,7 +1,7 @@
 //! A pool whose server may die: of one folder, or of several branches, with colons between them.
 //!
 //! ```text
-//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES]
+//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]
 //! ```
 
 use std::path::Path;
@@ -11,27 +11,34 @@ use std::sync::Arc;
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
 use shuntfs_keeper::{Limits, Seat, keep};
-use shuntfs_pool::{BranchOptions, KeptBranches, MergeOptions, Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, FlowWish, KeptBranches, MergeOptions, Pool, PoolOptions};
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES]".into());
+        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]".into());
     };
     let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
     let mut limits = Limits::default();
     if let Some(crashes) = arguments.next() {
         limits.crashes = crashes.parse()?;
     }
+    let flow = match arguments.next().as_deref() {
+        None | Some("passthrough") => FlowWish::Passthrough,
+        Some("relay") => FlowWish::Relay,
+        Some("served") => FlowWish::Served,
+        Some(other) => return Err(format!("no flow is called {other}").into()),
+    };
     let options = SessionOptions { transport, ..SessionOptions::default() };
-    let mut pool = PoolOptions::new(&source);
+    let mut pool = PoolOptions { flow, ..PoolOptions::new(&source) };
     if source.contains(':') {
         let branches = source.split(':').map(BranchOptions::new).collect();
         let merge = MergeOptions { min_free: 0, ..MergeOptions::new(branches) };
         pool.kept = Some(Arc::new(KeptBranches::open(&merge.branches)?));
         pool.merge = Some(merge);
     }
-    let mount = MountOptions { source, ..MountOptions::default() };
+    // Tests of ordinary users' programs work on it.
+    let mount = MountOptions { source, allow_other: true, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
     let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {
         Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?)

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
-use shuntfs_testkit::program::{have, script};
+use shuntfs_testkit::program::{find, have, script};
+use shuntfs_testkit::serial;
 use shuntfs_testkit::tree::{Look, compare};
-use shuntfs_testkit::{serial, skipped};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -168,10 +168,8 @@ fn archives(stage: &Stage) -> Result<()> {
 
 /// A database of an ordinary user: filled, killed while it works, recovered and checked.
 fn postgres(stage: &Stage) -> Result<()> {
-    let Some(bin) = postgres_folder() else {
-        skipped("PostgreSQL's initdb and pgbench are not installed");
-        return Ok(());
-    };
+    let initdb = find("initdb").context("was looked for")?;
+    let bin = initdb.parent().context("it is in a folder")?.display();
     let text = format!(
         r#"export PATH={bin}:$PATH
         mkdir data socket && chown 65534:65534 data socket && chmod 700 data
@@ -204,14 +202,6 @@ fn postgres(stage: &Stage) -> Result<()> {
     script(stage.path(), &text, LIMIT).map(drop)
 }
 
-fn postgres_folder() -> Option<String> {
-    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
-    let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
-    folders.retain(|bin| ["initdb", "pgbench", "pg_ctl", "psql"].iter().all(|name| bin.join(name).exists()));
-    folders.sort();
-    folders.pop().map(|bin| bin.display().to_string())
-}
-
 macro_rules! on_each_transport {
     ($($name:ident: $act:ident needs $programs:expr;)*) => {
         $(mod $name {
@@ -240,5 +230,5 @@ on_each_transport! {
     c_build: make needs ["make", "cc"];
     sqlite_wal: sqlite needs ["sqlite3"];
     rsync_and_tar: archives needs ["rsync", "tar", "setfacl", "setfattr"];
-    postgresql: postgres needs ["setpriv"];
+    postgresql: postgres needs ["setpriv", "initdb", "pgbench", "pg_ctl", "psql"];
 }

@@ -73,6 +73,17 @@ impl Kept {
         wait_until("a server", || self.server().filter(|server| Some(*server) != last))
     }
 
+    /// How many descriptors the keeper's table has, and how many of them lead to what is below `source`, where none is on its way: files of
+    /// procfs are open for a moment.
+    pub(crate) fn descriptors(&self, source: &Path) -> (usize, usize) {
+        let looks = (0..50).map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            let links = links(self.keeper.id());
+            (links.len(), links.iter().filter(|link| link.starts_with(source)).count())
+        });
+        looks.min_by_key(|(all, below)| all - below).expect("some")
+    }
+
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.log.path()).expect("a log")
     }
@@ -97,6 +108,12 @@ impl Drop for Kept {
             let _best_effort = Command::new("umount").arg("-l").arg(self.path()).status();
         }
     }
+}
+
+/// What a process's descriptors lead to.
+pub(crate) fn links(pid: u32) -> Vec<PathBuf> {
+    let table = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    table.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
 }
 
 /// Where the example is.

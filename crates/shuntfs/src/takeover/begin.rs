@@ -155,6 +155,7 @@ impl Session {
         let server = store.server_begins()?;
         let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
         let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
+        tracing::info!(server, nodes = known.len(), "this server continues with the nodes of the dead one");
         let keep = |fs: &F| {
             fs.take_nodes(nodes, known).map_err(TakeoverError::FileSystem)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))

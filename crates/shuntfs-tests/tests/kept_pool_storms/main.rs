@@ -1,0 +1,109 @@
+//! Programs, and random work that is compared with a model, on a pool whose servers are killed at random moments under them: no call fails, no byte
+//! and no name is wrong, on the mount and below, and neither nodes nor descriptors gather. Needs CAP_SYS_ADMIN, /dev/fuse and the programs;
+//! elsewhere it says so and passes.
+//!
+//! `SHUNTFS_TEST_KILLS=100` kills that many servers in each storm, `SHUNTFS_TEST_SEED` chooses where the random work begins.
+
+#[path = "../../../shuntfs-keeper/tests/support/mod.rs"]
+mod support;
+
+mod exercises;
+mod scripts;
+mod stage;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use shuntfs_testkit::program::{find, have};
+
+use crate::scripts::{GIT, POSTGRESQL, SQLITE, Storm, TAR};
+use crate::stage::{Stage, kills};
+
+/// How long a program that is told to end may take.
+const END: Duration = Duration::from_secs(120);
+
+fn start(storm: &Storm, script: &str, words: [&Path; 3]) -> Child {
+    // Debian keeps the programs of PostgreSQL in a folder of their own.
+    let found =
+        storm.needs.iter().filter_map(|name| find(name)).filter_map(|path| path.parent().map(Into::into));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders =
+        std::env::join_paths(std::env::split_paths(&path).chain(found)).expect("they were joined before");
+    let mut command = Command::new("sh");
+    command
+        .args(["-euc", script, "sh"])
+        .args(words)
+        .stdin(Stdio::null())
+        .current_dir("/")
+        .env("PATH", folders);
+    command.spawn().expect("starts")
+}
+
+/// Ends well, in time.
+fn ends_well(child: &mut Child, what: &str) {
+    let end = Instant::now() + END;
+    loop {
+        match child.try_wait().expect("is a child") {
+            Some(status) => return assert!(status.success(), "{what}: {status}"),
+            None if Instant::now() > end => {
+                let _gone = child.kill();
+                panic!("{what} does not end");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn rages(storm: &Storm) {
+    if !have(storm.needs) {
+        return;
+    }
+    for kind in ["device", "cloned"] {
+        let Some(mut stage) = Stage::new(kind, "passthrough") else { return };
+        let name = format!("{} on {kind}", storm.name);
+        let (work, out) = (stage.work(), tempfile::tempdir().expect("a folder"));
+        stage::open_to_all(out.path());
+        let stop = out.path().join("stop");
+        let mut child = start(storm, storm.work, [&work, &stop, out.path()]);
+        if storm.begins {
+            let end = Instant::now() + END;
+            while !out.path().join("begun").exists() && child.try_wait().expect("is a child").is_none() {
+                assert!(Instant::now() < end, "{name} does not begin");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        stage.kills(&name, kills(), || child.try_wait().expect("is a child").map(|ended| ended.to_string()));
+        fs::write(&stop, b"stop").expect("writes");
+        ends_well(&mut child, &name);
+        let count = fs::read_to_string(out.path().join("count")).expect("it has told");
+        assert!(count.trim() != "0", "{name} has done nothing");
+        let checked = format!("the check of {name}");
+        ends_well(&mut start(storm, storm.check, [&work, &stop, out.path()]), &checked);
+        let said = format!("{name}: {} kills, {} rounds", kills(), count.trim());
+        let below = stage.ends(&said, |_| ());
+        // And below, once nobody serves.
+        ends_well(&mut start(storm, storm.check, [&below.path().join("work"), &stop, out.path()]), &checked);
+    }
+}
+
+#[test]
+fn privileged_git_is_whole_over_kills() {
+    rages(&GIT);
+}
+
+#[test]
+fn privileged_tar_is_whole_over_kills() {
+    rages(&TAR);
+}
+
+#[test]
+fn privileged_sqlite_is_whole_over_kills() {
+    rages(&SQLITE);
+}
+
+#[test]
+fn privileged_postgresql_is_whole_over_kills() {
+    rages(&POSTGRESQL);
+}
