@@ -145,8 +145,7 @@ fn asked(found: &Found) -> Row {
             let (source, source_hex) = (status.folder, status.folder_hex);
             let keeper = status.takeover.and_then(|takeover| takeover.keeper);
             let outdated = is_outdated(keeper.unwrap_or(pid)).unwrap_or(false);
-            let can_be_upgraded = keeper.is_some() && status.image.is_none();
-            let row = Row { outdated, can_be_upgraded, ..row };
+            let row = Row { outdated, can_be_upgraded: keeper.is_some(), ..row };
             Row { state: served, pid: Some(pid), transport, source, source_hex, ..row }
         }
         // A server of another version may answer in words of its own.

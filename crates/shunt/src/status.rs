@@ -137,8 +137,8 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     let servers = match replaced {
         0 => "no server was replaced".to_owned(),
-        1 => "1 server was replaced; counters began anew with this one".to_owned(),
-        _ => format!("{replaced} servers were replaced; counters began anew with this one"),
+        1 => "1 server was replaced".to_owned(),
+        _ => format!("{replaced} servers were replaced"),
     };
     writeln!(out, "             {servers}")
 }

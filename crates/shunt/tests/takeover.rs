@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -74,8 +74,16 @@ fn privileged_a_mount_is_asked_before_and_after_its_server_is_killed() {
     let why = text("why", &file);
     let readahead = fs::read_to_string(format!("/sys/class/bdi/0:{}/read_ahead_kb", kept.connection));
     assert_eq!(readahead.expect("is there").trim(), "1024");
-    for words in ["1 server was replaced; counters began anew", "2 servers were replaced"] {
+    let count = |metric: &str| status(&kept.room)["session"][metric].clone();
+    let opens = |flow: &str| count("flows")[flow].as_u64().expect("a number");
+    let (mut looked, mut opened) = (0, 0);
+    for words in ["1 server was replaced", "2 servers were replaced"] {
+        assert_eq!(kept.room.read("hello"), "hello there\n");
+        let requests = count("ops")["LOOKUP"]["requests"].as_u64().expect("a number");
+        assert!(opens("passthrough") > opened && requests >= looked, "they go on: {requests} after {looked}");
+        (looked, opened) = (requests, opens("passthrough"));
         kept.kill();
+        assert!(opens("passthrough") >= opened, "they go on");
         let after = text("status", &mnt);
         assert!(after.contains(words) && after.contains(&watches), "{after}");
         assert_eq!(text("why", &file), why);
@@ -371,10 +379,6 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
     let mount = |source: &Path, target: &Path| -> Ran {
         run(Command::new(SHUNT).args(["mount", "--takeover", "crash"]).arg(source).arg(target))
     };
-    let other = room.path().join("other");
-    fs::create_dir(&other).expect("makes");
-    let list = PathBuf::from(format!("{}:{}", room.src().display(), other.display()));
-    mount(&list, &room.mnt()).fails(2, &["with several branches"]);
     mount(&room.src(), Path::new("/dev/fd/9")).fails(2, &["a device that somebody else has mounted"]);
     mount(Path::new("/proc/fs"), &room.mnt()).fails(1, &["no handles of files", "leave out --takeover"]);
     let mut nobody = as_nobody(&room);

@@ -6,6 +6,7 @@ mod common;
 #[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
 mod callers;
 mod kept;
+mod programs;
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -19,40 +20,13 @@ use std::time::{Duration, Instant};
 use callers::{Callers, is_caller};
 use common::{Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, shunt, signal, wait};
 use kept::{Kept, PAGE, call, status};
+use programs::{copy, impostor, program_of, upgrading};
 
 const UPGRADES: u64 = 20;
 const CALLERS: usize = 3;
 
-/// A copy of a program, which nobody else can change.
-fn copy(program: &Path, to: &Path) -> PathBuf {
-    // By another process: one that a parallel test starts meanwhile would inherit our descriptor for writing.
-    run(Command::new("cp").arg(program).arg(to)).ok();
-    fs::set_permissions(to, Permissions::from_mode(0o755)).expect("is ours");
-    to.to_owned()
-}
-
-/// The example that says that it can go on, and does not, in the way that its name says.
-fn impostor(room: &Room, way: &str) -> PathBuf {
-    let tests = std::env::current_exe().expect("is known");
-    let examples = tests.parent().and_then(Path::parent).expect("is in a folder").join("examples");
-    let folder = room.path().join("impostors");
-    fs::create_dir_all(&folder).expect("makes");
-    copy(&examples.join("impostor"), &folder.join(way))
-}
-
 fn upgrade(kept: &Kept, program: &Path) -> Ran {
-    run(&mut upgrading(kept, program))
-}
-
-fn upgrading(kept: &Kept, program: &Path) -> Command {
-    let mut command = Command::new(SHUNT);
-    command.arg("upgrade").arg(kept.room.mnt()).arg("--binary").arg(program);
-    command
-}
-
-/// The program that a process runs.
-fn program_of(pid: u32) -> PathBuf {
-    fs::read_link(format!("/proc/{pid}/exe")).expect("is there")
+    run(&mut upgrading(&kept.room.mnt(), program))
 }
 
 /// What the descriptors of a process lead to.
@@ -171,10 +145,13 @@ fn privileged_a_program_that_is_none_of_ours_changes_nothing() {
         (shown, "FUSE file system"),
         (PathBuf::from("/bin/true"), "it is not shunt"),
         (PathBuf::from("/bin/false"), "no such version of shunt"),
-        (impostor(&kept.room, "newer"), "it reads states of the layouts [77], and not 1"),
-        (impostor(&kept.room, "exits"), "a trial of the program failed (exit status: 7)"),
-        (impostor(&kept.room, "lies"), "it works"),
-        (impostor(&kept.room, "hangs"), "was not over after 10s"),
+        (
+            impostor(&kept.room.path(), "newer"),
+            "it reads states of the layouts [77], and this program writes [1, 2]",
+        ),
+        (impostor(&kept.room.path(), "exits"), "a trial of the program failed (exit status: 7)"),
+        (impostor(&kept.room.path(), "lies"), "it works"),
+        (impostor(&kept.room.path(), "hangs"), "was not over after 10s"),
     ];
     for (program, words) in cases {
         upgrade(&kept, &program).fails(1, &["was not upgraded", words]);
@@ -183,7 +160,7 @@ fn privileged_a_program_that_is_none_of_ours_changes_nothing() {
     }
     assert!(!Path::new("/run/shunt-was-here").exists(), "a script was run");
     // What is tried gets what it needs, and not the device, which it would hold open.
-    let looks = upgrade(&kept, &impostor(&kept.room, "looks"))
+    let looks = upgrade(&kept, &impostor(&kept.room.path(), "looks"))
         .fails(1, &["memfd:shuntfs-state", "memfd:shuntfs-passed"]);
     assert!(!looks.err.contains("/dev/fuse") && !looks.err.contains("socket:"), "{looks:?}");
     shunt(["upgrade"]).fails_with_usage();
@@ -217,7 +194,7 @@ fn privileged_a_program_that_fails_late_gives_the_place_back() {
     ];
     for (way, words) in ways {
         let server = kept.room.pid();
-        upgrade(&kept, &impostor(&kept.room, way)).fails(1, &["was not upgraded", words]);
+        upgrade(&kept, &impostor(&kept.room.path(), way)).fails(1, &["was not upgraded", words]);
         assert!(is_alive(kept.keeper) && kept.room.pid() != server, "{way}: {}", kept.log());
         assert_eq!(
             [kept.keeper, kept.room.pid()].map(program_of),
@@ -260,7 +237,7 @@ fn privileged_a_server_is_killed_while_another_program_is_on_its_way() {
     // And at some moment of it.
     let mut upgraded = 0;
     for (round, program) in (0_u64..6).zip(programs.iter().rev().cycle()) {
-        let mut child = start(upgrading(&kept, program));
+        let mut child = start(upgrading(&kept.room.mnt(), program));
         std::thread::sleep(Duration::from_millis(round * 15));
         // The server, or the program that is tried.
         let children = format!("/proc/{0}/task/{0}/children", kept.keeper);
@@ -407,13 +384,15 @@ fn privileged_programs_that_were_replaced_are_listed_and_upgraded() {
     let room = Room::new();
     let program = copy(Path::new(SHUNT), &room.path().join("program"));
     let other = copy(Path::new(SHUNT), &room.path().join("other"));
-    let plain = room.path().join("plain");
+    let [plain, disk] = ["plain", "disk"].map(|name| room.path().join(name));
     fs::create_dir(&plain).expect("makes");
+    fs::write(room.path().join("disk.raw"), [7; 4096]).expect("writes");
     let script = r#"
         mount -t tmpfs none /run
         "$2" mount --takeover crash "$4" "$5"
         "$2" mount "$4" "$6"
-        trap 'umount -l "$5" "$6"' EXIT
+        "$2" export --takeover crash "$7.raw" "$7"
+        trap 'umount -l "$5" "$6" "$7"' EXIT
         "$1" list
         mv "$3" "$2"
         "$1" list
@@ -422,16 +401,19 @@ fn privileged_programs_that_were_replaced_are_listed_and_upgraded() {
         "$1" list
         "$1" upgrade --all --binary "$2"
         cat "$5/hello"
+        cmp "$7.raw" "$7" && echo the disk is the same
     "#;
     let mut command = apart(script);
-    let ran = run(command.arg(&program).arg(&other).arg(room.src()).arg(room.mnt()).arg(&plain)).ok();
-    let (mnt, plain) = (room.mnt().display().to_string(), plain.display().to_string());
+    let ran =
+        run(command.arg(&program).arg(&other).arg(room.src()).arg(room.mnt()).arg(&plain).arg(&disk)).ok();
+    let [mnt, plain, disk] = [&room.mnt(), &plain, &disk].map(|path| path.display().to_string());
     let count = |words: String| ran.err.matches(&words).count();
     let replaced = "runs a program that was replaced on the disk";
     assert_eq!(count(format!("{mnt} {replaced}: shunt upgrade {mnt}")), 1, "{ran:?}");
+    assert_eq!(count(format!("{disk} {replaced}: shunt upgrade {disk}")), 1, "{ran:?}");
     assert_eq!(count(format!("{plain} {replaced}: unmount and mount again")), 2, "{ran:?}");
     assert_eq!(count(format!("{plain} has no keeper, and keeps its program")), 2, "{ran:?}");
-    assert_eq!(ran.out.matches("\"outdated\": true").count(), 2, "{ran:?}");
-    assert_eq!(ran.out.matches("continues with").count(), 1, "{ran:?}");
-    assert!(ran.out.contains("hello there"), "{ran:?}");
+    assert_eq!(ran.out.matches("\"outdated\": true").count(), 3, "{ran:?}");
+    assert_eq!(ran.out.matches("continues with").count(), 2, "{ran:?}");
+    assert!(ran.out.contains("hello there") && ran.out.contains("the disk is the same"), "{ran:?}");
 }

@@ -9,6 +9,7 @@ use crate::backing::{BackingFile, Backings};
 use crate::breach::{Breach, Rule};
 use crate::inode::{Inode, Kind, S_IFMT};
 use crate::requests::Requests;
+use crate::rings::RingBooks;
 
 /// The root's node.
 pub(crate) const ROOT: u64 = 1;
@@ -54,6 +55,7 @@ pub(crate) struct Agreed {
 pub(crate) struct Books {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) requests: Requests,
+    pub(crate) rings: RingBooks,
     pub(crate) inodes: HashMap<u64, Inode>,
     pub(crate) names: HashMap<(u64, Vec<u8>), Dentry>,
     pub(crate) backings: Backings,
@@ -84,6 +86,7 @@ impl Books {
         Self {
             breaches: Vec::new(),
             requests: Requests::default(),
+            rings: RingBooks::default(),
             inodes: HashMap::from([(ROOT, root)]),
             names: HashMap::new(),
             backings: Backings::default(),

@@ -32,6 +32,8 @@ pub enum Rule {
     Notification,
     /// What is agreed to at INIT was offered.
     Init,
+    /// What is done with a ring's entries, buffers and pages is what the kernel allows (`fs/fuse/dev_uring.c`).
+    Ring,
     /// No operation panics.
     Panics,
 }

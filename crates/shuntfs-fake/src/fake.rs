@@ -16,14 +16,15 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::books::ROOT;
 use crate::breach::{Breach, Broken, Rule};
-use crate::kernel::{Caller, Kernel};
+use crate::kernel::{Caller, FIRST, Kernel};
 use crate::process::Process;
+use crate::rings::{Lie, RingBooks, RingTotals, Rings};
 
 /// How the fake kernel behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is offered at INIT. Default: what Linux 6.18 offers, without io_uring and the writeback cache, which the
-    /// fake does not have.
+    /// What is offered at INIT beside [`Settings::rings`]. Default: what Linux 6.18 offers, without the writeback cache, which the fake does not
+    /// have.
     pub offered: InitFlags,
     /// Whether what comes from a cache is asked for again and compared with the file system's answer. Default: yes. To
     /// be turned off where the file system changes by itself within the times that it promised.
@@ -33,7 +34,9 @@ pub struct Settings {
     pub root_mode: u32,
     /// How long an answer may take, in real time. Default: 30 seconds.
     pub limit: Duration,
-    /// The transport (device or cloned), queues and so on. Default: one queue that reads the device, of depth 8.
+    /// FUSE over io_uring, which is then offered. Default: none. The machine must have io_uring (Linux 6.10 or later).
+    pub rings: Option<Rings>,
+    /// The transport, queues and so on. Default: one queue that reads the device, of depth 8.
     pub session: SessionOptions,
 }
 
@@ -59,6 +62,7 @@ impl Default for Settings {
             doubts: true,
             root_mode: 0o040_755,
             limit: Duration::from_secs(30),
+            rings: None,
             session,
         }
     }
@@ -149,6 +153,9 @@ impl Fake {
     ) -> Result<(Self, FuseDevice, u64), OsError> {
         let kernel = Arc::new(Kernel::new(settings.limit, settings.doubts, settings.root_mode));
         kernel.books().resends = settings.offered.contains(InitFlags::HAS_RESEND);
+        if let Some(rings) = &settings.rings {
+            kernel.books().rings = RingBooks::new(rings.clone())?;
+        }
         let (device, end) = FuseDevice::of_peer(between(Arc::clone(&kernel) as Arc<dyn Peer>))?;
         kernel.connect(end);
         let listening = Arc::clone(&kernel);
@@ -203,6 +210,17 @@ impl Fake {
     #[must_use]
     pub fn sent(&self, opcode: Opcode) -> u64 {
         self.process.kernel.books().sent.get(&opcode).copied().unwrap_or(0)
+    }
+
+    /// What went by rings so far.
+    #[must_use]
+    pub fn ring_totals(&self) -> RingTotals {
+        self.process.kernel.books().rings.totals()
+    }
+
+    /// Tells the server something untrue about the next request that goes by a ring.
+    pub fn lie(&self, lie: Lie) {
+        self.process.kernel.books().rings.lie(lie);
     }
 
     /// Makes the registration of lower files fail, or work again.
@@ -308,6 +326,9 @@ impl Fake {
         for request in books.requests.unanswered() {
             books.breach(Rule::AnsweredOnce, format!("{request} was never answered"));
         }
+        if !books.buffers_are_back() {
+            books.breach(Rule::Ring, "buffers of a pool did not come back");
+        }
         let requests = books.sent.values().sum();
         let totals = Totals { requests, nodes: gone.len(), backing_ids: books.backings.count() };
         (totals, std::mem::take(&mut books.breaches))
@@ -347,11 +368,12 @@ impl Drop for Fake {
     }
 }
 
-/// The number of the first request.
-const FIRST: u64 = 2;
-
 fn init_in(settings: &Settings) -> InitIn {
-    let bits = settings.offered.bits();
+    let rings = settings.rings.as_ref().map_or(InitFlags::empty(), |rings| match rings.pools {
+        true => InitFlags::OVER_IO_URING | InitFlags::HAS_IO_URING_BUFPOOL,
+        false => InitFlags::OVER_IO_URING,
+    });
+    let bits = (settings.offered | rings).bits();
     let word = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
     InitIn {
         major: abi::MAJOR,

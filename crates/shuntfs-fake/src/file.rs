@@ -199,7 +199,7 @@ impl File {
         let mut bytes = Vec::new();
         let mut at = offset;
         while at < end {
-            let wanted = usize::try_from((end - at).min(READ_MAX)).unwrap_or(0);
+            let wanted = usize::try_from((end - at).min(self.longest_read()?)).unwrap_or(0);
             let held = self
                 .process
                 .kernel
@@ -211,7 +211,7 @@ impl File {
                 .read(at, wanted);
             if held.is_empty() {
                 let start = at / PAGE * PAGE;
-                let room = (end.next_multiple_of(PAGE) - start).min(READ_MAX);
+                let room = (end.next_multiple_of(PAGE) - start).min(self.longest_read()?);
                 let read = self.read_request(open, start, room)?;
                 let mut books = self.process.kernel.books();
                 let inode = books.inodes.get_mut(&open.node).ok_or(Errno::STALE)?;
@@ -233,6 +233,11 @@ impl File {
             bytes.extend_from_slice(&held);
         }
         Ok(bytes)
+    }
+
+    fn longest_read(&self) -> Result<u64, Errno> {
+        let agreed = self.process.kernel.books().agreed.ok_or(Errno::NOTCONN)?;
+        Ok(u64::from(agreed.max_read).min(READ_MAX))
     }
 
     /// What comes from the page cache must be what a READ brings.

@@ -2,10 +2,11 @@
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use shuntfs_sys::uring::{RingEnd, RingPeer};
 use shuntfs_sys::{OsError, Peer, PeerEnd};
 use shuntfs_wire::{Errno, InHeader, InitFlags, Opcode, OutHeader};
 use zerocopy::{FromBytes, IntoBytes};
@@ -14,6 +15,7 @@ use crate::books::Books;
 use crate::breach::Rule;
 use crate::notices;
 use crate::requests::{self, Answer};
+use crate::rings::Side;
 
 /// The caller whose system calls these are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +90,12 @@ impl Kernel {
 
     /// Sends a request whole, and keeps it in case that it is to be sent again.
     pub(crate) fn post(&self, unique: u64, request: &[u8]) -> Result<(), Errno> {
-        self.books().requests.posted(unique, request);
+        let mut books = self.books();
+        books.requests.posted(unique, request);
+        if books.goes_by_ring(unique) {
+            return Ok(());
+        }
+        drop(books);
         self.push_raw(request)
     }
 
@@ -118,7 +125,8 @@ impl Kernel {
             }
             if self.answered.wait_until(&mut books, end).timed_out() {
                 let name = books.requests.give_up(unique);
-                let what = format!("{name} (request {unique}) has no answer after {:?}", self.limit);
+                let missing = books.rings.missing().map_or_else(String::new, |queues| format!(": {queues}"));
+                let what = format!("{name} (request {unique}) has no answer after {:?}{missing}", self.limit);
                 books.breach(Rule::AnsweredOnce, what);
                 return Err(Errno::TIMEDOUT);
             }
@@ -134,11 +142,19 @@ impl Kernel {
 
     /// Nothing is sent or waited for any more.
     pub(crate) fn end(&self) {
-        self.books().ended = true;
+        let mut books = self.books();
+        books.ended = true;
+        books.rings.end();
+        drop(books);
         self.answered.notify_all();
         if let Some(end) = self.end.get() {
             end.end();
         }
+    }
+
+    /// Answers came that somebody may wait for.
+    pub(crate) fn answered(&self) {
+        self.answered.notify_all();
     }
 
     /// Takes in what rings write to the device itself, until the end.
@@ -168,6 +184,9 @@ impl Peer for Kernel {
         } else {
             books.requests.answer(header, body, bytes.len())
         };
+        if header.unique == FIRST && outcome.is_ok() && header.error == 0 {
+            books.rings_agreed(body);
+        }
         books.breaches.extend(breach);
         let again = books.requests.take_again();
         drop(books);
@@ -200,7 +219,14 @@ impl Peer for Kernel {
         }
         outcome
     }
+
+    fn ring(self: Arc<Self>, end: RingEnd) -> Result<Arc<dyn RingPeer>, OsError> {
+        Side::meet(self, end)
+    }
 }
+
+/// The number of the first request, which is INIT.
+pub(crate) const FIRST: u64 = 2;
 
 /// The name of an operation, for messages.
 pub(crate) fn told(opcode: Opcode, node: u64) -> String {

@@ -1,7 +1,7 @@
 //! A kernel in memory, for tests of file systems: no /dev/fuse, no privileges, no mount.
 //!
 //! [`Fake::mount`] puts a [`shuntfs::Filesystem`] behind a kernel that lives in the test's own process. The requests go
-//! through the library's own threads, device loop and dispatch; what stands in for /dev/fuse is a socket. A test then
+//! through the library's own threads, device and ring loops and dispatch; what stands in for /dev/fuse is a socket. A test then
 //! makes system calls, and each becomes the requests that Linux would send for it:
 //!
 //! ```
@@ -43,7 +43,8 @@
 //! The fake keeps the kernel's books, and writes down every breach ([`Rule`]): each request is answered once, with a legal
 //! length and error number; a node keeps its type and generation while the kernel holds it, and is never denied; the
 //! opens of a node agree on an io mode (`fs/fuse/iomode.c`); backing ids are used while they are registered; an open is
-//! released once; listings come to an end and have no cookie twice; nothing panics. [`Fake::finish`] tells what was
+//! released once; listings come to an end and have no cookie twice; an entry of a ring commits the request that it has, once, and pages are left
+//! alone after that; nothing panics. [`Fake::finish`] tells what was
 //! broken, [`Fake::end`] and dropping panic with it.
 //!
 //! Names, attributes and pages are cached as the file system says, on a clock that only [`Fake::pass`] moves. Whatever comes
@@ -51,10 +52,18 @@
 //! notification or a stale page shows at its first use. Times of access and of the inode's change and counts of blocks are
 //! not compared.
 //!
+//! # Rings
+//!
+//! With [`Settings::rings`] the fake offers FUSE over io_uring, as Linux 6.14 has it or, with pools of payload buffers and zero copy, as
+//! Linux 7.3 ([`Rings`]). The rings are real ones of the machine's kernel, which must have io_uring; the fake does what the driver does
+//! (`fs/fuse/dev_uring.c`): it fills entries, chooses buffers, puts pages into a ring's table and takes answers. It can refuse each step of the
+//! set-up ([`Refusal`]), and say what cannot be true of a request ([`Lie`]). A request goes to the next queue in turn, not to that of its
+//! caller's CPU, and pages are memory of the test. Buffers of a ring that are registered and pinned are not known.
+//!
 //! # What it is not
 //!
 //! Calls are made one after the other by whoever makes them; several threads may, each with [`Fake::process`]. There is no
-//! readahead, no mapping, no writeback cache, no io_uring, and no lock that the kernel keeps; permissions are not checked;
+//! readahead, no mapping, no writeback cache, and no lock that the kernel keeps; permissions are not checked;
 //! PRUNE, POLL and RETRIEVE are taken and have no effect. [`Process::ask`] and [`Process::start`] send any single request,
 //! valid or not, and [`Process::replay`] recorded ones. Those are checked for their answers, and are not in the books.
 //!
@@ -82,6 +91,7 @@ mod pages;
 mod process;
 mod raw;
 mod requests;
+mod rings;
 mod shape;
 mod walk;
 mod wander;
@@ -95,6 +105,7 @@ pub use listing::Record;
 pub use open::{O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 pub use process::Process;
 pub use raw::Pending;
+pub use rings::{Lie, Refusal, RingStep, RingTotals, Rings};
 #[cfg(feature = "faults")]
 pub use shuntfs_sys::{Failed, Faults, OsError};
 pub use shuntfs_wire::FopenFlags;

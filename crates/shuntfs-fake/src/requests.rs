@@ -126,6 +126,16 @@ impl Requests {
         Some(answer)
     }
 
+    /// What may be the answer of a request that waits for one.
+    pub(crate) fn shape(&self, unique: u64) -> Option<Shape> {
+        self.waiting.get(&unique).map(|waiting| waiting.shape)
+    }
+
+    /// The bytes of a request that waits for an answer.
+    pub(crate) fn message(&self, unique: u64) -> Option<&[u8]> {
+        self.waiting.get(&unique).map(|waiting| &*waiting.message)
+    }
+
     /// Whether its answer is still to come, or to be taken.
     pub(crate) fn awaits(&self, unique: u64) -> bool {
         self.waiting.contains_key(&unique)

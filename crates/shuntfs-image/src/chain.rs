@@ -181,7 +181,7 @@ fn is_own_lock(error: &ImageError, chain: &[Read], path: &Path) -> bool {
         && chain.iter().any(|read| read.file.identity == (file.dev, file.ino))
 }
 
-fn read_header(file: &OpenFile) -> Result<Header, ImageError> {
+pub(crate) fn read_header(file: &OpenFile) -> Result<Header, ImageError> {
     let refused = |error| ImageError::Header { path: file.path.clone(), error };
     let start = read_start(file, 512)?;
     let cluster = header::cluster_size(&start).map_err(refused)?;

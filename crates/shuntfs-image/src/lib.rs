@@ -11,13 +11,14 @@
 //! Images are opened under the locks of QEMU, so that neither of the two opens for writing what the other has open.
 //!
 //! An export can outlive its server ([`shuntfs::takeover::Surviving`]): one process opens the [`ImageFiles`], and each server makes an
-//! [`Image::surviving`] of them.
+//! [`Image::surviving`] of them. Another program in the same process can take the files as they are ([`ImageFiles::taken`]).
 
 mod chain;
 mod counts;
 mod error;
 mod export;
 mod foreign;
+mod handed;
 mod header;
 mod lanes;
 mod lock;
@@ -40,6 +41,7 @@ mod trust;
 
 pub use error::{ImageError, Refusal};
 pub use export::{Export, ExportFile};
+pub use handed::{Descriptors, HandedFiles};
 pub use header::{Header, HeaderError};
 pub use open::{Image, ImageFiles};
 pub use options::{Backing, Exported, FlowWish, Format, HostCache, ImageOptions};

@@ -27,12 +27,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Reads into the answer.
-    pub(crate) async fn read<'q>(
-        self,
-        cx: &Cx<'_>,
-        reply: ReadReply<'q>,
-        offset: u64,
-    ) -> Result<Filled<'q>> {
+    pub(crate) async fn read<'q>(self, cx: &Cx<'_>, reply: ReadReply<'q>, offset: u64) -> Result<Filled<'q>> {
         let Some((direct, _)) = self.direct else { return reply.read_from(cx, self.cached, offset).await };
         let mut cached = Some(self.cached);
         let next = |error| cached.take().filter(|_| error == Errno::INVAL).map(Arc::clone);

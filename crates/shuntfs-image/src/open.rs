@@ -24,8 +24,8 @@ use pollster::block_on;
 /// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait for ever.
 const NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;
-const S_IFMT: u32 = 0o170_000;
-const S_IFBLK: u32 = 0o060_000;
+pub(crate) const S_IFMT: u32 = 0o170_000;
+pub(crate) const S_IFBLK: u32 = 0o060_000;
 /// What direct I/O asks for where the file system does not say.
 const ALIGN: u32 = 4096;
 
@@ -53,11 +53,11 @@ pub(crate) enum Disk {
 /// its table of descriptors: however many servers die, the locks stay, and nothing is looked for by its name again.
 #[derive(Debug)]
 pub struct ImageFiles {
-    options: ImageOptions,
+    pub(crate) options: ImageOptions,
     /// From the image down; none of a null image.
-    layers: Vec<LayerFile>,
+    pub(crate) layers: Vec<LayerFile>,
     /// Of a qcow2 image that is written, where one server may go on after another.
-    shelf: Option<Shelf>,
+    pub(crate) shelf: Option<Shelf>,
 }
 
 /// One of them.
@@ -117,7 +117,7 @@ impl Image {
         Ok(Self { disk, writable: options.writable, file: own, locked: files, status })
     }
 
-    fn null(options: &ImageOptions) -> Self {
+    pub(crate) fn null(options: &ImageOptions) -> Self {
         let null = Null::new(options.size.unwrap_or(DEFAULT_SIZE));
         let status = status(options, Format::Null, Vec::new(), true);
         let disk = Disk::Null(null);

@@ -26,9 +26,9 @@ const PAGE: usize = 4096;
 /// The memory, which outlives servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Shelf {
-    tables: Arc<File>,
-    marks: Arc<File>,
-    entries: Arc<File>,
+    pub(crate) tables: Arc<File>,
+    pub(crate) marks: Arc<File>,
+    pub(crate) entries: Arc<File>,
 }
 
 impl Shelf {

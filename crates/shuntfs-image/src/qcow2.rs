@@ -364,9 +364,8 @@ async fn put(cx: &Cx<'_>, storage: &Stored, place: u64, data: WriteData<'_>) -> 
     let len = data.len();
     let mut done = 0;
     while done < len {
-        let (at, left) = (place + done as u64, (len - done) as u64);
-        let part = data.part(done, len - done);
-        let Written(more) = storage.ways(at, left).write(cx, part, at).await?;
+        let (at, part) = (place + done as u64, data.part(done, len - done));
+        let Written(more) = storage.ways(at, part.len() as u64).write(cx, part, at).await?;
         if more == 0 {
             return Err(Errno::NOSPC);
         }

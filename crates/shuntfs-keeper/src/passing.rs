@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use shuntfs::takeover::{Handover, KeptMount, STATE_VERSION, Surviving, TakeoverError, rehearse};
+use shuntfs::takeover::{Handover, KeptMount, STATE_VERSIONS, Surviving, TakeoverError, rehearse};
 use shuntfs::{FuseDevice, SessionOptions};
 use shuntfs_sys::program::{Program, pass_on};
 use shuntfs_sys::spawn::{Inherited, inherited_fd, take_inherited};
@@ -54,20 +54,26 @@ impl Layouts {
     /// Those of this program.
     #[must_use]
     pub fn here() -> Self {
-        Self { notes: vec![VERSION], handovers: vec![Handover::VERSION], states: vec![STATE_VERSION.into()] }
+        Self {
+            notes: vec![VERSION],
+            handovers: vec![Handover::VERSION],
+            states: STATE_VERSIONS.map(u32::from).into(),
+        }
     }
 
-    /// What a program that reads these could not read of a mount that this one keeps.
+    /// What a program that reads these could not read of any mount that this one keeps. A trial tells whether it reads the state of a certain one.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
+        let here = Self::here();
         let parts = [
-            ("notes", &self.notes, VERSION),
-            ("handovers", &self.handovers, Handover::VERSION),
-            ("states", &self.states, STATE_VERSION.into()),
+            ("notes", &self.notes, here.notes),
+            ("handovers", &self.handovers, here.handovers),
+            ("states", &self.states, here.states),
         ];
-        let missing = parts.into_iter().find(|(_, reads, version)| !reads.contains(version));
-        missing.map(|(what, reads, version)| {
-            format!("it reads {what} of the layouts {reads:?}, and not {version}")
+        let missing =
+            parts.into_iter().find(|(_, reads, here)| !here.iter().any(|version| reads.contains(version)));
+        missing.map(|(what, reads, here)| {
+            format!("it reads {what} of the layouts {reads:?}, and this program writes {here:?}")
         })
     }
 }
@@ -362,6 +368,12 @@ impl Passed {
         self.kept.remove(name)
     }
 
+    /// The descriptors that the program before had handed over ([`Relay::kept`]), by their names. A program that cannot begin must leave them here,
+    /// or hold them open until it has called [`Passed::returns`].
+    pub fn kept(&mut self) -> &mut BTreeMap<String, OwnedFd> {
+        &mut self.kept
+    }
+
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -409,6 +421,14 @@ impl Trial {
             .ok_or_else(|| PassedError::Missing(name.to_owned()))
     }
 
+    /// Duplicates of all descriptors that would be handed over, by their names.
+    ///
+    /// # Errors
+    /// [`PassedError::Missing`].
+    pub fn all_kept(&self) -> Result<BTreeMap<String, OwnedFd>, PassedError> {
+        self.text.kept.keys().map(|name| Ok((name.clone(), self.kept(name)?))).collect()
+    }
+
     /// Where it is mounted; `None` where somebody else did that.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
@@ -435,10 +455,14 @@ mod test {
     fn layouts_that_are_not_read_are_named() {
         assert_eq!(Layouts::here().missing(), None);
         let here = Layouts::here;
-        let both = Layouts { states: vec![7, STATE_VERSION.into()], ..here() };
-        assert_eq!(both.missing(), None);
+        for states in [vec![1], vec![2], vec![7, 1]] {
+            assert_eq!(Layouts { states, ..here() }.missing(), None);
+        }
         let newer = Layouts { states: vec![77], ..here() };
-        assert_eq!(newer.missing().as_deref(), Some("it reads states of the layouts [77], and not 1"));
+        assert_eq!(
+            newer.missing().as_deref(),
+            Some("it reads states of the layouts [77], and this program writes [1, 2]")
+        );
         assert!(Layouts { notes: Vec::new(), ..here() }.missing().is_some_and(|why| why.contains("notes")));
         assert!(
             Layouts { handovers: vec![0], ..here() }.missing().is_some_and(|why| why.contains("handovers"))

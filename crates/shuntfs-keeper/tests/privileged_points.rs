@@ -6,16 +6,16 @@
 mod followed;
 mod support;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use followed::Followed;
 use shuntfs_sys::rename_at;
 use support::can_mount;
-use support::kept::{Kept, with_state};
+use support::kept::{Kept, lower_folders, with_state};
 use support::wait_until;
 
 /// The server is killed in at most so many places of one operation.
@@ -25,16 +25,52 @@ const STRIDE: usize = 5;
 /// A mount sees many servers, and each of them is slow while it is followed.
 const LIVES: Duration = Duration::from_secs(240);
 
+/// Where an operation works: a folder as it is on the mount, and what it is below, one folder or one on each branch.
+struct Place {
+    above: PathBuf,
+    below: Vec<PathBuf>,
+}
+
+impl Place {
+    fn first(&self) -> &Path {
+        &self.below[0]
+    }
+
+    /// On how many branches that holds.
+    fn count(&self, holds: impl Fn(&Path) -> bool) -> usize {
+        self.below.iter().filter(|folder| holds(folder)).count()
+    }
+
+    /// How many of them have a name.
+    fn have(&self, name: &str) -> usize {
+        self.count(|folder| is_there(&folder.join(name)))
+    }
+
+    /// Whether a name is on one branch alone, and such.
+    fn is_once(&self, name: &str, is_such: impl Fn(&Path) -> bool) -> bool {
+        self.have(name) == 1 && self.count(|folder| is_such(&folder.join(name))) == 1
+    }
+
+    /// Does something in the folder on each branch.
+    fn each(&self, mut act: impl FnMut(usize, &Path) -> io::Result<()>) -> io::Result<()> {
+        self.below.iter().enumerate().try_for_each(|(index, folder)| act(index, folder))
+    }
+}
+
 /// An operation: what must be there before, what is called, and what must be there below afterwards.
 struct Operation {
     name: &'static str,
-    prepare: fn(&Path) -> io::Result<()>,
+    prepare: fn(&Place) -> io::Result<()>,
     call: fn(&Path) -> io::Result<()>,
-    check: fn(&Path) -> bool,
+    check: fn(&Place) -> bool,
 }
 
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
+}
+
+fn is(path: &Path, bytes: &[u8]) -> bool {
+    fs::read(path).is_ok_and(|found| found == bytes)
 }
 
 const OPERATIONS: [Operation; 9] = [
@@ -42,56 +78,53 @@ const OPERATIONS: [Operation; 9] = [
         name: "mkdir",
         prepare: |_| Ok(()),
         call: |folder| fs::create_dir(folder.join("new")),
-        check: |folder| folder.join("new").is_dir(),
+        check: |place| place.is_once("new", Path::is_dir),
     },
     Operation {
         name: "rmdir",
-        prepare: |folder| fs::create_dir(folder.join("old")),
+        prepare: |place| fs::create_dir(place.first().join("old")),
         call: |folder| fs::remove_dir(folder.join("old")),
-        check: |folder| !is_there(&folder.join("old")),
+        check: |place| place.have("old") == 0,
     },
     Operation {
         name: "open(O_CREAT | O_EXCL) and close",
         prepare: |_| Ok(()),
         call: |folder| File::options().write(true).create_new(true).open(folder.join("new")).map(drop),
-        check: |folder| {
-            fs::metadata(folder.join("new")).is_ok_and(|found| found.is_file() && found.len() == 0)
-        },
+        check: |place| place.is_once("new", |path| is(path, b"")),
     },
     Operation {
         name: "open(O_TRUNC), write, close",
-        prepare: |folder| fs::write(folder.join("old"), b"something longer"),
+        prepare: |place| fs::write(place.first().join("old"), b"something longer"),
         call: |folder| fs::write(folder.join("old"), b"short"),
-        check: |folder| fs::read(folder.join("old")).is_ok_and(|bytes| bytes == b"short"),
+        check: |place| place.is_once("old", |path| is(path, b"short")),
     },
     Operation {
         name: "unlink",
-        prepare: |folder| fs::write(folder.join("old"), b"old"),
+        prepare: |place| fs::write(place.first().join("old"), b"old"),
         call: |folder| fs::remove_file(folder.join("old")),
-        check: |folder| !is_there(&folder.join("old")),
+        check: |place| place.have("old") == 0,
     },
     Operation {
         name: "rename over another file",
-        prepare: |folder| {
+        prepare: |place| {
+            let folder = place.first();
             fs::write(folder.join("old"), b"old").and_then(|()| fs::write(folder.join("new"), b"new"))
         },
         call: |folder| fs::rename(folder.join("old"), folder.join("new")),
-        check: |folder| {
-            !is_there(&folder.join("old")) && fs::read(folder.join("new")).is_ok_and(|bytes| bytes == b"old")
-        },
+        check: |place| place.have("old") == 0 && place.is_once("new", |path| is(path, b"old")),
     },
     Operation {
         name: "an exchange of two names",
-        prepare: |folder| {
+        prepare: |place| {
+            let folder = place.first();
             fs::write(folder.join("one"), b"one").and_then(|()| fs::write(folder.join("two"), b"two"))
         },
         call: |folder| {
             let folder = File::open(folder)?;
             Ok(rename_at(&folder, c"one", &folder, c"two", libc::RENAME_EXCHANGE)?)
         },
-        check: |folder| {
-            let is = |name: &str, bytes: &[u8]| fs::read(folder.join(name)).is_ok_and(|found| found == bytes);
-            is("one", b"two") && is("two", b"one")
+        check: |place| {
+            place.is_once("one", |path| is(path, b"two")) && place.is_once("two", |path| is(path, b"one"))
         },
     },
     Operation {
@@ -102,11 +135,16 @@ const OPERATIONS: [Operation; 9] = [
             let target = fs::read_link(folder.join("new"))?;
             if target == Path::new("target") { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
         },
-        check: |folder| fs::read_link(folder.join("new")).is_ok_and(|target| target == Path::new("target")),
+        check: |place| {
+            place.is_once("new", |path| fs::read_link(path).is_ok_and(|to| to == Path::new("target")))
+        },
     },
     Operation {
         name: "a listing",
-        prepare: |folder| (0..5).try_for_each(|number| fs::write(folder.join(number.to_string()), [])),
+        prepare: |place| {
+            let all = place.below.len();
+            (0..5).try_for_each(|number| fs::write(place.below[number % all].join(number.to_string()), []))
+        },
         call: |folder| {
             let found = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?.len();
             if found == 5 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
@@ -115,12 +153,127 @@ const OPERATIONS: [Operation; 9] = [
     },
 ];
 
+/// Of names that are on several branches.
+const MERGED: [Operation; 8] = [
+    Operation {
+        name: "rmdir of a folder on each branch",
+        prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
+        call: |folder| fs::remove_dir(folder.join("old")),
+        check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
+    },
+    Operation {
+        name: "unlink of a file on each branch",
+        prepare: |place| place.each(|_, folder| fs::write(folder.join("old"), b"old")),
+        call: |folder| fs::remove_file(folder.join("old")),
+        check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
+    },
+    Operation {
+        name: "rename of a folder on each branch",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir_all(folder.join("old/inner"))?;
+                fs::write(folder.join(format!("old/inner/{index}")), b"x")
+            })
+        },
+        call: |folder| {
+            // Known to the kernel, which does not ask for it again.
+            fs::metadata(folder.join("old/inner/1"))?;
+            fs::rename(folder.join("old"), folder.join("new"))
+        },
+        check: |place| {
+            let all = place.below.len();
+            let shown = fs::read_dir(place.above.join("new/inner")).map_or(0, Iterator::count);
+            let is_moved = |index: usize| is(&place.below[index].join(format!("new/inner/{index}")), b"x");
+            place.have("old") == 0 && (0..all).all(is_moved) && shown == all
+        },
+    },
+    Operation {
+        name: "rename of a folder on each branch over an empty one",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir(folder.join("old"))?;
+                fs::create_dir(folder.join("new"))?;
+                fs::write(folder.join(format!("old/{index}")), b"x")
+            })
+        },
+        call: |folder| fs::rename(folder.join("old"), folder.join("new")),
+        check: |place| {
+            let shown = fs::read_dir(place.above.join("new")).map_or(0, Iterator::count);
+            place.have("old") == 0 && shown == place.below.len()
+        },
+    },
+    Operation {
+        name: "rename of a file on two branches over those of two",
+        prepare: |place| {
+            place.each(|index, folder| {
+                if index > 0 {
+                    fs::write(folder.join("old"), b"old")?;
+                }
+                if index < 2 { fs::write(folder.join("new"), b"new") } else { Ok(()) }
+            })
+        },
+        call: |folder| fs::rename(folder.join("old"), folder.join("new")),
+        check: |place| {
+            place.have("old") == 0
+                && place.have("new") == 2
+                && place.count(|folder| is(&folder.join("new"), b"old")) == 2
+                && is(&place.above.join("new"), b"old")
+        },
+    },
+    Operation {
+        name: "open(O_CREAT | O_EXCL) in a folder of one branch",
+        prepare: |place| make_mine(&place.first().join("inner")),
+        call: |folder| File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop),
+        check: |place| {
+            place.is_once("inner/new", |path| is(path, b""))
+                && place.count(|folder| is_mine(&folder.join("inner"))) == place.have("inner")
+        },
+    },
+    Operation {
+        name: "mkdir in a folder of one branch",
+        prepare: |place| make_mine(&place.first().join("inner")),
+        call: |folder| fs::create_dir(folder.join("inner/new")),
+        check: |place| {
+            place.is_once("inner/new", Path::is_dir)
+                && place.count(|folder| is_mine(&folder.join("inner"))) == place.have("inner")
+        },
+    },
+    Operation {
+        name: "link into a folder of another branch",
+        prepare: |place| {
+            make_mine(&place.first().join("inner"))?;
+            fs::write(place.below[1].join("old"), b"old")
+        },
+        call: |folder| fs::hard_link(folder.join("old"), folder.join("inner/new")),
+        check: |place| {
+            let links = fs::metadata(place.below[1].join("inner/new")).map_or(0, |found| found.nlink());
+            place.is_once("inner/new", |path| is(path, b"old"))
+                && links == 2
+                && is_mine(&place.below[1].join("inner"))
+        },
+    },
+];
+
+/// Makes a folder that tells itself from one that is not finished: by its mode, its owner and its time.
+fn make_mine(path: &Path) -> io::Result<()> {
+    fs::create_dir(path)?;
+    chown(path, Some(1234), Some(1235))?;
+    fs::set_permissions(path, Permissions::from_mode(0o751))
+}
+
+fn is_mine(path: &Path) -> bool {
+    fs::metadata(path)
+        .is_ok_and(|found| found.mode() & 0o7777 == 0o751 && (found.uid(), found.gid()) == (1234, 1235))
+}
+
 /// Whether it got so far that the server was killed.
-fn at_point(kept: &Kept, source: &Path, operation: &Operation, point: usize) -> bool {
+fn at_point(kept: &Kept, shown: &[PathBuf], operation: &Operation, point: usize) -> bool {
     let name = format!("{point}");
-    let (below, above) = (source.join(&name), kept.path().join(&name));
-    fs::create_dir(&below).expect("makes a folder");
-    (operation.prepare)(&below).expect("is prepared");
+    let below: Vec<PathBuf> = shown.iter().map(|folder| folder.join(&name)).collect();
+    let place = Place { above: kept.path().join(&name), below };
+    place.each(|_, folder| fs::create_dir(folder)).expect("makes a folder");
+    (operation.prepare)(&place).expect("is prepared");
+    let above = place.above.clone();
     // Known to the kernel, so that the operation alone is counted.
     fs::metadata(&above).expect("is served");
     let server = kept.next_server(None);
@@ -135,12 +288,16 @@ fn at_point(kept: &Kept, source: &Path, operation: &Operation, point: usize) -> 
     let outcome = calls.join().expect("no panic");
     assert!(outcome.is_ok(), "{}, killed at stop {point}: {outcome:?}\n{}", operation.name, kept.said());
     kept.next_server(Some(server));
-    assert!((operation.check)(&below), "{}, killed at stop {point}: {:?}", operation.name, list(&below));
+    let lists = || place.below.iter().map(|folder| list(folder)).collect::<Vec<_>>();
+    let is_right = (operation.check)(&place);
+    assert!(is_right, "{}, killed at stop {point}: {:?}\n{}", operation.name, lists(), kept.said());
     is_killed
 }
 
-fn list(folder: &Path) -> Vec<std::ffi::OsString> {
-    fs::read_dir(folder).expect("lists").flatten().map(|entry| entry.file_name()).collect()
+/// What is in a folder, and in the folders in it.
+fn list(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| [vec![path.clone()], list(&path)].concat()).collect()
 }
 
 #[test]
@@ -150,15 +307,19 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     }
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
     let (mut kills, stride) = (0, stride.unwrap_or(STRIDE));
-    for operation in &OPERATIONS {
+    let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
+    for operation in OPERATIONS.iter().chain(&MERGED).filter(|operation| operation.name.contains(&only)) {
         let source = tempfile::tempdir().expect("a folder");
-        let path = source.path().to_str().expect("plain").to_owned();
-        let Some(kept) = Kept::start_of(with_state(), &[&path, "device", "1000"], LIVES, |_| ()) else {
+        let (shown, below) = lower_folders(source.path());
+        if below.len() == 1 && MERGED.iter().any(|merged| merged.name == operation.name) {
+            continue;
+        }
+        let Some(kept) = Kept::start_of(with_state(), &[&shown, "device", "1000"], LIVES, |_| ()) else {
             return;
         };
         wait_until("a mount that is served", || fs::metadata(kept.path()).ok());
         let all = (1..POINTS_MAX).step_by(stride);
-        let points = all.take_while(|point| at_point(&kept, source.path(), operation, *point)).count();
+        let points = all.take_while(|point| at_point(&kept, &below, operation, *point)).count();
         println!("{}: killed at {points} points", operation.name);
         assert!(points > 2 && points < POINTS_MAX / stride, "{}: {points} points", operation.name);
         kills += points;

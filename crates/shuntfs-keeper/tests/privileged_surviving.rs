@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
 use shuntfs_sys::spawn::{Push, push};
-use support::kept::{Kept, with_state};
+use support::kept::{Kept, lower_folders, with_state};
 use support::{can_mount, is_mounted, wait_until};
 use tempfile::TempDir;
 
@@ -31,15 +31,17 @@ const PAGES: usize = 64;
 struct Scene {
     kept: Kept,
     source: TempDir,
+    /// The folders that are shown: that one, or three in it.
+    below: Vec<PathBuf>,
 }
 
 impl Scene {
     fn new(kind: &str, crashes: &str) -> Option<Self> {
         let source = tempfile::tempdir().expect("a folder");
-        fs::write(source.path().join("here"), b"it is").expect("writes");
-        let path = source.path().to_str().expect("plain").to_owned();
-        let kept = Kept::start_of(with_state(), &[&path, kind, crashes], LIVES, |_| ())?;
-        let scene = Self { kept, source };
+        let (shown, below) = lower_folders(source.path());
+        fs::write(below[0].join("here"), b"it is").expect("writes");
+        let kept = Kept::start_of(with_state(), &[&shown, kind, crashes], LIVES, |_| ())?;
+        let scene = Self { kept, source, below };
         wait_until("a mount that is served", || fs::read(scene.file("here")).ok());
         Some(scene)
     }
@@ -275,7 +277,8 @@ fn privileged_names_change_over_forty_kills() {
         let Seen { calls, failed, wrong, .. } = seen;
         assert_eq!((failed, wrong), (0, 0), "on {kind}, of {calls} calls:\n{}", scene.kept.said());
         assert!(calls > 1000, "on {kind}: {calls} calls");
-        let left: Vec<_> = fs::read_dir(scene.source.path()).expect("lists").flatten().collect();
+        let list = |folder: &PathBuf| fs::read_dir(folder).expect("lists").flatten();
+        let left: Vec<_> = scene.below.iter().flat_map(list).collect();
         assert_eq!(left.len(), 1, "on {kind}: {left:?}");
         // A server that dies between counting a lookup and answering leaves that node known.
         let more = still_open.1.saturating_sub(open.1);
@@ -293,8 +296,8 @@ fn privileged_what_is_open_stays_open() {
     }
     let Some(scene) = Scene::new("cloned", "1000") else { return };
     for number in 0..1000 {
-        fs::write(scene.source.path().join(format!("a name that takes some room {number:04}")), [])
-            .expect("writes");
+        let below = &scene.below[number % scene.below.len()];
+        fs::write(below.join(format!("a name that takes some room {number:04}")), []).expect("writes");
     }
     let path = scene.file("gone");
     let file = File::options().read(true).write(true).create_new(true).open(&path).expect("opens");

@@ -140,6 +140,12 @@ pub enum PoolError {
         /// Why not.
         why: &'static str,
     },
+    /// What is to outlive a server cannot be noted, or is not what was noted.
+    #[error("the branches in force cannot be kept: {why}")]
+    Kept {
+        /// What is wrong.
+        why: String,
+    },
     /// The source cannot be opened or asked about.
     #[error("cannot use {path:?}: {error}")]
     Source {
@@ -183,6 +189,7 @@ impl PoolError {
             | Self::NoSuchPlace { .. }
             | Self::NoSuchBranch { .. } => Errno::INVAL,
             Self::NoNumber => Errno::NOSPC,
+            Self::Kept { .. } => Errno::IO,
             Self::Source { error, .. } => errno(*error),
         }
     }

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use shuntfs::{Errno, Generation, LowerFile, NodeId, Result};
+use shuntfs::{Errno, Generation, LowerFile, Name, NodeId, Result};
 use shuntfs_sys::{FileHandle, OsError, Stat, handle_at, handle_of, open_path_at, reopen, stat_at, stat_of};
 
 use crate::branch::{Branch, Mount, MountIndex, touches_below};
@@ -18,6 +18,7 @@ use crate::error::errno;
 use crate::guard::Spot;
 use crate::merge::Merge;
 use crate::mode;
+use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
 use crate::shared::Shared;
@@ -347,7 +348,14 @@ fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -
     });
     if let (Some(parts), Some(places)) = (node.parts(), places) {
         parts.found(places, mount.branch, is_doubtful, &shared.branches.order());
+        node.unmark(Marks::UNSEEN);
     }
+    folder_is_there(shared, merge, &node, is_doubtful);
+    (node, stat)
+}
+
+/// A folder was looked for.
+fn folder_is_there(shared: &Shared, merge: &Merge, node: &Node, is_doubtful: bool) {
     if let Some(parts) = node.parts().filter(|_| merge.has_aside()) {
         // It was looked for, and then its branch was set aside.
         let order = shared.branches.order();
@@ -359,7 +367,28 @@ fn obtain_folder(shared: &Shared, merge: &Merge, spot: Spot<'_>, found: Found) -
         // What the kernel keeps may be of a branch that does not answer now.
         shared.doubt_attributes(node.id);
     }
-    (node, stat)
+}
+
+/// Looks for a folder of a merge that a predecessor knew, by its name in the folder around it, whose places are known.
+///
+/// # Errors
+/// ESTALE where it is not there any more, and those of looking.
+pub(crate) fn see_folder(shared: &Shared, merge: &Merge, node: &Node) -> Result<()> {
+    let parts = node.parts().ok_or(Errno::NOTDIR)?;
+    let (outer, name) = parts.way().ok_or(Errno::STALE)?;
+    let outer = shared.folder(outer)?;
+    let name = NameBuf::new(Name::new(&name).ok_or(Errno::INVAL)?)?;
+    let found = match find(shared, outer.spot(&name)) {
+        Ok(found) if found.stat.is_dir() => found,
+        Ok(_) | Err(Errno::NOENT) => return Err(Errno::STALE),
+        Err(error) => return Err(error),
+    };
+    let (stat, mount, is_doubtful) = (found.stat, found.identity.mount, found.is_doubtful);
+    parts.found(found.into_places(), mount.branch, is_doubtful, &shared.branches.order());
+    node.saw(&stat);
+    node.unmark(Marks::UNSEEN);
+    folder_is_there(shared, merge, node, is_doubtful);
+    Ok(())
 }
 
 /// The nodes that a name means, one for each view that the kernel knows, and in a merge one for each file and the folder. Nothing
@@ -371,7 +400,7 @@ pub(crate) fn known(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
     let (Some(merge), Some(parts)) = (&shared.merge, spot.folder.parts()) else {
         return known_at(shared, spot);
     };
-    let mut nodes = Vec::from_iter(merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
+    let mut nodes = Vec::from_iter(merge.folder(shared, spot.folder.id, spot.c_name()));
     for place in parts.all() {
         let dir = match shared.descriptor_at(spot.folder, &place) {
             Err(Errno::STALE) if shared.leaves(spot.folder, &place) => continue,
@@ -405,7 +434,7 @@ fn known_at(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Arc<Node>>> {
 /// handle goes by it, and for what is no folder.
 pub(crate) fn folder_ino(shared: &Shared, spot: Spot<'_>) -> Option<u64> {
     let merge = shared.merge.as_ref().filter(|_| shared.options.handles)?;
-    if let Some(node) = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()) {
+    if let Some(node) = merge.folder(shared, spot.folder.id, spot.c_name()) {
         return node.parts().map(|parts| shared.folder_ino(&node, parts));
     }
     let found = find(shared, spot).ok().filter(|found| found.stat.is_dir())?;

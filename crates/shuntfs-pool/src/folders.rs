@@ -47,6 +47,22 @@ impl Folders {
         table.obtain(Identity::of_folder(serial), View::WHOLE, wish, make).0
     }
 
+    /// The number of a folder that a predecessor knew; `None` where there is one of this name.
+    pub(crate) fn adopt(&self, way: Way) -> Option<u64> {
+        let serial = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut by_way = self.by_way.lock();
+        if by_way.contains_key(&way) {
+            return None;
+        }
+        by_way.insert(way, serial);
+        Some(serial)
+    }
+
+    /// Whether a folder is known by this name.
+    pub(crate) fn has(&self, way: &Way) -> bool {
+        self.by_way.lock().contains_key(way)
+    }
+
     /// The node of a folder, where the kernel knows it; its lookup count stays.
     pub(crate) fn peek(&self, table: &Table, parent: NodeId, name: &CStr) -> Option<Arc<Node>> {
         let serial = *self.by_way.lock().get(&(parent, name.into()))?;
@@ -93,7 +109,12 @@ impl Folders {
 
 /// Does something to what is known of a folder, by its number.
 fn parts_of(table: &Table, serial: u64, act: impl Fn(&Parts)) {
-    table.peek(&Identity::of_folder(serial)).iter().filter_map(|node| node.parts()).for_each(act);
+    for node in table.peek(&Identity::of_folder(serial)) {
+        if let Some(parts) = node.parts() {
+            act(parts);
+            table.renamed(&node);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,29 +1,43 @@
 //! Which nodes the next server is to know, and how often the kernel has looked them up.
 //!
-//! A node of a folder whose file system has handles is a few words: they lead to the inode in any process. What cannot be written down so, on another
+//! A node on a file system that has handles is a few words: they lead to the inode in any process. What cannot be written down so, on another
 //! file system that is mounted below the source, is lost with the server, and its callers hear ESTALE.
+//!
+//! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
+//! further records, which have numbers that no node has.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use shuntfs::takeover::{KeptNode, KeptNodes, NodePlace};
+use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
 use shuntfs::{LookupCount, NodeId};
 use shuntfs_sys::FileHandle;
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Node, mix};
+use crate::node::{Identity, Node, Way, mix};
 use crate::view::View;
 
 const SHARDS: usize = 64;
 /// So many bytes of a handle find room.
 const HANDLE_MAX: usize = 40;
+/// Where the numbers of further records begin: beyond those of nodes, and before those that are wished for.
+const FURTHER: u64 = 1 << 62;
+/// So many of them each server may give out.
+const FURTHER_MAX: u64 = 1 << 40;
+/// So many bytes of a name find room in the record of the folder, and in each further one.
+const NAME_FIRST: usize = 24;
+const NAME_FURTHER: usize = 64;
 
 /// Where nodes are written down.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     nodes: KeptNodes,
     places: Box<[Mutex<HashMap<NodeId, NodePlace>>]>,
+    /// Further records of folders with long names.
+    further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
+    next_further: AtomicU64,
     /// That one could not be was said.
     has_warned: AtomicBool,
 }
@@ -31,7 +45,14 @@ pub(crate) struct Keeping {
 impl Keeping {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
         let places = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { nodes, places, has_warned: AtomicBool::new(false) }
+        let next_further = FURTHER + u64::from(nodes.servers()) * FURTHER_MAX;
+        Self {
+            nodes,
+            places,
+            further: Mutex::default(),
+            next_further: AtomicU64::new(next_further),
+            has_warned: AtomicBool::new(false),
+        }
     }
 
     /// A predecessor had written it down there.
@@ -39,12 +60,21 @@ impl Keeping {
         self.shard(id).lock().insert(id, place);
     }
 
+    /// The same of further records of it.
+    pub(crate) fn has_further(&self, id: NodeId, places: Vec<NodePlace>) {
+        if !places.is_empty() {
+            self.further.lock().insert(id, places);
+        }
+    }
+
+    /// A predecessor had written something down that is of no use any more.
+    pub(crate) fn drop_left(&self, place: NodePlace) {
+        self.nodes.let_go(place);
+    }
+
     /// A node was looked up for the first time.
     pub(crate) fn keep(&self, node: &Node) {
-        let kept = words_of(node).and_then(|words| {
-            let kept = KeptNode { node: node.id, file: None, words };
-            self.nodes.keep(&kept).ok()
-        });
+        let kept = self.written(node, |kept| self.nodes.keep(kept).ok());
         match kept {
             Some(place) => self.has(node.id, place),
             None if !self.has_warned.swap(true, Ordering::Relaxed) => {
@@ -55,6 +85,59 @@ impl Keeping {
             }
             None => {}
         }
+    }
+
+    /// It is found by another name, or is elsewhere, from now on. One that is known no more stays so.
+    pub(crate) fn keep_anew(&self, node: &Node) {
+        let mut places = self.shard(node.id).lock();
+        let Some(place) = places.get(&node.id) else { return };
+        let before = self.further.lock().remove(&node.id);
+        let next = self.written(node, |kept| self.nodes.replace(place, kept).ok());
+        before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
+        match next {
+            Some(next) => {
+                places.insert(node.id, next);
+            }
+            // It can no longer be written down.
+            None => places.remove(&node.id).into_iter().for_each(|place| self.nodes.let_go(place)),
+        }
+    }
+
+    /// Writes a node down by `write`, with the further records that it needs, which come first.
+    fn written(
+        &self,
+        node: &Node,
+        write: impl FnOnce(&KeptNode<'_>) -> Option<NodePlace>,
+    ) -> Option<NodePlace> {
+        let (mut words, name) = match node.parts() {
+            None => (words_of(node)?, None),
+            Some(parts) => {
+                let way = parts.way()?;
+                (words_of_folder(node, parts.ino, &way), Some(way.1))
+            }
+        };
+        let rest = name.as_ref().and_then(|name| name.to_bytes().get(NAME_FIRST..)).unwrap_or_default();
+        let further = rest.chunks(NAME_FURTHER);
+        let count = further.len() as u64;
+        let first = self.next_further.fetch_add(count, Ordering::Relaxed);
+        if count > 0 {
+            words[FOLDER_FURTHER] = first;
+        }
+        let mut places = Vec::new();
+        for (id, bytes) in (first..).zip(further) {
+            let mut words = [0; 8];
+            put_bytes(&mut words, bytes);
+            let kept = NodeId::new(id).map(|node| KeptNode { node, file: None, words });
+            places.extend(kept.and_then(|kept| self.nodes.keep(&kept).ok()));
+        }
+        let is_whole = places.len() as u64 == count;
+        let place = is_whole.then(|| write(&KeptNode { node: node.id, file: None, words })).flatten();
+        if place.is_some() {
+            self.has_further(node.id, places);
+        } else {
+            places.into_iter().for_each(|place| self.nodes.let_go(place));
+        }
+        place
     }
 
     /// And once more.
@@ -76,6 +159,9 @@ impl Keeping {
         let place = self.shard(id).lock().remove(&id);
         if let Some(place) = place {
             self.nodes.let_go(place);
+            // In this order: a record that nobody names is found to be of no use.
+            let further = self.further.lock().remove(&id);
+            further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         }
     }
 
@@ -97,10 +183,68 @@ fn words_of(node: &Node) -> Option<[u64; 8]> {
     words[1] = u64::from(*device) | u64::from(mount.bits()) << 32;
     let len_and_mode = u64::from(node.mode() & 0xffff) | (bytes.len() as u64) << 16;
     words[2] = u64::from(handle.kind().cast_unsigned()) | len_and_mode << 32;
-    for (word, bytes) in words[3..].iter_mut().zip(bytes.chunks(8)) {
+    put_bytes(&mut words[3..], bytes);
+    Some(words)
+}
+
+/// Where the record of a folder has the number of the first further one.
+const FOLDER_FURTHER: usize = 4;
+
+/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount; the mode and the length of its name; the node of the
+/// folder around it; the first further record; the name.
+fn words_of_folder(node: &Node, ino: u64, (outer, name): &Way) -> [u64; 8] {
+    let name = name.to_bytes();
+    let mut words = [0; 8];
+    words[0] = ino;
+    words[1] = u64::from(MountIndex::NOWHERE.bits()) << 32;
+    words[2] = (u64::from(node.mode() & 0xffff) | (name.len() as u64) << 16) << 32;
+    words[3] = outer.get();
+    put_bytes(&mut words[5..], &name[..name.len().min(NAME_FIRST)]);
+    words
+}
+
+fn put_bytes(words: &mut [u64], bytes: &[u8]) {
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
         *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
-    Some(words)
+}
+
+/// A folder of a merge that a predecessor had written down.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct LeftFolder {
+    pub(crate) way: Way,
+    pub(crate) ino: u64,
+    pub(crate) mode: u32,
+    pub(crate) further: Vec<NodePlace>,
+}
+
+/// Takes the further records of what was left apart from the nodes.
+pub(crate) fn part(left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, LeftNode>) {
+    let (further, nodes): (Vec<_>, Vec<_>) =
+        left.into_iter().partition(|left| left.node.get() & FURTHER != 0);
+    (nodes, further.into_iter().map(|left| (left.node.get(), left)).collect())
+}
+
+/// Whether these words are of a folder of a merge.
+pub(crate) fn is_folder(words: &[u64; 8]) -> bool {
+    words[1] >> 32 == u64::from(MountIndex::NOWHERE.bits())
+}
+
+/// The folder that they tell of; `None` where they tell of none.
+pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -> Option<LeftFolder> {
+    let len = usize::try_from(words[2] >> 48).ok()?;
+    let mut name: Vec<u8> = words[5..].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (mut places, mut next) = (Vec::new(), words[FOLDER_FURTHER]);
+    while name.len() < len {
+        let LeftNode { place, words, .. } = further.remove(&next)?;
+        name.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        places.push(place);
+        next = next.checked_add(1)?;
+    }
+    name.truncate(len);
+    let name: Box<CStr> = CString::new(name).ok().filter(|name| !name.is_empty())?.into_boxed_c_str();
+    let mode = u32::try_from(words[2] >> 32 & 0xffff).ok()?;
+    Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, further: places })
 }
 
 /// The node that they tell of.

@@ -31,6 +31,7 @@ mod mode;
 mod mover;
 mod name_buf;
 mod node;
+mod noting;
 mod op;
 mod options;
 mod outcome;
@@ -63,7 +64,8 @@ pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
 pub use merge::{
-    BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, MergeOptions, MoveOnFull,
+    BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, KeptBranches, MergeOptions,
+    MoveOnFull,
 };
 pub use mover::{MoverError, MoverFacts, MoverFile, MoverNews, MoverOutcome};
 pub use options::{Cache, Calls, FlowWish, Locks, PoolOptions};

@@ -1,10 +1,11 @@
 //! What a pool is asked to be.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use shuntfs_sys::AccessTimes;
 
-use crate::merge::MergeOptions;
+use crate::merge::{KeptBranches, MergeOptions};
 
 /// Who may wait for locks below at once, by default.
 const LOCK_WAITERS: usize = 64;
@@ -51,6 +52,8 @@ pub struct PoolOptions {
     /// once more for the pool alone, which needs CAP_SYS_ADMIN, and opens go through that: one more call each. File systems
     /// without file handles keep these times in their own way. What the kernel answers from its caches is no access.
     pub access_times: AccessTimes,
+    /// Where the branches in force are noted, if another server may go on with them: they are opened from there. Default: nowhere.
+    pub kept: Option<Arc<KeptBranches>>,
 }
 
 impl PoolOptions {
@@ -71,6 +74,7 @@ impl PoolOptions {
             descriptors: None,
             calls: Calls::Auto,
             access_times: AccessTimes::default(),
+            kept: None,
         }
     }
 }

@@ -150,23 +150,6 @@ impl Pool {
         self.shared.copies.may_be_in_the_way() || varies()
     }
 
-    /// Whether a server that is dead has exchanged two names. Where none had begun to, it is noted what they lead to.
-    async fn was_exchanged(&self, cx: &Cx<'_>, op: Rename<'_>) -> Result<bool> {
-        let (from, to) = (NameBuf::new(op.name)?, NameBuf::new(op.new_name)?);
-        let (parent, new_parent) = (op.parent, op.new_parent);
-        let now = self.run(cx, move |shared| {
-            rename::inodes(shared, Named { parent, name: &from }, Named { parent: new_parent, name: &to })
-        });
-        let now = now.await?;
-        match cx.begun_note() {
-            Some(before) => rename::was_exchanged(before, now),
-            None => {
-                cx.note_begun(now);
-                Ok(false)
-            }
-        }
-    }
-
     /// Runs an operation that answers with bytes: into the payload here, or through memory of its own.
     pub(crate) async fn fill<'q>(
         &self,
@@ -326,6 +309,7 @@ impl Filesystem for Pool {
 
     async fn unlink(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<()> {
         let (who, name) = (Who::of(cx), NameBuf::new(name)?);
+        self.note_removal(cx, parent, &name).await;
         self.run(cx, move |shared| remove::unlink(shared, who, parent, &name)).await
     }
 
@@ -341,6 +325,9 @@ impl Filesystem for Pool {
         let exchanges = flags & mode::RENAME_EXCHANGE != 0;
         if exchanges && cx.keeps_notes() && self.was_exchanged(cx, op).await? {
             return Ok(());
+        }
+        if !exchanges {
+            self.note_move(cx, (parent, &from), (new_parent, &to)).await;
         }
         self.run(cx, move |shared| {
             let (from, to) = (Named { parent, name: &from }, Named { parent: new_parent, name: &to });

@@ -115,6 +115,9 @@ impl Shared {
             None => Branches::one(Branch::open(0, &options.source, options)?.with_handles(options)?),
             Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
         };
+        if let (Some(merge), Some(kept)) = (&merge, &options.kept) {
+            merge.set_kept(kept)?;
+        }
         if let Some(rules) = &rules {
             merge::check_places(rules, merge.is_some().then_some(&branches))?;
         }
@@ -214,7 +217,7 @@ impl Shared {
     /// The node with this id.
     ///
     /// # Errors
-    /// ESTALE for an id that the kernel was never given or has given back; EPERM for the control file of a merge, which nothing is done
+    /// ESTALE for an id that the kernel was never given or has given back, and for a folder that a predecessor knew and that is gone; EPERM for the control file of a merge, which nothing is done
     /// with but by who knows it.
     pub(crate) fn node(&self, id: NodeId) -> Result<Arc<Node>> {
         if id == NodeId::ROOT {
@@ -223,7 +226,7 @@ impl Shared {
         let unknown = || if id == merge::CONTROL { Errno::PERM } else { Errno::STALE };
         let node = self.table.find(id).ok_or_else(unknown)?;
         if node.has(Marks::UNSEEN) {
-            self.see(&node);
+            self.see(&node)?;
         }
         Ok(node)
     }

@@ -1,16 +1,19 @@
-//! What of a pool survives its server: the nodes and the open files of one folder.
+//! What of a pool survives its server: nodes, and open files and folders. Which branches are in force survives by itself ([`crate::KeptBranches`]).
 
 use std::sync::Arc;
 
 use shuntfs::takeover::{KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
-use shuntfs::{Delegation, NodeId};
+use shuntfs::{Delegation, NodeId, Result};
 use shuntfs_sys::stat_of;
 
 use crate::dir::{self, PoolDir};
 use crate::error::errno;
 use crate::file::{self, PoolFile};
-use crate::keeping::{Keeping, node_of};
-use crate::node::{Marks, Node};
+use crate::find;
+use crate::guard::MARKED_MAX;
+use crate::keeping::{self, Keeping, LeftFolder, node_of};
+use crate::merge;
+use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
 use crate::shared::Shared;
 
@@ -24,13 +27,18 @@ impl Pool {
     /// What it knows that cannot.
     pub fn survives(&self) -> std::result::Result<(), &'static str> {
         let shared = &*self.shared;
+        let merge = shared.merge.as_ref();
         let reasons = [
-            (shared.merge.is_some(), "several branches"),
+            (shared.branches.order().len() > MARKED_MAX, "more than 64 branches"),
+            (
+                merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
+                "inode numbers that go by the paths of files (inodecalc=path-hash)",
+            ),
             (shared.rules.is_some(), "rules"),
             (shared.sealed.is_some(), "what is sealed"),
             (shared.locks_below(), "locks that are kept below"),
             (
-                shared.merge.is_none() && !shared.first_branch().mounts.own().has_handles(),
+                !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
                 "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
             ),
         ];
@@ -45,9 +53,23 @@ impl Surviving for Pool {
         self.survives()?;
         self.shared.is_mount(nodes.mount_number());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
+        let (keeping, (left, mut further)) = (Keeping::new(nodes), keeping::part(left));
         let mut known = Vec::with_capacity(left.len());
+        let none = "a node is none that a pool has written down";
         for LeftNode { place, node, lookups, words, .. } in left {
-            let node = node_of(node, words).ok_or("a node is none that a pool has written down")?;
+            if keeping::is_folder(&words) {
+                let folder = keeping::folder_of(words, &mut further).ok_or(none)?;
+                let node = self.shared.left_folder(node, &folder).ok_or(none)?;
+                keeping.has_further(node.id, folder.further);
+                known.push((node, lookups, place));
+                continue;
+            }
+            let node = node_of(node, words).ok_or(none)?;
+            if !self.shared.branches.has(node.mount().branch) {
+                // It was removed, and nothing there is open.
+                keeping.drop_left(place);
+                continue;
+            }
             // Its attributes, and what of it may be mapped, is known to the dead alone.
             node.mark(Marks::UNSEEN);
             if node.is_file() {
@@ -55,7 +77,18 @@ impl Surviving for Pool {
             }
             known.push((node, lookups, place));
         }
-        Ok(self.shared.table.keep(Keeping::new(nodes), next, known)?)
+        // Their folders had been forgotten, or got other names.
+        further.into_values().for_each(|left| keeping.drop_left(left.place));
+        self.shared.table.keep(keeping, next, known)?;
+        // From now on by descriptors of this server: those of the one before are about to be closed.
+        self.shared.merge.iter().for_each(|merge| merge.note_in_force(&self.shared));
+        Ok(())
+    }
+
+    fn settled(&self) {
+        if self.shared.merge.is_some() {
+            merge::settle_in(&self.shared);
+        }
     }
 
     fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {
@@ -89,10 +122,39 @@ impl Surviving for Pool {
     }
 }
 
+/// How deep folders are in each other at most.
+const DEPTH_MAX: usize = 4096;
+
 impl Shared {
-    /// Looks at the attributes of a node that only a dead server has seen.
+    /// A folder of a merge that a predecessor knew, which is looked for when it is used. `None` where that cannot be.
+    fn left_folder(&self, id: NodeId, left: &LeftFolder) -> Option<Node> {
+        let serial = self.merge.as_ref()?.folders.adopt(left.way.clone())?;
+        let parts = Parts::new(left.ino, Vec::new(), 0, Some(left.way.clone()));
+        let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
+        node.mark(Marks::UNSEEN);
+        Some(node)
+    }
+
+    /// Looks at a node that only a dead server has seen: at the attributes of a file, and for the places of a folder of a merge.
+    ///
+    /// # Errors
+    /// Of a folder of a merge, those of looking for it; ESTALE where it is gone.
     #[cold]
-    pub(crate) fn see(&self, node: &Arc<Node>) {
+    pub(crate) fn see(&self, node: &Arc<Node>) -> Result<()> {
+        let Some(merge) = self.merge.as_ref().filter(|_| node.parts().is_some()) else {
+            self.see_one(node);
+            return Ok(());
+        };
+        // From the outside in, however deep it is.
+        let (mut unseen, mut here) = (Vec::new(), Arc::clone(node));
+        while here.has(Marks::UNSEEN) && unseen.len() < DEPTH_MAX {
+            let outer = here.parts().and_then(Parts::way).and_then(|(outer, _)| self.table.find(outer));
+            unseen.push(std::mem::replace(&mut here, outer.unwrap_or_else(|| Arc::clone(&self.root))));
+        }
+        unseen.iter().rev().try_for_each(|node| find::see_folder(self, merge, node))
+    }
+
+    fn see_one(&self, node: &Arc<Node>) {
         let found = self.descriptor(node).and_then(|held| stat_of(&held).map_err(errno));
         match found {
             Ok(stat) => {

@@ -91,6 +91,13 @@ impl Table {
         self.keeping.set(keeping).map_err(|_| "nodes are written down already")
     }
 
+    /// A folder is found by another name from now on.
+    pub(crate) fn renamed(&self, node: &Node) {
+        if let Some(keeping) = self.keeping.get() {
+            keeping.keep_anew(node);
+        }
+    }
+
     /// The node with this id.
     pub(crate) fn find(&self, id: NodeId) -> Option<Arc<Node>> {
         let hash = mix(id.get());
@@ -252,6 +259,9 @@ impl Table {
             let was_there = take(old, &|held| Arc::ptr_eq(held, node));
             while take(new, &|held| held.key() == there.inode() && held.view == node.view) {}
             node.moved(there);
+            if let Some(keeping) = self.keeping.get() {
+                keeping.keep_anew(node);
+            }
             if was_there {
                 let nodes = second.as_deref_mut().filter(|_| shard(new) == high).unwrap_or(&mut *first);
                 nodes.insert_unique(new, Arc::clone(node), |node| node.key().hash());

@@ -9,7 +9,7 @@ use shuntfs_sys::path_of;
 
 use crate::branch::Branch;
 use crate::file::PoolFile;
-use crate::node::Node;
+use crate::node::{Marks, Node};
 use crate::rules::DEPTH_MAX;
 use crate::shared::Shared;
 
@@ -18,7 +18,7 @@ pub(crate) fn place_of(shared: &Shared, id: NodeId, file: Option<&PoolFile>) -> 
     if id == NodeId::ROOT {
         return Some(NodePlace::default());
     }
-    let node = shared.table.find(id)?;
+    let node = shared.table.find(id).filter(|node| !node.has(Marks::UNSEEN))?;
     let branch = shared.branch(node.mount());
     let path = noted(shared, &node).or_else(|| {
         let open = file.and_then(PoolFile::held);
@@ -29,7 +29,7 @@ pub(crate) fn place_of(shared: &Shared, id: NodeId, file: Option<&PoolFile>) -> 
 }
 
 fn held(node: &Node) -> Option<Arc<LowerFile>> {
-    node.parts().map_or_else(|| node.place().held(), |parts| parts.shown().held())
+    node.parts().map_or_else(|| node.place().held(), |parts| parts.shown_if_found()?.held())
 }
 
 /// By names: rules note all of them, and a merge those of folders.

@@ -18,22 +18,25 @@ pub(crate) struct Who {
     pid: u32,
     /// A server that is dead had begun to do what is asked for.
     is_begun: bool,
+    /// What it had noted of that.
+    note: Option<[u64; 2]>,
 }
 
 impl Who {
     pub(crate) fn of(cx: &Cx<'_>) -> Self {
         let (group, is_begun) = (cx.supp_group(), cx.is_begun());
-        Self { uid: cx.uid(), gid: cx.gid(), group, pid: cx.pid(), is_begun }
+        let note = if is_begun { cx.begun_note() } else { None };
+        Self { uid: cx.uid(), gid: cx.gid(), group, pid: cx.pid(), is_begun, note }
     }
 
     /// Somebody who does not ask, and has no process.
     pub(crate) fn told(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, group: None, pid: 0, is_begun: false }
+        Self { uid, gid, group: None, pid: 0, is_begun: false, note: None }
     }
 
     #[cfg(test)]
     pub(crate) const fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
-        Self { uid, gid, group, pid: 0, is_begun: false }
+        Self { uid, gid, group, pid: 0, is_begun: false, note: None }
     }
 
     /// The same, whose request a server that is dead had begun.
@@ -58,6 +61,11 @@ impl Who {
     /// Whether a server that is dead had begun to do what is asked for, and it may be done: what is to be made may be there, by this very request.
     pub(crate) fn is_begun(self) -> bool {
         self.is_begun
+    }
+
+    /// What a server that is dead had noted of what is asked for, before it changed something.
+    pub(crate) fn note(self) -> Option<[u64; 2]> {
+        self.note
     }
 
     pub(crate) fn pid(self) -> u32 {

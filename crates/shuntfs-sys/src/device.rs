@@ -55,6 +55,11 @@ impl FuseDevice {
         Ok((Self { fd, stand_in: Some(StandIn::new(peer)) }, end))
     }
 
+    /// What stands in for the kernel.
+    pub(crate) fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.stand_in.as_ref().map(|stand_in| Arc::clone(&stand_in.peer))
+    }
+
     /// Takes over a descriptor that came from elsewhere: fusermount3, mount.fuse3, a predecessor.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ pub mod mount;
 pub mod names;
 pub mod open;
 pub mod passing;
+pub mod placed;
 pub mod process;
 pub mod program;
 pub mod pulse;

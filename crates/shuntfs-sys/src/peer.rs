@@ -16,6 +16,7 @@ use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_time
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::data::Pipe;
+use crate::uring::{RingEnd, RingPeer};
 use crate::{OsError, Result};
 
 /// What is called where the kernel would answer a system call on the device.
@@ -42,6 +43,15 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the kernel: [`crate::FuseDevice::backing_close`].
     fn backing_close(&self, id: u32) -> Result<()>;
+
+    /// A ring is made for commands to the device. Default: the device takes none.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP.
+    fn ring(self: Arc<Self>, end: RingEnd) -> Result<Arc<dyn RingPeer>> {
+        drop(end);
+        Err(OsError::OPNOTSUPP)
+    }
 }
 
 /// The peer's end of a device.

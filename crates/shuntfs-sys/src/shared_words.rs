@@ -77,11 +77,24 @@ impl SharedWords {
     /// # Errors
     /// ENOMEM, ENOSPC; EINVAL where they are not within the file.
     pub fn reserve(&self, words: Range<usize>) -> Result<()> {
+        let (offset, len) = self.bytes(words)?;
+        fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
+    /// Makes all words of a range of whole pages zero, and gives their memory back.
+    ///
+    /// # Errors
+    /// EINVAL where they are not within the file.
+    pub fn clear(&self, words: Range<usize>) -> Result<()> {
+        let (offset, len) = self.bytes(words)?;
+        fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
+    fn bytes(&self, words: Range<usize>) -> Result<(u64, u64)> {
         if words.start >= words.end || words.end > self.count {
             return Err(OsError::INVAL);
         }
-        let (offset, len) = ((words.start * WORD_LEN) as u64, ((words.end - words.start) * WORD_LEN) as u64);
-        fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
+        Ok(((words.start * WORD_LEN) as u64, ((words.end - words.start) * WORD_LEN) as u64))
     }
 }
 
@@ -130,6 +143,9 @@ mod test {
             (other.len(), other[0].load(Ordering::Relaxed), other[999].load(Ordering::Relaxed)),
             (1000, 0, 7)
         );
+        other.clear(512..1000).expect("is within");
+        assert_eq!(other[999].load(Ordering::Relaxed), 0);
+        assert_eq!(other.clear(0..1001), Err(OsError::INVAL));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A pool of one folder whose server may die.
+//! A pool whose server may die: of one folder, or of several branches, with colons between them.
 //!
 //! ```text
 //! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES]
@@ -6,11 +6,12 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
 use shuntfs_keeper::{Limits, Seat, keep};
-use shuntfs_pool::{Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, KeptBranches, MergeOptions, Pool, PoolOptions};
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -23,7 +24,13 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         limits.crashes = crashes.parse()?;
     }
     let options = SessionOptions { transport, ..SessionOptions::default() };
-    let pool = PoolOptions::new(&source);
+    let mut pool = PoolOptions::new(&source);
+    if source.contains(':') {
+        let branches = source.split(':').map(BranchOptions::new).collect();
+        let merge = MergeOptions { min_free: 0, ..MergeOptions::new(branches) };
+        pool.kept = Some(Arc::new(KeptBranches::open(&merge.branches)?));
+        pool.merge = Some(merge);
+    }
     let mount = MountOptions { source, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
     let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {

@@ -378,7 +378,8 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     }
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
-    let mut ring = Ring::new(entries.next_power_of_two()).map_err(PrepareError::Ring)?;
+    let ring = Ring::of_device(&shared.device, entries.next_power_of_two());
+    let mut ring = ring.map_err(PrepareError::Ring)?;
     let first = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
     let queues_count = queues.len() / plan.settings.depth;
     let queue = queue(thread, (queues.len(), plan, queues_count), shared, &shared.device, Some(ring))?;

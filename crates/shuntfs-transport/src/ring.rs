@@ -235,8 +235,8 @@ where
         let is_arranged = self.serving.port.ring_way().arrange(&mut memory, opcode, &entry);
         if payload_len > memory.size() - PAGE || !is_arranged {
             tracing::error!(payload_len, offset = entry.offset, "a request that does not fit its payload");
-            drop(memory);
-            finish(&self.serving, &mut self.states, slot, Outcome::Error(Errno::IO));
+            self.states[slot as usize] = State::Waiting;
+            let _queued = self.serving.port.send(memory, header.unique, Outcome::Error(Errno::IO));
             return;
         }
         let fixed_len = opcode.map_or(0, Opcode::fixed_len);

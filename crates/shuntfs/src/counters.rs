@@ -2,26 +2,49 @@
 //!
 //! Each queue's thread alone writes its own counters, so a count is a plain load and store; whoever reads sums
 //! all queues and may see one of them a little behind.
+//!
+//! Where a mount outlives its servers, the counters are in the memory that does, too ([`Counters::kept`]), and each server goes on counting.
+//!
+//! # Safety
+//! [`QueueCounts`] consists of [`Count`]s, each of which is one atomic word.
+#![expect(unsafe_code, reason = "the words of a dead server's counters are used as counters")]
 
 use std::any::Any;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use shuntfs_sys::placed::{AtomicWords, Placed};
 
 use crate::delegation::{Flow, Flows, Reason};
 use crate::latency::Latencies;
+use crate::takeover::KeptCounters;
 
 /// Opcodes counted apart; what lies beyond is counted at zero, with the unknown ones.
 pub(crate) const OPCODES: usize = 64;
 
-/// The counters of one queue, on cache lines of their own.
-#[repr(align(128))]
+/// The counters of one queue.
 #[derive(Debug)]
 pub(crate) struct QueueCounters {
     /// The queue's number.
     pub(crate) index: usize,
+    counts: Place,
+}
+
+/// Where counters are.
+#[derive(Debug)]
+enum Place {
+    Own(Box<QueueCounts>),
+    /// In memory that outlives the server.
+    Kept(Placed<QueueCounts>),
+}
+
+/// What is counted, on cache lines of its own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct QueueCounts {
     /// Requests by opcode.
     pub(crate) requests: [Count; OPCODES],
     /// Answers with an error by opcode.
@@ -46,9 +69,21 @@ pub(crate) struct QueueCounters {
     pub(crate) malformed: Count,
     /// Operations of the file system that panicked.
     pub(crate) panics: Count,
+    /// Fills the last cache line.
+    _rest: [Count; REST],
 }
 
+/// How many counts there are.
+const COUNTS: usize = 2 * OPCODES + 4 * Flow::ALL.len() + Reason::ALL.len() + Latencies::COUNTS + 4;
+const REST: usize = COUNTS.next_multiple_of(16) - COUNTS;
+
+// SAFETY: it is `repr(C)`, all of its fields are made of `Count`, which is `repr(transparent)` over an atomic word, and `REST` leaves no padding.
+unsafe impl AtomicWords for QueueCounts {}
+
+const _: () = assert!(size_of::<QueueCounts>() == (COUNTS + REST) * size_of::<Count>(), "it has no padding");
+
 /// One number that one thread raises.
+#[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Count(AtomicU64);
 
@@ -72,10 +107,26 @@ impl Count {
     }
 }
 
-impl QueueCounters {
-    fn new(index: usize) -> Self {
+impl Deref for QueueCounters {
+    type Target = QueueCounts;
+
+    fn deref(&self) -> &QueueCounts {
+        match &self.counts {
+            Place::Own(counts) => counts,
+            Place::Kept(counts) => counts,
+        }
+    }
+}
+
+impl QueueCounts {
+    /// What its arrays are counted by, in their order.
+    pub(crate) fn names() -> impl Iterator<Item = String> {
+        let flows = Flow::ALL.iter().map(|flow| flow.name().to_owned());
+        flows.chain(Reason::ALL.iter().map(|reason| reason.name().to_owned())).chain(Latencies::names())
+    }
+
+    fn new() -> Self {
         Self {
-            index,
             requests: [const { Count::new() }; OPCODES],
             errors: [const { Count::new() }; OPCODES],
             flows: [const { Count::new() }; Flow::ALL.len()],
@@ -88,7 +139,14 @@ impl QueueCounters {
             latencies: Latencies::new(),
             malformed: Count::new(),
             panics: Count::new(),
+            _rest: [const { Count::new() }; REST],
         }
+    }
+
+    /// A dead server's: what it had not finished comes again, and is counted as another request.
+    fn goes_on(&self) {
+        let came = self.requests.iter().map(Count::read).fold(0, u64::wrapping_add);
+        self.finished.0.store(came, Ordering::Relaxed);
     }
 
     /// Counts bytes that were read.
@@ -125,12 +183,26 @@ pub(crate) struct Counters {
     queues: Mutex<Vec<Arc<QueueCounters>>>,
     /// Panics of what an author tells for people, on whatever thread.
     pub(crate) panics_aside: AtomicU64,
+    kept: Option<KeptCounters>,
 }
 
 impl Counters {
-    /// Adds a queue.
+    /// Counters in memory that outlives the server.
+    pub(crate) fn kept(kept: Option<KeptCounters>) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    /// Adds a queue, which goes on with the counts of the predecessors' queue of this number.
     pub(crate) fn add_queue(&self, index: usize) -> Arc<QueueCounters> {
-        let counters = Arc::new(QueueCounters::new(index));
+        let kept = self.kept.as_ref().and_then(|kept| kept.place(index));
+        let counts = match kept {
+            Some(counts) => {
+                counts.goes_on();
+                Place::Kept(counts)
+            }
+            None => Place::Own(Box::new(QueueCounts::new())),
+        };
+        let counters = Arc::new(QueueCounters { index, counts });
         self.queues.lock().push(Arc::clone(&counters));
         counters
     }
@@ -166,7 +238,7 @@ mod test {
 
     #[test]
     fn queues_do_not_share_cache_lines() {
-        assert_eq!(align_of::<QueueCounters>(), 128);
+        assert_eq!(align_of::<QueueCounts>(), 128);
     }
 
     #[test]

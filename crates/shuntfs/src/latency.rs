@@ -40,10 +40,12 @@ const KINDS: [Kind; 13] = [
 type Kind = (Opcode, Option<Flow>);
 
 /// The times of one queue.
+#[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Latencies([Times; KINDS.len()]);
 
 /// The times of one kind of request.
+#[repr(C)]
 #[derive(Debug)]
 struct Times {
     steps: [Count; STEPS],
@@ -90,6 +92,14 @@ pub struct LatencyStep {
 }
 
 impl Latencies {
+    /// How many counts it has.
+    pub(crate) const COUNTS: usize = KINDS.len() * (STEPS + 1);
+
+    /// What is timed, in the order of the counts.
+    pub(crate) fn names() -> impl Iterator<Item = String> {
+        KINDS.iter().map(|(operation, flow)| format!("{} {}", operation.name(), flow.map_or("", Flow::name)))
+    }
+
     pub(crate) const fn new() -> Self {
         Self([const { Times { steps: [const { Count::new() }; STEPS], sum_ns: Count::new() } }; KINDS.len()])
     }

@@ -122,7 +122,8 @@ impl Session {
             None => Arc::clone(&device) as Arc<dyn Registrar>,
         };
         let core = core(&device, negotiated, &chosen.prepared, (registrar, options));
-        let core = Arc::new(Core { requests, ..core });
+        let counters = Counters::kept(keeps.as_ref().and_then(Keeps::counters));
+        let core = Arc::new(Core { requests, counters, ..core });
         fs.mounted(Notifier::new(Arc::downgrade(&core)));
         let ops = OpSet::from_bits_retain(negotiated.ops);
         let server = Arc::new(Server::new(fs, ops, Arc::clone(&core), keeps));

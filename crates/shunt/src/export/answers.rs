@@ -10,7 +10,7 @@ use shuntfs_image::Format;
 
 use super::serve::Exporting;
 use crate::control::{
-    Answers, Asker, Farewell, Known, ProcessStatus, Question, RightsStatus, Status, Verdict, Why,
+    Answers, Asker, Farewell, Known, NO_KEEPER, ProcessStatus, Question, RightsStatus, Status, Verdict, Why,
 };
 use crate::json;
 use crate::meaning;
@@ -108,8 +108,9 @@ impl Answers for ExportAnswers {
         Err("an export has no rules".into())
     }
 
-    fn upgrade(&self, _: &Path, _: UnixStream) -> Result<(), String> {
-        Err("it is an export, which keeps its program until it is unmounted".into())
+    fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+        let seat = self.exporting.seat().ok_or(NO_KEEPER)?;
+        seat.upgrade(program, asker)
     }
 
     fn farewell(&self) -> Option<Arc<Farewell>> {

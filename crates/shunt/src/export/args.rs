@@ -93,6 +93,12 @@ pub struct ExportArgs {
     /// Tells the waiting parent over standard output how the mount went.
     #[arg(long, hide = true)]
     pub ready_on_stdout: bool,
+    /// The descriptor of a note: another program kept this export until now, in this process (`shuntfs_keeper::NOTE_WORD`).
+    #[arg(long, hide = true)]
+    pub takeover_note: Option<i32>,
+    /// Only tries whether this program could continue (`shuntfs_keeper::TRIAL_WORD`).
+    #[arg(long, hide = true, requires = "takeover_note")]
+    pub takeover_trial: bool,
 }
 
 /// The format of an image.

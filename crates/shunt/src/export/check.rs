@@ -71,6 +71,16 @@ impl Place {
         Ok(Self { path, made: Mutex::new(Some((metadata.dev(), metadata.ino()))) })
     }
 
+    /// The place that another program had shown until now, without a look at it: whoever touches it waits for a server.
+    pub(super) fn of(path: PathBuf, made: Option<(u64, u64)>) -> Self {
+        Self { path, made: Mutex::new(made) }
+    }
+
+    /// The file that was made for it: its device and its inode number.
+    pub(super) fn made(&self) -> Option<(u64, u64)> {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Another process has removed it: a file of this name is somebody else's from now on.
     pub(super) fn is_removed(&self) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::args::ExportArgs;
-use super::serve;
+use super::{passed, serve};
 use crate::failure::Failure;
 use crate::serving::{Announce, launch};
 
@@ -12,6 +12,9 @@ use crate::serving::{Announce, launch};
 /// # Errors
 /// Where the command line is wrong, or the export cannot be.
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Failure> {
+    if let Some(note) = args.takeover_note {
+        return passed::run(args, note);
+    }
     let announce = if args.ready_on_stdout { Announce::to_parent() } else { Announce::to_terminal() };
     let outcome = match args.image_and_file() {
         Err(failure) => Err(failure),

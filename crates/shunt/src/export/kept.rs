@@ -1,13 +1,20 @@
-//! An export that survives its servers: what its keeper has of it, and how the last of them tells how it ended.
+//! An export that survives its servers: what its keeper has of it, how the last of them tells how it ended, and what another program is told of
+//! it.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use shuntfs::FileType;
 use shuntfs::takeover::KeptMount;
-use shuntfs_image::ImageFiles;
+use shuntfs_image::{HandedFiles, ImageFiles};
+use shuntfs_keeper::Seat;
+use shuntfs_sys::memory;
 
 use super::args::ExportArgs;
 use super::check::Place;
@@ -17,7 +24,7 @@ use crate::json;
 use crate::mount::check::RING;
 use crate::mount::session::of_mount;
 use crate::mounts::shown;
-use crate::serving::{self, Announce, KeptPlace};
+use crate::serving::{self, Announce, KeptPlace, Started};
 use crate::settings::{Settings, TransportChoice};
 
 /// What the keeper has, and each of its servers.
@@ -27,7 +34,20 @@ pub(super) struct Kept {
     pub(super) place: Arc<Place>,
     pub(super) source: PathBuf,
     pub(super) words: Arc<LastWords>,
+    /// What another program is told of the export, as JSON in memory.
+    pub(super) told: File,
 }
+
+/// What is told of an export besides its descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    pub(super) files: HandedFiles,
+    /// The file that was made for it, by device and inode number.
+    pub(super) made: Option<(u64, u64)>,
+}
+
+/// What that is called among what is handed over.
+pub(super) const TOLD: &str = "export";
 
 /// Keeps an export, whatever becomes of its servers.
 ///
@@ -40,21 +60,22 @@ pub(super) fn keep(
     announce: Announce,
 ) -> Result<(), Failure> {
     refuse_rings(args)?;
-    let words = LastWords::new().map_err(|error| Failure::new(format!("no pair of sockets: {error}")))?;
+    let failed = |error: io::Error| Failure::new(format!("the export cannot be kept: {error}"));
+    let words = LastWords::new().map_err(failed)?;
     // The image first: FILE may be the image itself, and is hidden once it is mounted over.
     let files = ImageFiles::open(&image_options(args, image)).map_err(|error| of_image(&error))?;
     let place = Arc::new(Place::find(file)?);
-    let kept = Kept { files, place, source: source_of(args, image), words: Arc::new(words) };
-    let place = KeptPlace { source: json::text(&kept.source), readahead: None, root: None };
+    let told = tell(&Told { files: files.handed().map_err(failed)?, made: place.made() }).map_err(failed)?;
+    let kept = Kept { files, place, source: source_of(args, image), words: Arc::new(words), told };
     let outcome = serving::keep(
         settings,
         announce,
-        &place,
+        &kept.handed(),
         || {
             let options = mount_options(args, &kept.source, &kept.place.path);
             KeptMount::mount(&kept.place.path, &options, FileType::Regular).map_err(|error| of_mount(&error))
         },
-        |seat| Ok(started(Exporting::take_seat(args, &kept, seat)?, &kept.source, &kept.place)),
+        |seat| kept.start(args, seat),
     );
     let closed = kept.close();
     outcome.and(closed)
@@ -70,8 +91,23 @@ fn refuse_rings(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 impl Kept {
+    /// How it is called, and what another program needs.
+    pub(super) fn handed(&self) -> KeptPlace {
+        let mut kept = self.files.descriptors();
+        kept.push((TOLD.to_owned(), self.told.as_raw_fd()));
+        KeptPlace { source: json::text(&self.source), readahead: None, kept, branches: None }
+    }
+
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// As [`Exporting::take_seat`].
+    pub(super) fn start(&self, args: &ExportArgs, seat: &Seat<'_>) -> Result<Started<Exporting>, Failure> {
+        Ok(started(Exporting::take_seat(args, self, seat)?, &self.source, &self.place))
+    }
+
     /// The end, where the last server did not come to it.
-    fn close(&self) -> Result<(), Failure> {
+    pub(super) fn close(&self) -> Result<(), Failure> {
         let (is_removed, outcome) = self.words.hear().unwrap_or_else(|| {
             let outcome = self.files.close();
             if let Err(error) = &outcome {
@@ -90,6 +126,12 @@ impl Kept {
     }
 }
 
+fn tell(told: &Told) -> io::Result<File> {
+    let file = memory::file_in_memory(c"shunt-export")?;
+    file.write_all_at(&serde_json::to_vec(told)?, 0)?;
+    Ok(file)
+}
+
 /// How the last act of a server went, for its keeper: one datagram, so that a server that is killed in the middle has said nothing.
 #[derive(Debug)]
 pub(super) struct LastWords {
@@ -102,7 +144,7 @@ const STAYS: u8 = b'+';
 const LEN_MAX: usize = 4096;
 
 impl LastWords {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let (says, hears) = UnixDatagram::pair()?;
         hears.set_nonblocking(true)?;
         Ok(Self { says, hears })

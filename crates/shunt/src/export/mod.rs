@@ -5,6 +5,7 @@ mod args;
 mod check;
 mod command;
 mod kept;
+mod passed;
 mod serve;
 
 pub use args::{AllowOther, ExportArgs, FormatChoice, HostCacheChoice};

@@ -186,7 +186,7 @@ impl Serving for Exporting {
     }
 }
 
-fn settings_of(args: &ExportArgs) -> Settings {
+pub(super) fn settings_of(args: &ExportArgs) -> Settings {
     let mut settings = Settings {
         log: args.log.unwrap_or_default(),
         log_file: args.log_file.clone(),
@@ -224,7 +224,7 @@ pub(super) fn source_of(args: &ExportArgs, image: &Path) -> PathBuf {
     std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
 }
 
-fn exported(args: &ExportArgs) -> Exported {
+pub(super) fn exported(args: &ExportArgs) -> Exported {
     Exported::default()
         .growable(args.growable)
         .allow_other(others_allowed(args.allow_other))
@@ -303,7 +303,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
 
 /// For servers that follow each other. The payloads are in memory all the time, because a disk must not fail a write when a server is killed: so
 /// they are shorter.
-fn kept_options(args: &ExportArgs) -> SessionOptions {
+pub(super) fn kept_options(args: &ExportArgs) -> SessionOptions {
     const PAYLOAD_MAX: usize = 256 << 10;
     let options = session_options(args);
     SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }

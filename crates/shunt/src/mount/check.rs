@@ -140,7 +140,7 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
         return Err(failure.hint("add --takeover crash, or leave out --replace-hung"));
     }
     if settings.takeover == TakeoverChoice::Crash {
-        check_takeover(branches.is_some(), inherited_device(mountpoint).is_some(), settings)?;
+        check_takeover(inherited_device(mountpoint).is_some(), settings)?;
     }
     // A list stays as it was written: it is what the mount is called.
     let source = if branches.is_some() { source.to_owned() } else { check_source(source)? };
@@ -178,9 +178,8 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
 pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
 
 /// Refuses what no other server could go on with.
-fn check_takeover(has_branches: bool, is_device: bool, settings: &Settings) -> Result<(), Failure> {
+fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let refused = [
-        (has_branches, "several branches", "name one folder"),
         (settings.rules.is_some(), "rules", "leave out --rules"),
         (settings.verify.what != VerifyChoice::Off, "seals", "leave out --verify"),
         (settings.locks == LocksChoice::Lower, "locks that are kept below", "leave out --locks lower"),

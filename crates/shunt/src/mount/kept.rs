@@ -1,13 +1,14 @@
-//! A mount of one folder that survives its servers: what its keeper has of it, and what a server knows of its keeper.
+//! A mount that survives its servers: what its keeper has of it, and what a server knows of its keeper.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, SessionOptions};
 use shuntfs_keeper::{Line, Seat};
-use shuntfs_pool::{Pool, PoolOptions};
+use shuntfs_pool::{KeptBranches, Pool, PoolOptions};
 use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
 
@@ -22,31 +23,47 @@ use crate::serving::KeptPlace;
 use crate::settings::Settings;
 use crate::upgrade::candidate;
 
+/// What the folder that is shown is called among what is handed over to another program.
+pub(super) const ROOT: &str = "root";
+/// What the branches in force are called there.
+pub(super) const BRANCHES: &str = "branches";
+
 /// What the keeper has, before there is a mount.
 #[derive(Debug)]
 pub(super) struct Kept<'t> {
     pub(super) target: &'t Target,
-    /// The folder that is shown: each server opens it by this, because the path may lead elsewhere by then.
-    root: OwnedFd,
+    shown: Shown,
+}
+
+/// What is shown. Each server opens it by this, because paths may lead elsewhere by then.
+#[derive(Debug)]
+pub(super) enum Shown {
+    Folder(OwnedFd),
+    Branches(Arc<KeptBranches>),
 }
 
 impl<'t> Kept<'t> {
-    /// Looks whether the folder can be shown by one server after the other.
+    /// Opens what is shown, and checks whether one server after the other can show it.
     ///
     /// # Errors
-    /// Where it cannot.
+    /// If that cannot be.
     pub(super) fn open(target: &'t Target, settings: &Settings) -> Result<Self, Failure> {
-        let root = open_folder(&target.source).map_err(|error| {
-            let error = std::io::Error::from(error);
-            Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
-        })?;
-        let kept = Self { target, root };
+        let shown = match &target.branches {
+            Some(branches) => {
+                Shown::Branches(Arc::new(KeptBranches::open(branches).map_err(|error| of_pool(&error))?))
+            }
+            None => Shown::Folder(open_folder(&target.source).map_err(|error| {
+                let error = std::io::Error::from(error);
+                Failure::new(format!("SRC {} cannot be used: {error}", shown(&target.source)))
+            })?),
+        };
+        let kept = Self { target, shown };
         kept.check(settings).map(|_| kept)
     }
 
-    /// The folder that another program had shown until now.
-    pub(super) fn of(target: &'t Target, root: OwnedFd) -> Self {
-        Self { target, root }
+    /// What another program had shown until now.
+    pub(super) fn of(target: &'t Target, shown: Shown) -> Self {
+        Self { target, shown }
     }
 
     /// Looks whether one server after the other can show it; as a file system, for none.
@@ -66,13 +83,18 @@ impl<'t> Kept<'t> {
         }
     }
 
-    /// The folder as a file system, for one server.
+    /// What is shown as a file system, for one server.
     ///
     /// # Errors
     /// As [`Pool::open`].
     pub(super) fn open_pool(&self, settings: &Settings) -> Result<Pool, Failure> {
-        let source = format!("/proc/self/fd/{}", self.root.as_raw_fd()).into();
-        let options = PoolOptions { source, ..pool_options(self.target, settings) };
+        let options = pool_options(self.target, settings);
+        let options = match &self.shown {
+            Shown::Folder(root) => {
+                PoolOptions { source: format!("/proc/self/fd/{}", root.as_raw_fd()).into(), ..options }
+            }
+            Shown::Branches(branches) => PoolOptions { kept: Some(Arc::clone(branches)), ..options },
+        };
         Pool::open(&options).map_err(|error| of_pool(&error))
     }
 
@@ -92,7 +114,14 @@ impl<'t> Kept<'t> {
         KeptPlace {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
-            root: Some(self.root.as_raw_fd()),
+            kept: vec![match &self.shown {
+                Shown::Folder(root) => (ROOT.to_owned(), root.as_raw_fd()),
+                Shown::Branches(branches) => (BRANCHES.to_owned(), branches.as_fd().as_raw_fd()),
+            }],
+            branches: match &self.shown {
+                Shown::Folder(_) => None,
+                Shown::Branches(branches) => Some(Arc::clone(branches)),
+            },
         }
     }
 }
@@ -133,7 +162,7 @@ impl SeatOf {
     ///
     /// # Errors
     /// Why it is not asked.
-    pub(super) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
+    pub(crate) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
         let line = self.line.as_ref().filter(|_| self.has_keeper());
         let line = line.ok_or("its keeper is dead, so no other program follows; unmount and mount again")?;
         if effective_uid() != 0 {

@@ -3,22 +3,24 @@
 //! The command line is that of the mount, with two words of the keeper's. What it names is not looked up again: the folder that is
 //! shown comes as a descriptor, and the mount point from the note, because whoever touches the mount waits for a server.
 
-use std::io::{self, Write};
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 
-use shuntfs_keeper::{Passed, SUITS, Trial};
+use shuntfs_keeper::{Passed, Trial};
+use shuntfs_pool::KeptBranches;
 
 use super::check::{At, Target};
-use super::kept::Kept;
+use super::kept::{BRANCHES, Kept, ROOT, Shown};
 use super::serve::started;
-use super::session::{Mounted, session_options};
+use super::session::{Mounted, of_pool, session_options};
 use crate::cli::MountArgs;
 use crate::failure::Failure;
 use crate::options::Unknown;
-use crate::run::output_failure;
-use crate::serving::{self, ROOT};
+use crate::serving::{self, SCRAPES};
 use crate::settings::Settings;
+use crate::upgrade::candidate::print_suits;
 
 /// Goes on with the mount, or tries whether it could.
 ///
@@ -31,19 +33,22 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     // Before anything is opened.
     let mut passed = Passed::take(note).map_err(|error| Failure::new(error.to_string()))?;
     shuntfs_sys::threads::set_process_name(c"shunt");
+    // These stay open under their numbers: the program before goes on with them if no server of this one becomes ready.
+    let names: Vec<String> = passed.kept().keys().filter(|name| *name != SCRAPES).cloned().collect();
+    let held: BTreeMap<String, OwnedFd> =
+        names.into_iter().filter_map(|name| passed.take_kept(&name).map(|fd| (name, fd))).collect();
     let begun = settings(args).and_then(|settings| {
-        let root = passed.take_kept(ROOT).ok_or_else(|| Failure::new("no folder was handed over"))?;
-        Ok((settings, root))
+        let copy = |name: &str| held.get(name).and_then(|fd| fd.try_clone().ok());
+        take(&args.source, passed.path(), copy).map(|taken| (settings, taken))
     });
-    let (settings, root) = match begun {
+    let (settings, (target, shown)) = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             let _there_is_no_way_back = passed.returns(&failure.to_string());
             return Err(failure);
         }
     };
-    let target = target(args, &root, passed.path());
-    let kept = Kept::of(&target, root);
+    let kept = Kept::of(&target, shown);
     serving::go_on(&settings, !args.ready_on_stdout, &kept.place(&settings), passed, |seat| {
         Ok(started(Mounted::take_seat(&kept, &settings, seat)?, &target, &settings))
     })
@@ -53,13 +58,12 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
 fn try_out(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     let failed = |error: shuntfs_keeper::PassedError| Failure::new(error.to_string());
     let trial = Trial::take(note).map_err(failed)?;
-    let (settings, root) = (settings(args)?, trial.kept(ROOT).map_err(failed)?);
-    let target = target(args, &root, &trial.path().unwrap_or_default());
-    let kept = Kept::of(&target, root);
+    let (settings, path) = (settings(args)?, trial.path().unwrap_or_default());
+    let (target, shown) = take(&args.source, &path, |name| trial.kept(name).ok())?;
+    let kept = Kept::of(&target, shown);
     let pool = kept.check(&settings)?;
     trial.check(&pool, &session_options(&target, &settings)).map_err(failed)?;
-    let mut out = io::stdout();
-    out.write_all(SUITS.as_bytes()).and_then(|()| out.flush()).map_err(|error| output_failure(&error))
+    print_suits()
 }
 
 fn settings(args: &MountArgs) -> Result<Settings, Failure> {
@@ -67,13 +71,23 @@ fn settings(args: &MountArgs) -> Result<Settings, Failure> {
     args.wishes.settle(unknown).map(|(settings, _)| settings)
 }
 
-/// The folder by the name that it has now.
-fn target(args: &MountArgs, root: &OwnedFd, path: &Path) -> Target {
-    let source = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()));
-    Target {
-        source: source.unwrap_or_else(|_| args.source.clone()),
-        branches: None,
-        at: At::Folder(path.to_owned()),
-        notes: Vec::new(),
+/// What was handed over: the folder, by the name that it has now, or the branches in force.
+///
+/// # Errors
+/// If there is neither.
+fn take(
+    source: &Path,
+    path: &Path,
+    kept: impl Fn(&str) -> Option<OwnedFd>,
+) -> Result<(Target, Shown), Failure> {
+    let target =
+        |source, branches| Target { source, branches, at: At::Folder(path.to_owned()), notes: Vec::new() };
+    if let Some(branches) = kept(BRANCHES) {
+        let branches = KeptBranches::of(branches);
+        let in_force = branches.branches().map_err(|error| of_pool(&error))?;
+        return Ok((target(source.to_owned(), Some(in_force)), Shown::Branches(Arc::new(branches))));
     }
+    let root = kept(ROOT).ok_or_else(|| Failure::new("no folder was handed over"))?;
+    let now = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()));
+    Ok((target(now.unwrap_or_else(|_| source.to_owned()), None), Shown::Folder(root)))
 }

@@ -9,12 +9,14 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs_keeper::{
     Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
 };
+use shuntfs_pool::KeptBranches;
 use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::process::{self, Process};
 use shuntfs_sys::signal::block_signals;
@@ -35,19 +37,19 @@ use crate::mounts::shown;
 use crate::run::with_command;
 use crate::settings::Settings;
 
-/// What is kept: its name, how far the kernel is to read ahead, in bytes, and the folder that is shown.
+/// What is kept: its name, how far the kernel is to read ahead, in bytes, and what another program needs to continue.
 #[derive(Debug)]
 pub(crate) struct KeptPlace {
     pub(crate) source: String,
     pub(crate) readahead: Option<u64>,
-    /// What another program goes on with, open as long as the mount is kept; `None` where none can.
-    pub(crate) root: Option<RawFd>,
+    /// Descriptors that another program needs, by names; they are open as long as the mount is kept.
+    pub(crate) kept: Vec<(String, RawFd)>,
+    /// Several branches, whose roots it needs, too.
+    pub(crate) branches: Option<Arc<KeptBranches>>,
 }
 
-/// What the folder that is shown is called among what is handed over to another program.
-pub(crate) const ROOT: &str = "root";
 /// What the socket for scrapes is called.
-const SCRAPES: &str = "scrapes";
+pub(crate) const SCRAPES: &str = "scrapes";
 
 /// Keeps a mount: `mount` makes it, and `start` starts each of its servers. Returns when the mount is gone.
 ///
@@ -247,6 +249,7 @@ struct Notice {
     is_aborted: bool,
     /// How another program goes on.
     relay: Relay,
+    branches: Option<Arc<KeptBranches>>,
 }
 
 impl Notice {
@@ -263,7 +266,7 @@ impl Notice {
         let words = std::env::args_os().filter(|word| !is_ours(word)).collect();
         // Behind the command.
         let mut relay = Relay::new(with_command(words), 2);
-        relay.kept.extend(place.root.map(|root| (ROOT.to_owned(), root)));
+        relay.kept.extend(place.kept.iter().cloned());
         relay.kept.extend(scrapes.map(|scrapes| (SCRAPES.to_owned(), scrapes.as_raw_fd())));
         Self {
             announce,
@@ -273,6 +276,7 @@ impl Notice {
             is_told: false,
             is_aborted: false,
             relay,
+            branches: place.branches.clone(),
         }
     }
 }
@@ -314,7 +318,10 @@ impl Attendant for Notice {
     }
 
     fn relay(&self) -> Option<Relay> {
-        Some(self.relay.clone())
+        let mut relay = self.relay.clone();
+        let roots = self.branches.iter().flat_map(|branches| branches.roots());
+        relay.kept.extend(roots.map(|root| (format!("root-{root}"), root)));
+        Some(relay)
     }
 
     fn answer(&mut self, asker: OwnedFd, outcome: Result<(), String>) {

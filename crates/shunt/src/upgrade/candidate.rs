@@ -7,11 +7,13 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use shuntfs_keeper::Layouts;
+use shuntfs_keeper::{Layouts, SUITS};
 use shuntfs_sys::program::Program;
 use shuntfs_sys::{memory, stat_of, trusted};
 
+use crate::failure::Failure;
 use crate::mounts::shown;
+use crate::run::output_failure;
 
 /// The word that asks a program which layouts it reads. It looks like an option, so that a program that is none of ours does nothing.
 pub(crate) const LAYOUTS_WORD: &str = "--takeover-layouts";
@@ -31,6 +33,15 @@ const SET_IDS: u32 = 0o6000;
 /// Those of printing.
 pub(crate) fn print_layouts(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", serde_json::to_string(&Layouts::here())?)
+}
+
+/// Prints what a trial that went well prints, and nothing else.
+///
+/// # Errors
+/// Those of printing.
+pub(crate) fn print_suits() -> Result<(), Failure> {
+    let mut out = io::stdout();
+    out.write_all(SUITS.as_bytes()).and_then(|()| out.flush()).map_err(|error| output_failure(&error))
 }
 
 /// Takes hold of the program at `path`, which nobody but root and the user of this process can change, and asks which layouts it reads.

@@ -81,14 +81,13 @@ fn kept<'l>(list: &'l Mounts, binary: &Path) -> Vec<&'l MountInfo> {
         if outdated::runs(keeper.unwrap_or(status.pid), binary) {
             continue;
         }
-        if keeper.is_some() && status.image.is_none() {
+        if keeper.is_some() {
             kept.push(mount);
             continue;
         }
-        let why = if keeper.is_some() { "is an export" } else { "has no keeper" };
         let place = shown(&mount.mount_point);
         complain(&format!(
-            "shunt: note: {place} {why}, and keeps its program until it is unmounted and mounted again"
+            "shunt: note: {place} has no keeper, and keeps its program until it is unmounted and mounted again"
         ));
     }
     kept

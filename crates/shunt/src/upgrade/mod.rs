@@ -2,7 +2,7 @@
 //!
 //! The command names the program, and the server looks at it ([`candidate`]): what was looked at is what runs, because it is held by a
 //! descriptor from then on. The keeper then tries it, and becomes it (`shuntfs-keeper`); that one reads the same command line, and goes on in
-//! `mount/passed.rs`.
+//! `mount/passed.rs`, or in `export/passed.rs`.
 
 pub(crate) mod candidate;
 mod command;

@@ -29,6 +29,11 @@ impl Kept {
     pub(crate) fn in_room(room: Room, flags: &[&str]) -> Self {
         let log = format!("log_file={}", room.path().join("log").display());
         room.mount(&[&["--takeover", "crash", "-o", &log], flags].concat());
+        Self::of(room)
+    }
+
+    /// What is mounted in a room.
+    pub(crate) fn of(room: Room) -> Self {
         let status = status(&room);
         let number = |value: &Value| value.as_u64().expect("a number");
         let keeper = u32::try_from(number(&status["takeover"]["keeper"])).expect("a process");

@@ -47,7 +47,7 @@ impl Drop for Guest {
 }
 
 /// Writes files, has them made durable, reads them past the cache, and removes them.
-fn use_files(folder: &Path) -> Seen {
+pub(crate) fn use_files(folder: &Path) -> Seen {
     let (mut seen, own) = (Seen::default(), std::process::id());
     for number in 0_u64.. {
         if is_to_stop() {
@@ -83,36 +83,48 @@ fn privileged_a_file_system_in_use_does_not_notice_that_servers_are_killed() {
     if let Some(folder) = is_caller() {
         return use_files(&folder).say();
     }
-    let Some(desk) = Desk::new(&["qemu-img", "mkfs.ext4", "e2fsck", "losetup"]) else { return };
+    let Some(desk) = Desk::new(&NEEDED) else { return };
     let mut random = Random::new(seed());
-    for (flags, image, format) in [
-        ("--writable", "disk.qcow2", "qcow2"),
-        ("--writable", "disk.raw", "raw"),
-        ("--writable --growable --format raw", "grow.raw", "raw"),
+    for (flags, image) in [
+        ("--writable", "disk.qcow2"),
+        ("--writable", "disk.raw"),
+        ("--writable --growable --format raw", "grow.raw"),
     ] {
-        desk.qemu_img(&format!("create -q -f {format} {image} 256M")).ok();
-        let kept = Kept::start(&desk, flags, image);
-        let Some(guest) = Guest::mount(&desk, kept.export.file()) else {
-            kept.umount(&desk, image);
-            return;
-        };
-        let callers = Callers::start(2, GUEST, &guest.mnt);
-        for replaced in 1..=kills() {
-            std::thread::sleep(Duration::from_millis(50 + random.below(450) as u64));
-            kept.kill();
-            assert_eq!(kept.replaced(), replaced, "{}", log(&desk));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        let seen = callers.stop();
-        println!("{image} {flags}: {seen:?}");
-        assert!(seen.calls > 20, "{seen:?}");
-        assert_eq!((seen.failed, seen.wrong), (0, 0), "{image}: {seen:?}");
-        guest.ends_sound();
-        let of_export = || run(tool("losetup").arg("-j").arg(kept.export.file()));
-        eventually("the loop device is given back", || of_export().out.is_empty());
-        kept.umount(&desk, image);
-        if format == "qcow2" {
-            is_sound(&desk, image);
-        }
+        in_use(&desk, (flags, image), GUEST, |kept| {
+            for replaced in 1..=kills() {
+                std::thread::sleep(Duration::from_millis(50 + random.below(450) as u64));
+                kept.kill();
+                assert_eq!(kept.replaced(), replaced, "{}", log(&desk));
+            }
+        });
+    }
+}
+
+/// What [`in_use`] needs.
+pub(crate) const NEEDED: [&str; 4] = ["qemu-img", "mkfs.ext4", "e2fsck", "losetup"];
+
+/// Has callers, which are this program's `test`, use a file system on an export, while something is done with that, which they must not
+/// notice.
+pub(crate) fn in_use(desk: &Desk, (flags, image): (&str, &str), test: &str, disturb: impl FnOnce(&Kept<'_>)) {
+    let format = image.rsplit('.').next().expect("has an ending");
+    desk.qemu_img(&format!("create -q -f {format} {image} 256M")).ok();
+    let kept = Kept::start(desk, flags, image);
+    let Some(guest) = Guest::mount(desk, kept.export.file()) else {
+        kept.umount(desk, image);
+        return;
+    };
+    let callers = Callers::start(2, test, &guest.mnt);
+    disturb(&kept);
+    std::thread::sleep(Duration::from_millis(100));
+    let seen = callers.stop();
+    println!("{image} {flags}: {seen:?}");
+    assert!(seen.calls > 20, "{seen:?}");
+    assert_eq!((seen.failed, seen.wrong), (0, 0), "{image}: {seen:?}");
+    guest.ends_sound();
+    let of_export = || run(tool("losetup").arg("-j").arg(kept.export.file()));
+    eventually("the loop device is given back", || of_export().out.is_empty());
+    kept.umount(desk, image);
+    if format == "qcow2" {
+        is_sound(desk, image);
     }
 }

@@ -1,7 +1,9 @@
 //! An export that is kept, and what is left of it.
 
 use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use shuntfs_sys::{LockKind, LockSpec, ofd_test};
 
@@ -81,6 +83,31 @@ pub(crate) fn log(desk: &Desk) -> String {
 pub(crate) fn is_locked(image: &Path) -> bool {
     let file = File::open(image).expect("is there");
     ofd_test(&file, LockSpec { kind: LockKind::Write, start: 201, len: 1 }).expect("may ask").is_some()
+}
+
+/// Does something while the lock of an image, which must never be free, is looked at all the time. How often that was.
+#[track_caller]
+pub(crate) fn always_locked(desk: &Desk, image: &str, act: impl FnOnce()) -> u64 {
+    let (is_over, asked, free) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let path = desk.at(image);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::open(&path).expect("is there");
+            let spec = LockSpec { kind: LockKind::Write, start: 201, len: 1 };
+            while !is_over.load(Ordering::Relaxed) {
+                let held = ofd_test(&file, spec).expect("may ask");
+                asked.fetch_add(1, Ordering::Relaxed);
+                free.fetch_add(u64::from(held.is_none()), Ordering::Relaxed);
+            }
+        });
+        // A failure must end the other thread, too.
+        let outcome = catch_unwind(AssertUnwindSafe(act));
+        is_over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|cause| resume_unwind(cause));
+    });
+    let (asked, free) = (asked.into_inner(), free.into_inner());
+    assert!(asked > 1000 && free == 0, "{image}: {free} of {asked}");
+    asked
 }
 
 /// No cluster of it is used twice or not counted; some may be counted and not used.

@@ -14,7 +14,7 @@ use crate::kept::{Kept, difference, disk_of, is_sound, kills, log, seed};
 use crate::{PUNCH, ZERO};
 
 const SECTOR: usize = 512;
-const CALLERS: usize = 4;
+pub(crate) const CALLERS: usize = 4;
 /// What all callers write, a sector each in turns, so that they meet in each cluster.
 const SHARED: usize = 4 << 20;
 /// What each caller has for itself.
@@ -130,17 +130,22 @@ impl Caller {
     }
 }
 
+/// Uses a disk until it is to stop, and compares all of it then.
+pub(crate) fn use_disk(folder: &Path) -> Seen {
+    let mut caller = Caller::begin(folder);
+    while !is_to_stop() {
+        caller.step();
+    }
+    caller.compare_all();
+    caller.seen
+}
+
 const STORM: &str = "storm::privileged_no_call_fails_and_no_byte_is_wrong_while_servers_are_killed";
 
 #[test]
 fn privileged_no_call_fails_and_no_byte_is_wrong_while_servers_are_killed() {
     if let Some(folder) = is_caller() {
-        let mut caller = Caller::begin(&folder);
-        while !is_to_stop() {
-            caller.step();
-        }
-        caller.compare_all();
-        return caller.seen.say();
+        return use_disk(&folder).say();
     }
     let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     let mut random = Random::new(seed());
@@ -172,15 +177,21 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_servers_are_killed() {
         std::thread::sleep(Duration::from_millis(100));
         let seen = callers.stop();
         println!("{image} {flags}: {seen:?}");
-        assert!(seen.calls > 100, "{seen:?}");
-        assert_eq!((seen.failed, seen.wrong), (0, 0), "{image} {flags}: {seen:?}");
-        (0..CALLERS).for_each(|place| fs::remove_file(desk.at(&format!("caller-{place}"))).expect("removes"));
-        let whole = fs::read(kept.export.file()).expect("reads");
-        let said = kept.umount(&desk, image);
-        assert!(said.contains("all that was written is on the disk"), "{said}");
-        assert!(disk_of(&desk, image) == whole, "{image}: what was seen is in the image");
-        if image.ends_with("qcow2") {
-            is_sound(&desk, image);
-        }
+        was_unnoticed(&desk, kept, (image, &seen));
+    }
+}
+
+/// Callers noticed nothing, and what they saw last is in the image.
+#[track_caller]
+pub(crate) fn was_unnoticed(desk: &Desk, kept: Kept<'_>, (image, seen): (&str, &Seen)) {
+    assert!(seen.calls > 100, "{seen:?}");
+    assert_eq!((seen.failed, seen.wrong), (0, 0), "{image}: {seen:?}\n{}", log(desk));
+    (0..CALLERS).for_each(|place| fs::remove_file(desk.at(&format!("caller-{place}"))).expect("removes"));
+    let whole = fs::read(kept.export.file()).expect("reads");
+    let said = kept.umount(desk, image);
+    assert!(said.contains("all that was written is on the disk"), "{said}");
+    assert!(disk_of(desk, image) == whole, "{image}: what was seen is in the image");
+    if image.ends_with("qcow2") {
+        is_sound(desk, image);
     }
 }

@@ -119,6 +119,19 @@ pub(crate) fn with_state() -> &'static str {
     if env!("CARGO_PKG_NAME") == "shuntfs-tests" { "kept_pool" } else { "kept_folder" }
 }
 
+/// What is shown: a folder, or three branches for tests whose program is called so. How the example is told of them, and where they are.
+pub(crate) fn lower_folders(source: &Path) -> (String, Vec<PathBuf>) {
+    let folders = if env!("CARGO_CRATE_NAME").starts_with("kept_branches") {
+        let branches = ["a", "b", "c"].map(|name| source.join(name));
+        branches.iter().for_each(|branch| fs::create_dir(branch).expect("makes a folder"));
+        branches.to_vec()
+    } else {
+        vec![source.to_owned()]
+    };
+    let names: Vec<&str> = folders.iter().map(|folder| folder.to_str().expect("plain")).collect();
+    (names.join(":"), folders)
+}
+
 /// Every process that there is.
 pub(crate) fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("procfs").flatten();

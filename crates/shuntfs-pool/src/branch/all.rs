@@ -47,6 +47,12 @@ impl Branches {
         Self { known, order: RwLock::new(order), agreed: OnceLock::new() }
     }
 
+    /// Whether a number is that of a branch that is held.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        let known = self.known.get(usize::from(number)).and_then(OnceLock::get);
+        known.is_some_and(|branch| !branch.is_let_go())
+    }
+
     /// The branch with a number.
     pub(crate) fn at(&self, number: u16) -> &Branch {
         let known = self.known.get(usize::from(number)).and_then(OnceLock::get);

@@ -84,13 +84,23 @@ impl Branch {
         source: &Path,
         options: &PoolOptions,
     ) -> std::result::Result<Self, PoolError> {
-        let failed = |error| PoolError::of_source(source, error);
-        let fd = open_folder(source).map_err(failed)?;
+        let place = std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned());
+        Self::open_by(number, source, place, options)
+    }
+
+    /// The same of a folder that another path leads to than the one by which it is known.
+    fn open_by(
+        number: u16,
+        path: &Path,
+        source: PathBuf,
+        options: &PoolOptions,
+    ) -> std::result::Result<Self, PoolError> {
+        let failed = |error| PoolError::of_source(path, error);
+        let fd = open_folder(path).map_err(failed)?;
         let stat = stat_of(&fd).map_err(failed)?;
         let below = filesystem_of(&fd).map_err(failed)?;
         let (index, id) = (MountIndex::own(number), stat.mnt_id.unwrap_or(0));
         let own = Mount::of(index, id, &fd, options.access_times).map_err(failed)?;
-        let source = std::fs::canonicalize(source).unwrap_or_else(|_| source.to_owned());
         Ok(Self {
             lane: Lane::new(options.calls, &own),
             mounts: Mounts::new(own, options.access_times),
@@ -131,13 +141,16 @@ impl Branch {
         Ok(Self { lasting: Some(lasting), ..self })
     }
 
-    /// The same, as one of several.
+    /// The same, as one of several. It is opened by its path, or by another one that leads to the folder that was there.
     pub(crate) fn open_one_of(
         number: u16,
         branch: &BranchOptions,
-        options: &PoolOptions,
+        (options, by): (&PoolOptions, Option<&Path>),
     ) -> std::result::Result<Self, PoolError> {
-        let own = Self::open(number, &branch.path, options)?;
+        let own = match by {
+            None => Self::open(number, &branch.path, options),
+            Some(by) => Self::open_by(number, by, branch.path.clone(), options),
+        }?;
         own.set_terms(BranchTerms { mode: branch.mode, min_free: branch.min_free });
         let calc = options.merge.as_ref().map(|merge| merge.inode_calc).unwrap_or_default();
         let key = key_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));

@@ -32,7 +32,8 @@ mod untold;
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};
 pub(crate) use below::{
-    Transfer, Untaken, ask, clone_folder, is_known, is_untouched, remove_unfinished, sync_folder,
+    MARKED_MAX, Transfer, Untaken, ask, clone_folder, go_on_cloning, is_known, is_untouched, moved_on,
+    remove_unfinished, removed_on, sync_folder,
 };
 pub(crate) use change::{Coming, Made, Spot};
 pub(crate) use content::{Changing, ContentChanges, ContentCut, ReadBelow, Reading};

@@ -70,7 +70,7 @@ impl<'s> Settling<'s> {
                 }
                 inodes[at].had[index] = true;
             }
-            let folder = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+            let folder = merge.folder(shared, spot.folder.id, spot.c_name());
             folders.extend(folder.map(|folder| (*spot, folder)));
         }
         Ok(Some(Self { shared, merge, engine, spots: spots.to_vec(), inodes, folders }))
@@ -117,7 +117,7 @@ impl<'s> Settling<'s> {
         let mut is_stale = false;
         for (before, node) in &self.folders {
             let is_here = |spot: &&Spot<'_>| {
-                let known = self.merge.folders.peek(&self.shared.table, spot.folder.id, spot.c_name());
+                let known = self.merge.folder(self.shared, spot.folder.id, spot.c_name());
                 known.is_some_and(|known| known.id == node.id)
             };
             match self.spots.iter().find(is_here) {

@@ -116,6 +116,7 @@ pub(crate) fn change(
     if let Some(engine) = &shared.rules {
         engine.search_soon();
     }
+    merge.note_in_force(shared);
     tell_kernel(shared);
     tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
@@ -196,7 +197,7 @@ fn open_new(shared: &Shared, change: &BranchChange) -> Result<Vec<Option<Next>>,
     let mut numbers = shared.branches.free_numbers();
     let mut open = |branch: &BranchOptions| -> Result<Option<Next>, PoolError> {
         let number = numbers.next().ok_or(PoolError::NoNumber)?;
-        let opened = Branch::open_one_of(number, branch, &shared.options)?;
+        let opened = Branch::open_one_of(number, branch, (&shared.options, None))?;
         if opened.is_served_here() {
             tracing::warn!(branch = ?branch.path, "it is on a mount that this server itself serves");
             return Err(PoolError::of_source(&branch.path, OsError::LOOP));
@@ -369,6 +370,7 @@ fn let_go_of_idle(shared: &Shared) {
     if gone.is_empty() {
         return;
     }
+    shared.merge.iter().for_each(|merge| merge.note_in_force(shared));
     for node in shared.table.all() {
         match node.parts() {
             Some(parts) => {

@@ -98,7 +98,7 @@ pub(crate) fn present(shared: &Shared, spot: Spot<'_>) -> Result<Vec<Here>> {
 /// The next lower call of this thread is on what has a name in a folder on this mount: that may be another mount, whose server may hang.
 pub(crate) fn touches_named(shared: &Shared, spot: Spot<'_>, folder: MountIndex) {
     let merge = shared.merge.as_ref();
-    let known = merge.and_then(|merge| merge.folders.peek(&shared.table, spot.folder.id, spot.c_name()));
+    let known = merge.and_then(|merge| merge.folder(shared, spot.folder.id, spot.c_name()));
     let place = known.and_then(|known| known.parts()?.on(folder.branch));
     touches_on(place.map_or(folder, |place| place.mount()));
 }

@@ -308,6 +308,7 @@ pub(crate) fn set(
     }
     let value = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
     key.set(shared, merge, value)?;
+    merge.note_in_force(shared);
     tracing::info!(setting = ?name, value, uid = who.uid(), "a setting was changed");
     Ok(())
 }

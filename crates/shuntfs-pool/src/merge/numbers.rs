@@ -115,6 +115,11 @@ impl Numbers {
         self.calc.goes_by_path(true)
     }
 
+    /// Whether those of files do.
+    pub(crate) fn go_by_paths_of_files(&self) -> bool {
+        self.calc.goes_by_path(false)
+    }
+
     /// Notes by which name a file was found.
     pub(super) fn note(&self, node: NodeId, way: impl FnOnce() -> Way) {
         if self.calc.goes_by_path(false) {

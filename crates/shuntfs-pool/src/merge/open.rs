@@ -13,6 +13,7 @@ use crate::guard;
 use crate::lasting::Fleeting;
 use crate::node::{Identity, Node, Parts, Place};
 use crate::options::PoolOptions;
+use crate::shared::Shared;
 
 /// How many branches a merge has at most; each keeps descriptors.
 const BRANCHES_MAX: usize = 256;
@@ -29,13 +30,18 @@ pub(crate) fn open(
     if let Some(why) = Fleeting::of_numbers(merge.inode_calc).filter(|_| options.handles) {
         return Err(PoolError::Handles { path: options.source.clone(), why });
     }
+    if let Some(kept) = &options.kept {
+        let branches = kept.open_all(options)?;
+        check_apart(&branches.in_use())?;
+        return Ok(branches);
+    }
     let count = merge.branches.len();
     if count > BRANCHES_MAX {
         return Err(PoolError::TooManyBranches { count, max: BRANCHES_MAX });
     }
     let numbers = 0..u16::try_from(count).expect("at most 256");
     let branches = numbers.zip(&merge.branches);
-    let branches = branches.map(|(number, branch)| Branch::open_one_of(number, branch, options));
+    let branches = branches.map(|(number, branch)| Branch::open_one_of(number, branch, (options, None)));
     let branches = branches.collect::<Result<Vec<_>, _>>()?;
     check_apart(&branches.iter().collect::<Vec<_>>())?;
     if !options.read_only {
@@ -43,6 +49,13 @@ pub(crate) fn open(
     }
     branches.iter().for_each(control::warn_if_hidden);
     Ok(Branches::several(branches))
+}
+
+/// Does what [`open`] leaves out where another server may go on: the dead one's copies are locked until all that it had open is closed.
+pub(crate) fn settle_in(shared: &Shared) {
+    if !shared.options.read_only {
+        shared.branches.in_use().into_iter().for_each(clean_up);
+    }
 }
 
 /// Removes what an earlier server has left half copied on a branch.
@@ -95,10 +108,13 @@ const ROOT_INO: u64 = 1;
 
 /// The root of a merge, which is on every branch.
 pub(crate) fn root(branches: &Branches, options: &PoolOptions) -> Node {
-    let first = branches.at(0);
-    let places = branches.in_use().into_iter().map(top).collect();
-    let ino = if options.handles { ROOT_INO } else { first.root_ino() };
-    let parts = Parts::new(ino, places, 0, None);
+    let all = branches.in_use();
+    let first = all[0];
+    let shown = first.mounts.own().index.branch;
+    let places = all.iter().map(|branch| top(branch)).collect();
+    let kept = options.kept.as_ref().and_then(|kept| kept.root_ino());
+    let ino = kept.unwrap_or_else(|| if options.handles { ROOT_INO } else { first.root_ino() });
+    let parts = Parts::new(ino, places, shown, None);
     Node::folder(NodeId::ROOT, Identity::of_folder(folders::ROOT), first.mode(), parts)
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use shuntfs::{Errno, NodeId, Result};
+use shuntfs_sys::stat_of;
 
-use super::choose::chain;
+use super::choose::{Here, chain, present};
 use super::order::Order;
 use super::placing::{New, Picking, placed};
 use super::refusals::{path_at, refuse_folder, tell};
@@ -13,7 +14,7 @@ use crate::error::errno;
 use crate::find;
 use crate::guard::{self, Spot};
 use crate::name_buf::NameBuf;
-use crate::node::{Node, Parts};
+use crate::node::{Node, Parts, Place};
 use crate::shared::{Folder, Shared};
 
 /// The folder in which something new is made: in a merge on the branch that its policy picks, or that a rule names.
@@ -48,6 +49,54 @@ pub(crate) fn for_new_everywhere(
         made.inspect_err(|error| tracing::warn!(%error, branch, "no path is made there")).ok()
     });
     Ok((first, others.collect()))
+}
+
+/// A server that is dead had begun to make something in a folder: the way there may be unfinished on the branch that it had picked. Finishes it.
+///
+/// # Errors
+/// Those of the way, and of finishing a folder on it.
+pub(crate) fn finish_way(shared: &Shared, id: NodeId) -> Result<()> {
+    if shared.merge.is_none() {
+        return Ok(());
+    }
+    for folder in chain(shared, &shared.node(id)?)?.iter().rev() {
+        let places = folder.parts().map(Parts::all).unwrap_or_default();
+        for place in &places {
+            // It is a copy of where the folder is shown, or, if it is shown itself by now, of another.
+            let others = places.iter().filter(|other| other.mount() != place.mount());
+            let Some(from) = others.min_by_key(|other| is_closed(shared, folder, other)) else { break };
+            let (from, made) = (shared.descriptor_at(folder, from)?, shared.descriptor_at(folder, place)?);
+            guard::go_on_cloning(shared, &from, &made, place.mount().branch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder in one of its places may be unfinished, by its mode.
+fn is_closed(shared: &Shared, folder: &Arc<Node>, place: &Place) -> bool {
+    let stat = shared.descriptor_at(folder, place).and_then(|held| stat_of(&held).map_err(errno));
+    stat.is_ok_and(|stat| stat.mode & 0o7777 == 0o700)
+}
+
+/// The folder in which a server that is dead has made something, where it had begun to: on the first branch that has the name. Of several folders that
+/// are picked it is one, and otherwise it takes the place of the one.
+///
+/// # Errors
+/// Those of looking.
+pub(crate) fn picked_before(
+    shared: &Shared,
+    name: &NameBuf,
+    (first, others): (Folder, Vec<Folder>),
+) -> Result<(Folder, Vec<Folder>)> {
+    if shared.merge.is_none() || !others.is_empty() {
+        return Ok((first, others));
+    }
+    let there = present(shared, first.spot(name))?;
+    let place = |here: &Here| first.node.parts()?.on(here.mount.branch);
+    match there.first().and_then(place) {
+        Some(place) => Ok((shared.folder_at(Arc::clone(&first.node), &place)?, others)),
+        None => Ok((first, others)),
+    }
 }
 
 /// The folder on a branch, for what comes there from elsewhere on the same branch.

@@ -95,7 +95,7 @@ pub(super) fn relative(shared: &Shared, merge: &Merge, way: Option<&Way>) -> Res
 /// The way to a folder, unless it has lost its name.
 fn named(shared: &Shared, merge: &Merge, folder: &Arc<Node>) -> Result<Way> {
     let (parent, name) = folder.parts().and_then(Parts::way).ok_or(Errno::STALE)?;
-    let known = merge.folders.peek(&shared.table, parent, &name);
+    let known = merge.folder(shared, parent, &name);
     if known.is_some_and(|known| Arc::ptr_eq(&known, folder)) {
         Ok((parent, name))
     } else {
@@ -162,7 +162,7 @@ fn way_of_file(shared: &Shared, merge: &Merge, node: &Node, descriptor: &LowerFi
     let Some((last, names)) = names.as_ref().and_then(|names| names.split_last()) else { return Ok(None) };
     let mut folder = NodeId::ROOT;
     for name in names {
-        let Some(inner) = merge.folders.peek(&shared.table, folder, name) else { return Ok(None) };
+        let Some(inner) = merge.folder(shared, folder, name) else { return Ok(None) };
         folder = inner.id;
     }
     let way: Way = (folder, last.as_c_str().into());

@@ -79,6 +79,25 @@ impl Settings {
     pub(super) fn set_moves(&self, moves: MoveOnFull) {
         self.moves.store(moves.policy().map_or(OFF, Policy::index), Ordering::Relaxed);
     }
+
+    /// All of them, in words.
+    pub(super) fn words(&self) -> Vec<String> {
+        let policies = Function::ALL.into_iter().map(|function| self.policy(function).name().to_owned());
+        let moves = self.moves().map_or("false", Policy::name).to_owned();
+        policies.chain([self.min_free().to_string(), moves]).collect()
+    }
+
+    /// Takes them over. `None` where they are none.
+    pub(super) fn set_words(&self, words: &[String]) -> Option<()> {
+        let (policies, rest) = words.split_at_checked(Function::ALL.len())?;
+        let [min_free, moves] = rest else { return None };
+        for (function, name) in Function::ALL.into_iter().zip(policies) {
+            self.set_policy(function, Policy::of(name)?);
+        }
+        self.set_min_free(min_free.parse().ok()?);
+        self.set_moves(MoveOnFull::of(moves)?);
+        Some(())
+    }
 }
 
 fn shows_first(search: &Policy) -> bool {

@@ -1,5 +1,6 @@
 //! What a merge knows beyond its branches.
 
+use std::ffi::CStr;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use super::closed::Closed;
 use super::control::Control;
 use super::copying::Copying;
 use super::hints::Hints;
+use super::in_force::KeptBranches;
 use super::linked::Linked;
 use super::noted::Room;
 use super::numbers::Numbers;
@@ -23,10 +25,11 @@ use super::settings::Settings;
 use super::switching::Switching;
 use super::walks::Walks;
 use crate::branch::{Flights, InFlight, Parting, Twins};
+use crate::error::PoolError;
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::mover::Mover;
-use crate::node::Way;
+use crate::node::{Marks, Node, Way};
 use crate::policy::Function;
 use crate::rules::Engine;
 use crate::shared::Shared;
@@ -119,6 +122,23 @@ impl Merge {
             linked: Linked::default(),
             seeds: RandomState::new(),
             asked: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes over the settings that were in force.
+    ///
+    /// # Errors
+    /// [`PoolError::Kept`].
+    pub(crate) fn set_kept(&self, kept: &KeptBranches) -> Result<(), PoolError> {
+        kept.set(&self.settings)
+    }
+
+    /// Notes for another server which branches and which settings are in force now, if there may be one.
+    pub(crate) fn note_in_force(&self, shared: &Shared) {
+        let Some(kept) = &shared.options.kept else { return };
+        let root = shared.root.parts().map_or(0, |parts| parts.ino);
+        if let Err(error) = kept.note((&shared.branches, root), &self.settings) {
+            tracing::error!(%error, "another server would not know of this change");
         }
     }
 
@@ -244,6 +264,19 @@ impl Merge {
         }
     }
 
+    /// Has each folder be looked for again when it is used.
+    pub(crate) fn see_folders_again(&self, shared: &Shared) {
+        let all = shared.table.all();
+        all.iter().filter(|node| node.parts().is_some()).for_each(|node| node.mark(Marks::UNSEEN));
+    }
+
+    /// The node of a folder, where the kernel knows it and it is there; its lookup count stays.
+    pub(crate) fn folder(&self, shared: &Shared, parent: NodeId, name: &CStr) -> Option<Arc<Node>> {
+        let node = self.folders.peek(&shared.table, parent, name)?;
+        let is_there = !node.has(Marks::UNSEEN) || shared.see(&node).is_ok();
+        is_there.then_some(node)
+    }
+
     /// What had the first name has the second one now, and `back` says whether the other way round, too.
     pub(crate) fn moved(&self, shared: &Shared, from: Way, to: Way, back: bool) {
         self.numbers.moved(&from, &to, back);
@@ -254,6 +287,11 @@ impl Merge {
     pub(crate) fn keeps_paths(&self) -> bool {
         let name = self.settings.policy(Function::Create).name();
         name.starts_with("ep") || name.starts_with("msp")
+    }
+
+    /// Whether a file that loses its name on one branch may keep it on others: then what is left does not tell what was to go.
+    pub(crate) fn leaves_copies(&self) -> bool {
+        !["all", "epall"].contains(&self.settings.policy(Function::Unlink).name())
     }
 
     /// A random number.

@@ -53,9 +53,14 @@ impl Parts {
 
     /// The place whose attributes are shown.
     pub(crate) fn shown(&self) -> Arc<Place> {
+        self.shown_if_found().expect("a folder was found before it is used")
+    }
+
+    /// The same; `None` of a folder that a predecessor knew, and that was not looked for yet.
+    pub(crate) fn shown_if_found(&self) -> Option<Arc<Place>> {
         let known = self.known.lock();
         let shown = known.places.iter().find(|place| place.mount().branch == known.shown);
-        Arc::clone(shown.unwrap_or(&known.places[0]))
+        shown.or(known.places.first()).cloned()
     }
 
     /// All places, in the order of the branches.

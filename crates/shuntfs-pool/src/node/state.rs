@@ -216,7 +216,7 @@ impl Node {
 
     /// The descriptor, where it is open.
     pub(crate) fn descriptor(&self) -> Option<Arc<LowerFile>> {
-        let held = self.parts().map_or_else(|| self.place().held(), |parts| parts.shown().held());
+        let held = self.parts().map_or_else(|| self.place().held(), |parts| parts.shown_if_found()?.held());
         if held.is_some() {
             self.used();
         }

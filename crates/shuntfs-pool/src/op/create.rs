@@ -33,6 +33,9 @@ pub(crate) fn create(
     flags: OpenFlags,
 ) -> Result<(Entry, Opened<PoolFile>)> {
     let new = New::of(&who, name.as_c_str().to_bytes(), Coming::File { made, flags });
+    if who.is_begun() {
+        merge::finish_way(shared, parent)?;
+    }
     // The kernel looks again once when it hears ESTALE, and then the caller gets it.
     for _ in 0..RACES_MAX {
         if shared.is_ruled_merge() {
@@ -40,6 +43,16 @@ pub(crate) fn create(
                 Before::Nothing => {}
                 Before::There(opened) => return Ok(*opened),
                 Before::Gone => continue,
+            }
+        }
+        if who.is_begun() && shared.merge.is_some() {
+            // A server that is dead may have made it on another branch than the policy picks now.
+            let folder = shared.folder(parent)?;
+            let spot = folder.spot(name);
+            if find::find(shared, spot).is_ok()
+                && let Some(opened) = open_existing(shared, &Guard::new(shared, who), spot, flags)?
+            {
+                return Ok(opened);
             }
         }
         let folder = merge::for_new(shared, parent, &new)?;
@@ -185,6 +198,9 @@ pub(crate) fn tmpfile(
         Guard::new(shared, who)
             .judge(NamelessComes { folder: parent, dir: &shown.descriptor, what })
             .map(drop)?;
+    }
+    if who.is_begun() {
+        merge::finish_way(shared, parent)?;
     }
     loop {
         let folder = merge::for_new(shared, parent, &New::of(&who, b"", what))?;

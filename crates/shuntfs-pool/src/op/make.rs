@@ -50,8 +50,15 @@ fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<
         Guard::new(shared, who).judge_before(shared.folder(parent)?.spot(name), what)?;
     }
     let new = New::of(&who, name.as_c_str().to_bytes(), what);
+    if who.is_begun() {
+        merge::finish_way(shared, parent)?;
+    }
     loop {
-        let (folder, others) = merge::for_new_everywhere(shared, parent, &new)?;
+        let mut picked = merge::for_new_everywhere(shared, parent, &new)?;
+        if who.is_begun() {
+            picked = merge::picked_before(shared, name, picked)?;
+        }
+        let (folder, others) = picked;
         match make_in(shared, who, (&folder, &others), name, what) {
             // It is not picked again.
             Err(Errno::ROFS) if shared.has_refused(&folder) => {}
@@ -108,6 +115,9 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         let spot = shown.spot(name);
         guard.judge(SecondName { node: &node, spot, held: &held }).map(drop)?;
         guard.check_free(spot)?;
+    }
+    if who.is_begun() {
+        merge::finish_way(shared, parent)?;
     }
     // To the end, so that the file does not get another place meanwhile: it would have two names then, and lose one.
     let order = shared.merge.as_ref().map(|merge| (merge, merge.order()));

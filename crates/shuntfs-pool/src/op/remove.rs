@@ -2,7 +2,8 @@
 
 use shuntfs::{Errno, NodeId, Result};
 
-use crate::guard::{Guard, NameGoes};
+use crate::guard::{Guard, NameGoes, removed_on};
+use crate::merge::Merge;
 use crate::name_buf::NameBuf;
 use crate::shared::Shared;
 use crate::who::Who;
@@ -17,13 +18,23 @@ pub(crate) fn rmdir(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf) -
     remove(shared, who, parent, name, true)
 }
 
+/// On which branches the policy has a name of a merge removed, if that cannot be told from what is left.
+pub(crate) fn picked(shared: &Shared, parent: NodeId, name: &NameBuf) -> Result<u64> {
+    let folder = shared.folder(parent)?;
+    removed_on(shared, folder.spot(name))
+}
+
 fn remove(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, is_folder: bool) -> Result<()> {
     let folder = shared.folder(parent)?;
+    let name_goes = |merge: &Merge| merge.folders.removed(&shared.table, parent, name.as_c_str());
     let (guard, spot) = (Guard::new(shared, who), folder.spot(name));
     let held = guard.hold(&[spot])?;
     match guard.judge(NameGoes { spot, held: &held, is_folder })?.remove(shared) {
         // A server that is dead had removed it for this very request.
-        Err(Errno::NOENT) if who.is_begun() => Ok(()),
+        Err(Errno::NOENT) if who.is_begun() => {
+            shared.merge.as_ref().filter(|_| is_folder).into_iter().for_each(name_goes);
+            Ok(())
+        }
         removed => removed,
     }
 }

@@ -3,10 +3,12 @@
 use shuntfs::{Errno, NodeId, Result};
 use shuntfs_sys::{OsError, stat_at};
 
-use crate::error::errno;
-use crate::guard::{Guard, NameMoves, Spot, is_known};
+use crate::find;
+use crate::guard::{Guard, NameMoves, Spot, is_known, moved_on};
+use crate::merge::{self, Merge};
 use crate::mode;
 use crate::name_buf::NameBuf;
+use crate::node::Way;
 use crate::shared::Shared;
 use crate::who::Who;
 
@@ -21,6 +23,9 @@ pub(crate) struct Named<'n> {
 pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, flags: u32) -> Result<()> {
     let (from_folder, to_folder) = (shared.folder(from.parent)?, shared.folder(to.parent)?);
     let (from, to) = (from_folder.spot(from.name), to_folder.spot(to.name));
+    if who.is_begun() {
+        merge::finish_way(shared, to_folder.node.id)?;
+    }
     let guard = Guard::new(shared, who);
     let held = guard.hold(&[from, to])?;
     match guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared) {
@@ -38,10 +43,32 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
 pub(crate) fn inodes(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<[u64; 2]> {
     let inode = |named: Named<'_>| {
         let folder = shared.folder(named.parent)?;
-        let spot = folder.spot(named.name);
-        stat_at(spot.dir, spot.c_name()).map(|stat| stat.ino).map_err(errno)
+        find::find(shared, folder.spot(named.name)).map(|found| found.stat.ino)
     };
     Ok([inode(from)?, inode(to)?])
+}
+
+/// The branches on which a name of a merge moves, and those on which what has the new name goes, for another server.
+pub(crate) fn branches(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<[u64; 2]> {
+    let (from_folder, to_folder) = (shared.folder(from.parent)?, shared.folder(to.parent)?);
+    moved_on(shared, from_folder.spot(from.name), to_folder.spot(to.name))
+}
+
+/// Two names of a merge are exchanged, which a server that is dead has done: has folders be known by these names, unless they are.
+pub(crate) fn note_exchanged(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<()> {
+    let Some(merge) = &shared.merge else { return Ok(()) };
+    let way = |named: Named<'_>| -> Way { (named.parent, named.name.as_c_str().into()) };
+    for (one, other) in [(from, to), (to, from)] {
+        let known = merge.folders.peek(&shared.table, one.parent, one.name.as_c_str());
+        let Some(ino) = known.and_then(|node| node.parts().map(|parts| parts.ino)) else { continue };
+        let folder = shared.folder(other.parent)?;
+        if find::find(shared, folder.spot(other.name))?.lead(shared).ino == ino {
+            merge.moved(shared, way(from), way(to), true);
+            merge.see_folders_again(shared);
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether two names were exchanged since they led to `before`, and lead to `now`.
@@ -62,6 +89,9 @@ pub(crate) fn was_exchanged(before: [u64; 2], now: [u64; 2]) -> Result<bool> {
 
 /// Whether a name is where it was to go, and no longer where it was; or a whiteout is there.
 fn was_moved(shared: &Shared, from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool {
+    if let Some(merge) = &shared.merge {
+        return was_moved_in(shared, merge, from, to).unwrap_or(false);
+    }
     let has_gone = match stat_at(from.dir, from.c_name()) {
         Err(error) => error == OsError::NOENT,
         Ok(stat) => {
@@ -71,6 +101,28 @@ fn was_moved(shared: &Shared, from: Spot<'_>, to: Spot<'_>, flags: u32) -> bool 
         }
     };
     has_gone && is_known(shared, to)
+}
+
+/// The same in a merge, which is told of it if it is not known yet.
+fn was_moved_in(shared: &Shared, merge: &Merge, from: Spot<'_>, to: Spot<'_>) -> Result<bool> {
+    let way = |spot: Spot<'_>| -> Way { (spot.folder.id, spot.c_name().into()) };
+    let there = merge::present(shared, to)?;
+    if !merge::present(shared, from)?.is_empty() || there.is_empty() {
+        return Ok(false);
+    }
+    if there.iter().all(|here| !here.stat.is_dir()) {
+        if !is_known(shared, to) {
+            return Ok(false);
+        }
+        merge.moved(shared, way(from), way(to), false);
+        return Ok(true);
+    }
+    if merge.folders.has(&way(from)) {
+        merge.moved(shared, way(from), way(to), false);
+        merge.see_folders_again(shared);
+        return Ok(true);
+    }
+    Ok(is_known(shared, to))
 }
 
 #[cfg(test)]

@@ -16,7 +16,10 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use crate::device::FuseDevice;
 use crate::{Result, faults};
+
+use super::stand_in::StandIn;
 
 /// A finished submission.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +52,8 @@ pub struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     /// What found no room, even after submitting; each element is submitted whole.
     backlog: VecDeque<Vec<squeue::Entry128>>,
+    /// Where a test has the driver's part.
+    stand_in: Option<Box<StandIn>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -137,11 +142,16 @@ impl Submission {
     #[track_caller]
     fn of_lower(entry: squeue::Entry, user_data: u64) -> Self {
         let Err(error) = faults::point() else { return Self(entry.user_data(user_data).into()) };
-        let mut failing = opcode::Nop::new().build().user_data(user_data).into();
-        set(&mut failing, Field::Len, error.raw_os_error().wrapping_neg().cast_unsigned());
-        set(&mut failing, Field::Flags, NOP_INJECT_RESULT);
-        Self(failing)
+        Self(failing(user_data, error))
     }
+}
+
+/// A submission that moves no bytes and completes with an error.
+pub(super) fn failing(user_data: u64, error: Errno) -> squeue::Entry128 {
+    let mut failing = opcode::Nop::new().build().user_data(user_data).into();
+    set(&mut failing, Field::Len, error.raw_os_error().wrapping_neg().cast_unsigned());
+    set(&mut failing, Field::Flags, NOP_INJECT_RESULT);
+    failing
 }
 
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
@@ -171,7 +181,20 @@ impl Ring {
             .setup_cqsize(entries.saturating_mul(2))
             .build(entries)
             .map_err(|error| from_io(&error))?;
-        Ok(Self { ring, backlog: VecDeque::new() })
+        Ok(Self { ring, backlog: VecDeque::new(), stand_in: None })
+    }
+
+    /// Makes a ring for the commands of a device, as [`Ring::new`] does. Where a test stands in for the kernel behind the device, it gets the
+    /// commands.
+    ///
+    /// # Errors
+    /// Those of [`Ring::new`], and EOPNOTSUPP where what stands in takes no commands.
+    pub fn of_device(device: &FuseDevice, entries: u32) -> Result<Self> {
+        let mut ring = Self::new(entries)?;
+        if let Some(peer) = device.peer() {
+            ring.stand_in = Some(Box::new(StandIn::attach(&ring.ring, |end| peer.ring(end))?));
+        }
+        Ok(ring)
     }
 
     /// Makes the ring's table of buffers: so many empty places, for drivers to put pages in. Once, before anything is queued.
@@ -179,6 +202,9 @@ impl Ring {
     /// # Errors
     /// EINVAL before Linux 5.19, and beyond 16,384 places; ENOMEM.
     pub fn make_table(&mut self, places: u16) -> Result<()> {
+        if let Some(stand_in) = &self.stand_in {
+            return stand_in.make_table(places);
+        }
         self.ring.submitter().register_buffers_sparse(places.into()).map_err(|error| from_io(&error))
     }
 
@@ -188,8 +214,12 @@ impl Ring {
     /// Memory that it names must stay valid until the completion is reaped: untouched where the kernel writes, unchanged where it
     /// reads, and as a driver's protocol has it for a command. Descriptors must stay open until it is submitted.
     pub unsafe fn push(&mut self, submission: Submission) {
+        let submission = match &mut self.stand_in {
+            None => submission.0,
+            Some(stand_in) => stand_in.translate(submission.0),
+        };
         // SAFETY: handed on to the caller by this function's contract.
-        unsafe { self.push_whole(&[submission.0]) };
+        unsafe { self.push_whole(&[submission]) };
     }
 
     /// Queues two submissions, which the kernel sees in the same call. The second starts only when the first, a read or a write, moved
@@ -199,9 +229,13 @@ impl Ring {
     /// # Safety
     /// As of [`Ring::push`], until one of the two completes.
     pub unsafe fn push_linked(&mut self, first: Submission, second: Submission) {
-        let first = first.0.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
+        let (first, second) = match &mut self.stand_in {
+            None => (first.0, second.0),
+            Some(stand_in) => stand_in.translate_linked(first.0, second.0),
+        };
+        let first = first.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
         // SAFETY: handed on to the caller by this function's contract.
-        unsafe { self.push_whole(&[first, second.0]) };
+        unsafe { self.push_whole(&[first, second]) };
     }
 
     /// Queues a poll, which completes once: when the descriptor is readable, or has failed.
@@ -273,6 +307,9 @@ impl Ring {
     /// Takes the next completion.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
+        if let Some(stand_in) = &mut self.stand_in {
+            stand_in.completed(entry.user_data());
+        }
         Some(Completion { user_data: entry.user_data(), result: entry.result() })
     }
 
@@ -327,7 +364,7 @@ fn set(entry: &mut squeue::Entry128, field: Field, value: u32) {
     unsafe { place.cast::<u32>().write(value) };
 }
 
-fn from_io(error: &std::io::Error) -> Errno {
+pub(super) fn from_io(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 

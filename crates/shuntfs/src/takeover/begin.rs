@@ -76,7 +76,8 @@ impl Session {
             fs.take_nodes(nodes, left).map_err(TakeoverError::FileSystem)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
         };
-        let told = |_: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+        let told = |server: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
+            server.fs.settled();
             store.seal(&stored(handover))?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
@@ -150,9 +151,7 @@ impl Session {
         forbid_rings();
         let LeftBehind { device, clones, state, mut descriptors } = left;
         let store = Arc::new(Store::open(state)?);
-        if store.sealed()? != stored(handover) {
-            return Err(StoreError::Header("it is another connection's").into());
-        }
+        check_connection(&store, handover)?;
         let server = store.server_begins()?;
         let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
         let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
@@ -164,6 +163,7 @@ impl Session {
             restore(server, &store, &mut descriptors, &unfinished)?;
             // What is left over nobody knows of.
             drop(descriptors);
+            server.fs.settled();
             Ok(())
         };
         Self::next(fs, (device, clones, handover), (options, &surviving::KEPT), keep, ready)
@@ -210,10 +210,7 @@ pub fn rehearse<F: Surviving>(
     options: &SessionOptions,
 ) -> Result<(), TakeoverError> {
     agree_again(fs, handover, (options, &surviving::KEPT))?;
-    if Store::open(state)?.sealed()? != stored(handover) {
-        return Err(StoreError::Header("it is another connection's").into());
-    }
-    Ok(())
+    Ok(check_connection(&Store::open(state)?, handover)?)
 }
 
 /// Agrees to what a predecessor had agreed to, with the options for it.
@@ -246,6 +243,12 @@ fn warm_settings(options: &SessionOptions) -> Settings {
 /// What was agreed on, as it is written down beside the state: not to be read, but to be compared.
 fn stored(handover: &Handover) -> StoredHandover {
     StoredHandover(format!("{handover:?}").into_bytes())
+}
+
+/// Checks whether the state belongs to the connection of which `handover` tells.
+fn check_connection(store: &Store, handover: &Handover) -> Result<(), StoreError> {
+    let is_same = store.sealed()? == stored(handover);
+    if is_same { Ok(()) } else { Err(StoreError::Header("it is another connection's")) }
 }
 
 /// The transport that is asked for, of those that a successor can go on with.

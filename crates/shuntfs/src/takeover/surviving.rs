@@ -8,7 +8,7 @@ use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::{FuseDevice, OsError, stat_of};
 use shuntfs_wire::{Fh, NodeId, Result};
 
-use super::store::{KeptNodes, LeftNode, OpenRecord, Store, Table};
+use super::store::{KeptCounters, KeptNodes, LeftNode, OpenRecord, Store, Table};
 use crate::args::OpSet;
 use crate::backing::{BackingId, Registrar};
 use crate::delegation::Delegation;
@@ -39,6 +39,9 @@ pub trait Surviving: Filesystem {
     /// # Errors
     /// Why it cannot go on with them. The connection is then as it was.
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken>;
+
+    /// All that a predecessor had open and nobody needs is closed, and no request has come yet. Default: nothing is to be done then.
+    fn settled(&self) {}
 
     /// What is to be kept of an open file: whatever [`Surviving::take_file`] needs. Called inline, before the open is answered.
     fn keep_file<'f>(&self, file: &'f Self::File) -> KeptOpen<'f>;
@@ -135,6 +138,11 @@ impl<F: Filesystem> Keeps<F> {
         F: Surviving,
     {
         Self { store, file: F::keep_file, dir: F::keep_dir }
+    }
+
+    /// The place of what queues count.
+    pub(crate) fn counters(&self) -> Option<KeptCounters> {
+        KeptCounters::take(&self.store)
     }
 
     /// Registers lower files so that a successor knows of it.

@@ -21,9 +21,13 @@ use crate::node::{Parts, Way};
 use crate::policy::Function;
 use crate::removal::Removal;
 use crate::shared::{Folder, Shared};
+use crate::who::Who;
+
+/// So many branches can be noted of a request.
+pub(crate) const MARKED_MAX: usize = 64;
 
 /// Removes a name.
-pub(super) fn remove(shared: &Shared, merge: &Merge, goes: NameGoes<'_>) -> Result<()> {
+pub(super) fn remove(shared: &Shared, merge: &Merge, (who, goes): (Who, NameGoes<'_>)) -> Result<()> {
     let NameGoes { spot, held, is_folder } = goes;
     // A path that is made meanwhile would bring a folder back.
     let _order = is_folder.then(|| merge.order());
@@ -37,6 +41,13 @@ pub(super) fn remove(shared: &Shared, merge: &Merge, goes: NameGoes<'_>) -> Resu
             Some(_) if is_folder => Errno::NOTDIR,
             Some(_) => Errno::ISDIR,
         });
+    }
+    if let (false, Some([picked, _])) = (is_folder, who.note()) {
+        // Those that are left of what a server had begun to remove that is dead.
+        let order = shared.branches.order();
+        let left: Vec<Here> =
+            same.into_iter().filter(|here| has(picked, &order, here.mount.branch)).collect();
+        return remove_here(shared, spot, &left);
     }
     if !is_folder {
         return remove_here(
@@ -59,6 +70,30 @@ fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     })
 }
 
+/// Branches as a request notes them for another server: a bit for each place in the order.
+fn mask<'h>(order: &[u16], all: impl IntoIterator<Item = &'h Here>) -> u64 {
+    let rank = |here: &Here| order.iter().position(|number| *number == here.mount.branch);
+    let ranks = all.into_iter().filter_map(rank).filter(|rank| *rank < MARKED_MAX);
+    ranks.fold(0, |mask, rank| mask | 1 << rank)
+}
+
+/// Whether a branch is among them.
+fn has(mask: u64, order: &[u16], branch: u16) -> bool {
+    let rank = order.iter().position(|number| *number == branch);
+    rank.is_some_and(|rank| rank < MARKED_MAX && mask >> rank & 1 == 1)
+}
+
+/// On which branches a file loses a name, where the policy leaves it on others.
+///
+/// # Errors
+/// As the removal.
+pub(crate) fn removed_on(shared: &Shared, spot: Spot<'_>) -> Result<u64> {
+    let Some(merge) = &shared.merge else { return Ok(0) };
+    let all = merge::present(shared, spot)?;
+    let picked = merge::changed(shared, merge, (Function::Unlink, None), all)?;
+    Ok(mask(&shared.branches.order(), &picked))
+}
+
 /// Refuses what would be done on some branches and could not be on others.
 ///
 /// # Errors
@@ -76,7 +111,7 @@ fn check_writable<'h>(
 }
 
 fn remove_folders(shared: &Shared, merge: &Merge, spot: Spot<'_>, all: &[Here]) -> Result<()> {
-    let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+    let node = merge.folder(shared, spot.folder.id, spot.c_name());
     for (index, here) in all.iter().enumerate().rev() {
         remove_at(here.mount, &here.dir, spot, true).map_err(errno)?;
         if let Some(parts) = node.as_ref().filter(|_| index > 0).and_then(|node| node.parts()) {
@@ -92,7 +127,7 @@ fn check_whole(shared: &Shared, merge: &Merge, spot: Spot<'_>) -> Result<()> {
     if !merge.has_aside() {
         return Ok(());
     }
-    let node = merge.folders.peek(&shared.table, spot.folder.id, spot.c_name());
+    let node = merge.folder(shared, spot.folder.id, spot.c_name());
     let is_partly_aside = node.as_ref().and_then(|node| node.parts()).is_some_and(Parts::is_partly_aside);
     if is_partly_aside { Err(Errno::IO) } else { Ok(()) }
 }
@@ -127,7 +162,7 @@ pub(super) fn is_empty(shared: &Shared, folder: &LowerFile) -> Result<bool> {
 }
 
 /// Moves a name, or exchanges two.
-pub(super) fn rename(shared: &Shared, merge: &Merge, moves: NameMoves<'_>) -> Result<()> {
+pub(super) fn rename(shared: &Shared, merge: &Merge, (who, moves): (Who, NameMoves<'_>)) -> Result<()> {
     let NameMoves { from, to, held, flags } = moves;
     if flags & mode::RENAME_WHITEOUT != 0 {
         // It hides what is on lower layers, of which there are none.
@@ -141,6 +176,10 @@ pub(super) fn rename(shared: &Shared, merge: &Merge, moves: NameMoves<'_>) -> Re
     let (sources, targets) = (merge::present(shared, from)?, merge::present(shared, to)?);
     held.check_judged(0, &sources)?;
     held.check_judged(1, &targets)?;
+    // Of an exchange the note tells the inodes (`op/rename.rs`), and it is done again as a whole.
+    if let Some(note) = who.note().filter(|_| flags & mode::RENAME_EXCHANGE == 0) {
+        return go_on(shared, merge, &order, (from, to), (flags, note));
+    }
     let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
         ((from.folder.id, from.c_name().into()), (to.folder.id, to.c_name().into()));
@@ -180,6 +219,58 @@ pub(super) fn rename(shared: &Shared, merge: &Merge, moves: NameMoves<'_>) -> Re
     })?;
     removal.doubt_copies();
     merge.moved(shared, way, new_way, false);
+    Ok(())
+}
+
+/// The branches on which a name moves, and those on which what has the new one goes; none if the kernel moves it in one step.
+///
+/// # Errors
+/// As the move.
+pub(crate) fn moved_on(shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<[u64; 2]> {
+    let Some(merge) = &shared.merge else { return Ok([0; 2]) };
+    let (sources, targets) = (merge::present(shared, from)?, merge::present(shared, to)?);
+    let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
+    let targets = others(shared, (&sources, from), (targets, to))?;
+    let sources: Vec<Here> = sources.into_iter().filter(|here| here.stat.is_dir() == is_folder).collect();
+    let sources = if is_folder { sources } else { merge::moved(shared, merge, None, sources)? };
+    let is_moved = |here: &&Here| sources.iter().any(|source| source.mount.branch == here.mount.branch);
+    let left = targets.iter().filter(|here| !is_moved(here));
+    let order = shared.branches.order();
+    let note = [mask(&order, &sources), mask(&order, left)];
+    Ok(if sources.len() == 1 && note[1] == 0 { [0; 2] } else { note })
+}
+
+/// Goes on with what a server had begun that is dead: it moved the name on these branches, and then removed what had the new one on those.
+/// Each step is done if the old name is gone, or the new one.
+fn go_on(
+    shared: &Shared,
+    merge: &Merge,
+    order: &Order<'_>,
+    (from, to): (Spot<'_>, Spot<'_>),
+    (flags, [moved, left]): (u32, [u64; 2]),
+) -> Result<()> {
+    let branches = shared.branches.order();
+    let is_known = merge.folders.has(&(from.folder.id, from.c_name().into()));
+    let removal = Removal::begin(shared, to)?;
+    for here in merge::present(shared, from)? {
+        if has(moved, &branches, here.mount.branch) {
+            let folder = merge::on_branch(shared, merge, order, to.folder, here.mount.branch)?;
+            touches_on(here.mount);
+            rename_at(&*here.dir, from.c_name(), &folder.descriptor, to.c_name(), flags).map_err(errno)?;
+        }
+    }
+    for here in merge::present(shared, to)?.iter().rev() {
+        if has(left, &branches, here.mount.branch) {
+            remove_at(here.mount, &here.dir, to, here.stat.is_dir()).map_err(errno)?;
+        }
+    }
+    if is_known || merge::present(shared, to)?.first().is_none_or(|here| !here.stat.is_dir()) {
+        let way = |spot: Spot<'_>| -> Way { (spot.folder.id, spot.c_name().into()) };
+        merge.moved(shared, way(from), way(to), false);
+    }
+    removal.doubt_copies();
+    // Folders were looked for while this one was on some branches by one name and on others by another.
+    merge.see_folders_again(shared);
     Ok(())
 }
 
@@ -304,9 +395,11 @@ impl Moving<'_> {
         if let ([_], []) = (self.moves, self.left) {
             return self.there(0, flags).map_err(errno);
         }
+        // Another server could not tell what is exchanged from what is not: so what is replaced is gone at once.
+        let is_kept = self.shared.options.kept.is_some();
         let mut exchanged = vec![false; self.moves.len()];
         for index in 0..self.moves.len() {
-            let moved = if self.replaces(index) {
+            let moved = if self.replaces(index) && !is_kept {
                 match self.there(index, mode::RENAME_EXCHANGE) {
                     // Not every file system can: then what is replaced is gone.
                     Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => self.there(index, flags),

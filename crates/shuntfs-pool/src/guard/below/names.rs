@@ -106,7 +106,7 @@ impl Judged<NameGoes<'_>> {
         if let Some(merge) = &shared.merge {
             let doubt = |_: &Errno| shared.doubt_attributes(spot.folder.id);
             let settling = Settling::begin(shared, merge, &[spot])?;
-            let removed = merged::remove(shared, merge, self.change).inspect_err(doubt);
+            let removed = merged::remove(shared, merge, (self.who, self.change)).inspect_err(doubt);
             settling.into_iter().for_each(|settling| settling.done(held));
             removed?;
             removal.doubt_copies();
@@ -130,7 +130,7 @@ impl Judged<NameMoves<'_>> {
             let doubt =
                 |_: &Errno| [from, to].iter().for_each(|spot| shared.doubt_attributes(spot.folder.id));
             let settling = Settling::begin(shared, merge, &[from, to])?;
-            let renamed = merged::rename(shared, merge, self.change).inspect_err(doubt);
+            let renamed = merged::rename(shared, merge, (self.who, self.change)).inspect_err(doubt);
             settling.into_iter().for_each(|settling| settling.done(held));
             return renamed;
         }

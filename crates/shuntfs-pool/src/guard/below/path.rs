@@ -14,6 +14,9 @@ use crate::mode;
 use crate::shared::Shared;
 use crate::who::keeping_set_ids;
 
+/// The mode of a folder that is not finished.
+const CLOSED: u32 = 0o700;
+
 pub(super) const ACCESS_ACL: &CStr = c"system.posix_acl_access";
 
 /// The longest list of names, and the longest value, that the kernel takes.
@@ -27,30 +30,51 @@ const XATTR_MAX: usize = 65_536;
 /// # Errors
 /// Those of the calls; then it is not there.
 pub(crate) fn clone_folder(shared: &Shared, from: &LowerFile, spot: Spot<'_>) -> Result<()> {
-    let stat = stat_of(from).map_err(errno)?;
     touches(spot.mount.branch);
-    match mkdir_at(spot.dir, spot.c_name(), 0o700) {
+    match mkdir_at(spot.dir, spot.c_name(), CLOSED) {
         Err(OsError::EXIST) => return Ok(()),
         made => made.map_err(errno)?,
     }
-    let settle = || -> Result<()> {
+    let finish = || -> Result<()> {
         let made = LowerFile::new(shared.opening(|| open_path_at(spot.dir, spot.c_name()))?);
-        check_new(shared, &made)?;
-        chown(&made, Some(stat.uid), Some(stat.gid)).map_err(errno)?;
-        // Of both branches, so that it is not known which of them it waits for.
-        touches_nothing();
-        clone_xattrs(from, &made).map_err(errno)?;
-        touches(spot.mount.branch);
-        let permissions = stat.mode & 0o7777;
-        keeping_set_ids(permissions & mode::SGID != 0, || chmod(&made, permissions)).map_err(errno)?;
-        set_times(&made, TimeSet::At(stat.atime), TimeSet::At(stat.mtime)).map_err(errno)
+        finish_clone(shared, from, (&made, spot.mount.branch))
     };
-    settle().inspect_err(|error| {
+    finish().inspect_err(|error| {
         tracing::warn!(%error, "a folder was not made on a further branch");
         if let Err(error) = rmdir_at(spot.dir, spot.c_name()) {
             tracing::error!(%error, "a folder is left on a branch, closed and without its attributes");
         }
     })
+}
+
+/// Gives a folder that was just made as [`clone_folder`] does the attributes of `from`. It is opened to others last, so that what a server has left
+/// unfinished can be told by that it is not.
+///
+/// # Errors
+/// Those of the calls; ESTALE where it is not that folder.
+fn finish_clone(shared: &Shared, from: &LowerFile, (made, branch): (&LowerFile, u16)) -> Result<()> {
+    let stat = stat_of(from).map_err(errno)?;
+    check_new(shared, made)?;
+    chown(made, Some(stat.uid), Some(stat.gid)).map_err(errno)?;
+    // Of both branches, so that it is not known which of them it waits for.
+    touches_nothing();
+    clone_xattrs(from, made).map_err(errno)?;
+    touches(branch);
+    set_times(made, TimeSet::At(stat.atime), TimeSet::At(stat.mtime)).map_err(errno)?;
+    let permissions = stat.mode & 0o7777;
+    keeping_set_ids(permissions & mode::SGID != 0, || chmod(made, permissions)).map_err(errno)
+}
+
+/// Goes on with a folder that a server may have left unfinished on a branch: closed and empty. One that is neither is left as it is.
+///
+/// # Errors
+/// As of [`clone_folder`].
+pub(crate) fn go_on_cloning(shared: &Shared, from: &LowerFile, made: &LowerFile, branch: u16) -> Result<()> {
+    let stat = stat_of(made).map_err(errno)?;
+    if stat.mode & 0o7777 == CLOSED && is_empty(shared, made)? {
+        finish_clone(shared, from, (made, branch))?;
+    }
+    Ok(())
 }
 
 /// Refuses to give away what is not the folder that was just made: whoever may write to the folder around it on the branch may put something of

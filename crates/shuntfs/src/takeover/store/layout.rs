@@ -1,8 +1,10 @@
 //! Where everything lies, and the first page.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shuntfs_sys::OsError;
@@ -10,11 +12,17 @@ use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_wire::{Errno, Result};
 use thiserror::Error;
 
-/// The layout of the state that this release writes, and the only one that it reads.
-pub const STATE_VERSION: u8 = 1;
+/// The layout of the state that this release writes.
+pub const STATE_VERSION: u8 = 2;
+/// The layouts that it reads. The first one has no counters. A mount keeps the layout that it began with, so that
+/// its program can be gone back to.
+pub const STATE_VERSIONS: [u8; 2] = [1, STATE_VERSION];
 
 /// "shuntfs" and the layout's version.
-const MAGIC: u64 = u64::from_be_bytes([b's', b'h', b'u', b'n', b't', b'f', b's', STATE_VERSION]);
+const fn magic(version: u8) -> u64 {
+    u64::from_be_bytes([b's', b'h', b'u', b'n', b't', b'f', b's', version])
+}
+
 /// Where its words are in the first page.
 const AT_MAGIC: usize = 0;
 const AT_SHAPE: usize = 1;
@@ -52,7 +60,15 @@ pub(super) const FOLDERS: Records =
     Records { what: "open folder", start: FILES.end(), count: 1 << 16, len: 16, at_top: 6 };
 pub(super) const NODES: Records =
     Records { what: "node", start: FOLDERS.end(), count: 1 << 22, len: 16, at_top: 7 };
-const WORDS: usize = NODES.end();
+/// What queues count.
+pub(super) const COUNTERS: Range<usize> = NODES.end()..NODES.end() + (1 << 20);
+
+/// How long the memory of a layout is.
+const fn words(version: u8) -> usize {
+    if version < 2 { NODES.end() } else { COUNTERS.end }
+}
+
+const WORD_LEN: usize = size_of::<u64>();
 
 /// So many records get memory at once.
 const CHUNK: u32 = 256;
@@ -101,10 +117,11 @@ pub(crate) struct StoredHandover(pub(crate) Vec<u8>);
 #[derive(Debug)]
 pub(crate) struct Store {
     words: SharedWords,
+    version: u8,
     grows: Mutex<()>,
     /// How many stores are made yet before the server is as if it were killed.
     #[cfg(test)]
-    pub(super) fuse: std::sync::atomic::AtomicU64,
+    pub(super) fuse: AtomicU64,
 }
 
 impl Store {
@@ -113,8 +130,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Memory`].
     pub(crate) fn create() -> std::result::Result<Self, StoreError> {
-        let words = SharedWords::create(c"shuntfs-state", WORDS).map_err(StoreError::Memory)?;
-        let this = Self::on(words);
+        Self::create_as(STATE_VERSION)
+    }
+
+    pub(super) fn create_as(version: u8) -> std::result::Result<Self, StoreError> {
+        let words = SharedWords::create(c"shuntfs-state", words(version)).map_err(StoreError::Memory)?;
+        let this = Self::on(words, version);
         this.words.reserve(0..REQUESTS.end()).map_err(StoreError::Memory)?;
         for records in [&FILES, &FOLDERS, &NODES] {
             this.put(records.at_top, twice(0));
@@ -124,7 +145,7 @@ impl Store {
         this.put(AT_MOUNT, twice(u32::try_from(random >> 32).unwrap_or(1)));
         this.put(AT_BACKING, twice(0));
         this.put(AT_SHAPE, shape());
-        this.publish(AT_MAGIC, MAGIC);
+        this.publish(AT_MAGIC, magic(version));
         Ok(this)
     }
 
@@ -133,22 +154,28 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub(crate) fn open(file: OwnedFd) -> std::result::Result<Self, StoreError> {
-        let this = Self::on(SharedWords::open(file, WORDS).map_err(StoreError::Memory)?);
+        let file = File::from(file);
+        let len = file.metadata().map_err(|_| StoreError::Layout)?.len();
+        let version = STATE_VERSIONS.into_iter().find(|version| (words(*version) * WORD_LEN) as u64 == len);
+        let version = version.ok_or(StoreError::Layout)?;
+        let memory = SharedWords::open(file.into(), words(version)).map_err(StoreError::Memory)?;
+        let this = Self::on(memory, version);
         this.check()?;
         Ok(this)
     }
 
-    fn on(words: SharedWords) -> Self {
+    fn on(words: SharedWords, version: u8) -> Self {
         Self {
             words,
+            version,
             grows: Mutex::new(()),
             #[cfg(test)]
-            fuse: std::sync::atomic::AtomicU64::new(u64::MAX),
+            fuse: AtomicU64::new(u64::MAX),
         }
     }
 
     fn check(&self) -> std::result::Result<(), StoreError> {
-        if self.get(AT_MAGIC) != MAGIC || self.get(AT_SHAPE) != shape() {
+        if self.get(AT_MAGIC) != magic(self.version) || self.get(AT_SHAPE) != shape() {
             return Err(StoreError::Layout);
         }
         for records in [&FILES, &FOLDERS, &NODES] {
@@ -248,6 +275,25 @@ impl Store {
         }
         self.publish(records.at_top, twice(new));
         Ok(())
+    }
+
+    pub(super) fn has_counters(&self) -> bool {
+        self.version >= 2
+    }
+
+    /// Words that are no records, to be used as they are.
+    pub(super) fn words(&self, range: Range<usize>) -> &[AtomicU64] {
+        &self.words[range]
+    }
+
+    /// Sees to it that words may be written.
+    pub(super) fn reserve(&self, range: Range<usize>) -> std::result::Result<(), OsError> {
+        self.words.reserve(range)
+    }
+
+    /// Makes whole pages of words zero.
+    pub(super) fn clear(&self, range: Range<usize>) -> std::result::Result<(), OsError> {
+        self.words.clear(range)
     }
 
     pub(super) fn get(&self, word: usize) -> u64 {

@@ -11,12 +11,14 @@
 //! it refused: to go on with the rest would be to guess.
 
 mod backings;
+mod counters;
 mod layout;
 mod nodes;
 mod opens;
 mod requests;
 
-pub use layout::{STATE_VERSION, StoreError};
+pub(crate) use counters::KeptCounters;
+pub use layout::{STATE_VERSION, STATE_VERSIONS, StoreError};
 pub(crate) use layout::{Store, StoredHandover};
 pub use nodes::{KeptNode, KeptNodes, LeftNode, NodePlace};
 pub(crate) use opens::{FoundOpen, OpenRecord, Table};

@@ -1,5 +1,6 @@
 //! The nodes that the kernel knows: what they are, and how often it has looked them up.
 
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ const CHECK: usize = WORDS + OWN;
 /// Changes while the rest stays.
 const LOOKUPS: usize = CHECK + 1;
 const LIVE: u64 = 0x6e6f_6465;
+/// It takes the place of another record of its node, which may be there still.
+const SUCCEEDS: u64 = 0x6e65_7874;
 
 /// What is kept of a node.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +89,7 @@ impl KeptNodes {
         store: &Arc<Store>,
         left: &mut LeftDescriptors,
     ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
-        let found = store.found_nodes()?;
+        let found = store.settled_nodes()?;
         let mut nodes = Vec::with_capacity(found.len());
         let (mut list, mut used) = (Vec::new(), found.iter().map(|found| found.index).peekable());
         let next = store.top(&NODES)?;
@@ -140,13 +143,34 @@ impl KeptNodes {
     /// # Errors
     /// ENFILE where there are too many, ENOMEM.
     pub fn keep(&self, node: &KeptNode<'_>) -> Result<NodePlace> {
+        let index = self.room()?;
+        self.store.write_node(index, node, (LIVE, 1));
+        Ok(NodePlace(index))
+    }
+
+    /// Room for a record that nobody uses.
+    fn room(&self) -> Result<u32> {
         let index = self.free.lock().take().ok_or(Errno::NFILE)?;
         if let Err(error) = self.store.grow_to(&NODES, index) {
             self.free.lock().list.push(index);
             return Err(error);
         }
-        self.store.write_node(index, node);
-        Ok(NodePlace(index))
+        Ok(index)
+    }
+
+    /// Keeps something else of a node, whose lookups stay counted; where it is kept from then on. A successor finds either the one or the other.
+    /// Nobody may change the count meanwhile.
+    ///
+    /// # Errors
+    /// ENFILE where there are too many, ENOMEM, EIO where the count is damaged; it is kept where it was then.
+    pub fn replace(&self, place: &NodePlace, node: &KeptNode<'_>) -> Result<NodePlace> {
+        let lookups = once(self.store.get(NODES.at(place.0) + LOOKUPS)).ok_or(Errno::IO)?;
+        let next = self.room()?;
+        self.store.write_node(next, node, (SUCCEEDS, lookups));
+        self.store.publish(NODES.at(place.0), 0);
+        self.store.publish(NODES.at(next), LIVE);
+        self.free.lock().list.push(place.0);
+        Ok(NodePlace(next))
     }
 
     /// The node was looked up so many times more. To be called before the kernel hears of it.
@@ -179,7 +203,7 @@ pub(super) struct FoundNode {
 }
 
 impl Store {
-    fn write_node(&self, index: u32, node: &KeptNode<'_>) {
+    fn write_node(&self, index: u32, node: &KeptNode<'_>, (state, lookups): (u64, u32)) {
         let at = NODES.at(index);
         let (number, identity) = node.file.map_or((0, FileIdentity::default()), |(file, identity)| {
             (u64::try_from(file.as_raw_fd()).map_or(0, |number| number + 1), identity)
@@ -189,8 +213,8 @@ impl Store {
             self.put(at + NODE + place, word);
         }
         self.put(at + CHECK, check_of(at as u64, body.into_iter().chain(node.words)));
-        self.put(at + LOOKUPS, twice(1));
-        self.publish(at, LIVE);
+        self.put(at + LOOKUPS, twice(lookups));
+        self.publish(at, state);
     }
 
     /// Changes a count; what it is then. One that is damaged stays, for the successor to find.
@@ -205,12 +229,29 @@ impl Store {
         all.filter_map(std::result::Result::transpose).collect()
     }
 
+    /// The same, of each node one: where a predecessor died while it replaced a record, the new one, which is whole.
+    fn settled_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
+        let mut found = self.found_nodes()?;
+        let state = |found: &FoundNode| self.get(NODES.at(found.index));
+        let next: HashSet<NodeId> =
+            found.iter().filter(|found| state(found) == SUCCEEDS).map(|found| found.node).collect();
+        if next.is_empty() {
+            return Ok(found);
+        }
+        found.retain(|found| {
+            let is_replaced = state(found) == LIVE && next.contains(&found.node);
+            self.publish(NODES.at(found.index), if is_replaced { 0 } else { LIVE });
+            !is_replaced
+        });
+        Ok(found)
+    }
+
     fn found_node(&self, index: u32) -> std::result::Result<Option<FoundNode>, StoreError> {
         let at = NODES.at(index);
         let wrong = |why| StoreError::Record { what: NODES.what, index, why };
         match self.get(at) {
             0 => return Ok(None),
-            LIVE => {}
+            LIVE | SUCCEEDS => {}
             _ => return Err(wrong("its state is none")),
         }
         let body: [u64; CHECK - NODE] = std::array::from_fn(|place| self.get(at + NODE + place));

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use shuntfs_sys::descriptors::LeftDescriptors;
+use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_wire::abi::UNIQUE_RESEND;
 use shuntfs_wire::{Errno, Fh, InHeader, LookupCount, NodeId, Opcode};
 
-use super::layout::REQUESTS;
+use super::layout::{COUNTERS, REQUESTS};
 use super::nodes::FoundNode;
 use super::opens::FoundOpen;
 use super::requests::Found;
 use super::*;
+use crate::counters::{Counters, QueueCounters};
 use crate::delegation::{Flow, Flows, Reason};
 use crate::flow::{OpenKind, Worth};
+use crate::latency::Latencies;
 use crate::nodes::Counted;
 use crate::takeover::surviving::FileIdentity;
 
@@ -319,4 +322,82 @@ fn a_place_is_used_again_and_a_full_table_says_so() {
     nodes.keep(&kept(4)).expect("there is room");
     assert_eq!(store.found_nodes().expect("is whole").len(), 2);
     assert_eq!(store.opened(Table::Folders, fh(1, 1 << 16), &file(2)), Err(Errno::NFILE));
+}
+
+/// The counters of queue 1 of the next server.
+fn counters(store: &Store) -> Arc<QueueCounters> {
+    let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
+    let store = Arc::new(Store::open(copy).expect("is whole"));
+    Counters::kept(KeptCounters::take(&store)).add_queue(1)
+}
+
+#[test]
+fn counters_go_on_under_the_next_server() {
+    let store = store();
+    let first = counters(&store);
+    first.requests[15].add(5);
+    first.finished.add(3);
+    first.read(Flow::Relay, 4096);
+    first.latencies.end(Latencies::start(Some(Opcode::Read), 1).expect("the first one is timed"));
+    let next = counters(&store);
+    assert_eq!(
+        (next.index, next.requests[15].read(), next.read_bytes[Flow::Relay as usize].read()),
+        (1, 5, 4096)
+    );
+    assert_eq!(next.finished.read(), 5, "the two that were at work come again, as others");
+    let timed = Latencies::by_operation(std::iter::once(&next.latencies));
+    assert_eq!(timed["READ"].timed, 1);
+    next.requests[15].bump();
+    assert_eq!(first.requests[15].read(), 6, "they are the same");
+}
+
+#[test]
+fn counters_of_another_shape_begin_anew() {
+    let store = store();
+    counters(&store).requests[15].add(5);
+    store.put(COUNTERS.start, 7);
+    assert_eq!(counters(&store).requests[15].read(), 0);
+    counters(&store).requests[15].add(2);
+    assert_eq!(counters(&store).requests[15].read(), 2);
+}
+
+#[test]
+fn queues_without_room_for_their_counters_have_their_own() {
+    let store = store();
+    let kept = KeptCounters::take(&store).expect("there is room");
+    let places: Vec<usize> = (0..2048).take_while(|queue| kept.place(*queue).is_some()).collect();
+    assert!(places.len() >= 256, "{}", places.len());
+    assert!(kept.place(usize::MAX).is_none());
+    let counters = Counters::kept(Some(kept));
+    let queue = counters.add_queue(places.len());
+    queue.requests[1].bump();
+    assert_eq!(queue.requests[1].read(), 1);
+}
+
+/// A mount that another release began: it keeps its layout, so that this release goes on with it and that one after it.
+#[test]
+fn the_layout_before_is_read_and_kept() {
+    let old = Arc::new(Store::create_as(1).expect("memory"));
+    work(&old).expect("is whole");
+    let All { files, nodes, .. } = look(&old).expect("this release reads it");
+    assert_eq!((files.len(), nodes.len()), (1, 1));
+    let copy = old.as_fd().try_clone_to_owned().expect("a duplicate");
+    let next = Arc::new(Store::open(copy).expect("is whole"));
+    assert!(KeptCounters::take(&next).is_none());
+    let queue = counters(&old);
+    queue.requests[15].bump();
+    assert_eq!(queue.requests[15].read(), 1, "they are this server's own");
+    assert_eq!(next.get(0), u64::from_be_bytes(*b"shuntfs\x01"));
+    assert_eq!(store().get(0), u64::from_be_bytes([b's', b'h', b'u', b'n', b't', b'f', b's', STATE_VERSION]));
+}
+
+#[test]
+fn the_layout_of_a_later_release_is_refused() {
+    let store = store();
+    store.put(0, u64::from_be_bytes([b's', b'h', b'u', b'n', b't', b'f', b's', STATE_VERSION + 1]));
+    let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
+    assert_eq!(Store::open(copy).err(), Some(StoreError::Layout));
+    let longer = SharedWords::create(c"test", COUNTERS.end + 512).expect("memory");
+    let copy = longer.as_fd().try_clone_to_owned().expect("a duplicate");
+    assert_eq!(Store::open(copy).err(), Some(StoreError::Layout));
 }

@@ -1,0 +1,294 @@
+//! The branches in force and the settings, in a file in memory that outlives a server: the next one shows what that one showed, whatever the command
+//! line says and whatever is at the paths of the branches by then.
+//!
+//! The file has two slots, which are written in turn: a server that is killed while it writes one leaves the other. Each begins with its version, its
+//! length and a check over all of it; what is not as it was written is not believed. Folders are named by descriptors, which the keeper of a mount and its
+//! servers share.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use shuntfs_sys::memory::file_in_memory;
+use shuntfs_sys::{open_folder, stat_of};
+
+use super::options::BranchOptions;
+use super::settings::Settings;
+use crate::branch::{Branch, BranchTerms, Branches};
+use crate::error::PoolError;
+use crate::node::{device_number, mix};
+use crate::options::PoolOptions;
+use crate::policy::BranchMode;
+
+/// Where the second slot is.
+const SLOT: u64 = 4 << 20;
+/// Version, length and check.
+const HEAD: usize = 24;
+/// One slot holds 4096 branches with paths of 1000 bytes.
+const LEN_MAX: usize = (4 << 20) - HEAD;
+/// The first field.
+const LAYOUT: &str = "branches 1";
+
+/// A branch as it is written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Kept {
+    number: u16,
+    /// Its root, and what that leads to.
+    root: RawFd,
+    is: (u32, u64),
+    options: BranchOptions,
+}
+
+/// What is in force.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Text {
+    /// Those in use, in their order.
+    order: Vec<u16>,
+    /// Those, and those that were removed and are still held.
+    branches: Vec<Kept>,
+    /// The number that the root is shown with; 0 before there is one.
+    root: u64,
+    /// The policy of each function, what is to be left free, and by which policy files are moved; empty is what the options say.
+    settings: Vec<String>,
+}
+
+/// The branches of a pool that is to survive its server ([`crate::PoolOptions::kept`]), each open from the start.
+#[derive(Debug)]
+pub struct KeptBranches {
+    file: File,
+    /// One writes at a time.
+    writes: Mutex<()>,
+    /// Those that this process has opened.
+    _roots: Vec<OwnedFd>,
+}
+
+impl KeptBranches {
+    /// Opens the branches of a mount that begins.
+    ///
+    /// # Errors
+    /// Where a branch cannot be used.
+    pub fn open(branches: &[BranchOptions]) -> Result<Self, PoolError> {
+        let (mut text, mut roots) = (Text::default(), Vec::new());
+        for (number, branch) in (0_u16..).zip(branches) {
+            let failed = |error| PoolError::of_source(&branch.path, error);
+            let root = open_folder(&branch.path).map_err(failed)?;
+            let stat = stat_of(&root).map_err(failed)?;
+            let path = std::fs::canonicalize(&branch.path).unwrap_or_else(|_| branch.path.clone());
+            let options = BranchOptions { path, ..branch.clone() };
+            let is = (device_number(stat.dev), stat.ino);
+            text.order.push(number);
+            text.branches.push(Kept { number, root: root.as_raw_fd(), is, options });
+            roots.push(root);
+        }
+        let file = file_in_memory(c"shuntfs-branches").map_err(|error| kept(error.to_string()))?;
+        let kept = Self { file, writes: Mutex::default(), _roots: roots };
+        kept.put(&text)?;
+        Ok(kept)
+    }
+
+    /// What another program has handed over ([`KeptBranches::as_fd`]), in a process in which the roots are open under their numbers
+    /// ([`KeptBranches::roots`]).
+    #[must_use]
+    pub fn of(file: OwnedFd) -> Self {
+        Self { file: file.into(), writes: Mutex::default(), _roots: Vec::new() }
+    }
+
+    /// The branches in use, in their order.
+    ///
+    /// # Errors
+    /// [`PoolError::Kept`] where it is not what was written.
+    pub fn branches(&self) -> Result<Vec<BranchOptions>, PoolError> {
+        let text = self.found()?;
+        let of = |number: &u16| text.branches.iter().find(|branch| branch.number == *number);
+        Ok(text.order.iter().filter_map(of).map(|branch| branch.options.clone()).collect())
+    }
+
+    /// The descriptors of the branches, those that were removed and are still held included, as they are now; none if they cannot be read.
+    #[must_use]
+    pub fn roots(&self) -> Vec<RawFd> {
+        self.found()
+            .map_or_else(|_| Vec::new(), |text| text.branches.iter().map(|branch| branch.root).collect())
+    }
+
+    /// All of them, opened again.
+    ///
+    /// # Errors
+    /// [`PoolError::Kept`], and those of opening one.
+    pub(super) fn open_all(&self, options: &PoolOptions) -> Result<Branches, PoolError> {
+        let text = self.found()?;
+        let last = text.branches.iter().map(|branch| branch.number).max().unwrap_or(0);
+        let mut all = Vec::new();
+        for number in 0..=last {
+            let held = text.branches.iter().find(|branch| branch.number == number);
+            // The number of one that is gone is nobody else's.
+            let as_any = || text.branches.first().ok_or_else(|| kept("there is none"));
+            let of = held.map_or_else(as_any, Ok)?;
+            let branch = Branch::open_one_of(number, &of.options, (options, Some(&of.root()?)))?;
+            if held.is_none() {
+                branch.let_go();
+            }
+            all.push(branch);
+        }
+        let branches = Branches::several(all);
+        branches.set_order(text.order);
+        Ok(branches)
+    }
+
+    /// The number that the root is shown with, if there was a server.
+    pub(super) fn root_ino(&self) -> Option<u64> {
+        self.found().ok().map(|text| text.root).filter(|ino| *ino != 0)
+    }
+
+    /// Gives a pool the settings that were in force.
+    ///
+    /// # Errors
+    /// [`PoolError::Kept`].
+    pub(super) fn set(&self, settings: &Settings) -> Result<(), PoolError> {
+        let text = self.found()?;
+        let is_set = text.settings.is_empty() || settings.set_words(&text.settings).is_some();
+        if is_set { Ok(()) } else { Err(kept("its settings are none")) }
+    }
+
+    /// Notes what is in force now.
+    ///
+    /// # Errors
+    /// [`PoolError::Kept`]; what was noted before stays.
+    pub(crate) fn note(
+        &self,
+        (branches, root): (&Branches, u64),
+        settings: &Settings,
+    ) -> Result<(), PoolError> {
+        let held = (0_u16..).zip(branches.known()).filter(|(_, branch)| !branch.is_let_go());
+        let of = |(number, branch): (u16, &Branch)| {
+            let BranchTerms { mode, min_free } = branch.terms();
+            let (path, id) = (branch.source().to_owned(), branch.id().map(str::to_owned));
+            let (device, inode) = branch.identity_below();
+            let is = (device_number(device), inode);
+            let options = BranchOptions { path, mode, min_free, id };
+            Kept { number, root: branch.root().as_fd().as_raw_fd(), is, options }
+        };
+        let text = Text {
+            order: branches.order().to_vec(),
+            branches: held.map(of).collect(),
+            root,
+            settings: settings.words(),
+        };
+        self.put(&text)
+    }
+
+    fn put(&self, text: &Text) -> Result<(), PoolError> {
+        let bytes = text.write();
+        if bytes.len() > LEN_MAX {
+            return Err(kept("there is too much of it"));
+        }
+        let _alone = self.writes.lock();
+        // As it is in the file: a server has a copy of what its keeper knew, and others have written since.
+        let last = self.versions().into_iter().flatten().map(|(version, _)| version).max().unwrap_or(0);
+        let next = last + 1;
+        let head = [next, bytes.len() as u64, check_of(next, &bytes)];
+        let head: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let slot = next % 2 * SLOT;
+        self.file.write_all_at(&[head, bytes].concat(), slot).map_err(|error| kept(error.to_string()))
+    }
+
+    fn found(&self) -> Result<Text, PoolError> {
+        let newest = self.versions().into_iter().flatten().max_by_key(|(version, _)| *version);
+        newest.and_then(|(_, bytes)| Text::read(&bytes)).ok_or_else(|| kept("it is not what was written"))
+    }
+
+    /// What is in the slots and as it was written.
+    fn versions(&self) -> [Option<(u64, Vec<u8>)>; 2] {
+        [0, SLOT].map(|at| {
+            let mut head = [0; HEAD];
+            self.file.read_exact_at(&mut head, at).ok()?;
+            let word =
+                |place: usize| head.chunks_exact(8).nth(place)?.try_into().ok().map(u64::from_le_bytes);
+            let (version, len, check) = (word(0)?, usize::try_from(word(1)?).ok()?, word(2)?);
+            let mut bytes = vec![0; Some(len).filter(|len| *len <= LEN_MAX)?];
+            self.file.read_exact_at(&mut bytes, at + HEAD as u64).ok()?;
+            (version > 0 && check == check_of(version, &bytes)).then_some((version, bytes))
+        })
+    }
+}
+
+/// Those of one mount are the same, whatever is in force.
+impl PartialEq for KeptBranches {
+    fn eq(&self, other: &Self) -> bool {
+        self.file.as_raw_fd() == other.file.as_raw_fd()
+    }
+}
+
+impl Eq for KeptBranches {}
+
+impl AsFd for KeptBranches {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Kept {
+    /// A path that leads to its root.
+    fn root(&self) -> Result<PathBuf, PoolError> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.root));
+        let leads = open_folder(&path)
+            .and_then(stat_of)
+            .is_ok_and(|stat| (device_number(stat.dev), stat.ino) == self.is);
+        if leads { Ok(path) } else { Err(kept(format!("nothing leads to {}", self.options.path.display()))) }
+    }
+}
+
+impl Text {
+    fn write(&self) -> Vec<u8> {
+        let order: Vec<String> = self.order.iter().map(u16::to_string).collect();
+        let mut fields: Vec<Vec<u8>> = vec![LAYOUT.into(), order.join(",").into()];
+        fields.push(self.root.to_string().into());
+        fields.push(self.settings.join(",").into());
+        for Kept { number, root, is: (device, inode), options } in &self.branches {
+            let min_free = options.min_free.map(|bytes| bytes.to_string()).unwrap_or_default();
+            let mode = options.mode.word();
+            fields.push(format!("{number},{root},{device},{inode},{mode},{min_free}").into());
+            fields.push(options.id.clone().unwrap_or_default().into());
+            // A path has no NUL.
+            fields.push(options.path.as_os_str().as_bytes().to_owned());
+        }
+        fields.join(&0)
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut fields = bytes.split(|byte| *byte == 0);
+        let mut next = || fields.next().and_then(|field| std::str::from_utf8(field).ok());
+        if next()? != LAYOUT {
+            return None;
+        }
+        let order = next()?.split(',').map(|number| number.parse().ok()).collect::<Option<Vec<u16>>>()?;
+        let root = next()?.parse().ok()?;
+        let settings = next()?.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        let mut branches = Vec::new();
+        while let Some(words) = fields.next() {
+            let words: Vec<&str> = std::str::from_utf8(words).ok()?.split(',').collect();
+            let [number, root, device, inode, mode, min_free] = words[..] else { return None };
+            let id = std::str::from_utf8(fields.next()?).ok()?;
+            let options = BranchOptions {
+                path: OsStr::from_bytes(fields.next()?).into(),
+                mode: BranchMode::of(mode)?,
+                min_free: Some(min_free).filter(|text| !text.is_empty()).map(str::parse).transpose().ok()?,
+                id: Some(id).filter(|id| !id.is_empty()).map(str::to_owned),
+            };
+            let is = (device.parse().ok()?, inode.parse().ok()?);
+            branches.push(Kept { number: number.parse().ok()?, root: root.parse().ok()?, is, options });
+        }
+        Some(Self { order, branches, root, settings })
+    }
+}
+
+fn check_of(version: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(mix(version), |hash, byte| mix(hash ^ u64::from(*byte)))
+}
+
+fn kept(why: impl Into<String>) -> PoolError {
+    PoolError::Kept { why: why.into() }
+}
