@@ -39,7 +39,7 @@ pub struct Export {
     zero_copy: AtomicBool,
 }
 
-/// A disk whose bytes are found at each READ: those that lie together below are then moved, the others put together.
+/// A disk whose bytes are found at each request: those that lie together below are then moved, others put together.
 #[derive(Debug)]
 struct Found;
 
@@ -118,13 +118,20 @@ impl Export {
 
     pub(crate) fn delegation(&self, may_write: bool) -> Delegation {
         match &self.image.disk {
-            Disk::Raw(raw) => raw.delegation(may_write, self.how.growable, self.how.flow),
-            // Where something may be written, what is written must be seen.
-            Disk::Qcow2(_) if !may_write && self.zero_copy.load(Ordering::Relaxed) => {
-                Delegation::PerRange(Arc::new(Found))
-            }
-            Disk::Qcow2(_) | Disk::Null(_) => Delegation::Served,
+            Disk::Raw(raw) => match raw.delegation(may_write, self.how.growable, self.how.flow) {
+                // Past the page cache.
+                Delegation::Served if self.how.flow != FlowWish::Served => self.found(),
+                delegation => delegation,
+            },
+            Disk::Qcow2(_) => self.found(),
+            Disk::Null(_) => Delegation::Served,
         }
+    }
+
+    /// How bytes flow whose place is found at each request, which only moves them.
+    fn found(&self) -> Delegation {
+        let has_zero_copy = self.zero_copy.load(Ordering::Relaxed);
+        if has_zero_copy { Delegation::PerRange(Arc::new(Found)) } else { Delegation::Served }
     }
 
     fn size(&self) -> Result<u64> {
@@ -287,6 +294,11 @@ impl Filesystem for Export {
         }
     }
 
+    /// Nothing looks at what is written, but at the first bytes of a raw image, of which it takes a copy.
+    fn takes_unseen_data(&self, _: &ExportFile) -> bool {
+        true
+    }
+
     fn root_type(&self) -> FileType {
         FileType::Regular
     }
@@ -337,7 +349,7 @@ impl Filesystem for Export {
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
         match &self.image.disk {
-            Disk::Raw(raw) => reply.read_from(cx, raw.lower_for(at.offset, at.len.into()), at.offset).await,
+            Disk::Raw(raw) => raw.ways(at.offset, at.len.into()).read(cx, reply, at.offset).await,
             Disk::Qcow2(qcow2) => qcow2.read(cx, at, reply).await,
             Disk::Null(null) => {
                 let left = usize::try_from(null.size().saturating_sub(at.offset)).unwrap_or(usize::MAX);
@@ -352,7 +364,7 @@ impl Filesystem for Export {
         if !file.may_write {
             return Err(Errno::ACCES);
         }
-        let room = self.room(at, data.as_slice().len() as u64).await?;
+        let room = self.room(at, data.len() as u64).await?;
         let data = data.part(0, usize::try_from(room).map_err(|_| Errno::IO)?);
         match &self.image.disk {
             Disk::Raw(raw) => raw.write(cx, at, data).await,

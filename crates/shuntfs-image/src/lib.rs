@@ -23,6 +23,7 @@ mod header;
 mod lanes;
 mod lock;
 mod lost;
+mod moving;
 mod null;
 mod open;
 mod options;

@@ -4,6 +4,9 @@
 //! place of its own. The bytes themselves go between the lower file and the payload of the request, by the library: on a
 //! ring that is one operation of the queue's own ring, and the thread serves others meanwhile.
 //!
+//! Data that lies in the caller's own pages (zero copy) is moved in the same steps, under the same locks: nothing here looks at what is
+//! written, and where a range is decided for each request, as is how long that must hold.
+//!
 //! What frees clusters needs the image for itself: another request may still write to where a freed cluster was. Reads
 //! and writes therefore hold [`Qcow2::access`] shared while their bytes move, and whoever frees or resizes holds it alone.
 //!
@@ -83,7 +86,7 @@ impl Qcow2 {
                 Mapping::Raw { storage, offset, .. }
                     if reply.capacity() == room && storage.holds(offset.saturating_add(len)) =>
                 {
-                    return reply.read_from(cx, storage.lower_for(offset, len), offset).await;
+                    return storage.ways(offset, len).read(cx, reply, offset).await;
                 }
                 Mapping::Zero { .. } => {
                     let mut out = reply.cursor();
@@ -103,7 +106,7 @@ impl Qcow2 {
     /// Writes all of it; the caller has looked at the size.
     pub(crate) async fn write(&self, cx: &Cx<'_>, offset: u64, data: WriteData<'_>) -> Result<Written> {
         let access = self.access.read().await;
-        let whole = data.as_slice().len();
+        let whole = data.len();
         let (mut done, mut changes) = (0, 0);
         while done < whole {
             let (at, left) = (offset + done as u64, (whole - done) as u64);
@@ -358,12 +361,11 @@ async fn make_durable(access: &FormatAccess<Stored>, tables: &Tables) -> io::Res
 
 /// Writes all of a part to its place.
 async fn put(cx: &Cx<'_>, storage: &Stored, place: u64, data: WriteData<'_>) -> Result<()> {
-    let len = data.as_slice().len();
+    let len = data.len();
     let mut done = 0;
     while done < len {
         let (at, part) = (place + done as u64, data.part(done, len - done));
-        let lower = storage.lower_for_write(part.as_slice(), at);
-        let Written(more) = part.write_to(cx, lower, at).await?;
+        let Written(more) = storage.ways(at, part.len() as u64).write(cx, part, at).await?;
         if more == 0 {
             return Err(Errno::NOSPC);
         }

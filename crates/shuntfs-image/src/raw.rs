@@ -1,5 +1,6 @@
 //! A raw image: a file or a block device whose bytes are the disk's.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use tokio::sync::Mutex;
 use crate::error::os;
 use crate::header;
 use crate::lost::{Depth, Lost};
+use crate::moving::Ways;
 use crate::open::OpenFile;
 use crate::options::FlowWish;
 
@@ -66,12 +68,9 @@ impl Raw {
         self.size.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// The file that a request is best served from.
-    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &Arc<LowerFile> {
-        match &self.direct {
-            Some((direct, align)) if (offset | len).is_multiple_of(*align) => direct,
-            _ => &self.lower,
-        }
+    /// How a request is best served.
+    pub(crate) fn ways(&self, offset: u64, len: u64) -> Ways<'_> {
+        Ways::new(self.direct.as_ref(), &self.lower, (offset, len))
     }
 
     /// How the bytes of an open shall flow.
@@ -99,18 +98,34 @@ impl Raw {
     }
 
     pub(crate) async fn write(&self, cx: &Cx<'_>, offset: u64, data: WriteData<'_>) -> Result<Written> {
-        let bytes = data.as_slice();
-        let _alone = match &self.start {
+        let written = match &self.start {
+            // On the heap, as every other WRITE would have to have room for it.
             Some(start) if offset < MAGIC_LEN as u64 => {
-                let alone = start.lock().await;
-                self.check_start(offset, bytes)?;
-                Some(alone)
+                Box::pin(self.write_start(cx, start, offset, data)).await?
             }
-            _ => None,
+            _ => self.ways(offset, data.len() as u64).write(cx, data, offset).await?,
         };
-        let written = data.write_to(cx, self.lower_for(offset, bytes.len() as u64), offset).await?;
         self.reaches(offset + u64::from(written.0));
         Ok(written)
+    }
+
+    /// Writes the first bytes, which are watched. What was looked at is written, whatever the caller makes of its memory meanwhile.
+    async fn write_start(
+        &self,
+        cx: &Cx<'_>,
+        start: &Mutex<()>,
+        offset: u64,
+        data: WriteData<'_>,
+    ) -> Result<Written> {
+        let _alone = start.lock().await;
+        let bytes = data.bytes(cx).await?;
+        self.check_start(offset, &bytes)?;
+        let Cow::Owned(bytes) = bytes else {
+            return self.ways(offset, data.len() as u64).write(cx, data, offset).await;
+        };
+        let lower = Arc::clone(&self.lower);
+        let written = cx.offload(move || data::write_at(&*lower, &bytes, offset)).await.map_err(os)?;
+        u32::try_from(written).map(Written).map_err(|_| Errno::IO)
     }
 
     fn check_start(&self, offset: u64, bytes: &[u8]) -> Result<()> {

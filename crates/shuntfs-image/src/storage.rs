@@ -25,6 +25,7 @@ use shuntfs::LowerFile;
 use shuntfs_sys::{OsError, data, stat_of, truncate};
 
 use crate::lanes::Lanes;
+use crate::moving::Ways;
 use crate::tables::{Tables, put};
 
 const KEEP_SIZE: u32 = 1;
@@ -76,17 +77,9 @@ impl Stored {
         Self { tables, ..self }
     }
 
-    /// The file that a run of bytes is best moved through.
-    pub(crate) fn lower_for(&self, offset: u64, len: u64) -> &Arc<LowerFile> {
-        match &self.direct {
-            Some((direct, align)) if (offset | len).is_multiple_of(*align) => direct,
-            _ => &self.lower,
-        }
-    }
-
-    /// The same for bytes that are written from memory: direct I/O wants that aligned, too.
-    pub(crate) fn lower_for_write(&self, bytes: &[u8], offset: u64) -> &Arc<LowerFile> {
-        self.lower_for(offset | bytes.as_ptr().addr() as u64, bytes.len() as u64)
+    /// How a run of bytes is best moved.
+    pub(crate) fn ways(&self, offset: u64, len: u64) -> Ways<'_> {
+        Ways::new(self.direct.as_ref(), &self.lower, (offset, len))
     }
 
     /// Whether the file is at least so long, so that a read up to there is not cut.

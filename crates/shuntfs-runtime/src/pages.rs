@@ -29,32 +29,40 @@ impl Slot {
         F: AsFd + Send + Sync + 'static,
     {
         let of = |token: u64, place| Submission::read_to_pages(file.as_fd(), (place, part), offset, token);
-        self.move_pages(file, of).await
+        if !self.is_free() {
+            return Err(shuntfs_sys::OsError::BUSY);
+        }
+        self.move_pages(file, of, Use::Writes).await
     }
 
     /// Writes a part of the pages to a file at `offset`.
     ///
     /// # Errors
-    /// Those of writing; EFAULT where the request has no such pages, EBUSY where somebody still uses the slot.
-    pub async fn write_from_pages<F>(&mut self, file: &Arc<F>, part: Range<u32>, offset: u64) -> Result<usize>
+    /// Those of writing; EFAULT where the request has no such pages, EBUSY where somebody still writes to the slot.
+    pub async fn write_from_pages<F>(&self, file: &Arc<F>, part: Range<u32>, offset: u64) -> Result<usize>
     where
         F: AsFd + Send + Sync + 'static,
     {
         let of = |token: u64, place| Submission::write_from_pages(file.as_fd(), (place, part), offset, token);
-        self.move_pages(file, of).await
+        if !self.hold().is_readable() {
+            return Err(shuntfs_sys::OsError::BUSY);
+        }
+        self.move_pages(file, of, Use::Reads).await
     }
 
-    async fn move_pages<F>(&mut self, file: &Arc<F>, of: impl FnOnce(u64, u16) -> Submission) -> Result<usize>
+    async fn move_pages<F>(
+        &self,
+        file: &Arc<F>,
+        of: impl FnOnce(u64, u16) -> Submission,
+        what: Use,
+    ) -> Result<usize>
     where
         F: AsFd + Send + Sync + 'static,
     {
-        if !self.is_free() {
-            return Err(shuntfs_sys::OsError::BUSY);
-        }
         let place = self.place_in_table();
-        // Whichever way the bytes move: the request must not be answered meanwhile.
-        self.hold().begin(Use::Writes);
-        let index = self.queue().ops().borrow_mut().add(Memory::Slot(self.index(), Use::Writes));
+        // Neither touches the slot's memory, but the request must not be answered meanwhile.
+        self.hold().begin(what);
+        let index = self.queue().ops().borrow_mut().add(Memory::Slot(self.index(), what));
         self.push(file, of(Token::Op(index).encode(), place));
         RingOp::new(self.queue(), index).await.map(|(count, _)| count)
     }

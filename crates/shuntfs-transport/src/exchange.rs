@@ -246,7 +246,7 @@ impl Exchange {
         port.read_plain(lower, slot.bytes_mut(part), at.offset, alone).map_err(from_os)
     }
 
-    /// Writes a part of the data of a WRITE to a lower file.
+    /// Writes a part of the data of a WRITE to a lower file, wherever it lies.
     ///
     /// # Errors
     /// Those of writing; EINVAL where the request has no such data.
@@ -259,6 +259,10 @@ impl Exchange {
         let Range { start, end } = self.parts.rest;
         if part.start > part.end || part.end > end - start {
             return Err(Errno::INVAL);
+        }
+        if self.parts.in_pages {
+            // On the heap, as every other WRITE would have to have room for it.
+            return Box::pin(self.write_pages(part, lower, offset)).await;
         }
         let (part, direct) = (start + part.start..start + part.end, self.is_direct());
         let outcome = if (direct || lower.can_block()) && self.port.takes_ring(lower) {
@@ -296,12 +300,7 @@ impl Exchange {
     /// Answers a WRITE by writing its data to a lower file.
     pub async fn relay_write(mut self, lower: &Arc<LowerFile>, offset: u64) -> Done {
         let all = 0..self.parts.rest.len();
-        let written = if self.parts.in_pages {
-            self.write_pages(lower, offset).await
-        } else {
-            self.write_lower(all, lower, offset).await
-        };
-        match written.map(u32::try_from) {
+        match self.write_lower(all, lower, offset).await.map(u32::try_from) {
             Ok(Ok(size)) => {
                 lower.count_written(u64::from(size));
                 let out = WriteOut { size, padding: 0 };

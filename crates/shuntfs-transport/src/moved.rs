@@ -29,6 +29,12 @@ impl Exchange {
         self.parts.in_pages && self.header().operation() == Some(Opcode::Write)
     }
 
+    /// Whether what was read last went to the request's pages, and not to its payload.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
     /// Resolves when the request has a payload to put bytes together in. Nobody who has one waits for another request.
     pub async fn with_payload(&mut self) {
         self.has_moved = false;
@@ -101,14 +107,40 @@ impl Exchange {
             return Ok(());
         }
         let data = 0..self.parts.rest.len();
-        let room = Room::of(self, &data)?;
-        let (slot, file) = (&mut self.slot, &room.file);
-        let step = async |part, offset| slot.write_from_pages(file, part, offset).await;
-        let outcome = all(data.clone(), room.offset, step).await;
-        let outcome = outcome.and_then(|()| room.read(self.slot.bytes_mut(payload(0, data.len()))));
+        let room = self.fill_room(&data).await?;
+        let outcome = room.read(self.slot.bytes_mut(payload(0, data.len())));
         room.clear();
         self.parts.in_pages = outcome.is_err();
         outcome
+    }
+
+    /// A copy of a part of the data of a WRITE that [`Exchange::has_unseen_data`].
+    ///
+    /// # Errors
+    /// ENOMEM, EMFILE; EIO where it came in part; EINVAL where the request has no such data.
+    pub async fn copy_unseen(&self, part: Range<usize>) -> Result<Vec<u8>> {
+        if part.start > part.end || part.end > self.parts.rest.len() {
+            return Err(Errno::INVAL);
+        }
+        let room = self.fill_room(&part).await?;
+        let mut bytes = vec![0; part.len()];
+        let outcome = room.read(&mut bytes);
+        room.clear();
+        outcome.map(|()| bytes)
+    }
+
+    /// Moves a part of the data of a WRITE to the file through which bytes go.
+    async fn fill_room(&self, part: &Range<usize>) -> Result<Room> {
+        let room = Room::of(self, part)?;
+        let (slot, file) = (&self.slot, &room.file);
+        let step = async |part, offset| slot.write_from_pages(file, part, offset).await;
+        match all(part.clone(), room.offset, step).await {
+            Ok(()) => Ok(room),
+            Err(error) => {
+                room.clear();
+                Err(error)
+            }
+        }
     }
 
     /// Answers a READ by a read of a lower file into its pages, in one submission.
@@ -117,10 +149,14 @@ impl Exchange {
         Done(Outcome::Linked(at.len))
     }
 
-    /// Writes the pages of a WRITE to a lower file.
-    pub(crate) async fn write_pages(&mut self, lower: &Arc<LowerFile>, offset: u64) -> Result<usize> {
-        let part = part_of(0..self.parts.rest.len())?;
-        self.slot.write_from_pages(lower, part, offset).await.map_err(from_os)
+    /// Writes a part of the pages of a WRITE to a lower file.
+    pub(crate) async fn write_pages(
+        &self,
+        part: Range<usize>,
+        lower: &Arc<LowerFile>,
+        offset: u64,
+    ) -> Result<usize> {
+        self.slot.write_from_pages(lower, part_of(part)?, offset).await.map_err(from_os)
     }
 }
 

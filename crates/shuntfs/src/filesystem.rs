@@ -191,6 +191,15 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         false
     }
 
+    /// Whether [`Filesystem::write`] takes WRITEs of an open file whose data nobody has seen (zero copy): it then calls
+    /// [`crate::WriteData::write_to`], which moves the data from where the caller has it, or [`crate::WriteData::bytes`], and never
+    /// [`crate::WriteData::as_slice`]. Otherwise the library fetches the data first. Asked at the open and at each such WRITE, inline;
+    /// must not block.
+    fn takes_unseen_data(&self, file: &Self::File) -> bool {
+        let _ = file;
+        false
+    }
+
     /// Where a node is, for people: what a [`crate::Trace`] and the log of requests that take too long show. Called only while somebody looks,
     /// by queues and by a thread that watches them, also while operations hang: must not block, nor wait for a lock that an operation
     /// holds during a call that may. `file` is one that is open, where a request names one. Default: not known.

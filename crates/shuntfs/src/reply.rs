@@ -1,5 +1,6 @@
 //! Replies that are written into the request's own payload.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -204,9 +205,45 @@ impl<'q> WriteData<'q> {
     }
 
     /// The bytes.
+    ///
+    /// # Panics
+    /// Where nobody has seen them yet ([`crate::Filesystem::takes_unseen_data`]).
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
+        assert!(!self.is_unseen(), "data that lies in the caller's pages");
         self.data
+    }
+
+    /// Whether the bytes lie in the caller's pages, which [`WriteData::write_to`] moves without a look at them.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        self.exchange.has_unseen_data()
+    }
+
+    /// The bytes, wherever they lie. A copy of those that nobody has seen yet: the caller may change them meanwhile, so what was looked at
+    /// is to be written from the copy.
+    ///
+    /// # Errors
+    /// EIO where they could not be reached; ENOMEM, EMFILE.
+    pub async fn bytes(&self, cx: &Cx<'_>) -> Result<Cow<'q, [u8]>> {
+        let _ = cx;
+        if !self.is_unseen() {
+            return Ok(Cow::Borrowed(self.data));
+        }
+        // On the heap, as every other WRITE would have to have room for it.
+        Box::pin(self.exchange.copy_unseen(self.start..self.start + self.data.len())).await.map(Cow::Owned)
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
     }
 
     /// That all of it was written.

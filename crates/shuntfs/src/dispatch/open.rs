@@ -185,9 +185,9 @@ fn may_lie_in_pages<F: Filesystem>(
 ) -> bool {
     !flags.may_write()
         || match delegation.of_writes() {
-            Delegation::Splice(_) | Delegation::Passthrough(_) => !server.fs.exchanges_lower(file),
+            Delegation::Splice(_) | Delegation::Passthrough(_) if !server.fs.exchanges_lower(file) => true,
             Delegation::PerRange(_) => true,
-            _ => false,
+            _ => server.fs.takes_unseen_data(file),
         }
 }
 

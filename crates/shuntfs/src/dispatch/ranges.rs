@@ -2,7 +2,7 @@
 //!
 //! A request that one run of a lower file covers is moved whole, as a delegated one; the others are put
 //! together piece by piece. By zero copy, too: each piece of a READ goes straight to its place among the caller's pages, and only what the
-//! file system serves goes through memory. A WRITE of several pieces is fetched first.
+//! file system makes up goes through memory. A WRITE of several pieces is fetched first, unless the file system takes it unseen.
 
 use shuntfs_transport::Exchange;
 use shuntfs_wire::{ByteRange, Errno, Result, WriteOut};
@@ -23,7 +23,7 @@ pub(super) async fn read<F: Filesystem>(
     at: ByteRange,
 ) -> Result<Answer> {
     let total = (at.len as usize).min(x.payload_len());
-    let mut done = 0;
+    let (mut done, mut copied) = (0, !x.is_in_pages());
     while done < total {
         let offset = at.offset.checked_add(done as u64).ok_or(Errno::INVAL)?;
         let (source, len) = run(map, offset, total - done);
@@ -51,6 +51,7 @@ pub(super) async fn read<F: Filesystem>(
                 x.with_payload().await;
                 let filled = server.fs.read(cx, file, range, ReadReply::new(x, done, len)).await?.filled()?;
                 if x.is_in_pages() {
+                    copied |= !x.has_moved();
                     Box::pin(x.put(done..done + filled)).await?;
                 }
                 filled
@@ -61,7 +62,7 @@ pub(super) async fn read<F: Filesystem>(
             break;
         }
     }
-    Ok(Answer::Payload(done))
+    Ok(Answer::Read(done, if copied { Flow::Ranges } else { Flow::ZeroCopy }))
 }
 
 pub(super) async fn write<F: Filesystem>(
@@ -71,7 +72,7 @@ pub(super) async fn write<F: Filesystem>(
     at: u64,
     data: WriteData<'_>,
 ) -> Result<Answer> {
-    let total = data.as_slice().len();
+    let total = data.len();
     // As for a file that is moved whole: the library's threads would strip what this one is to leave.
     let keeps = !data.kill_priv() && server.fs.keeps_set_ids(file);
     let mut done = 0;
@@ -99,5 +100,6 @@ pub(super) async fn write<F: Filesystem>(
         }
     }
     let size = u32::try_from(done).map_err(|_| Errno::IO)?;
-    Ok(Answer::Written(WriteOut { size, padding: 0 }, Flow::Ranges))
+    let flow = if data.is_unseen() { Flow::ZeroCopy } else { Flow::Ranges };
+    Ok(Answer::Written(WriteOut { size, padding: 0 }, flow))
 }

@@ -42,14 +42,20 @@ pub(super) async fn read<F: Filesystem>(
             Answer::RelayRead(server.lower(&open, Direction::Read)?, at)
         }
     };
-    let Answer::Payload(len) = answer else { return Ok(answer) };
-    let flow = match reads {
-        Delegation::PerRange(_) => Flow::Ranges,
-        Delegation::Verified | Delegation::VerifiedBelow(_) => Flow::Verified,
-        _ => Flow::Served,
+    let (len, flow) = match answer {
+        Answer::Payload(len) => (len, served_by(reads)),
+        Answer::Read(len, flow) => (len, flow),
+        _ => return Ok(answer),
     };
     local.counters.read(flow, len as u64);
     Ok(Answer::Read(len, flow))
+}
+
+fn served_by(reads: &Delegation) -> Flow {
+    match reads {
+        Delegation::Verified | Delegation::VerifiedBelow(_) => Flow::Verified,
+        _ => Flow::Served,
+    }
 }
 
 /// Serves a READ whose bytes are to go to pages, though they must be seen: no open that wishes so asks for that, but a kernel may.

@@ -25,9 +25,10 @@ pub(super) async fn write<F: Filesystem>(
     let node = x.header().node().ok_or(Errno::STALE)?;
     let open = server.file_for(&cx, node, arg.fh, OpenFlags(arg.flags)).await?;
     let data = WriteData::new(x, data, arg.write_flags.contains(WriteFlags::KILL_SUIDGID));
+    let flow = |flow| if data.is_unseen() { Flow::ZeroCopy } else { flow };
     let written = |flow| local.counters.written(flow, u64::from(arg.size));
     if let Delegation::PerRange(map) = open.delegation.of_writes() {
-        written(Flow::Ranges);
+        written(flow(Flow::Ranges));
         // On the heap, as every request would have to have room for it.
         return Box::pin(ranges::write(server, &cx, (&open.file, &**map), arg.offset, data)).await;
     }
@@ -35,9 +36,9 @@ pub(super) async fn write<F: Filesystem>(
         written(Flow::Relay);
         return Ok(answer);
     }
-    written(Flow::Served);
+    written(flow(Flow::Served));
     let Written(size) = server.fs.write(&cx, &open.file, arg.offset, data).await?;
-    Ok(Answer::Written(WriteOut { size: size.min(arg.size), padding: 0 }, Flow::Served))
+    Ok(Answer::Written(WriteOut { size: size.min(arg.size), padding: 0 }, flow(Flow::Served)))
 }
 
 /// The answer to a WRITE whose data is all moved to one place of one lower file, without a look at it. Data that the library's threads must
@@ -60,7 +61,8 @@ fn moved<F: Filesystem>(server: &Server<F>, open: &Open<F::File>, arg: &WriteIn)
     Ok(Some(Answer::RelayWrite(lower, to)))
 }
 
-/// A WRITE whose data nobody here has seen: its answer where nobody has to, and else none, and the data is there.
+/// A WRITE whose data nobody here has seen: its answer where it is moved as a whole, and else none, and the data is there if the file system
+/// is to see it.
 pub(super) async fn unseen<F: Filesystem>(
     server: &Server<F>,
     local: &Local,
@@ -77,6 +79,7 @@ pub(super) async fn unseen<F: Filesystem>(
     let answer = moved(server, &open, &arg)?;
     match answer {
         Some(_) => local.counters.written(Flow::ZeroCopy, u64::from(arg.size)),
+        None if server.fs.takes_unseen_data(&open.file) => {}
         None => x.fetch().await?,
     }
     Ok(answer)
