@@ -1,4 +1,4 @@
-//! The documentation is written in plain English: a list of phrases that are not, each with a better one.
+//! Documents and comments are written in plain English: a list of phrases that are not, each with a better one.
 
 use std::path::Path;
 
@@ -8,6 +8,33 @@ const PHRASES: &[(&str, &str)] = &[
     ("on end", "sequentially"),
     ("is to be", "must be, or will be"),
     ("are to be", "must be, or will be"),
+    ("is looked at", "is checked"),
+    ("are looked at", "are checked"),
+    ("looks whether", "checks whether"),
+    ("looked whether", "checked whether"),
+    ("at the begin", "at the start"),
+    ("from the begin", "from the start"),
+    ("for ever", "forever"),
+    ("is not there", "is missing, or does not exist"),
+    ("are not there", "are missing, or do not exist"),
+    ("what is there", "what exists"),
+    ("takes away", "removes"),
+    ("take away", "remove"),
+    ("taken away", "removed"),
+    ("in the place of", "instead of"),
+    ("wished for", "asked for, or requested"),
+    ("is believed", "is trusted"),
+    ("are believed", "are trusted"),
+    ("what becomes of", "what happens to"),
+    ("working folder", "working directory"),
+    ("is mended", "is repaired"),
+    ("all the same", "anyway, or still"),
+    ("without end", "forever"),
+    ("of no use", "useless"),
+];
+
+/// The same, in documents only: comments still have them.
+const IN_DOCUMENTS: &[(&str, &str)] = &[
     ("is there to be", "if there is"),
     ("whoever", "anyone who"),
     ("for who", "for those who"),
@@ -15,32 +42,11 @@ const PHRASES: &[(&str, &str)] = &[
     ("to who", "to those who"),
     ("by who", "by those who"),
     ("who reads", "a reader, or sequential reads"),
-    ("is looked at", "is checked"),
-    ("are looked at", "are checked"),
-    ("looks whether", "checks whether"),
-    ("looked whether", "checked whether"),
-    ("at the begin", "at the start"),
-    ("from the begin", "from the start"),
     ("goes on on", "continues on"),
-    ("for ever", "forever"),
-    ("is not there", "is missing, or does not exist"),
-    ("are not there", "are missing, or do not exist"),
-    ("what is there", "what exists"),
     ("there are not", "there are no, or that do not exist"),
-    ("takes away", "removes"),
-    ("take away", "remove"),
-    ("taken away", "removed"),
     ("for the sake of", "because of"),
-    ("in the place of", "instead of"),
-    ("wished for", "asked for, or requested"),
-    ("is believed", "is trusted"),
-    ("are believed", "are trusted"),
-    ("what becomes of", "what happens to"),
-    ("working folder", "working directory"),
     ("it is said", "a message says"),
     ("that is said", "a message says so"),
-    ("is mended", "is repaired"),
-    ("all the same", "anyway, or still"),
     ("the like", "similar"),
     ("gives nobody a right", "grants no privileges"),
     ("let in", "given access"),
@@ -48,9 +54,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("get in", "have access"),
     ("as said above", "as described above"),
     ("others than", "other than"),
-    ("without end", "forever"),
     ("here and there", "at random"),
-    ("of no use", "useless"),
 ];
 
 /// Documents outside of `docs` that are checked, too.
@@ -59,15 +63,31 @@ const AT_THE_TOP: &[&str] = &["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"]
 /// Documents that a program writes.
 const GENERATED: &[&str] = &["docs/benchmarks.md", "docs/benchmarks-full.md"];
 
-/// Checks a document in `docs` or one of [`AT_THE_TOP`]; others pass.
+/// Checks the comments of Rust source, a document in `docs`, or one of [`AT_THE_TOP`]; others pass.
 pub(crate) fn check(name: &str, text: &str) -> Vec<String> {
     let in_docs = Path::new(name).parent() == Some(Path::new("docs")) && name.ends_with(".md");
-    let is_checked = in_docs || AT_THE_TOP.contains(&name);
-    if !is_checked || GENERATED.contains(&name) {
-        return Vec::new();
+    let is_document = (in_docs || AT_THE_TOP.contains(&name)) && !GENERATED.contains(&name);
+    if name.ends_with(".rs") {
+        faults(name, &comments(text), PHRASES.iter())
+    } else if is_document {
+        faults(name, text, PHRASES.iter().chain(IN_DOCUMENTS))
+    } else {
+        Vec::new()
     }
+}
+
+/// Returns the comments that have lines of their own, line by line; other lines are empty.
+fn comments(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.trim_start();
+        if line.starts_with("//") { line.trim_start_matches(['/', '!']) } else { "" }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn faults<'p>(name: &str, text: &str, phrases: impl Iterator<Item = &'p (&'p str, &'p str)>) -> Vec<String> {
     let words = words(text);
-    let found = PHRASES.iter().flat_map(|(phrase, instead)| {
+    let found = phrases.flat_map(|(phrase, instead)| {
         let phrase_words: Vec<&str> = phrase.split(' ').collect();
         let at = words.windows(phrase_words.len()).filter(move |window| is_phrase(window, &phrase_words));
         at.map(move |window| (window[0].line, *phrase, *instead))
@@ -155,10 +175,19 @@ mod tests {
 
     #[test]
     fn every_phrase_is_found_in_a_sentence() {
-        for (phrase, _) in PHRASES {
+        for (phrase, _) in PHRASES.iter().chain(IN_DOCUMENTS) {
             let text = format!("Before {phrase} after.\n");
             assert!(!check("docs/a.md", &text).is_empty(), "{phrase}");
         }
+    }
+
+    #[test]
+    fn comments_of_source_are_checked() {
+        let text = "fn at() {\n    // It is not\n    // there.\n    let end = \"on end\"; // on end\n}\n/// Whoever.\n";
+        assert_eq!(
+            check("crates/a/src/b.rs", text),
+            ["crates/a/src/b.rs:2: `is not there` is not plain English; write: is missing, or does not exist"]
+        );
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn rust(name: &str, text: &str) -> Vec<String> {
     faults.extend(size::check(name, &code));
     faults.extend(outline::check(name, &code));
     faults.extend(mounts::check(name, &code));
+    faults.extend(prose::check(name, text));
     faults
 }
 
