@@ -23,7 +23,7 @@ pub(crate) fn arguments(workspace: &Workspace) -> Vec<&str> {
     ["package", "--quiet", "--workspace", "--allow-dirty"].into_iter().chain(excluded).collect()
 }
 
-/// Does as `cargo install shunt` does, with packages that are not on crates.io yet in the place of those that would be.
+/// Does as `cargo install shunt` does, with packages that are not on crates.io yet instead of those that would be.
 fn installs(workspace: &Workspace) -> Result<bool> {
     let packages = workspace.target.join("package");
     let unpacked = |name: &str| packages.join(format!("{name}-{}", workspace.version));

@@ -132,7 +132,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs what is to be refused, and checks what is said.
+/// Runs what must be refused, and checks what is said.
 fn refused(words: &[&str], said: &[&str]) {
     let mut command = Command::new(BENCH);
     command.args(words);
@@ -340,7 +340,7 @@ fn lost_writes_are_no_figure(folder: &Path) {
     }
 }
 
-/// A server that stops in the middle of a case, for ever.
+/// A server that stops in the middle of a case, forever.
 fn a_server_that_hangs_is_left_at_the_limit(folder: &Path) {
     let script = folder.join("hung.sh");
     let lines = format!(

@@ -67,7 +67,7 @@ impl Bar {
         }
     }
 
-    /// Does something while the bar is not there.
+    /// Does something while the bar does not exist.
     pub(crate) fn aside<T>(&self, act: impl FnOnce() -> T) -> T {
         self.bar.suspend(act)
     }

@@ -296,7 +296,7 @@ impl Wishes {
     /// The same wishes as words of a command line, with absolute paths.
     ///
     /// # Errors
-    /// Where the working folder is gone and a path was relative to it.
+    /// Where the working directory is gone and a path was relative to it.
     pub fn words(&self) -> std::io::Result<Vec<OsString>> {
         fn name(choice: impl ValueEnum) -> OsString {
             choice.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()

@@ -16,7 +16,7 @@ use crate::mounts::{self, Mounts, shown};
 use crate::run::{complain, output_failure};
 use crate::upgrade::outdated::is_outdated;
 
-/// How long servers that are not there are asked again, all together, and how long apart.
+/// How long servers that do not exist are asked again, all together, and how long apart.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 

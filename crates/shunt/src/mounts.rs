@@ -24,7 +24,7 @@ impl Mounts {
     /// Reads the list.
     ///
     /// # Errors
-    /// Where /proc is not there.
+    /// Where /proc does not exist.
     pub(crate) fn read() -> Result<Self, Failure> {
         let list = shuntfs_sys::mount::mounts().map_err(|error| {
             Failure::new(format!("cannot read the list of mounts: {}", io::Error::from(error)))

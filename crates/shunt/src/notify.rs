@@ -13,7 +13,7 @@ pub(crate) fn ready(status: &str) {
     send(&format!("READY=1\nMAINPID={}\nSTATUS={}", std::process::id(), status.replace('\n', " ")));
 }
 
-/// The mount is being taken away.
+/// The mount is being removed.
 pub(crate) fn stopping(status: &str) {
     send(&format!("STOPPING=1\nSTATUS={}", status.replace('\n', " ")));
 }

@@ -1,4 +1,4 @@
-//! What a mount is to be: the meaning of everything that was typed.
+//! What a mount must be: the meaning of everything that was typed.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub enum TransportChoice {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum FlowChoice {
-    /// Passthrough where it is to be had, else the next best; `shunt why FILE` says which and why.
+    /// Passthrough where it is available, else the next best; `shunt why FILE` says which and why.
     #[default]
     Auto,
     /// As `auto`, and a warning where the kernel or a missing privilege forbids it.
@@ -73,7 +73,7 @@ pub enum LocksChoice {
     Lower,
 }
 
-/// What becomes of a mount whose server dies.
+/// What happens to a mount whose server dies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum TakeoverChoice {
@@ -110,7 +110,7 @@ pub enum Switch {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum VerifyChoice {
-    /// Everything: names, attributes and bytes are those of the seal, and what is not sealed is not there.
+    /// Everything: names, attributes and bytes are those of the seal, and what is not sealed does not exist.
     Required,
     /// What is sealed; other files are as always.
     IfSealed,
@@ -123,7 +123,7 @@ pub enum VerifyChoice {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 #[non_exhaustive]
 pub enum TreeReadaheadChoice {
-    /// Of who reads a file on end.
+    /// Of a sequential reader.
     #[default]
     On,
     /// Never: each block when it is needed first.
@@ -262,7 +262,7 @@ pub struct Settings {
     pub threads: Option<NonZeroUsize>,
     /// Requests that one queue may hold; by the transport where not said.
     pub queue_depth: Option<NonZeroUsize>,
-    /// What becomes of it when its server dies.
+    /// What happens to it when its server dies.
     pub takeover: TakeoverChoice,
     /// After how long a server that reads no requests is replaced; never where not said.
     pub replace_hung: Option<Duration>,
@@ -305,7 +305,7 @@ impl Settings {
     /// Refuses to leave out what keeps somebody from something, where there is somebody to keep.
     ///
     /// # Errors
-    /// Where others are let in, or rules and seals are asked.
+    /// Where others have access, or rules and seals are asked.
     pub(crate) fn check_trust(&self) -> Result<(), Failure> {
         let sealed = self.verify.what != VerifyChoice::Off;
         if !(self.mount.allow_other || self.rules.is_some() || sealed) {
@@ -346,6 +346,6 @@ pub struct MountFlags {
     pub subtype: Option<OsString>,
     /// The most bytes that one READ asks for.
     pub max_read: Option<u32>,
-    /// How many bytes the kernel reads ahead of who reads a file on end.
+    /// How many bytes the kernel reads ahead of a sequential reader.
     pub max_readahead: Option<u32>,
 }

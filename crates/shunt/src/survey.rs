@@ -40,7 +40,7 @@ pub(crate) struct Asked {
     pub(crate) load: Option<Result<Load, String>>,
 }
 
-/// Whose files and processes are to be known.
+/// Whose files and processes must be known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Follow {
     /// How soon this will be asked again.

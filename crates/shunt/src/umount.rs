@@ -254,7 +254,7 @@ pub(crate) fn detach(mount_point: &Path, lazy: bool) -> Result<(), DetachError> 
 }
 
 /// Ends the connection, so that whoever waits for the server gets an error; `true` where the mount went, too.
-/// The owner of a mount may do so where fusectl is mounted; root needs no fusectl. Where neither is to be had, the end of
+/// The owner of a mount may do so where fusectl is mounted; root needs no fusectl. Where neither is available, the end of
 /// the server ends the connection.
 fn abort(mount: &MountInfo) -> Result<bool, Failure> {
     let connection = mounts::connection(mount).and_then(|connection| u32::try_from(connection).ok());

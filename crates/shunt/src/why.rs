@@ -41,7 +41,7 @@ struct Answer<'a> {
     not_considered: &'static str,
 }
 
-/// Says how the bytes of a file flow, and why; and what becomes of what somebody does with it.
+/// Says how the bytes of a file flow, and why; and what happens to what somebody does with it.
 ///
 /// # Errors
 /// Where there is no such file, it is not on a mount of shunt, or the server does not answer.

@@ -26,7 +26,7 @@ const AFTER_TEN_DAYS: &str =
 
 /// A pool of a disk that is called `fast` and one that is called `slow`, on which nothing new is made.
 struct Pool {
-    // Taken away first.
+    // Removed first.
     room: Room,
     fast: Lower,
     slow: Lower,

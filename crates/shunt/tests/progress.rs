@@ -25,7 +25,7 @@ fn on_terminal(folder: &Path, words: &str) -> Option<Ran> {
 fn seen_only_on_a_terminal(folder: &Path, words: &str, bar: &str, again: impl Fn()) {
     let Some(shown) = on_terminal(folder, words) else { return };
     assert!(shown.code == Some(0) && shown.out.contains(bar), "{words}: no `{bar}` in {shown:?}");
-    // It is taken away: the last thing but the result is to clear the line.
+    // It is removed: the last thing but the result is to clear the line.
     assert!(shown.out.contains("\u{1b}[2K") || shown.out.contains("\u{1b}[K"), "{words}: {shown:?}");
     again();
     let plain = run(Command::new(SHUNT).args(words.split(' ')).current_dir(folder)).ok();

@@ -47,7 +47,7 @@ fn every_mistake_is_said_with_file_line_and_column() {
     rules("check", &room.path().join("bytes")).fails(1, &["cannot read the rules", "UTF-8"]);
 }
 
-/// Once such a command waited for ever: for somebody at the other end of a FIFO, or for the end of `/dev/zero`.
+/// Once such a command waited forever: for somebody at the other end of a FIFO, or for the end of `/dev/zero`.
 #[test]
 fn what_is_no_regular_file_is_not_opened() {
     let room = Room::new();
@@ -175,7 +175,7 @@ fn privileged_rules_that_others_can_change_are_not_taken() {
     assert!(!room.mnt().join("hello").exists());
 }
 
-/// While it is mounted, somebody puts something else in the place of the file, and it is read again.
+/// While it is mounted, somebody puts something else instead of the file, and it is read again.
 #[test]
 fn privileged_a_file_that_was_swapped_is_not_read_again() {
     if !can_mount() {
@@ -479,7 +479,7 @@ fn privileged_what_is_said_is_what_happens() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What becomes of a command of the user at the paths A and B: `allowed`, or the name of the error.
+/// What happens to a command of the user at the paths A and B: `allowed`, or the name of the error.
 fn done_by_user(command: &str, a: &str, b: &str) -> String {
     use std::os::unix::process::CommandExt;
     let mut shell = std::process::Command::new("sh");

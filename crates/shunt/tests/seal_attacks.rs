@@ -2,7 +2,7 @@
 //!
 //! Adversary: whoever owns the sealed folder or can write its store, before and while root seals it. They put links,
 //! hard links, pipes and files of others where the store has its own, and want root to overwrite, remove, or sign what
-//! it should not; or to wait for ever.
+//! it should not; or to wait forever.
 
 mod common;
 

@@ -243,7 +243,7 @@ fn a_trust_file_expires() {
     for (words, ran) in trusting("expires = 9998-12-31\n", "") {
         assert_eq!(ran.code, Some(0), "{words:?}: {ran:?}");
     }
-    // A line with a mistake must not make a key valid for ever.
+    // A line with a mistake must not make a key valid forever.
     for wrong in
         ["expire = 9998-12-31\n", "expires = 31.12.9998\n", "expires = 9998-12-31\nexpires = 9999-12-31\n"]
     {

@@ -29,7 +29,7 @@ fn script(room: &Room, text: &str) -> common::Ran {
     run(command.args(["-ec", text, "sh", SHUNT]).arg(room.path()).current_dir(room.path()))
 }
 
-/// A lock that the caller's shell held stayed with the server, and whoever read a pipe of it waited for ever.
+/// A lock that the caller's shell held stayed with the server, and whoever read a pipe of it waited forever.
 #[test]
 fn privileged_a_server_keeps_no_descriptor_of_its_caller() {
     if !can_mount() {
@@ -293,7 +293,7 @@ fn alone_with_alice() -> Option<MutexGuard<'static, ()>> {
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A folder that is not there or somebody else's was taken for the place of sockets, and its owner was told "not yours".
+/// A folder that does not exist or somebody else's was taken for the place of sockets, and its owner was told "not yours".
 #[test]
 fn privileged_a_wrong_runtime_folder_is_passed_over() {
     let Some(_alone) = alone_with_alice() else { return };
@@ -336,7 +336,7 @@ fn privileged_root_sweeps_no_folder_that_a_user_leads_to() {
     assert!(fs::symlink_metadata(victim.join("8")).expect("is left alone").file_type().is_socket());
 }
 
-/// Mallory makes the folder of Alice's sockets before she does, and listens in the place of her server, in a process that
+/// Mallory makes the folder of Alice's sockets before she does, and listens instead of her server, in a process that
 /// root would take for it and end by force.
 #[test]
 fn privileged_nobody_else_speaks_for_a_server() {

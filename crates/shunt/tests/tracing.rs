@@ -320,7 +320,7 @@ fn others_and_users_of_servers_with_capabilities_see_nothing() {
             let mut child = trace.stdout(Stdio::null()).spawn().expect("starts");
             let mut round = 0;
             eventually("its own user may look", || {
-                // The kernel remembers which names are not there, and lets in who has the same group.
+                // The kernel remembers which names do not exist, and lets in who has the same group.
                 round += 1;
                 let _ =
                     Command::new("ls").uid(65534).gid(65534).arg(place.join(format!("mnt/{round}"))).output();

@@ -86,7 +86,7 @@ fn pages_are_those_of_the_definitions() {
     let is_current = |text: &Result<String, String>| text.as_deref() == Ok(page);
     let named = reference::options(page);
     assert!(is_current(&named), "docs/options.md has other names: cargo xtask docs: {:?}", named.err());
-    // What is wrong in a table or a list is mended; a section that is missing is found.
+    // What is wrong in a table or a list is repaired; a section that is missing is found.
     let wrong = |from: &str, to: &str| {
         assert!(page.contains(from), "{from}");
         reference::options(&page.replace(from, to))

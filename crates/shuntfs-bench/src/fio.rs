@@ -12,7 +12,7 @@ use crate::case::{Amount, Engine, Fio, Pattern};
 use crate::process;
 use crate::stop::Stop;
 
-/// The large file of a job; fio puts the job's number in the place of its own word.
+/// The large file of a job; fio puts the job's number instead of its own word.
 const LARGE_FILE_FORMAT: &str = "large.$jobnum";
 
 /// Returns the name of the large file that a job works on.

@@ -13,7 +13,7 @@ use crate::stop::Stop;
 const INSIDE: &str = "SHUNTFS_BENCH_INSIDE";
 
 /// Starts this program anew in a mount namespace of its own, with the same arguments; returns in that one, or at once
-/// where this is not to be had (no root, no `unshare`).
+/// where this is not available (no root, no `unshare`).
 ///
 /// # Errors
 /// When the program cannot be started again.

@@ -14,7 +14,7 @@ const FOLDER: &str = "small";
 
 const FILE_LEN: usize = 4096;
 
-/// Puts several lower folders into the state that the step starts from: the first has what is there, and the others nothing.
+/// Puts several lower folders into the state that the step starts from: the first has what exists, and the others nothing.
 pub(crate) fn prepare_on(meta: &Meta, branches: &[PathBuf], amount: &Amount) -> Result<()> {
     for folder in branches.iter().map(|branch| branch.join(FOLDER)) {
         if folder.exists() {

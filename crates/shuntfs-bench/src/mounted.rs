@@ -197,7 +197,7 @@ fn find_device(table: &str, mount_point: &str) -> Option<u32> {
 
 fn said(log: &mut File) -> String {
     let mut text = String::new();
-    // Words for a human: what cannot be read is not there.
+    // Words for a human: what cannot be read does not exist.
     if log.rewind().is_ok() {
         let _ = log.read_to_string(&mut text);
     }

@@ -2,7 +2,7 @@
 //!
 //! Every program gets a process group of its own, so that a Ctrl-C at the terminal reaches us alone (we take the mounts
 //! down in order) and so that one kill ends a program with all its children. Output goes to unnamed files, not pipes: a
-//! grandchild that keeps a pipe open could hold us for ever.
+//! grandchild that keeps a pipe open could hold us forever.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};

@@ -104,7 +104,7 @@ impl Tree {
         Self { unpacked: false, ..self.clone() }
     }
 
-    /// Puts several lower folders into the state that the step starts from: what is there is spread over all of them.
+    /// Puts several lower folders into the state that the step starts from: what exists is spread over all of them.
     pub(crate) fn prepare_on(
         &mut self,
         step: TreeStep,

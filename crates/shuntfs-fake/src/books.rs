@@ -195,7 +195,7 @@ impl Books {
         }
     }
 
-    /// A name is to be looked up again.
+    /// A name must be looked up again.
     pub(crate) fn drop_name(&mut self, parent: u64, name: &[u8]) {
         self.names.remove(&(parent, name.to_vec()));
     }

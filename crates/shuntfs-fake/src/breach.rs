@@ -26,7 +26,7 @@ pub enum Rule {
     Attributes,
     /// Cached pages are what a READ would bring.
     Pages,
-    /// A listing comes to its end, and names what is there.
+    /// A listing comes to its end, and names what exists.
     Listing,
     /// A notification is well formed.
     Notification,

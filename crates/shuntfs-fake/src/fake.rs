@@ -130,7 +130,7 @@ impl Fake {
     }
 
     /// The kernel without a server, and the device that a server of another make is to read and answer. INIT waits
-    /// there; [`Fake::greet`] is to be called when it is served.
+    /// there; [`Fake::greet`] must be called when it is served.
     ///
     /// # Errors
     /// EMFILE at the descriptor limit.

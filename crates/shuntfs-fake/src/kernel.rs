@@ -88,7 +88,7 @@ impl Kernel {
         self.post(unique, &[header.as_bytes(), body].concat())
     }
 
-    /// Sends a request whole, and keeps it in case that it is to be sent again.
+    /// Sends a request whole, and keeps it in case that it must be sent again.
     pub(crate) fn post(&self, unique: u64, request: &[u8]) -> Result<(), Errno> {
         let mut books = self.books();
         books.requests.posted(unique, request);

@@ -42,7 +42,7 @@ fn apply(books: &mut Books, code: i32, body: &[u8]) -> Option<Taken> {
         3 => {
             let (arg, rest) = NotifyInvalEntryOut::read_from_prefix(body).ok()?;
             let name = name(rest, arg.namelen)?;
-            // Both are looked up again; the kernel tells them apart by what becomes of mounts and watches.
+            // Both are looked up again; the kernel tells them apart by what happens to mounts and watches.
             let _expires = arg.flags.contains(InvalEntryFlags::EXPIRE_ONLY);
             Some(drop_name(books, arg.parent, name))
         }

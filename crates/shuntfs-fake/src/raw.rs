@@ -37,7 +37,7 @@ impl Process {
         Ok(Pending { kernel: Arc::clone(&self.kernel), caller: self.caller, unique })
     }
 
-    /// Sends a recorded request, or what is left of one, with a number of this connection: its header is believed in all
+    /// Sends a recorded request, or what is left of one, with a number of this connection: its header is trusted in all
     /// else, whatever it says. `None` where there is not even a header.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ enum Over {
     Answered,
     /// The answer was refused, and its caller got EIO: another one comes to nothing.
     Refused,
-    /// There is to be no answer at all.
+    /// There must be no answer at all.
     Silent,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Requests {
     last: u64,
     waiting: HashMap<u64, Waiting>,
     over: HashMap<u64, Ended>,
-    /// Requests that are to be sent again.
+    /// Requests that must be sent again.
     again: Vec<Vec<u8>>,
 }
 
@@ -94,7 +94,7 @@ impl Requests {
         }
     }
 
-    /// Every request that was read and not answered is to be sent again; the number that it had is good for nothing.
+    /// Every request that was read and not answered must be sent again; the number that it had is good for nothing.
     pub(crate) fn resend(&mut self) {
         let open = self.waiting.iter_mut().filter(|(_, waiting)| waiting.answer.is_none() && waiting.is_read);
         let mut again = Vec::new();
@@ -108,7 +108,7 @@ impl Requests {
         self.again.extend(again.into_iter().map(|(_, message)| message));
     }
 
-    /// What is to be sent again, once.
+    /// What must be sent again, once.
     pub(crate) fn take_again(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.again)
     }

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 /// What an answer's body may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// There is to be no answer.
+    /// There must be no answer.
     None,
     /// So many bytes.
     Exactly(usize),

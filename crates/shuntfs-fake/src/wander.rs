@@ -8,7 +8,7 @@ use crate::file::File;
 use crate::open::{O_APPEND, O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 use crate::raw::Pending;
 
-/// SplitMix64: a seed means the same for ever.
+/// SplitMix64: a seed means the same forever.
 #[derive(Clone, Debug)]
 struct Numbers(u64);
 

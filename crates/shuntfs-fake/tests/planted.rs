@@ -176,7 +176,7 @@ struct Spoiler {
     spoil: Spoil,
 }
 
-/// What becomes of an answer: it goes on as it is, or as these, one after the other. The number counts answers of this
+/// What happens to an answer: it goes on as it is, or as these, one after the other. The number counts answers of this
 /// length.
 type Spoil = fn(&dyn Peer, usize, &[u8]) -> Option<Vec<Vec<u8>>>;
 

@@ -1,4 +1,4 @@
-//! Requests that are looked at, and requests that take too long, without a kernel.
+//! Requests that are examined, and requests that take too long, without a kernel.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
 mod common;

@@ -151,7 +151,7 @@ pub(crate) fn open_out(fh: FileHandle, flags: FopenFlags, backing_id: u32) -> wi
     }
 }
 
-/// A time that is to be set.
+/// A time that must be set.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum TimeOrNow {
     /// This one.

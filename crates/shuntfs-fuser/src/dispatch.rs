@@ -36,7 +36,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Whether a request is to be served. Some come from the kernel itself, for nobody.
+    /// Whether a request must be served. Some come from the kernel itself, for nobody.
     fn is_open_to(self, header: &wire::InHeader) -> bool {
         match self.acl {
             SessionACL::All => return true,

@@ -147,7 +147,7 @@ impl<T: AsyncFilesystem> TokioAdapter<T> {
     /// Starts the threads.
     ///
     /// # Panics
-    /// Where no thread is to be had.
+    /// Where no thread is available.
     pub fn new(inner: T) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         Self { inner: Arc::new(inner), runtime: runtime.expect("threads are to be had") }

@@ -373,7 +373,7 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(lacking("ioctl"));
     }
 
-    /// Tells what there is; with `FUSE_POLL_SCHEDULE_NOTIFY`, `ph` is to be told when that changes.
+    /// Tells what there is; with `FUSE_POLL_SCHEDULE_NOTIFY`, `ph` must be told when that changes.
     fn poll(
         &self,
         req: &Request,
@@ -436,7 +436,7 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 }
 
-/// What an operation that is not there answers.
+/// What an operation that does not exist answers.
 fn lacking(operation: &str) -> Errno {
     tracing::warn!("{operation} is not implemented");
     Errno::ENOSYS

@@ -8,7 +8,7 @@
 //!
 //! It then takes its requests from one device, from cloned devices or from io_uring. Which, the environment says
 //! (`SHUNTFS_FUSER_TRANSPORT` = `device`, `cloned`, `uring` or `auto`), or else a mount option
-//! (`MountOption::CUSTOM("shuntfs_transport=uring")`). Default: `cloned`. `auto` takes io_uring where it is to be had, else
+//! (`MountOption::CUSTOM("shuntfs_transport=uring")`). Default: `cloned`. `auto` takes io_uring where it is available, else
 //! cloned devices. `SHUNTFS_FUSER_QUEUES` says how many threads take requests; default: [`Config::n_threads`], and on
 //! io_uring one for each CPU. In any case no more calls run at once than [`Config::n_threads`] says.
 //!

@@ -75,8 +75,8 @@ impl<FS: Filesystem> Session<FS> {
     /// Mounts and agrees with the kernel. No thread is started before [`Session::run`].
     ///
     /// # Errors
-    /// Contradicting options, what refuses the mount, what [`Filesystem::init`] says, and a transport that is not to be
-    /// had.
+    /// Contradicting options, what refuses the mount, what [`Filesystem::init`] says, and a transport that is not
+    /// available.
     pub fn new<P: AsRef<Path>>(filesystem: FS, mountpoint: P, options: &Config) -> io::Result<Self> {
         options.check()?;
         let holder = Holder(filesystem);

@@ -23,7 +23,7 @@ const TRANSPORT_OPTION: &str = "shuntfs_transport=";
 pub(crate) enum Wish {
     /// This one, or no session.
     Only(TransportKind),
-    /// io_uring where it is to be had, else cloned devices.
+    /// io_uring where it is available, else cloned devices.
     Auto,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Gate {
     left: Condvar,
 }
 
-/// A call that was let in, until it is dropped.
+/// A call that was admitted, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Inside<'g>(&'g Gate);
 

@@ -79,7 +79,7 @@ impl Filesystem for Odd {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.0.most.fetch_max(self.0.inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // Whoever else is let in comes meanwhile.
+        // Whoever else is admitted comes meanwhile.
         thread::sleep(Duration::from_micros(500));
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
         let found = NAMES.iter().position(|known| parent == INodeNo::ROOT && name == OsStr::new(known));

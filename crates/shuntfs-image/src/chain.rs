@@ -136,7 +136,7 @@ fn read_chain(file: OpenFile, options: &ImageOptions) -> Result<Vec<Read>, Image
     Ok(chain)
 }
 
-/// A layer that is to be opened.
+/// A layer that must be opened.
 struct Below {
     named_by: PathBuf,
     path: PathBuf,

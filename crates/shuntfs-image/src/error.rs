@@ -13,7 +13,7 @@ use crate::snapshots::SnapshotError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The file, or a layer below it, is not to be had.
+    /// The file, or a layer below it, is not available.
     #[error("{} cannot be opened: {error}", shown(path))]
     Open {
         /// Which.
@@ -78,7 +78,7 @@ pub enum ImageError {
         /// Why not.
         why: Refusal,
     },
-    /// The backing file of an image is not to be had.
+    /// The backing file of an image is not available.
     #[error("the backing file of {} is unavailable: {error}", shown(path))]
     Below {
         /// The image that names it.
@@ -111,7 +111,7 @@ pub enum ImageError {
         /// The bound.
         most: usize,
     },
-    /// The snapshot is not to be had.
+    /// The snapshot is not available.
     #[error("{}: {error}", shown(path))]
     Snapshot {
         /// The image.
@@ -129,7 +129,7 @@ pub enum ImageError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nothing is to be opened beside the image.
+    /// Nothing may be opened beside the image.
     #[error("the image is to be shown by itself")]
     Wished,
     /// Another one was named, which took the place of the first.

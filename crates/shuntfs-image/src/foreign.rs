@@ -1,7 +1,7 @@
 //! What a file is that is neither a raw image nor qcow2, told by its first and last bytes. Shown as raw, such a file would be the
 //! bytes of another format, and a first write to the "disk" would destroy it.
 
-/// How many bytes from the start are looked at.
+/// How many bytes from the start are examined.
 pub(crate) const START_LEN: usize = 512;
 /// How many before the end.
 pub(crate) const END_LEN: u64 = 512;

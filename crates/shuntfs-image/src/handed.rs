@@ -136,8 +136,8 @@ impl ImageFiles {
         Ok(Self { options: options.clone(), layers, shelf })
     }
 
-    /// Looks whether this program can read the headers, while another one serves the image and changes its tables. Returns an image of nothing, to be
-    /// shown in the place of this one by whoever only tries.
+    /// Checks whether this program can read the headers, while another one serves the image and changes its tables. Returns an image of nothing, to be
+    /// shown instead of this one by whoever only tries.
     ///
     /// # Errors
     /// As [`Image::open`].

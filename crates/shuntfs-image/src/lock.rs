@@ -1,7 +1,7 @@
 //! QEMU's locks on image files, so that neither of us writes what the other has open.
 //!
 //! A permission is a bit. Whoever uses permission N holds a read lock on byte 100 + N of the image; whoever does not let
-//! others use it holds one on byte 200 + N. Before either, one looks whether somebody holds the opposite byte. The locks
+//! others use it holds one on byte 200 + N. Before either, one checks whether somebody holds the opposite byte. The locks
 //! are owned by the open file (`block/file-posix.c`, QEMU 2.10 and later), and go with its last descriptor.
 
 use std::os::fd::AsFd;

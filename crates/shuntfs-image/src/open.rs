@@ -21,7 +21,7 @@ use crate::raw::Raw;
 use crate::status::{ImageStatus, Layer};
 use pollster::block_on;
 
-/// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait for ever.
+/// `O_NONBLOCK`, so that opening a FIFO by mistake does not wait forever.
 const NONBLOCK: u32 = 0o4000;
 const O_RDWR: u32 = 2;
 pub(crate) const S_IFMT: u32 = 0o170_000;
@@ -313,8 +313,8 @@ const MADE_UP: [FsMagic; 5] =
 impl OpenFile {
     /// Opens a file and takes the locks on it.
     ///
-    /// The file is taken hold of first and opened then: nothing that could hang is opened, nor anything that was put in the
-    /// place of what was looked at.
+    /// The file is taken hold of first and opened then: nothing that could hang is opened, nor anything that replaced
+    /// what was checked.
     pub(crate) fn open(
         path: &Path,
         writable: bool,

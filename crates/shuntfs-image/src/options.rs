@@ -1,4 +1,4 @@
-//! What an image is to be opened as, and how it is to be shown.
+//! What an image must be opened as, and how it must be shown.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ impl Format {
     }
 }
 
-/// What becomes of the host's page cache of the image file.
+/// What happens to the host's page cache of the image file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -56,7 +56,7 @@ pub enum Backing {
     Follow,
     /// None: an image that needs one is refused.
     None,
-    /// This one, in the place of what the image names; it may itself stand on nothing.
+    /// This one, instead of what the image names; it may itself stand on nothing.
     File(PathBuf),
 }
 
@@ -84,7 +84,7 @@ pub struct ImageOptions {
     pub size: Option<u64>,
     /// Whether it may be written.
     pub writable: bool,
-    /// What becomes of the host's page cache.
+    /// What happens to the host's page cache.
     pub cache: HostCache,
     /// The internal snapshot that is shown, by name or number; the image as it is now where not said.
     pub snapshot: Option<String>,

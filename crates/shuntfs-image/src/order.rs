@@ -2,7 +2,7 @@
 //! clusters that nobody uses at most.
 //!
 //! imago orders its writes in memory, and only some of them: it counts the cluster of a new table in its cache, and writes the pointer
-//! to the table at once. So what it writes is looked at here, and sorted by what it is:
+//! to the table at once. So what it writes is examined here, and sorted by what it is:
 //!
 //! - **Pointers** (entries of the first table, to tables of the second kind) are held until all that they lead to is durable
 //!   and counted on the disk ([`publish`](crate::tables::Tables::publish)). Until then what they lead to is nobody's.

@@ -92,7 +92,7 @@ impl Raw {
         Delegation::Splice(backing())
     }
 
-    /// Whether writes in passthrough are not to be had because the first bytes are watched.
+    /// Whether writes in passthrough are not available because the first bytes are watched.
     pub(crate) fn is_watched(&self) -> bool {
         self.start.is_some()
     }

@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub disk_size: Option<u64>,
 }
 
-/// Why a snapshot is not to be had.
+/// Why a snapshot is not available.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SnapshotError {

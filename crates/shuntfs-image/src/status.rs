@@ -16,7 +16,7 @@ pub struct ImageStatus {
     pub writable: bool,
     /// Whether writes beyond the end make it larger.
     pub growable: bool,
-    /// What becomes of the host's page cache.
+    /// What happens to the host's page cache.
     pub cache: HostCache,
     /// The internal snapshot that is shown.
     pub snapshot: Option<String>,

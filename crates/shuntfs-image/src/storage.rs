@@ -94,7 +94,7 @@ impl Stored {
 
     /// Notes that bytes were written up to there by another way.
     pub(crate) fn reaches(&self, end: u64) {
-        // optimisation: most writes change what is there.
+        // optimisation: most writes change what exists.
         if end > self.known_len.load(Ordering::Relaxed) {
             self.known_len.fetch_max(end, Ordering::Relaxed);
         }

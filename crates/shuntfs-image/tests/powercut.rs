@@ -1,5 +1,5 @@
 //! What is left of a qcow2 image when the power is cut at any write: clusters that nobody uses at most, and all that was made
-//! durable. Needs root, /dev/fuse and qemu-img. `SHUNTFS_POWER_CUTS` says how many cuts of each work are looked at (8),
+//! durable. Needs root, /dev/fuse and qemu-img. `SHUNTFS_POWER_CUTS` says how many cuts of each work are examined (8),
 //! `SHUNTFS_POWER_SEED` which work (1).
 
 #[path = "../examples/powercut/disk.rs"]

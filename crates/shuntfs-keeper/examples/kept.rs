@@ -36,7 +36,7 @@ pub(crate) fn byte_at(node: u64, offset: u64) -> u8 {
     mixed.to_be_bytes()[0]
 }
 
-/// Nothing is to be believed for any time, so that each call comes to the server.
+/// Nothing may be believed for any time, so that each call comes to the server.
 fn attr(node: NodeId) -> Result<AttrReply> {
     let number = node.get();
     let attr = match number {

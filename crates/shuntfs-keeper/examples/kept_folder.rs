@@ -38,7 +38,7 @@ use shuntfs_sys::{DirReader, OsError, data, names, open};
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 
-/// Nothing is to be believed for any time, so that each call comes to the server.
+/// Nothing may be believed for any time, so that each call comes to the server.
 const TTL: Duration = Duration::ZERO;
 
 /// A mirror of one folder.
@@ -337,7 +337,7 @@ impl Filesystem for Mirror {
         let kept = OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE | OpenFlags::ACCESS;
         let mut flags = op.flags.only(kept) | OpenFlags::CREATE;
         if cx.is_begun() {
-            // What is there was made by this request: nobody else could have.
+            // What exists was made by this request: nobody else could have.
             flags = flags.without(OpenFlags::EXCLUSIVE);
         }
         let made = as_caller(cx, op.umask, || open::open_at(&parent, op.name.as_c_str(), flags.0, op.mode))?;

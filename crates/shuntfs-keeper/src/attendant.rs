@@ -26,7 +26,7 @@ pub trait Attendant {
         tracing::warn!(%outcome, "a signal came");
     }
 
-    /// How another program goes on in the place of this one, which a server has asked for ([`Line::replace`](crate::Line::replace)); `None`
+    /// How another program goes on instead of this one, which a server has asked for ([`Line::replace`](crate::Line::replace)); `None`
     /// where none can.
     fn relay(&self) -> Option<Relay> {
         None

@@ -83,7 +83,7 @@ fn say(speaks: &UnixDatagram, said: &Said) -> io::Result<()> {
 pub struct Line(UnixDatagram);
 
 impl Line {
-    /// Has another program go on in the place of this one, where it can: the keeper tries it, and [`Attendant::answer`](crate::Attendant::answer) is
+    /// Has another program go on instead of this one, where it can: the keeper tries it, and [`Attendant::answer`](crate::Attendant::answer) is
     /// told how it went, with `asker`. This process is killed on the way.
     ///
     /// Who may ask, and which program may be run, is the caller's to judge.

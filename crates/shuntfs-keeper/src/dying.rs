@@ -1,12 +1,12 @@
 //! How a server dies: at once as a rule, but a core dump takes its time, and a thread that waits in the kernel holds up its process.
 //!
-//! Nobody tells when a process begins to die, only when all of it is gone. So it is looked at once a second.
+//! Nobody tells when a process begins to die, only when all of it is gone. So it is examined once a second.
 
 use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a server is dying: one that took longer than that was seen.
+/// How often it is checked whether a server is dying: one that took longer than that was seen.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// SIGKILL in a set of signals as procfs writes it.

@@ -1,7 +1,7 @@
 //! The keeper: one thread that waits for its child, and knows what to do when that dies.
 //!
 //! Order at a death: unanswered requests are sent again at once, because whoever waits for one of them can be killed from then on. Then it is
-//! judged whether there is to be another server, and that one is started. What the dead server had open, and is nobody's now, is
+//! judged whether there must be another server, and that one is started. What the dead server had open, and is nobody's now, is
 //! closed by its successor and not here: to close a file may wait for a disk, and the keeper waits for nothing but its child.
 //!
 //! A server is dead when waitid(2) says so, which it does when the last of its threads has ended: none can carry out, read or answer a request
@@ -58,7 +58,7 @@ pub enum KeepError {
         "this process has other threads, and a keeper must have one: keep the mount before anything starts them"
     )]
     Threads,
-    /// Something that a keeper needs was not to be had.
+    /// Something that a keeper needs was not available.
     #[error("{what} could not be had ({error})")]
     Resource {
         /// Which.
@@ -201,13 +201,13 @@ pub(crate) struct Keeper<'l> {
     failed: Option<String>,
     /// How often it was asked to end.
     asked: Asked,
-    /// Whether SIGHUP is to be passed on to a server.
+    /// Whether SIGHUP must be passed on to a server.
     has_hangup: bool,
-    /// A program that is to go on in the place of this one.
+    /// A program that is to go on instead of this one.
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
     pub(crate) former: Option<Former>,
-    /// Who had asked for that, and what is to be said once a server is ready.
+    /// Who had asked for that, and what must be said once a server is ready.
     pub(crate) asker: Option<(OwnedFd, Result<(), String>)>,
 }
 

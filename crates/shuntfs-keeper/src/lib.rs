@@ -31,7 +31,7 @@
 //! SIGTERM, SIGINT and SIGHUP to the keeper unmount; the second one detaches a busy mount, the third ends the connection by force.
 //!
 //! A server that dies again and again, or never becomes ready, is given up ([`Limits`]): the connection is aborted, so that nobody waits
-//! for ever, and [`keep`] says so. A program that wants signals to mean something else, or has something to do once callers are served,
+//! forever, and [`keep`] says so. A program that wants signals to mean something else, or has something to do once callers are served,
 //! is an [`Attendant`] ([`keep_with`]).
 //!
 //! # Service managers

@@ -20,7 +20,7 @@ pub struct Limits {
     /// waited for in any case: no server is started beside one that may yet finish what it has begun. Default: 5 seconds.
     pub kill: Duration,
     /// How long requests may wait that a server does not read. One that lets them wait longer, because it waits for itself or computes
-    /// without end, is killed, and has a successor. One of which a thread waits for a file system is left alone: a disk that hangs is no
+    /// forever, is killed, and has a successor. One of which a thread waits for a file system is left alone: a disk that hangs is no
     /// fault of the server's, and no successor could help. A handler that computes for longer than this on every queue is killed with its
     /// server. Default: `None`, nobody is killed.
     pub answers: Option<Duration>,
@@ -83,7 +83,7 @@ impl Record {
     /// A server has died.
     ///
     /// # Errors
-    /// There is to be no other one.
+    /// There must be no other one.
     pub(crate) fn died(&mut self, now: Instant, limits: &Limits) -> Result<(), GiveUp> {
         if self.late >= limits.late.max(1) {
             return Err(GiveUp::NeverReady { late: self.late, ready: limits.ready });

@@ -1,4 +1,4 @@
-//! What of the machine an operator should know before a server dies: said once, at the begin.
+//! What of the machine an operator should know before a server dies: said once, at the start.
 
 use std::fmt;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(crate) enum Part {
     Device,
     /// Clones of it, any number.
     Clone,
-    /// What is to be known of them.
+    /// What must be known of them.
     Note,
 }
 
@@ -109,7 +109,7 @@ impl Manager {
         }
     }
 
-    /// For how long nothing is to be said.
+    /// For how long nothing may be said.
     pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog.next.saturating_duration_since(now))
     }

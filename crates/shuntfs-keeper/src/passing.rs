@@ -78,7 +78,7 @@ impl Layouts {
     }
 }
 
-/// How a program goes on in the place of this one.
+/// How a program goes on instead of this one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Relay {

@@ -1,4 +1,4 @@
-//! Another program in the place of this one, while the mount is in use.
+//! Another program instead of this one, while the mount is in use.
 //!
 //! Order: the program is tried first, beside the server, which serves meanwhile: it must read the note, agree to what was agreed on, and know
 //! the layout of the state. Only then is the server killed, whose requests come again as after any death, and this process becomes

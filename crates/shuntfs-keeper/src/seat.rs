@@ -22,7 +22,7 @@ pub(crate) struct Told {
     pub(crate) state: Option<OwnedFd>,
 }
 
-/// The place of a server: a connection that is to be begun, or gone on with.
+/// The place of a server: a connection that must be begun, or gone on with.
 #[derive(Debug)]
 pub struct Seat<'k> {
     pub(crate) mount: &'k KeptMount,

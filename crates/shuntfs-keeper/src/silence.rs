@@ -7,8 +7,8 @@
 //! but the answer ends it.
 //!
 //! A server whose threads wait for a disk may read nothing either, because every slot is taken or the readers themselves call below. So
-//! what the threads do is looked at, too: one that waits below, or that somebody has stopped, is a reason to leave the server alone. What
-//! remains is a server that waits for itself (a deadlock), or computes without end.
+//! what the threads do is examined, too: one that waits below, or that somebody has stopped, is a reason to leave the server alone. What
+//! remains is a server that waits for itself (a deadlock), or computes forever.
 
 use std::fmt;
 use std::fs;
@@ -32,7 +32,7 @@ impl Silence {
         Self { limit, reads, since: None, is_told: false }
     }
 
-    /// How often it is to be looked at.
+    /// How often it must be looked at.
     pub(crate) fn every(limit: Duration) -> Duration {
         (limit / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
@@ -55,7 +55,7 @@ impl Silence {
 /// Why a server does not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// It waits for itself, or computes without end.
+    /// It waits for itself, or computes forever.
     Itself,
     /// A thread waits for a file system.
     Below,

@@ -123,7 +123,7 @@ impl Stored {
     }
 }
 
-/// What is to be known of a connection, in memory that outlives every process of ours.
+/// What must be known of a connection, in memory that outlives every process of ours.
 #[derive(Debug)]
 pub(crate) struct Note(File);
 

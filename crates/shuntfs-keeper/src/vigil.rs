@@ -61,7 +61,7 @@ impl<'v> Vigil<'v> {
         }
     }
 
-    /// For how long nothing is to be done about it.
+    /// For how long nothing may be done about it.
     pub(crate) fn patience(&self, now: Instant) -> Duration {
         let others = [self.ready_until, self.ear.as_ref().map(|ear| ear.next)];
         let next = others.into_iter().flatten().fold(self.next_look, Instant::min);
@@ -101,7 +101,7 @@ impl<'v> Vigil<'v> {
         self.listen(now, mount)
     }
 
-    /// Whether it reads requests, where that is to be looked at.
+    /// Whether it reads requests, where that must be looked at.
     fn listen(&mut self, now: Instant, mount: &KeptMount) -> Finding {
         let Some(ear) = self.ear.as_mut().filter(|ear| now >= ear.next) else { return Finding::Nothing };
         let (pulse, limit) = (ear.pulse, ear.limit);

@@ -1,4 +1,4 @@
-//! What a keeper does about servers that die, hang, fail and end, with a socket in the place of the device.
+//! What a keeper does about servers that die, hang, fail and end, with a socket instead of the device.
 //!
 //! A keeper has one thread, and tests run in threads: each case runs in a forked child of its own.
 #![expect(unsafe_code, reason = "a test forks to have a process with one thread")]

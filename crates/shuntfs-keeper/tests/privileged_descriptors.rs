@@ -1,5 +1,5 @@
 //! Who holds the device and rings, by looking at every process: the keeper and its server hold the device, and nobody has a ring. A ring
-//! that outlived its server would leave callers that nothing can kill, so that this is looked at and not tried. Needs CAP_SYS_ADMIN and
+//! that outlived its server would leave callers that nothing can kill, so that this is examined and not tried. Needs CAP_SYS_ADMIN and
 //! /dev/fuse; elsewhere it says so and passes.
 
 mod support;

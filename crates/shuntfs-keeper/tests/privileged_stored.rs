@@ -102,7 +102,7 @@ impl Manager {
 /// Makes duplicates of descriptors that begin with 3, in a process that is about to become another program.
 fn hand_over(mut numbers: [RawFd; STORED_MAX]) -> io::Result<()> {
     for number in numbers.iter_mut().filter(|number| **number >= 0) {
-        // Out of the way of those that are to be replaced.
+        // Out of the way of those that must be replaced.
         // SAFETY: takes integers.
         *number = unsafe { libc::fcntl(*number, libc::F_DUPFD_CLOEXEC, 200) };
         if *number < 0 {

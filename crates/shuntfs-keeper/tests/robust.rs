@@ -1,4 +1,4 @@
-//! What a keeper is like as a process, and how it sees a server die, with a socket in the place of the device.
+//! What a keeper is like as a process, and how it sees a server die, with a socket instead of the device.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Servers that do not read requests: who waits for himself is replaced, and who waits for a file system is not. A socket stands in the place
-//! of the device.
+//! Servers that do not read requests: who waits for himself is replaced, and who waits for a file system is not. A socket stands in
+//! for the device.
 
 mod support;
 
@@ -83,7 +83,7 @@ fn a_server_that_computes_without_end_is_replaced() {
     });
 }
 
-/// A FIFO stands in the place of a disk that hangs: its open waits for somebody at the other end.
+/// A FIFO stands instead of a disk that hangs: its open waits for somebody at the other end.
 #[test]
 fn a_server_that_waits_for_a_file_system_is_left_alone() {
     if !can_look() {

@@ -458,7 +458,7 @@ impl Lister<'_> {
                     }
                     is_pushed
                 }
-                // What is hidden, or cannot be told, is not there.
+                // What is hidden, or cannot be told, does not exist.
                 Err(Errno::NOENT | Errno::ACCES | Errno::STALE) => false,
                 // The manifest does not tell: whoever asks for it gets the error.
                 Err(_) => push_plain(out),

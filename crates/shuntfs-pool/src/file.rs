@@ -2,7 +2,7 @@
 //! bytes are not the kernel's to move is it opened at once for writing, because nobody else would meet its errors.
 //!
 //! An unlinked inode that nobody holds below is gone, and a lazy open holds nothing. So whoever removes a name
-//! looks for open files of its node and pins a descriptor first, and whoever opens looks whether a name is being
+//! looks for open files of its node and pins a descriptor first, and whoever opens checks whether a name is being
 //! removed, or was. Each counts itself before it looks at the other's count, so at least one of them sees the other.
 //! Whoever takes a pin back looks afterwards whether a removal has begun, for the same reason.
 
@@ -209,7 +209,7 @@ impl PoolFile {
         self.flags & mode::O_ACCMODE != mode::O_RDONLY
     }
 
-    /// Refuses to have it pass through where it is to be written, and could not be moved then although its branch may become full.
+    /// Refuses to have it pass through where it must be written, and could not be moved then although its branch may become full.
     ///
     /// # Errors
     /// ENOSPC.
@@ -351,7 +351,7 @@ pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
             // The mark comes first, so that the clock does not take the descriptor in between.
             node.mark(Marks::PINNED);
             drop(place.keep(descriptor));
-            // Else it was moved to another branch meanwhile, and is to be held there.
+            // Else it was moved to another branch meanwhile, and must be held there.
             if std::ptr::eq(place, node.place()) {
                 return Ok(());
             }

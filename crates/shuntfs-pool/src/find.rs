@@ -159,7 +159,7 @@ pub(crate) fn find_below(shared: &Shared, branch: &Branch, dir: &LowerFile, name
     by_descriptor(branch, shared.opening(|| open_path_at(dir, name))?)
 }
 
-/// Asks the branches that have the folder, in their order. What cannot be asked is not there, if another one has the name, and the
+/// Asks the branches that have the folder, in their order. What cannot be asked does not exist, if another one has the name, and the
 /// kernel is to keep nothing of it; else nobody knows.
 fn find_in_merge(shared: &Shared, merge: &Merge, spot: Spot<'_>, parts: &Parts) -> Result<Found> {
     let look = |place: &Place| -> Result<Found> {
@@ -372,7 +372,7 @@ fn folder_is_there(shared: &Shared, merge: &Merge, node: &Node, is_doubtful: boo
 /// Looks for a folder of a merge that a predecessor knew, by its name in the folder around it, whose places are known.
 ///
 /// # Errors
-/// ESTALE where it is not there any more, and those of looking.
+/// ESTALE where it no longer exists, and those of looking.
 pub(crate) fn see_folder(shared: &Shared, merge: &Merge, node: &Node) -> Result<()> {
     let parts = node.parts().ok_or(Errno::NOTDIR)?;
     let (outer, name) = parts.way().ok_or(Errno::STALE)?;

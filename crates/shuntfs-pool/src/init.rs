@@ -53,7 +53,7 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         // What the mount alone changes is known to the kernel; a time that moved would only drop good pages.
         auto_inval_data: !shared.is_ours_alone(),
         dont_mask: true,
-        // For O_RDONLY|O_TRUNC the kernel looks whether the file is being executed only after OPEN, and by then the running
+        // For O_RDONLY|O_TRUNC the kernel checks whether the file is being executed only after OPEN, and by then the running
         // program would be truncated.
         atomic_trunc: false,
         supp_group: true,

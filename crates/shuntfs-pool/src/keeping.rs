@@ -22,7 +22,7 @@ use crate::view::Views;
 const SHARDS: usize = 64;
 /// So many bytes of a handle find room.
 const HANDLE_MAX: usize = 40;
-/// Where the numbers of further records begin: beyond those of nodes, and before those that are wished for.
+/// Where the numbers of further records begin: beyond those of nodes, and before those that are requested.
 const FURTHER: u64 = 1 << 62;
 /// So many of them each server may give out.
 const FURTHER_MAX: u64 = 1 << 40;
@@ -67,7 +67,7 @@ impl Keeping {
         }
     }
 
-    /// A predecessor had written something down that is of no use any more.
+    /// A predecessor had written something down that is useless any more.
     pub(crate) fn drop_left(&self, place: NodePlace) {
         self.nodes.let_go(place);
     }
@@ -159,7 +159,7 @@ impl Keeping {
         let place = self.shard(id).lock().remove(&id);
         if let Some(place) = place {
             self.nodes.let_go(place);
-            // In this order: a record that nobody names is found to be of no use.
+            // In this order: a record that nobody names is found to be useless.
             let further = self.further.lock().remove(&id);
             further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         }

@@ -1,7 +1,7 @@
 //! The lower files that an open file goes through. Each is opened when it is needed, and exchanged when the file is moved to another branch.
 //!
 //! The order in which things are done keeps an old one from being left: a move changes the place of the node, and then takes the lower
-//! files away. Whoever opens one looks whether the place is still the same after it was opened, with the slot locked that it goes into.
+//! files away. Whoever opens one checks whether the place is still the same after it was opened, with the slot locked that it goes into.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

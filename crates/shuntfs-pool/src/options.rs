@@ -17,7 +17,7 @@ pub struct PoolOptions {
     pub source: PathBuf,
     /// Several folders that are shown as one, instead of `source`, which is then only what the pool is called. Default: none.
     pub merge: Option<MergeOptions>,
-    /// What the kernel may keep. Default: everything, for ever, because the folder changes only through the
+    /// What the kernel may keep. Default: everything, forever, because the folder changes only through the
     /// mount. Danger: changes made below show late or never.
     pub cache: Cache,
     /// Who keeps locks. Default: the kernel.
@@ -39,7 +39,7 @@ pub struct PoolOptions {
     /// not ask for a folder's attributes after each change in it. Danger: whoever can reach the mount may do what the server may.
     pub checks_permissions: bool,
     /// Whether files have extended attributes, ACLs included. Default: yes. Without, the kernel does not ask for file capabilities before
-    /// the first write to a file; the lower file system takes those away all the same. Danger: ACLs of the lower files are not asked, and
+    /// the first write to a file; the lower file system takes those away anyway. Danger: ACLs of the lower files are not asked, and
     /// the group bits of a file that has one say more than it allows, so only for a mount that one user can reach.
     pub xattrs: bool,
     /// How many `O_PATH` descriptors are kept for nodes in use. Default: the smaller of 4096 and a quarter of
@@ -111,7 +111,7 @@ pub enum Locks {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FlowWish {
-    /// By the kernel, where it is to be had.
+    /// By the kernel, where it is available.
     Passthrough,
     /// By the library: `relay` on a ring, `splice` on a device.
     Relay,

@@ -1,4 +1,4 @@
-//! What operations give, and what becomes of it where nobody waits for it any more: the disk hung, and its caller got EIO.
+//! What operations give, and what happens to it where nobody waits for it any more: the disk hung, and its caller got EIO.
 
 use shuntfs::{AttrReply, Birth, Entry, Errno, LookupCount, NodeId, Opened, Result, Statfs};
 use shuntfs_sys::OsError;

@@ -2,8 +2,8 @@
 //!
 //! Where what is hidden depends on what the file holds, nobody must change the file between our looking and our
 //! reading. So both are one: at the open the bytes are read into memory under a read lease, which is had only while
-//! nobody has the lower file open for writing, by whatever way, and keeps whoever wants to waiting; what is to be hidden
-//! is looked for in that copy; and READ is answered from the copy alone. It does not matter what becomes of the file
+//! nobody has the lower file open for writing, by whatever way, and keeps whoever wants to waiting; what must be hidden
+//! is looked for in that copy; and READ is answered from the copy alone. It does not matter what happens to the file
 //! later: the next open sees it. A file that is being written has no state that could be looked at, and the open is
 //! told EBUSY. Where there are no leases, the file is hidden whole.
 //!
@@ -37,7 +37,7 @@ const COPIES_MAX: u64 = 256 << 20;
 /// Copies that no open file uses are kept up to one in this many of that.
 const KEPT_SHARE: u64 = 4;
 
-/// How often a file is looked at anew that somebody wanted to write meanwhile.
+/// How often a file is examined anew that somebody wanted to write meanwhile.
 const TRIES: usize = 3;
 
 /// What is shown of an open file.
@@ -103,7 +103,7 @@ impl Shown {
 }
 
 /// What an open file showed under a server that is dead, with the descriptor for the next one; `goes_on` where the lower file went on behind
-/// the copy. `None` where it showed a copy that is not there.
+/// the copy. `None` where it showed a copy that does not exist.
 pub(crate) fn left(
     shared: &Shared,
     node: &Node,
@@ -194,7 +194,7 @@ impl Drop for Room {
     }
 }
 
-/// What an open of a node of a partial view shows, and what becomes of the pages that the kernel has.
+/// What an open of a node of a partial view shows, and what happens to the pages that the kernel has.
 pub(crate) fn show(shared: &Shared, node: &Arc<Node>) -> Result<(Shown, CacheHint)> {
     let redaction = shared.views.redaction(node.view).ok_or(Errno::IO)?;
     match redaction.look() {
@@ -254,7 +254,7 @@ fn take(
             _ => stat.size,
         };
         let room = shared.copies.room(len).ok_or(Errno::NOMEM)?;
-        // What is left of a photo is read once more, from a copy without what is to be hidden.
+        // What is left of a photo is read once more, from a copy without what must be hidden.
         let second =
             if look == Look::All { shared.copies.room(len).ok_or(Errno::NOMEM)? } else { Room::none() };
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| Errno::NOMEM)?];
@@ -299,7 +299,7 @@ impl<'l> Lease<'l> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        // Where it was not to be had there is none to give back.
+        // Where it was not available there is none to give back.
         if let Err(error) = give_back_lease(self.file) {
             tracing::debug!(%error, "no lease to give back");
         }

@@ -12,7 +12,7 @@ use crate::node::{Marks, Node};
 use crate::shared::Shared;
 
 /// A node that the kernel knows, about to lose a name. If somebody may still use it without a name, its inode is held:
-/// files that are open, and folders always, because a working folder is not open.
+/// files that are open, and folders always, because a working directory is not open.
 ///
 /// What is not open is not held, so that its space is free when the call returns. (The price: a descriptor that
 /// a caller opened with `O_PATH` cannot be asked for attributes once its file is gone.)

@@ -69,7 +69,7 @@ pub(crate) fn told_of(shared: &Shared, node: &Node) {
     }
 }
 
-/// What is said of a name that is not there: EIO where the manifest has it.
+/// What is said of a name that does not exist: EIO where the manifest has it.
 pub(crate) fn missing(shared: &Shared, claim: Claim) -> Errno {
     let errno = shared.sealed.as_ref().and_then(|sealed| sealed.missing(claim));
     errno.unwrap_or(Errno::NOENT)

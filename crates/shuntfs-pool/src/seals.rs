@@ -178,7 +178,7 @@ impl SealedNodes {
         seals.check_same(record.index, known).map(|()| true)
     }
 
-    /// What is said of a sealed name that is not there.
+    /// What is said of a sealed name that does not exist.
     pub(crate) fn missing(&self, claim: Claim) -> Option<Errno> {
         let index = claim.index?;
         let state = self.state.read();

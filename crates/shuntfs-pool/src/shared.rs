@@ -45,7 +45,7 @@ const MAPPED_TTL: Duration = Duration::from_secs(1);
 /// How long attributes hold at most where numbers go by paths.
 const NUMBERED_TTL: Duration = Duration::from_secs(1);
 
-/// How often and how long an open waits that met a lease: as long as a long photo is looked at, and then some.
+/// How often and how long an open waits that met a lease: as long as a long photo is examined, and then some.
 const LEASE_WAITS: u32 = 1000;
 const LEASE_WAIT: Duration = Duration::from_millis(1);
 

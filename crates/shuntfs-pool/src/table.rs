@@ -146,7 +146,7 @@ impl Table {
         (node, true)
     }
 
-    /// A number that no node ever had. Those that are wished for begin at 2^63.
+    /// A number that no node ever had. Those that are requested begin at 2^63.
     fn next_id(&self) -> NodeId {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         NodeId::new(number).expect("2^63 nodes are never made")
@@ -211,7 +211,7 @@ impl Table {
         if node.lookups.load(Ordering::Relaxed) > 0 {
             return false;
         }
-        // One that was retired is not there.
+        // One that was retired does not exist.
         if let Ok(place) = nodes.find_entry(hash, |held| Arc::ptr_eq(held, node)) {
             let _ = place.remove();
             give_back(&mut nodes, |node| node.key().hash());
@@ -260,7 +260,7 @@ impl Table {
                     true
                 })
             };
-            // One that was forgotten, or retired, is not there.
+            // One that was forgotten, or retired, does not exist.
             let was_there = take(old, &|held| Arc::ptr_eq(held, node));
             while take(new, &|held| held.key() == there.inode() && held.view == node.view) {}
             node.moved(there);

@@ -58,7 +58,7 @@ impl Who {
         self.gid
     }
 
-    /// Whether a server that is dead had begun to do what is asked for, and it may be done: what is to be made may be there, by this very request.
+    /// Whether a server that is dead had begun to do what is asked for, and it may be done: what must be made may be there, by this very request.
     pub(crate) fn is_begun(self) -> bool {
         self.is_begun
     }
@@ -99,8 +99,8 @@ impl Who {
         self.keeps_set_ids() || gid == self.gid || Some(gid) == self.group || self.has_supplementary(gid)
     }
 
-    /// Requests tell no supplementary groups, so the caller is looked at, who waits. Where that is not to be
-    /// had there are none, by which a bit is rather taken than left.
+    /// Requests tell no supplementary groups, so the caller is examined, who waits. Where that is not
+    /// possible there are none, by which a bit is rather taken than left.
     fn has_supplementary(self, gid: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         lists_group(&status, gid)

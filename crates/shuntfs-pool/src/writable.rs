@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// Whether a branch of a merge has refused to have something made, so that another one is to be tried.
+    /// Whether a branch of a merge has refused to have something made, so that another one must be tried.
     pub(crate) fn has_refused(&self, folder: &Folder) -> bool {
         self.merge.is_some() && self.branch(folder.mount).has_refused()
     }

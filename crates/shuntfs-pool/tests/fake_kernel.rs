@@ -200,7 +200,7 @@ fn a_pool_is_wandered_through() {
     });
 }
 
-/// Names that are hidden are not there, whatever is done around them.
+/// Names that are hidden do not exist, whatever is done around them.
 #[test]
 fn a_pool_under_rules_is_wandered_through() {
     let text = "[[rule]]\nbasename = 'b'\nhide = true\n[[rule]]\nbasename = 'c'\nread_only = true\n";

@@ -318,7 +318,7 @@ fn what_comes_to_a_known_name_on_several_branches_is_shown_from_the_first() {
     fixture.end("known names");
 }
 
-/// A copy that nobody sees went in the place of what is shown, and the call succeeded: the file was still there, or, moved, another one.
+/// A copy that nobody sees went instead of what is shown, and the call succeeded: the file was still there, or, moved, another one.
 #[test]
 fn copies_of_what_is_read_only_stay_with_it() {
     let (top, mut branches) = branches();

@@ -1,4 +1,4 @@
-//! Lower calls of a merge: how many there are, and what becomes of it when each of them fails.
+//! Lower calls of a merge: how many there are, and what happens to it when each of them fails.
 //!
 //! Faults hold for the whole process: every test here has them to itself.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
@@ -193,7 +193,7 @@ fn questions_cost_what_they_ask_for_and_one_branch_nothing() {
     alone.end("one branch");
 }
 
-/// A file that a later branch has was shown from there for as long as the kernel kept the name, which was for ever.
+/// A file that a later branch has was shown from there for as long as the kernel kept the name, which was forever.
 #[test]
 fn a_file_beyond_a_branch_that_fails_is_looked_up_again() {
     let faults = Faults::alone();
@@ -300,7 +300,7 @@ fn a_listing_goes_on_with_the_other_branches_whichever_call_fails() {
             let least = if error.is_some() { 2 } else { 4 };
             assert!(records.len() >= least, "call {number}, {:?}: {records:?} {error:?}", failed.at);
         }
-        // What a later branch has was kept for what is shown, for ever.
+        // What a later branch has was kept for what is shown, forever.
         assert_eq!(
             fixture.fake.stat("/x/both").map(|attr| attr.size),
             Ok(5),

@@ -55,7 +55,7 @@ fn texts(fake: &Fake, folder: &str) -> BTreeSet<String> {
     names.into_iter().map(|name| read(name).unwrap()).collect()
 }
 
-/// Has a command's server be killed at each of its calls. The next server is looked at.
+/// Has a command's server be killed at each of its calls. The next server is examined.
 fn killed_at_each_call(
     tree: &[&str],
     command: impl Fn(&Fake) -> Result<()>,

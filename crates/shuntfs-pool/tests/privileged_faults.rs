@@ -1,7 +1,7 @@
 //! What a real kernel believes after a lower call failed in the middle of a change. Needs root and /dev/fuse.
 //!
 //! The defect: a folder that was made below, and could then not be looked at, was not there through the mount for as long as names
-//! hold, which is for ever.
+//! hold, which is forever.
 //!
 //! And what a ring reads and writes for a queue: each of it fails once, on a real kernel, because a fake one has no rings.
 //!

@@ -1,6 +1,6 @@
 //! A pool above a file system that takes different names for the same. Needs root and /dev/fuse.
 //!
-//! Kernels have vfat, exfat, ntfs or folders with `chattr +F`, or they have not; a FUSE server that folds is to be had
+//! Kernels have vfat, exfat, ntfs or folders with `chattr +F`, or they have not; a FUSE server that folds is available
 //! everywhere, and the pool must find out by trying. Rules, seals and the store's name would be passed by another spelling.
 
 use std::fs;

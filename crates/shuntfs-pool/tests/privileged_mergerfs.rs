@@ -32,7 +32,7 @@ const EQUAL: [(u64, usize); 3] = [(64, 8); 3];
 /// The minor version from which on every policy is there.
 const COMPLETE: u32 = 42;
 
-/// A branch's mode, and whether more is to be left free than there is.
+/// A branch's mode, and whether more must be left free than there is.
 type Mode = (&'static str, bool);
 
 const RW: Mode = ("RW", false);
@@ -65,7 +65,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// `None` where there is none to be had, and then the reason was said.
+    /// `None` where there is none available, and then the reason was said.
     fn start(sizes: [(u64, usize); 3]) -> Option<Self> {
         let Some(program) = find("mergerfs") else {
             skipped("mergerfs is not installed");
@@ -260,7 +260,7 @@ fn compare_new(sizes: [(u64, usize); 3]) {
                 peer.lay_out();
                 let expected = expected(policy, Category::Create, folder, &peer.candidates(folder, modes));
                 if policy.name().starts_with("msp") && expected.is_err() {
-                    // It would try for ever.
+                    // It would try forever.
                     continue;
                 }
                 let what = format!("{} {modes:?} in {folder:?}", policy.name());
@@ -366,7 +366,7 @@ fn our_mount_makes_new_things_where_mergerfs_makes_them() {
             for folder in ["", "d", "d/e"] {
                 let expected = expected(policy, Category::Create, folder, &peer.candidates(folder, modes));
                 if policy.name().starts_with("msp") && expected.is_err() {
-                    // mergerfs would try for ever.
+                    // mergerfs would try forever.
                     continue;
                 }
                 compared += 1;

@@ -572,7 +572,7 @@ fn privileged_storm_on_each_transport_and_flow() {
 }
 
 /// A regression: a folder that was made through the mount and removed below in the same moment made the kernel look all names up
-/// again, and whatever was mounted inside the mount was taken away. Any user could do that.
+/// again, and whatever was mounted inside the mount was removed. Any user could do that.
 #[test]
 fn a_folder_that_is_removed_below_at_once_takes_no_mount_away() {
     let Some(mounted) = mount(|_| ()) else { return };

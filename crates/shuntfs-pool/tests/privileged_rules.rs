@@ -350,7 +350,7 @@ fn nobody_moves_or_links_a_file_away_from_its_rule() {
     mounted.expect(ALICE, "mv up private/up && mv private/sub public/sub", "");
     mounted.expect(BOB, "cat private/up/y", "Permission denied");
     mounted.expect(BOB, "cat public/sub/f", "f");
-    // A second name gives no more than the first, and the first cannot be taken away to be rid of it.
+    // A second name gives no more than the first, and the first cannot be removed to be rid of it.
     mounted.expect(BOB, "cat private/twice", "Permission denied");
     mounted.expect(BOB, "cat public/twice", "Permission denied");
     mounted.expect(BOB, "rm -f private/twice", "Permission denied");

@@ -167,7 +167,7 @@ fn a_hard_link_from_elsewhere_is_protected_from_the_start() {
             write(&mnt.join("sub/plain")).unwrap();
             write(&mnt.join("plain")).unwrap();
         }
-        // Another file in the place of the sealed one: the old inode is nobody's any more.
+        // Another file instead of the sealed one: the old inode is nobody's any more.
         fs::remove_file(root.join("sub/hard")).unwrap();
         fs::remove_file(root.join("sealed")).unwrap();
         fs::write(root.join("sealed"), content(400_000)).unwrap();
@@ -262,7 +262,7 @@ verify = "required"
         let mount = Mount::under(root, kind, Some(RULES));
         let mnt = mount.dir.path();
         let of = |outcome: std::io::Result<Vec<u8>>| outcome.map_err(|error| error.raw_os_error());
-        // Not checked under any of its names, and not written all the same.
+        // Not checked under any of its names, and not written anyway.
         let below = fs::read(root.join("sealed")).unwrap();
         assert!(fs::read(mnt.join("sub/hard")).unwrap() == below);
         assert!(fs::read(mnt.join("sealed")).unwrap() == below);

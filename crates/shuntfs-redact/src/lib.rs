@@ -1,6 +1,6 @@
 //! Which bytes of a file a caller may not see: bytes in, ranges out. No I/O, and nothing of ours is imported.
 //!
-//! A [`Redaction`] says what is to be hidden, [`Redaction::find`] where that is in a file's bytes. What cannot be
+//! A [`Redaction`] says what must be hidden, [`Redaction::find`] where that is in a file's bytes. What cannot be
 //! understood is hidden whole: a photo that is cut off, lies about its lengths, or has location where this crate does
 //! not look but another reader finds it.
 #![forbid(unsafe_code)]

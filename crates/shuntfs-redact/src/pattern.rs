@@ -11,7 +11,7 @@ use crate::redaction::LOOK_MAX;
 /// A compiled expression takes no more memory than this.
 const SIZE_MAX: usize = 1 << 20;
 
-/// More matches than this hide the whole of what is looked at.
+/// More matches than this hide the whole of what is examined.
 const MATCHES_MAX: usize = 1 << 16;
 
 /// A regular expression, what of its matches is hidden, and how far it is looked for.
@@ -62,13 +62,13 @@ impl Pattern {
         Ok(Self { regex, group, first })
     }
 
-    /// How many bytes are looked at.
+    /// How many bytes are examined.
     #[must_use]
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// What is to be hidden.
+    /// What must be hidden.
     pub(crate) fn find(&self, bytes: &[u8]) -> Vec<Range<u64>> {
         let first = usize::try_from(self.first).unwrap_or(usize::MAX).min(bytes.len());
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What is to be hidden of a file.
+//! What must be hidden of a file.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::pattern::Pattern;
 use crate::photo;
 use crate::ranges::Ranges;
 
-/// So many bytes of a file are looked at, at most; a photo that is longer is hidden whole.
+/// So many bytes of a file are examined, at most; a photo that is longer is hidden whole.
 pub const LOOK_MAX: u64 = 64 << 20;
 
-/// What is to be read as zeroes.
+/// What must be read as zeroes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Redaction {

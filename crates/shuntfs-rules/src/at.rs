@@ -51,7 +51,7 @@ impl At {
         self.rules.restricts_of(&self.matched)
     }
 
-    /// Whether a file that has the other name in the place of this one is, for everybody, what it was: the same rules match,
+    /// Whether a file that has the other name instead of this one is, for everybody, what it was: the same rules match,
     /// and none has a condition about names.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {

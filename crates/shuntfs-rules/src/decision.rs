@@ -17,7 +17,7 @@ pub struct Decision {
     pub flow_read: Option<FlowWord>,
     /// How writes shall flow; `None` leaves it to the mount.
     pub flow_write: Option<FlowWord>,
-    /// What becomes of cached pages at the open; `None` leaves it to the mount.
+    /// What happens to cached pages at the open; `None` leaves it to the mount.
     pub cache: Option<CacheWord>,
     /// What this caller must not see: all of these together. Empty is the whole view.
     pub redact: Vec<Redact>,
@@ -78,7 +78,7 @@ impl ErrorNumber {
 /// How bytes shall flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FlowWord {
-    /// By the kernel, where it is to be had.
+    /// By the kernel, where it is available.
     Passthrough,
     /// By the server's queue, which does not look at them: `relay` on a ring, `splice` on a device.
     Splice,
@@ -86,7 +86,7 @@ pub enum FlowWord {
     Served,
 }
 
-/// What becomes of the kernel's cached pages at an open.
+/// What happens to the kernel's cached pages at an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheWord {
     /// They stay.
@@ -221,7 +221,7 @@ impl Effects {
             || self.verify == Some(Some(VerifyWord::Required))
     }
 
-    /// Puts what it speaks of in the place of what was said before.
+    /// Puts what it speaks of instead of what was said before.
     pub(crate) fn apply(&self, decision: &mut Decision) {
         match self.access {
             Some(AccessWord::Allow) => decision.access = Access::Allow,

@@ -9,7 +9,7 @@ use crate::pattern;
 /// How many rules that match much are held against all others.
 const BROAD_MAX: usize = 256;
 
-/// What is to be said of these rules.
+/// What must be said of these rules.
 pub(crate) fn warnings(mode: MatchMode, rules: &[Rule]) -> Vec<Mistake> {
     // Rules that move files and those that say who may use them do not stand in each other's way. What does both is in neither's.
     let uses = || rules.iter().filter(|rule| !rule.effects.moves_alone());

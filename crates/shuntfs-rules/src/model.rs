@@ -143,7 +143,7 @@ pub struct Effects {
     pub flow_read: Option<Option<FlowWord>>,
     /// How writes flow.
     pub flow_write: Option<Option<FlowWord>>,
-    /// What becomes of cached pages.
+    /// What happens to cached pages.
     pub cache: Option<Option<CacheWord>>,
     /// What the caller does not see; an inner `None` is the whole view.
     pub redact: Option<Option<Redact>>,

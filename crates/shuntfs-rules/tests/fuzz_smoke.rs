@@ -71,7 +71,7 @@ fn files_of_rules_with_mistakes_put_in() {
     fuzz(rules::run, |random| make(random, &examples));
 }
 
-/// What a part of a condition is to be.
+/// What a part of a condition must be.
 #[derive(Clone, Copy)]
 enum Kind {
     Truth,

@@ -98,7 +98,7 @@ impl Ops {
         }
     }
 
-    /// Gives an operation up; true where it is to be ended.
+    /// Gives an operation up; true where it must be ended.
     pub(crate) fn give_up(&mut self, index: u32) -> (bool, Option<Waker>) {
         match std::mem::replace(&mut self.all[index as usize].state, State::GivenUp) {
             State::Waiting(waker) => (true, waker),

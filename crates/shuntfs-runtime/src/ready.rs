@@ -1,6 +1,6 @@
-//! Which slots of a queue are to be polled, and the bell that wakes a sleeping queue.
+//! Which slots of a queue must be polled, and the bell that wakes a sleeping queue.
 //!
-//! Order: a waker first sets its bit, then looks whether the queue sleeps. The queue first says that it
+//! Order: a waker first sets its bit, then checks whether the queue sleeps. The queue first says that it
 //! sleeps, then looks at the bits. Both sides are sequentially consistent, so one of them sees the other.
 
 use std::os::fd::{AsFd, BorrowedFd};

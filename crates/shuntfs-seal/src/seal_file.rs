@@ -132,7 +132,7 @@ impl Seal {
         message(&self.descriptor.digest(), self.issue.as_ref())
     }
 
-    /// Adds a signature that was made elsewhere, in the place of another one by the same key.
+    /// Adds a signature that was made elsewhere, instead of another one by the same key.
     ///
     /// # Errors
     /// It is not this key's over this seal, or there are 16 by other keys.

@@ -141,7 +141,7 @@ impl Store {
     /// Opens a file's tree; it must be as long as the descriptor says. The caller checks what it reads.
     ///
     /// # Errors
-    /// It is not there, or truncated, or grown.
+    /// It does not exist, or truncated, or grown.
     pub fn open_tree(&self, descriptor: &Descriptor) -> Result<SealedFile, StoreError> {
         let digest = descriptor.digest();
         let name = tree_name(&digest);
@@ -174,7 +174,7 @@ impl Store {
 
     /// Opens a regular file of the store; no symlink leads out of it, and nothing is waited for.
     pub(crate) fn file(&self, name: &str) -> Result<File, StoreError> {
-        /// `O_NONBLOCK`: a pipe in the place of a tree must not be waited for.
+        /// `O_NONBLOCK`: a pipe instead of a tree must not be waited for.
         const NONBLOCK: u32 = 0o4000;
         let path = || self.path.join(name);
         let c_name = CString::new(name).map_err(|error| StoreError::io(path(), error))?;

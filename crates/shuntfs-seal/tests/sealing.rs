@@ -215,7 +215,7 @@ fn a_flipped_bit_is_refused_where_it_is() {
     assert_eq!(data, Some((1, 17, 0)));
     flip(&at.join("big"), 4096 * 17 + 5);
     reseal();
-    // The tree of a file: its data is good all the same.
+    // The tree of a file: its data is good anyway.
     let big = open(at, None).unwrap();
     let big = big.node(big.find(b"big").unwrap().unwrap()).unwrap().digest().unwrap();
     let tree = Store::open(&store).unwrap().tree_path(&big);
@@ -466,7 +466,7 @@ fn data_that_differs_from_what_was_noted_is_said() {
     let run = |belief| seal_tree(at, &SealOptions { belief, ..options(&[]) }, &Watch::quiet());
     let error = run(Belief::Checked).unwrap_err();
     let SealError::Damaged { paths, count } = &error else { panic!("{error}") };
-    // Files of one block have no tree that would be missing, and are believed.
+    // Files of one block have no tree that would be missing, and are trusted.
     assert_eq!((*count, paths.len()), (3, 3), "{error}");
     let report = run(Belief::Nothing).unwrap();
     assert_eq!((report.hashed, report.notes.len()), (5, 1), "{report:?}");

@@ -139,7 +139,7 @@ fn a_change_of_keys_opens_no_way_back() {
     let text = room.keys[1].public().to_pem();
     room.put("1.pub", &format!("expires = 2024-01-01\n{text}"));
     assert!(matches!(room.open(), Err(StoreError::Rollback { .. })));
-    // What a key has said that is trusted no more does not count: else a stolen one could forbid all seals for ever.
+    // What a key has said that is trusted no more does not count: else a stolen one could forbid all seals forever.
     fs::remove_file(room.store().join("1.pub")).unwrap();
     room.open().map(drop).unwrap();
 }
@@ -240,7 +240,7 @@ fn a_store_that_is_not_what_it_must_be_is_refused() {
     assert!(matches!(room.open(), Err(StoreError::NoTrustStore(_))));
 }
 
-/// A FIFO in the place of any of its files is refused, and nobody waits.
+/// A FIFO instead of any of its files is refused, and nobody waits.
 #[test]
 fn nothing_in_a_store_makes_anybody_wait() {
     let room = Room::new();
@@ -286,7 +286,7 @@ fn what_many_see_at_once_is_all_recorded() {
     assert_eq!(TrustStore::open(&room.store()).unwrap().serials().unwrap().len(), 8);
 }
 
-/// Who cannot write the store is told what that means; an older seal is refused all the same.
+/// Who cannot write the store is told what that means; an older seal is refused anyway.
 #[test]
 fn privileged_a_read_only_store_still_refuses_what_is_older() {
     use shuntfs_testkit::lower::{Lower, LowerKind};
@@ -371,7 +371,7 @@ fn a_tree_is_not_sealed_under_the_name_of_another() {
     );
     let named = |tree: &str| SealOptions { tree: tree.parse().ok(), ..options(&[&room.keys[0]]) };
     assert_eq!(room.seal(named("photos")).unwrap().issue.tree.as_str(), "photos");
-    // A copy of a whole sealed tree in the place of another one passes for that tree nowhere where it is asked for.
+    // A copy of a whole sealed tree instead of another one passes for that tree nowhere where it is asked for.
     let trust = Trust::keys(vec![room.keys[0].public()]).with_tree("photos".parse().unwrap());
     let error = Manifest::open(&Store::open(&Store::beside(&music)).unwrap(), &trust).unwrap_err();
     assert!(matches!(error, StoreError::OtherTree { .. }), "{error}");

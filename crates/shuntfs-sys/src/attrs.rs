@@ -14,7 +14,7 @@ use crate::proc_fd::{self, FdName};
 use crate::stat::Time;
 use crate::{OsError, Result, faults, raw};
 
-/// What becomes of a timestamp.
+/// What happens to a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeSet {
     /// It stays.

@@ -171,7 +171,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of the calling thread; `None` where /proc is not there.
+    /// Those of the calling thread; `None` where /proc does not exist.
     #[must_use]
     pub fn of_this_thread() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/thread-self/status").ok()?)

@@ -77,7 +77,7 @@ thread_local! {
 }
 
 /// Capabilities that would let users pass limits through the server's hands: keeping suid and sgid on a write, and
-/// passing quota. Blocks that are reserved for root are spent all the same where the file system goes by the user
+/// passing quota. Blocks that are reserved for root are spent anyway where the file system goes by the user
 /// number, too, as ext4 does (`ext4_has_free_clusters`).
 const RESTRAINED: CapabilitySet = CapabilitySet::FSETID.union(CapabilitySet::SYS_RESOURCE);
 

@@ -22,7 +22,7 @@ pub enum LockKind {
     Unlock,
 }
 
-/// What becomes of a lock on a whole file.
+/// What happens to a lock on a whole file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlockOp {
     /// Others may lock shared as well.

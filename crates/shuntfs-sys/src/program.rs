@@ -63,7 +63,7 @@ impl Program {
         command.spawn()
     }
 
-    /// Runs it in the place of this process, with these words, its own name first. Descriptors that are not closed on exec stay open. Blocked
+    /// Runs it instead of this process, with these words, its own name first. Descriptors that are not closed on exec stay open. Blocked
     /// signals stay blocked, those that wait included. Returns only where that fails, and nothing has happened then.
     ///
     /// The process must have one thread: others would be ended.

@@ -2,7 +2,7 @@
 //!
 //! A FIFO makes an open wait for somebody at its other end, a device does something when it is opened (a watchdog
 //! starts, a tape winds back), and a file of `/proc` may wait for what will be said next. So the path is taken hold of
-//! without opening it, what it is, is looked at, and only a regular file is opened: the very one that was looked at.
+//! without opening it, what it is, is examined, and only a regular file is opened: the very one that was looked at.
 //! Descriptors stay `O_NONBLOCK`, and how much is read is bounded. A file system that does not answer cannot be guarded
 //! against here.
 

@@ -25,7 +25,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// Leaves the caller's session and controlling terminal behind, and its working folder, which would otherwise
+/// Leaves the caller's session and controlling terminal behind, and its working directory, which would otherwise
 /// stay busy. For a process that was started as a child: the leader of a process group cannot.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub struct Inherited(Vec<RawFd>);
 
 impl Inherited {
     /// Looks for them: they were open across an exec, so they are not marked to be closed by one, which all that are opened
-    /// in this program are. None are found where /proc is not there.
+    /// in this program are. None are found where /proc does not exist.
     #[must_use]
     pub fn look() -> Self {
         let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -71,7 +71,7 @@ impl Inherited {
     /// Closes them. Nothing of this program may use them by their number any more.
     pub fn close(self) {
         for number in self.0 {
-            // SAFETY: it is open since this program started, and no object of this program owns it: one that is to be
+            // SAFETY: it is open since this program started, and no object of this program owns it: one that must be
             // used is duplicated (`inherited_fd`).
             unsafe { rustix::io::close(number) };
         }
@@ -112,7 +112,7 @@ pub fn take_inherited(number: RawFd) -> Option<OwnedFd> {
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok().map(|()| fd)
 }
 
-/// Connects to the Unix socket at a path, like `UnixStream::connect`, but not for ever: a listener that takes nobody lets callers wait as
+/// Connects to the Unix socket at a path, like `UnixStream::connect`, but not forever: a listener that takes nobody lets callers wait as
 /// soon as its backlog is full.
 ///
 /// # Errors

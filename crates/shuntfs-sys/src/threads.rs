@@ -20,7 +20,7 @@ pub fn set_process_name(name: &CStr) {
 /// Keeps the calling thread on one CPU.
 ///
 /// # Errors
-/// EINVAL where the CPU is not there, is offline, or is not among those this process may use.
+/// EINVAL where the CPU does not exist, is offline, or is not among those this process may use.
 pub fn pin_to_cpu(cpu: usize) -> Result<()> {
     Cpus::one(cpu).ok_or(OsError::INVAL).and_then(|cpus| spread_over(&cpus))
 }

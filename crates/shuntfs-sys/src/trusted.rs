@@ -2,8 +2,8 @@
 //!
 //! Two questions: who decides *what a path leads to* ([`lead`]), and who can change that thing, too ([`hold`]). Nobody else
 //! decides where every folder in which a name is looked up belongs to root or the user of this process, and nobody else may
-//! write to it. In a folder where everybody may make names but each takes away only his own (`/tmp`), the owner of what
-//! is there counts. Symlinks are followed one by one, so that nobody is trusted because of where another's link leads.
+//! write to it. In a folder where everybody may make names but each removes only his own (`/tmp`), the owner of what
+//! exists counts. Symlinks are followed one by one, so that nobody is trusted because of where another's link leads.
 
 use std::collections::VecDeque;
 use std::ffi::{CString, OsStr, OsString};
@@ -106,7 +106,7 @@ pub fn lead(path: &Path) -> Result<OwnedFd, Untrusted> {
     walk(path, &Ours::new(), Missing::Refused).map(|found| found.at)
 }
 
-/// What is said of a name that is not there, in a folder where others make names.
+/// What is said of a name that does not exist, in a folder where others make names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Said,
@@ -227,7 +227,7 @@ impl Ours {
     }
 
     fn check_folder(&self, stat: &Stat, path: &Path) -> Result<(), Untrusted> {
-        // Who else makes names there takes away none of ours.
+        // Who else makes names there removes none of ours.
         if stat.mode & libc::S_ISVTX != 0 { Ok(()) } else { self.check_mode(stat, path) }
     }
 

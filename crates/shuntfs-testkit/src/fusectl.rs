@@ -35,7 +35,7 @@ impl Connection {
     /// Ends the connection: every waiting caller gets an error.
     ///
     /// # Errors
-    /// The control file system is not there, or the connection is gone.
+    /// The control file system does not exist, or the connection is gone.
     pub fn abort(self) -> Result<()> {
         fs::write(self.file("abort")?, "1").context("cannot abort the connection")
     }

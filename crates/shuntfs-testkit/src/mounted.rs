@@ -2,7 +2,7 @@
 //!
 //! The order of ending it, each step only when the one before did not do: `umount`; lazily; abort of the connection
 //! (which frees every caller); kill of the server by its number. A watchdog does the last two when a test takes longer
-//! than it may, so that a hung mount fails its test instead of keeping it for ever.
+//! than it may, so that a hung mount fails its test instead of keeping it forever.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -345,7 +345,7 @@ pub fn shunt_binary() -> Result<PathBuf> {
         .context("shunt is not built; run `cargo build --release -p shunt`, or `cargo xtask test`")
 }
 
-/// Turns fuse-over-io_uring on for the whole machine, once, saying so; false with a reason where it is not to be had.
+/// Turns fuse-over-io_uring on for the whole machine, once, saying so; false with a reason where it is not available.
 #[must_use]
 pub fn enable_uring() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();

@@ -71,7 +71,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Starts to follow the threads of a process with `strace -c`; `None` where that is not to be had, with the reason. The
+    /// Starts to follow the threads of a process with `strace -c`; `None` where that is not available, with the reason. The
     /// thread that watches the queues is left out: its calls come by the clock, not by the request.
     ///
     /// # Errors

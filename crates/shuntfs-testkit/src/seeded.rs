@@ -6,7 +6,7 @@
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
 
-/// SplitMix64, so that a seed means the same for ever.
+/// SplitMix64, so that a seed means the same forever.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -2,7 +2,7 @@
 //!
 //! A process that serves a mount and uses it cannot be ended from inside where it hangs: the thread that waits for an
 //! answer holds the device open, so that not even its death ends the connection. So another process waits: for the end
-//! of the test, or for the limit, whichever comes first, and then takes away what is still mounted.
+//! of the test, or for the limit, whichever comes first, and then removes what is still mounted.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -26,7 +26,7 @@ const SCRIPT: &str = r#"
     done 2> /dev/null
 "#;
 
-/// Watches over a mount until it is dropped, which is to be after the mount has ended.
+/// Watches over a mount until it is dropped, which must be after the mount has ended.
 #[derive(Debug)]
 pub struct Supervisor(Child);
 

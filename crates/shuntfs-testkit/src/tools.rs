@@ -11,7 +11,7 @@ use crate::{say, skipped};
 
 const VERSION: &str = "0.2.2";
 
-/// pjdfstest, the POSIX test suite: installed, or built once beside the tests; `None` with the reason where neither is to be had.
+/// pjdfstest, the POSIX test suite: installed, or built once beside the tests; `None` with the reason where neither is available.
 ///
 /// # Errors
 /// This program is not in a target folder.

@@ -64,7 +64,7 @@ impl Way {
     /// Further ones, which a file system or a machine may refuse altogether.
     pub const FURTHER: [Self; 4] = [Self::Direct, Self::Ahead, Self::Ring, Self::Data];
 
-    /// Everything that is to be seen of a file this way. `out` is a folder on the same mount that may be written.
+    /// Everything that must be seen of a file this way. `out` is a folder on the same mount that may be written.
     ///
     /// # Errors
     /// What the calls give.
@@ -80,7 +80,7 @@ impl Way {
         }
     }
 
-    /// The same of a file that is open; where a way needs a path or another open, by the open file all the same.
+    /// The same of a file that is open; where a way needs a path or another open, by the open file anyway.
     ///
     /// # Errors
     /// What the calls give.

@@ -23,7 +23,7 @@ fn cpus() -> Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect())
 }
 
-/// Asks for names that are not there, on one CPU, until it is told to stop. How many.
+/// Asks for names that do not exist, on one CPU, until it is told to stop. How many.
 fn ask(folder: &Path, cpu: usize, stop: &AtomicBool) -> Result<u64> {
     let mut one = CpuSet::new();
     one.set(cpu);
@@ -107,7 +107,7 @@ fn a_server_keeps_to_the_cpus_of_its_affinity() -> Result<()> {
     Ok(())
 }
 
-/// As `taskset -a -p` does to a server that runs. Rule 5 of the scheduler put its reader back on a CPU that had been taken away.
+/// As `taskset -a -p` does to a server that runs. Rule 5 of the scheduler put its reader back on a CPU that had been removed.
 #[test]
 fn a_server_keeps_to_the_cpus_that_it_is_given_while_it_serves() -> Result<()> {
     let _serial = serial();

@@ -1,5 +1,5 @@
-//! A pool of five disks under load: one fills up, one becomes read-only, one hangs, one is pulled. What was made durable stays, and nobody waits for
-//! ever.
+//! A pool of five disks under load: one fills up, one becomes read-only, one hangs, one is pulled. What was made durable stays, and nobody waits
+//! forever.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

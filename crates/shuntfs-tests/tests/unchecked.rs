@@ -173,7 +173,7 @@ type Act<'a> = &'a dyn Fn(&Path) -> Result<()>;
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The kernel asks for file capabilities before a write because a write takes them away. Where it cannot ask, the lower file system
-/// does that all the same, and so it does where the owner changes.
+/// does that anyway, and so it does where the owner changes.
 #[test]
 fn without_xattrs_a_write_still_takes_capabilities_away() -> Result<()> {
     for transport in Transport::ALL {

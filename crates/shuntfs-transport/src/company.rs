@@ -73,7 +73,7 @@ impl Company {
         self.since_slow.get() < SLOW_FOR
     }
 
-    /// Whether the next call below is to be expected to be slow. Each answer counts as one call.
+    /// Whether the next call below must be expected to be slow. Each answer counts as one call.
     pub(crate) fn is_slow(&self) -> bool {
         let left = self.slow.get();
         self.slow.set(left.saturating_sub(1));

@@ -196,7 +196,7 @@ where
                 self.listening.since_wait += 1;
                 self.listening.read += 1;
                 if !way.company.is_there() {
-                    // What is to be expected is no other request: the ring tells of one cheaper than a read.
+                    // What must be expected is no other request: the ring tells of one cheaper than a read.
                     self.listen_to_device();
                 } else if self.listening.read.is_multiple_of(BATCH) {
                     self.enter_ring(0, None);

@@ -119,7 +119,7 @@ impl Interrupts {
     }
 
     /// The connection is gone, which interrupts every request: on a ring, one that waits (for a lock, say)
-    /// would otherwise keep its thread for ever.
+    /// would otherwise keep its thread forever.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;

@@ -2,7 +2,7 @@
 //!
 //! For each transfer the kernel pins the pages of a payload one by one, twice: for the lower file's direct I/O and for the
 //! copy between us and the caller. A payload of 1 MiB has 256 of them, and that is dearer than the copy. In a huge page
-//! it is one. But gathering copies what is there, and a huge page holds memory that small requests never touch: so it is
+//! it is one. But gathering copies what exists, and a huge page holds memory that small requests never touch: so it is
 //! for slots that carry long transfers again and again. The kernel gives free slots out last in, first out, so one
 //! caller's transfers lie in one or two.
 

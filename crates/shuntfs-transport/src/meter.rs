@@ -67,7 +67,7 @@ pub(crate) struct Gauges {
     stall_step: OnceLock<Duration>,
     /// [`OFF`], [`SET`] or [`KEPT`]; changed with `dozing` locked.
     for_rings: AtomicU8,
-    /// Whether a request was told of whose end is to be told, too.
+    /// Whether a request was told of whose end must be told, too.
     stall_is_told: AtomicBool,
     notes: Mutex<Vec<Arc<Notes>>>,
 }

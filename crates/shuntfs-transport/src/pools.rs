@@ -1,7 +1,7 @@
 //! Queues of the kernel with a pool of payload buffers, and with zero copy (FUSE 7.46, Linux 7.3): how they are asked for, and what is taken
 //! instead where the kernel refuses.
 //!
-//! A queue is made first (`ADD_QUEUE`), then gets its pool (`ADD_BUFPOOL`), then its entries (`REGISTER`). What a queue is to be able to do is
+//! A queue is made first (`ADD_QUEUE`), then gets its pool (`ADD_BUFPOOL`), then its entries (`REGISTER`). What a queue must be able to do is
 //! said when it is made and holds for good: `fs/fuse/dev_uring.c`. So a queue that was made for zero copy, and then gets no pool, takes no
 //! entries, and the connection falls back to the device. All other refusals cost the pool or the zero copy alone.
 
@@ -35,7 +35,7 @@ pub enum NoZeroCopy {
     NoRing,
     /// `CAP_SYS_ADMIN` in the first user namespace is missing.
     NotPrivileged,
-    /// No pool of payload buffers, or no table for pages, was to be had: too little memory is allowed, or there are too many entries.
+    /// No pool of payload buffers, or no table for pages, was available: too little memory is allowed, or there are too many entries.
     NoPool,
     /// The kernel refused it otherwise.
     Refused,
@@ -166,7 +166,7 @@ impl Step {
 mod test {
     use super::*;
 
-    /// What becomes of a queue whose kernel answers as given, one after another.
+    /// What happens to a queue whose kernel answers as given, one after another.
     fn outcome(first: Step, answers: &[Result<(), OsError>]) -> (Mode, Option<NoZeroCopy>) {
         let (mut step, mut why) = (first, None);
         for (place, answer) in answers.iter().enumerate() {

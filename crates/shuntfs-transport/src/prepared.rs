@@ -27,7 +27,7 @@ use crate::slot::{PAGE, WARM, slot_len};
 use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
 
-/// Why a transport is not to be had. Nothing has happened to the connection.
+/// Why a transport is not available. Nothing has happened to the connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PrepareError {
@@ -50,7 +50,7 @@ pub enum PrepareError {
     /// A thread cannot be kept from acting with more rights than its callers have.
     #[error("a thread cannot act as the server's callers ({0})")]
     Identity(#[source] OsError),
-    /// Memory, a descriptor or a thread was not to be had.
+    /// Memory, a descriptor or a thread was not available.
     #[error("{what} could not be had ({error})")]
     Resource {
         /// Which.
@@ -121,7 +121,7 @@ impl Prepared {
     /// Makes threads, rings and memory. The connection is not touched, but for clones of the device.
     ///
     /// # Errors
-    /// What was not to be had; another transport may then be tried.
+    /// What was not available; another transport may then be tried.
     pub fn prepare(
         kind: TransportKind,
         device: &Arc<FuseDevice>,
@@ -353,7 +353,7 @@ impl SeatHandle {
 }
 
 /// Runs what a thread does for as long as there are requests. A panic that gets here is no handler's: nobody would answer what the
-/// thread has, and its callers would wait for ever. The end of the process ends the connection.
+/// thread has, and its callers would wait forever. The end of the process ends the connection.
 pub(crate) fn or_abort(serve: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).is_err() {
         tracing::error!("a queue's thread panicked");
@@ -422,7 +422,7 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     Ok(Seat::Device(Box::new(DeviceSeat { queue, blocking, reader, registry, aside })))
 }
 
-/// A ring for the lower reads and writes of a device's thread, where one is to be had: each slot has one under way, and
+/// A ring for the lower reads and writes of a device's thread, where one is available: each slot has one under way, and
 /// beside them there are polls of the device, its end and the bell.
 fn lower_ring(depth: usize) -> Option<Ring> {
     let entries = u32::try_from(depth + 3).ok()?.next_power_of_two();

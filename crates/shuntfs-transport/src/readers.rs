@@ -2,7 +2,7 @@
 //!
 //! All descriptors of a connection share one queue of requests, and the kernel wakes blocked readers in turn, which moves each
 //! request to another CPU. So only as many threads read as are needed. A reader calls another one when it is about to block below or
-//! has no slot left. The watcher (`watch.rs`) calls one in the place of a reader that is stuck and beside readers that have too much to do,
+//! has no slot left. The watcher (`watch.rs`) calls one instead of a reader that is stuck and beside readers that have too much to do,
 //! and tells one to leave when they have too little.
 
 use std::sync::Arc;

@@ -77,7 +77,7 @@ impl RingWay {
         self.modes[(slot / self.depth()) as usize].get()
     }
 
-    /// Whether a slot is to be registered: without a pool there is less memory for payloads than there are slots.
+    /// Whether a slot must be registered: without a pool there is less memory for payloads than there are slots.
     pub(crate) fn is_used(&self, slot: u32) -> bool {
         self.mode_of(slot) != Mode::Own || ((slot % self.depth()) as usize) < self.own_depth
     }

@@ -190,7 +190,7 @@ where
     }
 }
 
-/// Ends the process where a ring gives an error that it should not. The kernel may still fill memory, and requests would wait for ever:
+/// Ends the process where a ring gives an error that it should not. The kernel may still fill memory, and requests would wait forever:
 /// callers are better served by the end of the connection, which the end of the process brings.
 pub(crate) fn abort_without_ring(error: OsError) -> ! {
     tracing::error!(%error, "the ring broke");

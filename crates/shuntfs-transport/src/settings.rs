@@ -74,7 +74,7 @@ pub struct Settings {
     pub sched_idle: bool,
     /// How much of each slot is always in memory. Default: nothing.
     pub warm: Warm,
-    /// What of pools and zero copy is to be asked for on io_uring: no more than the kernel offers. Default: nothing.
+    /// What of pools and zero copy must be asked for on io_uring: no more than the kernel offers. Default: nothing.
     pub pools: Pools,
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum Spliced {
 #[derive(Debug, Default)]
 pub(crate) struct SplicePath {
     pipe: Option<Pipe>,
-    /// Pipes that would be worth it are not to be had.
+    /// Pipes that would be worth it are not available.
     refused: bool,
     /// Reads to be copied before the next try.
     copies: u32,
@@ -89,7 +89,7 @@ impl SplicePath {
     }
 }
 
-/// The largest pipe to be had, of those that are worth having.
+/// The largest pipe available, of those that are worth having.
 fn new_pipe() -> Option<Pipe> {
     let pipe = identity::with_resource(|| Pipe::new(PIPE_LEN));
     pipe.ok().filter(|pipe| pipe.capacity() > WORTH_IT as usize)

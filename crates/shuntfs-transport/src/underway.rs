@@ -43,7 +43,7 @@ pub struct Stall {
 }
 
 /// Who is told of stalls, by a thread that serves no requests and holds no lock. A sink that blocks, as a log that is on the mount itself may, puts
-/// off what that thread does for the connection, among it the call of another reader in the place of a stuck one. Requests go on.
+/// off what that thread does for the connection, among it the call of another reader instead of a stuck one. Requests go on.
 pub trait StallSink: fmt::Debug + Send + Sync {
     /// A request is under way for longer than the limit. Told once of each.
     fn began(&self, stall: &Stall);
@@ -56,7 +56,7 @@ pub trait StallSink: fmt::Debug + Send + Sync {
 pub(crate) struct Notes {
     tid: u32,
     places: Box<[Place]>,
-    /// Requests that went on after the first poll, without those that may wait for ever.
+    /// Requests that went on after the first poll, without those that may wait forever.
     going_on: AtomicU32,
     /// Of a ring's thread: it does not wait for requests.
     is_at_work: AtomicBool,

@@ -282,7 +282,7 @@ impl Watched {
         self.is_busy || (serves && self.same < STUCK)
     }
 
-    /// Puts the queue into the class that it is to be in. True where it left the light class.
+    /// Puts the queue into the class that it must be in. True where it left the light class.
     fn settle(&mut self, gauge: &Gauge) -> bool {
         let light = self.hold == 0 && self.calm < if self.light { CALM } else { 1 };
         let Some(tid) = gauge.tid.try_lock() else { return false };

@@ -24,7 +24,7 @@ const SEQUENTIAL_MIN: u64 = 64 << 10;
 /// The kernel reads ahead with several requests at once, which may overtake each other by so much.
 const OVERTAKEN_MAX: u64 = 4 << 20;
 
-/// How far the lower file is read ahead of a sequential reader at most, which is never further than it has read on end: 1 ms
+/// How far the lower file is read ahead of a sequential reader at most, which is never further than it has read sequentially: 1 ms
 /// of a lower file system that gives 2 GB/s.
 const LEAD_MAX: u64 = 2 << 20;
 /// The least that is worth asking for.
@@ -53,7 +53,7 @@ const NOT_QUICK: u32 = 4;
 pub struct Stream {
     /// Where a sequential reader goes on.
     next: AtomicU64,
-    /// How much was read on end.
+    /// How much was read sequentially.
     run: AtomicU64,
     /// One more than the last strip that was asked for ahead.
     ahead: AtomicU64,
@@ -62,7 +62,7 @@ pub struct Stream {
     was_slow: AtomicBool,
     /// How much more often than not reading below was quick.
     quick: AtomicU32,
-    /// READs that are to be helped.
+    /// READs that must be helped.
     helped: AtomicU32,
     /// Data that was checked ahead.
     pub(crate) pieces: Pieces,
@@ -89,7 +89,7 @@ impl Stream {
         if self.is_sequential() { Pace::Sequential } else { Pace::Random }
     }
 
-    /// Whether a strip is to be asked for ahead: it was not, as far as this stream knows.
+    /// Whether a strip must be asked for ahead: it was not, as far as this stream knows.
     pub(crate) fn asks_ahead(&self, strip: u64) -> bool {
         self.ahead.swap(strip + 1, Ordering::Relaxed) != strip + 1
     }
@@ -115,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// What of the lower file of `size` bytes is to be read ahead now, where a sequential READ ends at `end`.
+    /// What of the lower file of `size` bytes must be read ahead now, where a sequential READ ends at `end`.
     pub(crate) fn leads(&self, end: u64, size: u64) -> Option<Range<u64>> {
         let helped = self.helped.load(Ordering::Relaxed);
         self.helped.store(helped.checked_sub(1)?, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Stream {
         self.quick.load(Ordering::Relaxed) >= QUICK_MIN
     }
 
-    /// How much was read on end.
+    /// How much was read sequentially.
     pub(crate) fn run(&self) -> u64 {
         self.run.load(Ordering::Relaxed)
     }

@@ -117,7 +117,7 @@ impl CheckedFile {
         self.is_suspect.store(true, Ordering::Relaxed);
     }
 
-    /// How its bytes are to flow: by the kernel where the lower file system verifies them and passthrough is to be had, else
+    /// How its bytes are to flow: by the kernel where the lower file system verifies them and passthrough is available, else
     /// checked here.
     #[must_use]
     pub fn delegation(&self) -> Delegation {

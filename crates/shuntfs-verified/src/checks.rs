@@ -8,7 +8,7 @@ use crate::options::{CheckOptions, DataReadahead, TreeReadahead};
 use crate::rooms::Rooms;
 use crate::verdicts::Verdicts;
 
-/// Enough for five who read on end at a time; others have each READ checked when it comes.
+/// Enough for five who read sequentially at a time; others have each READ checked when it comes.
 const ROOMS: usize = 16;
 
 /// What all checked files of a mount share: verified tree blocks, verdicts, counters.

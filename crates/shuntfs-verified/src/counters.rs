@@ -29,7 +29,7 @@ pub(crate) struct Counters {
     pub(crate) wrong_names: Count,
     /// READs refused because they touch a bad block or what is missing.
     pub(crate) refused_reads: Count,
-    /// Opens refused because the lower file is not there, or no file.
+    /// Opens refused because the lower file does not exist, or no file.
     pub(crate) refused_opens: Count,
     /// Files found that the lower file system verifies by itself.
     pub(crate) native_files: Count,

@@ -1,4 +1,4 @@
-//! Checks ahead of whoever reads on end: what is read into the pieces that come next, and READs answered from them.
+//! Checks ahead of whoever reads sequentially: what is read into the pieces that come next, and READs answered from them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl CheckedFile {
         }));
     }
 
-    /// Waits for pieces that a READ is to be answered from; whether all of them are good.
+    /// Waits for pieces that a READ must be answered from; whether all of them are good.
     pub(crate) async fn are_good(&self, pieces: &[Arc<Piece>], stream: &Stream, job: &Job) -> bool {
         for piece in pieces {
             let Some(checked) = piece.settled().await else { return false };

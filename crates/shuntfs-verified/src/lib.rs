@@ -4,8 +4,8 @@
 //! - [`CheckedFile`] is one sealed file on a lower file system; its [`CheckedFile::read`] answers a READ with checked bytes,
 //!   or with an error. Where the lower file system verifies the file by itself, [`CheckedFile::delegation`] gets out of the
 //!   way.
-//! - [`Sealed`] is a file system of its own: names, attributes and bytes are a manifest's, and what is not in it is not
-//!   there.
+//! - [`Sealed`] is a file system of its own: names, attributes and bytes are a manifest's, and what is not in it does
+//!   not exist.
 //! - [`Seals`] finds the sealed files of a tree, for whoever shows that tree in another way.
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@
 //! 1,690, with the lower file in the page cache on two CPUs; on rings 1,720 where it was 1,470, and 1,600 where it was 1,140.
 //!
 //! A piece has the length of four READs, as far as that is 1 MiB: waking another thread takes a good part of the time that one
-//! READ does. There is one ahead of the reader besides the one it is in, and none before it has read so much on end.
+//! READ does. There is one ahead of the reader besides the one it is in, and none before it has read so much sequentially.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ struct State {
     until: u64,
 }
 
-/// Some blocks of a file that are on their way, here, or not to be had.
+/// Some blocks of a file that are on their way, here, or not available.
 #[derive(Debug)]
 pub(crate) struct Piece {
     span: Range<u64>,
@@ -54,12 +54,12 @@ pub(crate) struct Checked {
     pub(crate) took: Duration,
 }
 
-/// The duty to say what became of a piece; who drops it says that it is not to be had.
+/// The duty to say what became of a piece; who drops it says that it is not available.
 #[derive(Debug)]
 pub(crate) struct Promise(Arc<Piece>);
 
 impl Pieces {
-    /// What to read ahead now, where a READ of `len` bytes ended at `end` after `run` were read on end; at most one piece.
+    /// What to read ahead now, where a READ of `len` bytes ended at `end` after `run` were read sequentially; at most one piece.
     pub(crate) fn wanted(&self, end: u64, len: u64, run: u64, size: u64) -> Option<Range<u64>> {
         let piece_len = (READS * len).next_multiple_of(GRAIN).min(ROOM_LEN as u64);
         if run < piece_len {

@@ -1,4 +1,4 @@
-//! Memory for what is checked ahead: a bounded number of rooms, used again while anybody reads on end, and given back after.
+//! Memory for what is checked ahead: a bounded number of rooms, used again while anybody reads sequentially, and given back after.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use crate::files::Files;
 use crate::native::{KernelVerity, Measure};
 use crate::options::CheckOptions;
 
-/// `O_RDONLY | O_NONBLOCK`: what lies in the place of a file may be a pipe, which must not be waited for.
+/// `O_RDONLY | O_NONBLOCK`: what lies instead of a file may be a pipe, which must not be waited for.
 const READ: u32 = 0o4000;
 
 /// Which tree, and whose seal. Start from [`SealsOptions::new`] and change fields.
@@ -31,7 +31,7 @@ pub struct SealsOptions {
     /// Where trees and manifest are. Default: `.shunt` in the folder.
     pub store: Option<PathBuf>,
     /// What the seal must have. Default: nothing, and then whoever can write folder and store can make another seal that fits, and
-    /// what it says gives nobody a right.
+    /// what it says grants no privileges.
     pub trust: Trust,
     /// What the checks cost.
     pub checks: CheckOptions,

@@ -139,7 +139,7 @@ mod test {
         assert!(verdicts.note(digest(8), mismatch(3, 8)), "of another file");
     }
 
-    /// A caller that tried more often than once a second was told of the old verdict for ever, and a mended file stayed bad.
+    /// A caller that tried more often than once a second was told of the old verdict forever, and a mended file stayed bad.
     #[test]
     fn asking_again_does_not_make_a_verdict_younger() {
         let verdicts = Verdicts::default();

@@ -1,4 +1,4 @@
-//! Data that is checked ahead of who reads a file on end: what is read is what was sealed, and what is wrong is refused where it is.
+//! Data that is checked ahead of a sequential reader: what is read is what was sealed, and what is wrong is refused where it is.
 //! Needs root and /dev/fuse.
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests report by panic")]
 
@@ -36,7 +36,7 @@ fn mounted(root: &Path, transport: TransportKind) -> Fixture {
     Fixture::of(Seals::open(&sealed).unwrap(), &options(transport))
 }
 
-/// Reads on end, a block at a time: the blocks that are refused. Every other must be what was sealed.
+/// Reads sequentially, a block at a time: the blocks that are refused. Every other must be what was sealed.
 fn refused(path: &Path, whole: &[u8]) -> Vec<usize> {
     let file = File::open(path).unwrap();
     let mut room = vec![0; BLOCK];

@@ -249,7 +249,7 @@ fn bytes_that_are_no_blocks_are_refused_before_anything_is_hashed() {
     assert!(refused(Level::Data, 0, &data, hashes(0, 10)));
     assert!(refused(Level::Data, 0, &data[..BLOCK], hashes(0, 2)));
     assert!(refused(Level::Data, 12, &data[..BLOCK], &[]));
-    // Found by the fuzz target `verity_blocks`: from the first block that is not there on, a part of a block.
+    // Found by the fuzz target `verity_blocks`: from the first block that does not exist on, a part of a block.
     assert!(refused(Level::Data, 11, &data[..99], &[]));
     assert!(refused(Level::Data, u64::MAX, &data[..BLOCK], hashes(0, 1)));
     assert!(refused(Level::Tree(0), 0, &tree[..BLOCK - 1], verifier.root_hash()));

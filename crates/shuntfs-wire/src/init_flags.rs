@@ -72,7 +72,7 @@ flag_set! {
         const SETXATTR_EXT = 1 << 29;
         /// The second word of flags counts.
         const INIT_EXT = 1 << 30;
-        /// Reserved for ever.
+        /// Reserved forever.
         const RESERVED = 1 << 31;
         /// Creations carry a security context, which the server must set on what it makes.
         const SECURITY_CTX = 1 << 32;

@@ -67,7 +67,7 @@ pub enum Notification<'a> {
     },
     /// Sends all unanswered requests again (7.40).
     Resend,
-    /// No name looked up before is to be believed (7.44).
+    /// No name looked up before must be believed (7.44).
     IncEpoch,
     /// Drops unused names of nodes, so that FORGETs come (7.45).
     Prune {

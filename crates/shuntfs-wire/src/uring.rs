@@ -25,7 +25,7 @@ flag_set! {
 }
 
 flag_set! {
-    /// What a queue is to be able to do.
+    /// What a queue must be able to do.
     pub struct UringQueueFlags: u64 {
         /// Zero copy: it needs `CAP_SYS_ADMIN`, a pool, and a place in the ring's table of buffers for each entry (7.46).
         const ZERO_COPY = 1 << 0;

@@ -23,7 +23,7 @@ const FILE: NodeId = NodeId::new(2).expect("not zero");
 #[derive(Debug)]
 pub(crate) struct Hello;
 
-/// Nothing ever changes, so the kernel may believe everything for ever.
+/// Nothing ever changes, so the kernel may believe everything forever.
 fn attr(node: NodeId) -> AttrReply {
     let attr = match node {
         FILE => Attr::new(2, FileType::Regular, 0o444).with_size(TEXT.len() as u64),

@@ -6,7 +6,7 @@
 //!
 //! A node is an `O_PATH` descriptor of the lower file. An open answers with [`Delegation::Passthrough`], and
 //! the library asks for the lower file when it has to register it, or to move the bytes itself where passthrough
-//! is not to be had. What a full mirror has beyond this (links, xattrs, locks, limits on descriptors), the
+//! is not available. What a full mirror has beyond this (links, xattrs, locks, limits on descriptors), the
 //! `shunt` command has.
 
 use std::error::Error;

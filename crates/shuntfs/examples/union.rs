@@ -149,7 +149,7 @@ impl Filesystem for Union {
         self.nodes.forget(node, lookups);
     }
 
-    /// What the kernel is given, once a file; or what the library moves bytes with, where passthrough is not to be had.
+    /// What the kernel is given, once a file; or what the library moves bytes with, where passthrough is not available.
     fn lower_file(&self, _: NodeId, file: &OpenFile, access: Access) -> Result<Arc<LowerFile>> {
         let fd = match access {
             Access::Register => open::duplicate(&*file.node),

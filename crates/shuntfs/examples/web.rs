@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The queues that serve the mount have no reactor for sockets and timers. The runtime has one, in threads of its own, which are
-//! started before the mount is; a method spawns what is to be fetched there and awaits the handle, and its queue goes on serving
+//! started before the mount is; a method spawns what must be fetched there and awaits the handle, and its queue goes on serving
 //! others meanwhile.
 
 use std::error::Error;

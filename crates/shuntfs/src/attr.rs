@@ -105,7 +105,7 @@ impl Attr {
         FileType::of_mode(self.mode)
     }
 
-    /// These attributes, which the kernel may believe for `ttl`; `Duration::MAX` for ever.
+    /// These attributes, which the kernel may believe for `ttl`; `Duration::MAX` forever.
     #[must_use]
     pub fn valid_for(self, ttl: Duration) -> AttrReply {
         AttrReply { attr: self, ttl }
@@ -145,7 +145,7 @@ impl From<Metadata> for Attr {
 pub struct AttrReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long they hold; `Duration::MAX` for ever.
+    /// How long they hold; `Duration::MAX` forever.
     pub ttl: Duration,
 }
 
@@ -168,7 +168,7 @@ pub struct Entry {
     pub node: Option<NodeId>,
     /// Tells this life of the node's number from others: part of file handles. 0 where numbers are never used again.
     pub generation: Generation,
-    /// How long the name holds; `Duration::MAX` for ever.
+    /// How long the name holds; `Duration::MAX` forever.
     pub ttl: Duration,
     /// The node's attributes.
     pub attr: Attr,

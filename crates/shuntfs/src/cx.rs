@@ -71,13 +71,13 @@ impl<'r> Cx<'r> {
     }
 
     /// Whether the kernel sends the request for a second time, because the server that had read it first died before it answered. That
-    /// server may have carried it out, or have begun to: a name that is to be made may be there already.
+    /// server may have carried it out, or have begun to: a name that must be made may be there already.
     #[must_use]
     pub fn is_resent(&self) -> bool {
         self.header.is_resent()
     }
 
-    /// Whether a server that is dead had begun to carry the request out, and nobody knows how far it came: a name that is to be made may be there
+    /// Whether a server that is dead had begun to carry the request out, and nobody knows how far it came: a name that must be made may be there
     /// already, by this very request. A request that was read and not begun, or of which the outcome is known, is none of these
     /// where the file system is [`crate::takeover::Surviving`]; elsewhere each that comes again is.
     #[must_use]

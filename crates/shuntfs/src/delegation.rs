@@ -39,7 +39,7 @@ pub enum Access {
 /// Delegated bytes skip [`crate::Filesystem::read`] and `write`: accounting, quota and checks of content
 /// are then not the file system's.
 ///
-/// While another open of the node is in passthrough (or was, and its backing id is kept), an open that wished
+/// While another open of the node is in passthrough (or was, and its backing id is kept), an open that asked
 /// for something else has its READ and WRITE answered as wished, but a *mapping* of it shows the lower file.
 /// A file system that hides or changes bytes must therefore decide by node, not by open.
 #[derive(Clone, Debug)]
@@ -54,12 +54,12 @@ pub enum Delegation {
     /// READ and WRITE call the trait, as for [`Delegation::Served`], and its `read` answers with the bytes of a lower file
     /// only after it has checked them: see [`crate::ReadReply::draft_from`].
     Verified,
-    /// As [`Delegation::Passthrough`], for a file whose lower file system checks its bytes. A READ that reaches us all the same
+    /// As [`Delegation::Passthrough`], for a file whose lower file system checks its bytes. A READ that reaches us anyway
     /// (no passthrough here, `readahead(2)`) is answered as for [`Delegation::Verified`]: moved without a look, the bytes
     /// before a bad block would be a short answer, which the kernel takes for the end of the file.
     VerifiedBelow(Backing),
-    /// Asked for each request: lower bytes, zeroes, or the trait. A map of one extent that is a whole lower file for
-    /// ever is lifted to [`Delegation::Passthrough`] at open: see [`RangeMap`].
+    /// Asked for each request: lower bytes, zeroes, or the trait. A map of one extent that is a whole lower file
+    /// forever is lifted to [`Delegation::Passthrough`] at open: see [`RangeMap`].
     PerRange(Arc<dyn RangeMap>),
     /// READ one way and WRITE another, as [`Delegation::split`] makes it.
     Split(Arc<Split>),
@@ -124,7 +124,7 @@ impl Backing {
     }
 }
 
-/// What becomes of the kernel's cached pages of a file at an open.
+/// What happens to the kernel's cached pages of a file at an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CacheHint {
@@ -148,7 +148,7 @@ pub struct Opened<T> {
     pub file: T,
     /// How its bytes shall flow.
     pub delegation: Delegation,
-    /// What becomes of cached pages.
+    /// What happens to cached pages.
     pub cache: CacheHint,
     /// Whether each close must send FLUSH.
     pub flush: bool,
@@ -226,7 +226,7 @@ pub enum Flow {
 pub struct Settled {
     /// How its bytes move.
     pub flow: Flow,
-    /// Whether that was wished for, or what was in the way.
+    /// Whether that was requested, or what was in the way.
     pub reason: Reason,
 }
 
@@ -254,12 +254,12 @@ impl Flows {
     }
 }
 
-/// Why a flow is not the one that was wished for.
+/// Why a flow is not the one that was requested.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// It is the one wished for.
+    /// It is the one requested.
     Wished,
     /// The kernel offers no passthrough.
     KernelLacks,
@@ -281,7 +281,7 @@ pub enum Reason {
     NotBackable,
     /// The lower file could not be registered for another reason.
     RegisterFailed,
-    /// Passthrough was wished for one direction alone.
+    /// Passthrough was requested one direction alone.
     OneDirection,
     /// The file is small and read again and again, so the kernel had better keep its pages.
     ReadAgain,

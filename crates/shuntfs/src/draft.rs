@@ -1,4 +1,4 @@
-//! Bytes of a lower file that lie in the payload and are looked at before they are the answer.
+//! Bytes of a lower file that lie in the payload and are examined before they are the answer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Draft<'q> {
 }
 
 impl<'q> ReadReply<'q> {
-    /// How many bytes a draft can have: more than the answer, where only a part of it is to be kept.
+    /// How many bytes a draft can have: more than the answer, where only a part of it must be kept.
     #[must_use]
     pub fn draft_max(&self) -> usize {
         self.exchange.payload_len().saturating_sub(self.start)

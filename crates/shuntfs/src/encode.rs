@@ -12,7 +12,7 @@ const STATX_BASIC: u32 = 0x7ff;
 /// `STATX_BTIME`.
 const STATX_BTIME: u32 = 0x800;
 
-/// Seconds and nanoseconds; the longest duration is what the kernel takes for "for ever".
+/// Seconds and nanoseconds; the longest duration is what the kernel takes for "forever".
 fn ttl(ttl: Duration) -> (u64, u32) {
     if ttl == Duration::MAX { (u64::MAX, 0) } else { (ttl.as_secs(), ttl.subsec_nanos()) }
 }

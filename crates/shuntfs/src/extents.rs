@@ -143,7 +143,7 @@ impl Extents {
         Self::new(extents)
     }
 
-    /// How many bytes the file has; `None` where its last extent goes on for ever.
+    /// How many bytes the file has; `None` where its last extent goes on forever.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         (self.end <= SIZE_MAX).then_some(self.end)

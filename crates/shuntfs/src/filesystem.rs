@@ -415,7 +415,7 @@ pub trait Filesystem: Sized + Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Tells what a file is ready for now. Where `op` names a waiter, [`crate::Notifier::poll`] is to be called when that
+    /// Tells what a file is ready for now. Where `op` names a waiter, [`crate::Notifier::poll`] must be called when that
     /// changes, and the kernel asks again. Must not wait. Asked for with [`OpSet::POLL`].
     async fn poll(&self, cx: &Cx<'_>, file: &Self::File, op: Poll) -> Result<PollEvents> {
         let _ = (cx, file, op);

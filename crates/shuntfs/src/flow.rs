@@ -1,4 +1,4 @@
-//! The settlement: what a file system wished for one open, and what becomes of it.
+//! The settlement: what a file system requested one open, and what happens to it.
 //!
 //! The kernel keeps one io mode a node (`fs/fuse/iomode.c`, Linux 6.9) and fails an open that does not fit it
 //! with EIO. This table is the one place that knows those rules, so that no open fails because two opens of
@@ -6,7 +6,7 @@
 //!
 //! - a node with a backing id is in passthrough, and stays so while the id is kept: a mapping outlives its
 //!   descriptor, and cached pages beside it would be stale. Every further open carries the same id; one that
-//!   wished for something else also carries `DIRECT_IO`, so that READ and WRITE reach us;
+//!   requested something else also carries `DIRECT_IO`, so that READ and WRITE reach us;
 //! - a node with cached opens cannot enter passthrough;
 //! - an open that bypasses the page cache enters the cached mode by itself when it is mapped shared, without
 //!   telling us, so it keeps passthrough away as a cached one does;
@@ -131,7 +131,7 @@ pub(crate) enum OpenKind {
     Backed,
 }
 
-/// What becomes of one open.
+/// What happens to one open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Settlement {
     pub(crate) flows: Flows,

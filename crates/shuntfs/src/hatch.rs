@@ -8,7 +8,7 @@ use shuntfs_wire::{Errno, OutHeader, Unique};
 use zerocopy::IntoBytes as _;
 
 /// A way to answer a request with an error while its handler blocks the thread that has it: the caller, and whoever waits for a lock that the
-/// kernel holds for it, then goes on. What the handler answers at last is not taken by the kernel, so a lookup that it counted is to be taken
+/// kernel holds for it, then goes on. What the handler answers at last is not taken by the kernel, so a lookup that it counted must be taken
 /// back by who used the hatch.
 #[derive(Debug)]
 pub struct Hatch {

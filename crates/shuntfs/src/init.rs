@@ -102,7 +102,7 @@ pub enum InitError {
         /// The least that will do.
         needed: u32,
     },
-    /// An operation is of no use without another, and harmful.
+    /// An operation is useless without another, and harmful.
     #[error("{operation} is among the operations of the file system, and {needed} is not")]
     Without {
         /// The operation that is there.

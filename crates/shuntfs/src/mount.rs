@@ -28,7 +28,7 @@ pub enum MountError {
     /// /dev/fuse may not be opened.
     #[error("/dev/fuse cannot be opened ({0}): its mode or a container's policy forbids it")]
     DeviceDenied(OsError),
-    /// The mount point is not to be had.
+    /// The mount point is not available.
     #[error("the mount point {} cannot be used: {error}", path.display())]
     MountPoint {
         /// As it was given.
@@ -80,7 +80,7 @@ pub enum MountError {
          (unshare(2) with CLONE_FS) or give up CAP_FSETID and CAP_SYS_RESOURCE (capset(2))"
     )]
     Identity(#[source] OsError),
-    /// The transport that was asked for is not to be had.
+    /// The transport that was asked for is not available.
     #[error("the transport {kind} is unavailable: {why}")]
     Transport {
         /// Which.
@@ -179,7 +179,7 @@ pub(crate) fn mount(
     // Resolved once, so that an unmount means the same place whatever becomes of links on the way.
     let unusable = |error| MountError::MountPoint { path: path.to_owned(), error };
     let path = std::fs::canonicalize(path).map_err(unusable)?;
-    // What cannot be looked at (a mount whose server has died) can be mounted over all the same.
+    // What cannot be looked at (a mount whose server has died) can be mounted over anyway.
     let point = std::fs::symlink_metadata(&path).map(|found| FileType::from(found.file_type()));
     if let Ok(point) = point
         && point != root

@@ -320,7 +320,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// What becomes of the node's pages at an open that is worth this much and wishes for `cache`.
+    /// What happens to the node's pages at an open that is worth this much and wishes for `cache`.
     fn cache_for(&self, node: NodeId, worth: Worth, cache: CacheHint) -> CacheHint {
         let keeps = matches!(cache, CacheHint::Keep | CacheHint::Again);
         match worth {

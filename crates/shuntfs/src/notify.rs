@@ -83,7 +83,7 @@ impl Notifier {
         self.send(&Notification::InvalEntry { parent, name, expire_only: false })
     }
 
-    /// A name is to be looked up again before it is believed.
+    /// A name must be looked up again before it is trusted.
     ///
     /// # Errors
     /// [`NotifyError`].
@@ -150,7 +150,7 @@ impl Notifier {
         self.send(&Notification::Resend)
     }
 
-    /// Has every name looked up again before it is believed. Attributes stay, and so may cached listings.
+    /// Has every name looked up again before it is trusted. Attributes stay, and so may cached listings.
     ///
     /// # Errors
     /// [`NotifyError`].

@@ -29,7 +29,7 @@ impl OpenFlags {
     pub const EXCLUSIVE: Self = Self(0o200);
     /// Cut the file to nothing.
     pub const TRUNCATE: Self = Self(0o1000);
-    /// Each write goes to the end. The kernel gives each WRITE its offset all the same.
+    /// Each write goes to the end. The kernel gives each WRITE its offset anyway.
     pub const APPEND: Self = Self(0o2000);
     /// Do not wait.
     pub const NON_BLOCKING: Self = Self(0o4000);

@@ -201,7 +201,7 @@ pub struct SessionOptions {
     pub backing_ids_kept: usize,
     /// Whether opens may be put in passthrough. Default: yes.
     pub passthrough: bool,
-    /// Whether bytes that nobody has to see may be moved by zero copy, where passthrough is not to be had (Linux 7.3, on io_uring, as root).
+    /// Whether bytes that nobody has to see may be moved by zero copy, where passthrough is not available (Linux 7.3, on io_uring, as root).
     /// Default: yes.
     pub zero_copy: bool,
     /// How many background requests (readahead, asynchronous I/O, RELEASE) the kernel sends at once. Default

@@ -1,6 +1,6 @@
 //! Nodes whose pages in the kernel's cache were all checked.
 //!
-//! Pages outlive the opens that brought them. So the first checked open of a node has the kernel drop what is there; and as
+//! Pages outlive the opens that brought them. So the first checked open of a node has the kernel drop what exists; and as
 //! long as that open may not be through with it, so has each further one. The close of one that dropped them is the sign: by then
 //! the kernel has done what the answer to its OPEN said.
 

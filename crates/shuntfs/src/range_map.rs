@@ -39,7 +39,7 @@ pub enum RangeSource {
 /// Which lower file it is, while something keeps it open.
 pub(crate) type FileKey = (Device, u64);
 
-/// The lower file that a map is, whole and for ever, if it may be opened as `flags` say.
+/// The lower file that a map is, whole and forever, if it may be opened as `flags` say.
 pub(crate) fn lifted(map: &dyn RangeMap, flags: OpenFlags) -> Option<(Backing, FileKey)> {
     match map.source(0) {
         (RangeSource::Lower(file, 0), u64::MAX) if gives(&file, flags) => {

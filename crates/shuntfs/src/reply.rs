@@ -15,7 +15,7 @@ use crate::delegation::LowerFile;
 use crate::encode;
 use crate::file_type::FileType;
 
-/// The right to answer one request with bytes, once. No second answer is to be had of it:
+/// The right to answer one request with bytes, once. No second answer is possible:
 ///
 /// ```compile_fail,E0382
 /// use shuntfs::{Filled, ReadReply, Result};
@@ -221,7 +221,7 @@ impl<'q> WriteData<'q> {
     }
 
     /// The bytes, wherever they lie. A copy of those that nobody has seen yet: the caller may change them meanwhile, so what was looked at
-    /// is to be written from the copy.
+    /// must be written from the copy.
     ///
     /// # Errors
     /// EIO where they could not be reached; ENOMEM, EMFILE.

@@ -37,7 +37,7 @@ pub struct Status {
     /// Opens whose writes flow otherwise than their reads, by the flow of the writes.
     #[serde(default)]
     pub write_flows: BTreeMap<String, u64>,
-    /// Opens that did not get the flow that was wished for, by reason; and those that had rather another one
+    /// Opens that did not get the flow that was requested, by reason; and those that had rather another one
     /// (`read_again`, `near_full`).
     pub downgrades: BTreeMap<String, u64>,
     /// Requests by operation; those that never came are left out.

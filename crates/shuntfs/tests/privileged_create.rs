@@ -1,5 +1,5 @@
 //! CREATE of a file system that answers no OPEN. The kernel learns that opens are not answered at the first OPEN, and from then on
-//! sends no RELEASE, not even for a file that CREATE opened: whatever such an answer kept would be kept for ever.
+//! sends no RELEASE, not even for a file that CREATE opened: whatever such an answer kept would be kept forever.
 
 mod common;
 

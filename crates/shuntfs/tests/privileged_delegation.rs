@@ -62,7 +62,7 @@ fn reads_and_writes_flow_apart() {
     });
 }
 
-/// A split on a node in passthrough: READ and WRITE reach us all the same.
+/// A split on a node in passthrough: READ and WRITE reach us anyway.
 #[test]
 fn a_split_beside_passthrough_works() {
     on_each_transport(|options| {

@@ -97,7 +97,7 @@ impl Scene {
                 plain.read_exact_at(&mut room, 0).expect("reads");
                 assert!(room.iter().all(|byte| *byte == PLAIN));
             }
-            // The mount is to be free of it.
+            // The mount must be free of it.
             drop(plain);
             told.send(()).expect("somebody listens");
         });

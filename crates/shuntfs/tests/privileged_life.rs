@@ -115,7 +115,7 @@ fn aborting_frees_everybody() {
     });
 }
 
-/// Without the control file system an abort did nothing, and whoever waited for the server waited for ever.
+/// Without the control file system an abort did nothing, and whoever waited for the server waited forever.
 #[test]
 fn aborting_needs_no_control_file_system() {
     if !can_mount() {

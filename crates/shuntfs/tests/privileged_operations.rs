@@ -1,4 +1,4 @@
-//! What becomes of operations that panic, answer ENOSYS, or wait; and of answers that share memory with their
+//! What happens to operations that panic, answer ENOSYS, or wait; and of answers that share memory with their
 //! request. Needs CAP_SYS_ADMIN and /dev/fuse.
 
 mod common;

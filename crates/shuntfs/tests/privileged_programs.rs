@@ -179,7 +179,7 @@ fn the_end_of_a_terminal_unmounts() {
     assert!(!is_mounted(folder.path()));
 }
 
-/// Tells the next line that begins so; a program that says nothing is not waited for without end.
+/// Tells the next line that begins so; a program that says nothing is not waited for forever.
 fn lines_of(stderr: ChildStderr, begin: &'static str) -> impl Fn() -> String {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {

@@ -14,7 +14,7 @@ use shuntfs_rules::{
     Access, Attributes, Decision, FileFacts, HEAD_LEN, Known, OpenWord, Rules, Unknown, Use,
 };
 
-/// What is there: names of the top. The first two are one file.
+/// What exists: names of the top. The first two are one file.
 const NAMES: [&str; 5] = ["a", "two", "b.jpg", "private", "secret.env"];
 /// Operations of one run.
 const STEPS_MAX: usize = 32;

@@ -1,6 +1,6 @@
-//! No mount of a run lives for ever: whatever a test does or fails to do, its connection is aborted at the limit.
+//! No mount of a run lives forever: whatever a test does or fails to do, its connection is aborted at the limit.
 //!
-//! Tests have limits of their own, far below. This one is for the test that hangs all the same: a program that waits for
+//! Tests have limits of their own, far below. This one is for the test that hangs anyway: a program that waits for
 //! its own mount cannot be killed, and a run would wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};

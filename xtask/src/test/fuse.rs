@@ -54,7 +54,7 @@ pub(crate) struct Changed {
     mode: Option<u32>,
 }
 
-/// Sets up what is not there, and says so.
+/// Sets up what does not exist, and says so.
 pub(crate) fn set_up() -> Changed {
     let mut changed = Changed::default();
     if !machine::is_root() {

@@ -22,7 +22,7 @@ impl Leftovers {
         format!("mount on {folder}")
     }
 
-    /// Returns what is there now and was not before.
+    /// Returns what exists now and was not before.
     pub(crate) fn since(&self, before: &Self) -> Vec<String> {
         self.0.difference(&before.0).cloned().collect()
     }

@@ -106,7 +106,7 @@ pub(crate) fn folders() -> Vec<PathBuf> {
     FOLDERS.iter().map(PathBuf::from).chain(postgresql).collect()
 }
 
-/// Returns the packages of the programs that are not there, each once.
+/// Returns the packages of the programs that do not exist, each once.
 fn missing_packages(has: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages: Vec<&str> =
         NEEDED.iter().filter(|(program, _)| !has(program)).map(|&(_, package)| package).collect();

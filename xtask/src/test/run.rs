@@ -21,7 +21,7 @@ use crate::{deny, layers, package, site, tidy, tools};
 /// The crate of the tests that mount, which take turns.
 const END_TO_END: &str = "shuntfs-tests";
 
-/// One `cargo test` takes no longer; a hung mount must not hold the machine for ever.
+/// One `cargo test` takes no longer; a hung mount must not hold the machine forever.
 const TEST_LIMIT: Duration = Duration::from_mins(40);
 
 /// How long servers may take to end after the last test.

@@ -22,7 +22,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Whether the next line is to be shown.
+    /// Whether the next line must be shown.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         match line {
             "successes:" => self.part = Part::Passed,

@@ -186,7 +186,9 @@ mod tests {
         let text = "fn at() {\n    // It is not\n    // there.\n    let end = \"on end\"; // on end\n}\n/// Whoever.\n";
         assert_eq!(
             check("crates/a/src/b.rs", text),
-            ["crates/a/src/b.rs:2: `is not there` is not plain English; write: is missing, or does not exist"]
+            [
+                "crates/a/src/b.rs:2: `is not there` is not plain English; write: is missing, or does not exist"
+            ]
         );
     }
 

@@ -115,7 +115,7 @@ fn branches_for(mounts: &Mounts, mount: &MountInfo, list: &OsString) -> Result<V
     Ok(branches)
 }
 
-/// Paths from the root on, without looking at what is there: a disk that hangs can be taken out.
+/// Paths from the root on, without looking at what exists: a disk that hangs can be taken out.
 fn absolute(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let absolute = |folder: &PathBuf| {
         std::path::absolute(folder).map_err(|error| Failure::new(format!("{}: {error}", shown(folder))))

@@ -41,7 +41,7 @@ pub(crate) fn read(list: &OsStr) -> Result<Vec<BranchOptions>, Failure> {
 /// The same list with paths from the root on, for a server that leaves the folder of its caller.
 ///
 /// # Errors
-/// Where the working folder is gone and a path was relative to it.
+/// Where the working directory is gone and a path was relative to it.
 pub(crate) fn absolute(source: &Path) -> std::io::Result<OsString> {
     if !matches!(of_source(source), Ok(Some(_))) {
         return Ok(std::path::absolute(source)?.into());

@@ -1,4 +1,4 @@
-//! Waiting for disks that are not there yet when a mount of several folders starts.
+//! Waiting for disks that do not exist yet when a mount of several folders starts.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,10 +9,10 @@ use super::list::of_source;
 use crate::failure::Failure;
 use crate::mounts::shown;
 
-/// How often it is looked whether they are there.
+/// How often it is checked whether they are there.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Waits until each branch is there, on another file system than the folder around the mount point: an empty folder where a disk is to be
+/// Waits until each branch is there, on another file system than the folder around the mount point: an empty folder where a disk must be
 /// mounted is no branch yet.
 ///
 /// # Errors

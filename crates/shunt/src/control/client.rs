@@ -111,7 +111,7 @@ impl Client {
             })?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let peer = peer_of(&stream).map_err(io::Error::from)?;
-        // A folder under /tmp can be someone else's, who would speak for a mount of others, and name a process that is to
+        // A folder under /tmp can be someone else's, who would speak for a mount of others, and name a process that must
         // be ended by force; or lead to what listens for root.
         if peer.uid != owner {
             return Err(AskError::Stranger { uid: peer.uid });

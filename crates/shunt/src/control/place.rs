@@ -108,7 +108,7 @@ impl SocketFile {
         Self::of(&self.path).is_ok_and(|now| now == *self)
     }
 
-    /// Whether it is a socket and nobody listens there. One at which so many wait that nobody else is let in has a listener.
+    /// Whether it is a socket and nobody listens there. One at which so many wait that nobody else is admitted has a listener.
     fn is_stale(&self) -> bool {
         let is_socket =
             std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.file_type().is_socket());
@@ -124,7 +124,7 @@ impl SocketFile {
     }
 }
 
-/// Keeps others from changing names in the folder until the file is dropped; not for ever, because who holds it
+/// Keeps others from changing names in the folder until the file is dropped; not forever, because who holds it
 /// may be stopped.
 pub(super) fn lock(folder: &Path) -> Option<File> {
     let file = File::open(folder).ok()?;

@@ -31,12 +31,12 @@ pub enum Request {
     Farewell,
     /// Have branches come, go or change.
     Branches {
-        /// What becomes of them.
+        /// What happens to them.
         change: BranchChange,
     },
     /// Have the mover run once. Answered with news of it until it has ended; it ends early if whoever asked goes.
     Mover {
-        /// Whether nothing is to be moved.
+        /// Whether nothing may be moved.
         #[serde(default)]
         dry_run: bool,
     },
@@ -360,11 +360,11 @@ pub struct Verdict {
     /// The bytes of all of them in hexadecimal digits, if one is not UTF-8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths_hex: Vec<String>,
-    /// What becomes of each use.
+    /// What happens to each use.
     pub uses: Vec<UseVerdict>,
 }
 
-/// What becomes of one use of a file.
+/// What happens to one use of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UseVerdict {
     /// `read`, `write`, `create` and so on.
@@ -373,7 +373,7 @@ pub struct UseVerdict {
     pub answer: String,
     /// The flow, where it is allowed.
     pub flow: Option<String>,
-    /// The policy that places it, where it is to be made and a rule names one.
+    /// The policy that places it, where it must be made and a rule names one.
     pub place: Option<String>,
     /// The rules that decided: `NAME (line N)`; none where no rule matches.
     pub rules: Vec<String>,

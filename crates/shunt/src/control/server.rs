@@ -87,7 +87,7 @@ pub trait Answers: Send + Sync + 'static {
         drop((program, asker));
         Err(NO_KEEPER.into())
     }
-    /// Where its last words are to be heard, if its end is worth any.
+    /// Where its last words must be heard, if its end is worth any.
     fn farewell(&self) -> Option<Arc<Farewell>> {
         None
     }

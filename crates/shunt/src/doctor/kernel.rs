@@ -79,7 +79,7 @@ fn offers_passthrough() -> bool {
     !matches!(device.backing_open(&null), Err(OsError::NOTTY | OsError::OPNOTSUPP))
 }
 
-/// Whether the kernel was built with it, where its configuration is to be had as text.
+/// Whether the kernel was built with it, where its configuration is available as text.
 fn configured() -> Option<bool> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let config = fs::read_to_string(Path::new("/boot").join(format!("config-{}", release.trim()))).ok()?;

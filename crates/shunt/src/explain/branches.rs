@@ -51,9 +51,9 @@ pub struct ExplainPlaceArgs {
 pub enum CategoryChoice {
     /// It is made: create, mkdir, mknod, symlink.
     Create,
-    /// It is changed: chmod, link, rename, unlink and the like.
+    /// It is changed: chmod, link, rename, unlink and similar.
     Action,
-    /// It is looked up: open, getattr and the like.
+    /// It is looked up: open, getattr and similar.
     Search,
 }
 

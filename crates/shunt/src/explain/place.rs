@@ -38,7 +38,7 @@ pub(crate) struct Located {
     pub(crate) below: PathBuf,
     pub(crate) mount: MountInfo,
     pub(crate) spot: Spot,
-    /// What is there, where anything is.
+    /// What exists, where anything is.
     pub(crate) stat: Option<Stat>,
     pub(crate) node: Option<u64>,
     _held: Vec<OwnedFd>,
@@ -53,7 +53,7 @@ struct Found {
 /// Looks up a path. With `follow` it must be there, and a symlink at its end is followed; else its folder must be there.
 ///
 /// # Errors
-/// Where that is not there, it is not on a mount of shunt, or the kernel does not tell nodes.
+/// Where that does not exist, it is not on a mount of shunt, or the kernel does not tell nodes.
 pub(crate) fn locate(path: &Path, follow: bool) -> Result<Located, Failure> {
     let wanted = path.to_owned();
     let found = within(PATIENCE, move || find(&wanted, follow)).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What becomes of what somebody does: what the kernel checks, and what the server says of its rules.
+//! What happens to what somebody does: what the kernel checks, and what the server says of its rules.
 
 use std::io::Write;
 
@@ -34,7 +34,7 @@ pub(crate) fn of_all(
         let mut verdict = client.would(question, asker.clone())?;
         let refusal = permissions::refusal(*what, at, to, asker);
         for said in &mut verdict.uses {
-            // A name that a rule hides is not there before its permissions are looked at.
+            // A name that a rule hides does not exist before its permissions are examined.
             if let Some(refusal) = refusal.as_ref().filter(|_| said.answer != "ENOENT") {
                 refusal.error.clone_into(&mut said.answer);
                 said.flow = None;

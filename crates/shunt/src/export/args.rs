@@ -173,7 +173,7 @@ impl ExportArgs {
     /// The same as words of a command line, with absolute paths.
     ///
     /// # Errors
-    /// Where the working folder is gone and a path was relative to it.
+    /// Where the working directory is gone and a path was relative to it.
     pub fn words(&self) -> std::io::Result<Vec<OsString>> {
         fn name(choice: impl ValueEnum) -> Option<OsString> {
             choice.to_possible_value().map(|value| value.get_name().into())

@@ -31,7 +31,7 @@ const PAYLOAD_MIN: u64 = 128 << 10;
 /// An export that answers.
 #[derive(Debug)]
 pub(super) struct Exporting {
-    // Ends before the image does, whose locks are to be held for as long as anybody writes.
+    // Ends before the image does, whose locks must be held for as long as anybody writes.
     session: Session,
     pub(super) export: Arc<Export>,
     image: Arc<Image>,
@@ -174,7 +174,7 @@ impl Serving for Exporting {
 
     fn close(&self) -> Option<io::Result<()>> {
         let outcome = self.image.close();
-        // Not below a mount that could not be taken away.
+        // Not below a mount that could not be removed.
         let is_gone = mount_point_of(self).is_none();
         if is_gone {
             self.place.remove();

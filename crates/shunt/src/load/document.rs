@@ -61,7 +61,7 @@ pub struct ProcessLoad {
 pub struct LoadCounts {
     /// Requests of all kinds.
     pub requests: u64,
-    /// Those that were answered with an error, among them lookups of names that are not there.
+    /// Those that were answered with an error, among them lookups of names that do not exist.
     pub errors: u64,
     /// Opens, among them creations.
     pub opens: u64,

@@ -2,7 +2,7 @@
 //!
 //! Servers do not count by file and process: that would cost each request something. While somebody looks, and only then, a trace
 //! counts ([`tally`]) in the thread of each queue, with nothing to send and nobody to wake for a request. Where requests are many, only
-//! a part of them is looked at, and each stands for as many.
+//! a part of them is examined, and each stands for as many.
 
 mod document;
 mod serve;

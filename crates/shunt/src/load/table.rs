@@ -16,7 +16,7 @@ const ENTRIES_KEPT: usize = ENTRIES_MAX / 4;
 pub(super) struct Table<K, W>(HashMap<K, (W, LoadCounts)>);
 
 impl<K: Hash + Eq, W> Table<K, W> {
-    /// Adds to an entry, which is new where it is not there.
+    /// Adds to an entry, which is new where it does not exist.
     pub(super) fn add(&mut self, key: K, who: impl FnOnce() -> W, counts: &LoadCounts) {
         if let Some((_, sum)) = self.0.get_mut(&key) {
             return sum.add(counts);

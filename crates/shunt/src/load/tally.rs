@@ -20,14 +20,14 @@ const TOLD: usize = 20;
 const PATH_MAX: usize = 1024;
 /// So many threads are remembered with their process.
 const THREADS_MAX: usize = 1024;
-/// A part looks at no more than so many requests in so long; then only half as many of all are looked at, and at the least one of so many.
+/// A part looks at no more than so many requests in so long; then only half as many of all are examined, and at the least one of so many.
 const LOOKS: u32 = 256;
 const LOOKS_TAKE: Duration = Duration::from_millis(50);
 const ONE_OF_MAX: u32 = 64;
 
 /// Counts by file and by process.
 pub(crate) struct Tally {
-    /// One request of so many is looked at.
+    /// One request of so many is examined.
     one_of: Arc<AtomicU32>,
     parts: [Mutex<Part>; PARTS],
     /// When the last answer was given; none before the first.
@@ -93,7 +93,7 @@ impl Tally {
         }
         let Some(before) = before else { return Load { one_of, ..Load::default() } };
         let lasted = now.saturating_duration_since(before);
-        // Where twice as many would still be few, twice as many are looked at from now on.
+        // Where twice as many would still be few, twice as many are examined from now on.
         if one_of > 1 && lasted > LOOKS_TAKE * (looked / LOOKS + 1) * 4 {
             self.one_of.store(one_of / 2, Ordering::Relaxed);
         }
@@ -130,7 +130,7 @@ impl Part {
         self.processes.add(pid, who, &counts);
     }
 
-    /// Whether too many requests are looked at. Called after each.
+    /// Whether too many requests are examined. Called after each.
     fn is_too_fast(&mut self) -> bool {
         self.looked = self.looked.saturating_add(1);
         self.pace += 1;

@@ -17,7 +17,7 @@ use crate::survey::Survey;
 ///
 /// # Errors
 /// Where one that is named is no mount, and where the file cannot be written. A server that does not answer is none: that
-/// is what `shuntfs_up` says, which is to be told and not to be missing.
+/// is what `shuntfs_up` says, which must be told and not to be missing.
 pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let asked = Survey::default().ask(&args.mountpoints, None)?;
     let snapshots = asked.into_iter().map(|asked| match asked.answer {

@@ -15,7 +15,7 @@ use super::table;
 /// Samples of a metric by the mount that they are of.
 type Rows = Vec<(String, Vec<String>, Value)>;
 
-/// What is to be told: each metric with its samples.
+/// What must be told: each metric with its samples.
 #[derive(Debug)]
 struct Exposition(Vec<(&'static Metric, Rows)>);
 

@@ -1,7 +1,7 @@
 //! A server that listens for scrapes.
 //!
 //! Nobody who connects can hold anything up for long, or make much of it: each connection has one thread and a few seconds,
-//! there are [`CONNECTIONS`] at most (a new one ends the oldest), and the state of the mount is looked at once a second at
+//! there are [`CONNECTIONS`] at most (a new one ends the oldest), and the state of the mount is examined once a second at
 //! most, however many ask.
 
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::status;
 
-/// The state of one mount. Nothing in it is to be obeyed by a terminal: control characters are written out.
+/// The state of one mount. Nothing in it must be obeyed by a terminal: control characters are written out.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     /// The mount point, or what stands for it.

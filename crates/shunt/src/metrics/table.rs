@@ -63,7 +63,7 @@ mod test {
         assert!(documented == rows, "docs/metrics.md should have these rows:\n{}", rows.join("\n"));
     }
 
-    /// An alert or a graph of what is not there is empty for ever, and nobody sees why.
+    /// An alert or a graph of what does not exist is empty forever, and nobody sees why.
     #[test]
     fn alerts_and_graphs_are_of_metrics_that_there_are() {
         let names: BTreeSet<String> = all().map(Metric::name).collect();

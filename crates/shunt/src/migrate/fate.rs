@@ -1,4 +1,4 @@
-//! What becomes of one option of mergerfs.
+//! What happens to one option of mergerfs.
 
 use std::fmt::Write as _;
 
@@ -99,7 +99,7 @@ impl When {
     }
 }
 
-/// What becomes of an option where its value is one of these.
+/// What happens to an option where its value is one of these.
 pub type Case = (When, Fate);
 
 /// How many cases an option has at most.
@@ -156,7 +156,7 @@ fn options_of(category: Category) -> &'static [&'static str] {
     }
 }
 
-/// What becomes of an option; `None` where mergerfs has none of this name, and an error where it has none of this value.
+/// What happens to an option; `None` where mergerfs has none of this name, and an error where it has none of this value.
 pub(crate) fn fate_of(name: &str, value: Option<&str>, policies: &Policies) -> Option<Result<Fate, ()>> {
     let name = spelled(name.trim());
     let row = OPTIONS.iter().find(|row| row.names.iter().any(|known| spelled(known) == name))?;

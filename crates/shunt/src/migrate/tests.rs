@@ -1,4 +1,4 @@
-//! What the table of options says, and what becomes of lines that people have.
+//! What the table of options says, and what happens to lines that people have.
 
 use std::ffi::{OsStr, OsString};
 

@@ -162,7 +162,7 @@ fn size(text: &str) -> String {
 }
 
 impl Ours {
-    /// The same options, those of files in the place of the file's name.
+    /// The same options, those of files instead of the file's name.
     fn with_files(&mut self, words: &[Word], depth: usize) -> Vec<Word> {
         let mut all = Vec::new();
         for word in words {

@@ -74,7 +74,7 @@ impl<'t> Kept<'t> {
         Self { target, shown, ledger }
     }
 
-    /// Looks whether one server after the other can show it; as a file system, for none.
+    /// Checks whether one server after the other can show it; as a file system, for none.
     ///
     /// # Errors
     /// Where they cannot.

@@ -61,7 +61,7 @@ impl Mounted {
             let passthrough = matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough);
             let sealed = Sealed::new(verifying.seals(), passthrough);
             let mut settings = settings.clone();
-            // What nobody vouches for gives nobody a right, whatever was asked for.
+            // What nobody vouches for grants no privileges, whatever was asked for.
             settings.mount.nosuid |= verifying.is_powerless();
             settings.mount.nodev |= verifying.is_powerless();
             (mount(sealed, target, &settings)?, None, None)

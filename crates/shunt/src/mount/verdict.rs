@@ -80,7 +80,7 @@ fn use_of(what: What) -> Option<Use> {
     })
 }
 
-/// What becomes of it where a folder on the way is not seen.
+/// What happens to it where a folder on the way is not seen.
 fn unseen(control: &RuleControl, question: &Question, caller: &Caller) -> Option<UseVerdict> {
     let folders = [Some(&question.at), question.to.as_ref()].into_iter().flatten();
     let mut unseen =

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::migrate::{Fate, Policies, fate_of};
 use crate::settings::Settings;
 
-/// What becomes of an unknown option.
+/// What happens to an unknown option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unknown {
@@ -32,7 +32,7 @@ pub enum OptionError {
         /// The known word that is nearest to it, where one is near.
         nearest: Option<&'static str>,
     },
-    /// It is known and not to be had.
+    /// It is known and not available.
     #[error("mount option `{name}` is not offered: {why}")]
     NotOffered {
         /// As it was typed.
@@ -40,12 +40,12 @@ pub enum OptionError {
         /// Why, or what to do instead.
         why: &'static str,
     },
-    /// mergerfs has it, and what it means there is not to be had.
+    /// mergerfs has it, and what it means there is not available.
     #[error("mergerfs's option `{word}` is {} here: {}", fate.word(), fate.text())]
     OfMergerfs {
         /// As it was typed, with its value.
         word: String,
-        /// What becomes of it.
+        /// What happens to it.
         fate: Fate,
     },
     /// mergerfs has it, but not with this value.
@@ -128,7 +128,7 @@ pub fn parse(lists: &[OsString], unknown: Unknown) -> Result<(Settings, Vec<Stri
     if errors.is_empty() { Ok((settings, notes)) } else { Err(failure_of(&errors)) }
 }
 
-/// Looks whether one word can be taken.
+/// Checks whether one word can be taken.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -143,7 +143,7 @@ fn text_and_value(word: &str) -> (&str, Option<&str>) {
 /// The same list with paths from the root on, for a server in the background, which leaves the folder of its caller.
 ///
 /// # Errors
-/// Where a path is relative and the working folder is gone.
+/// Where a path is relative and the working directory is gone.
 pub fn absolute(list: &OsStr) -> std::io::Result<OsString> {
     let mut words = Vec::new();
     for word in split(list) {

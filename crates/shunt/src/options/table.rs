@@ -31,7 +31,7 @@ pub enum Effect {
     Path(&'static str, fn(&mut Settings, PathBuf)),
     /// It is for others (fstab, mount(8), systemd) or already so; with or without a value.
     Ignored,
-    /// Users of libfuse know it, and it is not to be had here, for this reason.
+    /// Users of libfuse know it, and it is not available here, for this reason.
     NotOffered,
 }
 
@@ -416,7 +416,7 @@ fn number(place: &mut Option<NonZeroUsize>, value: &OsStr) -> Result<(), String>
     Ok(())
 }
 
-/// That a name is not there is remembered by `default` alone.
+/// That a name does not exist is remembered by `default` alone.
 fn set_no_negatives(settings: &mut Settings, value: &OsStr) -> Result<(), String> {
     if value.to_str().and_then(|text| text.parse::<f64>().ok()) != Some(0.0) {
         return Err("0; leave it out".to_owned());

@@ -28,7 +28,7 @@ pub struct Text {
     pub default: String,
     /// What they do.
     pub effect: String,
-    /// What they cost, and what is to be feared; empty where there is nothing.
+    /// What they cost, and what must be feared; empty where there is nothing.
     pub risk: String,
 }
 

@@ -14,7 +14,7 @@ use crate::mounts::shown;
 pub(crate) struct LiveRules {
     source: RuleSource,
     control: RuleControl,
-    /// What is to be said of them to whoever mounted.
+    /// What must be said of them to whoever mounted.
     warnings: Vec<String>,
     /// Where those in force are written down for the next server, and what is written there, if there may be one.
     kept: Option<(Arc<Ledger>, Mutex<InForce>)>,

@@ -32,7 +32,7 @@ impl RuleSource {
     /// A file, and the view that its rules are asked for.
     ///
     /// # Errors
-    /// Where the working folder is gone and the path was relative to it.
+    /// Where the working directory is gone and the path was relative to it.
     pub(crate) fn new(file: &Path, view: Option<String>) -> Result<Self, Failure> {
         let file = std::path::absolute(file)
             .map_err(|error| Failure::new(format!("cannot find {}: {error}", shown(file))))?;

@@ -139,7 +139,7 @@ struct Found {
 }
 
 /// Looks from the top for the sealed folder that a path is in: the nearest one. Links are followed down to the first one, and
-/// none behind it: who can write a sealed folder must not decide which part of it is looked at.
+/// none behind it: who can write a sealed folder must not decide which part of it is examined.
 fn walk(path: &Path, is_sealed: impl Fn(&Path) -> Option<Result<(), String>>) -> io::Result<Option<Found>> {
     let mut rest = names(&std::path::absolute(path)?);
     let (mut at, mut roots) = (PathBuf::from("/"), Vec::new());

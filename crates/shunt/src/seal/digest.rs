@@ -46,12 +46,12 @@ pub(super) fn run(args: &DigestArgs, out: &mut dyn Write) -> Result<(), Failure>
     Ok(())
 }
 
-/// Opens a file that is to be hashed.
+/// Opens a file that must be hashed.
 pub(super) fn open(path: &Path) -> Result<File, Failure> {
     regular::open(path).map_err(|error| cannot("read", path, error))
 }
 
-/// Takes hold of the folder of a file that is to be written.
+/// Takes hold of the folder of a file that must be written.
 pub(super) fn find(path: &Path) -> Result<Named, Failure> {
     Named::find(path).map_err(|error| cannot("write", path, error))
 }

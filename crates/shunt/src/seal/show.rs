@@ -91,7 +91,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> Result<(), Failure> {
     out.write_all(said.as_bytes()).map_err(|error| output_failure(&error))
 }
 
-/// A path, what is there, and its digest.
+/// A path, what exists, and its digest.
 type Entry = (Vec<u8>, NodeKind, Option<String>);
 type Listed = Vec<Entry>;
 

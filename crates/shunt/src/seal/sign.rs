@@ -35,7 +35,7 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> Result<(), Failure> {
         .map_err(|error| output_failure(&error))
 }
 
-/// Opens what is to be signed.
+/// Opens what must be signed.
 pub(super) fn open(args: &SignArgs) -> Result<(Named, File), Failure> {
     let failed = |error| cannot("read", &args.file, error);
     let named = Named::find(&args.file).map_err(failed)?;

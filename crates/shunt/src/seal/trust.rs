@@ -40,7 +40,7 @@ pub(super) fn run(args: &TrustStoreArgs, out: &mut dyn Write) -> Result<(), Fail
 }
 
 fn add(args: &TrustAddArgs) -> Result<String, Failure> {
-    // Everything is looked at before anything is written.
+    // Everything is examined before anything is written.
     let mut keys = Vec::new();
     for path in &args.keys {
         let text = read_text(path)?;

@@ -111,7 +111,7 @@ fn stop(child: &mut Child) {
     }
 }
 
-/// Waits for the end of the server, not for ever.
+/// Waits for the end of the server, not forever.
 fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
     let end = std::time::Instant::now() + END_LIMIT;
     while std::time::Instant::now() < end {

@@ -58,7 +58,7 @@ pub(crate) fn kept(task: Task) -> Vec<Cap> {
 /// Gives up what a server of this kind does not need, for this thread and all that it starts from now on.
 ///
 /// # Errors
-/// Where that fails: then nobody is to be served.
+/// Where that fails: then nobody may be served.
 pub(super) fn give_up(task: Task) -> Result<(), Failure> {
     let failed =
         |error| Failure::new(format!("cannot drop unneeded privileges: {}", std::io::Error::from(error)));

@@ -110,7 +110,7 @@ pub(crate) fn serve<S: Serving>(
         let _stays_asked_to_end = spawn::end_with_parent(false);
     }
     if announce.ready().is_err() {
-        // Whoever asked was ended meanwhile, and will not know that there is something to take away.
+        // Whoever asked was ended meanwhile, and will not know that there is something to remove.
         tracing::warn!("nobody waits for the mount any more");
         take_away(mounted.connection());
     }
@@ -245,7 +245,7 @@ fn attend(mounted: &impl Serving, signals: &SignalFd, ended: &EventFd) -> Result
 }
 
 /// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.
-/// `false` where the mount cannot be taken away.
+/// `false` where the mount cannot be removed.
 pub(super) fn take_away(connection: Option<u64>) -> bool {
     take_away_from(connection, |mount_point| {
         let by = Mounts::read().ok().and_then(|list| Some(busy::by_whom(&list, list.at(mount_point)?)));

@@ -24,7 +24,7 @@ const QUEUES_MAX: usize = 12;
 /// In place of bytes that the server does not see, which are not zero.
 const UNSEEN: &str = "unseen";
 
-/// What is to be seen.
+/// What must be seen.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) mounts: Vec<Rates>,

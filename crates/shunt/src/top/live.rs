@@ -26,7 +26,7 @@ type News = Result<Vec<Rates>, Failure>;
 /// Where no mount was picked yet: the busiest will be, whichever that is.
 const NOT_YET: u64 = u64::MAX;
 
-/// What is asked for: mounts, how often, and of which one files and processes are to be known.
+/// What is asked for: mounts, how often, and of which one files and processes must be known.
 struct Question {
     paths: Vec<PathBuf>,
     interval: Duration,
@@ -60,7 +60,7 @@ pub(super) fn run(paths: Vec<PathBuf>, interval: Duration) -> Result<(), Failure
     let picked = Arc::new(AtomicU64::new(NOT_YET));
     let question = Question { paths, interval, picked: Arc::clone(&picked) };
     let first = question.ask(&survey)?;
-    // Before the next thread, so that every thread leaves them to this one: the terminal is to be put back. SIGHUP ends the process
+    // Before the next thread, so that every thread leaves them to this one: the terminal must be put back. SIGHUP ends the process
     // as ever, because there is no terminal any more.
     let signals = SignalFd::new(&[Signal::Int, Signal::Term])
         .map_err(|error| Failure::new(format!("cannot take signals: {}", io::Error::from(error))))?;

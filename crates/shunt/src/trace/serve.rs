@@ -17,7 +17,7 @@ use super::document::TraceLine;
 use super::news::{TraceNews, TraceQuestion};
 use crate::control::Reply;
 
-/// How often it is looked whether whoever looks is still there.
+/// How often it is checked whether whoever looks is still there.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long whoever looks may take to read what is sent, before it is ended.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -65,7 +65,7 @@ pub(crate) fn run(command: &mut Command) -> Ran {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let code = wait(&mut child);
-    // A server that kept the pipes would be a defect: whoever captures the output would wait for ever.
+    // A server that kept the pipes would be a defect: whoever captures the output would wait forever.
     let text = |receiver: mpsc::Receiver<String>| {
         receiver.recv_timeout(Duration::from_secs(10)).expect("pipes are closed")
     };
@@ -117,7 +117,7 @@ pub(crate) fn can_mount() -> bool {
     can
 }
 
-/// Two folders, and whatever is mounted at one of them is taken away at the end.
+/// Two folders, and whatever is mounted at one of them is removed at the end.
 #[derive(Debug)]
 pub(crate) struct Room {
     folder: tempfile::TempDir,

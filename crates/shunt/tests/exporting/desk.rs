@@ -182,7 +182,7 @@ pub(crate) fn tool(program: &str) -> Command {
 pub(crate) struct LoopDevice(pub(crate) String);
 
 impl LoopDevice {
-    /// `None`, and why on standard error, where there is none to be had.
+    /// `None`, and why on standard error, where there is none available.
     pub(crate) fn over(file: &Path) -> Option<Self> {
         let ran = run(tool("losetup").args(["--find", "--show"]).arg(file));
         if ran.code != Some(0) {

@@ -53,7 +53,7 @@ fn privileged_a_trimmed_file_system_gives_its_space_back_to_the_host() {
         if image.ends_with("qcow2") {
             desk.is_sound(image);
         }
-        // The file does not grow without end either: what was freed was written over.
+        // The file does not grow forever either: what was freed was written over.
         let len = fs::metadata(desk.at(image)).expect("is there").len();
         assert!(len <= 257 * MIB, "{len}");
     }

@@ -85,7 +85,7 @@ pub(crate) fn is_locked(image: &Path) -> bool {
     ofd_test(&file, LockSpec { kind: LockKind::Write, start: 201, len: 1 }).expect("may ask").is_some()
 }
 
-/// Does something while the lock of an image, which must never be free, is looked at all the time. How often that was.
+/// Does something while the lock of an image, which must never be free, is examined all the time. How often that was.
 #[track_caller]
 pub(crate) fn always_locked(desk: &Desk, image: &str, act: impl FnOnce()) -> u64 {
     let (is_over, asked, free) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Exports whose servers are killed: what callers see of the disk, what becomes of the image, its locks, and the end. Needs root, /dev/fuse,
+//! Exports whose servers are killed: what callers see of the disk, what happens to the image, its locks, and the end. Needs root, /dev/fuse,
 //! and in parts qemu-img, mkfs.ext4 and loop devices.
 
 #[path = "../common/mod.rs"]

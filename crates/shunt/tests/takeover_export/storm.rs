@@ -32,7 +32,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Of a folder with an export, as the first one that is not there yet.
+    /// Of a folder with an export, as the first one that does not exist yet.
     fn begin(folder: &Path) -> Self {
         let free = |place: &usize| File::create_new(folder.join(format!("caller-{place}"))).is_ok();
         let place = (0..CALLERS).find(free).expect("there is room for so many");

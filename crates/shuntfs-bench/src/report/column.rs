@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
-    /// What is to be reached: no server (the bare folder, a bind mount, a pipe), or one without contents, whose figure is the
+    /// What must be reached: no server (the bare folder, a bind mount, a pipe), or one without contents, whose figure is the
     /// transport's own.
     Floor,
     /// shunt.

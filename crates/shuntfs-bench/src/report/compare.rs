@@ -18,7 +18,7 @@ pub(super) const ROUNDS_MIN: usize = 5;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The whole interval is above what is to be reached; of a goal, at it or above.
+    /// The whole interval is above what must be reached; of a goal, at it or above.
     Ahead,
     /// The whole interval is below.
     Behind,
@@ -79,7 +79,7 @@ impl Comparison {
         Some(Self { with: with.to_owned(), ratio, to_reach, interval, verdict: Verdict::CannotTell })
     }
 
-    /// Returns how much of what is to be reached is reached: 1 is all of it.
+    /// Returns how much of what must be reached is reached: 1 is all of it.
     pub(crate) fn part(&self) -> f64 {
         self.ratio / self.to_reach
     }

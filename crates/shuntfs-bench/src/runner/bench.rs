@@ -24,7 +24,7 @@ use crate::stop::Stop;
 use crate::target::{Mounting, Ours, Places, Target};
 use crate::tree::Tree;
 
-/// What is there while the rounds run.
+/// What exists while the rounds run.
 #[derive(Debug)]
 pub(super) struct Bench {
     pub(super) tree: Option<Tree>,
@@ -141,7 +141,7 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Returns the folders that a case shows as one. What fills them gets empty ones, and what is there already is on the last.
+    /// Returns the folders that a case shows as one. What fills them gets empty ones, and what exists already is on the last.
     fn branches(&self, case: &Case) -> Result<Vec<PathBuf>> {
         let source = self.lower.source();
         let is_filled = matches!(case.work, Work::Meta(_) | Work::Tree(_));
@@ -166,7 +166,7 @@ impl Bench {
                 let tree = self.spread.as_mut().context("no tree")?;
                 tree.prepare_on(*step, branches, &self.amount, &self.stop)
             }
-            // What is there already is the same for every target.
+            // What exists already is the same for every target.
             _ => self.prepare(case),
         }
     }

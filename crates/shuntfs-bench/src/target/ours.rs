@@ -100,7 +100,7 @@ impl Ours {
         Ok(Target::new("slow", Kind::Floor, Mounting::Server(words.to_vec())))
     }
 
-    /// Returns why io_uring is not to be had, and how to have it.
+    /// Returns why io_uring is not available, and how to have it.
     pub(crate) fn uring_off(&self) -> Option<&str> {
         self.uring_off.as_deref()
     }
@@ -123,7 +123,7 @@ pub(super) fn wants_uring(words: &[String]) -> bool {
     words.iter().any(|word| word.contains("uring"))
 }
 
-/// Says why FUSE over io_uring is not to be had, if so. The bench does not turn it on: that is for who owns the machine.
+/// Says why FUSE over io_uring is not available, if so. The bench does not turn it on: that is for who owns the machine.
 pub(super) fn uring_off() -> Option<String> {
     match fs::read_to_string(SWITCH) {
         Ok(text) if text.trim() == "Y" => None,

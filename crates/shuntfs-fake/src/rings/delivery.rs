@@ -32,7 +32,7 @@ struct Needs {
 }
 
 impl Books {
-    /// The answer to INIT came: whether there are to be rings, and how long their payloads may be.
+    /// The answer to INIT came: whether there must be rings, and how long their payloads may be.
     pub(crate) fn rings_agreed(&mut self, answer: &[u8]) {
         let mut out = InitOut::new_zeroed();
         let len = answer.len().min(size_of::<InitOut>());

@@ -43,7 +43,7 @@ pub struct Refusal {
     pub step: RingStep,
     /// Which of the attempts at it, counted from 0 over all queues.
     pub which: Range<usize>,
-    /// With which error. EAGAIN says that the kernel is not done with INIT, and that the same is to be asked again.
+    /// With which error. EAGAIN says that the kernel is not done with INIT, and that the same must be asked again.
     pub error: OsError,
 }
 

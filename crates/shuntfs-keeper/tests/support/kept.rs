@@ -56,7 +56,7 @@ impl Kept {
         self.path().join(number.to_string())
     }
 
-    /// Another keeper in the place of this one, which is dead.
+    /// Another keeper instead of this one, which is dead.
     pub(crate) fn replace(&mut self, mut command: Command) {
         assert!(matches!(self.keeper.try_wait(), Ok(Some(_))), "it lives");
         command.stdin(Stdio::null()).stderr(self.log.reopen().expect("opens"));

@@ -236,7 +236,7 @@ mod test {
         assert!(word.error.is_none() && word.silent_for.is_none());
     }
 
-    /// Everybody who asked waited for ever.
+    /// Everybody who asked waited forever.
     #[test]
     fn nobody_waits_for_a_disk_that_hangs() {
         let asker = Asker::default();

@@ -353,7 +353,7 @@ pub(crate) fn copies_to(branch: u16) {
 }
 
 /// Whether nobody waits any more for what this thread does. Its caller got EIO and may have done something else since, so no
-/// further change is to be made for it.
+/// further change must be made for it.
 pub(crate) fn was_left() -> bool {
     let mut was_left = false;
     with_own(|flight| was_left = matches!(*flight.escape.lock(), Escape::Left));

@@ -9,7 +9,7 @@ use crate::options::Calls;
 #[derive(Debug)]
 pub(crate) struct Lane {
     calls: Calls,
-    /// Whether they leave the queue; rises for ever when a mount that can block shows up.
+    /// Whether they leave the queue; rises forever when a mount that can block shows up.
     leaves_queue: AtomicBool,
 }
 

@@ -77,10 +77,10 @@ pub(crate) struct Mount {
     pub(crate) gives_group: bool,
     /// The kind of file system.
     pub(crate) magic: FsMagic,
-    /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not to be
-    /// had, for lack of support or of `CAP_DAC_READ_SEARCH`.
+    /// Open for reading, because handles cannot be opened through `O_PATH`; `None` where handles are not
+    /// available, for lack of support or of `CAP_DAC_READ_SEARCH`.
     anchor: Option<OwnedFd>,
-    /// The same file system on a mount of our own, where times of access are to be kept otherwise than on this one.
+    /// The same file system on a mount of our own, where times of access must be kept otherwise than on this one.
     timed: Option<OwnedFd>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn is_failure(error: OsError) -> bool {
     FAILURES.contains(&error)
 }
 
-/// Where a branch is to be found.
+/// Where a branch must be found.
 #[derive(Debug)]
 pub(super) struct Top {
     path: PathBuf,

@@ -58,7 +58,7 @@ pub(crate) struct Branch {
     asker: Asker,
     /// Who reads its folders while other branches are read.
     pub(crate) ahead: Ahead,
-    /// Where it is to be found, if somebody watches whether it is.
+    /// Where it must be found, if somebody watches whether it is.
     top: Option<Arc<Top>>,
     /// Whether it is in use, or its disk does not answer.
     pub(crate) health: Health,

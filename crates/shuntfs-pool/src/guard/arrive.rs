@@ -61,7 +61,7 @@ impl Guard<'_> {
     /// Refuses a name that is there and hidden from whoever opens it by making it.
     ///
     /// # Errors
-    /// EACCES, as for making it where it is not there; EPERM for the store of a sealed source, and for the control file of a merge.
+    /// EACCES, as for making it where it does not exist; EPERM for the store of a sealed source, and for the control file of a merge.
     pub(crate) fn check_overwritten(&self, spot: Spot<'_>) -> Result<()> {
         folding::check(self.shared, spot.folder, spot.dir)?;
         merge::check_name(self.shared, spot.folder.id, spot.name)?;
@@ -81,7 +81,7 @@ impl Guard<'_> {
         self.check_free(spot)
     }
 
-    /// Refuses to make what is there already on some branch, for whoever does not see it.
+    /// Refuses to make what exists already on some branch, for whoever does not see it.
     ///
     /// # Errors
     /// EEXIST, and EACCES where it is hidden from the caller; those of looking.

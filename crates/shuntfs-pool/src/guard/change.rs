@@ -34,7 +34,7 @@ pub(crate) trait Change {
     /// Refuses what a seal forbids, and what needs one.
     ///
     /// # Errors
-    /// EPERM where it would change what is sealed, EACCES where a rule wants a seal that is not there, and those of the
+    /// EPERM where it would change what is sealed, EACCES where a rule wants a seal that does not exist, and those of the
     /// manifest.
     fn ask_seals(&self, shared: &Shared, terms: &Self::Terms) -> Result<()>;
 

@@ -1,7 +1,7 @@
 //! Names that come, go and move.
 //!
-//! A hidden name is not there for whoever it is hidden from, and cannot be made either: EACCES, whether there is such
-//! a file or not, so that nothing is overwritten and nothing told. A caller from whom something is taken can take away,
+//! A hidden name does not exist for whoever it is hidden from, and cannot be made either: EACCES, whether there is such
+//! a file or not, so that nothing is overwritten and nothing told. A caller from whom something is taken can remove,
 //! add or move a name only where that loosens nothing.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct NamelessComes<'n> {
     pub(crate) what: Coming<'n>,
 }
 
-/// What is there gets one more name.
+/// What exists gets one more name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SecondName<'n> {
     pub(crate) node: &'n Arc<Node>,
@@ -66,7 +66,7 @@ pub(crate) struct NameGoes<'n> {
     pub(crate) is_folder: bool,
 }
 
-/// A name goes and another comes, in the place of what has it; or two are exchanged.
+/// A name goes and another comes, instead of what has it; or two are exchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameMoves<'n> {
     pub(crate) from: Spot<'n>,
@@ -344,7 +344,7 @@ impl<'m> Meant<'m> {
         }
     }
 
-    /// Whether it may have another name in the place of this one.
+    /// Whether it may have another name instead of this one.
     fn may_move(&self, to: Spot<'_>) -> Result<()> {
         let new = self.asking.paths_at(to)?;
         for path in &new {

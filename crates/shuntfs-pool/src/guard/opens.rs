@@ -69,7 +69,7 @@ impl Change for FileOpens {
 
     /// For a passthrough open nobody else looks at the flags of the inode: the kernel opens the lower file without
     /// asking it, and knows nothing of such flags above. A partial view is read-only, because a write of what was read would
-    /// put zeroes in the place of what is hidden.
+    /// put zeroes instead of what is hidden.
     fn ask_state(&self, shared: &Shared) -> Result<()> {
         if !self.writes() {
             return Ok(());

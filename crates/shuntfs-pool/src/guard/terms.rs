@@ -5,10 +5,10 @@ use shuntfs_rules::{Access, CacheWord, Decision, FlowWord, OpenWord, Use};
 
 use crate::mode;
 
-/// What the kernel adds to the flags of an open that is to be run (`FMODE_EXEC`).
+/// What the kernel adds to the flags of an open that must be run (`FMODE_EXEC`).
 const FMODE_EXEC: u32 = 0x20;
 
-/// What becomes of one open, settled when it is made and kept until its close. Only the guard makes terms, and no file is
+/// What happens to one open, settled when it is made and kept until its close. Only the guard makes terms, and no file is
 /// opened without.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
@@ -16,7 +16,7 @@ pub(crate) struct Terms {
     pub(crate) reads: Option<FlowWord>,
     /// How writes are to flow; `None` leaves it to the mount.
     pub(crate) writes: Option<FlowWord>,
-    /// What becomes of cached pages; `None` leaves it to the mount.
+    /// What happens to cached pages; `None` leaves it to the mount.
     pub(crate) cache: Option<CacheHint>,
     /// What may change through it.
     pub(crate) limits: Limits,

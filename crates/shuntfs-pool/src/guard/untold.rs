@@ -6,7 +6,7 @@ use super::change::Spot;
 use crate::shared::Shared;
 
 /// A name that is there below. Where what follows fails, the caller hears that its creation failed, and the kernel is told to
-/// look the name up again: it believes, in default for ever, that there is none. It is not removed again, because by now
+/// look the name up again: it believes, in default forever, that there is none. It is not removed again, because by now
 /// it may be somebody else's.
 #[derive(Debug)]
 #[must_use = "the kernel hears of it, or is to look"]

@@ -36,7 +36,7 @@ pub(crate) struct Waiters {
     news: Condvar,
 }
 
-/// Those who were let in and have not gone yet.
+/// Those who were admitted and have not gone yet.
 #[derive(Debug, Default)]
 struct LetIn {
     all: usize,

@@ -1,4 +1,4 @@
-//! Whether a file that is to be moved is what it seems: one file, of one node, that no other one will hide.
+//! Whether a file that must be moved is what it seems: one file, of one node, that no other one will hide.
 //!
 //! A lower file has a node for each view of it, and for each mount of its file system through which it was met. Moved is one node. The others would stay
 //! with what has no name any more, and what is done by them would be lost.
@@ -23,7 +23,7 @@ pub(super) fn hold_views(shared: &Shared, node: &Arc<Node>) -> Result<Vec<Move>,
     views.iter().map(hold).collect()
 }
 
-/// Looks whether there are no more of them than those that are held.
+/// Checks whether there are no more of them than those that are held.
 ///
 /// # Errors
 /// Where there are.

@@ -28,7 +28,7 @@ use crate::name_buf::NameBuf;
 use crate::node::{Marks, Node, Parts};
 use crate::shared::Shared;
 
-/// What becomes of the branches of a merge.
+/// What happens to the branches of a merge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -69,7 +69,7 @@ pub(crate) fn change(
     change: &BranchChange,
 ) -> Result<Vec<BranchFacts>, PoolError> {
     check_kernel(shared)?;
-    // A new disk may hang. Only others that come wait for it, so that what is there can be removed.
+    // A new disk may hang. Only others that come wait for it, so that what exists can be removed.
     let _opening = (!matches!(change, BranchChange::Remove(_))).then(|| merge.opening.lock());
     let new = open_new(shared, change)?;
     prepare(shared, change, &new)?;
@@ -258,7 +258,7 @@ pub(super) fn check_kernel(shared: &Shared) -> Result<(), PoolError> {
     }
 }
 
-/// Has each folder that the kernel knows be on the branches that it is on now, but for those that are left when a new disk hangs, and the order is taken away for
+/// Has each folder that the kernel knows be on the branches that it is on now, but for those that are left when a new disk hangs, and the order is removed for
 /// it: they are found there when they are looked up.
 fn settle(shared: &Shared, merge: &Merge, alone: &Order<'_>, (before, order): (&[u16], &[u16])) {
     // As where only modes change.
@@ -271,7 +271,7 @@ fn settle(shared: &Shared, merge: &Merge, alone: &Order<'_>, (before, order): (&
     for number in &new {
         root.join(top(shared.branches.at(*number)), order, merge.shows_first());
     }
-    // Each is looked at once, because there may be very many, and whoever makes a path waits.
+    // Each is examined once, because there may be very many, and whoever makes a path waits.
     let mut inside: HashMap<NodeId, Vec<Arc<Node>>> = HashMap::new();
     for node in shared.table.all() {
         if let Some((parent, _)) = node.parts().and_then(Parts::way) {
@@ -282,7 +282,7 @@ fn settle(shared: &Shared, merge: &Merge, alone: &Order<'_>, (before, order): (&
     while let Some(folder) = outer.pop() {
         if let Some(parts) = folder.parts() {
             gone.iter().for_each(|number| parts.leave(*number));
-            // They may be others by now, where the order was taken away.
+            // They may be others by now, where the order was removed.
             parts.reorder(&shared.branches.order(), merge.shows_first());
         }
         let here = inside.remove(&folder.id).unwrap_or_default();
@@ -333,7 +333,7 @@ fn join(
 pub(super) fn tell_kernel(shared: &Shared) {
     let Some(notifier) = shared.notifier.get().filter(|_| !shared.ttl().is_zero()) else { return };
     match notifier.new_epoch() {
-        // It was looked whether the kernel can be told where names are kept for longer than a moment.
+        // It was checked whether the kernel can be told where names are kept for longer than a moment.
         Ok(()) | Err(NotifyError::Unsupported) => {}
         Err(error) => tracing::warn!(%error, "the kernel may believe old names"),
     }

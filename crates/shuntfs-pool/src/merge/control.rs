@@ -289,7 +289,7 @@ pub(crate) fn list() -> Vec<u8> {
 /// Changes a setting.
 ///
 /// # Errors
-/// EACCES for others than the superuser and the owner of the mount; ENODATA for what is no setting, EEXIST where it is to be new, EROFS for what does
+/// EACCES for others than the superuser and the owner of the mount; ENODATA for what is no setting, EEXIST where it must be new, EROFS for what does
 /// not change, EINVAL for a value that means nothing.
 pub(crate) fn set(
     shared: &Shared,

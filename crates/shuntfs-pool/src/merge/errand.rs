@@ -23,7 +23,7 @@ use crate::name_buf::NameBuf;
 use crate::node::{Marks, Mobile, Move, Node};
 use crate::shared::Shared;
 
-/// A file that is to be moved because a rule says so.
+/// A file that must be moved because a rule says so.
 #[derive(Clone, Copy)]
 pub(crate) struct Errand<'e> {
     /// The name by which the rule was asked. Where it has got another one, the file stays.
@@ -47,7 +47,7 @@ impl Errand<'_> {
     }
 }
 
-/// Moves a file, or, if `is_dry`, only looks whether and where to it would be; the branch.
+/// Moves a file, or, if `is_dry`, only checks whether and where to it would be; the branch.
 ///
 /// May take as long as the file is large, so never in a queue.
 ///

@@ -131,7 +131,7 @@ pub(crate) fn explain(
     })
 }
 
-/// What becomes of a name that is there and goes or moves: that goes by what is shown, and folders by no policy.
+/// What happens to a name that is there and goes or moves: that goes by what is shown, and folders by no policy.
 struct Fate {
     is_folder: bool,
     /// The branches where something of another kind has the name.

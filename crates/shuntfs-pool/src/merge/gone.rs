@@ -1,6 +1,6 @@
 //! Folders that are removed below on one branch while others have them.
 //!
-//! Whoever walks a path looks folders up again, and hears of it. A working folder, or one that is held open, is not looked up: its node leaves such
+//! Whoever walks a path looks folders up again, and hears of it. A working directory, or one that is held open, is not looked up: its node leaves such
 //! a place when something fails there, and what failed is tried in the others.
 
 use std::sync::Arc;

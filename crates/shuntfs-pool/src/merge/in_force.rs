@@ -52,7 +52,7 @@ struct Text {
     branches: Vec<Kept>,
     /// The number that the root is shown with; 0 before there is one.
     root: u64,
-    /// The policy of each function, what is to be left free, and by which policy files are moved; empty is what the options say.
+    /// The policy of each function, what must be left free, and by which policy files are moved; empty is what the options say.
     settings: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ use crate::who::Who;
 /// A batch of names that takes this long comes from a disk: from the kernel's cache it takes microseconds, from flash some 100 of them.
 const DISK: Duration = Duration::from_millis(2);
 
-/// How often whoever waits for a listing looks whether that hangs.
+/// How often whoever waits for a listing checks whether that hangs.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A listing under way.
@@ -248,7 +248,7 @@ impl State {
     fn open(shared: &Shared, node: &Arc<Node>, places: &[Arc<Place>]) -> Self {
         let (mut readers, mut failed) = (Vec::new(), None);
         let all = places_now(shared, node, places);
-        // What is on a branch that was set aside meanwhile is not there, unless there is nothing else, which is an error.
+        // What is on a branch that was set aside meanwhile does not exist, unless there is nothing else, which is an error.
         let is_aside = |place: &Arc<Place>| shared.branch(place.mount()).health.is_aside();
         let has_others = !all.iter().all(is_aside);
         for place in all.iter().filter(|place| !(has_others && is_aside(place))) {

@@ -31,7 +31,7 @@ impl Noted {
         Self { names: HashTable::new(), is_over: false, hashes: DefaultHashBuilder::default(), room }
     }
 
-    /// Whether no more is known, and branches are to be asked about each name.
+    /// Whether no more is known, and branches must be asked about each name.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::numbers::InodeCalc;
 use crate::policy::{BranchMode, Category, Function, Policy};
 
-/// What is to be left free on a branch, by default: as mergerfs has it.
+/// What must be left free on a branch, by default: as mergerfs has it.
 const MIN_FREE: u64 = 4 << 30;
 
 /// The longest identity of a branch.

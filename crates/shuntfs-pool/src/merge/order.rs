@@ -23,7 +23,7 @@ struct State {
     tickets: u64,
 }
 
-/// Nobody else does what is done in this order, as long as it is not taken away.
+/// Nobody else does what is done in this order, as long as it is not removed.
 #[derive(Debug)]
 pub(crate) struct Order<'m> {
     growing: &'m Growing,
@@ -67,7 +67,7 @@ impl Growing {
 }
 
 impl Order<'_> {
-    /// Whether it was not taken away.
+    /// Whether it was not removed.
     pub(crate) fn is_held(&self) -> bool {
         self.is_in(&self.growing.state.lock())
     }
@@ -80,7 +80,7 @@ impl Order<'_> {
 impl Drop for Order<'_> {
     fn drop(&mut self) {
         let mut state = self.growing.state.lock();
-        // It may have been taken away, and be another one's by now.
+        // It may have been removed, and be another one's by now.
         if self.is_in(&state) {
             state.holder = None;
             self.growing.freed.notify_one();

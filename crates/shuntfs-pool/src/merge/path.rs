@@ -102,7 +102,7 @@ pub(crate) fn picked_before(
 /// The folder on a branch, for what comes there from elsewhere on the same branch.
 ///
 /// # Errors
-/// EXDEV where it is not there and the create policy keeps paths; those of making the path.
+/// EXDEV where it does not exist and the create policy keeps paths; those of making the path.
 pub(crate) fn on_branch(
     shared: &Shared,
     merge: &Merge,

@@ -1,7 +1,7 @@
 //! Questions to a merge where something is, asked as extended attributes of it.
 //!
 //! A folder knows its name and the folder that it is in. A file is kept by its inode alone. If it has several names, the last one is noted that it was
-//! looked up by; else its name is the one that the kernel has for a descriptor of it, whose folders the mount must know. Either is believed only if it
+//! looked up by; else its name is the one that the kernel has for a descriptor of it, whose folders the mount must know. Either is trusted only if it
 //! means this very file.
 
 use std::ffi::{CStr, CString};

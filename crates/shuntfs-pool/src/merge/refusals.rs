@@ -35,7 +35,7 @@ struct Told {
 }
 
 impl Refusals {
-    /// Whether one more is to be told; how many were not since the last one.
+    /// Whether one more must be told; how many were not since the last one.
     fn may_tell(&self, error: Errno, branch: Option<u16>, now: Instant) -> Option<u64> {
         let mut all = self.0.lock();
         match all.get_mut(&(error, branch)) {

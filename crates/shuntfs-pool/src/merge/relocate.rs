@@ -1,9 +1,9 @@
-//! Moving a file to another branch: because its own has no room for what is to be written, or because a rule says so ([`super::errand`]).
+//! Moving a file to another branch: because its own has no room for what must be written, or because a rule says so ([`super::errand`]).
 //!
 //! While it is copied nobody changes it ([`crate::node::Change`]), and who reads it reads the old one. Then comes the moment ([`super::switching`]) in which
 //! the copy gets the name, the file loses it, and the node is that of the copy. The files that are open go on with the copy.
 //!
-//! Whoever waits for the name waits for what is done in that moment, so all that can be looked at before is looked at before, and what is closed is closed
+//! Whoever waits for the name waits for what is done in that moment, so all that can be looked at before is examined before, and what is closed is closed
 //! after it.
 
 use std::ffi::{CStr, CString};
@@ -153,7 +153,7 @@ impl fmt::Display for Unmoved {
     }
 }
 
-/// Looks whether files are moved at all, and whether this one may be as it is open. `is_backed` says whether the kernel reaches it past us.
+/// Checks whether files are moved at all, and whether this one may be as it is open. `is_backed` says whether the kernel reaches it past us.
 ///
 /// # Errors
 /// Why not.
@@ -202,7 +202,7 @@ pub(super) struct Relocation<'s> {
     pub(super) merge: &'s Merge,
     pub(super) node: &'s Arc<Node>,
     pub(super) aim: Aim<'s>,
-    /// `None` where it is only looked whether the file can be moved.
+    /// `None` where it is only checked whether the file can be moved.
     pub(super) moving: Option<&'s Move>,
 }
 
@@ -554,7 +554,7 @@ impl From<Untaken> for Carried {
     }
 }
 
-/// Looks whether what has the name is the file as it was copied.
+/// Checks whether what has the name is the file as it was copied.
 fn check_same(now: &Stat, copied: &Stat) -> Result<(), Unmoved> {
     match now.nlink {
         1 if is_as_copied(now, copied) => Ok(()),

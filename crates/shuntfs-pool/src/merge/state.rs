@@ -207,7 +207,7 @@ impl Merge {
         self.has_removed.load(Ordering::SeqCst)
     }
 
-    /// Looks whether there is such a branch.
+    /// Checks whether there is such a branch.
     pub(super) fn notice_removed(&self, shared: &Shared) {
         self.has_removed.store(shared.branches.removed().next().is_some(), Ordering::SeqCst);
     }

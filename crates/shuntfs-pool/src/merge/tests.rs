@@ -487,7 +487,7 @@ fn branches_come_and_go() {
     };
     let (folder, shown) = (three.id("f"), three.read("one"));
     assert_eq!((shown.as_str(), three.look("f/three").err()), ("c/one", Some(Errno::NOENT)));
-    // Without a new look at it, as for a working folder.
+    // Without a new look at it, as for a working directory.
     assert_eq!(paths(change(BranchChange::Append(vec![branch("d")])).unwrap()), ["a", "b", "c", "d"]);
     let parts = three.shared.node(folder).unwrap();
     assert_eq!(parts.parts().unwrap().all().len(), 3);

@@ -1,4 +1,4 @@
-//! Who looks whether disks answer, where a time for them is set: sets branches aside that do not, and takes them back.
+//! Who checks whether disks answer, where a time for them is set: sets branches aside that do not, and takes them back.
 //!
 //! A thread looks every [`LOOK`] while operations are under way, and sleeps when there are none: an idle mount is not woken. An operation that is
 //! under way for [`SUSPECT`] is a sign that a disk is slow: then nobody waits behind it in a queue, because all operations leave their queues, until it
@@ -172,7 +172,7 @@ impl Watch {
         up.iter().map(aged).collect()
     }
 
-    /// Whether a branch in use is to be set aside by what it says of itself.
+    /// Whether a branch in use must be set aside by what it says of itself.
     fn doubt(&self, branch: &Branch) -> Option<Why> {
         if branch.health.take_doubt() {
             branch.ask_anew();

@@ -20,7 +20,7 @@ pub enum MoverError {
     /// There is no thread for it, or none that may act for users.
     #[error("there is no thread for it: {0}")]
     Thread(Errno),
-    /// Nothing is to be changed.
+    /// Nothing may be changed.
     #[error("nothing can be changed there: {0}")]
     ReadOnly(Errno),
 }

@@ -13,7 +13,7 @@ use crate::find::{self, Found};
 use crate::mode;
 use crate::shared::Shared;
 
-/// How deep folders are in each other at most; what is deeper stays. Each is open while what is in it is looked at.
+/// How deep folders are in each other at most; what is deeper stays. Each is open while what is in it is examined.
 pub(super) const DEPTH_MAX: usize = 256;
 
 /// `DT_UNKNOWN`, `DT_DIR` and `DT_REG`.
@@ -132,7 +132,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Files, and folders that cannot be read. Nothing more where the branch was removed, and is to be unmounted, which open folders keep from being done.
+/// Files, and folders that cannot be read. Nothing more where the branch was removed, and must be unmounted, which open folders keep from being done.
 impl Iterator for Walk<'_> {
     type Item = Met;
 

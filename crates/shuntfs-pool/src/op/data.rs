@@ -117,7 +117,7 @@ async fn write_once(
     pool.shared.reaches(file.node.mount())?;
     let judged = Guard::new(&pool.shared, who).judge(ContentChanges { file, how: Changing::Write })?;
     if judged.only_grows() {
-        // The caller may have taken `O_APPEND` from its descriptor since, so the offset is looked at each time.
+        // The caller may have taken `O_APPEND` from its descriptor since, so the offset is examined each time.
         let growing = judged.growing(&pool.shared)?;
         return elsewhere(pool, cx, data, move |bytes| growing.append(bytes, offset)).await;
     }

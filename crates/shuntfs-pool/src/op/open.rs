@@ -40,7 +40,7 @@ pub(crate) fn open_node(
         return Ok(sealed::opened(shared, file, checked));
     }
     let rereads = is_reread(shared, node, flags.0, judged.terms());
-    // It counts as open before anybody looks whether a name is being removed.
+    // It counts as open before anybody checks whether a name is being removed.
     let (terms, cut) = judged.open();
     let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
     file.rereads = rereads;

@@ -28,7 +28,7 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
     }
     let guard = Guard::new(shared, who);
     let held = guard.hold(&[from, to])?;
-    // It was judged before it was moved, and what is to be judged is there no more.
+    // It was judged before it was moved, and what must be judged is there no more.
     if who.is_begun() && flags & mode::RENAME_EXCHANGE == 0 && was_moved(shared, from, to, flags) {
         tracing::debug!("a server that is dead had moved it");
         return was_moved_before(shared, from, to);

@@ -44,7 +44,7 @@ impl BranchMode {
 pub struct Space {
     /// All.
     pub total: u64,
-    /// What users other than root may still take: what is reserved for root is not there for anybody.
+    /// What users other than root may still take: what is reserved for root does not exist for anybody.
     pub available: u64,
 }
 

@@ -7,7 +7,7 @@
 //! Where mergerfs's documentation leaves something open, mergerfs 2.42 decides: of branches with equally much or little free
 //! space, and of equally new ones, the last is chosen, and of those with equally much used the first; and where all branches are
 //! left out, EROFS goes before ENOSPC, and that before ENOENT. One thing is otherwise: where a policy that starts with `msp` finds
-//! no branch at any folder on the way, mergerfs 2.42 tries for ever, and this says why.
+//! no branch at any folder on the way, mergerfs 2.42 tries forever, and this says why.
 
 mod candidate;
 mod choose;

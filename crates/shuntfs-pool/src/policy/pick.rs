@@ -8,7 +8,7 @@ use shuntfs::Errno;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Why {
-    /// The path is not there: only this many of its components.
+    /// The path does not exist: only this many of its components.
     NotThere {
         /// How many, from the top on.
         depth: usize,
@@ -19,11 +19,11 @@ pub enum Why {
     NoCreate,
     /// Its file system is mounted read-only.
     MountedReadOnly,
-    /// It has less space than is to be left.
+    /// It has less space than must be left.
     TooFull {
         /// What it has, in bytes.
         available: u64,
-        /// What is to be left, in bytes.
+        /// What must be left, in bytes.
         min_free: u64,
     },
     /// It would do, and another was chosen.

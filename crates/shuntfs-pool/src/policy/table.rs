@@ -11,7 +11,7 @@ use super::pick::{Pick, Why};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Category {
-    /// It changes what is there: chmod, chown, link, rename, rmdir, truncate, unlink, utimens, and setting and removing extended
+    /// It changes what exists: chmod, chown, link, rename, rmdir, truncate, unlink, utimens, and setting and removing extended
     /// attributes.
     Action,
     /// It makes something new: create, mkdir, mknod, symlink.
@@ -35,11 +35,11 @@ impl Category {
     }
 }
 
-/// Where something new may be made, as far as the folder that it comes to is concerned. What is there already is looked for where
+/// Where something new may be made, as far as the folder that it comes to is concerned. What exists already is looked for where
 /// it is, whatever the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
-    /// Where the folder is not there, too.
+    /// Where the folder does not exist, too.
     Anywhere,
     /// Only where it is.
     Existing,

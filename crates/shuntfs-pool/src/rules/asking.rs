@@ -94,7 +94,7 @@ impl<'s> Asking<'s> {
         Ok(paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible())))
     }
 
-    /// Whether a name is not there for the caller, by any of its paths.
+    /// Whether a name does not exist for the caller, by any of its paths.
     pub(crate) fn hides(&self, spot: Spot<'_>) -> Result<bool> {
         for path in self.paths_at(spot)? {
             if self.is_hidden(&self.of_name(spot, &path))? {
@@ -196,7 +196,7 @@ impl<'s> Asking<'s> {
         Ok(paths.iter().fold(Possible::default(), |all, path| all.or(self.at(path).possible())))
     }
 
-    /// Whether a name is not there for the caller.
+    /// Whether a name does not exist for the caller.
     pub(crate) fn is_hidden(&self, file: &dyn FileFacts) -> Result<bool> {
         if !self.at(file.path()).possible().hide {
             return Ok(false);

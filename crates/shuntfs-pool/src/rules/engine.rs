@@ -21,7 +21,7 @@ use crate::shared::Shared;
 
 /// The kernel is to forget names.
 const NAMES: u8 = 1;
-/// The source is to be searched again.
+/// The source must be searched again.
 const SEARCH: u8 = 1 << 1;
 /// A thread is at it.
 const BUSY: u8 = 1 << 2;

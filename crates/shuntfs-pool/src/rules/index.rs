@@ -143,7 +143,7 @@ impl Index {
         state.is_walk_torn = false;
     }
 
-    /// Notes that a walk leaves a branch out, because that does not answer. It is to be looked afterwards whether that is so still.
+    /// Notes that a walk leaves a branch out, because that does not answer. It must be looked afterwards whether that is so still.
     pub(super) fn miss(&self) {
         self.misses.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);

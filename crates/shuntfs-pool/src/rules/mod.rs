@@ -2,7 +2,7 @@
 //!
 //! Requests name nodes, rules name paths. So where there are rules, the names that lead to each node are noted as the
 //! kernel learns them ([`paths`]); a file with several is judged by all of them, and the strictest wins. A caller from
-//! whom something is taken can take away or move a name only where that loosens nothing.
+//! whom something is taken can remove or move a name only where that loosens nothing.
 //!
 //! Names and nodes are shared by all callers and cached by the kernel. A name that not everybody sees is therefore
 //! given to the kernel for no time, so that each walk asks again; every other name is cached as without rules.

@@ -22,7 +22,7 @@ pub(crate) const DEPTH_MAX: usize = 4096;
 /// Room for most paths, in bytes.
 const PATH_USUAL: usize = 64;
 
-/// More names of one file than this are not noted here; those that a rule protects are in the index all the same.
+/// More names of one file than this are not noted here; those that a rule protects are in the index anyway.
 const NAMES_MAX: usize = 1024;
 
 /// The longest name that any file system has, in bytes.
@@ -376,7 +376,7 @@ mod test {
         assert!(texts(&paths, 5).is_empty());
     }
 
-    /// Each view of a file is a node, met by some of the file's names. One whose only name had gone was judged by it for ever,
+    /// Each view of a file is a node, met by some of the file's names. One whose only name had gone was judged by it forever,
     /// whatever name the file lost after that.
     #[test]
     fn the_last_name_is_that_of_the_file_also_where_the_node_was_not_met_by_it() {

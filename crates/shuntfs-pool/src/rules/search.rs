@@ -1,6 +1,6 @@
 //! The walk of the source that finds all names of files with several: in a merge of all branches, one after the other.
 //!
-//! Folders are opened by their handles, so that one that is moved while the walk is under way is found all the same; what was
+//! Folders are opened by their handles, so that one that is moved while the walk is under way is found anyway; what was
 //! moved from a place that was not walked yet to one that was is walked at the end ([`super::index`]). Where the lower file system has
 //! no handles, folders are opened by name, and the walk starts anew where one was moved meanwhile.
 //!
@@ -192,7 +192,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Whether a branch is set aside, so that its names are not to be had; that is noted.
+/// Whether a branch is set aside, so that its names are not available; that is noted.
 fn is_left_out(shared: &Shared, index: &Index, number: u16) -> bool {
     let health = &shared.branches.at(number).health;
     if !health.is_aside() {

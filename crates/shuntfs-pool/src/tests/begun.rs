@@ -7,7 +7,7 @@ use super::*;
 const SOMEBODY: u32 = 1234;
 const FOLDER: Made = Made { mode: 0o755, umask: 0 };
 
-/// Makes what is there already.
+/// Makes what exists already.
 type Prepare = fn(&Path);
 
 /// Who had begun it.

@@ -156,7 +156,7 @@ impl Pool {
         for ((branch, folder), _) in sources {
             moves.push((branch, folder, self.on_branch(new_way, branch)?));
         }
-        // Nothing is to be left at the new name but what is moved there.
+        // Nothing may be left at the new name but what is moved there.
         let folders = met.iter().filter(|(_, at)| self.inode(*at).is_folder()).count();
         if is_folder && folders < met.len() {
             return Err(Errno::NOTDIR);

@@ -1,6 +1,6 @@
 //! Numbers that follow from a seed.
 
-/// SplitMix64: a seed means the same for ever.
+/// SplitMix64: a seed means the same forever.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(u64);
 

@@ -35,7 +35,7 @@ impl Model {
                 (!is_link && !is_special(path)).then_some(op)
             }
             Op::Chmod { path, mode } => {
-                // Without set-id bits, which writing takes away.
+                // Without set-id bits, which writing removes.
                 let is_folder = matches!(kind(&path), Some(Kind::Folder(_)));
                 Some(Op::Chmod { path, mode: if is_folder { mode } else { mode & 0o777 } })
             }

@@ -51,7 +51,7 @@ impl Inode {
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
     pub(crate) mode: Mode,
-    /// Whether less is free than is to be left.
+    /// Whether less is free than must be left.
     pub(crate) is_full: bool,
     /// How much is free, compared with others.
     pub(crate) free: u64,

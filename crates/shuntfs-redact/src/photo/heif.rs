@@ -87,7 +87,7 @@ fn pictures<'b>(
             (b"Exif", [extent]) => {
                 let header = extent.be32(0)?;
                 tiff::exif(extent.from(4)?.from(header)?, hidden, 0)?;
-                // What stands before the header is of no use to anybody.
+                // What stands before the header is useless.
                 hidden.hide(extent.part(4, header)?)?;
                 true
             }

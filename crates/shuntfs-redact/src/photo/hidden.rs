@@ -9,7 +9,7 @@ use crate::ranges::Ranges;
 /// More pieces than any photo has.
 const PIECES_MAX: usize = 1 << 16;
 
-/// What is to be hidden, and where EXIF was understood.
+/// What must be hidden, and where EXIF was understood.
 #[derive(Default, Debug)]
 pub(super) struct Hidden {
     pieces: Vec<Range<u64>>,

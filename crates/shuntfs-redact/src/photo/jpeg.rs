@@ -138,7 +138,7 @@ fn is_plain(marker: u8, body: Part<'_>) -> bool {
     PLAIN.iter().any(|(plain, start)| *plain == marker && body.starts_with(start))
 }
 
-/// A long packet of XMP comes in pieces that may cut any word in two, so it is looked at as one.
+/// A long packet of XMP comes in pieces that may cut any word in two, so it is examined as one.
 fn more_xmp(pieces: &[Part<'_>], hidden: &mut Hidden) -> Result<(), Odd> {
     let mut text = Vec::new();
     let mut in_order = true;

@@ -4,7 +4,7 @@
 //! is hidden, as is everything behind a photo's end, and a file whose structure does not add up is hidden whole. What
 //! the walkers leave is then given to another reader (`kamadak-exif`), and hidden whole if that one still finds location.
 //!
-//! Not looked into: the makers' private notes (`MakerNote`), and what is to be seen in the picture.
+//! Not looked into: the makers' private notes (`MakerNote`), and what must be seen in the picture.
 
 mod heif;
 mod hidden;

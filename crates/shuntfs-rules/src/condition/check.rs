@@ -32,7 +32,7 @@ const FUNCTIONS: &[&str] = &[
     "map",
 ];
 
-/// A walk over an expression that gives each part its type, and puts numbers in the place of the names, modes and sizes
+/// A walk over an expression that gives each part its type, and puts numbers instead of the names, modes and sizes
 /// that are compared to numbers.
 pub(super) struct Checker<'c> {
     source: &'c str,
@@ -227,7 +227,7 @@ impl<'c> Checker<'c> {
         Type::Bool
     }
 
-    /// Two parts that are compared. Literals are taken for what the other one is; what is no literal is looked at first.
+    /// Two parts that are compared. Literals are taken for what the other one is; what is no literal is examined first.
     fn pair(&mut self, one: &mut IdedExpr, other: &mut IdedExpr, is_list: bool) -> (Type, Type) {
         if is_literal(one) {
             let right = self.at(other);

@@ -128,7 +128,7 @@ fn what_cannot_be_evaluated_has_the_file_stay() {
     let some = rules("[[rule]]\nname = 'odd'\nowner = 'bob'\nmove = { to = '/b' }\n");
     let failed = some.moves_of(&File { is_broken: true, ..File::at("a") }).unwrap_err();
     assert_eq!((failed.rule, failed.why.0.as_str()), (0, "EIO"));
-    // Where no pattern matches, nothing is looked at.
+    // Where no pattern matches, nothing is examined.
     let elsewhere = rules("[[rule]]\npath = 'x/**'\nowner = 'bob'\nmove = { to = '/b' }\n");
     let file = File { is_broken: true, ..File::at("a") };
     assert!(elsewhere.moves_of(&file).unwrap().is_none());

@@ -52,7 +52,7 @@ pub enum Attribute {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It was sealed and is not there.
+    /// It was sealed and does not exist.
     Missing,
     /// It is there and was not sealed.
     Extra,
@@ -60,7 +60,7 @@ pub enum Fault {
     Kind {
         /// What was sealed.
         sealed: NodeKind,
-        /// What is there, where it is anything.
+        /// What exists, where it is anything.
         found: Option<NodeKind>,
     },
     /// Attributes differ.

@@ -22,7 +22,7 @@ use crate::{
     Xattr,
 };
 
-/// What is to be verified, and how.
+/// What must be verified, and how.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "whoever verifies decides all of it")]
 pub struct Checking<'a> {

@@ -167,7 +167,7 @@ impl Hashing<'_> {
                 drop(results);
                 self.progress.file_done();
             }
-            // The others are looked at, too, so that one run names all that change.
+            // The others are examined, too, so that one run names all that change.
             Err(SealError::Changed { paths, .. }) => results.changed.extend(paths),
             Err(error) => {
                 results.failed.get_or_insert(error);

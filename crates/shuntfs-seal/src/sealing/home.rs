@@ -33,14 +33,14 @@ const OWN: [&[u8]; 11] = [
     b"making",
     b"making.new",
 ];
-/// Folders above a store that are looked at.
+/// Folders above a store that are examined.
 const ABOVE_MAX: usize = 4096;
 
 /// What sealing may do to a store that it would refuse otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "whoever seals decides all of it")]
 pub struct Allowed {
-    /// Put a seal without a signature in the place of one with some.
+    /// Put a seal without a signature instead of one with some.
     pub unsigned: bool,
     /// Take over the store of another tree, whose seal goes.
     pub adopt: bool,
@@ -107,7 +107,7 @@ impl Home {
         Store::held(self.path.clone(), self.folder.clone())
     }
 
-    /// What the marker is to be, where it is not.
+    /// What the marker must be, where it is not.
     pub(super) fn missing_marker(&self) -> Option<Vec<u8>> {
         (!self.is_marked).then(|| self.marker.to_bytes())
     }
@@ -152,7 +152,7 @@ impl Home {
     }
 
     /// Whether the folder is marked as the store of this tree; where nothing is in it, or an older version has made it, it
-    /// is one all the same.
+    /// is one anyway.
     fn check_marker(&self, top: &Top, tree: &Path, allowed: Allowed) -> Result<bool, SealError> {
         let failed = |error| SealError::from(StoreError::io(&self.path, error));
         let found = match regular::open_at(&*self.folder, marker::NAME) {
@@ -245,8 +245,8 @@ impl Way {
         if is_asked { Self::Ours } else { Self::Anybody }
     }
 
-    /// Takes hold of what is at a path, symlinks followed; ENOENT where nothing is. Where something is to be made in it
-    /// (`is_parent`), nobody else may put something in the place of that.
+    /// Takes hold of what is at a path, symlinks followed; ENOENT where nothing is. Where something must be made in it
+    /// (`is_parent`), nobody else may put something instead of that.
     fn hold(self, path: &Path, is_parent: bool) -> Result<OwnedFd, Untrusted> {
         let held = match (self, is_parent) {
             (Self::Anybody, _) => return Ok(open::open_folder(path)?),
@@ -257,7 +257,7 @@ impl Way {
             Err(why) => why,
             held => return held,
         };
-        // Whoever could put something there is looked at when the folder is made.
+        // Whoever could put something there is examined when the folder is made.
         let is_missing = open::open_target(path).is_err_and(|error| error == OsError::NOENT);
         Err(if is_missing { OsError::NOENT.into() } else { untrusted })
     }
@@ -318,7 +318,7 @@ fn above(folder: &OwnedFd) -> shuntfs_sys::Result<Vec<Stat>> {
     let mut all = vec![stat_of(folder)?];
     let mut at = open::duplicate(folder)?;
     while all.len() < ABOVE_MAX {
-        // A folder above that cannot be entered is not asked for: the tree, which was opened, is not there.
+        // A folder above that cannot be entered is not asked for: the tree, which was opened, does not exist.
         let Ok(parent) = open::open_path_at(&at, c"..") else { break };
         let stat = stat_of(&parent)?;
         if all

@@ -1,4 +1,4 @@
-//! Name, serial and time of the seal that is to be made.
+//! Name, serial and time of the seal that must be made.
 
 use std::path::Path;
 use std::time::SystemTime;

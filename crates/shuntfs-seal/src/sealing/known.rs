@@ -1,12 +1,12 @@
 //! Which files were hashed in which state: what makes a second run short, and an interrupted one go on.
 //!
 //! Two files of the store, of one form: a head, then records of one length, each with a tag, so that a torn end is no
-//! harm. `unchanged` is written when a seal is in place. `progress` grows while a run hashes; it is believed only under
+//! harm. `unchanged` is written when a seal is in place. `progress` grows while a run hashes; it is trusted only under
 //! the boot that wrote it, because the trees that it speaks of are made durable at a run's end.
 //!
 //! Whoever can write the store can write down any hash. So a run that signs believes only records whose tags were made with a
-//! secret that comes from its key, for these parameters and for a tree at this path. A run that does not sign believes what is
-//! there: nobody is promised anything by its seal.
+//! secret that comes from its key, for these parameters and for a tree at this path. A run that does not sign trusts what
+//! exists: nobody is promised anything by its seal.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
@@ -30,7 +30,7 @@ const PROGRESS: &CStr = c"progress";
 const STATE_LEN: usize = 56;
 /// How long what was hashed may stay in memory alone.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
-/// Records that are looked at, beside eight for each file: of trees that were larger.
+/// Records that are examined, beside eight for each file: of trees that were larger.
 const OTHERS_MAX: u64 = 1 << 17;
 
 /// What a run believes of what earlier ones wrote down.
@@ -46,7 +46,7 @@ pub enum Belief {
     Nothing,
 }
 
-/// Whose records are believed: the secrets of one file.
+/// Whose records are trusted: the secrets of one file.
 #[derive(Clone, Debug)]
 struct Book {
     head: Vec<u8>,

@@ -1,5 +1,5 @@
 //! Sealing: walk the tree ([`scan`]), hash what is new ([`hash`], [`known`]), write trees and manifest ([`stage`]), make
-//! them durable, and only then put the new seal in the place of the old one ([`run`]).
+//! them durable, and only then put the new seal instead of the old one ([`run`]).
 
 mod attach;
 mod enable;

@@ -20,7 +20,7 @@ use super::stage::{Place, Stage};
 use crate::walk::{State, Top};
 use crate::{Counts, Issue, Seal, StoreError, TreeName, inodes, shown};
 
-/// How a tree is to be sealed.
+/// How a tree must be sealed.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "whoever seals decides all of it")]
 pub struct SealOptions<'a> {
@@ -36,7 +36,7 @@ pub struct SealOptions<'a> {
     pub jobs: NonZeroUsize,
     /// Whether the kernel's own fs-verity is turned on where it can be.
     pub enable: bool,
-    /// What is believed of earlier runs.
+    /// What is trusted of earlier runs.
     pub belief: Belief,
     /// What is done to a store that would be refused otherwise.
     pub allowed: Allowed,
@@ -83,7 +83,7 @@ pub struct Report {
     pub pruned: u64,
     /// What came of turning fs-verity on, where that was asked for.
     pub enabled: Option<Enabled>,
-    /// What went wrong after the tree was sealed: it is sealed all the same.
+    /// What went wrong after the tree was sealed: it is sealed anyway.
     pub notes: Vec<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::{Child, Draft, DraftNode, NodeIndex};
 pub trait Progress: Sync {
     /// So many names were found so far.
     fn found(&self, names: u64);
-    /// The walk is over, and so much is to be hashed.
+    /// The walk is over, and so much must be hashed.
     fn to_hash(&self, files: u64, bytes: u64);
     /// So many bytes were hashed.
     fn hashed(&self, bytes: u64);
@@ -26,7 +26,7 @@ pub trait Progress: Sync {
     fn enabling(&self) {}
 }
 
-/// A regular file that is to be hashed.
+/// A regular file that must be hashed.
 #[derive(Debug)]
 pub(crate) struct FileJob {
     pub(crate) node: NodeIndex,

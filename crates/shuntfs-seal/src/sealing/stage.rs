@@ -1,7 +1,7 @@
 //! Files of the store that are being written: under `staging/`, until a rename puts them in their place whole.
 //!
 //! Everything is reached by descriptors of the store's own folders, which are held from the start, one name at a time and
-//! through no link. What is there is never written to, only replaced.
+//! through no link. What exists is never written to, only replaced.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, TryLockError};
@@ -150,7 +150,7 @@ impl Stage {
                 let (folder, name) = tree_parts(digest);
                 match open::open_path_at(&self.trees, &c_text(&folder)) {
                     Ok(folder) => match remove(&folder, &c_text(&name)) {
-                        // A file, or a link, in the place of the folder.
+                        // A file, or a link, instead of the folder.
                         Err(StoreError::Io { source, .. })
                             if source.kind() == io::ErrorKind::NotADirectory =>
                         {

@@ -73,7 +73,7 @@ impl fmt::Display for Day {
 }
 
 /// Takes a PEM file apart: the first block in it, and what the lines around it say. Text that has no `=` is a comment, as
-/// PEM has it; a line that has one must be known, so that a mistake in it does not make a key valid for ever.
+/// PEM has it; a line that has one must be known, so that a mistake in it does not make a key valid forever.
 ///
 /// # Errors
 /// A line that is not known, or no day, or two of them; a second block, which nobody would look at.

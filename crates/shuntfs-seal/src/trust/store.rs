@@ -3,7 +3,7 @@
 //! | name | what |
 //! |---|---|
 //! | `*.pub` | the public keys that are trusted, each in a file of its own, with the day until which it is (`expires = ..`) |
-//! | `config` | `threshold = N`: how many of the keys must have signed; 1 where the file is not there |
+//! | `config` | `threshold = N`: how many of the keys must have signed; 1 where the file does not exist |
 //! | `seen` | the highest serial seen of each tree and key ([`super::seen`]) |
 //! | `seen.new`, `config.new` | the same while they are written |
 //! | `lock` | held by the one that writes |
@@ -90,7 +90,7 @@ impl TrustStore {
     /// Opens a trust store, and reads its keys and its configuration.
     ///
     /// # Errors
-    /// [`StoreError::NoTrustStore`] where the folder is not there; it, or a file of it, is somebody else's to write, or not what it
+    /// [`StoreError::NoTrustStore`] where the folder does not exist; it, or a file of it, is somebody else's to write, or not what it
     /// must be.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let folder = open_folder(path).map_err(|error| match error {
@@ -120,7 +120,7 @@ impl TrustStore {
             let key = parse_key(&name, &text).map_err(|why| store.broken_file(&name, why))?;
             store.keys.push(key);
         }
-        // What was seen is looked at before anything is believed.
+        // What was seen is examined before anything is trusted.
         store.seen()?;
         Ok(store)
     }
@@ -313,7 +313,7 @@ impl TrustStore {
         self.replace(SEEN, SEEN_NEW, &text)
     }
 
-    /// Puts a whole file, on disk, in the place of another one; the caller holds the lock.
+    /// Puts a whole file, on disk, instead of another one; the caller holds the lock.
     fn replace(&self, place: &str, beside: &str, text: &str) -> Result<(), StoreError> {
         let failed = |name: &str, error: std::io::Error| StoreError::io(self.path.join(name), error);
         let mut file = self.create_file(beside, WRONLY | TRUNC, 0o644)?;
@@ -354,7 +354,7 @@ impl TrustStore {
         Ok(fd.into())
     }
 
-    /// Reads a small file; `None` where it is not there.
+    /// Reads a small file; `None` where it does not exist.
     fn read(&self, file: &str, len_max: u64) -> Result<Option<String>, StoreError> {
         let opened = match regular::open_at(&*self.folder, &name(file)?) {
             Ok(opened) => opened,
@@ -417,7 +417,7 @@ fn is_name_of_key(name: &[u8]) -> bool {
     name.ends_with(b".pub") && !name.starts_with(b".")
 }
 
-/// Whether an error says that the store is not this user's to write, or nobody's; all others are to be mended.
+/// Whether an error says that the store is not this user's to write, or nobody's; all others must be mended.
 fn is_not_to_be_written(error: &std::io::Error) -> bool {
     let error = OsError::from_io_error(error);
     matches!(error, Some(OsError::ROFS | OsError::ACCESS | OsError::PERM))

@@ -33,7 +33,7 @@ pub enum Moves {
     Out,
 }
 
-/// What becomes of a command that was queued.
+/// What happens to a command that was queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queued {
     /// It reaches the peer by [`RingEnd::next_command`], when its turn has come.
@@ -179,7 +179,7 @@ impl StandIn {
         self.peer.make_table(places)
     }
 
-    /// What is submitted in the place of this one.
+    /// What is submitted instead of this one.
     pub(super) fn translate(&mut self, entry: squeue::Entry128) -> squeue::Entry128 {
         let seen = Seen::of(&entry);
         match seen.opcode() {

@@ -161,7 +161,7 @@ fn race(transport: Transport, flow: Flow) -> Result<()> {
     Ok(())
 }
 
-/// No marked file is to be had by names outside of the vault alone, nor has changed.
+/// No marked file is available by names outside of the vault alone, nor has changed.
 fn still_there(source: &Path) -> Result<()> {
     let mut names: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut open = vec![String::new()];

@@ -110,7 +110,7 @@ fn a_link_that_is_made_below_the_mount_opens_no_way_in() -> Result<()> {
 }
 
 /// Who sees a file in part knows it by a node of their own, which was met by one of two names. When both were gone, that node
-/// was judged by the first of them for ever, as soon as the kernel had forgotten the other nodes of the file.
+/// was judged by the first of them forever, as soon as the kernel had forgotten the other nodes of the file.
 #[test]
 fn a_file_that_has_lost_all_names_is_judged_by_the_last_one() -> Result<()> {
     const RULES: &str = "[[rule]]\npath = 'masked/**'\nuid = 4002\nredact = { ranges = [[0, 4]] }\n\

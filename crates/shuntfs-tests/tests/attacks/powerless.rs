@@ -118,7 +118,7 @@ fn what_nobody_vouches_for_gives_nobody_a_right() -> Result<()> {
     )
 }
 
-/// With a key that is trusted, all of it is as sealed: what the test above finds missing was there to be had.
+/// With a key that is trusted, all of it is as sealed: what the test above finds missing was available there.
 #[test]
 fn what_a_trusted_key_has_signed_keeps_its_power() -> Result<()> {
     if !have(&["setfattr", "getfattr", "mknod"]) {

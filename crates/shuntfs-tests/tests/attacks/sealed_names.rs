@@ -71,7 +71,7 @@ fn refused(
         fs::rename(kept.join(name), path)?;
     }
     fs::remove_dir_all(kept)?;
-    // What was found bad is looked at again a second later.
+    // What was found bad is examined again a second later.
     ensure!(wait_until(LIMIT, is_whole), "after {what}");
     Ok(())
 }

@@ -183,7 +183,7 @@ fn git(tree: &Tree, to: &Path, args: &[&str]) -> Result<()> {
     run(Command::new("git").arg("--git-dir").arg(repository).arg("--work-tree").arg(work).args(args))
 }
 
-/// Git looks whether each file is there before it makes it, and what it is like afterwards.
+/// Git checks whether each file is there before it makes it, and what it is like afterwards.
 #[test]
 fn what_git_sends() -> Result<()> {
     let prepare = |tree: &Tree, to: &Path| -> Result<()> {

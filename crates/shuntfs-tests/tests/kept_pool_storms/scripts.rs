@@ -1,4 +1,4 @@
-//! Programs that people use, as scripts, and what is looked at afterwards.
+//! Programs that people use, as scripts, and what is examined afterwards.
 
 /// A program that works until it is told to end, and one that looks at what it left. Each is a script, whose words are a folder, a file that tells
 /// it to end, and a folder that is not on the mount.

@@ -54,7 +54,7 @@ path = ["photos/**", "tools/**", "notes/**"]
 deny = "EACCES"
 "#;
 
-/// One file and what is to be seen of it.
+/// One file and what must be seen of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     /// Its path below the mount.

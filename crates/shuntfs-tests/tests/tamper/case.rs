@@ -18,7 +18,7 @@ use crate::tree::Sealed;
 
 /// How long a mount may be up: long runs take many steps on a machine that others use.
 const LIMIT_SECONDS: u64 = 3600;
-/// After a block was found bad it is looked at again a second later.
+/// After a block was found bad it is examined again a second later.
 const MENDED_AFTER: Duration = Duration::from_secs(15);
 
 /// What is drawn from a seed before the steps are.

@@ -89,7 +89,7 @@ impl Ground {
         Ok(())
     }
 
-    /// What is to be mounted over a file.
+    /// What must be mounted over a file.
     fn over_file(&self, file: usize, with: Over) -> Result<PathBuf> {
         let (path, bytes): (_, &[u8]) = match with {
             Over::Other(other) => return Ok(self.below(other)),
@@ -100,7 +100,7 @@ impl Ground {
         Ok(path)
     }
 
-    /// What is to be mounted over a folder; what is in it has the names of sealed files.
+    /// What must be mounted over a folder; what is in it has the names of sealed files.
     fn over_folder(&self, folder: usize, with: Over) -> Result<PathBuf> {
         let name = FOLDERS[folder];
         let path = match with {
@@ -217,7 +217,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
 }
 
-/// Makes a new file in the place of whatever has come there, which may be a pipe.
+/// Makes a new file instead of whatever has come there, which may be a pipe.
 fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     remove(path)?;
     Ok(fs::write(path, bytes)?)

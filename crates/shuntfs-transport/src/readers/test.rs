@@ -112,7 +112,7 @@ fn serves(reader: Reader, device: FuseDevice, has_ring: bool, waits: u64) -> thr
     })
 }
 
-/// A regression: whoever was to leave waited for its last request, which may take for ever, and neither read nor stood by. The
+/// A regression: whoever was to leave waited for its last request, which may take forever, and neither read nor stood by. The
 /// others took it for one that they could call.
 #[test]
 fn who_has_a_request_under_way_does_not_leave() {
@@ -158,7 +158,7 @@ fn who_has_a_request_under_way_does_not_leave() {
     }
 }
 
-/// A regression: where all slots waited for something, nobody saw that the connection was gone, and they waited for ever.
+/// A regression: where all slots waited for something, nobody saw that the connection was gone, and they waited forever.
 #[test]
 fn the_end_is_seen_while_every_slot_is_taken() {
     for has_ring in [false, true] {

@@ -1,4 +1,4 @@
-//! Names and attributes, as the manifest has them. They hold for ever: content and names of a manifest cannot change.
+//! Names and attributes, as the manifest has them. They hold forever: content and names of a manifest cannot change.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use shuntfs_sys::encode_dev;
 
 use crate::error::errno;
 
-/// What the kernel may keep: everything, for ever.
+/// What the kernel may keep: everything, forever.
 const FOR_EVER: Duration = Duration::MAX;
 /// What `df` counts in.
 const BLOCK: u32 = 4096;

@@ -1,6 +1,6 @@
 //! The file system itself.
 //!
-//! What is sealed cannot be changed and says EPERM, as fs-verity does, root's wish or not; what is not there cannot be made and
+//! What is sealed cannot be changed and says EPERM, as fs-verity does, root's wish or not; what does not exist cannot be made and
 //! says EROFS.
 
 use std::ffi::CStr;
@@ -95,7 +95,7 @@ impl Filesystem for Sealed {
     type File = SealedFile;
     type Dir = SealedDir;
 
-    // Without OPENDIR, folders are opened for nothing and their listings are kept for ever. FSYNC, FLUSH and locks are the
+    // Without OPENDIR, folders are opened for nothing and their listings are kept forever. FSYNC, FLUSH and locks are the
     // kernel's own, and cost nothing.
     const OPS: OpSet = OpSet::OPEN
         .union(OpSet::XATTR)

@@ -221,7 +221,7 @@ fn round([a, b, c, d, e, f, g, h]: State, word: __m512i, key: u32) -> State {
     [first, a, b, c, _mm512_add_epi32(d, sum), e, f, g]
 }
 
-/// Puts the word of sixteen rounds later in the place of this one.
+/// Puts the word of sixteen rounds later instead of this one.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn expand<const WORD: usize>(w: &mut Words) {

@@ -7,7 +7,7 @@ flag_set! {
     pub struct AttrFlags: u32 {
         /// It is the root of a submount ([`crate::InitFlags::SUBMOUNTS`]).
         const SUBMOUNT = 1 << 0;
-        /// Its data is to be reached by DAX ([`crate::InitFlags::HAS_INODE_DAX`]).
+        /// Its data must be reached by DAX ([`crate::InitFlags::HAS_INODE_DAX`]).
         const DAX = 1 << 1;
     }
 }

@@ -32,7 +32,7 @@ impl Caller {
     }
 }
 
-/// What is to be made.
+/// What must be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct New<P> {
     /// Where: a folder and a name in it, or a path.

@@ -50,7 +50,7 @@ impl<K> Default for NameLocks<K> {
 }
 
 impl<K: PartialEq> NameLocks<K> {
-    /// Waits until the names that `find` finds are to be had. They may be other names after each wait.
+    /// Waits until the names that `find` finds are available. They may be other names after each wait.
     ///
     /// # Errors
     /// Those of `find`.

@@ -82,7 +82,7 @@ impl<P: PathFilesystem> Paths<P> {
         Ok(names)
     }
 
-    /// The paths of places, which hold until the lock is dropped; `changes` where the call moves, removes or replaces what is there.
+    /// The paths of places, which hold until the lock is dropped; `changes` where the call moves, removes or replaces what exists.
     fn lock<const N: usize>(
         &self,
         places: [Where<'_>; N],

@@ -98,7 +98,7 @@ fn known(begun: Begun) -> Option<Answer> {
     }
 }
 
-/// Where the result of a request is kept, if it is to be.
+/// Where the result of a request is kept, if it must be.
 fn keeps(begun: Begun, header: &InHeader) -> Option<u32> {
     match begun {
         Begun::Serve(at) if keeps_result(header.operation()) => Some(at),

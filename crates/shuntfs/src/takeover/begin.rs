@@ -199,7 +199,7 @@ impl Session {
 }
 
 /// Tries whether this program could go on with a connection that another server serves meanwhile, as [`Session::take_over_surviving`] would: it
-/// would agree to the same, and knows the layout of the state. The state is looked at and not changed; what its records say, which
+/// would agree to the same, and knows the layout of the state. The state is examined and not changed; what its records say, which
 /// the server changes, is not read.
 ///
 /// # Errors
@@ -288,7 +288,7 @@ fn prepare(
     Ok((clones, Chosen { prepared, why }))
 }
 
-/// Looks whether the descriptors are what they should be, and has reading wait, as it does at first: that is a property of the open file,
+/// Checks whether the descriptors are what they should be, and has reading wait, as it does at first: that is a property of the open file,
 /// and the predecessor may have died while it was otherwise.
 fn look_at(device: &FuseDevice, clones: &[FuseDevice], handover: &Handover) -> Result<(), TakeoverError> {
     let given = 1 + clones.len();

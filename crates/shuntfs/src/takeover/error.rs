@@ -37,7 +37,7 @@ pub enum TakeoverError {
         "the kernel does not send requests again (FUSE_HAS_RESEND, Linux 6.9): a successor could not answer what was read"
     )]
     NoResend,
-    /// The kernel did not send them again all the same.
+    /// The kernel did not send them again anyway.
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
     /// The state that a predecessor left is not to be used.

@@ -1,6 +1,6 @@
 //! What a server tells of its connection, for whoever comes after it.
 //!
-//! It comes back from elsewhere: from memory that a dying server may have written to, or from a file. So nothing in it is believed. Its
+//! It comes back from elsewhere: from memory that a dying server may have written to, or from a file. So nothing in it is trusted. Its
 //! numbers must be possible, and together with what the successor itself wants they must lead to the very agreement that it
 //! tells of, because agreeing is a pure function.
 
@@ -75,7 +75,7 @@ impl Handover {
         wrong.map_or(Ok(()), |(what, found, _)| Err(HandoverError::Value { what, found }))
     }
 
-    /// The options of a successor, with what was agreed on in the place of its own.
+    /// The options of a successor, with what was agreed on instead of its own.
     pub(super) fn options(&self, options: &SessionOptions) -> SessionOptions {
         SessionOptions {
             payload_len: usize::try_from(self.agreed.max_write).unwrap_or(usize::MAX),

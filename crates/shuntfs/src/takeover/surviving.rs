@@ -25,8 +25,8 @@ use crate::server::Open;
 /// - A node is kept ([`KeptNodes::keep`]) before the kernel hears of it, and every lookup is counted there before it is answered. Of two that
 ///   race for one inode one alone is kept.
 /// - What an operation changes below may have been changed already: where [`Cx::is_begun`](crate::Cx::is_begun), a server died between the
-///   begin and the answer. Where a name is to be made and is there, it is this request's; where one is to be removed and is gone, it was
-///   removed; where one is to be moved, and it is at the other place and no longer at the first, it was moved. Nobody else on the mount can have done
+///   begin and the answer. Where a name must be made and is there, it is this request's; where one must be removed and is gone, it was
+///   removed; where one must be moved, and it is at the other place and no longer at the first, it was moved. Nobody else on the mount can have done
 ///   it, because the caller holds the lock of the folder. Reading, writing and setting attributes is simply done again.
 /// - What was done and not answered is answered by the library, without the file system.
 /// - An operation that ends the server again and again is answered EIO: the third server that dies of a request is the last.
@@ -40,10 +40,10 @@ pub trait Surviving: Filesystem {
     /// Why it cannot go on with them. The connection is then as it was.
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken>;
 
-    /// All that a predecessor had open and nobody needs is closed, and no request has come yet. Default: nothing is to be done then.
+    /// All that a predecessor had open and nobody needs is closed, and no request has come yet. Default: nothing may be done then.
     fn settled(&self) {}
 
-    /// What is to be kept of an open file: whatever [`Surviving::take_file`] needs. Called inline, before the open is answered.
+    /// What must be kept of an open file: whatever [`Surviving::take_file`] needs. Called inline, before the open is answered.
     fn keep_file<'f>(&self, file: &'f Self::File) -> KeptOpen<'f>;
 
     /// An open file again, and how its bytes flow: as its open had been answered, because the kernel knows no better. `None` where the node is
@@ -57,7 +57,7 @@ pub trait Surviving: Filesystem {
         left: LeftOpen,
     ) -> std::result::Result<Option<(Self::File, Delegation)>, NotTaken>;
 
-    /// What is to be kept of an open folder.
+    /// What must be kept of an open folder.
     fn keep_dir<'f>(&self, dir: &'f Self::Dir) -> KeptOpen<'f>;
 
     /// An open folder again. Cookies of listings lead to where they led. `None` as for [`Surviving::take_file`].

@@ -19,7 +19,7 @@ pub struct TraceFilter {
     pub process: Option<u32>,
     /// Requests that took so long at least.
     pub slower_than: Duration,
-    /// Those alone that were answered with an error, among them lookups of names that are not there.
+    /// Those alone that were answered with an error, among them lookups of names that do not exist.
     pub errors: bool,
     /// One request of so many alone, as if picked at random, so that the others cost next to nothing; 0 and 1 stand for all. Whoever looks may
     /// change it at any time.

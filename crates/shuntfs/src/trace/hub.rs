@@ -18,7 +18,7 @@ const TRACERS_MAX: usize = 8;
 /// So many records are kept for each who looks and does not take them, 6 KiB each at most: of all queues together, and of one at least and at most.
 const KEPT: usize = 4096;
 const KEPT_OF_QUEUE: (usize, usize) = (16, 1024);
-/// How often one that waits for records looks whether there can be any more.
+/// How often one that waits for records checks whether there can be any more.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What a trace asks of the server.
@@ -197,7 +197,7 @@ impl Trace {
         }
     }
 
-    /// Whether the connection has ended, so that nothing more can come than what is there.
+    /// Whether the connection has ended, so that nothing more can come than what exists.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.observed.strong_count() == 0
@@ -246,7 +246,7 @@ mod test {
     use super::*;
     use crate::trace::record::nothing;
 
-    /// A server that knows whether it is looked at.
+    /// A server that knows whether it is examined.
     #[derive(Debug, Default)]
     struct Server(AtomicBool);
 

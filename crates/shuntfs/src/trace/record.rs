@@ -91,7 +91,7 @@ pub struct TraceRecord {
     pub moved: Option<u64>,
     /// How the bytes of the open file flow.
     pub flow: Option<Flow>,
-    /// The error that it was answered with; ENOENT for a name that is not there.
+    /// The error that it was answered with; ENOENT for a name that does not exist.
     pub errno: Option<Errno>,
     /// Whether the answer leaves by itself when the kernel has read the bytes, on a ring: neither its error nor its time is known then.
     pub is_linked: bool,

@@ -45,7 +45,7 @@ pub(crate) fn begin<F: Filesystem>(server: &Server<F>, local: &Local, x: &Exchan
 }
 
 impl Trail {
-    /// The node that the answer leads to; 0 for a name that is not there.
+    /// The node that the answer leads to; 0 for a name that does not exist.
     pub(crate) fn found(&mut self, node: u64) {
         self.record.found = Some(node).filter(|node| *node != 0);
         if node == 0 {

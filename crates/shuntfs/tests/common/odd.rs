@@ -1,5 +1,5 @@
 //! A file system of one folder and one file that does what a good one does not: it panics, answers ENOSYS, waits
-//! for ever, and answers attributes from what it was asked.
+//! forever, and answers attributes from what it was asked.
 
 use std::ffi::CStr;
 use std::future::Future;

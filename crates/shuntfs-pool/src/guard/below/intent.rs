@@ -4,7 +4,7 @@
 //! there and neither was touched since: then it is as if the move had not begun. In any other case nothing is removed but the note. Notes are
 //! not waited for, so after a loss of power there may be none.
 //!
-//! A note has whole files removed, so one is believed only if nobody but the server's user can have written it, and what it names is reached
+//! A note has whole files removed, so one is trusted only if nobody but the server's user can have written it, and what it names is reached
 //! without following symlinks.
 
 use std::ffi::{CStr, CString};
@@ -159,7 +159,7 @@ impl Known {
     /// The folder and the name that the path leads to from a folder on, if that is the very file.
     ///
     /// # Errors
-    /// Those of looking, but for what is not there.
+    /// Those of looking, but for what does not exist.
     fn find(&self, from: &LowerFile) -> shuntfs_sys::Result<Option<(LowerFile, CString, Stat)>> {
         let mut names = Vec::new();
         for name in self.path.split(|byte| *byte == b'/') {
@@ -304,7 +304,7 @@ mod test {
             |both| fs::rename(both.file(), both.from.path().join("x")).unwrap(),
             |both| fs::hard_link(both.copy(), both.to.path().join("d/link")).unwrap(),
             |both| {
-                // In the place of the folder, somebody has a symlink to one that is as it was.
+                // Instead of the folder, somebody has a symlink to one that is as it was.
                 fs::rename(both.to.path().join("d"), both.from.path().join("e")).unwrap();
                 std::os::unix::fs::symlink(both.from.path().join("e"), both.to.path().join("d")).unwrap();
             },

@@ -1,7 +1,7 @@
 //! Names of a merge that go and move.
 //!
 //! Files are removed and moved on the branches that their policies pick, folders on all that have them: a folder that
-//! is left on one would still be there. Before anything is done it is looked whether all of it can be; what fails all the same is
+//! is left on one would still be there. Before anything is done it is checked whether all of it can be; what fails anyway is
 //! undone where that is possible, and leaves a folder on fewer branches where it is not.
 //!
 //! A disk may hang in between, and the caller may get EIO and do something else. Then nothing further is done when the disk answers, and what was done is
@@ -389,7 +389,7 @@ struct Moving<'m> {
 }
 
 impl Moving<'_> {
-    /// Moves a name on each branch that has it, and takes away what has the new one elsewhere. As long as a step may fail, what is replaced
+    /// Moves a name on each branch that has it, and removes what has the new one elsewhere. As long as a step may fail, what is replaced
     /// keeps the old name, so that all of it can be undone.
     fn finish(&self, flags: u32) -> Result<()> {
         if let ([_], []) = (self.moves, self.left) {
@@ -431,7 +431,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Takes away what has the old name after an exchange. It is no use to the caller by then, whether they wait or not, but may be somebody else's.
+    /// Removes what has the old name after an exchange. It is no use to the caller by then, whether they wait or not, but may be somebody else's.
     fn take_replaced(&self, index: usize) -> shuntfs_sys::Result<()> {
         let (source, _) = &self.moves[index];
         touches_on(source.mount);

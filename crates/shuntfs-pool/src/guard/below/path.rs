@@ -28,7 +28,7 @@ const XATTR_MAX: usize = 65_536;
 /// Nobody asks for it but as a part of what was judged: something is about to come to a folder that is missing on the branch.
 ///
 /// # Errors
-/// Those of the calls; then it is not there.
+/// Those of the calls; then it does not exist.
 pub(crate) fn clone_folder(shared: &Shared, from: &LowerFile, spot: Spot<'_>) -> Result<()> {
     touches(spot.mount.branch);
     match mkdir_at(spot.dir, spot.c_name(), CLOSED) {

@@ -204,7 +204,7 @@ fn lose_name(of: &Here, name: &CStr) -> std::result::Result<(), Untaken> {
     let Err(error) = unlink_at(&*of.dir, name) else { return Ok(()) };
     match is_named(&of.dir, name, &of.stat) {
         Ok(true) => Err(Untaken::Failed(errno(error))),
-        // It was removed all the same: NFS says so of what it has asked for twice.
+        // It was removed anyway: NFS says so of what it has asked for twice.
         Ok(false) => Ok(()),
         Err(unknown) => {
             tracing::error!(%unknown, %error, ?name, "a file that was moved to another branch may be left on its own, too");

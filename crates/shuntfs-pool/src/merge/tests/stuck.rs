@@ -55,7 +55,7 @@ impl Three {
     }
 }
 
-/// Does something in a thread whose caller can be told EIO; what becomes of it, and where the caller hears it.
+/// Does something in a thread whose caller can be told EIO; what happens to it, and where the caller hears it.
 fn attempt<'s, T: Send + 's>(
     scope: &'s Scope<'s, '_>,
     three: &'s Three,
@@ -224,7 +224,7 @@ fn nothing_further_is_done_for_who_was_told_that_it_failed() {
             let (changing, parting) = attempt(scope, three, move || {
                 touches(2);
                 let _released = hangs.recv();
-                // It was looked what is to be done, and its first part was done on that disk.
+                // It was looked what must be done, and its first part was done on that disk.
                 match change {
                     "rm" => three.unlink("f"),
                     "mv" => three.rename("f", "h", 0),
@@ -280,7 +280,7 @@ fn a_mount_below_a_branch_that_hangs_sets_nothing_aside() {
     });
 }
 
-/// Whoever wrote to a file on a good disk waited for ever for the disk to which it was copied.
+/// Whoever wrote to a file on a good disk waited forever for the disk to which it was copied.
 #[test]
 fn a_copy_to_a_branch_that_is_set_aside_keeps_nobody_waiting() {
     let three = Three::new(&["a/one"], watched);
@@ -419,7 +419,7 @@ impl Records for Hanging {
     }
 }
 
-/// Whoever got EIO for a listing that hung, and went on with it, waited for the disk all the same, and the kernel let nobody make anything in the folder.
+/// Whoever got EIO for a listing that hung, and went on with it, waited for the disk anyway, and the kernel let nobody make anything in the folder.
 #[test]
 fn whoever_goes_on_with_a_listing_that_hangs_gets_an_error() {
     let three = Three::new(&["a/one", "b/two"], watched);

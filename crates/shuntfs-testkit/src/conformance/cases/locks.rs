@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("locks/errors", errors),
 ];
 
-/// Long enough for a waiter that will be let in, short enough for one that will not.
+/// Long enough for a waiter that will be admitted, short enough for one that will not.
 const MOMENT: Duration = Duration::from_millis(150);
 
 fn record(owner: LockOwner, kind: LockKind, start: i64, len: i64) -> Lock {

@@ -37,7 +37,7 @@ fn pipe(cx: &Ctx) -> Outcome {
 
 fn socket(cx: &Ctx) -> Outcome {
     let mut seen = cx.observe();
-    // A socket's path is short; the working folder of a thread of its own makes it so.
+    // A socket's path is short; the working directory of a thread of its own makes it so.
     let listener = Identity::same().run(|| -> std::io::Result<UnixListener> {
         rustix::process::fchdir(cx.dir())?;
         UnixListener::bind("s")

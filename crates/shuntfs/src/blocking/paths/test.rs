@@ -35,7 +35,7 @@ impl Tree {
         for _ in 0..4 {
             thread::yield_now();
         }
-        // What is not there may be made meanwhile.
+        // What does not exist may be made meanwhile.
         self.strayed.fetch_add(u64::from(before.is_ok() && self.there(path) != before), Ordering::SeqCst);
         before
     }
@@ -184,7 +184,7 @@ fn a_folder_stays_while_a_file_below_it_is_opened() {
     assert_eq!(tree.there(Path::new("one/file")), Ok((others, FileType::Regular)));
 }
 
-/// Whatever moves meanwhile: a node is one file for ever, and a path leads to the same one from the start of a call to its end.
+/// Whatever moves meanwhile: a node is one file forever, and a path leads to the same one from the start of a call to its end.
 #[test]
 fn a_node_is_one_file_whatever_moves() {
     let tree = Arc::new(Tree::default());

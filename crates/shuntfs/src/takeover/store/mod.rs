@@ -3,7 +3,7 @@
 //! A page of words at the start, then tables of records of one length. There are no pointers, only places. A record is written first and
 //! made valid last, by one word; it is made invalid first, before what it names is closed. So a server that is killed between any two
 //! stores leaves each record whole, or as if it had never been: it may leave a descriptor that no record names, a lookup that nobody has,
-//! a backing id; never a record of what is not there. Only processes die here, and a store of a dead one is seen, so the order of the program
+//! a backing id; never a record of what does not exist. Only processes die here, and a store of a dead one is seen, so the order of the program
 //! is all that it takes.
 //!
 //! What is found is not believed, since a wild store may be why the server died. Each record has a check over all of its words and its place,

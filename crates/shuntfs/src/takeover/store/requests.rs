@@ -2,7 +2,7 @@
 //!
 //! A slot is written before its request is served, again when there is a result, and is another request's when the answer has been sent: by
 //! then the kernel has it, and does not send the request again. So of a request that comes again it is known that it was never begun (no
-//! slot), that it was begun and nobody knows how far it came, or what is to be answered.
+//! slot), that it was begun and nobody knows how far it came, or what must be answered.
 //!
 //! Slots of a predecessor of which nobody asks stay as they are: their requests were answered, or their callers are dead, and which of the
 //! two cannot be told. They are few, as many as requests were under way at a death.
@@ -54,7 +54,7 @@ pub(crate) struct Requests {
 /// What is known of a request when it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Begun {
-    /// It is to be served, and noted in this slot.
+    /// It must be served, and noted in this slot.
     Serve(u32),
     /// It was done, and the answer is in this slot.
     Answer(u32),
@@ -172,7 +172,7 @@ impl Requests {
         }
     }
 
-    /// What was answered, or is to be: it is put into `room`.
+    /// What was answered, or must be: it is put into `room`.
     pub(crate) fn answer(&self, index: u32, room: &mut [u8]) -> Result<usize, Errno> {
         let found = self.store.found_request(index).ok().flatten();
         let (error, len) = found.and_then(|found| found.result).ok_or(Errno::IO)?;
