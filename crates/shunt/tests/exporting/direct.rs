@@ -218,7 +218,7 @@ fn share_clusters(file: &File, cached: &File, seed: u64) {
                     model[at] = Some(vec![0; STRIPE]);
                 }
                 (1..=3, _) | (_, None) => {
-                    buffer.bytes().iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+                    buffer.bytes().iter_mut().for_each(|byte| *byte = random.number().to_le_bytes()[0]);
                     file.write_all_at(buffer.bytes(), place).expect("writes");
                     model[at] = Some(buffer.bytes().to_vec());
                 }
