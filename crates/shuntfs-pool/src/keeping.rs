@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
 use shuntfs::{LookupCount, NodeId};
@@ -17,9 +18,9 @@ use shuntfs_sys::FileHandle;
 
 use crate::branch::MountIndex;
 use crate::node::{Identity, Node, Way, mix};
+use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
 
-const SHARDS: usize = 64;
 /// So many bytes of a handle find room.
 const HANDLE_MAX: usize = 40;
 /// Where the numbers of further records begin: beyond those of nodes, and before those that are requested.
@@ -34,13 +35,16 @@ const NAME_FURTHER: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Keeping {
     nodes: KeptNodes,
-    places: Box<[Mutex<HashMap<NodeId, NodePlace>>]>,
+    places: Box<[Mutex<Places>]>,
     /// Further records of folders with long names.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
     /// That one could not be was said.
     has_warned: AtomicBool,
 }
+
+/// By the number of the node.
+type Places = HashTable<(NodeId, NodePlace)>;
 
 impl Keeping {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
@@ -55,9 +59,17 @@ impl Keeping {
         }
     }
 
-    /// A predecessor had written it down there.
+    /// Has room for the places of so many nodes more.
+    pub(crate) fn make_room(&self, count: usize) {
+        for places in &self.places {
+            places.lock().reserve(room_of_shard(count), |(id, _)| mix(id.get()));
+        }
+    }
+
+    /// It is written down there, and was nowhere before.
     pub(crate) fn has(&self, id: NodeId, place: NodePlace) {
-        self.shard(id).lock().insert(id, place);
+        let hash = mix(id.get());
+        self.places_of(hash).lock().insert_unique(hash, (id, place), |(id, _)| mix(id.get()));
     }
 
     /// The same of further records of it.
@@ -89,17 +101,16 @@ impl Keeping {
 
     /// It is found by another name, or is elsewhere, from now on. One that is known no more stays so.
     pub(crate) fn keep_anew(&self, node: &Node) {
-        let mut places = self.shard(node.id).lock();
-        let Some(place) = places.get(&node.id) else { return };
+        let hash = mix(node.id.get());
+        let mut places = self.places_of(hash).lock();
+        let Ok(mut held) = places.find_entry(hash, |(id, _)| *id == node.id) else { return };
         let before = self.further.lock().remove(&node.id);
-        let next = self.written(node, |kept| self.nodes.replace(place, kept).ok());
+        let next = self.written(node, |kept| self.nodes.replace(&held.get().1, kept).ok());
         before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         match next {
-            Some(next) => {
-                places.insert(node.id, next);
-            }
+            Some(next) => held.get_mut().1 = next,
             // It can no longer be written down.
-            None => places.remove(&node.id).into_iter().for_each(|place| self.nodes.let_go(place)),
+            None => self.nodes.let_go(held.remove().0.1),
         }
     }
 
@@ -142,21 +153,26 @@ impl Keeping {
 
     /// And once more.
     pub(crate) fn raise(&self, id: NodeId) {
-        if let Some(place) = self.shard(id).lock().get(&id) {
+        let hash = mix(id.get());
+        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
             self.nodes.raise(place, LookupCount(1));
         }
     }
 
     /// The kernel takes lookups back.
     pub(crate) fn lower(&self, id: NodeId, count: LookupCount) {
-        if let Some(place) = self.shard(id).lock().get(&id) {
+        let hash = mix(id.get());
+        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
             self.nodes.lower(place, count);
         }
     }
 
     /// It is known no more.
     pub(crate) fn let_go(&self, id: NodeId) {
-        let place = self.shard(id).lock().remove(&id);
+        let hash = mix(id.get());
+        let mut places = self.places_of(hash).lock();
+        let place = places.find_entry(hash, |(held, _)| *held == id).ok().map(|held| held.remove().0.1);
+        drop(places);
         if let Some(place) = place {
             self.nodes.let_go(place);
             // In this order: a record that nobody names is found to be useless.
@@ -165,8 +181,8 @@ impl Keeping {
         }
     }
 
-    fn shard(&self, id: NodeId) -> &Mutex<HashMap<NodeId, NodePlace>> {
-        &self.places[usize::try_from(mix(id.get()) % SHARDS as u64).unwrap_or(0)]
+    fn places_of(&self, hash: u64) -> &Mutex<Places> {
+        &self.places[shard(hash)]
     }
 }
 
@@ -219,10 +235,10 @@ pub(crate) struct LeftFolder {
 }
 
 /// Takes the further records of what was left apart from the nodes.
-pub(crate) fn part(left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, LeftNode>) {
-    let (further, nodes): (Vec<_>, Vec<_>) =
-        left.into_iter().partition(|left| left.node.get() & FURTHER != 0);
-    (nodes, further.into_iter().map(|left| (left.node.get(), left)).collect())
+pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, LeftNode>) {
+    let further = left.extract_if(.., |left| left.node.get() & FURTHER != 0);
+    let further = further.map(|left| (left.node.get(), left)).collect();
+    (left, further)
 }
 
 /// Whether these words are of a folder of a merge.

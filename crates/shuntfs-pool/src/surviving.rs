@@ -18,9 +18,12 @@ use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
 use crate::shared::Shared;
+use crate::table::Known;
 
 /// Numbers of nodes that each server may give out.
 const NUMBERS: u64 = 1 << 40;
+
+const NO_NODE: &str = "a node is none that a pool has written down";
 
 impl Pool {
     /// Whether what it knows can survive its server.
@@ -80,22 +83,22 @@ impl Surviving for Pool {
         self.take_ledger()?;
         let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
-        let (keeping, (left, mut further)) = (Keeping::new(nodes), keeping::part(left));
-        let mut known = Vec::with_capacity(left.len());
-        let none = "a node is none that a pool has written down";
-        for LeftNode { place, node, lookups, words, .. } in left {
-            if keeping::is_folder(&words) {
-                let folder = keeping::folder_of(words, &mut further).ok_or(none)?;
-                let node = shared.left_folder(node, &folder).ok_or(none)?;
-                keeping.has_further(node.id, folder.further);
-                known.push((node, lookups, place));
-                continue;
-            }
-            let node = node_of(node, words, &shared.views).ok_or(none)?;
+        let (keeping, (mut left, mut further)) = (Keeping::new(nodes), keeping::part(left));
+        let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
+        for LeftNode { place, node, lookups, words, .. } in folders {
+            let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
+            let node = shared.left_folder(node, &folder).ok_or(NO_NODE)?;
+            keeping.has_further(node.id, folder.further);
+            shared.table.take(&keeping, Known { node, lookups, place })?;
+        }
+        // Their folders had been forgotten, or got other names.
+        further.into_values().for_each(|left| keeping.drop_left(left.place));
+        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, .. }| {
+            let node = node_of(node, words, &shared.views).ok_or(NO_NODE)?;
             if !shared.branches.has(node.mount().branch) {
                 // It was removed, and nothing there is open.
                 keeping.drop_left(place);
-                continue;
+                return Ok(None);
             }
             // Its attributes, and what of it may be mapped, is known to the dead alone.
             node.mark(Marks::UNSEEN);
@@ -106,11 +109,9 @@ impl Surviving for Pool {
                 // Another view of it may be open, or come.
                 node.mark(Marks::VARIES);
             }
-            known.push((node, lookups, place));
-        }
-        // Their folders had been forgotten, or got other names.
-        further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.keep(keeping, next, known)?;
+            Ok(Some(Known { node, lookups, place }))
+        })?;
+        shared.table.keep(keeping, next)?;
         // From now on by descriptors of this server: those of the one before are about to be closed.
         shared.merge.iter().for_each(|merge| merge.note_in_force(shared));
         if let (Some(engine), Some(ledger)) = (&shared.rules, shared.ledger.get()) {

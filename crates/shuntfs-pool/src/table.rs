@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use shuntfs::takeover::NodePlace;
+use shuntfs::takeover::{LeftNode, NodePlace};
 use shuntfs::{LookupCount, NodeId};
 
 use crate::keeping::Keeping;
@@ -18,7 +18,7 @@ use crate::node::{Identity, Node, Place, mix};
 use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
-const SHARDS: usize = 64;
+pub(crate) const SHARDS: usize = 64;
 
 /// A map is given back memory when it holds fewer than one in this many of what it has room for.
 const SHRINK_BELOW: usize = 8;
@@ -29,6 +29,20 @@ const SHRINK_FROM: usize = 1024;
 /// least [`TRIM_AT_END`]: the allocator would keep it.
 const TRIM_EVERY: usize = 200_000;
 const TRIM_AT_END: usize = 10_000;
+
+/// Nodes of predecessors that a thread reads at a time.
+const BATCH: usize = 1024;
+/// Threads that read them, at most, and how many nodes each must have to be worth its start.
+const READERS_MAX: usize = 8;
+const NODES_PER_READER: usize = 20_000;
+
+/// A node that a predecessor knew.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) node: Node,
+    pub(crate) lookups: LookupCount,
+    pub(crate) place: NodePlace,
+}
 
 /// Every node but the root is here while its lookup count is above zero.
 #[derive(Debug)]
@@ -60,35 +74,80 @@ impl Table {
         }
     }
 
-    /// Nodes are written down from now on. Those of predecessors, each with its lookups and its place, are known as before; numbers begin at
-    /// `next`.
+    /// Nodes are written down from now on; numbers begin at `next`.
     ///
     /// # Errors
-    /// What is known twice, or is the root.
-    pub(crate) fn keep(
-        &self,
-        keeping: Keeping,
-        next: u64,
-        left: Vec<(Node, LookupCount, NodePlace)>,
-    ) -> Result<(), &'static str> {
+    /// They are already.
+    pub(crate) fn keep(&self, keeping: Keeping, next: u64) -> Result<(), &'static str> {
         self.next.fetch_max(next, Ordering::Relaxed);
-        for (node, lookups, place) in left {
-            let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
-            let mut nodes = self.by_identity[shard(hash)].lock();
-            let mut ids = self.by_id[shard(id_hash)].write();
-            let is_there =
-                nodes.find(hash, |held| held.view == node.view && held.key() == node.key()).is_some();
-            if is_there || node.id == NodeId::ROOT || ids.find(id_hash, |held| held.id == node.id).is_some() {
-                return Err("a node is there twice");
-            }
-            keeping.has(node.id, place);
-            node.lookups.store(lookups.0, Ordering::Relaxed);
-            let node = Arc::new(node);
-            nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
-            ids.insert_unique(id_hash, node, |node| mix(node.id.get()));
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
         self.keeping.set(keeping).map_err(|_| "nodes are written down already")
+    }
+
+    /// Knows the nodes of predecessors as before. `read` makes a node of what is left of it, or says that it is of no use. Several threads
+    /// do that if there are many, because callers wait for it.
+    ///
+    /// # Errors
+    /// Those of `read`, and of [`Table::take`].
+    pub(crate) fn take_all(
+        &self,
+        keeping: &Keeping,
+        left: Vec<LeftNode>,
+        read: impl Fn(LeftNode) -> Result<Option<Known>, &'static str> + Sync,
+    ) -> Result<(), &'static str> {
+        self.make_room(left.len());
+        keeping.make_room(left.len());
+        let threads = threads_for(left.len());
+        let left = Mutex::new(left.into_iter());
+        let next = || left.lock().by_ref().take(BATCH).collect::<Vec<LeftNode>>();
+        let work = || -> Result<(), &'static str> {
+            let batches = std::iter::repeat_with(next).take_while(|batch| !batch.is_empty());
+            for node in batches.flatten() {
+                if let Some(known) = read(node)? {
+                    self.take(keeping, known)?;
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            // A thread that cannot be started leaves its share to the others.
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let own = work();
+            others.into_iter().map(|other| other.join().expect("nothing in it panics")).fold(own, Result::and)
+        })
+    }
+
+    /// Has room for so many nodes more, so that no map grows while they come: that would hash all of them again.
+    fn make_room(&self, count: usize) {
+        let room = room_of_shard(count);
+        for nodes in &self.by_identity {
+            nodes.lock().reserve(room, |node| node.key().hash());
+        }
+        for nodes in &self.by_id {
+            nodes.write().reserve(room, |node| mix(node.id.get()));
+        }
+    }
+
+    /// Knows a node of a predecessor as before.
+    ///
+    /// # Errors
+    /// It is known already, or is the root.
+    pub(crate) fn take(&self, keeping: &Keeping, known: Known) -> Result<(), &'static str> {
+        let Known { node, lookups, place } = known;
+        let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
+        let mut nodes = self.by_identity[shard(hash)].lock();
+        let mut ids = self.by_id[shard(id_hash)].write();
+        let is_there = nodes.find(hash, |held| held.view == node.view && held.key() == node.key()).is_some();
+        if is_there || node.id == NodeId::ROOT || ids.find(id_hash, |held| held.id == node.id).is_some() {
+            return Err("a node is there twice");
+        }
+        keeping.has(node.id, place);
+        node.lookups.store(lookups.0, Ordering::Relaxed);
+        let node = Arc::new(node);
+        nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
+        ids.insert_unique(id_hash, node, |node| mix(node.id.get()));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether there may be another server after this one.
@@ -293,8 +352,19 @@ fn give_back(nodes: &mut HashTable<Arc<Node>>, hash: impl Fn(&Arc<Node>) -> u64)
     }
 }
 
+fn threads_for(nodes: usize) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    cpus.min(READERS_MAX).min(1 + nodes / NODES_PER_READER)
+}
+
+/// How much room a shard needs if so many entries are spread over all of them: its share and, because they spread unevenly, some more.
+pub(crate) fn room_of_shard(count: usize) -> usize {
+    let share = count / SHARDS;
+    share + 4 * share.isqrt() + 8
+}
+
 /// The map inside a shard uses the low and the top bits of the hash, so the shard takes some of the middle.
-fn shard(hash: u64) -> usize {
+pub(crate) fn shard(hash: u64) -> usize {
     usize::try_from((hash >> 40) & 63).expect("six bits fit")
 }
 
@@ -457,6 +527,22 @@ mod test {
         }
         assert_eq!(table.len(), 0);
         assert_eq!(table.overdrawn(), 0);
+    }
+
+    /// The maps have room before the first node of a predecessor comes, so each is hashed once.
+    #[test]
+    fn maps_do_not_grow_while_they_take_what_they_made_room_for() {
+        for count in [1000_u64, 20_000, 300_000] {
+            let table = Table::new();
+            table.make_room(usize::try_from(count).unwrap());
+            let room = |table: &Table| -> Vec<(usize, usize)> {
+                let by_identity = table.by_identity.iter().map(|shard| shard.lock().capacity());
+                by_identity.zip(table.by_id.iter().map(|shard| shard.read().capacity())).collect()
+            };
+            let before = room(&table);
+            (0..count).for_each(|ino| drop(obtain(&table, ino)));
+            assert_eq!(room(&table), before, "{count}");
+        }
     }
 
     #[test]
