@@ -170,7 +170,6 @@ impl Ledger {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the file is its own, and nothing below")]
     fn append(&self, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.has_rest) {
