@@ -64,6 +64,8 @@ struct State {
     /// How many bytes of records there may be until those that hold are written once more.
     due: u64,
     start: u64,
+    /// Behind the end is a part of a record that a server left.
+    has_rest: bool,
     rules: Vec<u8>,
     views: Vec<Vec<u8>>,
 }
@@ -155,6 +157,7 @@ impl Ledger {
             state.end += (HEAD + len_of) as u64;
         }
         state.due = (state.end - state.start).saturating_mul(WASTE_TIMES) + WASTE_MIN;
+        state.has_rest = state.end < size;
         *self.state.lock() = state;
         Ok(())
     }
@@ -169,6 +172,10 @@ impl Ledger {
 
     fn append(&self, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state.lock();
+        if std::mem::take(&mut state.has_rest) {
+            // A shorter record would leave some of it to be read after it.
+            self.file.set_len(state.end)?;
+        }
         let mut framed = Vec::with_capacity(HEAD + bytes.len());
         frame(&mut framed, state.end, kind, bytes)?;
         self.file.write_all_at(&framed, state.end)?;
@@ -380,6 +387,18 @@ mod test {
         let again = Ledger::of(ledger.file.try_clone().expect("a descriptor")).expect("is whole");
         again.rewrite([b"next".to_vec()].into_iter());
         assert_eq!(records(&again).expect("is whole")[2], (Kind::Names, b"next".to_vec()));
+    }
+
+    /// A regression: the end of the part was taken for a record that is damaged.
+    #[test]
+    fn a_shorter_record_takes_the_place_of_a_part() {
+        let ledger = three();
+        let size = ledger.file.metadata().expect("is open").len();
+        ledger.file.set_len(size - 1).expect("is memory");
+        let next = Ledger::of(ledger.file.try_clone().expect("a descriptor")).expect("is whole");
+        next.note(Kind::Names, b"x");
+        let names = records(&next).expect("is whole").split_off(2);
+        assert_eq!(names, [(Kind::Names, b"x".to_vec())]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) const PROFILE: &str = "dist";
 pub(crate) const PROGRAMS: [&str; 2] = ["shunt", "shunt-bench"];
 
 /// Where a program has become too large to be welcome in packages.
-const STRIPPED_MAX: u64 = 15_000_000;
+const STRIPPED_MAX: u64 = 15_300_000;
 
 /// How the program finds the C library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
