@@ -89,16 +89,14 @@ impl KeptNodes {
         store: &Arc<Store>,
         left: &mut LeftDescriptors,
     ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
-        let found = store.settled_nodes()?;
-        let mut nodes = Vec::with_capacity(found.len());
-        let (mut list, mut used) = (Vec::new(), found.iter().map(|found| found.index).peekable());
+        store.settle_nodes()?;
+        let (mut nodes, mut list) = (Vec::new(), Vec::new());
         let next = store.top(&NODES)?;
         for index in 0..next {
-            if used.next_if_eq(&index).is_none() {
+            let Some(FoundNode { node, lookups, descriptor, words, .. }) = store.found_node(index)? else {
                 list.push(index);
-            }
-        }
-        for FoundNode { index, node, lookups, descriptor, words } in found {
+                continue;
+            };
             // Its last lookup was taken back, and its server died then.
             if lookups == 0 {
                 store.publish(NODES.at(index), 0);
@@ -224,26 +222,31 @@ impl Store {
         was.ok().and_then(once).map_or(u32::MAX, change)
     }
 
+    #[cfg(test)]
     pub(super) fn found_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
         let all = (0..self.top(&NODES)?).map(|index| self.found_node(index));
         all.filter_map(std::result::Result::transpose).collect()
     }
 
-    /// The same, of each node one: where a predecessor died while it replaced a record, the new one, which is whole.
-    fn settled_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
-        let mut found = self.found_nodes()?;
-        let state = |found: &FoundNode| self.get(NODES.at(found.index));
-        let next: HashSet<NodeId> =
-            found.iter().filter(|found| state(found) == SUCCEEDS).map(|found| found.node).collect();
-        if next.is_empty() {
-            return Ok(found);
+    /// Where a predecessor died while it replaced a record, the new one stays, which is whole.
+    fn settle_nodes(&self) -> std::result::Result<(), StoreError> {
+        let all = 0..self.top(&NODES)?;
+        let is = |index: &u32, state| self.get(NODES.at(*index)) == state;
+        let mut next = HashSet::new();
+        for index in all.clone().filter(|index| is(index, SUCCEEDS)) {
+            next.extend(self.found_node(index)?.map(|found| found.node));
         }
-        found.retain(|found| {
-            let is_replaced = state(found) == LIVE && next.contains(&found.node);
-            self.publish(NODES.at(found.index), if is_replaced { 0 } else { LIVE });
-            !is_replaced
-        });
-        Ok(found)
+        if next.is_empty() {
+            return Ok(());
+        }
+        for index in all.clone().filter(|index| is(index, LIVE)) {
+            if self.found_node(index)?.is_some_and(|found| next.contains(&found.node)) {
+                self.publish(NODES.at(index), 0);
+            }
+        }
+        // Only now: a server that dies in between leaves records that can still be told apart.
+        all.filter(|index| is(index, SUCCEEDS)).for_each(|index| self.publish(NODES.at(index), LIVE));
+        Ok(())
     }
 
     fn found_node(&self, index: u32) -> std::result::Result<Option<FoundNode>, StoreError> {

@@ -324,6 +324,28 @@ fn a_place_is_used_again_and_a_full_table_says_so() {
     assert_eq!(store.opened(Table::Folders, fh(1, 1 << 16), &file(2)), Err(Errno::NFILE));
 }
 
+/// The new record may come before the old one in the table, and the server that finds both may be killed as well.
+#[test]
+fn a_record_that_is_replaced_is_there_once_over_two_kills() {
+    let kept = |number, word| KeptNode { node: node(number), file: None, words: [word; 8] };
+    for (first, second) in (0..24).flat_map(|first| (0..6).map(move |second| (first, second))) {
+        let store = store();
+        let (nodes, _) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+        let other = nodes.keep(&kept(2, 2)).expect("there is room");
+        let place = nodes.keep(&kept(3, 3)).expect("there is room");
+        nodes.let_go(other);
+        store.fuse.store(first, Ordering::Relaxed);
+        nodes.replace(&place, &kept(3, 4)).expect("there is room");
+        store.fuse.store(second, Ordering::Relaxed);
+        KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+        store.fuse.store(u64::MAX, Ordering::Relaxed);
+        let (_, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+        let found: Vec<_> = left.iter().map(|left| (left.node, left.words[0])).collect();
+        let whole = [[(node(3), 3)], [(node(3), 4)]];
+        assert!(whole.iter().any(|whole| found == whole), "{first}, {second}: {found:?}");
+    }
+}
+
 /// The counters of queue 1 of the next server.
 fn counters(store: &Store) -> Arc<QueueCounters> {
     let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
