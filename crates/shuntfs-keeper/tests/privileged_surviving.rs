@@ -321,6 +321,34 @@ fn privileged_what_is_open_stays_open() {
     scene.ends();
 }
 
+/// Whoever removes what a listing tells, as `rm -r` does, misses nothing: where the listing was does not follow from the names that are left.
+#[test]
+fn privileged_a_folder_is_emptied_over_kills() {
+    const NAMES: usize = 3000;
+    if !can_mount() {
+        return;
+    }
+    let Some(scene) = Scene::new("device", "1000") else { return };
+    let full = |below: &PathBuf| below.join("full");
+    scene.below.iter().for_each(|below| fs::create_dir(full(below)).expect("makes a folder"));
+    for number in 0..NAMES {
+        let below = full(&scene.below[number % scene.below.len()]);
+        fs::write(below.join(format!("a name that takes some room {number:05}")), []).expect("writes");
+    }
+    let mut removed = 0;
+    for entry in fs::read_dir(scene.file("full")).expect("opens") {
+        fs::remove_file(entry.expect("lists").path()).expect("removes");
+        removed += 1;
+        if removed % 700 == 0 {
+            scene.kill();
+        }
+    }
+    let left: usize = scene.below.iter().map(|below| fs::read_dir(full(below)).expect("lists").count()).sum();
+    assert_eq!((removed, left), (NAMES, 0), "{}", scene.kept.said());
+    fs::remove_dir(scene.file("full")).expect("is empty");
+    scene.ends();
+}
+
 /// Whether bytes of a file move while its server is stopped.
 fn passes(scene: &Scene, file: &File) -> bool {
     // The first write after a look at the attributes asks for what it may have to strip.

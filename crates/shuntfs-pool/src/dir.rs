@@ -9,6 +9,7 @@
 //! waits in [`crate::parked`] then, not with an open folder.
 
 use std::ffi::{CStr, CString};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -79,7 +80,7 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
     }
     let node = Guard::new(shared, who).judge(FolderOpens { node })?.open();
     let before = shared.merge.as_ref().map(Merge::changes);
-    let merged = merge::Opened::new(&node);
+    let merged = merge::Opened::new(shared, &node, None);
     let walk = Arc::new(Walk { node, state: Mutex::new(None), merged });
     if let Some(merge) = &shared.merge {
         merge.walks.note(&walk);
@@ -91,10 +92,17 @@ pub(crate) fn open(shared: &Shared, who: Who, id: NodeId) -> Result<PoolDir> {
     Ok(PoolDir { walk })
 }
 
-/// A folder that a predecessor had open: its listing goes on at the cookie that is asked for.
-pub(crate) fn of_node(node: Arc<Node>) -> PoolDir {
-    let merged = merge::Opened::new(&node);
-    PoolDir { walk: Arc::new(Walk { node, state: Mutex::new(None), merged }) }
+/// A folder that a predecessor had open, which left this of its listing: that goes on at the cookie that is asked for.
+pub(crate) fn of_node(shared: &Shared, node: Arc<Node>, left: Option<OwnedFd>) -> PoolDir {
+    let merged = merge::Opened::new(shared, &node, left);
+    let walk = Arc::new(Walk { node, state: Mutex::new(None), merged });
+    shared.merge.iter().for_each(|merge| merge.walks.note(&walk));
+    PoolDir { walk }
+}
+
+/// What another server needs to go on with a listing.
+pub(crate) fn kept(dir: &PoolDir) -> Option<BorrowedFd<'_>> {
+    dir.walk.merged.kept()
 }
 
 /// RELEASEDIR.

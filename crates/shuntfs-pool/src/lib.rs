@@ -47,6 +47,7 @@ mod rules;
 mod sealed;
 mod seals;
 mod shared;
+mod slots;
 mod surviving;
 mod table;
 #[cfg(test)]

@@ -151,12 +151,13 @@ impl Surviving for Pool {
         Ok(Some((opened.file, opened.delegation)))
     }
 
-    fn keep_dir<'f>(&self, _: &'f PoolDir) -> KeptOpen<'f> {
-        KeptOpen::default()
+    fn keep_dir<'f>(&self, dir: &'f PoolDir) -> KeptOpen<'f> {
+        let kept = dir::kept(dir).and_then(|kept| FileIdentity::of(kept).ok().map(|of| (kept, of)));
+        KeptOpen { file: kept, ..KeptOpen::default() }
     }
 
-    fn take_dir(&self, id: NodeId, _: LeftOpen) -> std::result::Result<Option<PoolDir>, NotTaken> {
-        Ok(self.shared.node(id).ok().map(dir::of_node))
+    fn take_dir(&self, id: NodeId, left: LeftOpen) -> std::result::Result<Option<PoolDir>, NotTaken> {
+        Ok(self.shared.node(id).ok().map(|node| dir::of_node(&self.shared, node, left.file)))
     }
 }
 

@@ -45,6 +45,12 @@ impl Who {
         Self { is_begun: true, ..self }
     }
 
+    /// The same, of which it had noted this.
+    #[cfg(test)]
+    pub(crate) fn noted(self, note: [u64; 2]) -> Self {
+        Self { note: Some(note), ..self.begun() }
+    }
+
     #[cfg(test)]
     pub(crate) fn root() -> Self {
         Self::new(0, 0, None)

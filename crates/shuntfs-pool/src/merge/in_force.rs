@@ -1,15 +1,11 @@
 //! The branches in force and the settings, in a file in memory that outlives a server: the next one shows what that one showed, whatever the command
 //! line says and whatever is at the paths of the branches by then.
 //!
-//! The file has two slots, which are written in turn: a server that is killed while it writes one leaves the other. Each begins with its version, its
-//! length and a check over all of it; what is not as it was written is not believed. Folders are named by descriptors, which the keeper of a mount and its
-//! servers share.
+//! What is not as it was written is not believed ([`crate::slots`]). Folders are named by descriptors, which the keeper of a mount and its servers share.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
@@ -20,16 +16,13 @@ use super::options::BranchOptions;
 use super::settings::Settings;
 use crate::branch::{Branch, BranchTerms, Branches};
 use crate::error::PoolError;
-use crate::node::{device_number, mix};
+use crate::node::device_number;
 use crate::options::PoolOptions;
 use crate::policy::BranchMode;
+use crate::slots::Slots;
 
-/// Where the second slot is.
-const SLOT: u64 = 4 << 20;
-/// Version, length and check.
-const HEAD: usize = 24;
-/// One slot holds 4096 branches with paths of 1000 bytes.
-const LEN_MAX: usize = (4 << 20) - HEAD;
+/// Enough for 4096 branches with paths of 1000 bytes.
+const SLOT: u32 = 4 << 20;
 /// The first field.
 const LAYOUT: &str = "branches 1";
 
@@ -59,7 +52,7 @@ struct Text {
 /// The branches of a pool that is to survive its server ([`crate::PoolOptions::kept`]), each open from the start.
 #[derive(Debug)]
 pub struct KeptBranches {
-    file: File,
+    slots: Slots,
     /// One writes at a time.
     writes: Mutex<()>,
     /// Those that this process has opened.
@@ -85,7 +78,7 @@ impl KeptBranches {
             roots.push(root);
         }
         let file = file_in_memory(c"shuntfs-branches").map_err(|error| kept(error.to_string()))?;
-        let kept = Self { file, writes: Mutex::default(), _roots: roots };
+        let kept = Self { slots: Slots::of(file, SLOT), writes: Mutex::default(), _roots: roots };
         kept.put(&text)?;
         Ok(kept)
     }
@@ -94,7 +87,7 @@ impl KeptBranches {
     /// ([`KeptBranches::roots`]).
     #[must_use]
     pub fn of(file: OwnedFd) -> Self {
-        Self { file: file.into(), writes: Mutex::default(), _roots: Vec::new() }
+        Self { slots: Slots::of(file.into(), SLOT), writes: Mutex::default(), _roots: Vec::new() }
     }
 
     /// The branches in use, in their order.
@@ -181,44 +174,22 @@ impl KeptBranches {
     }
 
     fn put(&self, text: &Text) -> Result<(), PoolError> {
-        let bytes = text.write();
-        if bytes.len() > LEN_MAX {
-            return Err(kept("there is too much of it"));
-        }
         let _alone = self.writes.lock();
         // As it is in the file: a server has a copy of what its keeper knew, and others have written since.
-        let last = self.versions().into_iter().flatten().map(|(version, _)| version).max().unwrap_or(0);
-        let next = last + 1;
-        let head = [next, bytes.len() as u64, check_of(next, &bytes)];
-        let head: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let slot = next % 2 * SLOT;
-        self.file.write_all_at(&[head, bytes].concat(), slot).map_err(|error| kept(error.to_string()))
+        let last = self.slots.newest().map_or(0, |(version, _)| version);
+        self.slots.put(last + 1, &text.write()).map_err(|error| kept(error.to_string()))
     }
 
     fn found(&self) -> Result<Text, PoolError> {
-        let newest = self.versions().into_iter().flatten().max_by_key(|(version, _)| *version);
+        let newest = self.slots.newest();
         newest.and_then(|(_, bytes)| Text::read(&bytes)).ok_or_else(|| kept("it is not what was written"))
-    }
-
-    /// What is in the slots and as it was written.
-    fn versions(&self) -> [Option<(u64, Vec<u8>)>; 2] {
-        [0, SLOT].map(|at| {
-            let mut head = [0; HEAD];
-            self.file.read_exact_at(&mut head, at).ok()?;
-            let word =
-                |place: usize| head.chunks_exact(8).nth(place)?.try_into().ok().map(u64::from_le_bytes);
-            let (version, len, check) = (word(0)?, usize::try_from(word(1)?).ok()?, word(2)?);
-            let mut bytes = vec![0; Some(len).filter(|len| *len <= LEN_MAX)?];
-            self.file.read_exact_at(&mut bytes, at + HEAD as u64).ok()?;
-            (version > 0 && check == check_of(version, &bytes)).then_some((version, bytes))
-        })
     }
 }
 
 /// Those of one mount are the same, whatever is in force.
 impl PartialEq for KeptBranches {
     fn eq(&self, other: &Self) -> bool {
-        self.file.as_raw_fd() == other.file.as_raw_fd()
+        self.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
     }
 }
 
@@ -226,7 +197,7 @@ impl Eq for KeptBranches {}
 
 impl AsFd for KeptBranches {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.slots.as_fd()
     }
 }
 
@@ -283,10 +254,6 @@ impl Text {
         }
         Some(Self { order, branches, root, settings })
     }
-}
-
-fn check_of(version: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(mix(version), |hash, byte| mix(hash ^ u64::from(*byte)))
 }
 
 fn kept(why: impl Into<String>) -> PoolError {

@@ -14,11 +14,14 @@
 //! of one open folder, and when it drops that, as when somebody else lists a folder that has changed, it goes on by a cookie of that on
 //! another one, whose names were removed meanwhile (`fuse_readdir_cached`, `fs/fuse/readdir.c`, Linux 6.18).
 //!
+//! Where another server may go on, the positions of the last records are kept for it in memory that it inherits.
+//!
 //! A branch that is removed is let go of by the listings that are under way: whoever removes it closes what they hold of it, and a listing that
 //! is in use just then does that itself at its end.
 
 use std::cell::Cell;
-use std::os::fd::AsFd as _;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -26,6 +29,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use shuntfs::{Errno, LowerFile, NodeId, Result};
 use shuntfs_sys::dir::{DirReader, DirRecord};
+use shuntfs_sys::memory::file_in_memory;
 use shuntfs_sys::xattr::get_xattr;
 use shuntfs_sys::{Device, OsError, reopen, stat_at, stat_of};
 
@@ -41,6 +45,7 @@ use crate::guard::Guard;
 use crate::mode;
 use crate::node::{Marks, Node, Parts, Place};
 use crate::shared::Shared;
+use crate::slots::Slots;
 use crate::who::Who;
 
 /// A batch of names that takes this long comes from a disk: from the kernel's cache it takes microseconds, from flash some 100 of them.
@@ -65,7 +70,12 @@ pub(crate) struct State {
     /// The error of a branch that could not be read. It is told when all others are: who compares trees must not take names for
     /// gone because a disk does not answer.
     failed: Cell<Option<Errno>>,
+    /// Of what is kept of it for another server.
+    version: u64,
 }
+
+/// How long a slot of that is: 2048 positions, and what there is of each of 256 branches.
+const KEPT_LEN: u32 = 64 << 10;
 
 /// The folder on one branch.
 #[derive(Debug)]
@@ -92,12 +102,23 @@ pub(crate) struct Opened {
     /// Who may list it there was asked then, and it is not asked for what comes to its name later.
     places: Vec<Arc<Place>>,
     held: Mutex<Option<State>>,
+    /// Where another server finds how far it is, if there may be one.
+    kept: Option<Slots>,
 }
 
 impl Opened {
-    /// A folder that is opened now.
-    pub(crate) fn new(node: &Node) -> Self {
-        Self { places: node.parts().map(Parts::all).unwrap_or_default(), held: Mutex::default() }
+    /// A folder that is opened now, or that a dead server had open, which left this.
+    pub(crate) fn new(shared: &Shared, node: &Node, left: Option<OwnedFd>) -> Self {
+        let is_kept = shared.options.kept.is_some() && node.parts().is_some();
+        let anew = || file_in_memory(c"shuntfs-listing").ok().filter(|_| is_kept);
+        let file = left.map(File::from).or_else(anew);
+        let places = node.parts().map(Parts::all).unwrap_or_default();
+        Self { places, held: Mutex::default(), kept: file.map(|file| Slots::of(file, KEPT_LEN)) }
+    }
+
+    /// What another server needs to go on.
+    pub(crate) fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.kept.as_ref().map(AsFd::as_fd)
     }
 
     /// The listing. Somebody else has it only if nobody waits any more for a READDIR that began before: the caller was killed, or got EIO because a
@@ -187,18 +208,32 @@ fn list_held(
 ) -> Result<()> {
     let to = usize::try_from(cookie).map_err(|_| Errno::INVAL)?;
     let mut held = opened.take(shared)?;
-    if cookie == 0 {
+    let listed = list_from(shared, who, (node, opened), (to, &mut held), out);
+    if let (Some(kept), Some(state)) = (&opened.kept, &mut *held) {
+        state.keep(kept);
+    }
+    listed
+}
+
+fn list_from(
+    shared: &Shared,
+    who: Who,
+    (node, opened): (&Arc<Node>, &Opened),
+    (to, held): (usize, &mut Option<State>),
+    out: &mut impl Records,
+) -> Result<()> {
+    if to == 0 {
         // From the start on it shows what there is now.
         *held = None;
     }
-    let state = match &mut *held {
+    let state = match held {
         Some(state) => {
             state.let_go(&shared.branches.order());
             state
         }
         none => {
             let mut state = State::open(shared, node, &opened.places);
-            if cookie != 0 {
+            if to != 0 && !state.go_on(opened.kept.as_ref(), to)? {
                 state.follow(shared, node.id, to)?;
             }
             none.insert(state)
@@ -273,7 +308,38 @@ impl State {
             trail: Trail::new(),
             is_over: false,
             failed: Cell::new(failed),
+            version: 0,
         }
+    }
+
+    fn branches(&self) -> Vec<u16> {
+        self.readers.iter().map(|reader| reader.mount.branch).collect()
+    }
+
+    /// Notes for another server how far it is, before the kernel hears of it. Without memory that one counts from the start.
+    fn keep(&mut self, kept: &Slots) {
+        if self.version == 0 {
+            self.version = kept.newest().map_or(0, |(version, _)| version);
+        }
+        let text: Vec<u8> =
+            self.trail.words(&self.branches()).iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.version += 1;
+        if let Err(error) = kept.put(self.version, &text) {
+            tracing::debug!(%error, "another server would not know how far a listing is");
+        }
+    }
+
+    /// Goes on where a dead server was, if that has left an exact way to where so many records were listed. Whether it has.
+    fn go_on(&mut self, kept: Option<&Slots>, to: usize) -> Result<bool> {
+        let left = kept.and_then(Slots::newest).and_then(|(_, text)| {
+            let words = text.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_le_bytes));
+            Trail::of_words(&words.collect::<Vec<_>>(), &self.branches())
+        });
+        let Some(trail) = left.filter(|trail| trail.leads_to(to)) else { return Ok(false) };
+        self.trail = trail;
+        // Which names were listed is for the branches to say.
+        self.noted = Noted::unknown(self.noted.room());
+        self.go_back(to).map(|()| true)
     }
 
     /// How many records were listed.

@@ -31,6 +31,18 @@ impl Noted {
         Self { names: HashTable::new(), is_over: false, hashes: DefaultHashBuilder::default(), room }
     }
 
+    /// Of a listing whose names a dead server knew.
+    pub(super) fn unknown(room: Arc<Room>) -> Self {
+        let mut unknown = Self::new(room);
+        unknown.give_up();
+        unknown
+    }
+
+    /// What its names are counted in.
+    pub(super) fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.room)
+    }
+
     /// Whether no more is known, and branches must be asked about each name.
     pub(super) fn is_over(&self) -> bool {
         self.is_over

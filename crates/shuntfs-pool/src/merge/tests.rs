@@ -24,6 +24,7 @@ use crate::shared::Shared;
 use crate::who::Who;
 use crate::{PoolFile, mode};
 
+mod begun;
 mod changes;
 mod choices;
 mod full;

@@ -22,6 +22,12 @@ const MARK_EVERY: usize = 32;
 /// page: at most 128 records, or 2048 where a page has 64 KiB. After a signal it may be larger: 32 KiB with glibc, 1024 records.
 const RECENT_MAX: usize = 4096;
 
+/// So many of them are kept for a server that comes after this one, which goes on within the last reply.
+const SURVIVING_MAX: usize = 2048;
+
+/// A mark of which only a dead server knew where it is.
+const UNKNOWN: u64 = u64::MAX;
+
 /// Where a listing has been.
 #[derive(Clone, Debug)]
 pub(super) struct Trail {
@@ -50,6 +56,33 @@ pub(super) struct Stop {
 impl Trail {
     pub(super) fn new() -> Self {
         Self { listed: 0, marks: Vec::new(), recent: VecDeque::new(), starts: vec![0] }
+    }
+
+    /// What another server needs to go on: the branches that are read, where each began, and where the last records were.
+    pub(super) fn words(&self, branches: &[u16]) -> Vec<u64> {
+        let recent = self.recent.iter().skip(self.recent.len().saturating_sub(SURVIVING_MAX)).copied();
+        let counts = [self.listed, branches.len(), self.starts.len()].map(word);
+        let (branches, starts) =
+            (branches.iter().copied().map(u64::from), self.starts.iter().copied().map(word));
+        counts.into_iter().chain(branches).chain(starts).chain(recent).collect()
+    }
+
+    /// What a dead server has left, if it read these branches.
+    pub(super) fn of_words(words: &[u64], branches: &[u16]) -> Option<Self> {
+        let (counts, rest) = words.split_at_checked(3)?;
+        let count = |place: usize| counts.get(place).and_then(|word| usize::try_from(*word).ok());
+        let (read, rest) = rest.split_at_checked(count(1)?)?;
+        let (starts, recent) = rest.split_at_checked(count(2)?)?;
+        let listed = count(0)?;
+        let starts = starts.iter().map(|start| usize::try_from(*start).ok()).collect::<Option<Vec<_>>>()?;
+        let is_whole = read.iter().copied().eq(branches.iter().copied().map(u64::from))
+            && starts.first() == Some(&0)
+            && starts.is_sorted()
+            && starts.last().is_some_and(|start| *start <= listed)
+            && starts.len() <= branches.len() + 1
+            && recent.len() <= listed.min(RECENT_MAX);
+        let marks = || vec![UNKNOWN; listed / MARK_EVERY];
+        is_whole.then(|| Self { listed, marks: marks(), recent: recent.iter().copied().collect(), starts })
     }
 
     /// How many records were listed.
@@ -91,6 +124,11 @@ impl Trail {
             Some(lower) => (to, *lower),
             None => {
                 let marks = to / MARK_EVERY;
+                if self.marks[..marks].last() == Some(&UNKNOWN) {
+                    // Where that reader began.
+                    let reader = self.starts.partition_point(|start| *start <= to).saturating_sub(1);
+                    return Stop { listed: self.starts[reader], reader, lower: 0, kept };
+                }
                 (marks * MARK_EVERY, self.marks[..marks].last().copied().unwrap_or(0))
             }
         };
@@ -111,6 +149,10 @@ impl Trail {
     fn kept(&self, to: usize) -> usize {
         self.recent.len().saturating_sub(self.listed - to)
     }
+}
+
+fn word(count: usize) -> u64 {
+    u64::try_from(count).expect("64 bits fit")
 }
 
 #[cfg(test)]
@@ -141,6 +183,40 @@ mod test {
         assert_eq!((trail.listed(), trail.at(), trail.recent.len()), (3, 0, 3));
         trail.add(4);
         assert_eq!(trail.stop(4).lower, 4);
+    }
+
+    #[test]
+    fn another_server_goes_on_exactly_within_the_last_records() {
+        let before = trail(&[3, 0, 5000]);
+        let words = before.words(&[7, 0, 4]);
+        let mut after = Trail::of_words(&words, &[7, 0, 4]).expect("is whole");
+        assert_eq!((after.listed(), after.at()), (5003, 2));
+        for to in [5003, 5000, 5003 - 2047] {
+            assert!(after.leads_to(to));
+            let (one, other) = (before.stop(to), after.stop(to));
+            assert_eq!(
+                (one.listed, one.reader, one.lower),
+                (other.listed, other.reader, other.lower),
+                "{to}"
+            );
+        }
+        // Further back it is counted from where the branch began.
+        assert!(!after.leads_to(2000));
+        for (to, listed, reader) in [(2000, 3, 2), (40, 3, 2), (3, 0, 0)] {
+            let stop = after.stop(to);
+            assert_eq!((stop.listed, stop.reader, stop.lower), (listed, reader, 0), "{to}");
+        }
+        after.go_back(after.stop(2000));
+        after.add(20_001);
+        assert_eq!((after.listed(), after.stop(4).lower), (4, 20_001));
+        // Of other branches, or not whole.
+        assert!(Trail::of_words(&words, &[0, 7, 4]).is_none() && Trail::of_words(&words, &[7, 0]).is_none());
+        for (place, word) in [(0, 3), (1, 4), (2, 1 << 40), (6, 1), (8, 2)] {
+            let mut wrong = words.clone();
+            wrong[place] = word;
+            assert!(Trail::of_words(&wrong, &[7, 0, 4]).is_none(), "{place}");
+        }
+        assert!(Trail::of_words(&words[..2], &[7, 0, 4]).is_none());
     }
 
     #[test]

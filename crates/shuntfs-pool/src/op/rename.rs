@@ -28,8 +28,9 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
     }
     let guard = Guard::new(shared, who);
     let held = guard.hold(&[from, to])?;
-    // It was judged before it was moved, and what must be judged is there no more.
-    if who.is_begun() && flags & mode::RENAME_EXCHANGE == 0 && was_moved(shared, from, to, flags) {
+    // It was judged before it was moved, and what must be judged is there no more. Where there is a note, steps may be left.
+    let may_be_done = who.is_begun() && who.note().is_none() && flags & mode::RENAME_EXCHANGE == 0;
+    if may_be_done && was_moved(shared, from, to, flags) {
         tracing::debug!("a server that is dead had moved it");
         return was_moved_before(shared, from, to);
     }
