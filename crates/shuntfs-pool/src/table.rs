@@ -83,7 +83,7 @@ impl Table {
         self.keeping.set(keeping).map_err(|_| "nodes are written down already")
     }
 
-    /// Knows the nodes of predecessors as before. `read` makes a node of what is left of it, or says that it is of no use. Several threads
+    /// Knows the nodes of predecessors as before. `read` makes a node of what is left of it, or says that it is useless. Several threads
     /// do that if there are many, because callers wait for it.
     ///
     /// # Errors
