@@ -110,7 +110,8 @@ impl Opened {
     /// A folder that is opened now, or that a dead server had open, which left this.
     pub(crate) fn new(shared: &Shared, node: &Node, left: Option<OwnedFd>) -> Self {
         let is_kept = shared.options.kept.is_some() && node.parts().is_some();
-        let anew = || file_in_memory(c"shuntfs-listing").ok().filter(|_| is_kept);
+        // Most folders are listed without an OPENDIR, and come here at each READDIR: it costs a call only where it is needed.
+        let anew = || if is_kept { file_in_memory(c"shuntfs-listing").ok() } else { None };
         let file = left.map(File::from).or_else(anew);
         let places = node.parts().map(Parts::all).unwrap_or_default();
         Self { places, held: Mutex::default(), kept: file.map(|file| Slots::of(file, KEPT_LEN)) }
