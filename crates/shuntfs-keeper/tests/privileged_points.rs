@@ -305,9 +305,7 @@ const RULED: [Operation; 9] = [
     Operation {
         name: "ruled: rename of a file on two branches to a log",
         prepare: |place| {
-            place.each(|index, folder| {
-                if index < 2 { fs::write(folder.join("old"), b"old") } else { Ok(()) }
-            })
+            place.each(|index, folder| if index < 2 { fs::write(folder.join("old"), b"old") } else { Ok(()) })
         },
         call: |folder| fs::rename(folder.join("old"), folder.join("log")),
         check: |place| {
@@ -368,7 +366,9 @@ const RULED: [Operation; 9] = [
     },
     Operation {
         name: "ruled: an exchange of two files",
-        prepare: |place| ["denied", "two"].iter().try_for_each(|name| fs::write(place.first().join(name), name)),
+        prepare: |place| {
+            ["denied", "two"].iter().try_for_each(|name| fs::write(place.first().join(name), name))
+        },
         call: |folder| {
             ["denied", "two"].iter().try_for_each(|name| fs::read(folder.join(name)).map(drop))?;
             let folder = File::open(folder)?;
@@ -385,7 +385,9 @@ const RULED: [Operation; 9] = [
         },
         check: |place| {
             // By the strictest of its names.
-            place.have("unread") == 1 && fs::read(place.above.join("old")).is_err() && place.is_free("old", b"old")
+            place.have("unread") == 1
+                && fs::read(place.above.join("old")).is_err()
+                && place.is_free("old", b"old")
         },
     },
     Operation {
@@ -454,7 +456,9 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
     let (mut kills, stride) = (0, stride.unwrap_or(STRIDE));
     let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
-    for operation in OPERATIONS.iter().chain(&MERGED).chain(&RULED).filter(|operation| operation.name.contains(&only)) {
+    for operation in
+        OPERATIONS.iter().chain(&MERGED).chain(&RULED).filter(|operation| operation.name.contains(&only))
+    {
         let source = tempfile::tempdir().expect("a folder");
         let (shown, below) = lower_folders(source.path());
         if below.len() == 1 && MERGED.iter().any(|merged| merged.name == operation.name) {
@@ -464,7 +468,8 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
         if rules.is_empty() && RULED.iter().any(|ruled| ruled.name == operation.name) {
             continue;
         }
-        let words: Vec<&str> = [&*shown, "device", "1000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
+        let words: Vec<&str> =
+            [&*shown, "device", "1000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
         let Some(kept) = Kept::start_of(with_state(), &words, LIVES, |_| ()) else {
             return;
         };

@@ -19,7 +19,9 @@ use shuntfs_rules::{Nobody, Rules};
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]".into());
+        return Err(
+            "usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]".into()
+        );
     };
     let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
     let mut limits = Limits::default();
