@@ -11,6 +11,40 @@ use tempfile::TempDir;
 
 use super::{LIMIT, is_mounted, wait_until};
 
+/// What a user other than root sees of names that tests give, in whatever folder they are, and how a log grows. What concerns root is no pattern of every folder,
+/// because folders in which such a name may be are not moved by whom it concerns.
+const RULES: &str = "\
+[[rule]]
+basename = 'denied*'
+uid = 65534
+deny = 'EACCES'
+
+[[rule]]
+path = '**/denied*/**'
+uid = 65534
+deny = 'EACCES'
+
+[[rule]]
+basename = 'hidden*'
+uid = 65534
+hide = true
+
+[[rule]]
+basename = 'secret*'
+uid = 65534
+redact = { regex = 'key=[0-9]+', within = 4096 }
+
+[[rule]]
+path = '*/unread'
+uid = 0
+open = 'read'
+deny = 'EACCES'
+
+[[rule]]
+path = '*/log'
+append_only = true
+";
+
 /// The example, keeping a mount. Nothing of it is left when this is dropped.
 pub(crate) struct Kept {
     pub(crate) keeper: Child,
@@ -147,6 +181,17 @@ pub(crate) fn lower_folders(source: &Path) -> (String, Vec<PathBuf>) {
     };
     let names: Vec<&str> = folders.iter().map(|folder| folder.to_str().expect("plain")).collect();
     (names.join(":"), folders)
+}
+
+/// Rules under which all of it is: for tests whose program is called so, and how the example is told of them. They are in a file at the top of `source`,
+/// which is shown if that is the only folder.
+pub(crate) fn ruled(source: &Path) -> Vec<String> {
+    if !env!("CARGO_CRATE_NAME").contains("ruled") {
+        return Vec::new();
+    }
+    let file = source.join("rules.toml");
+    fs::write(&file, RULES).expect("writes");
+    vec!["passthrough".into(), file.to_str().expect("plain").into()]
 }
 
 /// Every process that there is.
