@@ -220,6 +220,10 @@ impl Filesystem for Pool {
         file.node.mobile().is_some()
     }
 
+    fn takes_unseen_data(&self, file: &PoolFile) -> bool {
+        file.takes_unseen_data()
+    }
+
     fn opened(&self, _node: NodeId, file: &PoolFile, flows: Flows) {
         file.flows_by(&self.shared, flows);
     }

@@ -97,6 +97,8 @@ pub(crate) struct Shared {
     generation: OnceLock<Generation>,
     /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
     pub(crate) maps_direct: AtomicBool,
+    /// Whether bytes that nobody has to see may move by zero copy (Linux 7.3).
+    pub(crate) has_zero_copy: AtomicBool,
     /// The way to tell the kernel, once there is a mount.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -161,6 +163,7 @@ impl Shared {
             ledger: OnceLock::new(),
             generation: OnceLock::new(),
             maps_direct: AtomicBool::new(false),
+            has_zero_copy: AtomicBool::new(false),
             notifier: OnceLock::new(),
             options: options.clone(),
         };

@@ -274,6 +274,11 @@ impl Mounted {
         }
     }
 
+    /// Whether what a partial view does not hide moves.
+    pub(super) fn moves_by_range(&self) -> bool {
+        self.pool.as_ref().is_some_and(Observer::moves_by_range)
+    }
+
     fn moved_by_us(&self) -> Flow {
         crate::meaning::moved_by(&self.session.status().transport)
     }
