@@ -23,6 +23,7 @@ mod gate;
 mod guard;
 mod init;
 mod keeping;
+mod keeping_seals;
 mod lasting;
 mod ledger;
 mod locks;
@@ -78,3 +79,4 @@ pub use rules::{
 };
 pub use seals::SealControl;
 pub use shuntfs_sys::{AccessTime, AccessTimes};
+pub use slots::Slots;
