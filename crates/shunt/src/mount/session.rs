@@ -37,7 +37,7 @@ use crate::settings::{
 pub(super) struct Mounted {
     session: Session,
     /// What shows the folder, where it is not its manifest.
-    pool: Option<Observer>,
+    pub(super) pool: Option<Observer>,
     folder: PathBuf,
     flow: FlowChoice,
     passthrough_off: Option<Reason>,
@@ -278,11 +278,6 @@ impl Mounted {
             (Some(FlowWord::Passthrough), None) => (Flow::Passthrough, Reason::Wished),
             (Some(FlowWord::Passthrough), Some(reason)) => (self.moved_by_us(), reason),
         }
-    }
-
-    /// Whether what a partial view does not hide moves.
-    pub(super) fn moves_by_range(&self) -> bool {
-        self.pool.as_ref().is_some_and(Observer::moves_by_range)
     }
 
     fn moved_by_us(&self) -> Flow {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use shuntfs::{Errno, Flow, NodeId};
-use shuntfs_pool::{Attempt, Caller, DEPENDS_ON_PROGRAM, Place, RuleControl, RuleReport, Said};
+use shuntfs_pool::{Attempt, Caller, DEPENDS_ON_PROGRAM, Observer, Place, RuleControl, RuleReport, Said};
 use shuntfs_rules::{Access, Decision, OpenWord, Use, VerifyWord};
 
 use super::session::Mounted;
@@ -289,7 +289,8 @@ fn flow(mounted: &Mounted, decision: &Decision, what: What, said: &mut UseVerdic
     }
     let writes = writes(what);
     if !decision.redact.is_empty() {
-        let (flow, why) = if mounted.moves_by_range() && is_fixed(decision) {
+        let moves = mounted.pool.as_ref().is_some_and(Observer::moves_by_range);
+        let (flow, why) = if moves && is_fixed(decision) {
             (
                 Flow::Ranges,
                 "a partial view is apart from the whole one: what it hides is served, and the rest moves",
