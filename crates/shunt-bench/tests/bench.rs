@@ -15,9 +15,9 @@ const BENCH: &str = env!("CARGO_BIN_EXE_shunt-bench");
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
     file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring,device-never-light,cloned-never-light,\
-    uring-never-light,served-cloned,passthrough-cloned,one";
+    uring-never-light,served-cloned,passthrough-cloned,off,crash,one";
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "passthrough",
     "stacked",
     "uring",
@@ -25,6 +25,7 @@ const TABLES: [&str; 10] = [
     "smallfiles",
     "roundtrip",
     "tails",
+    "takeover",
     "peers",
     "verity",
     "pool",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shuntfs::{Delegation, Errno, NodeId, OpenFlags, Opened, Result};
+use shuntfs::{Errno, NodeId, OpenFlags, Opened, Result};
 use shuntfs_rules::FlowWord;
 
 use crate::file::{self, PoolFile};
@@ -35,9 +35,11 @@ pub(crate) fn open_node(
 ) -> Result<Opened<PoolFile>> {
     let judged = guard.judge(FileOpens { node: Arc::clone(node), flags })?;
     if let Some(checked) = sealed::check(shared, node, judged.terms())? {
+        let kept = sealed::outlive(shared, &checked)?;
         let (terms, _) = judged.open();
-        let file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
-        return Ok(sealed::opened(shared, file, checked));
+        let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
+        file.kept = kept;
+        return Ok(sealed::opened(shared, file, Some(checked)));
     }
     let rereads = is_reread(shared, node, flags.0, judged.terms());
     // It counts as open before anybody checks whether a name is being removed.
@@ -59,7 +61,8 @@ pub(crate) fn open_node(
         let (shown, cache) = redact::show(shared, &file.node)?;
         file.kept = shown.kept()?;
         file.shown = Some(shown);
-        return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
+        let delegation = redact::delegation(shared, &file);
+        return Ok(Opened { file, delegation, cache, flush: shared.locks_below() });
     }
     if file.flows(shared) != (FlowWord::Passthrough, FlowWord::Passthrough) && flags.may_write() {
         // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.
