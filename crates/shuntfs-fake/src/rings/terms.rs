@@ -57,7 +57,7 @@ pub enum RingStep {
     QueueForZeroCopy,
     /// A queue without.
     Queue,
-    /// Memory that is to be pinned into a ring's table.
+    /// Pinning memory into a ring's table.
     Pin,
     /// The pool of a queue, pinned or not.
     Pool,

@@ -215,7 +215,8 @@ impl Rogue {
             };
             if deed.pins() && deed != Deed::PoolNotPinned {
                 let pages = &self.pools[qid as usize];
-                let memory = (std::ptr::with_exposed_provenance_mut(pages.address() as usize), pages.len());
+                let address = usize::try_from(pages.address()).expect("an address");
+                let memory = (std::ptr::with_exposed_provenance_mut(address), pages.len());
                 // SAFETY: the pages are neither given back nor unmapped before the ring is gone.
                 unsafe { self.ring.pin(self.pinned(qid), memory) }.expect("pins");
             }
