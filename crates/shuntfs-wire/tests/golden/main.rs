@@ -4,6 +4,7 @@ mod files;
 mod frames;
 mod names;
 mod nodes;
+mod rings;
 
 use std::collections::BTreeSet;
 
