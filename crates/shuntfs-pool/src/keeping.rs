@@ -25,6 +25,8 @@ use crate::view::Views;
 const HANDLE_MAX: usize = 40;
 /// Where the numbers of further records begin: beyond those of nodes, and before those that are requested.
 const FURTHER: u64 = 1 << 62;
+/// Where the number of a node has this, too, the record says where its file is about to be: below the numbers of further records, and beyond those of nodes.
+const MOVING: u64 = 1 << 61;
 /// So many of them each server may give out.
 const FURTHER_MAX: u64 = 1 << 40;
 /// So many bytes of a name find room in the record of the folder, and in each further one.
@@ -114,6 +116,19 @@ impl Keeping {
         }
     }
 
+    /// The only name of a file is about to be that of an inode at another place: noted until [`Keeping::has_moved`]. A server that is killed in between
+    /// does not tell where it is then, but what has the name does.
+    pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<NodePlace> {
+        let id = NodeId::new(node.id.get() | MOVING)?;
+        let words = words_of_file(node, to)?;
+        self.nodes.keep(&KeptNode { node: id, file: None, words }).ok()
+    }
+
+    /// It is, or will not be.
+    pub(crate) fn has_moved(&self, noted: NodePlace) {
+        self.nodes.let_go(noted);
+    }
+
     /// Writes a node down by `write`, with the further records that it needs, which come first.
     fn written(
         &self,
@@ -188,7 +203,12 @@ impl Keeping {
 
 /// What a node is, in words: inode number; view and mount; type and length of the handle, and the mode; the handle, beside which the device is 0.
 fn words_of(node: &Node) -> Option<[u64; 8]> {
-    let Identity { ino, device, mount, handle } = node.key();
+    words_of_file(node, node.key())
+}
+
+/// The same of one whose file is that inode.
+fn words_of_file(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
+    let Identity { ino, device, mount, handle } = inode;
     let handle = handle.as_ref()?;
     let bytes = handle.bytes();
     if !mount.is_own() || *device != 0 || node.parts().is_some() || bytes.len() > HANDLE_MAX {
@@ -234,11 +254,31 @@ pub(crate) struct LeftFolder {
     pub(crate) further: Vec<NodePlace>,
 }
 
-/// Takes the further records of what was left apart from the nodes.
-pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, LeftNode>) {
+/// What was left.
+pub(crate) struct Parted {
+    pub(crate) nodes: Vec<LeftNode>,
+    /// By their numbers.
+    pub(crate) further: HashMap<u64, LeftNode>,
+    /// Where files were about to be, by the numbers of their nodes.
+    pub(crate) moving: HashMap<u64, LeftNode>,
+}
+
+/// Takes the other records of what was left apart from the nodes.
+pub(crate) fn part(mut left: Vec<LeftNode>) -> Parted {
     let further = left.extract_if(.., |left| left.node.get() & FURTHER != 0);
     let further = further.map(|left| (left.node.get(), left)).collect();
-    (left, further)
+    let moving = left.extract_if(.., |left| left.node.get() & MOVING != 0);
+    let moving = moving.map(|left| (left.node.get() & !MOVING, left)).collect();
+    Parted { nodes: left, further, moving }
+}
+
+/// Whether the words are of the same inode, seen in the same way.
+pub(crate) fn are_of_one(one: &[u64; 8], other: &[u64; 8]) -> bool {
+    // The mode may have been seen at another time.
+    let is_such = |at: usize| {
+        if at == 2 { (one[2] ^ other[2]) & u64::from(u32::MAX) == 0 } else { one[at] == other[at] }
+    };
+    (0..8).all(is_such)
 }
 
 /// Whether these words are of a folder of a merge.

@@ -1,5 +1,6 @@
 //! What of a pool survives its server: nodes, and open files and folders. Which branches are in force survives by itself ([`crate::KeptBranches`]).
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
-use crate::keeping::{self, Keeping, LeftFolder, node_of};
+use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::merge;
@@ -83,6 +84,40 @@ impl Pool {
         shared.views.keep(ledger);
         Ok(())
     }
+
+    /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
+    /// or of what was copied. Which moved.
+    fn take_moved(
+        &self,
+        keeping: &Keeping,
+        left: &mut Vec<LeftNode>,
+        moving: &HashMap<u64, LeftNode>,
+    ) -> Vec<NodeId> {
+        let shared = &*self.shared;
+        let links = |words: &[u64; 8]| {
+            let node = node_of(NodeId::ROOT, *words, &shared.views).filter(|node| {
+                // One that was removed may have been asked for.
+                shared.branches.has(node.mount().branch)
+            })?;
+            let held = shared.mount(node.mount()).open(node.place().handle()?).ok()?;
+            stat_of(&held).ok().map(|stat| stat.nlink)
+        };
+        let mut moved = Vec::new();
+        for at in 0..left.len() {
+            let Some(to) = moving.get(&left[at].node.get()).map(|to| to.words) else { continue };
+            if links(&to).unwrap_or(0) > 0 && links(&left[at].words).unwrap_or(0) == 0 {
+                left[at].words = to;
+                moved.push((left[at].node, to));
+            }
+        }
+        for (node, words) in &moved {
+            // Whoever was looking the name up meanwhile was not answered.
+            let others =
+                left.extract_if(.., |left| left.node != *node && keeping::are_of_one(&left.words, words));
+            others.for_each(|left| keeping.drop_left(left.place));
+        }
+        moved.into_iter().map(|(node, _)| node).collect()
+    }
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
@@ -96,7 +131,9 @@ impl Surviving for Pool {
         let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
-        let (keeping, (mut left, mut further)) = (Keeping::new(nodes.clone()), keeping::part(left));
+        let (keeping, Parted { nodes: mut left, mut further, moving }) =
+            (Keeping::new(nodes.clone()), keeping::part(left));
+        let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for LeftNode { place, node, lookups, words, .. } in folders {
             let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
@@ -127,6 +164,10 @@ impl Surviving for Pool {
         if let Some(of_nodes) = &shared.sealed {
             of_nodes.survive(nodes, sealed, &shared.table)?;
         }
+        for node in moved.into_iter().filter_map(|node| shared.table.find(node)) {
+            keeping.keep_anew(&node);
+        }
+        moving.into_values().for_each(|left| keeping.drop_left(left.place));
         shared.table.keep(keeping, next)?;
         // From now on by descriptors of this server: those of the one before are about to be closed.
         shared.merge.iter().for_each(|merge| merge.note_in_force(shared));

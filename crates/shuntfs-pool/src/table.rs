@@ -62,6 +62,19 @@ pub(crate) struct Table {
     keeping: OnceLock<Keeping>,
 }
 
+/// A note of a file that is being moved.
+#[derive(Debug)]
+pub(crate) struct Noted<'t> {
+    keeping: &'t Keeping,
+    noted: Option<NodePlace>,
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.noted.take().into_iter().for_each(|noted| self.keeping.has_moved(noted));
+    }
+}
+
 impl Table {
     /// An empty table; ids start after the root's.
     pub(crate) fn new() -> Self {
@@ -165,6 +178,12 @@ impl Table {
     /// Whether there may be another server after this one.
     pub(crate) fn is_kept(&self) -> bool {
         self.keeping.get().is_some()
+    }
+
+    /// A file is about to be moved to another branch, where its inode is this one ([`Keeping::moves`]): noted until what is returned is dropped.
+    pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<Noted<'_>> {
+        let keeping = self.keeping.get()?;
+        keeping.moves(node, to).map(|noted| Noted { keeping, noted: Some(noted) })
     }
 
     /// A folder is found by another name from now on.
