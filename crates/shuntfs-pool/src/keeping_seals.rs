@@ -27,6 +27,9 @@ pub(crate) struct SealRecord {
     pub(crate) size: Option<u64>,
 }
 
+/// What predecessors have written down, by node; a place without a record is one that is damaged.
+pub(crate) type LeftSeals = HashMap<NodeId, (NodePlace, Option<SealRecord>)>;
+
 /// Where that is written down.
 #[derive(Debug)]
 pub(crate) struct KeptSeals {
@@ -96,9 +99,7 @@ pub(crate) fn tag_of(seals: &Seals) -> u64 {
 }
 
 /// Takes what was written down of the seal apart from the nodes. One that is none of this is left out, as if it were missing.
-pub(crate) fn part(
-    mut left: Vec<LeftNode>,
-) -> (Vec<LeftNode>, HashMap<NodeId, (NodePlace, Option<SealRecord>)>) {
+pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, LeftSeals) {
     let of_seal = left.extract_if(.., |left| left.node.get() & (SEAL | SEAL << 1) == SEAL);
     let records = of_seal.filter_map(|left| {
         Some((NodeId::new(left.node.get() & !SEAL)?, (left.place, SealRecord::of(left.words))))
