@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -269,6 +270,12 @@ impl Observer {
     #[must_use]
     pub fn seal_of(&self, node: NodeId) -> Option<shuntfs_verified::SealNote> {
         self.shared.sealed.as_ref()?.note_of(node)
+    }
+
+    /// Whether of a partial view whose hidden ranges are given the rest is moved, as where there is zero copy, and not served.
+    #[must_use]
+    pub fn moves_by_range(&self) -> bool {
+        self.shared.has_zero_copy.load(Ordering::Relaxed)
     }
 
     /// The state of the moment. Walks the caches; not for a busy loop.

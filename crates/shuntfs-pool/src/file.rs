@@ -68,7 +68,7 @@ pub struct PoolFile {
     /// Its number among open files, where locks are kept below.
     pub(crate) opened: u32,
     /// What its bytes go through.
-    lowers: Arc<Lowers>,
+    pub(crate) lowers: Arc<Lowers>,
 }
 
 impl PoolFile {
@@ -208,6 +208,11 @@ impl PoolFile {
     /// Whether what it shows is what the lower file holds, without a look at it.
     pub(crate) fn is_below(&self) -> bool {
         self.shown.is_none() && self.checked.is_none()
+    }
+
+    /// Whether what is written to it is moved without a look. What is only appended is written by a plain call, and would be copied once more.
+    pub(crate) fn takes_unseen_data(&self) -> bool {
+        !self.terms.limits.append_only
     }
 
     /// Notes how its bytes flow.
@@ -357,7 +362,7 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
         FlowWord::Served => Delegation::Served,
     };
     let delegation = match &file.shown {
-        Some(_) => Delegation::Served,
+        Some(_) => redact::delegation(shared, &file),
         None => Delegation::split(to(reads), to(writes)),
     };
     let of_open = match shared.is_ours_alone() {

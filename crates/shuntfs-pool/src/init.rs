@@ -21,6 +21,7 @@ pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitErr
         return Err(InitError::ProtocolTooOld { minor: offered.minor, needed: MINOR_NEEDED });
     }
     shared.maps_direct.store(offered.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP), Ordering::Relaxed);
+    shared.has_zero_copy.store(offered.zero_copy(), Ordering::Relaxed);
     let mut ops = Pool::OPS;
     if !shared.locks_below() {
         // The kernel keeps locks, and nothing is left that a close would have to tell.

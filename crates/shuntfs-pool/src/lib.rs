@@ -66,7 +66,7 @@ pub use facts::{BranchFacts, Facts, Health, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
-pub use ledger::Ledger;
+pub use ledger::{Earlier, Ledger};
 pub use merge::{
     BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, KeptBranches, MergeOptions,
     MoveOnFull,

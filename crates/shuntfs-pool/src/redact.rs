@@ -7,7 +7,8 @@
 //! later: the next open sees it. A file that is being written has no state that could be looked at, and the open is
 //! told EBUSY. Where there are no leases, the file is hidden whole.
 //!
-//! Where only given ranges are hidden, the lower file is read as it is at each READ, and the ranges blanked.
+//! Where only given ranges are hidden, the lower file is read as it is at each READ, and the ranges blanked. By zero copy, what lies outside
+//! of them goes to the caller unseen, as does what lies behind a copy of a file's first bytes ([`Untouched`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -17,7 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use shuntfs::{ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, ReadReply, Result};
+use shuntfs::{
+    ByteRange, CacheHint, Cx, Delegation, Errno, Filled, LowerFile, NodeId, RangeMap, RangeSource, ReadReply,
+    Result,
+};
 use shuntfs_redact::{LOOK_MAX, Look, Ranges, Redaction};
 use shuntfs_sys::data::read_at;
 use shuntfs_sys::memory::file_in_memory;
@@ -26,9 +30,11 @@ use shuntfs_sys::{OsError, Stat, Time, give_back_lease, is_undisturbed, stat_of,
 use crate::error::errno;
 use crate::file::PoolFile;
 use crate::gate::Gates;
+use crate::lowers::Lowers;
 use crate::mode;
 use crate::node::Node;
 use crate::pool::Pool;
+use crate::rules::Engine;
 use crate::shared::Shared;
 
 /// Copies take no more memory than this, all together; an open that would is refused with ENOMEM.
@@ -89,6 +95,17 @@ impl Shown {
     /// Whether the lower file goes on behind a copy.
     pub(crate) fn goes_on(&self) -> bool {
         matches!(self, Self::Copy(copy) if copy.rest.is_some())
+    }
+
+    /// Which bytes of the lower file must not go to the caller unseen.
+    fn seen(&self) -> Ranges {
+        match self {
+            Self::Live(hidden) => (**hidden).clone(),
+            Self::Copy(copy) => match &copy.rest {
+                Some(rest) => rest.union(&std::iter::once(0..copy.bytes.len() as u64).collect()),
+                None => Ranges::whole(),
+            },
+        }
     }
 
     /// A descriptor of the copy, by which the next server shows it.
@@ -382,6 +399,47 @@ pub(crate) async fn read<'q>(
     };
     let (shown, offset) = (shown.clone(), at.offset);
     pool.fill(cx, reply, move |_, bytes| fill(&shown, lower.as_deref(), offset, bytes)).await
+}
+
+/// How the bytes of an open file of a partial view flow. It is served; but where there is zero copy, what need not be seen is moved.
+pub(crate) fn delegation(shared: &Shared, file: &PoolFile) -> Delegation {
+    let home = shared.rules.as_ref().and_then(Engine::home);
+    let (Some(shown), Some(home)) = (&file.shown, home) else { return Delegation::Served };
+    let seen = shown.seen();
+    if !shared.has_zero_copy.load(Ordering::Relaxed) || seen.is_whole() {
+        return Delegation::Served;
+    }
+    let (home, node, lowers) = (Weak::clone(home), Arc::clone(&file.node), Arc::clone(&file.lowers));
+    Delegation::PerRange(Arc::new(Untouched { home, node, lowers, seen }))
+}
+
+/// The lower file, but for the bytes that must be seen, which are served.
+#[derive(Debug)]
+struct Untouched {
+    home: Weak<Shared>,
+    node: Arc<Node>,
+    lowers: Arc<Lowers>,
+    seen: Ranges,
+}
+
+impl Untouched {
+    /// The lower file, if it can be read; what is wrong with it is told where the bytes are served.
+    fn lower(&self) -> Option<Arc<LowerFile>> {
+        let shared = self.home.upgrade()?;
+        shared.reaches(self.node.mount()).ok()?;
+        let open = || shared.open_node(&self.node, mode::O_RDONLY | mode::O_NONBLOCK);
+        shared.under_way(|| self.lowers.reader.held_or(&self.node, open)).ok()
+    }
+}
+
+impl RangeMap for Untouched {
+    fn source(&self, offset: u64) -> (RangeSource, u64) {
+        let (is_seen, len) = self.seen.run(offset);
+        match if is_seen { None } else { self.lower() } {
+            Some(lower) => (RangeSource::Lower(lower, offset), len),
+            None => (RangeSource::Served, len),
+        }
+    }
 }
 
 /// Puts what is shown from `offset` on into `bytes`; how much.

@@ -15,7 +15,7 @@ use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, node_of};
 use crate::keeping_seals;
-use crate::ledger::{Kind, Ledger};
+use crate::ledger::{Earlier, Kind, Ledger};
 use crate::locks;
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
@@ -43,7 +43,6 @@ impl Pool {
                 merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
                 "inode numbers that go by the paths of files (inodecalc=path-hash)",
             ),
-            (merge.is_some() && shared.rules.is_some(), "rules about several branches"),
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
@@ -58,6 +57,9 @@ impl Pool {
 
     /// Has what rules go by written down for the next server, and what is written taken from the one before. To be called before it is served.
     pub fn keep_in(&self, ledger: Arc<Ledger>) {
+        if self.shared.is_ruled_merge() && ledger.earlier() != Earlier::Judged {
+            ledger.note(Kind::Judges, &[]);
+        }
         let _once = self.shared.ledger.set(ledger);
     }
 
@@ -74,7 +76,7 @@ impl Pool {
         let (shared, ledger) = (&*self.shared, self.shared.ledger.get());
         let Some((ledger, engine)) = ledger.zip(shared.rules.as_ref()) else { return Ok(()) };
         ledger.read(|kind, record| match kind {
-            Kind::Rules => Ok(()),
+            Kind::Rules | Kind::Judges => Ok(()),
             Kind::View => shared.views.take(record),
             Kind::Names => engine.paths.take(record),
         })?;

@@ -46,8 +46,18 @@ impl Ranges {
     /// Whether the byte at `offset` is meant.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
+        self.run(offset).0
+    }
+
+    /// Whether the byte at `offset` is meant, and for how many bytes from there on that holds (at least 1).
+    #[must_use]
+    pub fn run(&self, offset: u64) -> (bool, u64) {
         let place = self.ranges.partition_point(|range| range.end <= offset);
-        self.ranges.get(place).is_some_and(|range| range.start <= offset)
+        match self.ranges.get(place) {
+            Some(range) if range.start <= offset => (true, range.end - offset),
+            Some(range) => (false, range.start - offset),
+            None => (false, (u64::MAX - offset).max(1)),
+        }
     }
 
     /// These bytes, and those of `other`.
@@ -112,6 +122,25 @@ mod test {
         }
         assert!(ranges.contains(u64::MAX - 1) && !Ranges::none().contains(0));
         assert!(Ranges::whole().is_whole() && !ranges.is_whole() && Ranges::none().is_none());
+    }
+
+    #[test]
+    fn runs_agree_with_asking_for_each_byte() {
+        for ranges in [
+            [0..2, 5..6, 9..14, 30..u64::MAX].into_iter().collect(),
+            [3..5, 7..12].into_iter().collect(),
+            Ranges::none(),
+            Ranges::whole(),
+        ] {
+            for offset in 0..40 {
+                let (is_meant, len) = ranges.run(offset);
+                let end = offset.saturating_add(len);
+                assert_eq!(is_meant, ranges.as_slice().iter().any(|range| range.contains(&offset)));
+                assert!((offset..end.min(50)).all(|byte| ranges.contains(byte) == is_meant), "{offset}");
+                assert!(len >= 1 && (end == u64::MAX || ranges.contains(end) != is_meant), "{offset}");
+            }
+            assert_eq!(ranges.run(u64::MAX), (false, 1));
+        }
     }
 
     #[test]

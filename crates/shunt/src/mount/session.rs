@@ -37,7 +37,7 @@ use crate::settings::{
 pub(super) struct Mounted {
     session: Session,
     /// What shows the folder, where it is not its manifest.
-    pool: Option<Observer>,
+    pub(super) pool: Option<Observer>,
     folder: PathBuf,
     flow: FlowChoice,
     passthrough_off: Option<Reason>,
@@ -363,7 +363,9 @@ pub(super) fn open_pool(
             None => source.read()?,
         };
     let warnings = source.warnings(&rules);
-    let pool = Pool::open_with(options, Some(rules), seals).map_err(|error| of_pool(&error))?;
+    let earlier = ledger.as_ref().map(|ledger| ledger.earlier()).unwrap_or_default();
+    let options = PoolOptions { earlier, ..options.clone() };
+    let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control, warnings));
     let rules = rules.map(|rules| match &ledger {
         Some(ledger) => {

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-use shuntfs::{Errno, NodeId};
-use shuntfs_pool::{Attempt, Caller, DEPENDS_ON_PROGRAM, Place, RuleControl, RuleReport, Said};
+use shuntfs::{Errno, Flow, NodeId};
+use shuntfs_pool::{Attempt, Caller, DEPENDS_ON_PROGRAM, Observer, Place, RuleControl, RuleReport, Said};
 use shuntfs_rules::{Access, Decision, OpenWord, Use, VerifyWord};
 
 use super::session::Mounted;
@@ -273,6 +273,11 @@ fn hidden(decision: &Decision) -> String {
     decision.redact.iter().map(word).collect::<Vec<_>>().join(", and ")
 }
 
+/// Whether what is hidden does not depend on what the file holds, and is not all.
+fn is_fixed(decision: &Decision) -> bool {
+    decision.redact.iter().all(|redact| matches!(redact, shuntfs_rules::Redact::Ranges(_)))
+}
+
 fn writes(what: What) -> bool {
     matches!(what, What::Write | What::Append | What::Truncate | What::Create)
 }
@@ -284,8 +289,17 @@ fn flow(mounted: &Mounted, decision: &Decision, what: What, said: &mut UseVerdic
     }
     let writes = writes(what);
     if !decision.redact.is_empty() {
-        said.flow = Some("served".to_owned());
-        said.reasons.push("a partial view is served, apart from the whole one".to_owned());
+        let moves = mounted.pool.as_ref().is_some_and(Observer::moves_by_range);
+        let (flow, why) = if moves && is_fixed(decision) {
+            (
+                Flow::Ranges,
+                "a partial view is apart from the whole one: what it hides is served, and the rest moves",
+            )
+        } else {
+            (Flow::Served, "a partial view is served, apart from the whole one")
+        };
+        said.flow = Some(flow.name().to_owned());
+        said.reasons.push(why.to_owned());
         return;
     }
     if writes && decision.append_only {

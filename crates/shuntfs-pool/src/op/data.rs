@@ -80,11 +80,11 @@ async fn write_rest(
     data: WriteData<'_>,
     first: Result<Written>,
 ) -> Result<Written> {
-    let all = data.as_slice().len();
+    let all = data.len();
     let mut done = 0;
     let mut last = first;
     if let Err(error) = first
-        && !room::make_room(pool, cx, (file, data.as_slice().len() as u64), error).await
+        && !room::make_room(pool, cx, (file, all as u64), error).await
     {
         return first;
     }
@@ -95,7 +95,7 @@ async fn write_rest(
         let rest = data.part(done, all - done);
         let at = offset + done as u64;
         let write = async || write_once(pool, cx, file, at, rest).await;
-        last = room::with_room(pool, cx, (file, rest.as_slice().len() as u64), write).await;
+        last = room::with_room(pool, cx, (file, rest.len() as u64), write).await;
         match last {
             Ok(Written(len)) if len > 0 => done += len as usize,
             _ => break,
@@ -135,10 +135,11 @@ async fn elsewhere(
     data: WriteData<'_>,
     write: impl FnOnce(&[u8]) -> Result<usize> + Send + 'static,
 ) -> Result<Written> {
+    let bytes = data.bytes(cx).await?;
     let written = if pool.shared.runs_inline() {
-        write(data.as_slice())?
+        write(&bytes)?
     } else {
-        let bytes = data.as_slice().to_vec();
+        let bytes = bytes.into_owned();
         cx.offload(move || write(&bytes)).await?
     };
     u32::try_from(written).map(Written).map_err(|_| Errno::IO)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shuntfs::{Delegation, Errno, NodeId, OpenFlags, Opened, Result};
+use shuntfs::{Errno, NodeId, OpenFlags, Opened, Result};
 use shuntfs_rules::FlowWord;
 
 use crate::file::{self, PoolFile};
@@ -61,7 +61,8 @@ pub(crate) fn open_node(
         let (shown, cache) = redact::show(shared, &file.node)?;
         file.kept = shown.kept()?;
         file.shown = Some(shown);
-        return Ok(Opened { file, delegation: Delegation::Served, cache, flush: shared.locks_below() });
+        let delegation = redact::delegation(shared, &file);
+        return Ok(Opened { file, delegation, cache, flush: shared.locks_below() });
     }
     if file.flows(shared) != (FlowWord::Passthrough, FlowWord::Passthrough) && flags.may_write() {
         // What forbids it below, the caller hears now: a file system that became read-only, a program that runs.

@@ -103,6 +103,11 @@ impl Engine {
         }
     }
 
+    /// The pool whose rules these are.
+    pub(crate) fn home(&self) -> Option<&Weak<Shared>> {
+        self.home.get()
+    }
+
     /// Has the source searched again, because some name of a file is not known; not more often than it takes a tenth of
     /// the time.
     pub(super) fn want_search(&self) {
