@@ -128,7 +128,7 @@ pub(crate) struct LeftLock {
 pub(crate) fn part(
     mut left: Vec<LeftNode>,
 ) -> std::result::Result<(Vec<LeftNode>, Vec<LeftLock>), &'static str> {
-    let of_locks = left.extract_if(.., |left| left.node.get() & LOCK * 7 == LOCK);
+    let of_locks = left.extract_if(.., |left| left.node.get() & (LOCK * 7) == LOCK);
     let read = |LeftNode { place, node, file, words, .. }: LeftNode| {
         let place = LockPlace { number: node, place };
         Some(LeftLock { place, file: Arc::new(LowerFile::new(file?)), record: LockRecord::of(words)? })

@@ -107,9 +107,9 @@ impl LockTable {
     pub(crate) fn keep_flock(&self, node: NodeId, opened: u32, file: &Arc<LowerFile>) -> Result<()> {
         let Some(kept) = self.kept.get() else { return Ok(()) };
         let mut flocks = self.flocks.lock();
-        if !flocks.contains_key(&opened) {
+        if let Entry::Vacant(vacant) = flocks.entry(opened) {
             let place = kept.keep(file, &LockRecord { node, owner: None, opened, range: None })?;
-            flocks.insert(opened, (Arc::clone(file), place));
+            vacant.insert((Arc::clone(file), place));
         }
         Ok(())
     }
