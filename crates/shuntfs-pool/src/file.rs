@@ -35,6 +35,8 @@ const WORD_OF_TERMS: u32 = 8;
 const HAS_TERMS: u64 = 1 << 7;
 /// Whether it is checked as it is read.
 const IS_CHECKED: u64 = 1 << 3;
+/// Beside the flags of the open: its number.
+const WORD_OF_OPENED: u32 = 32;
 const _: () = assert!(WORD_OF_TERMS + TERMS_BITS <= u64::BITS);
 
 /// The pool's side of one open file.
@@ -63,6 +65,8 @@ pub struct PoolFile {
     /// Whose POSIX and OFD locks went through this file.
     pub(crate) lock_owners: Mutex<Vec<LockOwner>>,
     pub(crate) has_flock: AtomicBool,
+    /// Its number among open files, where locks are kept below.
+    pub(crate) opened: u32,
     /// What its bytes go through.
     pub(crate) lowers: Arc<Lowers>,
 }
@@ -118,6 +122,7 @@ impl PoolFile {
             writes_past: Mutex::default(),
             lock_owners: Mutex::default(),
             has_flock: AtomicBool::new(false),
+            opened: if shared.locks_below() { shared.locks.next_opened() } else { 0 },
             lowers,
         }
     }
@@ -138,7 +143,10 @@ impl PoolFile {
         let settled = serves_writes | u64::from(self.rereads) << 1 | goes_on << 2;
         let settled = settled | if self.checked.is_some() { IS_CHECKED } else { 0 };
         let has_more = !self.is_below() || terms & !(3 << 2) != 0 || terms >> 2 & 3 != serves_writes * 3;
-        [self.flags.into(), settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 }]
+        [
+            u64::from(self.flags) | u64::from(self.opened) << WORD_OF_OPENED,
+            settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 },
+        ]
     }
 
     /// Whether a file of these words is checked as it is read.
@@ -153,7 +161,11 @@ impl PoolFile {
         [flags, settled]: [u64; 2],
         copy: Option<OwnedFd>,
     ) -> Option<Self> {
-        let flags = OpenFlags(u32::try_from(flags).ok()?);
+        let opened = u32::try_from(flags >> WORD_OF_OPENED).ok()?;
+        let flags = OpenFlags(u32::try_from(flags & u64::from(u32::MAX)).ok()?);
+        if opened != 0 && !shared.locks_below() {
+            return None;
+        }
         let has_terms = settled & HAS_TERMS != 0;
         let served = if settled & 1 != 0 { 3 << 2 } else { 0 };
         let terms = if has_terms { settled >> WORD_OF_TERMS } else { served };
@@ -168,6 +180,15 @@ impl PoolFile {
         let mut file = Self::new(shared, unasked, node, flags, terms);
         file.terms.writes = writes;
         file.rereads = settled & 2 != 0;
+        if shared.locks_below() {
+            let (owners, flock) = shared.locks.left_of(file.node.id, opened);
+            file.opened = opened;
+            *file.lock_owners.lock() = owners;
+            if let Some(lower) = flock {
+                file.lowers.reader.set(lower);
+                file.has_flock.store(true, Ordering::Relaxed);
+            }
+        }
         if is_partial {
             if flags.may_write() {
                 return None;
@@ -406,6 +427,9 @@ pub(crate) fn release(shared: &Shared, file: Arc<PoolFile>) {
     {
         // The lock goes with the descriptor in any case.
         tracing::debug!(error = ?errno(error), "unlocking at the last close");
+    }
+    if file.has_flock.load(Ordering::Relaxed) {
+        shared.locks.drop_flock(file.opened);
     }
     let owners = std::mem::take(&mut *file.lock_owners.lock());
     shared.locks.drop_owners(file.node.id, &owners);

@@ -18,17 +18,12 @@ use shuntfs_sys::FileHandle;
 
 use crate::branch::MountIndex;
 use crate::node::{Identity, Node, Way, mix};
+use crate::records::{self, Record};
 use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
 
 /// So many bytes of a handle find room.
 const HANDLE_MAX: usize = 40;
-/// Where the numbers of further records begin: beyond those of nodes, and before those that are requested.
-const FURTHER: u64 = 1 << 62;
-/// Where the number of a node has this, too, the record says where its file is about to be: below the numbers of further records, and beyond those of nodes.
-const MOVING: u64 = 1 << 61;
-/// So many of them each server may give out.
-const FURTHER_MAX: u64 = 1 << 40;
 /// So many bytes of a name find room in the record of the folder, and in each further one.
 const NAME_FIRST: usize = 24;
 const NAME_FURTHER: usize = 64;
@@ -51,7 +46,7 @@ type Places = HashTable<(NodeId, NodePlace)>;
 impl Keeping {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
         let places = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let next_further = FURTHER + u64::from(nodes.servers()) * FURTHER_MAX;
+        let next_further = Record::Further.first_of(nodes.servers());
         Self {
             nodes,
             places,
@@ -119,7 +114,7 @@ impl Keeping {
     /// The only name of a file is about to be that of an inode at another place: noted until [`Keeping::has_moved`]. A server that is killed in between
     /// does not tell where it is then, but what has the name does.
     pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<NodePlace> {
-        let id = NodeId::new(node.id.get() | MOVING)?;
+        let id = Record::Moving.of(node.id)?;
         let words = words_of_file(node, to)?;
         self.nodes.keep(&KeptNode { node: id, file: None, words }).ok()
     }
@@ -265,10 +260,10 @@ pub(crate) struct Parted {
 
 /// Takes the other records of what was left apart from the nodes.
 pub(crate) fn part(mut left: Vec<LeftNode>) -> Parted {
-    let further = left.extract_if(.., |left| left.node.get() & FURTHER != 0);
+    let further = left.extract_if(.., |left| Record::Further.has(left.node));
     let further = further.map(|left| (left.node.get(), left)).collect();
-    let moving = left.extract_if(.., |left| left.node.get() & MOVING != 0);
-    let moving = moving.map(|left| (left.node.get() & !MOVING, left)).collect();
+    let moving = left.extract_if(.., |left| Record::Moving.has(left.node));
+    let moving = moving.filter_map(|left| Some((records::node_of(left.node)?.get(), left))).collect();
     Parted { nodes: left, further, moving }
 }
 

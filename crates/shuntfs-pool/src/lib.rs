@@ -41,6 +41,7 @@ mod parked;
 pub mod policy;
 mod pool;
 mod reach;
+mod records;
 mod redact;
 mod removal;
 mod reread;

@@ -17,6 +17,7 @@ use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
+use crate::locks;
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
@@ -47,7 +48,6 @@ impl Pool {
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
             ),
-            (shared.locks_below(), "locks that are kept below"),
             (
                 !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
                 "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
@@ -131,6 +131,7 @@ impl Surviving for Pool {
         let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
+        let (left, locks) = locks::part(left)?;
         let (keeping, Parted { nodes: mut left, mut further, moving }) =
             (Keeping::new(nodes.clone()), keeping::part(left));
         let moved = self.take_moved(&keeping, &mut left, &moving);
@@ -161,6 +162,9 @@ impl Surviving for Pool {
             }
             Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
         })?;
+        for node in shared.locks.survive(nodes.clone(), locks)? {
+            shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
+        }
         if let Some(of_nodes) = &shared.sealed {
             of_nodes.survive(nodes, sealed, &shared.table)?;
         }
@@ -177,7 +181,12 @@ impl Surviving for Pool {
         Ok(())
     }
 
+    fn keeps_locks(&self) -> bool {
+        true
+    }
+
     fn settled(&self) {
+        self.shared.locks.settle();
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }

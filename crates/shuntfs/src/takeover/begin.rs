@@ -81,7 +81,8 @@ impl Session {
             store.seal(&stored(handover))?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
-        Self::first(fs, device, (options, &surviving::KEPT), keep, told)
+        let kept = surviving::kept_of(&*fs);
+        Self::first(fs, device, (options, kept), keep, told)
     }
 
     fn first<F: Filesystem>(
@@ -167,7 +168,8 @@ impl Session {
             server.fs.settled();
             Ok(())
         };
-        Self::next(fs, (device, clones, handover), (options, &surviving::KEPT), keep, ready)
+        let kept = surviving::kept_of(&*fs);
+        Self::next(fs, (device, clones, handover), (options, kept), keep, ready)
     }
 
     fn next<F: Filesystem>(
@@ -210,7 +212,7 @@ pub fn rehearse<F: Surviving>(
     handover: &Handover,
     options: &SessionOptions,
 ) -> Result<(), TakeoverError> {
-    agree_again(fs, handover, (options, &surviving::KEPT))?;
+    agree_again(fs, handover, (options, surviving::kept_of(fs)))?;
     Ok(check_connection(&Store::open(state)?, handover)?)
 }
 

@@ -129,7 +129,9 @@ impl Requests {
         if found.result.is_some() {
             return Some(Begun::Answer(index));
         }
-        let deaths = found.deaths.saturating_add(1);
+        // One that waits for a lock is there whenever a server dies, of whatever that was.
+        let waits = u32::from(opcode) == Opcode::Setlkw as u32;
+        let deaths = if waits { found.deaths } else { found.deaths.saturating_add(1) };
         self.store.request_begins(index, unique, (opcode, deaths), (self.server, found.note));
         if deaths >= self.deaths_max {
             let name = Opcode::new(opcode.into()).map_or("an unknown operation", Opcode::name);
