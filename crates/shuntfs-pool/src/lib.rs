@@ -25,6 +25,7 @@ mod init;
 mod keeping;
 mod lasting;
 mod ledger;
+mod leftover;
 mod locks;
 mod lowers;
 mod merge;

@@ -14,6 +14,7 @@ use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, node_of};
 use crate::ledger::{Kind, Ledger};
+use crate::leftover;
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
@@ -46,10 +47,6 @@ impl Pool {
             ),
             (shared.sealed.is_some(), "what is sealed"),
             (shared.locks_below(), "locks that are kept below"),
-            (
-                !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
-                "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
-            ),
         ];
         reasons.into_iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, reason)| Err(reason))
     }
@@ -93,24 +90,32 @@ impl Surviving for Pool {
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, .. }| {
-            let node = node_of(node, words, &shared.views).ok_or(NO_NODE)?;
-            if !shared.branches.has(node.mount().branch) {
-                // It was removed, and nothing there is open.
-                keeping.drop_left(place);
-                return Ok(None);
-            }
-            // Its attributes, and what of it may be mapped, is known to the dead alone.
-            node.mark(Marks::UNSEEN);
-            if node.is_file() {
-                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
-            }
-            if redacts || !node.view.is_whole() {
-                // Another view of it may be open, or come.
-                node.mark(Marks::VARIES);
-            }
-            Ok(Some(Known { node, lookups, place }))
-        })?;
+        shared.table.take_all(
+            &keeping,
+            left,
+            |LeftNode { place, node, lookups, words, file, is_named }| {
+                let may_be_left = file.is_some() && !is_named;
+                let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
+                if !shared.branches.has(node.mount().branch) {
+                    // It was removed, and nothing there is open.
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+                // Its attributes, and what of it may be mapped, is known to the dead alone.
+                node.mark(Marks::UNSEEN);
+                if node.is_file() {
+                    node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+                }
+                if may_be_left {
+                    node.mark(Marks::LEFT);
+                }
+                if redacts || !node.view.is_whole() {
+                    // Another view of it may be open, or come.
+                    node.mark(Marks::VARIES);
+                }
+                Ok(Some(Known { node, lookups, place }))
+            },
+        )?;
         shared.table.keep(keeping, next)?;
         // From now on by descriptors of this server: those of the one before are about to be closed.
         shared.merge.iter().for_each(|merge| merge.note_in_force(shared));
@@ -124,6 +129,7 @@ impl Surviving for Pool {
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }
+        leftover::sweep(&self.shared);
     }
 
     fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {

@@ -1,7 +1,7 @@
 //! A pool whose server may die: of one folder, or of several branches, with colons between them.
 //!
 //! ```text
-//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]
+//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [without-handles]
 //! ```
 
 use std::path::Path;
@@ -12,11 +12,13 @@ use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
 use shuntfs_keeper::{Limits, Seat, keep};
 use shuntfs_pool::{BranchOptions, FlowWish, KeptBranches, MergeOptions, Pool, PoolOptions};
+use shuntfs_sys::caps::{self, Cap};
+use shuntfs_sys::spawn::effective_uid;
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]".into());
+        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES] [FLOW] [without-handles]".into());
     };
     let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
     let mut limits = Limits::default();
@@ -29,6 +31,12 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Some("served") => FlowWish::Served,
         Some(other) => return Err(format!("no flow is called {other}").into()),
     };
+    if arguments.next().as_deref() == Some("without-handles") {
+        // As an ordinary user, and on a file system that has none.
+        let kept =
+            [Cap::SysAdmin, Cap::DacOverride, Cap::Chown, Cap::Fowner, Cap::Fsetid, Cap::Setuid, Cap::Setgid];
+        caps::keep_only(&kept)?;
+    }
     let options = SessionOptions { transport, ..SessionOptions::default() };
     let mut pool = PoolOptions { flow, ..PoolOptions::new(&source) };
     if source.contains(':') {
@@ -38,7 +46,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         pool.merge = Some(merge);
     }
     // Tests of ordinary users' programs work on it.
-    let mount = MountOptions { source, allow_other: true, ..MountOptions::default() };
+    let mount = MountOptions { source, allow_other: effective_uid() == 0, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
     let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {
         Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?)

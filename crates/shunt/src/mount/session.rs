@@ -28,6 +28,7 @@ use crate::control::{Spot, What};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
+use crate::serving::with_warm_payloads;
 use crate::settings::{
     CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice, VerifyChoice,
 };
@@ -92,6 +93,7 @@ impl Mounted {
         let observer = pool.observer();
         // The readahead is the keeper's to set, once.
         let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
+        let options = if not_privileged().is_some() { with_warm_payloads(options) } else { options };
         let session = seat.begin_surviving(Arc::new(pool), &options).map_err(|error| of_takeover(&error))?;
         Ok(Self {
             passthrough_off: session.negotiated().passthrough_off.or_else(not_privileged),
