@@ -20,7 +20,7 @@ use shuntfs::{LookupCount, LowerFile, NodeId};
 use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Node, Way, mix};
+use crate::node::{Identity, Marks, Node, Way, mix};
 use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
 
@@ -42,6 +42,8 @@ pub(crate) struct Keeping {
     /// Further records of folders with long names.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
+    /// Nodes that a predecessor knew by their descriptors, and that the kernel may have forgotten.
+    left: Mutex<Vec<NodeId>>,
     /// That one could not be was said.
     has_warned: AtomicBool,
 }
@@ -58,6 +60,7 @@ impl Keeping {
             places,
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
+            left: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -85,6 +88,17 @@ impl Keeping {
     /// A predecessor had written something down that is useless any more.
     pub(crate) fn drop_left(&self, place: NodePlace) {
         self.nodes.let_go(place);
+    }
+
+    /// The kernel may have forgotten a node that a predecessor knew.
+    pub(crate) fn may_be_left(&self, node: &Node) {
+        node.mark(Marks::LEFT);
+        self.left.lock().push(node.id);
+    }
+
+    /// All of those, once.
+    pub(crate) fn take_left(&self) -> Vec<NodeId> {
+        std::mem::take(&mut self.left.lock())
     }
 
     /// A node was looked up for the first time.
@@ -259,6 +273,11 @@ pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, Left
     let further = left.extract_if(.., |left| left.node.get() & FURTHER != 0);
     let further = further.map(|left| (left.node.get(), left)).collect();
     (left, further)
+}
+
+/// Whether these words are of a node that is reached by its descriptor alone.
+pub(crate) fn has_no_handle(words: &[u64; 8]) -> bool {
+    words[2] >> 48 == 0
 }
 
 /// Whether these words are of a folder of a merge.

@@ -21,14 +21,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Starts a thread that removes them, if there may be any.
 pub(crate) fn sweep(shared: &Arc<Shared>) {
-    let mut left = shared.table.all();
-    left.retain(|node| node.has(Marks::LEFT));
+    let left = shared.table.take_left();
     if left.is_empty() {
         return;
     }
     let weak = Arc::downgrade(shared);
-    // Their numbers alone: the kernel may forget them meanwhile.
-    let left: Vec<_> = left.iter().map(|node| node.id).collect();
     let work = move || {
         std::thread::sleep(GRACE);
         for id in left {

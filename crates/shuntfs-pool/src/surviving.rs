@@ -94,6 +94,14 @@ impl Surviving for Pool {
             &keeping,
             left,
             |LeftNode { place, node, lookups, words, file, is_named }| {
+                if file.is_none() && keeping::has_no_handle(&words) {
+                    tracing::warn!(
+                        node = node.get(),
+                        "its inode has another number now: whoever has it open gets ESTALE"
+                    );
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
                 let may_be_left = file.is_some() && !is_named;
                 let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
                 if !shared.branches.has(node.mount().branch) {
@@ -107,7 +115,7 @@ impl Surviving for Pool {
                     node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
                 }
                 if may_be_left {
-                    node.mark(Marks::LEFT);
+                    keeping.may_be_left(&node);
                 }
                 if redacts || !node.view.is_whole() {
                     // Another view of it may be open, or come.

@@ -182,7 +182,9 @@ impl Table {
         if let Some(node) = nodes.find(hash, |node| node.view == view && *node.key() == identity) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
             if let Some(keeping) = self.keeping.get() {
-                node.unmark(Marks::LEFT);
+                if node.has(Marks::LEFT) {
+                    node.unmark(Marks::LEFT);
+                }
                 keeping.raise(node.id);
             }
             return (Arc::clone(node), false);
@@ -250,6 +252,11 @@ impl Table {
             self.one_went();
         }
         is_gone
+    }
+
+    /// The nodes that a predecessor knew and the kernel may have forgotten, once.
+    pub(crate) fn take_left(&self) -> Vec<NodeId> {
+        self.keeping.get().map(Keeping::take_left).unwrap_or_default()
     }
 
     /// What is written down of a node leads nowhere from now on.

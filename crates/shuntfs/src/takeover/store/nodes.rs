@@ -45,7 +45,8 @@ pub struct LeftNode {
     pub node: NodeId,
     /// How often the kernel has looked it up; at most a few times too often, where a server died between counting and answering.
     pub lookups: LookupCount,
-    /// The descriptor, of which it is known that it leads to what it led to.
+    /// The descriptor, of which it is known that it leads to what it led to; `None` where it does not: overlayfs gives a file with several names
+    /// another inode number when it copies it up.
     pub file: Option<OwnedFd>,
     /// What the file system has written down.
     pub words: [u64; OWN],
@@ -108,12 +109,9 @@ impl KeptNodes {
             let wrong = |why| StoreError::Record { what: NODES.what, index, why };
             let file = descriptor.map(|(number, identity)| {
                 let file = left.take(number).ok_or_else(|| wrong("its descriptor is not open"))?;
-                if FileIdentity::of(&file) != Ok(identity) {
-                    return Err(wrong("its descriptor leads elsewhere"));
-                }
-                Ok(file)
+                Ok((FileIdentity::of(&file) == Ok(identity)).then_some(file))
             });
-            let file = file.transpose()?;
+            let file = file.transpose()?.flatten();
             nodes.push(LeftNode {
                 place: NodePlace(index),
                 node,
