@@ -26,6 +26,7 @@ mod keeping;
 mod keeping_seals;
 mod lasting;
 mod ledger;
+mod leftover;
 mod locks;
 mod lowers;
 mod merge;

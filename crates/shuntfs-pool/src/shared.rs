@@ -381,8 +381,8 @@ impl Shared {
         })
     }
 
-    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
-    /// writing that met a lease of ours waits for it as one that may block does.
+    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. One for writing
+    /// waits for leases of ours.
     pub(crate) fn opening<T>(&self, call: impl Fn() -> shuntfs_sys::Result<T>) -> Result<T> {
         for _ in 0..LEASE_WAITS {
             match call() {
@@ -553,11 +553,16 @@ impl Shared {
 
     /// Takes back a lookup that never reached the kernel.
     pub(crate) fn forget(&self, id: NodeId, count: LookupCount) {
-        let forgotten = if id == NodeId::ROOT { None } else { self.table.forget(id, count) };
-        let Some(node) = forgotten else { return };
+        // The root is not in the table.
+        self.table.forget(id, count).iter().for_each(|node| self.forgot(node));
+    }
+
+    /// A node left the table.
+    pub(crate) fn forgot(&self, node: &Arc<Node>) {
+        let id = node.id;
         match &self.merge {
             Some(merge) if node.parts().is_some() => {
-                merge.folders.forget(&self.table, &node);
+                merge.folders.forget(&self.table, node);
                 merge.closed.forget(id);
             }
             Some(merge) => merge.numbers.forget(id),
@@ -585,8 +590,7 @@ impl Shared {
 
 /// A number that another mount does not have.
 fn of_this_mount() -> u32 {
-    let number = RandomState::new().build_hasher().finish();
-    u32::try_from(number >> 32).expect("32 bits fit")
+    u32::try_from(RandomState::new().build_hasher().finish() >> 32).expect("32 bits fit")
 }
 
 pub(crate) fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
@@ -594,8 +598,7 @@ pub(crate) fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
 }
 
 fn default_descriptors() -> usize {
-    let share = limits::nofile() / 4;
-    usize::try_from(share.min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
+    usize::try_from((limits::nofile() / 4).min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
 }
 
 /// Flags that a lower open takes over from the caller's.

@@ -17,6 +17,7 @@ use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
+use crate::leftover;
 use crate::locks;
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
@@ -47,10 +48,6 @@ impl Pool {
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
-            ),
-            (
-                !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
-                "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
             ),
         ];
         reasons.into_iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, reason)| Err(reason))
@@ -95,7 +92,7 @@ impl Pool {
     ) -> Vec<NodeId> {
         let shared = &*self.shared;
         let links = |words: &[u64; 8]| {
-            let node = node_of(NodeId::ROOT, *words, &shared.views).filter(|node| {
+            let node = node_of(NodeId::ROOT, *words, None, &shared.views).filter(|node| {
                 // One that was removed may have been asked for.
                 shared.branches.has(node.mount().branch)
             })?;
@@ -104,6 +101,10 @@ impl Pool {
         };
         let mut moved = Vec::new();
         for at in 0..left.len() {
+            // What is reached by a descriptor is still there.
+            if left[at].file.is_some() {
+                continue;
+            }
             let Some(to) = moving.get(&left[at].node.get()).map(|to| to.words) else { continue };
             if links(&to).unwrap_or(0) > 0 && links(&left[at].words).unwrap_or(0) == 0 {
                 left[at].words = to;
@@ -144,24 +145,40 @@ impl Surviving for Pool {
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, .. }| {
-            let node = node_of(node, words, &shared.views).ok_or(NO_NODE)?;
-            if !shared.branches.has(node.mount().branch) {
-                // It was removed, and nothing there is open.
-                keeping.drop_left(place);
-                return Ok(None);
-            }
-            // Its attributes, and what of it may be mapped, is known to the dead alone.
-            node.mark(Marks::UNSEEN);
-            if node.is_file() {
-                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
-            }
-            if redacts || !node.view.is_whole() {
-                // Another view of it may be open, or come.
-                node.mark(Marks::VARIES);
-            }
-            Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
-        })?;
+        shared.table.take_all(
+            &keeping,
+            left,
+            |LeftNode { place, node, lookups, words, file, is_named }| {
+                if file.is_none() && keeping::has_no_handle(&words) {
+                    tracing::warn!(
+                        node = node.get(),
+                        "its inode has another number now: whoever has it open gets ESTALE"
+                    );
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+                let may_be_left = file.is_some() && !is_named;
+                let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
+                if !shared.branches.has(node.mount().branch) {
+                    // It was removed, and nothing there is open.
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+                // Its attributes, and what of it may be mapped, is known to the dead alone.
+                node.mark(Marks::UNSEEN);
+                if node.is_file() {
+                    node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+                }
+                if may_be_left {
+                    keeping.may_be_left(&node);
+                }
+                if redacts || !node.view.is_whole() {
+                    // Another view of it may be open, or come.
+                    node.mark(Marks::VARIES);
+                }
+                Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
+            },
+        )?;
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
         }
@@ -190,6 +207,7 @@ impl Surviving for Pool {
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }
+        leftover::sweep(&self.shared);
     }
 
     fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {

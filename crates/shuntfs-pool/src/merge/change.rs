@@ -402,6 +402,10 @@ fn give_up(shared: &Shared, node: &Node) {
         notifier.drop_backing(node.id);
     }
     if node.opens() == 0 {
+        if node.place().handle().is_none() {
+            // Before its descriptor goes, which is what is written down of it.
+            shared.table.keep_no_more(node);
+        }
         node.unmark(Marks::PINNED);
         drop(node.drop_descriptor());
     }
