@@ -93,11 +93,11 @@ impl Pool {
             stat_of(&held).ok().map(|stat| stat.nlink)
         };
         let mut moved = Vec::new();
-        for at in 0..left.len() {
-            let Some(to) = moving.get(&left[at].node.get()).map(|to| to.words) else { continue };
-            if links(&to).unwrap_or(0) > 0 && links(&left[at].words).unwrap_or(0) == 0 {
-                left[at].words = to;
-                moved.push((left[at].node, to));
+        for left in left.iter_mut() {
+            let Some(to) = moving.get(&left.node.get()).map(|to| to.words) else { continue };
+            if links(&to).unwrap_or(0) > 0 && links(&left.words).unwrap_or(0) == 0 {
+                left.words = to;
+                moved.push((left.node, to));
             }
         }
         for (node, words) in &moved {
