@@ -100,15 +100,12 @@ impl Pool {
             stat_of(&held).ok().map(|stat| stat.nlink)
         };
         let mut moved = Vec::new();
-        for at in 0..left.len() {
-            // What is reached by a descriptor is still there.
-            if left[at].file.is_some() {
-                continue;
-            }
-            let Some(to) = moving.get(&left[at].node.get()).map(|to| to.words) else { continue };
-            if links(&to).unwrap_or(0) > 0 && links(&left[at].words).unwrap_or(0) == 0 {
-                left[at].words = to;
-                moved.push((left[at].node, to));
+        // What is reached by a descriptor is still there.
+        for left in left.iter_mut().filter(|left| left.file.is_none()) {
+            let Some(to) = moving.get(&left.node.get()).map(|to| to.words) else { continue };
+            if links(&to).unwrap_or(0) > 0 && links(&left.words).unwrap_or(0) == 0 {
+                left.words = to;
+                moved.push((left.node, to));
             }
         }
         for (node, words) in &moved {

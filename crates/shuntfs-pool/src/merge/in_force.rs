@@ -294,7 +294,6 @@ fn kept(why: impl Into<String>) -> PoolError {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::merge::MergeOptions;
 
     #[test]
     fn what_is_written_is_read_again_with_requests_and_without() {
@@ -306,19 +305,5 @@ mod test {
         assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
         let text = Text { requests: vec![2, u64::MAX], ..text };
         assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
-    }
-
-    #[test]
-    fn the_last_requests_are_known_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let kept = KeptBranches::open(&[BranchOptions::new(folder.path())]).unwrap();
-        let (branches, settings) =
-            (Branches::several(Vec::new()), Settings::of(&MergeOptions::new(Vec::new())));
-        for request in 1..=100 {
-            kept.note((&branches, 1), &settings, request).unwrap();
-        }
-        kept.note((&branches, 1), &settings, 0).unwrap();
-        let done: Vec<u64> = (0..=200).filter(|request| kept.was_done(*request)).collect();
-        assert_eq!(done, (37..=100).collect::<Vec<_>>());
     }
 }
