@@ -15,9 +15,9 @@ const BENCH: &str = env!("CARGO_BIN_EXE_shunt-bench");
 /// Our columns of every table; peers are measured by whoever has them.
 const OURS: &str = "bind,served,passthrough,regular,spliced,relayed,delegated,device,cloned,uring,file q1,file q2,\
     file passthrough,null q1,null q2,shunt,shunt-uring,verified,verified-uring,device-never-light,cloned-never-light,\
-    uring-never-light,served-cloned,passthrough-cloned,one";
+    uring-never-light,served-cloned,passthrough-cloned,off,crash,one";
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "passthrough",
     "stacked",
     "uring",
@@ -25,6 +25,7 @@ const TABLES: [&str; 10] = [
     "smallfiles",
     "roundtrip",
     "tails",
+    "takeover",
     "peers",
     "verity",
     "pool",
@@ -275,7 +276,8 @@ fn every_cell_has_a_figure(table: &Value) {
             let cell = &row["cells"][name];
             // Only what verifies has hash trees to read.
             let has_no_tree = row["unit"] == "tree_reads" && !name.starts_with("verified");
-            let has_no_server = row["unit"] == "server_micros" && name == "bare";
+            let is_of_server = row["unit"] == "server_micros" || row["unit"] == "server_sec_per_gib";
+            let has_no_server = is_of_server && name == "bare";
             if column["missing"].is_string() || has_no_tree || has_no_server {
                 assert!(cell["skipped"].is_string(), "{name}, {row}");
             } else {

@@ -1,5 +1,5 @@
-//! Rules on a mount whose servers are killed: what callers see is what the rules in force say, whatever happens to their file meanwhile. Needs root
-//! and /dev/fuse.
+//! Rules on a mount of one folder and of several branches whose servers are killed: what callers see is what the rules in force say, whatever happens to their
+//! file meanwhile. Needs root and /dev/fuse.
 
 mod common;
 
@@ -28,30 +28,61 @@ const RULES: &str = "[[rule]]\npath = 'denied/**'\nuid = 65534\ndeny = 'EACCES'\
 const SECRET: &str = "name=ann key=1234 more";
 const SHOWN: &str = "name=ann \0\0\0\0\0\0\0\0 more";
 
+/// A mount under rules.
 struct Ruled {
     kept: Kept,
     rules: PathBuf,
+    /// What is shown: one folder, or two.
+    below: Vec<PathBuf>,
 }
 
 impl Ruled {
-    fn start() -> Self {
+    /// A folder, and two branches on each transport, one after the other.
+    fn each() -> impl Iterator<Item = Self> {
+        [("src", "auto"), ("a:b", "device"), ("a:b", "cloned")].into_iter().map(|(below, kind)| {
+            println!("{below} on {kind}");
+            Self::start(below, kind, RULES)
+        })
+    }
+
+    fn start(below: &str, kind: &str, text: &str) -> Self {
         let room = Room::new();
-        let (src, rules) = (room.src(), room.path().join("rules.toml"));
+        let rules = room.path().join("rules.toml");
         fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).expect("is ours");
-        fs::create_dir(src.join("denied")).expect("makes");
-        for (name, text) in [
+        let below: Vec<PathBuf> = below.split(':').map(|name| room.path().join(name)).collect();
+        below.iter().for_each(|folder| fs::create_dir_all(folder.join("denied")).expect("makes"));
+        let files = [
             ("denied/f", "denied"),
-            ("hidden", "hidden"),
             ("secret", SECRET),
+            ("hidden", "hidden"),
             ("free", "free"),
             ("log", "a\n"),
-        ] {
-            fs::write(src.join(name), text).expect("writes");
+        ];
+        for (index, (name, text)) in files.into_iter().enumerate() {
+            fs::write(below[index % below.len()].join(name), text).expect("writes");
         }
-        fs::write(&rules, RULES).expect("writes");
-        let flags = ["--rules", rules.to_str().expect("plain"), "-o", "allow_other"];
-        let kept = Kept::in_room(room, &flags);
-        Self { kept, rules }
+        fs::write(&rules, text).expect("writes");
+        let (log, list) = (room.path().join("log"), below.iter().map(|path| path.to_str().expect("plain")));
+        let log = format!("log_file={}", log.display());
+        let mut mount = Command::new(SHUNT);
+        mount.args(["mount", "--takeover", "crash", "-o", &log, "-o", "allow_other", "--transport", kind]);
+        if below.len() > 1 {
+            mount.args(["-o", "minfreespace=0"]);
+        }
+        run(mount.arg("--rules").arg(&rules).arg(list.collect::<Vec<_>>().join(":")).arg(room.mnt())).ok();
+        Self { kept: Kept::of(room), rules, below }
+    }
+
+    /// A file below, on the branch that has it.
+    fn below(&self, name: &str) -> PathBuf {
+        let mut all = self.below.iter().map(|folder| folder.join(name));
+        all.find(|path| path.exists()).expect("one has it")
+    }
+
+    /// Other rules, and their being read.
+    fn reread(&self, text: &str) {
+        fs::write(&self.rules, text).expect("writes");
+        signal(self.kept.keeper, "HUP");
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -95,7 +126,10 @@ fn privileged_the_rules_in_force_survive_and_not_those_in_the_file() {
     if !can_mount() {
         return;
     }
-    let ruled = Ruled::start();
+    Ruled::each().for_each(the_rules_in_force_survive_and_not_those_in_the_file);
+}
+
+fn the_rules_in_force_survive_and_not_those_in_the_file(ruled: Ruled) {
     ruled.is_ruled();
     // Whoever edits the file while no server runs changes nothing.
     fs::write(&ruled.rules, "[[rule]\n").expect("writes");
@@ -128,7 +162,10 @@ fn privileged_what_is_open_goes_on_as_its_open_was_decided() {
     if !can_mount() {
         return;
     }
-    let ruled = Ruled::start();
+    Ruled::each().for_each(what_is_open_goes_on_as_its_open_was_decided);
+}
+
+fn what_is_open_goes_on_as_its_open_was_decided(ruled: Ruled) {
     let secret = nobody(|| File::open(ruled.at("secret"))).expect("may");
     let log = OpenOptions::new().append(true).open(ruled.at("log")).expect("may");
     let denied = File::open(ruled.at("denied/f")).expect("root may");
@@ -140,7 +177,7 @@ fn privileged_what_is_open_goes_on_as_its_open_was_decided() {
     fs::remove_file(ruled.at("denied/gone")).expect("root may");
     for round in 0..3 {
         // The secret moves to where none was: what was open shows what it showed.
-        fs::write(ruled.kept.room.src().join("secret"), "key=1234 name=ann more").expect("writes");
+        fs::write(ruled.below("secret"), "key=1234 name=ann more").expect("writes");
         ruled.kill();
         let mut room = [0; SECRET.len()];
         secret.read_exact_at(&mut room, 0).expect("is open");
@@ -156,7 +193,7 @@ fn privileged_what_is_open_goes_on_as_its_open_was_decided() {
     // It may share pages with the copy before, so it comes last.
     let fresh = nobody(|| fs::read(ruled.at("secret"))).expect("may");
     assert_eq!(fresh, b"\0\0\0\0\0\0\0\0 name=ann more");
-    assert_eq!(fs::read(ruled.kept.room.src().join("log")).expect("is there"), b"a\nb\nb\nb\n");
+    assert_eq!(fs::read(ruled.below("log")).expect("is there"), b"a\nb\nb\nb\n");
     drop((secret, log, denied, gone));
     ruled.ends();
 }
@@ -166,7 +203,10 @@ fn privileged_another_program_goes_on_by_the_rules_in_force() {
     if !can_mount() {
         return;
     }
-    let ruled = Ruled::start();
+    Ruled::each().for_each(another_program_goes_on_by_the_rules_in_force);
+}
+
+fn another_program_goes_on_by_the_rules_in_force(ruled: Ruled) {
     let secret = nobody(|| File::open(ruled.at("secret"))).expect("may");
     fs::write(&ruled.rules, "").expect("writes");
     let program = ruled.kept.room.path().join("program");
@@ -195,7 +235,10 @@ fn privileged_two_users_see_what_they_may_while_servers_are_killed() {
     if !can_mount() {
         return;
     }
-    let ruled = Ruled::start();
+    Ruled::each().for_each(two_users_see_what_they_may_while_servers_are_killed);
+}
+
+fn two_users_see_what_they_may_while_servers_are_killed(ruled: Ruled) {
     let (stop, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
     let until = |rounds: &AtomicU64, look: &dyn Fn()| {
         while !stop.load(Ordering::SeqCst) {
@@ -242,4 +285,90 @@ fn privileged_two_users_see_what_they_may_while_servers_are_killed() {
 
 fn nobody_reads(path: &Path) -> io::Result<Vec<u8>> {
     nobody(|| fs::read(path))
+}
+
+/// Branches come and go between two kills, and so do rules. The branch that a rule names may be one that is no more: the next server goes on without it, as
+/// the one before it did.
+#[test]
+fn privileged_branches_and_rules_change_between_kills() {
+    if !can_mount() {
+        return;
+    }
+    for kind in ["device", "cloned"] {
+        let places = |branch: &Path| format!("[[rule]]\npath = 'placed*'\nplace = '{}'\n", branch.display());
+        let ruled = Ruled::start("a:b", kind, RULES);
+        let branch = |name: &str| ruled.kept.room.path().join(name);
+        let change = |how: &str, name: &str| {
+            let (mnt, path) = (ruled.kept.room.mnt(), branch(name));
+            shunt(["branches".as_ref(), how.as_ref(), mnt.as_os_str(), path.as_os_str()]).ok();
+        };
+        let denied = |name: &str| refused(nobody(|| fs::read(ruled.at(name))));
+        fs::create_dir_all(branch("c/denied")).expect("makes");
+        fs::write(branch("c/denied/of-c"), "denied").expect("writes");
+        fs::write(branch("c/of-c"), "of c").expect("writes");
+        change("add", "c");
+        let of_c = nobody(|| File::open(ruled.at("of-c"))).expect("may");
+        ruled.kill();
+        ruled.is_ruled();
+        assert_eq!(denied("denied/of-c"), Some(io::ErrorKind::PermissionDenied), "{}", ruled.kept.log());
+        assert_eq!(io::read_to_string(&of_c).expect("is open"), "of c");
+        // A file in a folder that another branch had alone is denied, too.
+        fs::create_dir(ruled.at("plain")).expect("makes");
+        fs::write(ruled.at("plain/f"), "f").expect("writes");
+        fs::rename(ruled.at("plain"), ruled.at("denied/plain")).expect("root may");
+        ruled.kill();
+        assert_eq!(denied("denied/plain/f"), Some(io::ErrorKind::PermissionDenied));
+        ruled.reread(&format!(
+            "{RULES}[[rule]]\npath = 'of-c'\nuid = 65534\nhide = true\n{}",
+            places(&branch("b"))
+        ));
+        eventually("they are read again", || denied("of-c") == Some(io::ErrorKind::NotFound));
+        fs::write(ruled.at("placed1"), "placed").expect("root may");
+        assert!(branch("b/placed1").exists());
+        change("remove", "b");
+        ruled.kill();
+        assert_eq!(denied("of-c"), Some(io::ErrorKind::NotFound), "{}", ruled.kept.log());
+        assert_eq!(denied("denied/of-c"), Some(io::ErrorKind::PermissionDenied));
+        assert_eq!(denied("secret"), Some(io::ErrorKind::NotFound), "it was on the branch that is gone");
+        let error = fs::write(ruled.at("placed2"), "placed").expect_err("its branch is gone");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "as before the kill");
+        // Rules that name a branch that is none are not taken, and no server goes on with them.
+        ruled.reread(&places(&branch("b")));
+        eventually("it is told of", || ruled.kept.log().contains("the rules stay as they were"));
+        change("add", "b");
+        ruled.kill();
+        assert_eq!(denied("of-c"), Some(io::ErrorKind::NotFound));
+        assert_eq!(nobody(|| fs::read_to_string(ruled.at("secret"))).expect("may"), SHOWN);
+        drop(of_c);
+        ruled.ends();
+    }
+}
+
+/// Under rules that only place, the names of files are not noted. So a mount that began with them takes no others, over any number of servers; and one that
+/// began with others takes them again, whatever the rules of the moment are when its server is killed.
+#[test]
+fn privileged_rules_that_only_place_are_followed_by_what_they_were() {
+    if !can_mount() {
+        return;
+    }
+    let only_places = "[[rule]]\npath = 'placed*'\nplace = 'mfs'\n";
+    let ruled = Ruled::start("a:b", "cloned", only_places);
+    ruled.kill();
+    ruled.reread(RULES);
+    eventually("it is told of", || ruled.kept.log().contains("the rules stay as they were"));
+    ruled.kill();
+    assert_eq!(status(&ruled.kept.room)["rules"]["rules"], 1);
+    assert_eq!(nobody(|| fs::read_to_string(ruled.at("denied/f"))).expect("may"), "denied");
+    ruled.ends();
+    let ruled = Ruled::start("a:b", "cloned", RULES);
+    ruled.is_ruled();
+    ruled.reread(only_places);
+    eventually("they are read again", || nobody(|| fs::read(ruled.at("denied/f"))).is_ok());
+    fs::rename(ruled.at("free"), ruled.at("denied/free")).expect("may");
+    ruled.kill();
+    assert_eq!(nobody(|| fs::read_to_string(ruled.at("denied/free"))).expect("may"), "free");
+    ruled.reread(RULES);
+    eventually("they are read again", || nobody(|| fs::read(ruled.at("denied/f"))).is_err());
+    assert!(nobody(|| fs::read(ruled.at("denied/free"))).is_err());
+    ruled.ends();
 }

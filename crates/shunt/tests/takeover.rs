@@ -361,8 +361,7 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
         return;
     }
     let room = Room::new();
-    let cases: [(&[&str], &str); 5] = [
-        (&["--verify", "if-sealed"], "with seals"),
+    let cases: [(&[&str], &str); 4] = [
         (&["--locks", "lower"], "locks that are kept below"),
         (&["-o", "handles"], "handles that outlive the mount"),
         (&["--transport", "uring"], "with io_uring: when a server dies"),

@@ -28,6 +28,7 @@ use crate::cpu;
 use crate::lower::write_noise;
 use crate::probe;
 use crate::process;
+use crate::status;
 use crate::stop::Stop;
 
 /// Everything that is called, below the folder that the target shows.
@@ -151,10 +152,7 @@ pub(crate) fn measure(calls: &Calls, root: &Path, amount: &Amount, stop: &Stop) 
 /// # Errors
 /// When it got fewer, or does not say.
 pub(crate) fn check_requests(shunt: &str, root: &Path, call: Call, times: &Times, stop: &Stop) -> Result<()> {
-    const LIMIT: Duration = Duration::from_secs(10);
-    let mut command = Command::new(shunt);
-    let said = process::run_ok(command.arg("status").arg(root).arg("--json"), LIMIT, stop)?.stdout;
-    let requests = requests(&said, call).context("cannot read what `shunt status --json` says")?;
+    let requests = requests(&status::of(shunt, root, stop)?, call).context("no operations")?;
     if requests < times.count {
         bail!("{requests} requests for {} calls of {}", times.count, call.as_str());
     }
@@ -162,10 +160,9 @@ pub(crate) fn check_requests(shunt: &str, root: &Path, call: Call, times: &Times
 }
 
 /// Reads how many requests of a call came; one that never came is not named.
-fn requests(said: &str, call: Call) -> Result<u64> {
-    let status: serde_json::Value = serde_json::from_str(said)?;
-    let all = status["session"]["ops"].as_object().context("no operations")?;
-    Ok(all.get(call.request()).and_then(|operation| operation["requests"].as_u64()).unwrap_or(0))
+fn requests(status: &serde_json::Value, call: Call) -> Option<u64> {
+    let all = status["session"]["ops"].as_object()?;
+    Some(all.get(call.request()).and_then(|operation| operation["requests"].as_u64()).unwrap_or(0))
 }
 
 /// Makes the calls in this process and prints what they took.
@@ -386,10 +383,10 @@ mod tests {
 
     #[test]
     fn requests_are_read_from_a_status() {
-        let said = r#"{"session":{"ops":{"GETATTR":{"requests":7,"errors":1}}}}"#;
-        assert_eq!(requests(said, Call::GetAttr).unwrap(), 7);
-        assert_eq!(requests(said, Call::Open).unwrap(), 0);
-        assert!(requests("{}", Call::Open).is_err());
+        let said = serde_json::json!({"session": {"ops": {"GETATTR": {"requests": 7, "errors": 1}}}});
+        assert_eq!(requests(&said, Call::GetAttr), Some(7));
+        assert_eq!(requests(&said, Call::Open), Some(0));
+        assert_eq!(requests(&serde_json::Value::Null, Call::Open), None);
     }
 
     /// Every kind of call, on a folder without a server: as often as it was asked for, each name once.

@@ -44,6 +44,7 @@ mod runner;
 #[cfg(test)]
 mod sample;
 mod sealed;
+mod status;
 mod stop;
 mod tables;
 mod target;

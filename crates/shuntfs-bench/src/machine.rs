@@ -33,7 +33,7 @@ impl Machine {
     #[must_use]
     pub fn look() -> Self {
         Self {
-            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            kernel: release(),
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: field("/proc/meminfo", "MemTotal")
@@ -77,6 +77,18 @@ pub(crate) fn version(program: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
+/// Reads the first two numbers of a version.
+pub(crate) fn two_numbers(text: &str) -> Option<(u32, u32)> {
+    let digits = text.find(|letter: char| letter.is_ascii_digit())?;
+    let mut parts = text[digits..].split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Returns the kernel's release; empty where it is not told.
+pub(crate) fn release() -> String {
+    read("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
@@ -85,4 +97,16 @@ fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert_eq!(two_numbers("mergerfs version: 2.33.5"), Some((2, 33)));
+        assert!(two_numbers("mergerfs v2.41.0") > Some((2, 5)));
+        assert_eq!(two_numbers("none"), None);
+    }
 }

@@ -120,7 +120,7 @@ impl Export {
         match &self.image.disk {
             Disk::Raw(raw) => match raw.delegation(may_write, self.how.growable, self.how.flow) {
                 // Past the page cache.
-                Delegation::Served if self.how.flow != FlowWish::Served => self.found(),
+                Delegation::Served => self.found(),
                 delegation => delegation,
             },
             Disk::Qcow2(_) => self.found(),
@@ -130,7 +130,7 @@ impl Export {
 
     /// How bytes flow whose place is found at each request, which only moves them.
     fn found(&self) -> Delegation {
-        let has_zero_copy = self.zero_copy.load(Ordering::Relaxed);
+        let has_zero_copy = self.zero_copy.load(Ordering::Relaxed) && self.how.flow != FlowWish::Served;
         if has_zero_copy { Delegation::PerRange(Arc::new(Found)) } else { Delegation::Served }
     }
 

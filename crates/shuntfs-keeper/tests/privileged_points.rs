@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use followed::Followed;
 use shuntfs_sys::rename_at;
+use shuntfs_testkit::identity::Identity;
 use support::can_mount;
-use support::kept::{Kept, lower_folders, with_state};
+use support::kept::{Kept, lower_folders, ruled, with_state};
 use support::wait_until;
 
 /// The server is killed in at most so many places of one operation.
@@ -49,6 +50,19 @@ impl Place {
     /// Whether a name is on one branch alone, and such.
     fn is_once(&self, name: &str, is_such: impl Fn(&Path) -> bool) -> bool {
         self.have(name) == 1 && self.count(|folder| is_such(&folder.join(name))) == 1
+    }
+
+    /// Whether somebody who may not cannot read it, and root can.
+    fn is_denied(&self, name: &str) -> bool {
+        let path = self.above.join(name);
+        let refused = Identity::nobody().run(|| fs::read(&path)).map_err(|error| error.kind());
+        refused.is_err_and(|kind| kind == io::ErrorKind::PermissionDenied) && fs::read(&path).is_ok()
+    }
+
+    /// Whether anybody reads these bytes.
+    fn is_free(&self, name: &str, bytes: &[u8]) -> bool {
+        let path = self.above.join(name);
+        Identity::nobody().run(|| is(&path, bytes))
     }
 
     /// Does something in the folder on each branch.
@@ -254,6 +268,140 @@ const MERGED: [Operation; 8] = [
     },
 ];
 
+/// Of names on two or more branches, under rules: what somebody else sees afterwards is what the rules say of the new names, and of these alone.
+const RULED: [Operation; 9] = [
+    Operation {
+        name: "ruled: rename of a file on two branches into a denied folder",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir(folder.join("denied"))?;
+                if index < 2 { fs::write(folder.join("old"), b"old") } else { Ok(()) }
+            })
+        },
+        call: |folder| {
+            fs::read(folder.join("old"))?;
+            fs::rename(folder.join("old"), folder.join("denied/new"))
+        },
+        check: |place| {
+            place.have("old") == 0 && place.have("denied/new") == 2 && place.is_denied("denied/new")
+        },
+    },
+    Operation {
+        name: "ruled: rename of a file on two branches out of a denied folder",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir(folder.join("denied"))?;
+                if index < 2 { fs::write(folder.join("denied/old"), b"old") } else { Ok(()) }
+            })
+        },
+        call: |folder| {
+            fs::read(folder.join("denied/old"))?;
+            fs::rename(folder.join("denied/old"), folder.join("new"))
+        },
+        check: |place| {
+            place.have("denied/old") == 0 && place.have("new") == 2 && place.is_free("new", b"old")
+        },
+    },
+    Operation {
+        name: "ruled: rename of a file on two branches to a log",
+        prepare: |place| {
+            place.each(|index, folder| if index < 2 { fs::write(folder.join("old"), b"old") } else { Ok(()) })
+        },
+        call: |folder| fs::rename(folder.join("old"), folder.join("log")),
+        check: |place| {
+            let cut = File::options().write(true).open(place.above.join("log"));
+            place.have("old") == 0 && place.have("log") == 2 && cut.is_err()
+        },
+    },
+    Operation {
+        name: "ruled: rename of a folder on each branch into a denied one",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir(folder.join("denied"))?;
+                fs::create_dir_all(folder.join("old/inner"))?;
+                fs::write(folder.join(format!("old/inner/{index}")), b"x")
+            })
+        },
+        call: |folder| {
+            fs::read(folder.join("old/inner/1"))?;
+            fs::rename(folder.join("old"), folder.join("denied/new"))
+        },
+        check: |place| {
+            let all = ["denied/new/inner/0", "denied/new/inner/1", "denied/new/inner/2"];
+            place.have("old") == 0 && all.iter().all(|name| place.is_denied(name))
+        },
+    },
+    Operation {
+        name: "ruled: rename of a folder on each branch out of a denied one",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::create_dir_all(folder.join("denied/old/inner"))?;
+                fs::write(folder.join(format!("denied/old/inner/{index}")), b"x")
+            })
+        },
+        call: |folder| {
+            fs::read(folder.join("denied/old/inner/1"))?;
+            fs::rename(folder.join("denied/old"), folder.join("new"))
+        },
+        check: |place| {
+            let all = ["new/inner/0", "new/inner/1", "new/inner/2"];
+            place.have("denied/old") == 0 && all.iter().all(|name| place.is_free(name, b"x"))
+        },
+    },
+    Operation {
+        name: "ruled: an exchange of two folders",
+        prepare: |place| {
+            ["denied/one", "two/two"].iter().try_for_each(|name| {
+                let path = place.first().join(name);
+                path.parent().map_or(Ok(()), fs::create_dir)?;
+                fs::write(path, b"x")
+            })
+        },
+        call: |folder| {
+            ["denied/one", "two/two"].iter().try_for_each(|name| fs::read(folder.join(name)).map(drop))?;
+            let folder = File::open(folder)?;
+            Ok(rename_at(&folder, c"denied", &folder, c"two", libc::RENAME_EXCHANGE)?)
+        },
+        check: |place| place.is_denied("denied/two") && place.is_free("two/one", b"x"),
+    },
+    Operation {
+        name: "ruled: an exchange of two files",
+        prepare: |place| {
+            ["denied", "two"].iter().try_for_each(|name| fs::write(place.first().join(name), name))
+        },
+        call: |folder| {
+            ["denied", "two"].iter().try_for_each(|name| fs::read(folder.join(name)).map(drop))?;
+            let folder = File::open(folder)?;
+            Ok(rename_at(&folder, c"denied", &folder, c"two", libc::RENAME_EXCHANGE)?)
+        },
+        check: |place| place.is_denied("denied") && place.is_free("two", b"denied"),
+    },
+    Operation {
+        name: "ruled: link to a name that its maker cannot read",
+        prepare: |place| fs::write(place.below[1].join("old"), b"old"),
+        call: |folder| {
+            fs::read(folder.join("old"))?;
+            fs::hard_link(folder.join("old"), folder.join("unread"))
+        },
+        check: |place| {
+            // By the strictest of its names.
+            place.have("unread") == 1
+                && fs::read(place.above.join("old")).is_err()
+                && place.is_free("old", b"old")
+        },
+    },
+    Operation {
+        name: "ruled: unlink of the denied one of two names",
+        prepare: |place| fs::write(place.below[1].join("denied"), b"old"),
+        call: |folder| {
+            // Not below, where nobody would know of it.
+            fs::hard_link(folder.join("denied"), folder.join("free"))?;
+            fs::remove_file(folder.join("denied"))
+        },
+        check: |place| place.have("denied") == 0 && place.is_free("free", b"old"),
+    },
+];
+
 /// Makes a folder that tells itself from one that is not finished: by its mode, its owner and its time.
 fn make_mine(path: &Path) -> io::Result<()> {
     fs::create_dir(path)?;
@@ -308,13 +456,21 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
     let (mut kills, stride) = (0, stride.unwrap_or(STRIDE));
     let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
-    for operation in OPERATIONS.iter().chain(&MERGED).filter(|operation| operation.name.contains(&only)) {
+    for operation in
+        OPERATIONS.iter().chain(&MERGED).chain(&RULED).filter(|operation| operation.name.contains(&only))
+    {
         let source = tempfile::tempdir().expect("a folder");
         let (shown, below) = lower_folders(source.path());
         if below.len() == 1 && MERGED.iter().any(|merged| merged.name == operation.name) {
             continue;
         }
-        let Some(kept) = Kept::start_of(with_state(), &[&shown, "device", "1000"], LIVES, |_| ()) else {
+        let rules = ruled(source.path());
+        if rules.is_empty() && RULED.iter().any(|ruled| ruled.name == operation.name) {
+            continue;
+        }
+        let words: Vec<&str> =
+            [&*shown, "device", "1000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
+        let Some(kept) = Kept::start_of(with_state(), &words, LIVES, |_| ()) else {
             return;
         };
         wait_until("a mount that is served", || fs::metadata(kept.path()).ok());

@@ -33,6 +33,8 @@ use crate::who::Who;
 /// Where the terms of an open are in the second word that is kept of it, and whether they are.
 const WORD_OF_TERMS: u32 = 8;
 const HAS_TERMS: u64 = 1 << 7;
+/// Whether it is checked as it is read.
+const IS_CHECKED: u64 = 1 << 3;
 const _: () = assert!(WORD_OF_TERMS + TERMS_BITS <= u64::BITS);
 
 /// The pool's side of one open file.
@@ -134,8 +136,14 @@ impl PoolFile {
         let serves_writes = u64::from(self.terms.writes == Some(FlowWord::Served));
         let goes_on = u64::from(self.shown.as_ref().is_some_and(Shown::goes_on));
         let settled = serves_writes | u64::from(self.rereads) << 1 | goes_on << 2;
-        let has_more = self.shown.is_some() || terms & !(3 << 2) != 0 || terms >> 2 & 3 != serves_writes * 3;
+        let settled = settled | if self.checked.is_some() { IS_CHECKED } else { 0 };
+        let has_more = !self.is_below() || terms & !(3 << 2) != 0 || terms >> 2 & 3 != serves_writes * 3;
         [self.flags.into(), settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 }]
+    }
+
+    /// Whether a file of these words is checked as it is read.
+    pub(crate) fn is_checked_by([_, settled]: [u64; 2]) -> bool {
+        settled & IS_CHECKED != 0
     }
 
     /// The open file that a predecessor had, which shows of a partial view what is in `copy`; `None` where they tell of none.
@@ -149,7 +157,8 @@ impl PoolFile {
         let has_terms = settled & HAS_TERMS != 0;
         let served = if settled & 1 != 0 { 3 << 2 } else { 0 };
         let terms = if has_terms { settled >> WORD_OF_TERMS } else { served };
-        if settled & !HAS_TERMS & ((1 << WORD_OF_TERMS) - 1) > 7 || !has_terms && settled > 3 {
+        let others = settled & !(HAS_TERMS | IS_CHECKED) & ((1 << WORD_OF_TERMS) - 1);
+        if others > 7 || !has_terms && settled > 3 {
             return None;
         }
         let terms = Terms::of_bits(terms)?;

@@ -42,11 +42,26 @@ pub(crate) enum Kind {
     View = 2,
     /// The names of a node.
     Names = 3,
+    /// Rules judge what is done on several branches.
+    Judges = 4,
+}
+
+/// What an earlier server did by the rules in force.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub enum Earlier {
+    /// There was none.
+    #[default]
+    None,
+    /// It placed what is new, on several branches, or judged in one folder.
+    Placed,
+    /// It judged what is done on several branches, and knows the names of nodes.
+    Judged,
 }
 
 impl Kind {
     fn of(number: u32) -> Option<Self> {
-        [Self::Rules, Self::View, Self::Names].into_iter().find(|kind| *kind as u32 == number)
+        [Self::Rules, Self::View, Self::Names, Self::Judges].into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
@@ -67,6 +82,7 @@ struct State {
     /// Behind the end is a part of a record that a server left.
     has_rest: bool,
     rules: Vec<u8>,
+    judges: bool,
     views: Vec<Vec<u8>>,
 }
 
@@ -102,6 +118,17 @@ impl Ledger {
     #[must_use]
     pub fn rules(&self) -> Vec<u8> {
         self.state.lock().rules.clone()
+    }
+
+    /// What the servers before this one did by them.
+    #[must_use]
+    pub fn earlier(&self) -> Earlier {
+        let state = self.state.lock();
+        match (state.rules.is_empty(), state.judges) {
+            (true, _) => Earlier::None,
+            (false, false) => Earlier::Placed,
+            (false, true) => Earlier::Judged,
+        }
     }
 
     /// Has the next server go on with these rules. To be called before they hold: callers must not see what they deny from a server that does not
@@ -206,7 +233,8 @@ impl Ledger {
         let begin = state.end;
         // A part of a record that a server left is not to be read again.
         self.file.set_len(begin)?;
-        let fixed = std::iter::once((Kind::Rules, state.rules.clone()));
+        let judges = state.judges.then(|| (Kind::Judges, Vec::new()));
+        let fixed = std::iter::once((Kind::Rules, state.rules.clone())).chain(judges);
         let views = state.views.iter().map(|view| (Kind::View, view.clone()));
         let names = names.map(|names| (Kind::Names, names));
         let mut framed = Vec::new();
@@ -253,6 +281,7 @@ impl State {
         match kind {
             Kind::Rules => bytes.clone_into(&mut self.rules),
             Kind::View => self.views.push(bytes.to_vec()),
+            Kind::Judges => self.judges = true,
             Kind::Names => {}
         }
     }

@@ -23,6 +23,7 @@ mod gate;
 mod guard;
 mod init;
 mod keeping;
+mod keeping_seals;
 mod lasting;
 mod ledger;
 mod locks;
@@ -65,7 +66,7 @@ pub use facts::{BranchFacts, Facts, Health, Observer};
 pub use file::PoolFile;
 pub use folding::Folds;
 pub use lasting::Fleeting;
-pub use ledger::Ledger;
+pub use ledger::{Earlier, Ledger};
 pub use merge::{
     BranchChange, BranchOptions, BranchPick, BranchWords, Explanation, InodeCalc, KeptBranches, MergeOptions,
     MoveOnFull,
@@ -78,3 +79,4 @@ pub use rules::{
 };
 pub use seals::SealControl;
 pub use shuntfs_sys::{AccessTime, AccessTimes};
+pub use slots::Slots;

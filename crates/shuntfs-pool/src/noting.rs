@@ -1,11 +1,13 @@
-//! What is noted of a request that changes names before it does, so that the next server can complete it.
+//! What is noted of a request that changes names or attributes before it does, so that the next server can complete it.
+
+use std::ffi::CStr;
 
 use shuntfs::{Cx, NodeId, Rename, Result};
 
 use crate::merge::Merge;
 use crate::name_buf::NameBuf;
-use crate::op::remove;
 use crate::op::rename::{self, Named};
+use crate::op::{remove, xattr};
 use crate::pool::Pool;
 
 impl Pool {
@@ -35,6 +37,16 @@ impl Pool {
                 cx.note_begun(now);
                 Ok(false)
             }
+        }
+    }
+
+    /// Notes whether an attribute exists, which the request that makes or removes it cannot tell when it is resent.
+    pub(crate) async fn note_xattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) {
+        if cx.keeps_notes() && cx.begun_note().is_none() {
+            let name = name.to_owned();
+            let presence = self.run(cx, move |shared| xattr::presence(shared, node, &name));
+            // Errors are those of the change.
+            presence.await.into_iter().for_each(|presence| cx.note_begun(presence));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use shuntfs_sys::AccessTimes;
 
+use crate::ledger::Earlier;
 use crate::merge::{KeptBranches, MergeOptions};
 
 /// Who may wait for locks below at once, by default.
@@ -54,6 +55,8 @@ pub struct PoolOptions {
     pub access_times: AccessTimes,
     /// Where the branches in force are noted, if another server may go on with them: they are opened from there. Default: nowhere.
     pub kept: Option<Arc<KeptBranches>>,
+    /// What an earlier server of the mount did by the rules ([`crate::Ledger::earlier`]). Default: there was none.
+    pub earlier: Earlier,
 }
 
 impl PoolOptions {
@@ -75,6 +78,7 @@ impl PoolOptions {
             calls: Calls::Auto,
             access_times: AccessTimes::default(),
             kept: None,
+            earlier: Earlier::None,
         }
     }
 }

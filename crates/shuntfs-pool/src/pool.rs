@@ -552,6 +552,9 @@ impl Filesystem for Pool {
     async fn setxattr(&self, cx: &Cx<'_>, op: SetXattr<'_>) -> Result<()> {
         let (who, node, flags, kill_sgid) = (Who::of(cx), op.node, op.flags, op.kill_sgid);
         let _change = room::change_of(self, node).await;
+        if flags & xattr::XATTR_CREATE != 0 {
+            self.note_xattr(cx, node, op.name).await;
+        }
         if self.shared.runs_inline() && self.shared.controls(node).is_none() {
             // What is set need not be copied to stay here.
             let set = xattr::Set { name: op.name, value: op.value, flags, kill_sgid };
@@ -569,6 +572,7 @@ impl Filesystem for Pool {
     async fn removexattr(&self, cx: &Cx<'_>, node: NodeId, name: &CStr) -> Result<()> {
         let (who, name) = (Who::of(cx), name.to_owned());
         let _change = room::change_of(self, node).await;
+        self.note_xattr(cx, node, &name).await;
         self.run(cx, move |shared| xattr::remove(shared, who, node, &name)).await
     }
 }

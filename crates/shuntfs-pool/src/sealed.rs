@@ -4,10 +4,11 @@
 //! anything else through the mount: they are not removed, moved, replaced or made. Where somebody has done so below, they
 //! are refused.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use shuntfs::{
-    Access, ByteRange, CacheHint, Cx, Errno, Filled, LowerFile, NodeId, Opened, ReadReply, Result,
+    Access, ByteRange, CacheHint, Cx, Delegation, Errno, Filled, LowerFile, NodeId, Opened, ReadReply, Result,
 };
 use shuntfs_seal::{ManifestError, NodeIndex};
 use shuntfs_sys::Stat;
@@ -33,8 +34,15 @@ const STORE: &[u8] = b".shunt";
 /// The checks of one open file.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    file: CheckedFile,
+    /// `None` where a server before had it open and this one cannot check it: nobody reads it then.
+    file: Option<CheckedFile>,
     stream: Stream,
+}
+
+impl Checked {
+    fn file(&self) -> Result<&CheckedFile> {
+        self.file.as_ref().ok_or(Errno::IO)
+    }
 }
 
 /// What the manifest has at a name. A manifest that does not tell is an error: nobody knows then what is sealed.
@@ -168,16 +176,42 @@ pub(crate) fn check(shared: &Shared, node: &Arc<Node>, terms: &Terms) -> Result<
     Ok(Some(file))
 }
 
+/// What an open file is checked by, in memory that outlives the server, if another one may follow.
+///
+/// # Errors
+/// EMFILE at the descriptor limit, ENOMEM.
+pub(crate) fn outlive(shared: &Shared, checked: &CheckedFile) -> Result<Option<OwnedFd>> {
+    let sealed = shared.sealed.as_ref().filter(|sealed| sealed.survives());
+    // The lower file is that of the node.
+    sealed.map(|sealed| checked.outlive(sealed.number(), false)).transpose()
+}
+
+/// A file that a server before had open, by what it left of it: checked as it was, whatever is sealed by now.
+pub(crate) fn left(shared: &Shared, mut file: PoolFile, kept: Option<OwnedFd>) -> Opened<PoolFile> {
+    let checked = kept.as_ref().and_then(|kept| again(shared, &file.node, kept));
+    if checked.is_none() {
+        tracing::error!(node = file.node.id.get(), "a file that is open cannot be checked any more");
+    }
+    file.kept = kept;
+    opened(shared, file, checked)
+}
+
+fn again(shared: &Shared, node: &Arc<Node>, kept: &OwnedFd) -> Option<CheckedFile> {
+    let lower = shared.open_node(node, mode::O_RDONLY | mode::O_NONBLOCK).ok()?;
+    let seals = |number| shared.sealed.as_ref().map(|sealed| sealed.numbered(number));
+    CheckedFile::left(kept.as_fd(), seals, Some(lower))
+}
+
 /// An open file that is checked.
-pub(crate) fn opened(shared: &Shared, mut file: PoolFile, checked: CheckedFile) -> Opened<PoolFile> {
-    let delegation = checked.delegation();
+pub(crate) fn opened(shared: &Shared, mut file: PoolFile, checked: Option<CheckedFile>) -> Opened<PoolFile> {
+    let delegation = checked.as_ref().map_or(Delegation::Verified, CheckedFile::delegation);
     file.checked = Some(Checked { file: checked, stream: Stream::default() });
     Opened { file, delegation, cache: CacheHint::Keep, flush: shared.locks_below() }
 }
 
 /// The lower file of a checked one. Nobody gets it to move bytes that nobody has checked.
 pub(crate) fn lower_file(checked: &Checked, access: Access) -> Result<Arc<LowerFile>> {
-    checked.file.lower_file(access)
+    checked.file()?.lower_file(access)
 }
 
 /// READ.
@@ -187,7 +221,7 @@ pub(crate) async fn read<'q>(
     at: ByteRange,
     reply: ReadReply<'q>,
 ) -> Result<Filled<'q>> {
-    checked.file.read(cx, &checked.stream, at, reply).await
+    checked.file()?.read(cx, &checked.stream, at, reply).await
 }
 
 /// What checks a node, and what of the manifest it is, where that is no folder.

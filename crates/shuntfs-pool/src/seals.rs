@@ -15,21 +15,31 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
+use shuntfs::takeover::{KeptNodes, NodePlace};
 use shuntfs::{Errno, NodeId, NotifyError, Result};
 use shuntfs_seal::{NodeIndex, NodeKind};
 use shuntfs_sys::Stat;
 use shuntfs_verified::{SealNote, Seals};
 
+use crate::keeping_seals::{KeptSeals, SealRecord, tag_of};
 use crate::node::{Marks, Node};
 use crate::shared::Shared;
+use crate::table::Table;
+
+/// Earlier seals that are known, so that nodes from before are known as what they were.
+const EARLIER_MAX: usize = 7;
+/// Of no seal that is known any more.
+const LONG_AGO: u64 = u64::MAX;
 
 /// What of a pool is sealed, and which of it the kernel knows.
 #[derive(Debug)]
 pub(crate) struct SealedNodes {
     state: RwLock<State>,
+    /// Where what nodes are is written down for the next server, if there may be one.
+    kept: OnceLock<KeptSeals>,
 }
 
 #[derive(Debug)]
@@ -37,6 +47,8 @@ struct State {
     seals: Arc<Seals>,
     /// How many seals there were before.
     epoch: u64,
+    /// The last of them, where another server may follow.
+    earlier: Vec<Arc<Seals>>,
     known: HashMap<NodeId, Known>,
     /// Nodes from before this seal that were not looked up since, and what the kernel has of them.
     unsettled: HashMap<NodeId, Option<Earlier>>,
@@ -54,7 +66,8 @@ struct Known {
 /// What a node was by the seal that held when it was last looked up.
 #[derive(Clone, Debug)]
 struct Earlier {
-    seals: Arc<Seals>,
+    /// `None` where a server before knew it, and it is not known any more.
+    seals: Option<Arc<Seals>>,
     index: NodeIndex,
 }
 
@@ -62,7 +75,10 @@ impl Earlier {
     /// Whether what the kernel has of the node is right by the seal that holds now, where the node is `index`, if it is sealed.
     fn is_still(&self, seals: &Seals, index: Option<NodeIndex>, stat: &Stat) -> bool {
         match index {
-            Some(index) => seals.holds_same(index, &self.seals, self.index).unwrap_or(false),
+            Some(index) => {
+                let earlier = self.seals.as_ref();
+                earlier.is_some_and(|earlier| seals.holds_same(index, earlier, self.index).unwrap_or(false))
+            }
             // The pages of a file are of the earlier seal, and what is below is what holds now.
             None => !stat.is_file(),
         }
@@ -85,8 +101,69 @@ impl Claim {
 
 impl SealedNodes {
     pub(crate) fn new(seals: Arc<Seals>) -> Self {
-        let state = State { seals, epoch: 0, known: HashMap::new(), unsettled: HashMap::new() };
-        Self { state: RwLock::new(state) }
+        let state =
+            State { seals, epoch: 0, earlier: Vec::new(), known: HashMap::new(), unsettled: HashMap::new() };
+        Self { state: RwLock::new(state), kept: OnceLock::new() }
+    }
+
+    /// The seal is not the first one: so many were before it, and the last of them are these.
+    pub(crate) fn follow(&self, epoch: u64, earlier: Vec<Arc<Seals>>) {
+        let mut state = self.state.write();
+        (state.epoch, state.earlier) = (epoch, earlier);
+    }
+
+    /// Has what nodes are written down, and knows those of predecessors as before.
+    pub(crate) fn survive(
+        &self,
+        nodes: KeptNodes,
+        mut left: HashMap<NodeId, (NodePlace, Option<SealRecord>)>,
+        table: &Table,
+    ) -> std::result::Result<(), &'static str> {
+        let kept = KeptSeals::new(nodes);
+        let mut state = self.state.write();
+        for node in table.all() {
+            let record = left.remove(&node.id).and_then(|(place, record)| {
+                kept.has(node.id, place);
+                record
+            });
+            state.restore(&node, record);
+        }
+        drop(state);
+        // Of nodes that were forgotten.
+        left.into_values().for_each(|(place, _)| kept.drop_left(place));
+        self.kept.set(kept).map_err(|_| "what is sealed is written down already")
+    }
+
+    /// Whether another server may follow this one.
+    pub(crate) fn survives(&self) -> bool {
+        self.kept.get().is_some()
+    }
+
+    /// The number of the seal that holds.
+    pub(crate) fn number(&self) -> u64 {
+        self.state.read().epoch
+    }
+
+    /// The seal of this number, or the one that holds where that is not known any more.
+    pub(crate) fn numbered(&self, epoch: u64) -> Arc<Seals> {
+        let state = self.state.read();
+        Arc::clone(state.numbered(epoch).unwrap_or(&state.seals))
+    }
+
+    /// Writes down what a node is by the seal that holds.
+    fn write_down(&self, state: &State, node: NodeId, known: Option<Known>) {
+        if let Some(kept) = self.kept.get() {
+            let (index, size) = known.map_or((None, None), |known| (Some(known.index), known.size));
+            kept.keep(node, &SealRecord { epoch: state.epoch, tag: tag_of(&state.seals), index, size });
+        }
+    }
+
+    /// Marks a node that is not sealed, under the lock: so it is marked before anybody notes that it is.
+    fn mark(&self, state: &State, node: &Node) {
+        if state.index_of(node.id).is_none() && !node.has(Marks::UNSEALED) {
+            node.mark(Marks::UNSEALED);
+            self.write_down(state, node.id, None);
+        }
     }
 
     /// The seal, and what of its manifest a node is.
@@ -121,7 +198,7 @@ impl SealedNodes {
     /// Notes of a node that was not found by a name that the kernel will know it.
     pub(crate) fn told(&self, node: &Node) {
         let state = self.state.read();
-        state.mark(node);
+        self.mark(&state, node);
     }
 
     /// Notes what a node is that was found by a name. `false` where the kernel knows it as something else: another node is to
@@ -137,7 +214,7 @@ impl SealedNodes {
             let may_have_others = stat.is_file() && stat.nlink > 1;
             let has_nothing_to_note = claim.index.is_none() && (!may_have_others || known.is_some());
             if has_nothing_to_note && unsettled.is_none() {
-                state.mark(node);
+                self.mark(&state, node);
                 return Ok(true);
             }
             (Arc::clone(&state.seals), known, unsettled.cloned().flatten())
@@ -157,8 +234,11 @@ impl SealedNodes {
             return Err(Errno::STALE);
         }
         let Some(record) = record else {
-            state.unsettled.remove(&node.id);
-            state.mark(node);
+            let was_unsettled = state.unsettled.remove(&node.id).is_some();
+            self.mark(&state, node);
+            if was_unsettled && state.index_of(node.id).is_none() {
+                self.write_down(&state, node.id, None);
+            }
             return Ok(true);
         };
         // What the kernel keeps of it was never checked.
@@ -170,7 +250,9 @@ impl SealedNodes {
         let known = match state.index_of(node.id) {
             Some(known) => known,
             None => {
-                state.known.insert(node.id, Known { epoch: claim.epoch, index: record.index, size });
+                let known = Known { epoch: claim.epoch, index: record.index, size };
+                state.known.insert(node.id, known);
+                self.write_down(&state, node.id, Some(known));
                 record.index
             }
         };
@@ -205,6 +287,10 @@ impl SealedNodes {
         let mut state = self.state.write();
         state.known.remove(&node);
         state.unsettled.remove(&node);
+        drop(state);
+        if let Some(kept) = self.kept.get() {
+            kept.let_go(node);
+        }
     }
 
     pub(crate) fn note_of(&self, node: NodeId) -> Option<SealNote> {
@@ -219,15 +305,20 @@ impl SealedNodes {
         // Who is noted from now on is noted by the new seal, and who was before is in the table.
         for node in shared.table.all() {
             if let Some(index) = state.index_of(node.id) {
-                let earlier = Earlier { seals: Arc::clone(&state.seals), index };
+                let earlier = Earlier { seals: Some(Arc::clone(&state.seals)), index };
                 unsettled.insert(node.id, Some(earlier));
             } else {
                 unsettled.entry(node.id).or_default();
             }
         }
         state.unsettled = unsettled;
-        state.seals = seals;
+        let before = mem::replace(&mut state.seals, seals);
         state.epoch += 1;
+        if self.survives() {
+            state.earlier.push(before);
+            let gone = state.earlier.len().saturating_sub(EARLIER_MAX);
+            state.earlier.drain(..gone);
+        }
     }
 }
 
@@ -239,10 +330,29 @@ impl State {
         self.known.get(&node).filter(|known| known.epoch == self.epoch).map(|known| known.index)
     }
 
-    /// Marks a node that is not sealed, under the lock: so it is marked before anybody notes that it is.
-    fn mark(&self, node: &Node) {
-        if self.index_of(node.id).is_none() && !node.has(Marks::UNSEALED) {
+    fn numbered(&self, epoch: u64) -> Option<&Arc<Seals>> {
+        match self.epoch.checked_sub(epoch)? {
+            0 => Some(&self.seals),
+            back => self.earlier.len().checked_sub(usize::try_from(back).ok()?).map(|at| &self.earlier[at]),
+        }
+    }
+
+    /// Knows a node as a predecessor did, as far as that was written down.
+    fn restore(&mut self, node: &Node, record: Option<SealRecord>) {
+        let Some(SealRecord { epoch, tag, index, size }) = record else {
             node.mark(Marks::UNSEALED);
+            self.unsettled.insert(node.id, None);
+            return;
+        };
+        // Another one than it was by is none that tells.
+        let seals = self.numbered(epoch).filter(|seals| tag_of(seals) == tag).cloned();
+        let epoch = if seals.is_some() { epoch } else { LONG_AGO };
+        match index {
+            Some(index) => drop(self.known.insert(node.id, Known { epoch, index, size })),
+            None => node.mark(Marks::UNSEALED),
+        }
+        if epoch != self.epoch {
+            self.unsettled.insert(node.id, index.map(|index| Earlier { seals, index }));
         }
     }
 
@@ -272,18 +382,39 @@ impl SealControl {
         self.sealed().of(NodeId::ROOT).0
     }
 
+    /// The number of the seal that holds: how many there were before it. With it those before that are still known, of which the last is the
+    /// one right before it.
+    #[must_use]
+    pub fn known(&self) -> (u64, Vec<Arc<Seals>>) {
+        let state = self.sealed().state.read();
+        (state.epoch, state.earlier.clone())
+    }
+
     /// Takes another seal, in one step. Files that are open keep what they had; every name is looked up again before
     /// anything is opened by it.
     ///
     /// Not to be called from a thread that serves requests.
     pub fn replace(&self, seals: Arc<Seals>) {
         self.sealed().replace(&self.shared, seals);
-        let Some(notifier) = self.shared.notifier.get() else { return };
+        self.shared.expire_seals();
+    }
+}
+
+impl Shared {
+    /// Has the kernel look names up again that nobody has looked up since the seal was taken, if a dead server has left such.
+    pub(crate) fn doubt_seals(&self) {
+        if self.sealed.as_ref().is_some_and(|sealed| !sealed.state.read().unsettled.is_empty()) {
+            self.expire_seals();
+        }
+    }
+
+    fn expire_seals(&self) {
+        let Some(notifier) = self.notifier.get() else { return };
         // Before Linux 6.16 there are no epochs: names are looked up when something is opened by them.
         match notifier.new_epoch() {
             Ok(()) | Err(NotifyError::Unsupported | NotifyError::Ended) => {}
             Err(error) => {
-                tracing::warn!(%error, "the kernel may believe names for a while from before the seal")
+                tracing::warn!(%error, "the kernel may believe names for a while from before the seal");
             }
         }
     }

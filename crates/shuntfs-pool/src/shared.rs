@@ -21,7 +21,7 @@ use crate::fds::Descriptors;
 use crate::folding;
 use crate::guard::Spot;
 use crate::lasting::{Fleeting, Lasting};
-use crate::ledger::Ledger;
+use crate::ledger::{Earlier, Ledger};
 use crate::locks::LockTable;
 use crate::merge::{self, Merge, Order};
 use crate::mode;
@@ -123,11 +123,13 @@ impl Shared {
         if let (Some(merge), Some(kept)) = (&merge, &options.kept) {
             merge.set_kept(kept)?;
         }
-        if let Some(rules) = &rules {
+        // A branch may have been removed since rules that name it came into force.
+        if let Some(rules) = rules.as_ref().filter(|_| options.earlier == Earlier::None) {
             merge::check_places(rules, merge.is_some().then_some(&branches))?;
         }
-        // Where they only place, a merge is as fast as without.
-        let only_place = rules.as_ref().is_some_and(|rules| rules.beyond_places().is_none());
+        // Where they only place, a merge is as fast as without. Others may come to a merge whose names were noted.
+        let may_judge = options.earlier == Earlier::Judged;
+        let only_place = rules.as_ref().is_some_and(|rules| !may_judge && rules.beyond_places().is_none());
         if let Some(merge) = merge.as_mut().filter(|_| only_place) {
             merge.placing = rules.take().map(Engine::new);
         }

@@ -15,13 +15,15 @@ const HEAD: usize = 24;
 
 /// The file, and how many bytes each of its slots takes.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub struct Slots {
     file: File,
     len: u32,
 }
 
 impl Slots {
-    pub(crate) fn of(file: File, len: u32) -> Self {
+    /// Those in a file in memory.
+    #[must_use]
+    pub fn of(file: File, len: u32) -> Self {
         Self { file, len }
     }
 
@@ -29,7 +31,7 @@ impl Slots {
     ///
     /// # Errors
     /// ENOSPC for a text that is too long, ENOMEM.
-    pub(crate) fn put(&self, version: u64, text: &[u8]) -> io::Result<()> {
+    pub fn put(&self, version: u64, text: &[u8]) -> io::Result<()> {
         if text.len() > self.text_max() {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -39,7 +41,8 @@ impl Slots {
     }
 
     /// The newest text that is as it was written, and its version, which is not 0.
-    pub(crate) fn newest(&self) -> Option<(u64, Vec<u8>)> {
+    #[must_use]
+    pub fn newest(&self) -> Option<(u64, Vec<u8>)> {
         let both = [0, u64::from(self.len)].into_iter().filter_map(|at| self.at(at));
         both.max_by_key(|(version, _)| *version)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
 use shuntfs::{Delegation, NodeId, Result};
 use shuntfs_sys::stat_of;
+use shuntfs_verified::Seals;
 
 use crate::dir::{self, PoolDir};
 use crate::error::errno;
@@ -13,10 +14,12 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, node_of};
-use crate::ledger::{Kind, Ledger};
+use crate::keeping_seals;
+use crate::ledger::{Earlier, Kind, Ledger};
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
+use crate::sealed;
 use crate::shared::Shared;
 use crate::table::Known;
 
@@ -39,12 +42,10 @@ impl Pool {
                 merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
                 "inode numbers that go by the paths of files (inodecalc=path-hash)",
             ),
-            (merge.is_some() && shared.rules.is_some(), "rules about several branches"),
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
             ),
-            (shared.sealed.is_some(), "what is sealed"),
             (shared.locks_below(), "locks that are kept below"),
             (
                 !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
@@ -56,7 +57,18 @@ impl Pool {
 
     /// Has what rules go by written down for the next server, and what is written taken from the one before. To be called before it is served.
     pub fn keep_in(&self, ledger: Arc<Ledger>) {
+        if self.shared.is_ruled_merge() && ledger.earlier() != Earlier::Judged {
+            ledger.note(Kind::Judges, &[]);
+        }
         let _once = self.shared.ledger.set(ledger);
+    }
+
+    /// Goes on with the seal that the pool was opened with, as the next one after so many others, of which the last are known. To be called before
+    /// it is served, by a server that follows another one.
+    pub fn follow_seals(&self, number: u64, earlier: Vec<Arc<Seals>>) {
+        if let Some(sealed) = &self.shared.sealed {
+            sealed.follow(number, earlier);
+        }
     }
 
     /// Takes the names and the views that a predecessor has written down.
@@ -64,7 +76,7 @@ impl Pool {
         let (shared, ledger) = (&*self.shared, self.shared.ledger.get());
         let Some((ledger, engine)) = ledger.zip(shared.rules.as_ref()) else { return Ok(()) };
         ledger.read(|kind, record| match kind {
-            Kind::Rules => Ok(()),
+            Kind::Rules | Kind::Judges => Ok(()),
             Kind::View => shared.views.take(record),
             Kind::Names => engine.paths.take(record),
         })?;
@@ -83,13 +95,14 @@ impl Surviving for Pool {
         self.take_ledger()?;
         let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
-        let (keeping, (mut left, mut further)) = (Keeping::new(nodes), keeping::part(left));
+        let (left, sealed) = keeping_seals::part(left);
+        let (keeping, (mut left, mut further)) = (Keeping::new(nodes.clone()), keeping::part(left));
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for LeftNode { place, node, lookups, words, .. } in folders {
             let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
             let node = shared.left_folder(node, &folder).ok_or(NO_NODE)?;
             keeping.has_further(node.id, folder.further);
-            shared.table.take(&keeping, Known { node, lookups, place })?;
+            shared.table.take(&keeping, Known { node, lookups, place, may_retire: false })?;
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
@@ -109,8 +122,11 @@ impl Surviving for Pool {
                 // Another view of it may be open, or come.
                 node.mark(Marks::VARIES);
             }
-            Ok(Some(Known { node, lookups, place }))
+            Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
         })?;
+        if let Some(of_nodes) = &shared.sealed {
+            of_nodes.survive(nodes, sealed, &shared.table)?;
+        }
         shared.table.keep(keeping, next)?;
         // From now on by descriptors of this server: those of the one before are about to be closed.
         shared.merge.iter().for_each(|merge| merge.note_in_force(shared));
@@ -145,9 +161,11 @@ impl Surviving for Pool {
         if !has_name && let Err(error) = file::hold(shared, &node) {
             tracing::warn!(node = id.get(), %error, "a file that is open has no name and is not found any more");
         }
-        let file = PoolFile::of_words(shared, Arc::clone(&node), left.words, left.file);
+        let is_checked = PoolFile::is_checked_by(left.words);
+        let (copy, taken) = if is_checked { (None, left.file) } else { (left.file, None) };
+        let file = PoolFile::of_words(shared, Arc::clone(&node), left.words, copy);
         let file = file.ok_or("an open file is none")?;
-        let opened = file::answer(shared, file);
+        let opened = if is_checked { sealed::left(shared, file, taken) } else { file::answer(shared, file) };
         Ok(Some((opened.file, opened.delegation)))
     }
 
@@ -165,11 +183,13 @@ impl Surviving for Pool {
 const DEPTH_MAX: usize = 4096;
 
 impl Shared {
-    /// Has the kernel look names up again that a dead server has given to it, where rules decide who sees them.
+    /// Has the kernel look names up again that a dead server has given to it, where rules decide who sees them, or a seal what
+    /// they lead to.
     pub(crate) fn doubt_names(&self) {
         if let Some(engine) = &self.rules {
             engine.doubt_names(self);
         }
+        self.doubt_seals();
     }
 
     /// A folder of a merge that a predecessor knew, which is looked for when it is used. `None` where that cannot be.

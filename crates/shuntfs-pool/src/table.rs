@@ -42,6 +42,8 @@ pub(crate) struct Known {
     pub(crate) node: Node,
     pub(crate) lookups: LookupCount,
     pub(crate) place: NodePlace,
+    /// Of two that are the same, the one that was made first may be retired.
+    pub(crate) may_retire: bool,
 }
 
 /// Every node but the root is here while its lookup count is above zero.
@@ -133,18 +135,28 @@ impl Table {
     /// # Errors
     /// It is known already, or is the root.
     pub(crate) fn take(&self, keeping: &Keeping, known: Known) -> Result<(), &'static str> {
-        let Known { node, lookups, place } = known;
+        let Known { node, lookups, place, may_retire } = known;
         let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
         let mut nodes = self.by_identity[shard(hash)].lock();
         let mut ids = self.by_id[shard(id_hash)].write();
-        let is_there = nodes.find(hash, |held| held.view == node.view && held.key() == node.key()).is_some();
-        if is_there || node.id == NodeId::ROOT || ids.find(id_hash, |held| held.id == node.id).is_some() {
+        let there = nodes.find(hash, |held| held.view == node.view && held.key() == node.key());
+        let other = there.map(|other| other.id);
+        if other.is_some() && !may_retire
+            || node.id == NodeId::ROOT
+            || ids.find(id_hash, |held| held.id == node.id).is_some()
+        {
             return Err("a node is there twice");
         }
         keeping.has(node.id, place);
         node.lookups.store(lookups.0, Ordering::Relaxed);
         let node = Arc::new(node);
-        nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
+        // Numbers rise from server to server, and in each of them.
+        if other.is_none_or(|other| other < node.id) {
+            if let Ok(place) = nodes.find_entry(hash, |held| Some(held.id) == other) {
+                let _ = place.remove();
+            }
+            nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
+        }
         ids.insert_unique(id_hash, node, |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -29,7 +29,7 @@ mod begun;
 
 const FILE: Made = Made { mode: mode::FILE | 0o644, umask: 0o022 };
 
-fn pool(change: impl FnOnce(&mut PoolOptions)) -> (TempDir, Shared) {
+pub(crate) fn pool(change: impl FnOnce(&mut PoolOptions)) -> (TempDir, Shared) {
     let folder = tempfile::tempdir().unwrap();
     let mut options = PoolOptions::new(folder.path());
     change(&mut options);
@@ -50,7 +50,7 @@ fn id(entry: &Entry) -> NodeId {
     entry.node.expect("the name exists")
 }
 
-fn create(shared: &Shared, of: &str, flags: u32) -> (NodeId, crate::PoolFile) {
+pub(crate) fn create(shared: &Shared, of: &str, flags: u32) -> (NodeId, crate::PoolFile) {
     let made = create::create(shared, Who::root(), NodeId::ROOT, &name(of), FILE, OpenFlags(flags));
     let (entry, opened) = made.unwrap();
     (id(&entry), opened.file)

@@ -51,6 +51,14 @@ impl Inodes {
             }
             file => file?,
         };
+        Self::of(file, store, manifest)
+    }
+
+    /// Those that another process has opened; `None` where they are another manifest's.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn of(file: File, store: &Store, manifest: &Digest) -> Result<Option<Self>, StoreError> {
         let failed = |error| StoreError::io(store.path().join(NAME), error);
         let mut found = [0; HEAD_LEN];
         let len = crate::store::read_full(&file, &mut found).map_err(failed)?;
@@ -59,6 +67,12 @@ impl Inodes {
         }
         let len = file.metadata().map_err(|error| StoreError::io(store.path().join(NAME), error))?.len();
         Ok(Some(Self { file, count: (len - HEAD_LEN as u64) / RECORD_LEN as u64 }))
+    }
+
+    /// The file that they are read from.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// The node that had this inode when it was sealed; 0:0 is the device that the top of the tree is on.

@@ -29,7 +29,7 @@ pub use error::{ManifestError, StoreError};
 pub use inodes::Inodes;
 pub use manifest::{
     Blocks, Child, Codec, Counts, Draft, DraftNode, Entries, Entry, Manifest, ManifestEntries, Node,
-    NodeIndex, NodeKind, Placed, Xattr,
+    NodeIndex, NodeKind, Placed, Taken, Xattr,
 };
 pub use named::Named;
 pub use new_file::Beside;

@@ -97,8 +97,9 @@ impl Store {
         place(self).is_some_and(|here| place(other) == Some(here))
     }
 
-    /// A store whose folder is held already.
-    pub(crate) fn held(path: PathBuf, folder: Arc<OwnedFd>) -> Self {
+    /// A store whose folder is held already; the path is for what is said of it.
+    #[must_use]
+    pub fn held(path: PathBuf, folder: Arc<OwnedFd>) -> Self {
         Self { path, folder }
     }
 

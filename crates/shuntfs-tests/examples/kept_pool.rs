@@ -1,9 +1,11 @@
-//! A pool whose server may die: of one folder, or of several branches, with colons between them.
+//! A pool whose server may die: of one folder, or of several branches, with colons between them; under rules, if a file is named.
 //!
 //! ```text
-//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]
+//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]
 //! ```
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,12 +13,15 @@ use std::sync::Arc;
 use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
 use shuntfs_keeper::{Limits, Seat, keep};
-use shuntfs_pool::{BranchOptions, FlowWish, KeptBranches, MergeOptions, Pool, PoolOptions};
+use shuntfs_pool::{BranchOptions, FlowWish, KeptBranches, Ledger, MergeOptions, Pool, PoolOptions};
+use shuntfs_rules::{Nobody, Rules};
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served]".into());
+        return Err(
+            "usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]".into()
+        );
     };
     let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
     let mut limits = Limits::default();
@@ -29,7 +34,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Some("served") => FlowWish::Served,
         Some(other) => return Err(format!("no flow is called {other}").into()),
     };
-    let options = SessionOptions { transport, ..SessionOptions::default() };
+    let mut options = SessionOptions { transport, ..SessionOptions::default() };
+    if flow != FlowWish::Passthrough {
+        // A WRITE whose server is killed while the kernel copies it to memory that was not used before can fail with EIO.
+        options = SessionOptions { warm_payloads: true, payload_len: 256 << 10, ..options };
+    }
     let mut pool = PoolOptions { flow, ..PoolOptions::new(&source) };
     if source.contains(':') {
         let branches = source.split(':').map(BranchOptions::new).collect();
@@ -37,14 +46,29 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         pool.kept = Some(Arc::new(KeptBranches::open(&merge.branches)?));
         pool.merge = Some(merge);
     }
+    let ledger = arguments.next().map(|rules| ledger_of(&rules)).transpose()?;
     // Tests of ordinary users' programs work on it.
     let mount = MountOptions { source, allow_other: true, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
     let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {
-        Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?)
+        let Some(ledger) = &ledger else { return Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?) };
+        // As it is now, and not as it was when the keeper began.
+        let ledger = Ledger::of(ledger.file().try_clone()?)?;
+        let text = String::from_utf8(ledger.rules())?;
+        let rules = Rules::parse(&text, "rules", None, &Nobody).map_err(|mistakes| mistakes.to_string())?;
+        let pool = Pool::open_with_rules(&PoolOptions { earlier: ledger.earlier(), ..pool.clone() }, rules)?;
+        pool.keep_in(Arc::new(ledger));
+        Ok(seat.serve_surviving(pool, &options)?)
     };
     keep(mount, &limits, serve)?;
     Ok(())
+}
+
+/// What is written down for the next server, with the rules in a file.
+fn ledger_of(file: &str) -> io::Result<Ledger> {
+    let ledger = Ledger::new()?;
+    ledger.takes_rules(&fs::read(file)?)?;
+    Ok(ledger)
 }
 
 fn main() -> ExitCode {

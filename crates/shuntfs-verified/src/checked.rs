@@ -44,7 +44,7 @@ pub struct CheckedFile {
     pub(crate) tree: Arc<HashTree>,
     pub(crate) lower: Arc<LowerFile>,
     /// Below the root of what is sealed, for the log.
-    path: String,
+    pub(crate) path: String,
     pub(crate) checks: Arc<Checks>,
     /// Whether the lower file system verifies it, with the same digest.
     is_native: bool,

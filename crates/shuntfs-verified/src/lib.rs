@@ -23,10 +23,12 @@ mod names;
 mod native;
 mod options;
 mod other_names;
+mod outliving;
 mod pieces;
 mod rooms;
 mod sealed;
 mod seals;
+mod taken;
 mod tree;
 mod verdicts;
 
@@ -39,3 +41,4 @@ pub use native::{KernelVerity, Measure};
 pub use options::{CheckOptions, DataReadahead, TreeReadahead};
 pub use sealed::{NODE_XATTR, Sealed, SealedDir, SealedFile, seal_ioctl};
 pub use seals::{CheckedBy, SealNote, Seals, SealsOptions};
+pub use taken::TakenSeal;

@@ -48,19 +48,19 @@ impl SealsOptions {
 /// A sealed tree.
 #[derive(Debug)]
 pub struct Seals {
-    manifest: Manifest,
-    store: Arc<Store>,
-    root: Arc<OwnedFd>,
-    source: PathBuf,
+    pub(crate) manifest: Manifest,
+    pub(crate) store: Arc<Store>,
+    pub(crate) root: Arc<OwnedFd>,
+    pub(crate) source: PathBuf,
     /// Whether the store is found by its name in the root.
-    is_beside: bool,
-    files_kept: usize,
+    pub(crate) is_beside: bool,
+    pub(crate) files_kept: usize,
     pub(crate) top_device: Device,
     pub(crate) inodes: Option<Inodes>,
-    checks: Arc<Checks>,
-    files: Files,
-    measure: Arc<dyn Measure>,
-    can_block: bool,
+    pub(crate) checks: Arc<Checks>,
+    pub(crate) files: Files,
+    pub(crate) measure: Arc<dyn Measure>,
+    pub(crate) can_block: bool,
 }
 
 /// What is known of one sealed file.
@@ -250,6 +250,15 @@ impl Seals {
     pub fn check_file(&self, node: &Node, lower: Arc<LowerFile>) -> Result<CheckedFile, VerifiedError> {
         let path = self.shown_path(node.index)?;
         let Some(descriptor) = node.descriptor else { return Err(VerifiedError::NoFile { path }) };
+        self.check(descriptor, path, lower)
+    }
+
+    pub(crate) fn check(
+        &self,
+        descriptor: Descriptor,
+        path: String,
+        lower: Arc<LowerFile>,
+    ) -> Result<CheckedFile, VerifiedError> {
         let source = Source { lower, tree: self.tree_source(descriptor), path };
         CheckedFile::new(&self.checks, descriptor, source, &*self.measure)
     }
@@ -298,9 +307,14 @@ impl Seals {
             Ok(if can_block { file.that_can_block() } else { file })
         })
     }
+
+    /// A file of the folder or the store, which waits for whom these wait for.
+    pub(crate) fn blocking_like(&self, file: LowerFile) -> LowerFile {
+        if self.can_block { file.that_can_block() } else { file }
+    }
 }
 
-fn blocks(folder: impl AsFd) -> shuntfs_sys::Result<bool> {
+pub(crate) fn blocks(folder: impl AsFd) -> shuntfs_sys::Result<bool> {
     filesystem_of(folder).map(|found| found.magic.can_block())
 }
 

@@ -98,6 +98,20 @@ impl HashTree {
         self.digest
     }
 
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        self.verifier.descriptor()
+    }
+
+    /// The stored tree, if there is one and it can be opened.
+    pub(crate) fn held(&self) -> Option<Arc<LowerFile>> {
+        if self.shape().levels() == 0 { None } else { self.stored().ok() }
+    }
+
+    /// Has the tree read from this file, in which it is stored.
+    pub(crate) fn hold(&self, stored: LowerFile) {
+        self.stored.get_or_init(|| Arc::new(stored));
+    }
+
     /// The way that blocks are hashed.
     pub(crate) fn kernel(&self) -> Kernel {
         self.verifier.kernel()

@@ -95,7 +95,7 @@ impl Kept {
     pub(super) fn handed(&self) -> KeptPlace {
         let mut kept = self.files.descriptors();
         kept.push((TOLD.to_owned(), self.told.as_raw_fd()));
-        KeptPlace { source: json::text(&self.source), readahead: None, kept, branches: None }
+        KeptPlace { source: json::text(&self.source), readahead: None, kept, branches: None, seal: None }
     }
 
     /// Starts a server.

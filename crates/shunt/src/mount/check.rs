@@ -180,7 +180,6 @@ pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself f
 /// Refuses what no other server could go on with.
 fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let refused = [
-        (settings.verify.what != VerifyChoice::Off, "seals", "leave out --verify"),
         (settings.locks == LocksChoice::Lower, "locks that are kept below", "leave out --locks lower"),
         (settings.handles, "handles that outlive the mount", "leave out --handles"),
         (settings.transport == TransportChoice::Uring, RING, "--transport cloned, or device"),

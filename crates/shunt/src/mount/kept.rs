@@ -11,15 +11,18 @@ use shuntfs_keeper::{Line, Seat};
 use shuntfs_pool::{KeptBranches, Ledger, Pool, PoolOptions};
 use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
+use shuntfs_verified::{Sealed, Seals};
 
 use super::check::{At, Target};
 use super::session::{
     mount_options, of_mount, of_pool, open_pool, pool_options, readahead, refuse_others, refuse_trust,
 };
+use super::verify::{OfKeeper, Verifying, lets_pass};
 use crate::control::TakeoverStatus;
 use crate::failure::Failure;
 use crate::mounts::shown;
 use crate::rules::LiveRules;
+use crate::seal::SealsInForce;
 use crate::serving::KeptPlace;
 use crate::settings::Settings;
 use crate::upgrade::candidate;
@@ -30,6 +33,8 @@ pub(super) const ROOT: &str = "root";
 pub(super) const BRANCHES: &str = "branches";
 /// What is written down for the next server is called so.
 pub(super) const LEDGER: &str = "ledger";
+/// What the seal in force is called there.
+pub(super) const SEAL: &str = "seal";
 
 /// What the keeper has, before there is a mount.
 #[derive(Debug)]
@@ -38,6 +43,16 @@ pub(super) struct Kept<'t> {
     shown: Shown,
     /// What is written down for the next server, where there are rules.
     ledger: Option<Ledger>,
+    seal: Option<OfKeeper>,
+}
+
+/// What one server shows, as a file system.
+#[derive(Debug)]
+pub(super) enum Shows {
+    /// The folder, under rules and checked where there are any.
+    Pool { pool: Pool, rules: Option<LiveRules>, verifying: Option<Verifying> },
+    /// The manifest of what is sealed.
+    Sealed(Sealed, Verifying),
 }
 
 /// What is shown. Each server opens it by this, because paths may lead elsewhere by then.
@@ -65,25 +80,28 @@ impl<'t> Kept<'t> {
         let ledger = settings.rules.as_ref().map(|_| Ledger::new()).transpose();
         let ledger =
             ledger.map_err(|error| Failure::new(format!("no memory for what rules go by: {error}")))?;
-        let kept = Self { target, shown, ledger };
+        let seal = OfKeeper::open(&target.source, settings)?;
+        let kept = Self { target, shown, ledger, seal };
         kept.check(settings).map(|_| kept)
     }
 
     /// What another program had shown until now, with what it had written down.
-    pub(super) fn of(target: &'t Target, shown: Shown, ledger: Option<Ledger>) -> Self {
-        Self { target, shown, ledger }
+    pub(super) fn of(target: &'t Target, shown: Shown, left: LeftRecords) -> Self {
+        let LeftRecords { ledger, seal } = left;
+        Self { target, shown, ledger, seal }
     }
 
     /// Checks whether one server after the other can show it; as a file system, for none.
     ///
     /// # Errors
     /// Where they cannot.
-    pub(super) fn check(&self, settings: &Settings) -> Result<Pool, Failure> {
+    pub(super) fn check(&self, settings: &Settings) -> Result<Shows, Failure> {
+        let shows = self.shows(settings)?.0;
+        let Shows::Pool { pool, .. } = &shows else { return Ok(shows) };
         refuse_others(settings)?;
         refuse_trust(settings)?;
-        let (pool, _) = self.open_pool(settings)?;
         match pool.survives() {
-            Ok(()) => Ok(pool),
+            Ok(()) => Ok(shows),
             Err(why) => {
                 let failure = Failure::new(format!("--takeover crash is not possible with {why}"));
                 Err(failure.hint("leave out --takeover"))
@@ -91,11 +109,45 @@ impl<'t> Kept<'t> {
         }
     }
 
-    /// What is shown as a file system, for one server, under the rules that were in force last.
+    /// What one server shows: under the rules, and by the seal, that were in force last.
     ///
     /// # Errors
     /// As [`Pool::open`].
-    pub(super) fn open_pool(&self, settings: &Settings) -> Result<(Pool, Option<LiveRules>), Failure> {
+    pub(super) fn shows(&self, settings: &Settings) -> Result<(Shows, Option<SealsInForce>), Failure> {
+        let source = &self.target.source;
+        let seal = self.seal.as_ref().map(|seal| seal.verifying(source, &settings.verify)).transpose()?;
+        let (mut verifying, in_force) = seal.unzip();
+        if let Some(verifying) = verifying.take_if(|verifying| verifying.is_required()) {
+            let sealed = Sealed::new(verifying.seals(), lets_pass(settings));
+            return Ok((Shows::Sealed(sealed, verifying), in_force));
+        }
+        let (pool, rules) = self.open_pool(settings, verifying.as_ref().map(Verifying::seals))?;
+        if let (Some(verifying), Some(control)) = (&mut verifying, pool.seal_control()) {
+            verifying.hand_over(control);
+        }
+        if let Some(SealsInForce { number, earlier, .. }) = &in_force {
+            pool.follow_seals(*number, earlier.clone());
+        }
+        Ok((Shows::Pool { pool, rules, verifying }, in_force))
+    }
+
+    /// The same for a server, which has descriptors of its own from then on.
+    ///
+    /// # Errors
+    /// As [`Kept::shows`].
+    pub(super) fn begin(&self, settings: &Settings) -> Result<Shows, Failure> {
+        let (shows, in_force) = self.shows(settings)?;
+        if let (Some(seal), Some(in_force)) = (&self.seal, &in_force) {
+            seal.kept.note(in_force)?;
+        }
+        Ok(shows)
+    }
+
+    fn open_pool(
+        &self,
+        settings: &Settings,
+        seals: Option<Arc<Seals>>,
+    ) -> Result<(Pool, Option<LiveRules>), Failure> {
         let options = pool_options(self.target, settings);
         let options = match &self.shown {
             Shown::Folder(root) => {
@@ -106,7 +158,7 @@ impl<'t> Kept<'t> {
         // As it is now, and not as it was when this process was made.
         let ledger = self.ledger.as_ref().map(|ledger| ledger.file().try_clone().and_then(Ledger::of));
         let ledger = ledger.transpose().map_err(|error| Failure::new(error.to_string()))?;
-        open_pool(&options, settings, None, ledger.map(Arc::new))
+        open_pool(&options, settings, seals, ledger.map(Arc::new))
     }
 
     /// Mounts. Whoever touches the mount waits for the first server.
@@ -117,7 +169,10 @@ impl<'t> Kept<'t> {
         let At::Folder(path) = &self.target.at else {
             return Err(Failure::new("a device that somebody else has mounted is not kept"));
         };
-        let options = mount_options(&self.target.source, settings);
+        let mut options = mount_options(&self.target.source, settings);
+        let is_powerless = self.seal.as_ref().is_some_and(OfKeeper::is_powerless);
+        options.nosuid |= is_powerless;
+        options.nodev |= is_powerless;
         KeptMount::mount(path, &options, FileType::Directory).map_err(|error| of_mount(&error))
     }
 
@@ -131,13 +186,24 @@ impl<'t> Kept<'t> {
             }]
             .into_iter()
             .chain(self.ledger.iter().map(|ledger| (LEDGER.to_owned(), ledger.file().as_raw_fd())))
+            .chain(self.seal.iter().map(|seal| (SEAL.to_owned(), seal.kept.number())))
             .collect(),
+            seal: self.seal.as_ref().map(|seal| Arc::clone(&seal.kept)),
             branches: match &self.shown {
                 Shown::Folder(_) => None,
                 Shown::Branches(branches) => Some(Arc::clone(branches)),
             },
         }
     }
+}
+
+/// What another program had written down for the next server, besides what is shown.
+#[derive(Debug)]
+pub(super) struct LeftRecords {
+    /// Where there are rules.
+    pub(super) ledger: Option<Ledger>,
+    /// Where there is a seal.
+    pub(super) seal: Option<OfKeeper>,
 }
 
 /// What a server knows of its keeper, and of its mount, which is the keeper's.

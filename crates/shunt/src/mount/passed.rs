@@ -12,14 +12,16 @@ use shuntfs_keeper::{Passed, Trial};
 use shuntfs_pool::{KeptBranches, Ledger};
 
 use super::check::{At, Target};
-use super::kept::{BRANCHES, Kept, LEDGER, ROOT, Shown};
+use super::kept::{BRANCHES, Kept, LEDGER, LeftRecords, ROOT, SEAL, Shown, Shows};
 use super::serve::started;
 use super::session::{Mounted, of_pool, session_options};
+use super::verify::OfKeeper;
 use crate::cli::MountArgs;
 use crate::failure::Failure;
 use crate::options::Unknown;
+use crate::seal::KeptSeal;
 use crate::serving::{self, SCRAPES};
-use crate::settings::Settings;
+use crate::settings::{Settings, VerifyChoice};
 use crate::upgrade::candidate::print_suits;
 
 /// Goes on with the mount, or tries whether it could.
@@ -39,17 +41,18 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
         names.into_iter().filter_map(|name| passed.take_kept(&name).map(|fd| (name, fd))).collect();
     let begun = settings(args).and_then(|settings| {
         let copy = |name: &str| held.get(name).and_then(|fd| fd.try_clone().ok());
-        let ledger = ledger_of(&settings, copy(LEDGER))?;
-        take(&args.source, passed.path(), copy).map(|taken| (ledger, settings, taken))
+        let (target, shown) = take(&args.source, passed.path(), copy)?;
+        let left = left(&target, &settings, copy)?;
+        Ok((left, settings, (target, shown)))
     });
-    let (ledger, settings, (target, shown)) = match begun {
+    let (left, settings, (target, shown)) = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             let _there_is_no_way_back = passed.returns(&failure.to_string());
             return Err(failure);
         }
     };
-    let kept = Kept::of(&target, shown, ledger);
+    let kept = Kept::of(&target, shown, left);
     serving::go_on(&settings, !args.ready_on_stdout, &kept.place(&settings), passed, |seat| {
         Ok(started(Mounted::take_seat(&kept, &settings, seat)?, &target, &settings))
     })
@@ -61,11 +64,30 @@ fn try_out(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     let trial = Trial::take(note).map_err(failed)?;
     let (settings, path) = (settings(args)?, trial.path().unwrap_or_default());
     let (target, shown) = take(&args.source, &path, |name| trial.kept(name).ok())?;
-    let ledger = ledger_of(&settings, trial.kept(LEDGER).ok())?;
-    let kept = Kept::of(&target, shown, ledger);
-    let pool = kept.check(&settings)?;
-    trial.check(&pool, &session_options(&target, &settings)).map_err(failed)?;
+    let left = left(&target, &settings, |name| trial.kept(name).ok())?;
+    let kept = Kept::of(&target, shown, left);
+    let options = session_options(&target, &settings);
+    match kept.check(&settings)? {
+        Shows::Pool { pool, .. } => trial.check(&pool, &options),
+        Shows::Sealed(sealed, _) => trial.check(&sealed, &options),
+    }
+    .map_err(failed)?;
     print_suits()
+}
+
+/// What the program before had written down for the next server.
+fn left(
+    target: &Target,
+    settings: &Settings,
+    kept: impl Fn(&str) -> Option<OwnedFd>,
+) -> Result<LeftRecords, Failure> {
+    let ledger = ledger_of(settings, kept(LEDGER))?;
+    if settings.verify.what == VerifyChoice::Off {
+        return Ok(LeftRecords { ledger, seal: None });
+    }
+    let seal = kept(SEAL).ok_or_else(|| Failure::new("the seal in force was not handed over"))?;
+    let seal = OfKeeper::of(KeptSeal::of(seal), &target.source, settings)?;
+    Ok(LeftRecords { ledger, seal: Some(seal) })
 }
 
 /// What the program before had written down for the next server, where there are rules.

@@ -22,8 +22,8 @@ use shuntfs_sys::{Cap, caps};
 use shuntfs_verified::{SealNote, Sealed, Seals};
 
 use super::check::{At, Target};
-use super::kept::{Kept, SeatOf};
-use super::verify::Verifying;
+use super::kept::{Kept, SeatOf, Shows};
+use super::verify::{Verifying, lets_pass, without_effect};
 use crate::control::{Spot, What};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
@@ -58,8 +58,7 @@ impl Mounted {
         let mut verifying = Verifying::open(&target.source, settings)?;
         let required = verifying.as_ref().filter(|verifying| verifying.is_required());
         let (session, pool, rules) = if let Some(verifying) = required {
-            let passthrough = matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough);
-            let sealed = Sealed::new(verifying.seals(), passthrough);
+            let sealed = Sealed::new(verifying.seals(), lets_pass(settings));
             let mut settings = settings.clone();
             // What nobody vouches for grants no privileges, whatever was asked for.
             settings.mount.nosuid |= verifying.is_powerless();
@@ -88,20 +87,27 @@ impl Mounted {
     /// # Errors
     /// Where that cannot be begun, or gone on with.
     pub(super) fn take_seat(kept: &Kept<'_>, settings: &Settings, seat: &Seat<'_>) -> Result<Self, Failure> {
-        let (pool, rules) = kept.open_pool(settings)?;
-        let observer = pool.observer();
         // The readahead is the keeper's to set, once.
         let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
-        let session = seat.begin_surviving(Arc::new(pool), &options).map_err(|error| of_takeover(&error))?;
+        let (session, pool, rules, verifying) = match kept.begin(settings)? {
+            Shows::Pool { pool, rules, verifying } => {
+                let observer = pool.observer();
+                (seat.begin_surviving(Arc::new(pool), &options), Some(observer), rules, verifying)
+            }
+            Shows::Sealed(sealed, verifying) => {
+                (seat.begin_surviving(Arc::new(sealed), &options), None, None, Some(verifying))
+            }
+        };
+        let session = session.map_err(|error| of_takeover(&error))?;
         Ok(Self {
             passthrough_off: session.negotiated().passthrough_off.or_else(not_privileged),
             session,
-            pool: Some(observer),
+            changed: if pool.is_some() { changed(kept.target, settings) } else { Vec::new() },
+            pool,
             folder: kept.target.source.clone(),
             flow: settings.flow,
             rules,
-            verifying: None,
-            changed: changed(kept.target, settings),
+            verifying,
             seat: Some(SeatOf::new(seat, kept.target, settings)),
         })
     }
@@ -307,15 +313,6 @@ fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<S
     Session::mount(Arc::new(fs), path, &mount, &options).map_err(|error| of_mount(&error))
 }
 
-/// What was asked for and changes nothing where the manifest is what is shown.
-fn without_effect(settings: &Settings) -> impl Iterator<Item = &'static str> {
-    let cache = "with --verify=required, --cache none has no effect: what is sealed does not change";
-    let locks =
-        "with --verify=required, --locks lower has no effect: locks hold between processes on the mount";
-    let asked = [(settings.cache == CacheChoice::None, cache), (settings.locks == LocksChoice::Lower, locks)];
-    asked.into_iter().filter(|(asked, _)| *asked).map(|(_, note)| note)
-}
-
 /// The kernel registers backing files only for who has this capability over the whole machine; it says so at
 /// the first open, and users should hear it before.
 pub(crate) fn not_privileged() -> Option<Reason> {
@@ -366,7 +363,9 @@ pub(super) fn open_pool(
             None => source.read()?,
         };
     let warnings = source.warnings(&rules);
-    let pool = Pool::open_with(options, Some(rules), seals).map_err(|error| of_pool(&error))?;
+    let earlier = ledger.as_ref().map(|ledger| ledger.earlier()).unwrap_or_default();
+    let options = PoolOptions { earlier, ..options.clone() };
+    let pool = Pool::open_with(&options, Some(rules), seals).map_err(|error| of_pool(&error))?;
     let rules = pool.rule_control().map(|control| LiveRules::new(source, control, warnings));
     let rules = rules.map(|rules| match &ledger {
         Some(ledger) => {

@@ -11,16 +11,103 @@ use shuntfs_verified::{
 
 use crate::control::VerifyStatus;
 use crate::failure::Failure;
-use crate::seal::{Trusting, advice};
-use crate::settings::{Settings, TreeReadaheadChoice, VerifyChoice};
+use crate::seal::{KeptSeal, SealsInForce, Trusting, advice};
+use crate::settings::{
+    CacheChoice, FlowChoice, LocksChoice, Settings, TreeReadaheadChoice, VerifyChoice, VerifySettings,
+};
 
 /// What a mount checks, and by whose word.
 #[derive(Debug)]
 pub(super) struct Verifying {
     holder: Holder,
     what: VerifyChoice,
-    trusting: Trusting,
+    trusting: Arc<Trusting>,
+    /// Where the seal is written down for the next server, if there may be one.
+    kept: Option<Arc<KeptSeal>>,
     again: Mutex<Again>,
+}
+
+/// What the keeper of a mount has of its seal.
+#[derive(Debug)]
+pub(super) struct OfKeeper {
+    pub(super) kept: Arc<KeptSeal>,
+    trusting: Arc<Trusting>,
+    what: VerifyChoice,
+    is_powerless: bool,
+    /// What this process has opened stays open.
+    _first: Option<Arc<Seals>>,
+}
+
+impl OfKeeper {
+    /// Writes down the seal of a mount that begins.
+    ///
+    /// # Errors
+    /// As [`Verifying::open`].
+    pub(super) fn open(source: &Path, settings: &Settings) -> Result<Option<Self>, Failure> {
+        let Some(verifying) = Verifying::open(source, settings)? else { return Ok(None) };
+        let (seals, is_powerless) = (verifying.seals(), verifying.is_powerless());
+        let mut trusting = verifying.trusting;
+        if let (Some(note), Some(trusting)) = (seals.manifest().note(), Arc::get_mut(&mut trusting)) {
+            trusting.notes.push(note.to_owned());
+        }
+        let kept = Arc::new(KeptSeal::begin(&seals, &trusting)?);
+        Ok(Some(Self { kept, trusting, what: verifying.what, is_powerless, _first: Some(seals) }))
+    }
+
+    /// What another program had written down until now.
+    ///
+    /// # Errors
+    /// Where it is not that.
+    pub(super) fn of(kept: KeptSeal, source: &Path, settings: &Settings) -> Result<Self, Failure> {
+        let trusting = Arc::new(kept.trusting(&settings.verify.trust)?);
+        let of_keeper = Self {
+            kept: Arc::new(kept),
+            trusting,
+            what: settings.verify.what,
+            is_powerless: false,
+            _first: None,
+        };
+        let (verifying, _) = of_keeper.verifying(source, &settings.verify)?;
+        Ok(Self { is_powerless: verifying.is_powerless(), ..of_keeper })
+    }
+
+    /// What one server checks: by the seal that was in force last.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn verifying(
+        &self,
+        source: &Path,
+        verify: &VerifySettings,
+    ) -> Result<(Verifying, SealsInForce), Failure> {
+        let in_force = self.kept.open(&(source.to_owned(), verify.store.clone()), &checks(verify))?;
+        let verifying = Verifying {
+            holder: Holder::Opened(Arc::clone(&in_force.seals)),
+            what: self.what,
+            trusting: Arc::clone(&self.trusting),
+            kept: Some(Arc::clone(&self.kept)),
+            again: Mutex::default(),
+        };
+        Ok((verifying, in_force))
+    }
+
+    /// As [`Verifying::is_powerless`].
+    pub(super) fn is_powerless(&self) -> bool {
+        self.is_powerless
+    }
+}
+
+fn checks(verify: &VerifySettings) -> CheckOptions {
+    let defaults = CheckOptions::default();
+    let cache = verify.tree_cache.and_then(|bytes| usize::try_from(bytes).ok());
+    CheckOptions {
+        tree_cache: cache.unwrap_or(defaults.tree_cache),
+        tree_readahead: match verify.tree_readahead {
+            TreeReadaheadChoice::On => TreeReadahead::On,
+            TreeReadaheadChoice::Off => TreeReadahead::Off,
+        },
+        ..defaults
+    }
 }
 
 /// Who has the seal that holds.
@@ -61,19 +148,11 @@ impl Verifying {
             .hint("name an ed25519 key: shunt seal key new KEY makes KEY.pub"));
         }
         options.trust = trusting.trust.clone();
-        let defaults = CheckOptions::default();
-        let cache = verify.tree_cache.and_then(|bytes| usize::try_from(bytes).ok());
-        options.checks = CheckOptions {
-            tree_cache: cache.unwrap_or(defaults.tree_cache),
-            tree_readahead: match verify.tree_readahead {
-                TreeReadaheadChoice::On => TreeReadahead::On,
-                TreeReadaheadChoice::Off => TreeReadahead::Off,
-            },
-            ..defaults
-        };
+        options.checks = checks(verify);
         let seals = Seals::open(&options).map_err(|error| refused(&error))?;
         let holder = Holder::Opened(seals);
-        Ok(Some(Self { holder, what: verify.what, trusting, again: Mutex::default() }))
+        let (trusting, again) = (Arc::new(trusting), Mutex::default());
+        Ok(Some(Self { holder, what: verify.what, trusting, kept: None, again }))
     }
 
     /// Whether what is shown may have been made up by who can write SRC or its store: names, modes and owners included.
@@ -119,6 +198,11 @@ impl Verifying {
                 let (digest, files, serial) =
                     (manifest.digest(), manifest.counts().files, manifest.seal().serial());
                 manifest.note().iter().for_each(|note| tracing::warn!("{note}"));
+                if let Err(error) = self.keep(control, &seals) {
+                    tracing::warn!("the seal stays as it was: {error}");
+                    again.error = Some(error.to_string());
+                    return;
+                }
                 control.replace(Arc::clone(&seals));
                 *again = Again { reloads: again.reloads + 1, error: None };
                 tracing::info!(%digest, files, serial, "another seal was taken");
@@ -128,6 +212,14 @@ impl Verifying {
                 again.error = Some(error.to_string());
             }
         }
+    }
+
+    /// Has the next server go on with another seal, before this one does: none must believe what the one before did not any more.
+    fn keep(&self, control: &SealControl, next: &Arc<Seals>) -> Result<(), Failure> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let (number, mut earlier) = control.known();
+        earlier.push(control.seals());
+        kept.note(&SealsInForce { number: number + 1, seals: Arc::clone(next), earlier })
     }
 
     fn again(&self) -> MutexGuard<'_, Again> {
@@ -200,6 +292,20 @@ pub(super) fn expected(note: &SealNote, passed: (Flow, Reason)) -> (Flow, Reason
         CheckedBy::LowerFileSystem => (Flow::Verified, passed.1),
         _ => (Flow::Verified, Reason::Wished),
     }
+}
+
+/// Whether files pass by the server where they may.
+pub(super) fn lets_pass(settings: &Settings) -> bool {
+    matches!(settings.flow, FlowChoice::Auto | FlowChoice::Passthrough)
+}
+
+/// What was asked for and changes nothing where the manifest is what is shown.
+pub(super) fn without_effect(settings: &Settings) -> impl Iterator<Item = &'static str> {
+    let cache = "with --verify=required, --cache none has no effect: what is sealed does not change";
+    let locks =
+        "with --verify=required, --locks lower has no effect: locks hold between processes on the mount";
+    let asked = [(settings.cache == CacheChoice::None, cache), (settings.locks == LocksChoice::Lower, locks)];
+    asked.into_iter().filter(|(asked, _)| *asked).map(|(_, note)| note)
 }
 
 fn refused(error: &VerifiedError) -> Failure {

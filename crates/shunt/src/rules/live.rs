@@ -73,6 +73,8 @@ impl LiveRules {
         let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
         let replace = |rules| self.control.replace(rules).map_err(|error| failed(&error));
         let Some((ledger, in_force)) = &self.kept else { return replace(rules) };
+        // The next server would not ask whether they may be taken.
+        self.control.check(&rules).map_err(|error| failed(&error))?;
         let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.takes_rules(&next.words()).map_err(|error| failed(&error))?;
         match replace(rules) {

@@ -7,6 +7,7 @@ mod detached;
 mod digest;
 mod document;
 mod files;
+mod kept;
 mod key;
 mod make;
 mod passphrase;
@@ -22,6 +23,7 @@ pub use args::{
     VerifyArgs,
 };
 pub(crate) use command::{HELP, run};
+pub(crate) use kept::{InForce as SealsInForce, KeptSeal};
 pub use passphrase::PassphraseArgs;
 pub use trusting::TrustArgs;
 pub(crate) use trusting::{Trusting, advice};

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use shuntfs_seal::{Day, StoreError, TreeName, Trust, TrustStore, shown, split_key_file};
 use shuntfs_sys::regular;
 use shuntfs_verity::Digest;
@@ -99,7 +101,52 @@ pub(crate) struct Trusting {
     keys: Vec<(PublicKey, Option<Day>)>,
 }
 
+/// A key that was named, as it is written down for another program: in PEM, and the last day on which it is trusted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptKey {
+    pem: String,
+    expires: Option<String>,
+}
+
 impl Trusting {
+    /// The keys that were named.
+    pub(super) fn kept_keys(&self) -> Vec<KeptKey> {
+        let kept = |(key, expires): &(PublicKey, Option<Day>)| KeptKey {
+            pem: key.to_pem(),
+            expires: expires.map(|day| day.to_string()),
+        };
+        self.keys.iter().map(kept).collect()
+    }
+
+    /// The same as another program has read it, whatever is in the files of keys by now; a trust store is read again from its folder.
+    ///
+    /// # Errors
+    /// The trust store cannot be read; what was written down is none of this.
+    pub(super) fn of_kept(
+        settings: &TrustSettings,
+        keys: &[KeptKey],
+        store: Option<OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let damaged = |_| Failure::new("a key that the mount trusts was not handed over whole");
+        let read = |key: &KeptKey| {
+            let expires = key.expires.as_deref().map(str::parse).transpose().map_err(damaged)?;
+            Ok((PublicKey::from_pem(&key.pem).map_err(|error| damaged(error.to_string()))?, expires))
+        };
+        let keys = keys.iter().map(read).collect::<Result<Vec<(PublicKey, Option<Day>)>, Failure>>()?;
+        let trust = match (store, &settings.store) {
+            (Some(folder), Some(path)) => TrustStore::of_folder(path, folder)
+                .and_then(|store| Trust::store(store, SystemTime::now()))
+                .map_err(|error| of_store(&error))?,
+            _ if keys.is_empty() && settings.keys.is_empty() => Trust::anybody(),
+            // All that were read: whether they have expired is asked when another seal comes.
+            _ => Trust::keys(keys.iter().map(|(key, _)| *key).collect())
+                .with_threshold(settings.threshold.unwrap_or(NonZeroUsize::MIN))
+                .map_err(Failure::new)?,
+        };
+        let trusting = Self { trust, certificates: Vec::new(), notes: Vec::new(), keys };
+        Ok(trusting.narrowed(settings))
+    }
+
     /// Reads keys, certificates and the trust store.
     ///
     /// # Errors
@@ -115,13 +162,18 @@ impl Trusting {
         } else if !settings.keys.is_empty() {
             trusting.read_keys(&settings.keys, settings.threshold, now)?;
         }
+        Ok(trusting.narrowed(settings))
+    }
+
+    /// The same for one digest and one tree, where they are named.
+    fn narrowed(mut self, settings: &TrustSettings) -> Self {
         if let Some(digest) = settings.digest {
-            trusting.trust = trusting.trust.with_digest(digest);
+            self.trust = self.trust.with_digest(digest);
         }
         if let Some(tree) = &settings.tree {
-            trusting.trust = trusting.trust.with_tree(tree.clone());
+            self.trust = self.trust.with_tree(tree.clone());
         }
-        Ok(trusting)
+        self
     }
 
     /// What is asked of a seal now: the trust store is read again, and keys that were named are those that were read, as long as they

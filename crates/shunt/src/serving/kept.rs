@@ -35,6 +35,7 @@ use crate::log;
 use crate::metrics::Listener;
 use crate::mounts::shown;
 use crate::run::with_command;
+use crate::seal::KeptSeal;
 use crate::settings::Settings;
 
 /// What is kept: its name, how far the kernel is to read ahead, in bytes, and what another program needs to continue.
@@ -46,6 +47,8 @@ pub(crate) struct KeptPlace {
     pub(crate) kept: Vec<(String, RawFd)>,
     /// Several branches, whose roots it needs, too.
     pub(crate) branches: Option<Arc<KeptBranches>>,
+    /// A seal, which is read by others.
+    pub(crate) seal: Option<Arc<KeptSeal>>,
 }
 
 /// How many times as long a server may take to begin that searches the source for names.
@@ -256,6 +259,7 @@ struct Notice {
     /// How another program goes on.
     relay: Relay,
     branches: Option<Arc<KeptBranches>>,
+    seal: Option<Arc<KeptSeal>>,
 }
 
 impl Notice {
@@ -283,6 +287,7 @@ impl Notice {
             is_aborted: false,
             relay,
             branches: place.branches.clone(),
+            seal: place.seal.clone(),
         }
     }
 }
@@ -327,6 +332,8 @@ impl Attendant for Notice {
         let mut relay = self.relay.clone();
         let roots = self.branches.iter().flat_map(|branches| branches.roots());
         relay.kept.extend(roots.map(|root| (format!("root-{root}"), root)));
+        let of_seal = self.seal.iter().flat_map(|seal| seal.descriptors());
+        relay.kept.extend(of_seal.map(|number| (format!("seal-{number}"), number)));
         Some(relay)
     }
 

@@ -23,6 +23,8 @@ pub enum Unit {
     ServerMicros,
     /// Seconds of processor time (client and server) for each GiB that was moved.
     CpuSecPerGib,
+    /// Seconds of processor time of the server for each GiB that was moved.
+    ServerSecPerGib,
     /// Reads of a hash tree for each 4 MiB of data that was read.
     TreeReads,
 }
@@ -48,7 +50,7 @@ impl Unit {
             Self::Micros => "us",
             Self::CallerMicros | Self::ServerMicros => "CPU us",
             Self::Times => "x",
-            Self::CpuSecPerGib => "CPU s/GiB",
+            Self::CpuSecPerGib | Self::ServerSecPerGib => "CPU s/GiB",
             Self::TreeReads => "reads/4 MiB",
         }
     }
@@ -64,6 +66,7 @@ impl Unit {
             | Self::ServerMicros
             | Self::Times
             | Self::CpuSecPerGib
+            | Self::ServerSecPerGib
             | Self::TreeReads => Better::Lower,
         }
     }

@@ -20,6 +20,7 @@ use crate::process;
 use crate::progress::Progress;
 use crate::report::Kind;
 use crate::sealed;
+use crate::status;
 use crate::stop::Stop;
 use crate::target::{Mounting, Ours, Places, Target};
 use crate::tree::Tree;
@@ -97,9 +98,14 @@ impl Bench {
         compare.arg("-n").arg(LEN.to_string());
         compare.arg(mounted.shared_file()).arg(places.source.join(fio::large_file(0)));
         let same = process::run_ok(&mut compare, self.amount.limit, &self.stop);
+        let moved = target.flow.map_or(Ok(()), |flow| {
+            let shunt =
+                target.mounting.words().and_then(|words| words.first()).context("no server of ours")?;
+            status::check_flow(&status::of(shunt, mounted.root(), &self.stop)?, flow)
+        });
         let down = mounted.end();
         same.context("does not show the bytes of the lower folder")?;
-        down
+        moved.and(down)
     }
 
     /// Takes one sample. It is taken on a fresh mount, mounted after the caches were dropped: nothing that a case did

@@ -50,7 +50,10 @@ impl Measured {
             Unit::CallerMicros => self.times.map(|times| times.cpu_micros),
             Unit::ServerMicros => self.server_micros(),
             Unit::Times => self.latency.map(|latency| latency.micros / latency.pipe_micros),
-            Unit::CpuSecPerGib => self.cpu_s_per_gib(),
+            Unit::CpuSecPerGib => self
+                .counted
+                .and_then(|counted| self.per_gib(counted.cpu_s + self.server_cpu_s.unwrap_or(0.0))),
+            Unit::ServerSecPerGib => self.server_cpu_s.and_then(|cpu_s| self.per_gib(cpu_s)),
             Unit::TreeReads => self.tree_reads_per_strip(),
         };
         figure.with_context(|| format!("nothing was counted in {}", unit.label()))
@@ -60,7 +63,9 @@ impl Measured {
     pub(super) fn lacks(&self, unit: Unit) -> Option<&'static str> {
         match unit {
             Unit::TreeReads if self.tree_reads.is_none() => Some("reads no hash tree"),
-            Unit::ServerMicros if self.server_cpu_s.is_none() => Some("has no server"),
+            Unit::ServerMicros | Unit::ServerSecPerGib if self.server_cpu_s.is_none() => {
+                Some("has no server")
+            }
             _ => None,
         }
     }
@@ -76,11 +81,12 @@ impl Measured {
         Some(f64::from(u32::try_from(self.tree_reads?).ok()?) / (kib / 4096.0))
     }
 
-    fn cpu_s_per_gib(&self) -> Option<f64> {
+    /// What so many seconds are for each GiB that was moved.
+    fn per_gib(&self, seconds: f64) -> Option<f64> {
         let counted = self.counted.filter(|counted| counted.len > 0)?;
         // In KiB, which fit a number of 32 bits up to 4 TiB, and so convert without a loss.
         let kib = f64::from(u32::try_from(counted.len >> 10).ok()?);
-        Some((counted.cpu_s + self.server_cpu_s.unwrap_or(0.0)) / (kib / 1_048_576.0))
+        Some(seconds / (kib / 1_048_576.0))
     }
 }
 
@@ -93,6 +99,10 @@ mod tests {
         let counted = Counted { len: 512 << 20, cpu_s: 0.5, ..Counted::default() };
         let measured = Measured { counted: Some(counted), server_cpu_s: Some(1.0), ..Measured::default() };
         assert!((measured.figure_in(Unit::CpuSecPerGib).unwrap() - 3.0).abs() < 1e-9);
+        assert!((measured.figure_in(Unit::ServerSecPerGib).unwrap() - 2.0).abs() < 1e-9);
+        let bare = Measured { server_cpu_s: None, ..measured };
+        assert!((bare.figure_in(Unit::CpuSecPerGib).unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(bare.lacks(Unit::ServerSecPerGib), Some("has no server"));
         assert!(measured.figure_in(Unit::Micros).is_err());
     }
 

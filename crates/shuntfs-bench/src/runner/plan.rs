@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn all_tables_are_measured_where_none_is_named() {
-        assert_eq!(asked(&[]).unwrap().len(), 10);
+        assert_eq!(asked(&[]).unwrap().len(), 11);
         let named = asked(&["--table", "uring,queues"]).unwrap();
         assert_eq!(named.iter().map(|table| table.name).collect::<Vec<_>>(), ["uring", "queues"]);
     }

@@ -9,6 +9,7 @@ mod smallfiles;
 mod stacked;
 mod table;
 mod tails;
+mod takeover;
 mod uring;
 mod verity;
 

@@ -1,6 +1,8 @@
 //! What a table is, and the list of them.
 
-use super::{passthrough, peers, pool, queues, roundtrip, smallfiles, stacked, tails, uring, verity};
+use super::{
+    passthrough, peers, pool, queues, roundtrip, smallfiles, stacked, tails, takeover, uring, verity,
+};
 use crate::case::Case;
 use crate::target::{Ours, Target};
 
@@ -48,6 +50,7 @@ pub(crate) fn tables(setting: &Setting) -> Vec<Table> {
         smallfiles::table(setting),
         roundtrip::table(setting),
         tails::table(setting),
+        takeover::table(setting),
         peers::table(setting),
         verity::table(setting),
         pool::table(setting),
@@ -73,6 +76,7 @@ pub(crate) fn compared(table: &str) -> Option<&'static str> {
         "queues" => "file passthrough",
         "peers" => "shunt",
         "verity" => "verified",
+        "takeover" => "crash",
         _ => return None,
     })
 }
@@ -148,6 +152,7 @@ pub(crate) mod tests {
             "smallfiles",
             "roundtrip",
             "tails",
+            "takeover",
             "peers",
             "verity",
             "pool",

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::{Mounting, Target};
+use crate::machine;
 use crate::process;
 use crate::report::Kind;
 
@@ -14,6 +15,7 @@ use crate::report::Kind;
 pub(crate) struct Ours {
     shunt: String,
     uring_off: Option<String>,
+    zero_copy_off: Option<String>,
 }
 
 /// The switch of FUSE over io_uring.
@@ -22,7 +24,11 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 impl Ours {
     /// Looks at what this machine offers.
     pub(crate) fn new(shunt: &Path) -> Self {
-        Self { shunt: shunt.to_string_lossy().into_owned(), uring_off: uring_off() }
+        let uring_off = uring_off();
+        let is_root = rustix::process::geteuid().is_root();
+        let zero_copy_off =
+            uring_off.clone().or_else(|| zero_copy_off(&machine::release(), is_root).map(str::to_owned));
+        Self { shunt: shunt.to_string_lossy().into_owned(), uring_off, zero_copy_off }
     }
 
     /// Makes a target of `shunt mount` with options.
@@ -34,6 +40,20 @@ impl Ours {
     pub(crate) fn mount_of(&self, name: &str, branches: &str, options: &str) -> Target {
         let words = [&self.shunt, "mount", "-f", branches, "{MNT}"].into_iter();
         self.target(name, words, options, Mounting::Server)
+    }
+
+    /// Makes a target of `shunt mount` whose bytes move by zero copy.
+    ///
+    /// # Errors
+    /// Why there is no zero copy here.
+    pub(crate) fn zero_copy(&self, name: &str) -> Result<Target, &str> {
+        match &self.zero_copy_off {
+            Some(why) => Err(why),
+            None => {
+                let target = self.mount(name, "--transport uring --flow relay");
+                Ok(Target { flow: Some("zero_copy"), ..target })
+            }
+        }
     }
 
     /// Makes a target of `shunt mount` by a transport, which serves, or passes through where that is what a case is about.
@@ -134,13 +154,41 @@ pub(super) fn uring_off() -> Option<String> {
     }
 }
 
+/// Says why the kernel moves no bytes by zero copy, as far as that is known before a mount. The bytes of each target are looked at before
+/// the first round, and then it has to have moved them.
+fn zero_copy_off(release: &str, is_root: bool) -> Option<&'static str> {
+    if machine::two_numbers(release).is_none_or(|version| version < (7, 3)) {
+        return Some("this kernel has none (Linux 7.3 has)");
+    }
+    (!is_root).then_some("it needs CAP_SYS_ADMIN")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn zero_copy_is_left_out_with_the_reason() {
+        assert_eq!(zero_copy_off("7.3.4+deb13-um", true), None);
+        assert_eq!(zero_copy_off("10.0.0", true), None);
+        assert!(zero_copy_off("7.2.9", true).is_some_and(|why| why.contains("7.3")));
+        assert!(zero_copy_off("", true).is_some_and(|why| why.contains("7.3")));
+        assert!(zero_copy_off("7.3.4", false).is_some_and(|why| why.contains("CAP_SYS_ADMIN")));
+        let mut ours =
+            Ours { shunt: "/bin/shunt".to_owned(), uring_off: None, zero_copy_off: Some("off".to_owned()) };
+        assert_eq!(ours.zero_copy("zero copy").unwrap_err(), "off");
+        ours.zero_copy_off = None;
+        let target = ours.zero_copy("zero copy").unwrap();
+        assert_eq!(
+            (target.name.as_str(), target.flow, target.missing),
+            ("zero copy", Some("zero_copy"), None)
+        );
+    }
+
+    #[test]
     fn what_is_off_is_missing_where_it_is_asked_for() {
-        let ours = Ours { shunt: "/bin/shunt".to_owned(), uring_off: Some("off".to_owned()) };
+        let off = Some("off".to_owned());
+        let ours = Ours { shunt: "/bin/shunt".to_owned(), uring_off: off.clone(), zero_copy_off: off };
         assert_eq!(ours.mount("uring", "--transport uring").missing.as_deref(), Some("off"));
         let device = ours.mount("device", "--transport device");
         assert_eq!((device.missing.as_deref(), device.kind), (None, Kind::Ours));

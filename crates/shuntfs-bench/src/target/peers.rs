@@ -104,28 +104,9 @@ fn mergerfs_options() -> &'static str {
     if !process::on_path("mergerfs") {
         return "";
     }
-    match two_numbers(&machine::version("mergerfs")) {
+    match machine::two_numbers(&machine::version("mergerfs")) {
         Some(version) if version < PASSTHROUGH_SINCE => "minfreespace=0,cache.files=auto-full",
         // A build that does not know its version is newer, or fails to mount: a peer is never quietly measured slower.
         _ => "minfreespace=0,cache.files=auto-full,passthrough.io=rw",
-    }
-}
-
-/// Reads the first two numbers of a version.
-fn two_numbers(text: &str) -> Option<(u32, u32)> {
-    let digits = text.find(|letter: char| letter.is_ascii_digit())?;
-    let mut parts = text[digits..].split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_compare_as_numbers() {
-        assert_eq!(two_numbers("mergerfs version: 2.33.5"), Some((2, 33)));
-        assert!(two_numbers("mergerfs v2.41.0") > Some((2, 5)));
-        assert_eq!(two_numbers("none"), None);
     }
 }

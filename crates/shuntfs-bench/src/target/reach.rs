@@ -19,6 +19,8 @@ pub(crate) struct Target {
     pub(crate) passing: Option<Mounting>,
     /// Why it cannot be measured here, if so.
     pub(crate) missing: Option<String>,
+    /// Which of our flows has to have moved what is read through it, where that is not certain.
+    pub(crate) flow: Option<&'static str>,
 }
 
 /// How a target is mounted.
@@ -52,7 +54,7 @@ impl Mounting {
 
 impl Target {
     pub(super) fn new(name: &str, kind: Kind, mounting: Mounting) -> Self {
-        Self { name: name.to_owned(), kind, mounting, passing: None, missing: None }
+        Self { name: name.to_owned(), kind, mounting, passing: None, missing: None, flow: None }
     }
 
     /// The lower folder itself.

@@ -11,6 +11,40 @@ use tempfile::TempDir;
 
 use super::{LIMIT, is_mounted, wait_until};
 
+/// What a user other than root sees of names that tests give, in whatever folder they are, and how a log grows. What concerns root is no pattern of every folder,
+/// because folders in which such a name may be are not moved by whom it concerns.
+const RULES: &str = "\
+[[rule]]
+basename = 'denied*'
+uid = 65534
+deny = 'EACCES'
+
+[[rule]]
+path = '**/denied*/**'
+uid = 65534
+deny = 'EACCES'
+
+[[rule]]
+basename = 'hidden*'
+uid = 65534
+hide = true
+
+[[rule]]
+basename = 'secret*'
+uid = 65534
+redact = { regex = 'key=[0-9]+', within = 4096 }
+
+[[rule]]
+path = '*/unread'
+uid = 0
+open = 'read'
+deny = 'EACCES'
+
+[[rule]]
+path = '*/log'
+append_only = true
+";
+
 /// The example, keeping a mount. Nothing of it is left when this is dropped.
 pub(crate) struct Kept {
     pub(crate) keeper: Child,
@@ -138,7 +172,12 @@ pub(crate) fn with_state() -> &'static str {
 
 /// What is shown: a folder, or three branches for tests whose program is called so. How the example is told of them, and where they are.
 pub(crate) fn lower_folders(source: &Path) -> (String, Vec<PathBuf>) {
-    let folders = if env!("CARGO_CRATE_NAME").starts_with("kept_branches") {
+    lower_folders_of(source, env!("CARGO_CRATE_NAME").starts_with("kept_branches"))
+}
+
+/// The same for who knows whether there are branches.
+pub(crate) fn lower_folders_of(source: &Path, are_branches: bool) -> (String, Vec<PathBuf>) {
+    let folders = if are_branches {
         let branches = ["a", "b", "c"].map(|name| source.join(name));
         branches.iter().for_each(|branch| fs::create_dir(branch).expect("makes a folder"));
         branches.to_vec()
@@ -147,6 +186,19 @@ pub(crate) fn lower_folders(source: &Path) -> (String, Vec<PathBuf>) {
     };
     let names: Vec<&str> = folders.iter().map(|folder| folder.to_str().expect("plain")).collect();
     (names.join(":"), folders)
+}
+
+/// Rules under which all of it is: for tests whose program is called so, and how the example is told of them. They are in a file at the top of `source`,
+/// which is shown if that is the only folder.
+pub(crate) fn ruled(source: &Path) -> Vec<String> {
+    if env!("CARGO_CRATE_NAME").contains("ruled") { rules_in(source, "passthrough") } else { Vec::new() }
+}
+
+/// The same in any case, with a flow.
+pub(crate) fn rules_in(source: &Path, flow: &str) -> Vec<String> {
+    let file = source.join("rules.toml");
+    fs::write(&file, RULES).expect("writes");
+    vec![flow.into(), file.to_str().expect("plain").into()]
 }
 
 /// Every process that there is.

@@ -77,8 +77,21 @@ pub(crate) fn was_removed_before(shared: &Shared, spot: Spot<'_>) {
 /// # Errors
 /// Those of looking what the names lead to.
 pub(crate) fn was_moved_before(shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<()> {
+    note_now(shared, &[from, to])?;
+    if let Some(engine) = &shared.rules {
+        engine.expire_names(shared);
+    }
+    Ok(())
+}
+
+/// Notes what names lead to now, of a change that a server that is dead had begun: what led to them before may have changed by it.
+///
+/// # Errors
+/// Those of looking what the names lead to.
+pub(crate) fn note_now(shared: &Shared, spots: &[Spot<'_>]) -> Result<()> {
     let Some(engine) = &shared.rules else { return Ok(()) };
-    let now = [(from, find::known(shared, from)?), (to, find::known(shared, to)?)];
+    let now = spots.iter().map(|spot| Ok((*spot, find::known(shared, *spot)?)));
+    let now = now.collect::<Result<Vec<_>>>()?;
     engine.paths.changes();
     for (spot, nodes) in now {
         let mut holders = engine.paths.holders(spot.folder.id, spot.bytes());
@@ -86,7 +99,6 @@ pub(crate) fn was_moved_before(shared: &Shared, from: Spot<'_>, to: Spot<'_>) ->
         holders.into_iter().for_each(|node| engine.paths.removed(node, spot.folder.id, spot.bytes()));
         nodes.iter().for_each(|node| note(shared, spot, node));
     }
-    engine.expire_names(shared);
     Ok(())
 }
 

@@ -29,7 +29,7 @@ mod terms;
 mod tests;
 mod untold;
 
-pub(crate) use after::{was_moved_before, was_removed_before};
+pub(crate) use after::{note_now, was_moved_before, was_removed_before};
 pub(crate) use arrive::Arrival;
 pub(crate) use attributes::{AttributesChange, FlagsChange, PrivilegesGo, XattrChanges};
 pub(crate) use below::{

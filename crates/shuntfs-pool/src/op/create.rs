@@ -85,7 +85,9 @@ fn ask_before(shared: &Shared, who: Who, spot: Spot<'_>, made: Made, flags: Open
     let Err(error) = guard.judge_before(spot, Coming::File { made, flags }) else {
         return Ok(Before::Nothing);
     };
-    if flags.0 & mode::O_EXCL != 0 || find::find(shared, spot).is_err() {
+    // Under O_EXCL, too, where a server that is dead may have made it for this very request.
+    let may_be_its = who.is_begun() && error == Errno::EXIST;
+    if flags.0 & mode::O_EXCL != 0 && !may_be_its || find::find(shared, spot).is_err() {
         return Err(error);
     }
     let opened = open_existing(shared, &guard, spot, flags)?;

@@ -47,7 +47,11 @@ pub(crate) fn symlink(
 /// Makes a name, on each branch of a merge that the policy picks, and tells what it means.
 fn make(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, what: Coming<'_>) -> Result<Entry> {
     if shared.is_ruled_merge() {
-        Guard::new(shared, who).judge_before(shared.folder(parent)?.spot(name), what)?;
+        match Guard::new(shared, who).judge_before(shared.folder(parent)?.spot(name), what) {
+            // A server that is dead may have made it for this very request, which is seen where that is made.
+            Err(Errno::EXIST) if who.is_begun() => {}
+            judged => judged?,
+        }
     }
     let new = New::of(&who, name.as_c_str().to_bytes(), what);
     if who.is_begun() {
@@ -114,7 +118,10 @@ pub(crate) fn link(shared: &Shared, who: Who, id: NodeId, parent: NodeId, name: 
         let shown = shared.folder(parent)?;
         let spot = shown.spot(name);
         guard.judge(SecondName { node: &node, spot, held: &held }).map(drop)?;
-        guard.check_free(spot)?;
+        match guard.check_free(spot) {
+            Err(Errno::EXIST) if who.is_begun() => {}
+            free => free?,
+        }
     }
     if who.is_begun() {
         merge::finish_way(shared, parent)?;

@@ -35,9 +35,11 @@ pub(crate) fn open_node(
 ) -> Result<Opened<PoolFile>> {
     let judged = guard.judge(FileOpens { node: Arc::clone(node), flags })?;
     if let Some(checked) = sealed::check(shared, node, judged.terms())? {
+        let kept = sealed::outlive(shared, &checked)?;
         let (terms, _) = judged.open();
-        let file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
-        return Ok(sealed::opened(shared, file, checked));
+        let mut file = PoolFile::new(shared, guard.who(), Arc::clone(node), flags, terms);
+        file.kept = kept;
+        return Ok(sealed::opened(shared, file, Some(checked)));
     }
     let rereads = is_reread(shared, node, flags.0, judged.terms());
     // It counts as open before anybody checks whether a name is being removed.

@@ -3,7 +3,7 @@
 use shuntfs::{Errno, NodeId, Result};
 
 use crate::find;
-use crate::guard::{Guard, NameGoes, Spot, removed_on, was_removed_before};
+use crate::guard::{Guard, NameGoes, Spot, note_now, removed_on, was_removed_before};
 use crate::merge::Merge;
 use crate::name_buf::NameBuf;
 use crate::shared::Shared;
@@ -38,6 +38,7 @@ fn remove(shared: &Shared, who: Who, parent: NodeId, name: &NameBuf, is_folder: 
             shared.merge.as_ref().filter(|_| is_folder).into_iter().for_each(name_goes);
             Ok(())
         }
+        Ok(()) if who.is_begun() && shared.merge.is_some() => note_now(shared, &[spot]),
         removed => removed,
     }
 }

@@ -34,7 +34,8 @@ pub(crate) fn rename(shared: &Shared, who: Who, from: Named<'_>, to: Named<'_>, 
         tracing::debug!("a server that is dead had moved it");
         return was_moved_before(shared, from, to);
     }
-    guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared)
+    guard.judge(NameMoves { from, to, held: &held, flags })?.rename(shared)?;
+    if who.is_begun() && shared.merge.is_some() { was_moved_before(shared, from, to) } else { Ok(()) }
 }
 
 /// The numbers of the inodes that two names lead to, of which an exchange can be told.
@@ -55,8 +56,9 @@ pub(crate) fn branches(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Resul
 /// Notes that a server that is dead had exchanged two names: for rules, and of folders of a merge, unless they are known by these names.
 pub(crate) fn note_exchanged(shared: &Shared, from: Named<'_>, to: Named<'_>) -> Result<()> {
     let (from_folder, to_folder) = (shared.folder(from.parent)?, shared.folder(to.parent)?);
-    was_moved_before(shared, from_folder.spot(from.name), to_folder.spot(to.name))?;
-    let Some(merge) = &shared.merge else { return Ok(()) };
+    // When it is known which folder of a merge is where.
+    let note = || was_moved_before(shared, from_folder.spot(from.name), to_folder.spot(to.name));
+    let Some(merge) = &shared.merge else { return note() };
     let way = |named: Named<'_>| -> Way { (named.parent, named.name.as_c_str().into()) };
     for (one, other) in [(from, to), (to, from)] {
         let known = merge.folders.peek(&shared.table, one.parent, one.name.as_c_str());
@@ -68,7 +70,7 @@ pub(crate) fn note_exchanged(shared: &Shared, from: Named<'_>, to: Named<'_>) ->
             break;
         }
     }
-    Ok(())
+    note()
 }
 
 /// Whether two names were exchanged since they led to `before`, and lead to `now`.

@@ -124,13 +124,27 @@ pub(crate) fn set(shared: &Shared, who: Who, id: NodeId, set: Set<'_>) -> Result
     }
     let node = &shared.node(id)?;
     let judged = Guard::new(shared, who).judge(XattrChanges { node, name: set.name })?;
-    // To set it once more is to have set it. What was to be made and is there was made by this very request, when a server died.
-    let flags = if who.is_begun() { set.flags & !XATTR_CREATE } else { set.flags };
+    // An attribute that was not there when this request began, and is there now, was made by it, before a server died. Setting the same value again
+    // changes nothing.
+    let flags = if who.note() == Some(WAS_MISSING) { set.flags & !XATTR_CREATE } else { set.flags };
     judged.set(shared, set.value, flags, set.kill_sgid)
 }
 
 /// `XATTR_CREATE` of `<linux/xattr.h>`.
-const XATTR_CREATE: u32 = 1;
+pub(crate) const XATTR_CREATE: u32 = 1;
+
+/// What is noted of an attribute before it is made or removed.
+const WAS_MISSING: [u64; 2] = [1, 0];
+const WAS_THERE: [u64; 2] = [2, 0];
+
+/// Whether an attribute exists, as the note of a request that makes or removes it.
+pub(crate) fn presence(shared: &Shared, id: NodeId, name: &CStr) -> Result<[u64; 2]> {
+    match get(shared, id, name, &mut []) {
+        Ok(_) => Ok(WAS_THERE),
+        Err(Errno::NODATA) => Ok(WAS_MISSING),
+        Err(error) => Err(error),
+    }
+}
 
 /// REMOVEXATTR.
 pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Result<()> {
@@ -139,7 +153,7 @@ pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Resu
     }
     let node = &shared.node(id)?;
     match Guard::new(shared, who).judge(XattrChanges { node, name })?.remove(shared) {
-        Err(Errno::NODATA) if who.is_begun() => Ok(()),
+        Err(Errno::NODATA) if who.note() == Some(WAS_THERE) => Ok(()),
         removed => removed,
     }
 }
@@ -147,6 +161,34 @@ pub(crate) fn remove(shared: &Shared, who: Who, id: NodeId, name: &CStr) -> Resu
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::tests::{create, pool};
+
+    #[test]
+    fn a_request_that_is_resent_fails_as_it_would_have() {
+        let (_folder, shared) = pool(|_| ());
+        let (file, _opened) = create(&shared, "file", 0);
+        let root = Who::root();
+        let name = c"user.it";
+        let make = Set { name, value: b"old", flags: XATTR_CREATE, kill_sgid: false };
+        assert_eq!(presence(&shared, file, name), Ok(WAS_MISSING));
+        assert_eq!(set(&shared, root, file, make), Ok(()));
+        // The same request, which the server had carried out and not answered.
+        assert_eq!(set(&shared, root.noted(WAS_MISSING), file, make), Ok(()));
+        // Another one, which must fail however often it is resent.
+        assert_eq!(presence(&shared, file, name), Ok(WAS_THERE));
+        let other = Set { value: b"new", ..make };
+        for who in [root, root.begun(), root.noted(WAS_THERE)] {
+            assert_eq!(set(&shared, who, file, other), Err(Errno::EXIST));
+        }
+        let mut value = [0; 3];
+        assert_eq!(get(&shared, file, name, &mut value), Ok(3));
+        assert_eq!(&value, b"old");
+        assert_eq!(remove(&shared, root.noted(WAS_THERE), file, name), Ok(()));
+        assert_eq!(remove(&shared, root.noted(WAS_THERE), file, name), Ok(()));
+        for who in [root, root.begun(), root.noted(WAS_MISSING)] {
+            assert_eq!(remove(&shared, who, file, name), Err(Errno::NODATA));
+        }
+    }
 
     #[test]
     fn trusted_names_are_left_out_and_counted_out() {

@@ -104,13 +104,19 @@ impl RuleControl {
     /// Where the source cannot be searched for the names that they protect, where they name a branch that there is not, and where they do more
     /// than to place what is new on a merge that was mounted under rules that only did so; the earlier rules then hold.
     pub fn replace(&self, rules: Rules) -> Result<(), PoolError> {
-        merge::check_places(&rules, self.shared.merge.as_ref().map(|_| &self.shared.branches))?;
-        if self.shared.rules.is_none() {
-            merge::check_kinds(&rules)?;
-        }
+        self.check(&rules)?;
         self.engine().replace(&self.shared, rules).map_err(|error| PoolError::Names { error })?;
         self.engine().forget_names(&self.shared);
         Ok(())
+    }
+
+    /// Whether other rules may be taken, as far as that can be told without taking them.
+    ///
+    /// # Errors
+    /// As [`RuleControl::replace`], but for those of the search.
+    pub fn check(&self, rules: &Rules) -> Result<(), PoolError> {
+        merge::check_places(rules, self.shared.merge.as_ref().map(|_| &self.shared.branches))?;
+        if self.shared.rules.is_none() { merge::check_kinds(rules) } else { Ok(()) }
     }
 
     /// Notes why rules were not taken; the earlier ones hold.

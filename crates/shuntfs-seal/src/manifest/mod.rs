@@ -8,6 +8,7 @@ mod layout;
 mod node;
 mod open;
 mod sealed;
+mod taken;
 mod writer;
 
 #[cfg(test)]
@@ -19,4 +20,5 @@ pub(crate) use layout::{STORE_NAME, XATTRS_LEN_MAX};
 pub use node::{Entry, Node, NodeIndex, NodeKind, Xattr};
 pub use open::{Manifest, ManifestEntries};
 pub(crate) use sealed::{SealedBlocks, TreeFile};
+pub use taken::Taken;
 pub use writer::{Child, Draft, DraftNode, Placed};

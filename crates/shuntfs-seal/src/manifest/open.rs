@@ -68,7 +68,19 @@ impl Manifest {
             .map_err(|error| StoreError::broken(&path, error.to_string()))?;
         let codec = Codec::new(SealedBlocks::new(file, tree, verifier))
             .map_err(|source| StoreError::Manifest { path, source })?;
-        Ok(Self { codec, seal, is_authentic: false, signers: Vec::new(), note: None })
+        Ok(Self::of_parts(codec, seal, (Vec::new(), false)))
+    }
+
+    pub(super) fn of_parts(
+        codec: Codec<SealedBlocks>,
+        seal: Seal,
+        (signers, is_authentic): (Vec<KeyId>, bool),
+    ) -> Self {
+        Self { codec, seal, is_authentic, signers, note: None }
+    }
+
+    pub(super) fn blocks(&self) -> &SealedBlocks {
+        self.codec.blocks()
     }
 
     /// Whether it is known to come from who is trusted: by signatures, or by its digest. Else whoever can write the store can have
@@ -123,7 +135,7 @@ impl Manifest {
     /// How many blocks were read from disk, of the manifest and of its tree.
     #[must_use]
     pub fn reads(&self) -> u64 {
-        self.codec.blocks().reads()
+        self.blocks().reads()
     }
 
     /// The sealed folder.

@@ -44,6 +44,11 @@ impl SealedBlocks {
         Self { data, tree, verifier, cache, reads: AtomicU64::new(0) }
     }
 
+    /// The file, and that of its tree where it has one.
+    pub(crate) fn files(&self) -> (&File, Option<&File>) {
+        (&self.data, self.tree.as_ref().map(|tree| &tree.file))
+    }
+
     /// How many blocks were read from disk.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)

@@ -132,6 +132,12 @@ impl Trust {
         self.keys.as_deref()
     }
 
+    /// The trust store that has the keys, where there is one.
+    #[must_use]
+    pub fn trust_store(&self) -> Option<&TrustStore> {
+        self.store.as_ref()
+    }
+
     /// How many of the keys must have signed.
     #[must_use]
     pub fn threshold(&self) -> NonZeroUsize {

@@ -16,7 +16,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,6 +106,14 @@ impl TrustStore {
     /// As [`open`](Self::open).
     pub fn read_again(&self) -> Result<Self, StoreError> {
         Self::held(&self.path, Arc::clone(&self.folder))
+    }
+
+    /// The one in a folder that is held already; the path is for what is said of it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of_folder(path: &Path, folder: OwnedFd) -> Result<Self, StoreError> {
+        Self::held(path, Arc::new(folder))
     }
 
     fn held(path: &Path, folder: Arc<OwnedFd>) -> Result<Self, StoreError> {
@@ -409,6 +417,12 @@ impl TrustStore {
             return refuse(format!("others can write it (mode {mode:o}), and so change what is trusted"));
         }
         Ok(())
+    }
+}
+
+impl AsFd for TrustStore {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Random work on files and on names, against models.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,9 @@ use std::thread::JoinHandle;
 
 use anyhow::Result;
 use shuntfs_testkit::exercise::{FileExercise, NameExercise};
+use shuntfs_testkit::identity::Identity;
 
-use crate::stage::{Stage, kills, number};
+use crate::stage::{Shape, Stage, kills, number};
 
 /// Seeds that work at the same time.
 const SEEDS: u64 = 4;
@@ -22,7 +24,16 @@ struct Workers<E> {
 
 impl<E: Send + 'static> Workers<E> {
     fn start(folder: &Path, new: fn(&Path, u64) -> Result<E>, step: fn(&mut E) -> Result<()>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        Self::start_until(Arc::default(), folder, new, step)
+    }
+
+    /// The same; others may have them stop.
+    fn start_until(
+        stop: Arc<AtomicBool>,
+        folder: &Path,
+        new: fn(&Path, u64) -> Result<E>,
+        step: fn(&mut E) -> Result<()>,
+    ) -> Self {
         let first = number("SHUNTFS_TEST_SEED").unwrap_or_else(|| u64::from(std::process::id()) << 8);
         let start = |seed: u64| {
             let (stop, path) = (Arc::clone(&stop), folder.join(seed.to_string()));
@@ -107,4 +118,123 @@ fn privileged_names_are_what_they_were_made_over_kills() {
             }
         });
     }
+}
+
+/// What somebody else sees of a folder under rules while its names come and go: root moves a file to where it is denied and back, and makes hidden and
+/// secret ones anew.
+struct Watched {
+    folder: PathBuf,
+    /// What was wrong.
+    wrong: Vec<String>,
+}
+
+const SECRET: &str = "name=ann key=1234 more";
+const SHOWN: &str = "name=ann \0\0\0\0\0\0\0\0 more";
+
+impl Watched {
+    fn new(folder: &Path, seed: u64) -> Result<Self> {
+        let folder = folder.with_extension(format!("watched{seed}"));
+        fs::create_dir(&folder)?;
+        fs::create_dir(folder.join("denied"))?;
+        fs::write(folder.join("secret"), SECRET)?;
+        fs::write(folder.join("f"), "f")?;
+        Ok(Self { folder, wrong: Vec::new() })
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let at = |name: &str| self.folder.join(name);
+        let read = |name: &str| Identity::nobody().run(|| fs::read_to_string(at(name)));
+        let mut wrong = Vec::new();
+        let mut must = |what: &str, holds: bool, found: &io::Result<String>| {
+            if !holds {
+                wrong.push(format!("{what}: {found:?}"));
+            }
+        };
+        let kind = |found: &io::Result<String>| found.as_ref().err().map(io::Error::kind);
+        let found = read("f");
+        must("free", found.as_ref().is_ok_and(|text| text == "f"), &found);
+        fs::rename(at("f"), at("denied/f"))?;
+        let found = read("denied/f");
+        must("denied", kind(&found) == Some(io::ErrorKind::PermissionDenied), &found);
+        fs::hard_link(at("denied/f"), at("g"))?;
+        let found = read("g");
+        must("denied by its other name", kind(&found) == Some(io::ErrorKind::PermissionDenied), &found);
+        fs::remove_file(at("denied/f"))?;
+        fs::rename(at("g"), at("f"))?;
+        fs::write(at("hidden"), "hidden")?;
+        let found = read("hidden");
+        must("hidden", kind(&found) == Some(io::ErrorKind::NotFound), &found);
+        fs::remove_file(at("hidden"))?;
+        let open = Identity::nobody().run(|| fs::File::open(at("secret")))?;
+        let found = io::read_to_string(&open);
+        must("redacted", found.as_ref().is_ok_and(|text| text == SHOWN), &found);
+        let found = fs::read_to_string(at("secret"));
+        must("root's", found.as_ref().is_ok_and(|text| text == SECRET), &found);
+        self.wrong = wrong;
+        anyhow::ensure!(self.wrong.is_empty(), "{:?}", self.wrong);
+        Ok(())
+    }
+}
+
+/// Names, bytes, and what others see, all at once.
+fn all_is_right(shape: Shape) {
+    for kind in ["device", "cloned"] {
+        let Some(mut stage) = Stage::of(kind, "passthrough", shape) else { return };
+        let (name, work, stop) = (format!("{shape:?} on {kind}"), stage.work(), Arc::<AtomicBool>::default());
+        let of_names = if shape.has_branches() { NameExercise::on_branches } else { NameExercise::new };
+        let folder = |name: &str| {
+            let path = work.join(name);
+            fs::create_dir(&path).expect("makes");
+            path
+        };
+        let names = Workers::start_until(Arc::clone(&stop), &folder("names"), of_names, NameExercise::step);
+        let files =
+            Workers::start_until(Arc::clone(&stop), &folder("files"), FileExercise::new, FileExercise::step);
+        let watched = shape.is_ruled().then(|| {
+            Workers::start_until(Arc::clone(&stop), &folder("watched"), Watched::new, Watched::step)
+        });
+        let has_failed = || {
+            let failed =
+                [names.has_failed(), files.has_failed(), watched.as_ref().is_some_and(Workers::has_failed)];
+            failed
+                .contains(&true)
+                .then(|| format!("a thread has failed (names, files, others' look): {failed:?}"))
+        };
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stage.kills(&name, kills(), has_failed)
+        }));
+        let (names, files) = (names.stop(), files.stop());
+        drop(watched.map(Workers::stop));
+        killed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let steps = names.iter().map(|exercise| exercise.steps().0).sum::<u64>();
+        let bytes = files.iter().map(FileExercise::steps).sum::<u64>();
+        let files: Vec<(PathBuf, Vec<u8>)> =
+            files.into_iter().map(|one| one.finish().unwrap_or_else(|error| panic!("{error:#}"))).collect();
+        let said = format!("{name}: {} kills, {steps} changes of names and {bytes} of bytes", kills());
+        stage.ends(&said, |work| {
+            for exercise in &names {
+                let folder = work.join("names").join(exercise.name());
+                exercise.check(&folder).unwrap_or_else(|error| panic!("{error:#}"));
+            }
+            for (path, bytes) in &files {
+                let found = fs::read(work.join("files").join(path)).expect("reads");
+                assert!(found == *bytes, "{name}: {} in {}", path.display(), work.display());
+            }
+        });
+    }
+}
+
+#[test]
+fn privileged_a_folder_under_rules_is_right_over_kills() {
+    all_is_right(Shape::RuledFolder);
+}
+
+#[test]
+fn privileged_branches_are_right_over_kills() {
+    all_is_right(Shape::Branches);
+}
+
+#[test]
+fn privileged_branches_under_rules_are_right_over_kills() {
+    all_is_right(Shape::RuledBranches);
 }

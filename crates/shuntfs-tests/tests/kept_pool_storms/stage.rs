@@ -9,7 +9,7 @@ use shuntfs_sys::spawn::{Push, push};
 use shuntfs_testkit::seeded::Random;
 use tempfile::TempDir;
 
-use crate::support::kept::{Kept, with_state};
+use crate::support::kept::{Kept, lower_folders_of, rules_in, with_state};
 use crate::support::{can_mount, is_mounted, wait_until};
 
 const KILLS: u64 = 12;
@@ -32,9 +32,29 @@ pub(crate) fn open_to_all(folder: &Path) {
     fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("is ours");
 }
 
+/// What is shown: one folder or three branches, under rules or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    Folder,
+    RuledFolder,
+    Branches,
+    RuledBranches,
+}
+
+impl Shape {
+    pub(crate) fn has_branches(self) -> bool {
+        matches!(self, Self::Branches | Self::RuledBranches)
+    }
+
+    pub(crate) fn is_ruled(self) -> bool {
+        matches!(self, Self::RuledFolder | Self::RuledBranches)
+    }
+}
+
 pub(crate) struct Stage {
     kept: Kept,
     source: TempDir,
+    shape: Shape,
     kind: &'static str,
     server: u32,
     killed: usize,
@@ -47,20 +67,28 @@ pub(crate) struct Stage {
 impl Stage {
     /// A pool with an empty folder to work in; `None`, and why, where there can be none.
     pub(crate) fn new(kind: &'static str, flow: &str) -> Option<Self> {
+        Self::of(kind, flow, Shape::Folder)
+    }
+
+    /// The same of another shape.
+    pub(crate) fn of(kind: &'static str, flow: &str, shape: Shape) -> Option<Self> {
         if !can_mount() {
             return None;
         }
         let source = tempfile::tempdir().expect("a folder");
         open_to_all(source.path());
-        let path = source.path().to_str().expect("plain").to_owned();
-        let kept = Kept::start_of(with_state(), &[&path, kind, "100000", flow], LIVES, |_| ())?;
+        let (shown, below) = lower_folders_of(source.path(), shape.has_branches());
+        let rules = if shape.is_ruled() { rules_in(source.path(), flow) } else { vec![flow.to_owned()] };
+        let words: Vec<&str> =
+            [&*shown, kind, "100000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
+        let kept = Kept::start_of(with_state(), &words, LIVES, |_| ())?;
         let server = kept.next_server(None);
         let (longest, descriptors) = (Duration::ZERO, (0, 0));
-        let mut stage = Self { kept, source, kind, server, killed: 0, longest, nodes: 0, descriptors };
+        let mut stage = Self { kept, source, shape, kind, server, killed: 0, longest, nodes: 0, descriptors };
         // What begins with the first takeover is there from then on.
         stage.kill();
         (stage.nodes, stage.descriptors) = (stage.count_nodes(), stage.kept.descriptors(stage.source.path()));
-        fs::create_dir(stage.source.path().join("work")).expect("makes");
+        below.iter().for_each(|folder| fs::create_dir(folder.join("work")).expect("makes"));
         wait_until("the folder to work in", || fs::metadata(stage.work()).ok());
         Some(stage)
     }
@@ -102,14 +130,16 @@ impl Stage {
         digits.parse().expect("a number")
     }
 
-    /// Removes what the work left on the mount after `look` was taken at it there and below, checks that neither nodes nor descriptors have
+    /// Removes what the work left on the mount after `look` was taken at it there and below, where one folder has all of it, checks that neither nodes nor descriptors have
     /// gathered, prints `said`, and unmounts. The folder below, with a copy of the work, is the result.
     pub(crate) fn ends(mut self, said: &str, look: impl Fn(&Path)) -> TempDir {
         look(&self.work());
-        look(&self.source.path().join("work"));
-        let mut copy = std::process::Command::new("cp");
-        copy.args(["-a", "work", "copy"]).current_dir(self.source.path());
-        assert!(copy.status().expect("starts").success());
+        if !self.shape.has_branches() {
+            look(&self.source.path().join("work"));
+            let mut copy = std::process::Command::new("cp");
+            copy.args(["-a", "work", "copy"]).current_dir(self.source.path());
+            assert!(copy.status().expect("starts").success());
+        }
         fs::remove_dir_all(self.work()).expect("removes");
         // The kernel tells a little later which nodes it has forgotten.
         std::thread::sleep(Duration::from_millis(200));
@@ -124,7 +154,9 @@ impl Stage {
         push(self.kept.keeper.id(), Push::End).expect("it is there");
         assert!(self.kept.ended().success(), "{}", self.kept.said());
         assert!(!is_mounted(self.kept.path()));
-        fs::rename(self.source.path().join("copy"), self.source.path().join("work")).expect("renames");
+        if !self.shape.has_branches() {
+            fs::rename(self.source.path().join("copy"), self.source.path().join("work")).expect("renames");
+        }
         self.source
     }
 }

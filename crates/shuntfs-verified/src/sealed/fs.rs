@@ -4,7 +4,9 @@
 //! says EROFS.
 
 use std::ffi::CStr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuntfs::{
     Access, AttrReply, ByteRange, Create, Cx, DirSink, Entry, Errno, Filesystem, Filled, InitError, Ioctl,
@@ -28,13 +30,28 @@ const TRUNC: u32 = 0o1000;
 pub struct Sealed {
     seals: Arc<Seals>,
     passthrough: bool,
+    /// Whether another server may follow this one.
+    survives: AtomicBool,
 }
 
 /// An open file.
 #[derive(Debug)]
 pub struct SealedFile {
-    checked: Arc<CheckedFile>,
+    /// `None` where a server before had it open and this one cannot check it: nobody reads it then.
+    checked: Option<Arc<CheckedFile>>,
     stream: Stream,
+    /// By what it is checked, for the next server.
+    pub(super) kept: Option<OwnedFd>,
+}
+
+impl SealedFile {
+    pub(super) fn new(checked: Option<Arc<CheckedFile>>, kept: Option<OwnedFd>) -> Self {
+        Self { checked, stream: Stream::default(), kept }
+    }
+
+    fn checked(&self) -> Result<&Arc<CheckedFile>> {
+        self.checked.as_ref().ok_or(Errno::IO)
+    }
 }
 
 /// An open folder.
@@ -45,7 +62,16 @@ impl Sealed {
     /// Shows a sealed tree. With `passthrough`, the kernel moves the bytes of files that the lower file system verifies.
     #[must_use]
     pub fn new(seals: Arc<Seals>, passthrough: bool) -> Self {
-        Self { seals, passthrough }
+        Self { seals, passthrough, survives: AtomicBool::new(false) }
+    }
+
+    pub(super) fn seals(&self) -> Arc<Seals> {
+        Arc::clone(&self.seals)
+    }
+
+    /// What is opened from now on is kept for the next server.
+    pub(super) fn survives(&self) {
+        self.survives.store(true, Ordering::Relaxed);
     }
 
     /// Runs what reads manifest or tree where that may wait: here, or on the offload pool.
@@ -131,7 +157,7 @@ impl Filesystem for Sealed {
     }
 
     fn lower_file(&self, _: NodeId, file: &SealedFile, access: Access) -> Result<Arc<LowerFile>> {
-        file.checked.lower_file(access)
+        file.checked()?.lower_file(access)
     }
 
     async fn lookup(&self, cx: &Cx<'_>, parent: NodeId, name: Name<'_>) -> Result<Entry> {
@@ -196,7 +222,15 @@ impl Filesystem for Sealed {
                 cx.offload(move || open(&seals, &wanted)).await?
             }
         };
-        Ok(checked.opened(SealedFile { checked: Arc::clone(&checked), stream: Stream::default() }))
+        let kept = match self.survives.load(Ordering::Relaxed) {
+            false => None,
+            true if !checked.lower_can_block() => Some(checked.outlive(0, true)?),
+            true => {
+                let checked = Arc::clone(&checked);
+                Some(cx.offload(move || checked.outlive(0, true)).await?)
+            }
+        };
+        Ok(checked.opened(SealedFile::new(Some(Arc::clone(&checked)), kept)))
     }
 
     async fn create(&self, _: &Cx<'_>, _: Create<'_>) -> Result<(Entry, Opened<SealedFile>)> {
@@ -214,11 +248,11 @@ impl Filesystem for Sealed {
         at: ByteRange,
         reply: ReadReply<'q>,
     ) -> Result<Filled<'q>> {
-        file.checked.read(cx, &file.stream, at, reply).await
+        file.checked()?.read(cx, &file.stream, at, reply).await
     }
 
     async fn release(&self, cx: &Cx<'_>, _: NodeId, file: Arc<SealedFile>, _: Option<LockOwner>) {
-        if file.checked.lower_can_block() {
+        if file.checked.as_ref().is_some_and(|checked| checked.lower_can_block()) {
             // A close may be asked about, too.
             cx.offload(move || drop(file)).await;
         }
@@ -232,7 +266,7 @@ impl Filesystem for Sealed {
         reply: IoctlReply<'q>,
     ) -> Result<Filled<'q>> {
         let digest = match file {
-            IoctlTarget::File(file) => Some(file.checked.digest()),
+            IoctlTarget::File(file) => Some(file.checked()?.digest()),
             IoctlTarget::Dir(_) => None,
         };
         let room = usize::try_from(op.output_max).unwrap_or(0);

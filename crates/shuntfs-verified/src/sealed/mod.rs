@@ -4,6 +4,7 @@ mod attr;
 mod dir;
 mod fs;
 mod ioctl;
+mod surviving;
 mod xattr;
 
 pub use fs::{Sealed, SealedDir, SealedFile};

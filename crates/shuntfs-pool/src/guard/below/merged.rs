@@ -83,6 +83,19 @@ fn has(mask: u64, order: &[u16], branch: u16) -> bool {
     rank.is_some_and(|rank| rank < MARKED_MAX && mask >> rank & 1 == 1)
 }
 
+/// Whether a server that is dead had begun to move a name on several branches, which was judged before: on one that it noted the name is gone, and the new one
+/// is there.
+pub(crate) fn goes_on(shared: &Shared, who: Who, moves: &NameMoves<'_>) -> bool {
+    let Some([moved, _]) = who.note().filter(|_| moves.flags & mode::RENAME_EXCHANGE == 0) else {
+        return false;
+    };
+    let order = shared.branches.order();
+    let is_on = |index: usize, branch: u16| {
+        moves.held.subjects(index).iter().any(|subject| subject.found.identity.mount.branch == branch)
+    };
+    order.iter().any(|branch| has(moved, &order, *branch) && !is_on(0, *branch) && is_on(1, *branch))
+}
+
 /// On which branches a file loses a name, where the policy leaves it on others.
 ///
 /// # Errors

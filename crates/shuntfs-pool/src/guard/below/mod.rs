@@ -15,6 +15,6 @@ mod workshop;
 
 pub(crate) use attributes::ask;
 pub(crate) use begun::{is_known, is_untouched};
-pub(crate) use merged::{MARKED_MAX, moved_on, removed_on};
+pub(crate) use merged::{MARKED_MAX, goes_on, moved_on, removed_on};
 pub(crate) use path::{clone_folder, go_on_cloning};
 pub(crate) use transfer::{Transfer, Untaken, remove_unfinished, sync_folder};
