@@ -9,6 +9,7 @@
 //! attributes of a cached node one, a repeated open none.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod branch;
 mod dir;
 mod elsewhere;

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -35,15 +36,28 @@ pub fn possible_cpus() -> u32 {
     })
 }
 
+/// The CPUs of this machine that are online now; every possible one where that is not told.
+#[must_use]
+pub fn online_cpus() -> Vec<usize> {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    let ranges = listed.ok().and_then(|list| ranges(list.trim()));
+    let ranges = ranges.unwrap_or_else(|| vec![0..=possible_cpus().saturating_sub(1)]);
+    ranges.into_iter().flatten().map(|cpu| cpu as usize).collect()
+}
+
 /// How many CPUs a list such as `0-3,8` names.
 fn count(list: &str) -> Option<u32> {
-    let mut total: u32 = 0;
-    for range in list.split(',') {
+    let len = |range: &RangeInclusive<u32>| range.end().checked_sub(*range.start())?.checked_add(1);
+    ranges(list)?.iter().try_fold(0_u32, |total, range| total.checked_add(len(range)?))
+}
+
+/// The ranges of a list such as `0-3,8`.
+fn ranges(list: &str) -> Option<Vec<RangeInclusive<u32>>> {
+    let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        total = total.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
-    }
-    Some(total)
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').map(range).collect()
 }
 
 /// The CPU that the calling thread runs on at the moment.
@@ -408,6 +422,8 @@ mod test {
             assert_eq!(count(broken), None, "{broken:?}");
         }
         assert!(possible_cpus() >= 1);
+        let online = online_cpus();
+        assert!(online.contains(&current_cpu()) && online.len() <= possible_cpus() as usize, "{online:?}");
     }
 
     #[test]

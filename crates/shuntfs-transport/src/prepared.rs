@@ -110,6 +110,8 @@ struct Shared {
     rings_serve: Arc<AtomicBool>,
     zero_copy: Arc<ZeroCopy>,
     pinned: Arc<Pinned>,
+    /// The CPUs that were online when the threads were made.
+    online: Arc<[usize]>,
 }
 
 /// A transport at work.
@@ -129,10 +131,13 @@ impl Prepared {
         device: &Arc<FuseDevice>,
         settings: &Settings,
     ) -> Result<Self, PrepareError> {
-        let plan = plan(kind, settings)?;
+        let online = threads::online_cpus();
+        let rings = ring_threads(online.len(), threads::possible_cpus() as usize, settings.depth);
+        let few = Settings { queues: settings.queues.or(Some(rings)), ..*settings };
+        let plan = plan(kind, if kind == TransportKind::Uring { &few } else { settings })?;
         let clones = if kind == TransportKind::Cloned { plan.threads - 1 } else { 0 };
         let clones = (0..clones).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Arc<[_]>, _>>();
-        Self::build(plan, device, clones.map_err(PrepareError::Clone)?)
+        Self::build((plan, online), device, clones.map_err(PrepareError::Clone)?)
     }
 
     /// The same on descriptors of one connection that were cloned before, or that a predecessor leaves: each gets a thread. Where there
@@ -149,11 +154,11 @@ impl Prepared {
             return Self::prepare(TransportKind::Device, device, settings);
         }
         let settings = Settings { queues: Some(clones.len() + 1), ..*settings };
-        Self::build(plan(TransportKind::Cloned, &settings)?, device, clones.into())
+        Self::build((plan(TransportKind::Cloned, &settings)?, Vec::new()), device, clones.into())
     }
 
     fn build(
-        plan: Plan,
+        (plan, online): (Plan, Vec<usize>),
         device: &Arc<FuseDevice>,
         clones: Arc<[Arc<FuseDevice>]>,
     ) -> Result<Self, PrepareError> {
@@ -176,6 +181,7 @@ impl Prepared {
             rings_serve: Arc::default(),
             zero_copy: Arc::new(ZeroCopy::new(no_zero_copy(&plan))),
             pinned: Arc::new(Pinned::new(not_pinned(&plan))),
+            online: online.into(),
         };
         let spawn = |thread| SeatHandle::spawn(plan, thread, thread < rings, &shared);
         let seats = (0..rings + device_threads).map(spawn).collect::<Result<_, _>>()?;
@@ -297,6 +303,14 @@ fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> 
     })
 }
 
+/// One ring has no more entries than this by default: neither the kernel's limit for a ring nor that for a table of pages is near.
+const RING_SLOTS_MAX: usize = 4096;
+
+/// How many threads serve rings by default: one for each CPU that is online, and more only where each would have too many entries.
+fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
+    online.max((possible * depth).div_ceil(RING_SLOTS_MAX))
+}
+
 /// Why there will be no zero copy, as far as that is known before the kernel is asked.
 fn no_zero_copy(plan: &Plan) -> Option<NoZeroCopy> {
     match plan.settings.pools {
@@ -383,8 +397,10 @@ pub(crate) fn or_abort(serve: impl FnOnce()) {
 }
 
 fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
-    let mut served: Vec<usize> = plan.queues_of(thread).collect();
-    if let (&[cpu], false) = (&served[..], plan.settings.plain_threads)
+    let order = queue_order(&shared.online, plan.kernel_queues);
+    let mut served: Vec<usize> = plan.queues_of(thread).map(|place| order[place]).collect();
+    let used: Vec<usize> = served.iter().copied().filter(|cpu| shared.online.contains(cpu)).collect();
+    if let (&[cpu], false) = (&used[..], plan.settings.plain_threads)
         && threads::allowed_cpus().is_ok_and(|cpus| cpus.has(cpu))
     {
         // A round trip that stays on the caller's CPU is many times cheaper than one that wakes another.
@@ -412,6 +428,14 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth, pinned };
     let not_pinned = Arc::clone(&shared.pinned);
     Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, pinned: not_pinned, registry, meter }))
+}
+
+/// The kernel's queues in the order in which threads take them: first those of CPUs that are online, which have callers. The others must be
+/// served, too, and only a CPU that comes online later sends requests there.
+fn queue_order(online: &[usize], queues: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..queues).collect();
+    order.sort_by_key(|cpu| !online.contains(cpu));
+    order
 }
 
 /// What the queues of a ring are asked for first, and which place of its table is for the memory of the pools. Zero copy needs a place for
@@ -545,6 +569,25 @@ mod test {
         assert_eq!(beside, (first.clone(), may));
         assert!(pinned != first || std::thread::available_parallelism().unwrap().get() == 1, "it was pinned");
     }
+
+    #[test]
+    fn each_cpu_that_is_online_has_a_thread_and_the_others_are_spread() {
+        let order = queue_order(&[1, 4], 6);
+        assert_eq!(order, [1, 4, 0, 2, 3, 5]);
+        let settings = Settings { queues: Some(2), ..Settings::default() };
+        let plan = Plan::new(TransportKind::Uring, &settings, 6).unwrap();
+        let served = |thread| plan.queues_of(thread).map(|place| order[place]).collect::<Vec<_>>();
+        assert_eq!((served(0), served(1)), (vec![1, 0, 3], vec![4, 2, 5]));
+        assert_eq!(queue_order(&[0, 1, 2], 3), [0, 1, 2]);
+        assert_eq!(queue_order(&[], 3), [0, 1, 2]);
+        for (online, possible, depth, threads) in
+            [(2, 2, 32, 2), (2, 64, 32, 2), (64, 64, 32, 64), (2, 128, 272, 9), (1, 1024, 32, 8)]
+        {
+            assert_eq!(ring_threads(online, possible, depth), threads, "{online} of {possible}, {depth}");
+            assert!(possible.div_ceil(threads) * depth <= RING_SLOTS_MAX);
+        }
+    }
+
     /// A regression: where the kernel refuses the rings, all requests come to the one thread beside them, which served two at once.
     #[test]
     fn the_device_beside_rings_serves_as_many_as_was_asked_for() {
@@ -561,6 +604,7 @@ mod test {
             rings_serve: Arc::default(),
             zero_copy: Arc::new(ZeroCopy::new(None)),
             pinned: Arc::new(Pinned::new(None)),
+            online: Arc::default(),
         };
         let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
         let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };

@@ -45,8 +45,8 @@ pub struct UnknownTransport(pub String);
 /// Settings of a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How many queues. Default (`None`): one a CPU on a device, from 2 to 8, and one a possible CPU on
-    /// io_uring. On io_uring a smaller number makes one thread serve several of the kernel's queues.
+    /// How many queues. Default (`None`): one a CPU on a device, from 2 to 8, and one a CPU that is online on
+    /// io_uring. The kernel has one for each possible CPU there: one thread serves several of them where there are fewer threads.
     ///
     /// A queue is a thread. On a device another one goes on where a handler blocks its own, so only as many of them as there are
     /// queues stop a mount. On io_uring the kernel gives a caller's requests to the queue of the caller's CPU: a handler that

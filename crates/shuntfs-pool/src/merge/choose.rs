@@ -9,12 +9,13 @@ use shuntfs_sys::{Stat, stat_at, stat_of};
 use super::placing::Picking;
 use super::refusals::{path_at, refuse_at, tell, why_read_only};
 use super::state::Merge;
+use crate::answers::timestamp;
 use crate::branch::{Branch, MountIndex, touches_on};
 use crate::error::errno;
 use crate::guard::Spot;
 use crate::node::{Node, Parts, Place};
 use crate::policy::{Candidate, Category, Function, Pick, Policy};
-use crate::shared::{Shared, timestamp};
+use crate::shared::Shared;
 
 /// How deep folders are in each other at most.
 pub(super) const DEPTH_MAX: usize = 4096;

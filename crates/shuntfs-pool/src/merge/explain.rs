@@ -10,12 +10,13 @@ use shuntfs_sys::stat_at;
 use super::choose::{self, Considered, Here};
 use super::placing::{New, Picking, placed};
 use super::state::Merge;
+use crate::answers::timestamp;
 use crate::branch::Branch;
 use crate::error::errno;
 use crate::name_buf::NameBuf;
 use crate::node::Node;
 use crate::policy::{Candidate, Category, Function, Pick, Policy};
-use crate::shared::{Shared, timestamp};
+use crate::shared::Shared;
 
 /// What a policy says of the branches of a merge.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
