@@ -76,10 +76,19 @@ impl Sealed {
         status(self.room())["verify"].take()
     }
 
-    /// Kills the server, and waits for the next one.
+    /// How many servers were replaced; 0 while none can be asked.
+    fn replaced(&self) -> u64 {
+        let ran = shunt(["status".as_ref(), "--json".as_ref(), self.room().mnt().as_os_str()]);
+        let status: Value = serde_json::from_str(&ran.out).unwrap_or_default();
+        status["takeover"]["replaced"].as_u64().unwrap_or(0)
+    }
+
+    /// Kills the server, and waits for the next one: a SIGHUP that comes before the keeper has noticed is lost with the dead server.
     fn kill(&self) {
+        let before = self.replaced();
         self.0.kill();
         fs::metadata(self.room().mnt()).expect("the next one answers");
+        eventually("another one serves", || self.replaced() > before);
     }
 
     /// The bytes of a name, or the error of opening or reading it; not those that the kernel keeps.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, is_caller};
 use common::{
-    Ran, Room, SHUNT, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
+    Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
 };
 use kept::{Kept, PAGE, call, sockets_of, status};
 use serde_json::Value;
@@ -361,8 +361,7 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
         return;
     }
     let room = Room::new();
-    let cases: [(&[&str], &str); 4] = [
-        (&["--locks", "lower"], "locks that are kept below"),
+    let cases: [(&[&str], &str); 3] = [
         (&["-o", "handles"], "handles that outlive the mount"),
         (&["--transport", "uring"], "with io_uring: when a server dies"),
         (&["-o", "io_uring"], "with io_uring"),
@@ -378,12 +377,68 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
         run(Command::new(SHUNT).args(["mount", "--takeover", "crash"]).arg(source).arg(target))
     };
     mount(&room.src(), Path::new("/dev/fd/9")).fails(2, &["a device that somebody else has mounted"]);
-    mount(Path::new("/proc/fs"), &room.mnt()).fails(1, &["no handles of files", "leave out --takeover"]);
-    let mut nobody = as_nobody(&room);
-    nobody.args(["mount", "--takeover", "crash"]).arg(room.src()).arg(room.mnt());
-    run(&mut nobody).fails(1, &["needs CAP_DAC_READ_SEARCH", "mount as root"]);
     room.try_mount(&["--takeover", "always"]).fails_with_usage();
     assert!(!room.is_mounted() && servers_of(&room.path()).is_empty());
+}
+
+/// By fusermount3, in a namespace of its own whose /dev/fuse is open to all.
+#[test]
+fn privileged_an_ordinary_user_keeps_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no fusermount3");
+        return;
+    }
+    let room = Room::new();
+    run(Command::new("chown").args(["-R", "65534:65534"]).arg(room.src()).arg(room.mnt())).ok();
+    let _copies_the_program = as_nobody(&room);
+    let script = r#"
+        mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5
+        cd /
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$4" sh "$2" "$3""#;
+    // The file without a name is longer than what a request had in memory from the start.
+    let user = r#"
+        "$2" mount --takeover crash "$1/src" "$1/mnt" 2> "$1/mnt/../src/said"
+        exec 9<> "$1/mnt/open"; rm "$1/mnt/open"
+        for round in 1 2 3 4; do
+            kill -9 $("$2" status --json "$1/mnt" | grep -o '"pid": *[0-9]*' | head -1 | tr -dc 0-9)
+            mkdir "$1/mnt/d$round"; echo $round > "$1/mnt/a"; mv "$1/mnt/a" "$1/mnt/d$round/b"
+            head -c 1000000 /dev/zero > "$1/mnt/big"; stat -c %s "$1/mnt/big"
+            echo $round >&9
+            cat "$1/mnt/d$round/b"; rm -r "$1/mnt/d$round"
+        done
+        stat -L -c '%h %s' /proc/self/fd/9
+        exec 9>&-
+        "$2" status "$1/mnt" | grep -o "4 servers were replaced"
+        ls "$1/mnt"
+        "$2" umount "$1/mnt"
+        ! grep -q " $1/mnt " /proc/self/mountinfo"#;
+    let program = room.path().join("shunt");
+    let ran = run(apart(script).arg(room.path()).arg(program).arg(user).env_remove("XDG_RUNTIME_DIR")).ok();
+    let each: String = (1..=4)
+        .map(|round| {
+            format!(
+                "1000000
+{round}
+"
+            )
+        })
+        .collect();
+    assert_eq!(
+        ran.out,
+        format!(
+            "{each}0 8
+4 servers were replaced
+big
+hello
+said
+"
+        ),
+        "{ran:?}"
+    );
+    eventually("no process is left", || servers_of(&room.path()).is_empty());
 }
 
 /// Somebody who stops a server wants it to stay.

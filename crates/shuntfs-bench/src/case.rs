@@ -117,12 +117,17 @@ impl Case {
         self
     }
 
-    /// Sets the ratio to another column that a column shall reach.
-    pub(crate) fn reach_beside(mut self, beside: &'static str, column: &str, ratio: f64) -> Self {
+    /// Has the ratios of the last figure be to another column.
+    pub(crate) fn beside(mut self, column: &'static str) -> Self {
         if let Some(output) = self.outputs.last_mut() {
-            output.beside = Some(beside);
+            output.beside = Some(column);
         }
-        self.goal(column, Measure::Ratio, ratio)
+        self
+    }
+
+    /// Sets the ratio to another column that a column shall reach.
+    pub(crate) fn reach_beside(self, beside: &'static str, column: &str, ratio: f64) -> Self {
+        self.beside(beside).goal(column, Measure::Ratio, ratio)
     }
 
     /// Sets the ratio that a column shall reach.

@@ -370,6 +370,8 @@ impl<'l> Keeper<'l> {
             match serve(&seat) {
                 Ok(()) => 0,
                 Err(error) => {
+                    // The next one may need what this one has not taken.
+                    std::mem::forget(seat.left.take());
                     // Where the keeper does not hear it, it sees the code.
                     let _heard = self.channel.say(&Said::Failed(error.to_string()));
                     1

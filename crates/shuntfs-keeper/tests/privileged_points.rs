@@ -8,12 +8,14 @@ mod support;
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use followed::Followed;
-use shuntfs_sys::rename_at;
+use shuntfs_sys::xattr::{get_xattr, set_xattr};
+use shuntfs_sys::{open_path_at, rename_at};
 use shuntfs_testkit::identity::Identity;
 use support::can_mount;
 use support::kept::{Kept, lower_folders, ruled, with_state};
@@ -168,7 +170,17 @@ const OPERATIONS: [Operation; 9] = [
 ];
 
 /// Of names that are on several branches.
-const MERGED: [Operation; 8] = [
+const MERGED: [Operation; 9] = [
+    Operation {
+        name: "control file: the last branch goes",
+        prepare: |place| {
+            let last = place.below[2].parent().and_then(Path::to_str).expect("plain");
+            let is_there = branches_of(&place.above)?.len() == 3;
+            if is_there { Ok(()) } else { set_branches(&place.above, &format!("+{last}")) }
+        },
+        call: |folder| set_branches(folder, "->"),
+        check: |place| branches_of(&place.above).is_ok_and(|left| left.len() == 2),
+    },
     Operation {
         name: "rmdir of a folder on each branch",
         prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
@@ -267,6 +279,63 @@ const MERGED: [Operation; 8] = [
         },
     },
 ];
+
+/// Of a pool whose first branch is a small file system.
+const FULL: [Operation; 1] = [Operation {
+    name: "full: a write that moves its file to another branch, and one more",
+    prepare: |place| {
+        let (top, old) = (place.first().parent().expect("is on a branch"), place.first().join("old"));
+        let _none_at_first = fs::remove_file(top.join("filler"));
+        fs::write(old, vec![b'o'; PIECE])?;
+        match fs::write(top.join("filler"), vec![0; SMALL]) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            filled => filled.and(Err(io::Error::other("it is not full"))),
+        }
+    },
+    call: |folder| {
+        let file = File::options().read(true).write(true).open(folder.join("old"))?;
+        match file.write_all_at(&[b'n'; PIECE], PIECE as u64) {
+            // What a dead server knew of a file does not tell whether it may be mapped, and such files are not moved.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            written => written?,
+        }
+        // By the same open file, wherever it is by now.
+        file.write_all_at(&[b'm'; PIECE], 2 * PIECE as u64)?;
+        let mut found = vec![0; 3 * PIECE];
+        file.read_exact_at(&mut found, 0)?;
+        if found == grown() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    },
+    check: |place| {
+        let is_moved = is_there(&place.below[1].join("old")) || is_there(&place.below[2].join("old"));
+        let bytes = if is_moved { grown() } else { vec![b'o'; PIECE] };
+        place.is_once("old", |path| is(path, &bytes)) && is(&place.above.join("old"), &bytes)
+    },
+}];
+
+fn grown() -> Vec<u8> {
+    [[b'o'; PIECE], [b'n'; PIECE], [b'm'; PIECE]].concat()
+}
+
+const PIECE: usize = 16 << 10;
+const SMALL: usize = 8 << 20;
+
+/// A small file system, where a folder is.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(folder: &Path) -> Self {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={SMALL},mode=755"), "none"]).arg(folder);
+        assert!(mount.status().expect("starts").success());
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _best_effort = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
 
 /// Of names on two or more branches, under rules: what somebody else sees afterwards is what the rules say of the new names, and of these alone.
 const RULED: [Operation; 9] = [
@@ -402,6 +471,23 @@ const RULED: [Operation; 9] = [
     },
 ];
 
+/// Has the pool above a folder change its branches, by its control file.
+fn set_branches(folder: &Path, value: &str) -> io::Result<()> {
+    let file = control_of(folder)?;
+    Ok(set_xattr(&file, c"user.mergerfs.branches", value.as_bytes(), 0)?)
+}
+
+fn control_of(folder: &Path) -> io::Result<OwnedFd> {
+    Ok(open_path_at(File::open(folder.parent().expect("is in the pool"))?, c".mergerfs")?)
+}
+
+/// Its branches.
+fn branches_of(folder: &Path) -> io::Result<Vec<String>> {
+    let (file, mut text) = (control_of(folder)?, [0; 4096]);
+    let len = get_xattr(&file, c"user.mergerfs.srcmounts", &mut text)?;
+    Ok(String::from_utf8_lossy(&text[..len]).split(':').map(str::to_owned).collect())
+}
+
 /// Makes a folder that tells itself from one that is not finished: by its mode, its owner and its time.
 fn make_mine(path: &Path) -> io::Result<()> {
     fs::create_dir(path)?;
@@ -456,8 +542,12 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
     let (mut kills, stride) = (0, stride.unwrap_or(STRIDE));
     let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
-    for operation in
-        OPERATIONS.iter().chain(&MERGED).chain(&RULED).filter(|operation| operation.name.contains(&only))
+    for operation in OPERATIONS
+        .iter()
+        .chain(&MERGED)
+        .chain(&RULED)
+        .chain(&FULL)
+        .filter(|operation| operation.name.contains(&only))
     {
         let source = tempfile::tempdir().expect("a folder");
         let (shown, below) = lower_folders(source.path());
@@ -465,9 +555,15 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
             continue;
         }
         let rules = ruled(source.path());
-        if rules.is_empty() && RULED.iter().any(|ruled| ruled.name == operation.name) {
+        let is_full = env!("CARGO_CRATE_NAME").contains("full");
+        if is_full != (operation.name == FULL[0].name)
+            || rules.is_empty() && RULED.iter().any(|ruled| ruled.name == operation.name)
+        {
             continue;
         }
+        let _small = is_full.then(|| Small::mount(&below[0]));
+        // What is in passthrough is not moved.
+        let rules = if is_full { vec!["served".to_owned()] } else { rules };
         let words: Vec<&str> =
             [&*shown, "device", "1000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
         let Some(kept) = Kept::start_of(with_state(), &words, LIVES, |_| ()) else {

@@ -27,7 +27,7 @@ use crate::node::{Marks, Mobile, Node};
 use crate::options::FlowWish;
 use crate::redact::{self, Shown};
 use crate::sealed::{self, Checked};
-use crate::shared::{KEPT_FLAGS, Shared};
+use crate::shared::Shared;
 use crate::who::Who;
 
 /// Where the terms of an open are in the second word that is kept of it, and whether they are.
@@ -35,6 +35,8 @@ const WORD_OF_TERMS: u32 = 8;
 const HAS_TERMS: u64 = 1 << 7;
 /// Whether it is checked as it is read.
 const IS_CHECKED: u64 = 1 << 3;
+/// Beside the flags of the open: its number.
+const WORD_OF_OPENED: u32 = 32;
 const _: () = assert!(WORD_OF_TERMS + TERMS_BITS <= u64::BITS);
 
 /// The pool's side of one open file.
@@ -63,6 +65,8 @@ pub struct PoolFile {
     /// Whose POSIX and OFD locks went through this file.
     pub(crate) lock_owners: Mutex<Vec<LockOwner>>,
     pub(crate) has_flock: AtomicBool,
+    /// Its number among open files, where locks are kept below.
+    pub(crate) opened: u32,
     /// What its bytes go through.
     pub(crate) lowers: Arc<Lowers>,
 }
@@ -118,6 +122,7 @@ impl PoolFile {
             writes_past: Mutex::default(),
             lock_owners: Mutex::default(),
             has_flock: AtomicBool::new(false),
+            opened: if shared.locks_below() { shared.locks.next_opened() } else { 0 },
             lowers,
         }
     }
@@ -138,7 +143,10 @@ impl PoolFile {
         let settled = serves_writes | u64::from(self.rereads) << 1 | goes_on << 2;
         let settled = settled | if self.checked.is_some() { IS_CHECKED } else { 0 };
         let has_more = !self.is_below() || terms & !(3 << 2) != 0 || terms >> 2 & 3 != serves_writes * 3;
-        [self.flags.into(), settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 }]
+        [
+            u64::from(self.flags) | u64::from(self.opened) << WORD_OF_OPENED,
+            settled | if has_more { terms << WORD_OF_TERMS | HAS_TERMS } else { 0 },
+        ]
     }
 
     /// Whether a file of these words is checked as it is read.
@@ -153,7 +161,11 @@ impl PoolFile {
         [flags, settled]: [u64; 2],
         copy: Option<OwnedFd>,
     ) -> Option<Self> {
-        let flags = OpenFlags(u32::try_from(flags).ok()?);
+        let opened = u32::try_from(flags >> WORD_OF_OPENED).ok()?;
+        let flags = OpenFlags(u32::try_from(flags & u64::from(u32::MAX)).ok()?);
+        if opened != 0 && !shared.locks_below() {
+            return None;
+        }
         let has_terms = settled & HAS_TERMS != 0;
         let served = if settled & 1 != 0 { 3 << 2 } else { 0 };
         let terms = if has_terms { settled >> WORD_OF_TERMS } else { served };
@@ -168,6 +180,15 @@ impl PoolFile {
         let mut file = Self::new(shared, unasked, node, flags, terms);
         file.terms.writes = writes;
         file.rereads = settled & 2 != 0;
+        if shared.locks_below() {
+            let (owners, flock) = shared.locks.left_of(file.node.id, opened);
+            file.opened = opened;
+            *file.lock_owners.lock() = owners;
+            if let Some(lower) = flock {
+                file.lowers.reader.set(lower);
+                file.has_flock.store(true, Ordering::Relaxed);
+            }
+        }
         if is_partial {
             if flags.may_write() {
                 return None;
@@ -274,7 +295,7 @@ impl PoolFile {
 
     /// A lower file whose every write goes to the end.
     pub(crate) fn appender(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
-        let flags = mode::O_WRONLY | mode::O_APPEND | self.flags & KEPT_FLAGS;
+        let flags = mode::O_WRONLY | mode::O_APPEND | self.flags & mode::KEPT_FLAGS;
         self.lowers.appender.held_or(&self.node, || shared.open_node(&self.node, flags))
     }
 
@@ -306,7 +327,7 @@ fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<Low
     let access = flags & mode::O_ACCMODE;
     // Offsets and lengths suit the disk on which it was opened, and not every one to which it may have been moved.
     let unkept = if node.moves() > 0 { mode::O_DIRECT } else { 0 };
-    let kept = flags & KEPT_FLAGS & !unkept;
+    let kept = flags & mode::KEPT_FLAGS & !unkept;
     let noatime = flags & mode::O_NOATIME;
     let wide = if access == mode::O_WRONLY { mode::O_RDWR } else { access.min(mode::O_RDWR) };
     let append = flags & mode::O_APPEND;
@@ -345,7 +366,7 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
         None => Delegation::split(to(reads), to(writes)),
     };
     let of_open = match shared.is_ours_alone() {
-        _ if file.writes_direct() && shared.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
+        _ if file.writes_direct() && shared.kernel.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
         true => CacheHint::Keep,
         false => CacheHint::Drop,
     };
@@ -406,6 +427,9 @@ pub(crate) fn release(shared: &Shared, file: Arc<PoolFile>) {
     {
         // The lock goes with the descriptor in any case.
         tracing::debug!(error = ?errno(error), "unlocking at the last close");
+    }
+    if file.has_flock.load(Ordering::Relaxed) {
+        shared.locks.drop_flock(file.opened);
     }
     let owners = std::mem::take(&mut *file.lock_owners.lock());
     shared.locks.drop_owners(file.node.id, &owners);

@@ -1,32 +1,32 @@
 //! Which nodes the next server is to know, and how often the kernel has looked them up.
 //!
-//! A node on a file system that has handles is a few words: they lead to the inode in any process. What cannot be written down so, on another
-//! file system that is mounted below the source, is lost with the server, and its callers hear ESTALE.
+//! A node on a file system that has handles is a few words: they lead to the inode in any process. Where there are none, as for ordinary users, its
+//! descriptor is written down, which stays open because the keeper shares the table. What is on another file system that is mounted below the
+//! source is lost with the server, and its callers hear ESTALE.
 //!
 //! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
 //! further records, which have numbers that no node has.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
-use shuntfs::{LookupCount, NodeId};
-use shuntfs_sys::FileHandle;
+use shuntfs::takeover::{FileIdentity, KeptNode, KeptNodes, LeftNode, NodePlace};
+use shuntfs::{LookupCount, LowerFile, NodeId};
+use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Node, Way, mix};
+use crate::node::{Identity, Marks, Node, Way, mix};
+use crate::records::{self, Record};
 use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
 
 /// So many bytes of a handle find room.
 const HANDLE_MAX: usize = 40;
-/// Where the numbers of further records begin: beyond those of nodes, and before those that are requested.
-const FURTHER: u64 = 1 << 62;
-/// So many of them each server may give out.
-const FURTHER_MAX: u64 = 1 << 40;
 /// So many bytes of a name find room in the record of the folder, and in each further one.
 const NAME_FIRST: usize = 24;
 const NAME_FURTHER: usize = 64;
@@ -39,6 +39,8 @@ pub(crate) struct Keeping {
     /// Further records of folders with long names.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
+    /// Nodes that a predecessor knew by their descriptors, and that the kernel may have forgotten.
+    left: Mutex<Vec<NodeId>>,
     /// That one could not be was said.
     has_warned: AtomicBool,
 }
@@ -49,12 +51,13 @@ type Places = HashTable<(NodeId, NodePlace)>;
 impl Keeping {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
         let places = (0..SHARDS).map(|_| Mutex::default()).collect();
-        let next_further = FURTHER + u64::from(nodes.servers()) * FURTHER_MAX;
+        let next_further = Record::Further.first_of(nodes.servers());
         Self {
             nodes,
             places,
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
+            left: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -82,6 +85,17 @@ impl Keeping {
     /// A predecessor had written something down that is useless any more.
     pub(crate) fn drop_left(&self, place: NodePlace) {
         self.nodes.let_go(place);
+    }
+
+    /// The kernel may have forgotten a node that a predecessor knew.
+    pub(crate) fn may_be_left(&self, node: &Node) {
+        node.mark(Marks::LEFT);
+        self.left.lock().push(node.id);
+    }
+
+    /// All of those, once.
+    pub(crate) fn take_left(&self) -> Vec<NodeId> {
+        std::mem::take(&mut self.left.lock())
     }
 
     /// A node was looked up for the first time.
@@ -114,19 +128,36 @@ impl Keeping {
         }
     }
 
+    /// The only name of a file is about to be that of an inode at another place: noted until [`Keeping::has_moved`]. A server that is killed in between
+    /// does not tell where it is then, but what has the name does.
+    pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<NodePlace> {
+        let id = Record::Moving.of(node.id)?;
+        let words = words_of_file(node, to)?;
+        self.nodes.keep(&KeptNode { node: id, file: None, words }).ok()
+    }
+
+    /// It is, or will not be.
+    pub(crate) fn has_moved(&self, noted: NodePlace) {
+        self.nodes.let_go(noted);
+    }
+
     /// Writes a node down by `write`, with the further records that it needs, which come first.
     fn written(
         &self,
         node: &Node,
         write: impl FnOnce(&KeptNode<'_>) -> Option<NodePlace>,
     ) -> Option<NodePlace> {
-        let (mut words, name) = match node.parts() {
-            None => (words_of(node)?, None),
+        let (mut words, held, name) = match node.parts() {
+            None => {
+                let (words, held) = words_of(node)?;
+                (words, held, None)
+            }
             Some(parts) => {
                 let way = parts.way()?;
-                (words_of_folder(node, parts.ino, &way), Some(way.1))
+                (words_of_folder(node, parts.ino, &way), None, Some(way.1))
             }
         };
+        let file = held.as_ref().map(|(held, identity)| (held.as_fd(), *identity));
         let rest = name.as_ref().and_then(|name| name.to_bytes().get(NAME_FIRST..)).unwrap_or_default();
         let further = rest.chunks(NAME_FURTHER);
         let count = further.len() as u64;
@@ -142,7 +173,7 @@ impl Keeping {
             places.extend(kept.and_then(|kept| self.nodes.keep(&kept).ok()));
         }
         let is_whole = places.len() as u64 == count;
-        let place = is_whole.then(|| write(&KeptNode { node: node.id, file: None, words })).flatten();
+        let place = is_whole.then(|| write(&KeptNode { node: node.id, file, words })).flatten();
         if place.is_some() {
             self.has_further(node.id, places);
         } else {
@@ -186,20 +217,46 @@ impl Keeping {
     }
 }
 
-/// What a node is, in words: inode number; view and mount; type and length of the handle, and the mode; the handle, beside which the device is 0.
-fn words_of(node: &Node) -> Option<[u64; 8]> {
-    let Identity { ino, device, mount, handle } = node.key();
-    let handle = handle.as_ref()?;
+/// A descriptor, and what it leads to.
+type Held = (Arc<LowerFile>, FileIdentity);
+
+/// What a node is, in words: inode number; view and mount; type and length of the handle, and the mode; the handle, beside which the device is 0. Where
+/// there is no handle its length is 0, the device is in its place, and the descriptor is kept.
+fn words_of(node: &Node) -> Option<([u64; 8], Option<Held>)> {
+    let place = node.place();
+    let inode = place.inode();
+    if inode.handle.is_some() {
+        return words_of_file(node, inode).map(|words| (words, None));
+    }
+    let mut words = first_words(node, inode)?;
+    words[3] = u64::from(inode.device);
+    let of = decode_dev(inode.device);
+    let identity = FileIdentity { device: u64::from(of.major) << 32 | u64::from(of.minor), inode: inode.ino };
+    place.held().map(|held| (words, Some((held, identity))))
+}
+
+/// The same of one whose file is that inode, which has a handle.
+fn words_of_file(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
+    let handle = inode.handle.as_ref()?;
     let bytes = handle.bytes();
-    if !mount.is_own() || *device != 0 || node.parts().is_some() || bytes.len() > HANDLE_MAX {
+    if inode.device != 0 || bytes.len() > HANDLE_MAX {
+        return None;
+    }
+    let mut words = first_words(node, inode)?;
+    words[2] |= u64::from(handle.kind().cast_unsigned()) | (bytes.len() as u64) << 48;
+    put_bytes(&mut words[3..], bytes);
+    Some(words)
+}
+
+fn first_words(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
+    let mount = inode.mount;
+    if !mount.is_own() || node.parts().is_some() {
         return None;
     }
     let mut words = [0; 8];
-    words[0] = *ino;
+    words[0] = inode.ino;
     words[1] = u64::from(node.view.number()) | u64::from(mount.bits()) << 32;
-    let len_and_mode = u64::from(node.mode() & 0xffff) | (bytes.len() as u64) << 16;
-    words[2] = u64::from(handle.kind().cast_unsigned()) | len_and_mode << 32;
-    put_bytes(&mut words[3..], bytes);
+    words[2] = u64::from(node.mode() & 0xffff) << 32;
     Some(words)
 }
 
@@ -234,11 +291,36 @@ pub(crate) struct LeftFolder {
     pub(crate) further: Vec<NodePlace>,
 }
 
-/// Takes the further records of what was left apart from the nodes.
-pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, HashMap<u64, LeftNode>) {
-    let further = left.extract_if(.., |left| left.node.get() & FURTHER != 0);
+/// What was left.
+pub(crate) struct Parted {
+    pub(crate) nodes: Vec<LeftNode>,
+    /// By their numbers.
+    pub(crate) further: HashMap<u64, LeftNode>,
+    /// Where files were about to be, by the numbers of their nodes.
+    pub(crate) moving: HashMap<u64, LeftNode>,
+}
+
+/// Takes the other records of what was left apart from the nodes.
+pub(crate) fn part(mut left: Vec<LeftNode>) -> Parted {
+    let further = left.extract_if(.., |left| Record::Further.has(left.node));
     let further = further.map(|left| (left.node.get(), left)).collect();
-    (left, further)
+    let moving = left.extract_if(.., |left| Record::Moving.has(left.node));
+    let moving = moving.filter_map(|left| Some((records::node_of(left.node)?.get(), left))).collect();
+    Parted { nodes: left, further, moving }
+}
+
+/// Whether the words are of the same inode, seen in the same way.
+pub(crate) fn are_of_one(one: &[u64; 8], other: &[u64; 8]) -> bool {
+    // The mode may have been seen at another time.
+    let is_such = |at: usize| {
+        if at == 2 { (one[2] ^ other[2]) & u64::from(u32::MAX) == 0 } else { one[at] == other[at] }
+    };
+    (0..8).all(is_such)
+}
+
+/// Whether these words are of a node that is reached by its descriptor alone.
+pub(crate) fn has_no_handle(words: &[u64; 8]) -> bool {
+    words[2] >> 48 == 0
 }
 
 /// Whether these words are of a folder of a merge.
@@ -263,24 +345,29 @@ pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -
     Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, further: places })
 }
 
-/// The node that they tell of, by the views that there are.
-pub(crate) fn node_of(id: NodeId, words: [u64; 8], views: &Views) -> Option<Node> {
+/// The node that they tell of, by the views that there are, and its descriptor if it is reached by that.
+pub(crate) fn node_of(id: NodeId, words: [u64; 8], file: Option<OwnedFd>, views: &Views) -> Option<Node> {
     let halves = |word: u64| {
         let low = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
         (low, u32::try_from(word >> 32).unwrap_or(0))
     };
     let ((view, mount), (kind, len_and_mode)) = (halves(words[1]), halves(words[2]));
     let (mode, len) = (len_and_mode & 0xffff, usize::try_from(len_and_mode >> 16).ok()?);
+    let mount = MountIndex::of_bits(mount);
+    let view = views.numbered(view).filter(|_| mount.is_own())?;
+    if let Some(file) = file {
+        let device = u32::try_from(words[3]).ok().filter(|_| len == 0)?;
+        let node = Node::new(id, Identity { ino: words[0], device, mount, handle: None }, view, mode);
+        node.pin(Arc::new(LowerFile::new(file)));
+        return Some(node);
+    }
     let mut bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_le_bytes()).collect();
     if len > bytes.len() {
         return None;
     }
     bytes.truncate(len);
-    let mount = MountIndex::of_bits(mount);
     let handle = FileHandle::new(kind.cast_signed(), &bytes)?;
-    let identity = Identity::of_handle(words[0], mount, handle);
-    let view = views.numbered(view).filter(|_| mount.is_own())?;
-    Some(Node::new(id, identity, view, mode))
+    Some(Node::new(id, Identity::of_handle(words[0], mount, handle), view, mode))
 }
 
 #[cfg(test)]
@@ -301,11 +388,32 @@ mod test {
                 Identity::new(&Stat { ino: u64::MAX - 5, ..Stat::default() }, MountIndex::own(0), handle);
             for view in [View::WHOLE, partial] {
                 let node = Node::new(id, identity.clone(), view, 0o104_755);
-                let again = node_of(id, words_of(&node).expect("fits"), &views).expect("is one");
+                let (words, held) = words_of(&node).expect("fits");
+                assert!(held.is_none());
+                let again = node_of(id, words, None, &views).expect("is one");
                 assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o104_755, id), "{len}");
                 assert_eq!(again.view, view);
             }
         }
+    }
+
+    #[test]
+    fn a_node_without_a_handle_is_written_down_with_its_descriptor() {
+        let (id, views) = (NodeId::new(77).expect("not zero"), Views::default());
+        let file = shuntfs_sys::open_folder(std::path::Path::new("/")).expect("opens");
+        let found = FileIdentity::of(&file).expect("stats");
+        let identity = Identity::new(&shuntfs_sys::stat_of(&file).expect("stats"), MountIndex::own(2), None);
+        let node = Node::new(id, identity.clone(), View::WHOLE, 0o40_755);
+        assert!(words_of(&node).is_none(), "it cannot be found again");
+        node.pin(Arc::new(LowerFile::new(file)));
+        let (words, held) = words_of(&node).expect("fits");
+        let (held, kept) = held.expect("is held");
+        assert_eq!(kept, found);
+        let copy = held.as_fd().try_clone_to_owned().expect("a duplicate");
+        let again = node_of(id, words, Some(copy), &views).expect("is one");
+        assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o40_755, id));
+        assert!(again.drop_descriptor().is_none(), "it is pinned");
+        assert!(again.has_descriptor());
     }
 
     #[test]
@@ -318,12 +426,12 @@ mod test {
         assert!(words_of(&node(handle(41), MountIndex::own(0))).is_none());
         assert!(words_of(&node(None, MountIndex::own(0))).is_none());
         assert!(words_of(&node(handle(8), MountIndex::other(1))).is_none());
-        let mut words = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
+        let (mut words, _) = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
         words[2] |= 0xff << 48;
         let views = Views::default();
-        assert!(node_of(id, words, &views).is_none(), "no handle is so long");
-        words = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
+        assert!(node_of(id, words, None, &views).is_none(), "no handle is so long");
+        (words, _) = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
         words[1] |= 1;
-        assert!(node_of(id, words, &views).is_none(), "there is no such view");
+        assert!(node_of(id, words, None, &views).is_none(), "there is no such view");
     }
 }

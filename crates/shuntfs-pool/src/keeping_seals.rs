@@ -12,8 +12,7 @@ use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
 use shuntfs_seal::NodeIndex;
 use shuntfs_verified::Seals;
 
-/// The number of the record of a node. No node has it, and no further record of a long name.
-const SEAL: u64 = 1 << 61;
+use crate::records::{Record, node_of};
 
 /// What a node is by the seal of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +25,9 @@ pub(crate) struct SealRecord {
     /// Of a regular file that is sealed, in bytes.
     pub(crate) size: Option<u64>,
 }
+
+/// What predecessors have written down, by node; a place without a record is one that is damaged.
+pub(crate) type LeftSeals = HashMap<NodeId, (NodePlace, Option<SealRecord>)>;
 
 /// Where that is written down.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl KeptSeals {
 
     /// Writes down what a node is, before the kernel hears of it.
     pub(crate) fn keep(&self, node: NodeId, record: &SealRecord) {
-        let Some(number) = NodeId::new(node.get() | SEAL) else { return };
+        let Some(number) = Record::Seal.of(node) else { return };
         let kept = KeptNode { node: number, file: None, words: record.words() };
         let mut places = self.places.lock();
         let place = match places.get(&node) {
@@ -96,13 +98,10 @@ pub(crate) fn tag_of(seals: &Seals) -> u64 {
 }
 
 /// Takes what was written down of the seal apart from the nodes. One that is none of this is left out, as if it were missing.
-pub(crate) fn part(
-    mut left: Vec<LeftNode>,
-) -> (Vec<LeftNode>, HashMap<NodeId, (NodePlace, Option<SealRecord>)>) {
-    let of_seal = left.extract_if(.., |left| left.node.get() & (SEAL | SEAL << 1) == SEAL);
-    let records = of_seal.filter_map(|left| {
-        Some((NodeId::new(left.node.get() & !SEAL)?, (left.place, SealRecord::of(left.words))))
-    });
+pub(crate) fn part(mut left: Vec<LeftNode>) -> (Vec<LeftNode>, LeftSeals) {
+    let of_seal = left.extract_if(.., |left| Record::Seal.has(left.node));
+    let records =
+        of_seal.filter_map(|left| Some((node_of(left.node)?, (left.place, SealRecord::of(left.words)))));
     let records = records.collect();
     (left, records)
 }

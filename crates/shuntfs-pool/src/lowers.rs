@@ -85,8 +85,8 @@ impl Slot {
     }
 
     /// Takes this for the lower file, unless there is one.
-    pub(crate) fn set(&self, file: LowerFile) {
-        self.0.lock().get_or_insert_with(|| Arc::new(file));
+    pub(crate) fn set(&self, file: impl Into<Arc<LowerFile>>) {
+        self.0.lock().get_or_insert_with(|| file.into());
     }
 
     fn give_up(&self) -> Option<Arc<LowerFile>> {

@@ -18,13 +18,13 @@ use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use shuntfs::takeover::{KeptNodes, NodePlace};
+use shuntfs::takeover::KeptNodes;
 use shuntfs::{Errno, NodeId, NotifyError, Result};
 use shuntfs_seal::{NodeIndex, NodeKind};
 use shuntfs_sys::Stat;
 use shuntfs_verified::{SealNote, Seals};
 
-use crate::keeping_seals::{KeptSeals, SealRecord, tag_of};
+use crate::keeping_seals::{KeptSeals, LeftSeals, SealRecord, tag_of};
 use crate::node::{Marks, Node};
 use crate::shared::Shared;
 use crate::table::Table;
@@ -116,7 +116,7 @@ impl SealedNodes {
     pub(crate) fn survive(
         &self,
         nodes: KeptNodes,
-        mut left: HashMap<NodeId, (NodePlace, Option<SealRecord>)>,
+        mut left: LeftSeals,
         table: &Table,
     ) -> std::result::Result<(), &'static str> {
         let kept = KeptSeals::new(nodes);

@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
 use crate::folding;
 use crate::guard::Spot;
+use crate::init::KernelOffer;
 use crate::lasting::{Fleeting, Lasting};
 use crate::ledger::{Earlier, Ledger};
 use crate::locks::LockTable;
@@ -95,10 +95,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: OnceLock<Arc<Ledger>>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     generation: OnceLock<Generation>,
-    /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
-    pub(crate) maps_direct: AtomicBool,
-    /// Whether bytes that nobody has to see may move by zero copy (Linux 7.3).
-    pub(crate) has_zero_copy: AtomicBool,
+    /// What the kernel offered, as far as it is asked for later.
+    pub(crate) kernel: KernelOffer,
     /// The way to tell the kernel, once there is a mount.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -162,8 +160,7 @@ impl Shared {
             rules: rules.map(Engine::new),
             ledger: OnceLock::new(),
             generation: OnceLock::new(),
-            maps_direct: AtomicBool::new(false),
-            has_zero_copy: AtomicBool::new(false),
+            kernel: KernelOffer::default(),
             notifier: OnceLock::new(),
             options: options.clone(),
         };
@@ -381,8 +378,8 @@ impl Shared {
         })
     }
 
-    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. An open for
-    /// writing that met a lease of ours waits for it as one that may block does.
+    /// Makes a call that yields a descriptor; at the limit it gives up cached ones and tries once more. One for writing
+    /// waits for leases of ours.
     pub(crate) fn opening<T>(&self, call: impl Fn() -> shuntfs_sys::Result<T>) -> Result<T> {
         for _ in 0..LEASE_WAITS {
             match call() {
@@ -553,11 +550,16 @@ impl Shared {
 
     /// Takes back a lookup that never reached the kernel.
     pub(crate) fn forget(&self, id: NodeId, count: LookupCount) {
-        let forgotten = if id == NodeId::ROOT { None } else { self.table.forget(id, count) };
-        let Some(node) = forgotten else { return };
+        // The root is not in the table.
+        self.table.forget(id, count).iter().for_each(|node| self.forgot(node));
+    }
+
+    /// A node left the table.
+    pub(crate) fn forgot(&self, node: &Arc<Node>) {
+        let id = node.id;
         match &self.merge {
             Some(merge) if node.parts().is_some() => {
-                merge.folders.forget(&self.table, &node);
+                merge.folders.forget(&self.table, node);
                 merge.closed.forget(id);
             }
             Some(merge) => merge.numbers.forget(id),
@@ -585,8 +587,7 @@ impl Shared {
 
 /// A number that another mount does not have.
 fn of_this_mount() -> u32 {
-    let number = RandomState::new().build_hasher().finish();
-    u32::try_from(number >> 32).expect("32 bits fit")
+    u32::try_from(RandomState::new().build_hasher().finish() >> 32).expect("32 bits fit")
 }
 
 pub(crate) fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
@@ -594,9 +595,5 @@ pub(crate) fn timestamp(time: shuntfs_sys::Time) -> Timestamp {
 }
 
 fn default_descriptors() -> usize {
-    let share = limits::nofile() / 4;
-    usize::try_from(share.min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
+    usize::try_from((limits::nofile() / 4).min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
 }
-
-/// Flags that a lower open takes over from the caller's.
-pub(crate) const KEPT_FLAGS: u32 = mode::O_DIRECT | mode::O_SYNC | mode::O_DSYNC;

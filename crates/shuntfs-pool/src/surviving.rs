@@ -1,5 +1,6 @@
 //! What of a pool survives its server: nodes, and open files and folders. Which branches are in force survives by itself ([`crate::KeptBranches`]).
 
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -13,9 +14,11 @@ use crate::error::errno;
 use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
-use crate::keeping::{self, Keeping, LeftFolder, node_of};
+use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
+use crate::leftover;
+use crate::locks;
 use crate::merge;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
@@ -45,11 +48,6 @@ impl Pool {
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
-            ),
-            (shared.locks_below(), "locks that are kept below"),
-            (
-                !shared.branches.in_use().iter().all(|branch| branch.mounts.own().has_handles()),
-                "a folder whose file system has no handles of files, or whose server may not open them (CAP_DAC_READ_SEARCH)",
             ),
         ];
         reasons.into_iter().find(|(is_there, _)| *is_there).map_or(Ok(()), |(_, reason)| Err(reason))
@@ -83,6 +81,41 @@ impl Pool {
         shared.views.keep(ledger);
         Ok(())
     }
+
+    /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
+    /// or of what was copied. Which moved.
+    fn take_moved(
+        &self,
+        keeping: &Keeping,
+        left: &mut Vec<LeftNode>,
+        moving: &HashMap<u64, LeftNode>,
+    ) -> Vec<NodeId> {
+        let shared = &*self.shared;
+        let links = |words: &[u64; 8]| {
+            let node = node_of(NodeId::ROOT, *words, None, &shared.views).filter(|node| {
+                // One that was removed may have been asked for.
+                shared.branches.has(node.mount().branch)
+            })?;
+            let held = shared.mount(node.mount()).open(node.place().handle()?).ok()?;
+            stat_of(&held).ok().map(|stat| stat.nlink)
+        };
+        let mut moved = Vec::new();
+        // What is reached by a descriptor is still there.
+        for left in left.iter_mut().filter(|left| left.file.is_none()) {
+            let Some(to) = moving.get(&left.node.get()).map(|to| to.words) else { continue };
+            if links(&to).unwrap_or(0) > 0 && links(&left.words).unwrap_or(0) == 0 {
+                left.words = to;
+                moved.push((left.node, to));
+            }
+        }
+        for (node, words) in &moved {
+            // Whoever was looking the name up meanwhile was not answered.
+            let others =
+                left.extract_if(.., |left| left.node != *node && keeping::are_of_one(&left.words, words));
+            others.for_each(|left| keeping.drop_left(left.place));
+        }
+        moved.into_iter().map(|(node, _)| node).collect()
+    }
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
@@ -96,7 +129,10 @@ impl Surviving for Pool {
         let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
-        let (keeping, (mut left, mut further)) = (Keeping::new(nodes.clone()), keeping::part(left));
+        let (left, locks) = locks::part(left)?;
+        let (keeping, Parted { nodes: mut left, mut further, moving }) =
+            (Keeping::new(nodes.clone()), keeping::part(left));
+        let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for LeftNode { place, node, lookups, words, .. } in folders {
             let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
@@ -106,27 +142,50 @@ impl Surviving for Pool {
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, .. }| {
-            let node = node_of(node, words, &shared.views).ok_or(NO_NODE)?;
-            if !shared.branches.has(node.mount().branch) {
-                // It was removed, and nothing there is open.
-                keeping.drop_left(place);
-                return Ok(None);
-            }
-            // Its attributes, and what of it may be mapped, is known to the dead alone.
-            node.mark(Marks::UNSEEN);
-            if node.is_file() {
-                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
-            }
-            if redacts || !node.view.is_whole() {
-                // Another view of it may be open, or come.
-                node.mark(Marks::VARIES);
-            }
-            Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
-        })?;
+        shared.table.take_all(
+            &keeping,
+            left,
+            |LeftNode { place, node, lookups, words, file, is_named }| {
+                if file.is_none() && keeping::has_no_handle(&words) {
+                    tracing::warn!(
+                        node = node.get(),
+                        "its inode has another number now: whoever has it open gets ESTALE"
+                    );
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+                let may_be_left = file.is_some() && !is_named;
+                let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
+                if !shared.branches.has(node.mount().branch) {
+                    // It was removed, and nothing there is open.
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+                // Its attributes, and what of it may be mapped, is known to the dead alone.
+                node.mark(Marks::UNSEEN);
+                if node.is_file() {
+                    node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+                }
+                if may_be_left {
+                    keeping.may_be_left(&node);
+                }
+                if redacts || !node.view.is_whole() {
+                    // Another view of it may be open, or come.
+                    node.mark(Marks::VARIES);
+                }
+                Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
+            },
+        )?;
+        for node in shared.locks.survive(nodes.clone(), locks)? {
+            shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
+        }
         if let Some(of_nodes) = &shared.sealed {
             of_nodes.survive(nodes, sealed, &shared.table)?;
         }
+        for node in moved.into_iter().filter_map(|node| shared.table.find(node)) {
+            keeping.keep_anew(&node);
+        }
+        moving.into_values().for_each(|left| keeping.drop_left(left.place));
         shared.table.keep(keeping, next)?;
         // From now on by descriptors of this server: those of the one before are about to be closed.
         shared.merge.iter().for_each(|merge| merge.note_in_force(shared));
@@ -136,10 +195,16 @@ impl Surviving for Pool {
         Ok(())
     }
 
+    fn keeps_locks(&self) -> bool {
+        true
+    }
+
     fn settled(&self) {
+        self.shared.locks.settle();
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }
+        leftover::sweep(&self.shared);
     }
 
     fn keep_file<'f>(&self, file: &'f PoolFile) -> KeptOpen<'f> {

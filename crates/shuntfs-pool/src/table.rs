@@ -14,7 +14,7 @@ use shuntfs::takeover::{LeftNode, NodePlace};
 use shuntfs::{LookupCount, NodeId};
 
 use crate::keeping::Keeping;
-use crate::node::{Identity, Node, Place, mix};
+use crate::node::{Identity, Marks, Node, Place, mix};
 use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
@@ -60,6 +60,19 @@ pub(crate) struct Table {
     overdrawn: AtomicU64,
     /// Where nodes are written down for the next server, if there may be one.
     keeping: OnceLock<Keeping>,
+}
+
+/// A note of a file that is being moved.
+#[derive(Debug)]
+pub(crate) struct Noted<'t> {
+    keeping: &'t Keeping,
+    noted: Option<NodePlace>,
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.noted.take().into_iter().for_each(|noted| self.keeping.has_moved(noted));
+    }
 }
 
 impl Table {
@@ -167,6 +180,12 @@ impl Table {
         self.keeping.get().is_some()
     }
 
+    /// A file is about to be moved to another branch, where its inode is this one ([`Keeping::moves`]): noted until what is returned is dropped.
+    pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<Noted<'_>> {
+        let keeping = self.keeping.get()?;
+        keeping.moves(node, to).map(|noted| Noted { keeping, noted: Some(noted) })
+    }
+
     /// A folder is found by another name from now on.
     pub(crate) fn renamed(&self, node: &Node) {
         if let Some(keeping) = self.keeping.get() {
@@ -194,6 +213,9 @@ impl Table {
         if let Some(node) = nodes.find(hash, |node| node.view == view && *node.key() == identity) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
             if let Some(keeping) = self.keeping.get() {
+                if node.has(Marks::LEFT) {
+                    node.unmark(Marks::LEFT);
+                }
                 keeping.raise(node.id);
             }
             return (Arc::clone(node), false);
@@ -247,11 +269,32 @@ impl Table {
         if before > count.0 {
             return None;
         }
-        if !self.remove(&node) {
+        if !self.remove(&node, || node.lookups.load(Ordering::Relaxed) == 0) {
             return None;
         }
         self.one_went();
         Some(node)
+    }
+
+    /// A node that a predecessor knew leaves the table, because the kernel does not know it. Not if it was looked up since, or is open.
+    pub(crate) fn drop_left(&self, node: &Arc<Node>) -> bool {
+        let is_gone = self.remove(node, || node.has(Marks::LEFT) && node.opens() == 0);
+        if is_gone {
+            self.one_went();
+        }
+        is_gone
+    }
+
+    /// The nodes that a predecessor knew and the kernel may have forgotten, once.
+    pub(crate) fn take_left(&self) -> Vec<NodeId> {
+        self.keeping.get().map(Keeping::take_left).unwrap_or_default()
+    }
+
+    /// What is written down of a node leads nowhere from now on.
+    pub(crate) fn keep_no_more(&self, node: &Node) {
+        if let Some(keeping) = self.keeping.get() {
+            keeping.let_go(node.id);
+        }
     }
 
     /// Counts a node that left, and gives memory back where much was freed.
@@ -276,10 +319,10 @@ impl Table {
         }
     }
 
-    /// Removes a node unless a lookup found it again.
-    fn remove(&self, node: &Arc<Node>) -> bool {
+    /// Removes a node if it may go, while no lookup can find it.
+    fn remove(&self, node: &Arc<Node>, may_go: impl FnOnce() -> bool) -> bool {
         let (hash, mut nodes) = self.shard_of(node);
-        if node.lookups.load(Ordering::Relaxed) > 0 {
+        if !may_go() {
             return false;
         }
         // One that was retired does not exist.

@@ -20,23 +20,33 @@ pub(crate) struct Who {
     is_begun: bool,
     /// What it had noted of that.
     note: Option<[u64; 2]>,
+    /// The number of the request; 0 where nobody asks.
+    request: u64,
 }
 
 impl Who {
     pub(crate) fn of(cx: &Cx<'_>) -> Self {
         let (group, is_begun) = (cx.supp_group(), cx.is_begun());
         let note = if is_begun { cx.begun_note() } else { None };
-        Self { uid: cx.uid(), gid: cx.gid(), group, pid: cx.pid(), is_begun, note }
+        Self {
+            uid: cx.uid(),
+            gid: cx.gid(),
+            group,
+            pid: cx.pid(),
+            is_begun,
+            note,
+            request: cx.first_unique(),
+        }
     }
 
     /// Somebody who does not ask, and has no process.
     pub(crate) fn told(uid: u32, gid: u32) -> Self {
-        Self { uid, gid, group: None, pid: 0, is_begun: false, note: None }
+        Self { uid, gid, group: None, pid: 0, is_begun: false, note: None, request: 0 }
     }
 
     #[cfg(test)]
     pub(crate) const fn new(uid: u32, gid: u32, group: Option<u32>) -> Self {
-        Self { uid, gid, group, pid: 0, is_begun: false, note: None }
+        Self { uid, gid, group, pid: 0, is_begun: false, note: None, request: 0 }
     }
 
     /// The same, whose request a server that is dead had begun.
@@ -72,6 +82,11 @@ impl Who {
     /// What a server that is dead had noted of what is asked for, before it changed something.
     pub(crate) fn note(self) -> Option<[u64; 2]> {
         self.note
+    }
+
+    /// The number of the request, by which a server that comes after this one knows it again; 0 where nobody asks.
+    pub(crate) fn request(self) -> u64 {
+        self.request
     }
 
     pub(crate) fn pid(self) -> u32 {

@@ -6,7 +6,8 @@
 //! A slot's memory is reached through its one [`Slot`], which whoever serves the request has, and by those whose uses its
 //! [`Hold`] counts: the kernel and threads. A use that changes the memory excludes all others; each access here asks first, and
 //! a use never begins beside a borrow of the [`Slot`] that it would contradict. A buffer of the pool is one slot's, from [`Slot::take_buffer`]
-//! until the slot is given to the kernel. A region whose memory somebody still uses is never unmapped.
+//! until the slot is given to the kernel. A region whose memory somebody still uses is never unmapped. What is pinned is never given back to
+//! the system: other pages would come to lie there, and the kernel would go on with the old ones.
 #![expect(unsafe_code, reason = "the kernel fills memory that requests are read from")]
 
 use std::cell::Cell;
@@ -66,6 +67,8 @@ struct Pool {
     head_len: usize,
     /// By buffer, whether a slot has it.
     taken: Box<[Cell<bool>]>,
+    /// How many of them, from the first on, are pinned.
+    pinned: Cell<u32>,
 }
 
 /// The right to a slot's memory, and to end what it serves. There is at most one of each slot.
@@ -110,7 +113,8 @@ impl Slots {
             behind: Cell::new(Behind::Own),
             last: Cell::new(None),
         };
-        let pool = Pool { head_len, taken: (0..buffers).map(|_| Cell::new(false)).collect() };
+        let taken = (0..buffers).map(|_| Cell::new(false)).collect();
+        let pool = Pool { head_len, taken, pinned: Cell::new(0) };
         Ok(Self { region, len, states: (0..count).map(state).collect(), warm: 0..0, pool })
     }
 
@@ -177,6 +181,18 @@ impl Slots {
         }
     }
 
+    /// Gives all memory back that is not pinned.
+    ///
+    /// # Safety
+    /// Nobody may be using it or rely on what it holds.
+    unsafe fn give_back(&self) -> Result<()> {
+        let pinned = self.buffer(0).start..self.buffer(self.pool.pinned.get()).start;
+        // SAFETY: handed on to the caller by this function's contract.
+        unsafe { self.region.give_back(0..pinned.start) }?;
+        // SAFETY: as above.
+        unsafe { self.region.give_back(pinned.end..self.region.len()) }
+    }
+
     fn pointer(&self, place: &Range<usize>) -> *mut u8 {
         self.region.start().as_ptr().wrapping_add(place.start)
     }
@@ -221,8 +237,8 @@ impl Queue {
         let state = &slots.states[index as usize];
         let place = match (state.behind.get(), state.last.get()) {
             (Behind::Own, _) => slots.place(index, 0..slots.len),
-            (_, Some(buffer)) => slots.buffer(buffer),
-            (_, None) => return,
+            (_, Some(buffer)) if buffer >= slots.pool.pinned.get() => slots.buffer(buffer),
+            _ => return,
         };
         if let Err(error) = slots.region.gather(place) {
             tracing::debug!(%error, index, "payload memory stays in small pages");
@@ -241,8 +257,30 @@ impl Queue {
         (slots.pointer(&place).addr() as u64, place.len())
     }
 
-    /// Gives the memory of all slots back to the system, which then read as zeroes; where all of it is to stay, it does. Not where one is taken or
-    /// in use (false). To be called only while no answer is on its way to the kernel.
+    /// Pins the first buffers of the pool, and puts them into a place of the ring's table, for commands to name.
+    ///
+    /// # Errors
+    /// ENOMEM past the limit of locked memory, EINVAL beyond the table; then nothing is pinned.
+    ///
+    /// # Panics
+    /// Where the pool has fewer, or some are pinned already.
+    pub fn pin_pool(&self, place: u16, buffers: u32) -> Result<()> {
+        let slots = self.slots();
+        assert!(buffers as usize <= slots.pool.taken.len(), "{buffers} buffers of a pool");
+        assert_eq!(slots.pool.pinned.get(), 0, "once");
+        let memory = slots.buffer(0).start..slots.buffer(buffers).start;
+        // Memory that stays is best in huge pages from the start.
+        if let Err(error) = slots.region.gather(memory.clone()) {
+            tracing::debug!(%error, "pinned payload memory is in small pages");
+        }
+        // SAFETY: `give_back` leaves pinned buffers alone from here on.
+        let pinned =
+            self.with_ring(|ring| unsafe { ring.pin(place, (slots.pointer(&memory), memory.len())) });
+        pinned.map(|()| slots.pool.pinned.set(buffers))
+    }
+
+    /// Gives the memory of all slots back to the system, which then reads as zeroes; what is pinned stays, and where all of it is to stay, it
+    /// does. Not where one is taken or in use (false). To be called only while no answer is on its way to the kernel.
     pub fn give_back(&self) -> bool {
         let slots = self.slots();
         let is_quiet =
@@ -255,7 +293,7 @@ impl Queue {
         }
         // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
         // for a request, which is written anew (the caller's word).
-        if let Err(error) = unsafe { slots.region.give_back() }.and_then(|()| slots.populate()) {
+        if let Err(error) = unsafe { slots.give_back() }.and_then(|()| slots.populate()) {
             tracing::debug!(%error, "idle payload memory stays");
         }
         true

@@ -1,6 +1,7 @@
 //! The table of a process's descriptors, by their numbers.
 #![expect(unsafe_code, reason = "closes and takes descriptors by their number")]
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::fcntl_getfd;
@@ -81,14 +82,14 @@ impl OpenNumbers {
 }
 
 /// Descriptors that dead processes with this table left open, and that nobody uses. What is not taken is closed when this is dropped.
-#[derive(Debug)]
-pub struct LeftDescriptors(OpenNumbers);
+#[derive(Debug, Default)]
+pub struct LeftDescriptors(BTreeSet<RawFd>);
 
 impl LeftDescriptors {
     /// No descriptors.
     #[must_use]
     pub fn none() -> Self {
-        Self(OpenNumbers(Vec::new()))
+        Self::default()
     }
 
     /// These.
@@ -97,30 +98,33 @@ impl LeftDescriptors {
     /// They are open, and nobody in a process with this table uses them or will, but through this value.
     #[must_use]
     pub unsafe fn new(numbers: OpenNumbers) -> Self {
-        Self(numbers)
+        Self(numbers.0.into_iter().collect())
     }
 
     /// Takes one, which is close-on-exec from then on. `None` for one that is not left, or was taken before.
     #[must_use]
     pub fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
-        let place = self.0.0.binary_search(&number).ok()?;
-        // SAFETY: it is open and nobody else's (the word of whoever made this), and it is taken once, because it leaves the list.
+        if !self.0.remove(&number) {
+            return None;
+        }
+        // SAFETY: it is open and nobody else's (the word of whoever made this), and it is taken once, because it has left the set.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
-        self.0.0.remove(place);
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok().map(|()| fd)
     }
 
     /// How many are left.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.count()
+        self.0.len()
     }
 }
 
 impl Drop for LeftDescriptors {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them (the word of whoever made this).
-        unsafe { self.0.close() };
+        for number in &self.0 {
+            // SAFETY: nobody uses it (the word of whoever made this).
+            unsafe { rustix::io::close(*number) };
+        }
     }
 }
 

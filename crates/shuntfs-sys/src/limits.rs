@@ -19,6 +19,15 @@ pub fn raise_nofile() -> u64 {
     nofile()
 }
 
+/// Lowers the limit on open descriptors by so many, at most by a quarter, for this process alone: whoever shares its table and begins with the limit
+/// as it was has room left.
+pub fn spare_nofile(count: u64) {
+    let held = getrlimit(Resource::Nofile);
+    let Some(current) = held.current else { return };
+    let rest = current - count.min(current / 4);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(rest), ..held });
+}
+
 /// The limit on open descriptors.
 #[must_use]
 pub fn nofile() -> u64 {

@@ -102,16 +102,26 @@ impl Region {
         if done == 0 { Ok(()) } else { Err(last_error()) }
     }
 
-    /// Gives the memory back; it reads as zeroes afterwards.
+    /// Gives the memory of `range` back, as far as it is whole pages; it reads as zeroes afterwards.
     ///
     /// # Safety
-    /// Nobody, the kernel included, may be using the region's bytes or rely on what they hold.
+    /// Nobody, the kernel included, may be using these bytes or rely on what they hold.
     ///
     /// # Errors
     /// Those of `madvise`.
-    pub unsafe fn give_back(&self) -> Result<()> {
+    ///
+    /// # Panics
+    /// Where the range is not inside the region.
+    pub unsafe fn give_back(&self, range: Range<usize>) -> Result<()> {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of a region");
+        let page = crate::limits::page_len();
+        let (first, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if first >= end {
+            return Ok(());
+        }
+        let at = self.start.as_ptr().wrapping_add(first);
         // SAFETY: the range is this mapping's own, and nobody relies on its bytes (the caller's promise).
-        unsafe { madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontNeed) }
+        unsafe { madvise(at.cast(), end - first, Advice::LinuxDontNeed) }
     }
 }
 
@@ -146,7 +156,13 @@ mod test {
         // SAFETY: inside the mapping, which nobody else uses.
         unsafe { byte.write(7) };
         // SAFETY: nobody else uses the mapping.
-        unsafe { region.give_back() }.expect("madvise");
+        unsafe { region.give_back(0..PAGE) }.expect("madvise");
+        // SAFETY: nobody else uses the mapping.
+        unsafe { region.give_back(PAGE + 1..3 * PAGE) }.expect("madvise");
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { byte.read() }, 7, "in no whole page that was given back");
+        // SAFETY: nobody else uses the mapping.
+        unsafe { region.give_back(0..region.len()) }.expect("madvise");
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { byte.read() }, 0);
     }

@@ -1,7 +1,7 @@
 //! A pool whose server may die: of one folder, or of several branches, with colons between them; under rules, if a file is named.
 //!
 //! ```text
-//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]
+//! cargo run -p shuntfs-tests --example kept_pool -- MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [without-handles|RULES]
 //! ```
 
 use std::fs;
@@ -15,12 +15,14 @@ use shuntfs::{FileType, MountOptions, SessionOptions, Transport};
 use shuntfs_keeper::{Limits, Seat, keep};
 use shuntfs_pool::{BranchOptions, FlowWish, KeptBranches, Ledger, MergeOptions, Pool, PoolOptions};
 use shuntfs_rules::{Nobody, Rules};
+use shuntfs_sys::caps::{self, Cap};
+use shuntfs_sys::spawn::effective_uid;
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(path), Some(source)) = (arguments.next(), arguments.next()) else {
         return Err(
-            "usage: kept_pool MNT SRC [device|cloned] [CRASHES] [passthrough|relay|served] [RULES]".into()
+            "usage: kept_pool MNT SRC [device|cloned] [CRASHES] [FLOW] [without-handles|RULES]".into()
         );
     };
     let transport: Transport = arguments.next().as_deref().unwrap_or("auto").parse()?;
@@ -34,6 +36,14 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Some("served") => FlowWish::Served,
         Some(other) => return Err(format!("no flow is called {other}").into()),
     };
+    let rules = arguments.next();
+    let without_handles = rules.as_deref() == Some("without-handles");
+    if without_handles {
+        // As an ordinary user, and on a file system that has none.
+        let kept =
+            [Cap::SysAdmin, Cap::DacOverride, Cap::Chown, Cap::Fowner, Cap::Fsetid, Cap::Setuid, Cap::Setgid];
+        caps::keep_only(&kept)?;
+    }
     let mut options = SessionOptions { transport, ..SessionOptions::default() };
     if flow != FlowWish::Passthrough {
         // A WRITE whose server is killed while the kernel copies it to memory that was not used before can fail with EIO.
@@ -46,9 +56,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         pool.kept = Some(Arc::new(KeptBranches::open(&merge.branches)?));
         pool.merge = Some(merge);
     }
-    let ledger = arguments.next().map(|rules| ledger_of(&rules)).transpose()?;
+    let rules = rules.filter(|_| !without_handles);
+    let ledger = rules.map(|rules| ledger_of(&rules)).transpose()?;
     // Tests of ordinary users' programs work on it.
-    let mount = MountOptions { source, allow_other: true, ..MountOptions::default() };
+    let mount = MountOptions { source, allow_other: effective_uid() == 0, ..MountOptions::default() };
     let mount = KeptMount::mount(Path::new(&path), &mount, FileType::Directory)?;
     let serve = |seat: &Seat<'_>| -> Result<(), Box<dyn std::error::Error>> {
         let Some(ledger) = &ledger else { return Ok(seat.serve_surviving(Pool::open(&pool)?, &options)?) };

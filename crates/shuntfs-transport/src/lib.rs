@@ -27,7 +27,7 @@ mod watch;
 
 pub use exchange::{Done, Exchange, Judge, Signal};
 pub use lower::{LowerFile, Traffic};
-pub use pools::{NoZeroCopy, Pools, ZeroCopy};
+pub use pools::{NoZeroCopy, NotPinned, Pinned, Pools, Settled, ZeroCopy};
 pub use port::Waiting;
 pub use prepared::{PrepareError, Prepared, Running, StartError, leave_queue};
 pub use settings::{Settings, TransportKind, UnknownTransport, Warm};

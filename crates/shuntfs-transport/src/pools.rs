@@ -1,12 +1,13 @@
 //! Queues of the kernel with a pool of payload buffers, and with zero copy (FUSE 7.46, Linux 7.3): how they are asked for, and what is taken
 //! instead where the kernel refuses.
 //!
-//! A queue is made first (`ADD_QUEUE`), then gets its pool (`ADD_BUFPOOL`), then its entries (`REGISTER`). What a queue must be able to do is
+//! A queue is made first (`ADD_QUEUE`), then gets its pool (`ADD_BUFPOOL`), then its entries (`REGISTER`). A pool whose memory is pinned, in a
+//! place of the ring's table, is asked for as such; then each command of the queue names the place. What a queue must be able to do is
 //! said when it is made and holds for good: `fs/fuse/dev_uring.c`. So a queue that was made for zero copy, and then gets no pool, takes no
 //! entries, and the connection falls back to the device. All other refusals cost the pool or the zero copy alone.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
 
 use shuntfs_sys::OsError;
 
@@ -60,33 +61,58 @@ impl fmt::Display for NoZeroCopy {
     }
 }
 
-/// Whether a connection's queues move pages by zero copy: each of them does, or there is a reason why not all do.
+/// Whether each queue of a connection has something, or why not all do.
 ///
 /// It is settled before the first request comes by a ring, as none does before all queues have entries.
 #[derive(Debug)]
-pub struct ZeroCopy(AtomicU8);
+pub struct Settled<W>(OnceLock<W>);
 
-impl ZeroCopy {
-    pub(crate) fn new(off: Option<NoZeroCopy>) -> Self {
-        Self(AtomicU8::new(off.map_or(0, number)))
+/// Whether pages are moved by zero copy.
+pub type ZeroCopy = Settled<NoZeroCopy>;
+
+/// Whether the memory of pools is pinned.
+pub type Pinned = Settled<NotPinned>;
+
+impl<W: Copy> Settled<W> {
+    pub(crate) fn new(off: Option<W>) -> Self {
+        Self(off.map_or_else(OnceLock::new, OnceLock::from))
     }
 
     /// Why not; `None` where they do.
     #[must_use]
-    pub fn off(&self) -> Option<NoZeroCopy> {
-        let place = usize::from(self.0.load(Ordering::Acquire)).checked_sub(1)?;
-        NoZeroCopy::ALL.get(place).copied()
+    pub fn off(&self) -> Option<W> {
+        self.0.get().copied()
     }
 
     /// A queue does not. The first reason stays.
-    pub(crate) fn turn_off(&self, why: NoZeroCopy) {
-        let _was_off = self.0.compare_exchange(0, number(why), Ordering::AcqRel, Ordering::Acquire);
+    pub(crate) fn turn_off(&self, why: W) {
+        let _first = self.0.set(why);
     }
 }
 
-fn number(why: NoZeroCopy) -> u8 {
-    let place = NoZeroCopy::ALL.iter().position(|other| *other == why);
-    place.and_then(|place| u8::try_from(place + 1).ok()).expect("every reason has a place")
+/// Why the memory of pools is not pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum NotPinned {
+    /// There are no pools.
+    NoPool,
+    /// It was turned off by a setting.
+    TurnedOff,
+    /// This process may lock less memory than that.
+    Limit,
+    /// The kernel refused it.
+    Refused,
+}
+
+impl fmt::Display for NotPinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoPool => "there is no pool",
+            Self::TurnedOff => "it is turned off",
+            Self::Limit => "the limit of locked memory is lower (ulimit -l, LimitMEMLOCK=)",
+            Self::Refused => "the kernel refused it",
+        })
+    }
 }
 
 /// How many payload buffers each of the kernel's queues has to do with.
@@ -133,6 +159,8 @@ pub(crate) enum Step {
     AddPool {
         /// It was made for zero copy.
         zero_copy: bool,
+        /// The pool's memory is pinned.
+        pinned: bool,
     },
 }
 
@@ -140,24 +168,45 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Ask(Step),
-    Register(Mode),
+    Register {
+        mode: Mode,
+        /// Each command of the queue has to name the pool's memory.
+        pinned: bool,
+    },
+}
+
+/// What cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lost {
+    ZeroCopy(NoZeroCopy),
+    Pinned(NotPinned),
 }
 
 impl Step {
-    /// What comes after the kernel's answer to this, and why there is no zero copy, where that is new.
-    pub(crate) fn after(self, answer: Result<(), OsError>) -> (Next, Option<NoZeroCopy>) {
+    /// What comes after the kernel's answer to this, for a ring whose memory is pinned or not, and what was lost, where that is new.
+    pub(crate) fn after(self, answer: Result<(), OsError>, pinned: bool) -> (Next, Option<Lost>) {
+        let own = Next::Register { mode: Mode::Own, pinned: false };
+        let add_pool = |zero_copy| Next::Ask(Self::AddPool { zero_copy, pinned });
         match (self, answer) {
-            (Self::MakeForZeroCopy, Ok(())) => (Next::Ask(Self::AddPool { zero_copy: true }), None),
+            (Self::MakeForZeroCopy, Ok(())) => (add_pool(true), None),
             (Self::MakeForZeroCopy, Err(OsError::PERM)) => {
-                (Next::Ask(Self::Make), Some(NoZeroCopy::NotPrivileged))
+                (Next::Ask(Self::Make), Some(Lost::ZeroCopy(NoZeroCopy::NotPrivileged)))
             }
-            (Self::MakeForZeroCopy, Err(_)) => (Next::Ask(Self::Make), Some(NoZeroCopy::Refused)),
-            (Self::Make, Ok(())) => (Next::Ask(Self::AddPool { zero_copy: false }), None),
-            (Self::Make, Err(_)) => (Next::Register(Mode::Own), Some(NoZeroCopy::Refused)),
-            (Self::AddPool { zero_copy: true }, Ok(())) => (Next::Register(Mode::ZeroCopy), None),
-            (Self::AddPool { zero_copy: false }, Ok(())) => (Next::Register(Mode::Pool), None),
+            (Self::MakeForZeroCopy, Err(_)) => {
+                (Next::Ask(Self::Make), Some(Lost::ZeroCopy(NoZeroCopy::Refused)))
+            }
+            (Self::Make, Ok(())) => (add_pool(false), None),
+            (Self::Make, Err(_)) => (own, Some(Lost::ZeroCopy(NoZeroCopy::Refused))),
+            (Self::AddPool { zero_copy, pinned }, Ok(())) => {
+                let mode = if zero_copy { Mode::ZeroCopy } else { Mode::Pool };
+                (Next::Register { mode, pinned }, None)
+            }
+            (Self::AddPool { zero_copy, pinned: true }, Err(_)) => {
+                let step = Self::AddPool { zero_copy, pinned: false };
+                (Next::Ask(step), Some(Lost::Pinned(NotPinned::Refused)))
+            }
             // Made for zero copy, it will take no entry, and its refusal is what tells the kernel to go on without rings.
-            (Self::AddPool { .. }, Err(_)) => (Next::Register(Mode::Own), Some(NoZeroCopy::NoPool)),
+            (Self::AddPool { .. }, Err(_)) => (own, Some(Lost::ZeroCopy(NoZeroCopy::NoPool))),
         }
     }
 }
@@ -167,16 +216,24 @@ mod test {
     use super::*;
 
     /// What happens to a queue whose kernel answers as given, one after another.
-    fn outcome(first: Step, answers: &[Result<(), OsError>]) -> (Mode, Option<NoZeroCopy>) {
-        let (mut step, mut why) = (first, None);
+    fn outcome(
+        first: Step,
+        answers: &[Result<(), OsError>],
+        is_pinned: bool,
+    ) -> (Mode, bool, Option<NoZeroCopy>, Option<NotPinned>) {
+        let (mut step, mut no_zero_copy, mut not_pinned) = (first, None, None);
         for (place, answer) in answers.iter().enumerate() {
-            let (next, more) = step.after(*answer);
-            why = why.or(more);
+            let (next, lost) = step.after(*answer, is_pinned);
+            match lost {
+                Some(Lost::ZeroCopy(why)) => no_zero_copy = no_zero_copy.or(Some(why)),
+                Some(Lost::Pinned(why)) => not_pinned = not_pinned.or(Some(why)),
+                None => {}
+            }
             match next {
                 Next::Ask(another) => step = another,
-                Next::Register(mode) => {
+                Next::Register { mode, pinned } => {
                     assert_eq!(place + 1, answers.len(), "{first:?} {answers:?}");
-                    return (mode, why);
+                    return (mode, pinned, no_zero_copy, not_pinned);
                 }
             }
         }
@@ -202,7 +259,25 @@ mod test {
             (Make, &[ok, memory], Mode::Own, Some(NoPool)),
             (Make, &[no], Mode::Own, Some(Refused)),
         ] {
-            assert_eq!(outcome(first, answers), (mode, why), "{first:?} {answers:?}");
+            let wanted = (mode, false, why, None);
+            assert_eq!(outcome(first, answers, false), wanted, "{first:?} {answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_not_taken_pinned_is_asked_for_once_more() {
+        use NoZeroCopy::{NoPool, NotPrivileged};
+        use Step::{Make, MakeForZeroCopy};
+        let (ok, no, denied) = (Ok(()), Err(OsError::INVAL), Err(OsError::PERM));
+        let refused = Some(NotPinned::Refused);
+        for (first, answers, wanted) in [
+            (MakeForZeroCopy, &[ok, ok][..], (Mode::ZeroCopy, true, None, None)),
+            (MakeForZeroCopy, &[ok, no, ok], (Mode::ZeroCopy, false, None, refused)),
+            (MakeForZeroCopy, &[ok, no, no], (Mode::Own, false, Some(NoPool), refused)),
+            (MakeForZeroCopy, &[denied, ok, ok], (Mode::Pool, true, Some(NotPrivileged), None)),
+            (Make, &[ok, no, ok], (Mode::Pool, false, None, refused)),
+        ] {
+            assert_eq!(outcome(first, answers, true), wanted, "{first:?} {answers:?}");
         }
     }
 

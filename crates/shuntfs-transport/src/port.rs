@@ -356,7 +356,8 @@ impl Port {
         let answer = UringEntInOut { commit_id, payload_sz, ..UringEntInOut::default() };
         entry.copy_from_slice(answer.as_bytes());
         let request = UringCmdReq { commit_id, qid: self.qid(slot.index()), ..UringCmdReq::default() };
-        command(CMD_COMMIT_AND_FETCH, request.as_bytes())
+        let pinned = self.ring_way().pinned_for(slot.index());
+        UringCommand { pinned, ..command(CMD_COMMIT_AND_FETCH, request.as_bytes()) }
     }
 
     /// Queues the registration of a ring slot.
@@ -375,7 +376,8 @@ impl Port {
         let qid = self.qid(slot.index());
         let request = UringCmdReq { qid, zero_copy_index, ..UringCmdReq::default() };
         let command = command(CMD_REGISTER, request.as_bytes());
-        let command = UringCommand { iovecs: slot.address(place), iovecs_count: 2, ..command };
+        let pinned = self.ring_way().pinned_for(slot.index());
+        let command = UringCommand { iovecs: slot.address(place), iovecs_count: 2, pinned, ..command };
         // SAFETY: see the module's text.
         unsafe { slot.command(&command) };
     }
@@ -390,11 +392,12 @@ impl Port {
             Step::Make => {
                 command(CMD_ADD_QUEUE, UringCmdReq::add_queue(qid, UringQueueFlags::empty()).as_bytes())
             }
-            Step::AddPool { .. } => {
+            Step::AddPool { pinned, .. } => {
                 let (address, len) = self.queue.pool_place(self.ring_way().pool_of(queue));
                 let len = u32::try_from(len).expect("pools are below 4 GiB");
                 let request = UringAddBufpool { qid, address, len, ..UringAddBufpool::default() };
-                command(CMD_ADD_BUFPOOL, request.as_bytes())
+                let pinned = self.ring_way().pinned().filter(|_| pinned);
+                UringCommand { pinned, ..command(CMD_ADD_BUFPOOL, request.as_bytes()) }
             }
         };
         // SAFETY: see the module's text.
@@ -409,7 +412,7 @@ impl Port {
 fn command(op: u32, request: &[u8]) -> UringCommand {
     let mut bytes = [0; 40];
     bytes[..request.len()].copy_from_slice(request);
-    UringCommand { op, bytes, iovecs: 0, iovecs_count: 0 }
+    UringCommand { op, bytes, iovecs: 0, iovecs_count: 0, pinned: None }
 }
 
 fn out_header(unique: u64, answer: Result<usize, Errno>) -> OutHeader {

@@ -18,7 +18,7 @@ use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
 use crate::meter::{Gauges, Meter};
-use crate::pools::{NoZeroCopy, Pools, Step, ZeroCopy};
+use crate::pools::{NoZeroCopy, NotPinned, Pinned, Pools, Step, ZeroCopy};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::ring_way::RingPlan;
@@ -78,6 +78,7 @@ pub struct Prepared {
     watcher: Watcher,
     rings_serve: Arc<AtomicBool>,
     zero_copy: Arc<ZeroCopy>,
+    pinned: Arc<Pinned>,
 }
 
 #[derive(Debug)]
@@ -110,6 +111,7 @@ struct Shared {
     zero_copy: Arc<ZeroCopy>,
     /// The CPUs that were online when the threads were made.
     online: Arc<[usize]>,
+    pinned: Arc<Pinned>,
 }
 
 /// A transport at work.
@@ -179,13 +181,15 @@ impl Prepared {
             rings_serve: Arc::default(),
             zero_copy: Arc::new(ZeroCopy::new(no_zero_copy(&plan))),
             online: online.into(),
+            pinned: Arc::new(Pinned::new(not_pinned(&plan))),
         };
         let spawn = |thread| SeatHandle::spawn(plan, thread, thread < rings, &shared);
         let seats = (0..rings + device_threads).map(spawn).collect::<Result<_, _>>()?;
         let lighten = plan.settings.sched_idle && !plain && sched::may_change_class();
         let may = May { lighten, pin: !plain };
         let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
-        Ok(Self { plan, seats, watcher, rings_serve: shared.rings_serve, zero_copy: shared.zero_copy })
+        let Shared { rings_serve, zero_copy, pinned, .. } = shared;
+        Ok(Self { plan, seats, watcher, rings_serve, zero_copy, pinned })
     }
 
     /// Which transport it is.
@@ -222,6 +226,12 @@ impl Prepared {
     #[must_use]
     pub fn zero_copy(&self) -> &Arc<ZeroCopy> {
         &self.zero_copy
+    }
+
+    /// Whether the memory of the pools is pinned: settled at the same time.
+    #[must_use]
+    pub fn pinned(&self) -> &Arc<Pinned> {
+        &self.pinned
     }
 
     /// Has `sink` told of requests that are under way for longer than `limit`, from the start on. Those that wait for locks and for what a
@@ -311,6 +321,17 @@ fn no_zero_copy(plan: &Plan) -> Option<NoZeroCopy> {
     }
 }
 
+/// The same for pinned memory. The limit holds for whoever could go past it, too: it is how the administrator says how much memory may stay.
+fn not_pinned(plan: &Plan) -> Option<NotPinned> {
+    let Some(pool) = plan.pool else { return Some(NotPinned::NoPool) };
+    let len = plan.kernel_queues * pool.buffers * plan.settings.payload_len;
+    let is_too_much = shuntfs_sys::limits::memlock().is_some_and(|limit| len as u64 > limit);
+    match plan.settings.pin {
+        false => Some(NotPinned::TurnedOff),
+        true => is_too_much.then_some(NotPinned::Limit),
+    }
+}
+
 /// How long the rings may take to register.
 const REGISTER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -396,14 +417,17 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
     let ring = Ring::of_device(&shared.device, entries.next_power_of_two());
     let mut ring = ring.map_err(PrepareError::Ring)?;
-    let first = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
+    let set_up = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
     let queues_count = queues.len() / plan.settings.depth;
     let queue = queue(thread, (queues.len(), plan, queues_count), shared, &shared.device, Some(ring))?;
+    let (first, place) = set_up.unzip();
+    let pinned = place.flatten().filter(|place| pin(&queue, *place, (plan, queues_count), shared));
     let registry = Arc::clone(&shared.registry);
     let meter = Meter::new(&shared.gauges, thread);
     let zero_copy = Arc::clone(&shared.zero_copy);
-    let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth };
-    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, registry, meter }))
+    let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth, pinned };
+    let not_pinned = Arc::clone(&shared.pinned);
+    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, pinned: not_pinned, registry, meter }))
 }
 
 /// The kernel's queues in the order in which threads take them: first those of CPUs that are online, which have callers. The others must be
@@ -414,19 +438,42 @@ fn queue_order(online: &[usize], queues: usize) -> Vec<usize> {
     order
 }
 
-/// What the queues of a ring are asked for first. Zero copy needs a table on the ring.
-fn first_step(ring: &mut Ring, slots: usize, shared: &Shared) -> Step {
-    if shared.zero_copy.off().is_some() {
-        return Step::Make;
+/// What the queues of a ring are asked for first, and which place of its table is for the memory of the pools. Zero copy needs a place for
+/// each slot, and pinned memory one behind them.
+fn first_step(ring: &mut Ring, slots: usize, shared: &Shared) -> (Step, Option<u16>) {
+    let slots = if shared.zero_copy.off().is_none() { slots } else { 0 };
+    let pins = shared.pinned.off().is_none();
+    if slots == 0 && !pins {
+        return (Step::Make, None);
     }
-    match u16::try_from(slots).map_err(|_| OsError::INVAL).and_then(|places| ring.make_table(places)) {
-        Ok(()) => Step::MakeForZeroCopy,
-        Err(error) => {
-            tracing::debug!(%error, slots, "no table for pages");
-            shared.zero_copy.turn_off(NoZeroCopy::NoPool);
-            Step::Make
+    let mut make =
+        |places| u16::try_from(places).map_err(|_| OsError::INVAL).and_then(|places| ring.make_table(places));
+    let step = if slots > 0 { Step::MakeForZeroCopy } else { Step::Make };
+    let Err(error) = make(slots + usize::from(pins)) else {
+        return (step, u16::try_from(slots).ok().filter(|_| pins));
+    };
+    tracing::debug!(%error, slots, pins, "no table of buffers");
+    if pins {
+        shared.pinned.turn_off(NotPinned::Refused);
+        if slots > 0 && make(slots).is_ok() {
+            return (step, None);
         }
     }
+    if slots > 0 {
+        shared.zero_copy.turn_off(NoZeroCopy::NoPool);
+    }
+    (Step::Make, None)
+}
+
+/// Pins the pools of a thread's queues, all together; false where that cannot be.
+fn pin(queue: &Queue, place: u16, (plan, queues): (Plan, usize), shared: &Shared) -> bool {
+    let buffers = plan.pool.map_or(0, |pool| pool.buffers * queues);
+    let pinned = u32::try_from(buffers).map_err(|_| OsError::INVAL);
+    let Err(error) = pinned.and_then(|buffers| queue.pin_pool(place, buffers)) else { return true };
+    tracing::debug!(%error, buffers, "the memory of a pool is not pinned");
+    // What other mounts of the same user have locked counts, too.
+    shared.pinned.turn_off(if error == OsError::NOMEM { NotPinned::Limit } else { NotPinned::Refused });
+    false
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -557,6 +604,7 @@ mod test {
             rings_serve: Arc::default(),
             zero_copy: Arc::new(ZeroCopy::new(None)),
             online: Arc::default(),
+            pinned: Arc::new(Pinned::new(None)),
         };
         let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
         let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };

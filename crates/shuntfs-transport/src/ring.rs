@@ -21,7 +21,7 @@ use zerocopy::FromBytes;
 use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
 use crate::meter::Meter;
-use crate::pools::{Next, Step, ZeroCopy};
+use crate::pools::{Lost, Next, Pinned, Step, ZeroCopy};
 use crate::port::{Port, Way};
 use crate::ring_way::{RingPlan, RingWay};
 use crate::serving::{IDLE, Serving, abort_without_ring};
@@ -35,6 +35,7 @@ pub(crate) struct RingSeat {
     /// What its queues are asked for first; nothing, where payloads are the entries' own.
     pub(crate) first: Option<Step>,
     pub(crate) zero_copy: Arc<ZeroCopy>,
+    pub(crate) pinned: Arc<Pinned>,
     pub(crate) registry: Arc<Interrupts>,
     pub(crate) meter: Meter,
 }
@@ -57,6 +58,7 @@ struct Loop<S, Fut> {
     living: usize,
     meter: Meter,
     zero_copy: Arc<ZeroCopy>,
+    pinned: Arc<Pinned>,
 }
 
 const EAGAIN: i32 = -11;
@@ -70,13 +72,13 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, plan, first, zero_copy, registry, meter } = seat;
+    let RingSeat { queue, plan, first, zero_copy, pinned, registry, meter } = seat;
     let count = queue.slots_count();
     let notes = meter.notes(count);
     let serving =
         Serving::new(service, Port::new(queue, Way::Ring(Box::new(RingWay::new(plan))), registry), notes);
     let states = vec![State::Waiting; count];
-    let mut this = Loop { serving, states, living: count, meter, zero_copy };
+    let mut this = Loop { serving, states, living: count, meter, zero_copy, pinned };
     this.listen_to_bell();
     let outcome = first.map_or(Ok(()), |first| this.set_up(first)).and_then(|()| this.register());
     let failed = outcome.is_err();
@@ -96,19 +98,24 @@ where
     fn set_up(&mut self, first: Step) -> Result<(), OsError> {
         for queue in 0..self.serving.port.ring_way().queues_count() {
             let mut step = first;
-            let mode = loop {
+            let pins = self.serving.port.ring_way().pinned().is_some();
+            let (mode, is_pinned) = loop {
                 let answer = self.ask(queue, step)?;
-                let (next, why) = step.after(answer);
-                if let (Some(why), Err(error)) = (why, answer) {
-                    tracing::debug!(queue, ?step, %error, %why, "the kernel refuses a queue something");
-                    self.zero_copy.turn_off(why);
+                let (next, lost) = step.after(answer, pins);
+                if let Err(error) = answer {
+                    tracing::debug!(queue, ?step, %error, ?lost, "the kernel refuses a queue something");
+                }
+                match lost {
+                    Some(Lost::ZeroCopy(why)) => self.zero_copy.turn_off(why),
+                    Some(Lost::Pinned(why)) => self.pinned.turn_off(why),
+                    None => {}
                 }
                 match next {
                     Next::Ask(another) => step = another,
-                    Next::Register(mode) => break mode,
+                    Next::Register { mode, pinned } => break (mode, pinned),
                 }
             };
-            self.serving.port.ring_way().set_mode(queue, mode);
+            self.serving.port.ring_way().set_mode(queue, mode, is_pinned);
         }
         Ok(())
     }

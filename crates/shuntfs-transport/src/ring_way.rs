@@ -26,6 +26,10 @@ pub(crate) struct RingWay {
     pub(crate) queues: Vec<u16>,
     /// By queue of this ring.
     modes: Box<[Cell<Mode>]>,
+    /// By queue of this ring, whether its commands have to name the pinned memory.
+    are_pinned: Box<[Cell<bool>]>,
+    /// In which place of the ring's table that is.
+    pinned: Option<u16>,
     pool: PoolPlan,
     /// How many entries of a queue have a payload of their own, where it has no pool.
     own_depth: usize,
@@ -44,14 +48,18 @@ pub(crate) struct RingPlan {
     pub(crate) queues_count: usize,
     pub(crate) pool: Option<PoolPlan>,
     pub(crate) own_depth: usize,
+    /// In which place of the ring's table the memory of its pools is, where it is pinned.
+    pub(crate) pinned: Option<u16>,
 }
 
 impl RingWay {
     pub(crate) fn new(plan: RingPlan) -> Self {
-        let RingPlan { queues, queues_count, pool, own_depth } = plan;
+        let RingPlan { queues, queues_count, pool, own_depth, pinned } = plan;
         Self {
             queues,
             modes: (0..queues_count).map(|_| Cell::new(Mode::Own)).collect(),
+            are_pinned: (0..queues_count).map(|_| Cell::new(false)).collect(),
+            pinned,
             pool: pool.unwrap_or(PoolPlan { buffers: 0, spares: 0 }),
             own_depth,
             waiting: RefCell::default(),
@@ -69,8 +77,19 @@ impl RingWay {
         u32::try_from(self.queues.len() / self.modes.len()).expect("slots are counted in u32")
     }
 
-    pub(crate) fn set_mode(&self, queue: u32, mode: Mode) {
+    pub(crate) fn set_mode(&self, queue: u32, mode: Mode, is_pinned: bool) {
         self.modes[queue as usize].set(mode);
+        self.are_pinned[queue as usize].set(is_pinned);
+    }
+
+    /// Where the memory of the pools is pinned.
+    pub(crate) fn pinned(&self) -> Option<u16> {
+        self.pinned
+    }
+
+    /// The place that the commands of a slot have to name.
+    pub(crate) fn pinned_for(&self, slot: u32) -> Option<u16> {
+        self.pinned.filter(|_| self.are_pinned[(slot / self.depth()) as usize].get())
     }
 
     pub(crate) fn mode_of(&self, slot: u32) -> Mode {
@@ -183,13 +202,15 @@ mod test {
     fn slots_and_buffers_belong_to_their_queues() {
         let pool = PoolPlan { buffers: 2, spares: 1 };
         let queues = vec![4, 4, 4, 7, 7, 7];
-        let way = RingWay::new(RingPlan { queues, queues_count: 2, pool: Some(pool), own_depth: 1 });
+        let plan = RingPlan { queues, queues_count: 2, pool: Some(pool), own_depth: 1, pinned: Some(6) };
+        let way = RingWay::new(plan);
         assert_eq!((way.depth(), way.pool_of(0), way.pool_of(1)), (3, 0..2, 2..4));
         assert_eq!(
             [0, 1, 2, 3, 4, 5].map(|slot| way.is_used(slot)),
             [true, false, false, true, false, false]
         );
-        way.set_mode(1, Mode::Pool);
+        way.set_mode(1, Mode::Pool, true);
+        assert_eq!([2, 3, 5].map(|slot| way.pinned_for(slot)), [None, Some(6), Some(6)]);
         assert_eq!([2, 3].map(|slot| way.mode_of(slot)), [Mode::Own, Mode::Pool]);
         assert_eq!([2, 3, 5].map(|slot| way.is_used(slot)), [false, true, true]);
     }

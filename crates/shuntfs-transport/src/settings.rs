@@ -76,6 +76,9 @@ pub struct Settings {
     pub warm: Warm,
     /// What of pools and zero copy must be asked for on io_uring: no more than the kernel offers. Default: nothing.
     pub pools: Pools,
+    /// Whether the memory of pools is pinned, where the limit of locked memory allows that for all of them. The kernel then looks no page up
+    /// when it copies a request or an answer. Cost: the memory is used from the start on and never given back. Default: yes.
+    pub pin: bool,
 }
 
 /// How much of each slot is always in memory. There the kernel never waits for a page in the middle of copying a request or an answer: a server that
@@ -116,6 +119,7 @@ impl Default for Settings {
             sched_idle: true,
             warm: Warm::Nothing,
             pools: Pools::Lacking,
+            pin: true,
         }
     }
 }

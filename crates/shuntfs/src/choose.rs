@@ -96,6 +96,7 @@ pub(crate) fn settings(options: &SessionOptions) -> Settings {
         sched_idle: options.sched_idle,
         warm: Warm::Nothing,
         pools: Pools::Lacking,
+        pin: options.pin_payloads,
     }
 }
 

@@ -108,8 +108,9 @@ impl<'r> Cx<'r> {
         self.local.core.requests.as_ref()?.note_of(&self.header)
     }
 
-    /// The request's number, as it was when it first came.
-    pub(crate) fn first_unique(&self) -> u64 {
+    /// The request's number, as it was when it first came; no other request of the connection has it.
+    #[must_use]
+    pub fn first_unique(&self) -> u64 {
         self.header.unique & !UNIQUE_RESEND
     }
 

@@ -204,6 +204,10 @@ pub struct SessionOptions {
     /// Whether bytes that nobody has to see may be moved by zero copy, where passthrough is not available (Linux 7.3, on io_uring, as root).
     /// Default: yes.
     pub zero_copy: bool,
+    /// Whether the memory of pools of payloads is pinned (Linux 7.3, on io_uring), where the limit of locked memory (`RLIMIT_MEMLOCK`) allows
+    /// that for all of it. The kernel then looks no page up when it copies. Default: yes. Cost: the memory is used from the start on and
+    /// never given back.
+    pub pin_payloads: bool,
     /// How many background requests (readahead, asynchronous I/O, RELEASE) the kernel sends at once. Default
     /// (`None`): queues x depth, at least 64.
     pub max_background: Option<u16>,
@@ -230,6 +234,7 @@ impl Default for SessionOptions {
             backing_ids_kept: 1024,
             passthrough: true,
             zero_copy: true,
+            pin_payloads: settings.pin,
             max_background: None,
             readahead: None,
             stall_after: Some(Duration::from_secs(10)),

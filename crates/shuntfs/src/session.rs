@@ -130,7 +130,7 @@ impl Session {
         agree(&server)?;
         let mut transport = TransportStatus::of(&chosen);
         let Chosen { mut prepared, .. } = chosen;
-        let zero_copy = Arc::clone(prepared.zero_copy());
+        let (zero_copy, pinned) = (Arc::clone(prepared.zero_copy()), Arc::clone(prepared.pinned()));
         let observed = observed(&server);
         if let Some(limit) = options.stall_after {
             let log = StallLog::new(Weak::clone(&observed), Arc::clone(&core.stalls));
@@ -142,7 +142,7 @@ impl Session {
             transport.fell_back(error);
             core.nodes.without_ring();
         }
-        transport.settled(&zero_copy, running.refused().is_some());
+        transport.settled(&zero_copy, &pinned, running.refused().is_some());
         let point = guard.keep();
         let connection = point.connection(&device);
         if let (Some(bytes), Some(connection)) = (options.readahead, connection) {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use shuntfs_sys::OsError;
-use shuntfs_transport::{NoZeroCopy, TransportKind, ZeroCopy};
+use shuntfs_transport::{NoZeroCopy, NotPinned, Pinned, TransportKind, ZeroCopy};
 use shuntfs_wire::Opcode;
 
 use crate::choose::Chosen;
@@ -97,6 +97,9 @@ pub struct TransportStatus {
     /// How many payloads the pool of each of the kernel's queues has; 0 where each request that is served at once has its own.
     #[serde(default)]
     pub pool_buffers: usize,
+    /// Why the memory of those pools is not pinned; `None` where it is.
+    #[serde(default)]
+    pub pinned_off: Option<String>,
     /// Why no file's bytes are moved by zero copy; `None` where those of files may be whose bytes nobody has to see.
     #[serde(default)]
     pub zero_copy_off: Option<String>,
@@ -122,6 +125,7 @@ impl TransportStatus {
             depth: prepared.depth(),
             payload_max: prepared.payload_max(),
             pool_buffers: prepared.pool_buffers(),
+            pinned_off: prepared.pinned().off().map(|why| why.to_string()),
             zero_copy_off: prepared.zero_copy().off().map(|why| why.to_string()),
         }
     }
@@ -129,7 +133,9 @@ impl TransportStatus {
 
 impl TransportStatus {
     /// The kernel was asked, or refused the rings altogether.
-    pub(crate) fn settled(&mut self, zero_copy: &ZeroCopy, no_rings: bool) {
+    pub(crate) fn settled(&mut self, zero_copy: &ZeroCopy, pinned: &Pinned, no_rings: bool) {
+        let not_pinned = if no_rings { Some(NotPinned::NoPool) } else { pinned.off() };
+        self.pinned_off = not_pinned.map(|why| why.to_string());
         let off = if no_rings { Some(NoZeroCopy::NoRing) } else { zero_copy.off() };
         self.zero_copy_off = off.map(|why| why.to_string());
         if no_rings {
@@ -240,6 +246,7 @@ mod test {
             depth: 8,
             payload_max: 1 << 20,
             pool_buffers: 3,
+            pinned_off: None,
             zero_copy_off: None,
         };
         status.fell_back(OsError::INVAL);

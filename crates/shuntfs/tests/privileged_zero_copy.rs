@@ -52,6 +52,7 @@ fn bytes_move_without_a_copy_as_they_do_with_one() {
         ("pieces", pieces),
         ("writes that must be seen", seen_writes),
         ("requests that wait for memory", waits_for_memory),
+        ("pinned memory", pinned_memory),
         ("a lower file that hangs", a_lower_file_that_hangs),
         ("the next best", the_next_best),
         ("no privilege", no_privilege),
@@ -333,6 +334,35 @@ fn waits_for_memory(options: &SessionOptions) {
     drop(file);
     fixture.settle();
     fixture.mounted.end();
+}
+
+/// Pools that are small enough to be pinned: the kernel and the server see the same bytes, also after memory was given back.
+fn pinned_memory(options: &SessionOptions) {
+    let options = SessionOptions { depth: 8, payload_len: 65_536, ..options.clone() };
+    let pools = 8 * 65_536 * u64::from(shuntfs_sys::threads::possible_cpus());
+    let bytes = random_bytes(13, LEN);
+    for (pin_payloads, zero_copy) in [(true, true), (true, false), (false, true)] {
+        let options = SessionOptions { pin_payloads, zero_copy, ..options.clone() };
+        let fixture = Fixture::new(&bytes, &options);
+        let off = fixture.mounted.session().status().transport.pinned_off;
+        if shuntfs_sys::limits::memlock().is_none_or(|limit| limit >= pools) {
+            assert_eq!(off.is_none(), pin_payloads, "{off:?}");
+        }
+        let file = fixture.open(Delegation::Served, CacheHint::Direct);
+        let mut bytes = bytes.clone();
+        for round in 0..3_u8 {
+            compare(&file, &bytes, 0, bytes.len());
+            bytes[5000..300_000].fill(round);
+            file.write_all_at(&bytes[5000..300_000], 5000).expect("writes");
+            compare(&file, &bytes, 4000, 400_000);
+            // Idle memory is given back after a second.
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        drop(file);
+        fixture.settle();
+        assert!(fs::read(fixture.lower.path().join("lower")).expect("reads") == bytes);
+        fixture.mounted.end();
+    }
 }
 
 /// A pipe stands for a lower file that hangs: the caller waits, the mount goes on, and the end of the connection frees everybody.

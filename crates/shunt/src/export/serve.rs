@@ -22,7 +22,7 @@ use crate::mount::SeatOf;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount, of_takeover};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
+use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of, with_warm_payloads};
 use crate::settings::{FlowChoice, Settings, Switch, TakeoverChoice, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
@@ -301,12 +301,8 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
     }
 }
 
-/// For servers that follow each other. The payloads are in memory all the time, because a disk must not fail a write when a server is killed: so
-/// they are shorter.
 pub(super) fn kept_options(args: &ExportArgs) -> SessionOptions {
-    const PAYLOAD_MAX: usize = 256 << 10;
-    let options = session_options(args);
-    SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
+    with_warm_payloads(session_options(args))
 }
 
 pub(super) fn of_image(error: &ImageError) -> Failure {

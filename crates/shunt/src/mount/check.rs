@@ -14,7 +14,7 @@ use crate::control::Client;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
-use crate::settings::{LocksChoice, Settings, TakeoverChoice, TransportChoice, VerifyChoice};
+use crate::settings::{Settings, TakeoverChoice, TransportChoice, VerifyChoice};
 
 /// What passed.
 #[derive(Debug)]
@@ -180,7 +180,6 @@ pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself f
 /// Refuses what no other server could go on with.
 fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let refused = [
-        (settings.locks == LocksChoice::Lower, "locks that are kept below", "leave out --locks lower"),
         (settings.handles, "handles that outlive the mount", "leave out --handles"),
         (settings.transport == TransportChoice::Uring, RING, "--transport cloned, or device"),
         (is_device, "a device that somebody else has mounted", "name a folder to mount on"),
@@ -188,10 +187,6 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
         let failure = Failure::usage(format!("--takeover crash is not possible with {what}"));
         return Err(failure.hint(format!("{instead}, or leave out --takeover")));
-    }
-    if !caps::has_effective(Cap::DacReadSearch) {
-        let why = "--takeover crash needs CAP_DAC_READ_SEARCH: another server finds files by their handles";
-        return Err(Failure::new(why).hint("mount as root, or leave out --takeover"));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuntfs::SessionOptions;
 use shuntfs::takeover::KeptMount;
 use shuntfs_keeper::{
     Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
@@ -49,6 +50,13 @@ pub(crate) struct KeptPlace {
     pub(crate) branches: Option<Arc<KeptBranches>>,
     /// A seal, which is read by others.
     pub(crate) seal: Option<Arc<KeptSeal>>,
+}
+
+/// For servers that follow each other, where writes come through them: with the payloads in memory all the time, because a write must not fail when
+/// a server is killed while the kernel copies it there. So they are shorter.
+pub(crate) fn with_warm_payloads(options: SessionOptions) -> SessionOptions {
+    const PAYLOAD_MAX: usize = 256 << 10;
+    SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
 }
 
 /// How many times as long a server may take to begin that searches the source for names.

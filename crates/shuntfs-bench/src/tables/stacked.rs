@@ -59,9 +59,10 @@ fn cases(with_zero_copy: bool) -> Vec<Case> {
             Some(ratio) => case.reach_beside(RELAYED, ZERO_COPY, ratio),
             None => case.reach("delegated", 0.95),
         };
-        let case = case.and(", CPU", Unit::CpuSecPerGib).and(", server CPU", Unit::ServerSecPerGib);
+        let case =
+            case.and(", CPU", Unit::CpuSecPerGib).and(", server CPU", Unit::ServerSecPerGib).beside(RELAYED);
         // Where bytes are many, so is what their copy costs.
-        if goal.is_some_and(|ratio| ratio > 1.0) { case.reach_beside(RELAYED, ZERO_COPY, 3.0) } else { case }
+        if goal.is_some_and(|ratio| ratio > 1.0) { case.reach(ZERO_COPY, 3.0) } else { case }
     };
     let psync = |pattern, block| Fio::new(Engine::Psync, pattern, Block(block));
     vec![

@@ -1,5 +1,6 @@
 //! What the server says to the driver: the commands on its rings, and what it does with pages.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -58,6 +59,21 @@ impl RingPeer for Side {
             return Err(OsError::INVAL);
         }
         books.rings.rings[self.ring].table = (0..places).map(|_| None).collect();
+        Ok(())
+    }
+
+    fn pin(&self, place: u16, (address, len): (u64, usize)) -> Result<(), OsError> {
+        let mut books = self.kernel.books();
+        books.rings.refused(RingStep::Pin)?;
+        let last = address + (len as u64).saturating_sub(1);
+        for byte in [address, last] {
+            books.rings.memory()?.read(byte, 1)?;
+        }
+        let ring = &mut books.rings.rings[self.ring];
+        if usize::from(place) >= ring.table.len() || len == 0 {
+            return Err(OsError::INVAL);
+        }
+        ring.pinned.insert(place, (address, len));
         Ok(())
     }
 
@@ -140,7 +156,7 @@ impl Books {
             CMD_REGISTER => self.register(from, command),
             CMD_COMMIT_AND_FETCH => self.commit(from, command),
             CMD_ADD_QUEUE if self.rings.has_pools() => self.add_queue(command),
-            CMD_ADD_BUFPOOL if self.rings.has_pools() => self.add_pool(command),
+            CMD_ADD_BUFPOOL if self.rings.has_pools() => self.add_pool(from.0, command),
             op => Err(wrong(OsError::INVAL, format!("command {op} was never offered"))),
         }
     }
@@ -163,20 +179,33 @@ impl Books {
         Ok(())
     }
 
-    fn add_pool(&mut self, command: &UringCommand) -> Result<(), Refused> {
+    fn add_pool(&mut self, ring: usize, command: &UringCommand) -> Result<(), Refused> {
         self.rings.refused(RingStep::Pool).map_err(|error| (error, None))?;
+        if command.pinned.is_some() {
+            self.rings.refused(RingStep::PinnedPool).map_err(|error| (error, None))?;
+        }
         let (pool, payload_max) = (UringAddBufpool::read_from_bytes(&command.bytes), self.rings.payload_max);
         let UringAddBufpool { flags, qid, address, len, reserved, .. } =
             pool.map_err(|_| (OsError::INVAL, None))?;
         let count = len as usize / payload_max;
         let what = format!("a pool of {len} bytes for queue {qid}, with payloads of {payload_max}");
+        if let Some(place) = command.pinned {
+            // Linux takes it, and fails each request.
+            let memory = self.rings.rings[ring].pinned.get(&place);
+            let is_inside = |&(start, room): &(u64, usize)| {
+                start <= address && address + u64::from(len) <= start + room as u64
+            };
+            if !memory.is_some_and(is_inside) {
+                return Err(wrong(OsError::FAULT, format!("{what}, which is not pinned in place {place}")));
+            }
+        }
         let Some(queue) = self.rings.queue(qid).filter(|_| flags == 0 && reserved == 0 && count > 0) else {
             return Err(wrong(OsError::INVAL, what));
         };
         if !matches!(queue.payloads, Payloads::Unset) {
             return Err(wrong(OsError::INVAL, format!("{what}, which has an entry or a pool")));
         }
-        queue.payloads = Payloads::Pool(Pool { address, free: vec![true; count] });
+        queue.payloads = Payloads::Pool(Pool { address, pinned: command.pinned, free: vec![true; count] });
         Ok(())
     }
 
@@ -195,6 +224,7 @@ impl Books {
         let [headers, headers_len, payload, payload_len] =
             <[u64; 4]>::read_from_bytes(&iovecs).map_err(|_| (OsError::INVAL, None))?;
         let (payload_max, table) = (self.rings.payload_max as u64, self.rings.rings[ring].table.len());
+        let is_pinned = self.rings.rings[ring].pinned.contains_key(&place);
         let queue = self.rings.queues[usize::from(qid)].get_or_insert_with(|| Queue::new(false));
         let is_pooled = matches!(queue.payloads, Payloads::Pool(_));
         if queue.zero_copy && !is_pooled {
@@ -207,6 +237,8 @@ impl Books {
             () if place != 0 && !queue.zero_copy => "which has no zero copy, with a place in the table",
             () if queue.zero_copy && usize::from(place) >= table => "with a place beyond the table",
             () if queue.entries.iter().any(is_taken) => "with the place of another one",
+            () if queue.zero_copy && is_pinned => "with the place of pinned memory",
+            () if !queue.is_named_by(command) => "which does not name the pinned memory of its pool",
             () if is_pooled && (payload != 0 || payload_len != 0) => "which has a pool, with a payload",
             () if !is_pooled && payload_len < payload_max => "with too short a payload",
             () => "",
@@ -237,6 +269,13 @@ impl Books {
                 OsError::INVAL,
                 format!("a commit of request {unique} on queue {qid}, which does not exist"),
             ));
+        }
+        if let Some(queue) = self.rings.queue(qid)
+            && !queue.is_named_by(command)
+        {
+            let what =
+                format!("a commit of request {unique} on queue {qid}, which does not name the pinned memory");
+            return Err(wrong(OsError::INVAL, what));
         }
         let queue = self.rings.queue(qid);
         let holds = |entry: &Entry| entry.state == State::Serves(unique);
@@ -324,7 +363,7 @@ impl Books {
 
 impl super::RingBooks {
     fn add_ring(&mut self, end: Arc<RingEnd>) -> usize {
-        self.rings.push(Ring { end: Some(end), table: Vec::new() });
+        self.rings.push(Ring { end: Some(end), table: Vec::new(), pinned: HashMap::new() });
         self.rings.len() - 1
     }
 

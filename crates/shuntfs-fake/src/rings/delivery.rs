@@ -169,6 +169,7 @@ impl Books {
             Payloads::Pool(pool) => payload.map_or(0, |(address, _)| address - pool.address),
             Payloads::Unset | Payloads::Own => 0,
         };
+        let is_pinned = matches!(&queue.payloads, Payloads::Pool(pool) if pool.pinned.is_some());
         let is_pooled = entry.buffer.is_some();
         let mut said = UringEntInOut {
             commit_id: unique,
@@ -204,6 +205,7 @@ impl Books {
         memory.write(headers, header.as_bytes())?;
         self.requests.was_read(unique);
         self.rings.totals.in_pool += u64::from(is_pooled);
+        self.rings.totals.in_pinned += u64::from(is_pooled && is_pinned);
         let queue = self.rings.queues[qid].as_mut().ok_or(OsError::NOTCONN)?;
         let entry = &mut queue.entries[at];
         entry.state = State::Serves(unique);

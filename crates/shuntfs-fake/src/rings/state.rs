@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use shuntfs_sys::uring::{Pages, RingEnd};
+use shuntfs_sys::uring::{Pages, RingEnd, UringCommand};
 use shuntfs_sys::{OsError, threads};
 
 use super::memory::Memory;
@@ -38,6 +38,8 @@ pub(super) struct Ring {
     /// `None` when it is gone.
     pub(super) end: Option<Arc<RingEnd>>,
     pub(super) table: Vec<Option<Placed>>,
+    /// Memory of the server that is pinned, by its place in the table: where it lies, and how long it is.
+    pub(super) pinned: HashMap<u16, (u64, usize)>,
 }
 
 /// Pages in a place of a ring's table.
@@ -74,6 +76,8 @@ pub(super) enum Payloads {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) address: u64,
+    /// In which place of the table its memory is pinned, which each command has to name.
+    pub(super) pinned: Option<u16>,
     /// By buffer, whether nobody has it.
     pub(super) free: Vec<bool>,
 }
@@ -192,6 +196,14 @@ impl RingBooks {
 impl Queue {
     pub(super) fn new(zero_copy: bool) -> Self {
         Self { zero_copy, payloads: Payloads::Unset, entries: Vec::new(), waiting: VecDeque::new() }
+    }
+
+    /// Whether a command names the memory of the pool, where that is pinned (`fuse_uring_cmd_index_ok`).
+    pub(super) fn is_named_by(&self, command: &UringCommand) -> bool {
+        match &self.payloads {
+            Payloads::Pool(Pool { pinned: Some(place), .. }) => command.pinned == Some(*place),
+            _ => true,
+        }
     }
 
     /// Gives an entry a buffer of the pool; false where none is free.

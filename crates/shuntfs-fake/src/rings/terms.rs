@@ -57,15 +57,27 @@ pub enum RingStep {
     QueueForZeroCopy,
     /// A queue without.
     Queue,
-    /// The pool of a queue.
+    /// Pinning memory into a ring's table.
+    Pin,
+    /// The pool of a queue, pinned or not.
     Pool,
+    /// The pool of a queue, where its memory is pinned.
+    PinnedPool,
     /// An entry.
     Entry,
 }
 
 impl RingStep {
     /// Every step.
-    pub const ALL: [Self; 5] = [Self::Table, Self::QueueForZeroCopy, Self::Queue, Self::Pool, Self::Entry];
+    pub const ALL: [Self; 7] = [
+        Self::Table,
+        Self::QueueForZeroCopy,
+        Self::Queue,
+        Self::Pin,
+        Self::Pool,
+        Self::PinnedPool,
+        Self::Entry,
+    ];
 }
 
 /// A word of the kernel about a request that cannot be true.
@@ -86,6 +98,8 @@ pub struct RingTotals {
     pub requests: u64,
     /// How many of them had a buffer of a pool.
     pub in_pool: u64,
+    /// How many of those had one that was pinned.
+    pub in_pinned: u64,
     /// How many of them had their bytes in pages (zero copy).
     pub in_pages: u64,
     /// How many waited for an entry or a buffer.

@@ -9,9 +9,11 @@ fn each_deed_is_found() {
     if !has_rings() {
         return;
     }
-    let (honest, broken) = on_fake(Deed::Nothing);
-    assert_eq!((&honest.read, &honest.written), (&Ok(b"llll".to_vec()), &Ok(4)));
-    assert!(broken.is_none() && honest.seen.refusals.is_empty(), "{broken:?} {honest:?}");
+    for deed in [Deed::Nothing, Deed::NothingPinned] {
+        let (honest, broken) = on_fake(deed);
+        assert_eq!((&honest.read, &honest.written), (&Ok(b"llll".to_vec()), &Ok(4)));
+        assert!(broken.is_none() && honest.seen.refusals.is_empty(), "{broken:?} {honest:?}");
+    }
     let deeds = [
         (Deed::UnknownQueue, "there is no queue"),
         (Deed::UnknownFlags, "queue 0 was asked for with"),
@@ -27,7 +29,11 @@ fn each_deed_is_found() {
         (Deed::PlaceBeyondTable, "with a place beyond the table"),
         (Deed::QueueWithoutEntry, "queues [0] have no entry"),
         (Deed::UnknownCommand, "command 77 was never offered"),
+        (Deed::PoolNotPinned, "which is not pinned in place"),
+        (Deed::EntryWithoutPinned, "which does not name the pinned memory of its pool"),
+        (Deed::PlaceOfPinned, "with the place of pinned memory"),
         (Deed::CommitsTwice, "which has no such request"),
+        (Deed::CommitsWithoutPinned, "which does not name the pinned memory"),
         (Deed::CommitsAnother, "which has no such request"),
         (Deed::CommitsOnAnotherQueue, "a commit of request"),
         (Deed::CommitsByAnotherEntry, "was committed by another entry than its own"),
@@ -40,7 +46,7 @@ fn each_deed_is_found() {
         (Deed::MovesTooFar, "has 4 bytes there"),
         (Deed::WritesTooMuch, "WRITE of 4 bytes to node 2 was answered with 5"),
     ];
-    assert_eq!(deeds.len() + 1, Deed::ALL.len());
+    assert_eq!(deeds.len() + 2, Deed::ALL.len());
     for (deed, words) in deeds {
         let said = on_fake(deed).1.unwrap_or_else(|| panic!("{deed:?} was not found")).to_string();
         assert!(said.contains(words), "{deed:?}: {words:?} in {said}");

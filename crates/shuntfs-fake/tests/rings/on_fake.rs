@@ -20,7 +20,7 @@ pub(crate) struct Came {
 /// Also tells what was broken.
 pub(crate) fn on_fake(deed: Deed) -> (Came, Option<Broken>) {
     // Whoever is never answered is let go soon; an honest server on a busy machine has time.
-    let limit = Duration::from_secs(if deed == Deed::Nothing { 20 } else { 1 });
+    let limit = Duration::from_secs(if matches!(deed, Deed::Nothing | Deed::NothingPinned) { 20 } else { 1 });
     let settings = Settings { rings: Some(Rings::with_pools()), limit, doubts: false, ..Settings::default() };
     let (mut fake, device) = Fake::bare(&settings).expect("a device");
     let rogue = Rogue::start(device, deed);

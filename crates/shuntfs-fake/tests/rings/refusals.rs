@@ -94,6 +94,88 @@ fn without_a_refusal_there_is_all() {
     assert!(off.is_some_and(|why| why.contains("7.3")));
 }
 
+/// Memory that is not pinned costs the pinning alone.
+#[test]
+fn memory_that_cannot_be_pinned_is_used_as_it_is() {
+    if !has_rings() {
+        return;
+    }
+    let bytes = random_bytes(4, LEN);
+    let (memory, denied, wrong) = (OsError::NOMEM, OsError::PERM, OsError::INVAL);
+    let mut cases = vec![(Rings::with_pools(), None)];
+    for which in [ALWAYS, LATER] {
+        for error in [memory, denied, wrong] {
+            let one = |step| Rings::with_pools().refusing(step, which.clone(), error);
+            let limit = if error == memory { "limit of locked memory" } else { "refused it" };
+            cases.push((one(RingStep::Pin), Some(limit)));
+            cases.push((one(RingStep::PinnedPool), Some("refused it")));
+        }
+    }
+    // The table is made without a place for pinned memory, and zero copy has it.
+    cases.push((Rings::with_pools().refusing(RingStep::Table, 0..1, memory), Some("refused it")));
+    for (rings, why) in cases {
+        for zero_copy in [true, false] {
+            let what = format!("{:?}, zero copy {zero_copy}", rings.refusals);
+            let mut settings = on_rings(rings.clone());
+            // Two threads where there are two CPUs; all of it is below the limit of 8 MiB that is usual.
+            (settings.session.payload_len, settings.session.depth) = (65_536, 8);
+            settings.session.zero_copy = zero_copy;
+            let pools = 8 * 65_536 * u64::from(shuntfs_sys::threads::possible_cpus());
+            if shuntfs_sys::limits::memlock().is_some_and(|limit| limit < pools) {
+                println!("SKIPPED: less than {pools} bytes may be locked here");
+                return;
+            }
+            let desk = Desk::new(&bytes, &settings);
+            let transport = desk.fake.session().status().transport;
+            let off = transport.pinned_off.unwrap_or_default();
+            assert_eq!(transport.kind, "uring", "{what}");
+            assert_eq!(transport.zero_copy_off.is_none(), zero_copy, "{what}");
+            // With one thread, what is refused from the second ring on is refused nobody.
+            let is_later = rings.refusals.iter().any(|refusal| refusal.which == LATER);
+            match why {
+                Some(why) if !is_later || shuntfs_sys::threads::possible_cpus() > 1 => {
+                    assert!(off.contains(why), "{what}: {off:?}");
+                }
+                _ => assert_eq!(off, "", "{what}"),
+            }
+            for wish in [splice(), Delegation::Served] {
+                let file = desk.open(wish, CacheHint::Direct);
+                compare(&file, &bytes, 0, LEN);
+            }
+            let totals = desk.fake.ring_totals();
+            assert_eq!(totals.in_pinned > 0, off.is_empty() || is_later, "{what}: {totals:?}");
+            desk.fake.finish().unwrap_or_else(|broken| panic!("{what}: {broken}"));
+        }
+    }
+}
+
+/// A setting and a limit that is too low, with the reason.
+#[test]
+fn memory_is_not_pinned_where_it_must_not_be() {
+    if !has_rings() {
+        return;
+    }
+    let bytes = random_bytes(5, 10);
+    for (pin_payloads, rings, why) in [
+        (false, Rings::with_pools(), "it is turned off"),
+        (true, Rings::with_pools(), "limit of locked memory"),
+        (true, Rings::plain(), "no pool"),
+    ] {
+        let mut settings = on_rings(rings);
+        settings.session.pin_payloads = pin_payloads;
+        let cap = shuntfs_sys::limits::memlock();
+        if why.contains("limit") && cap.is_none_or(|limit| limit > 32 << 20) {
+            println!("SKIPPED: any memory may be locked here");
+            continue;
+        }
+        let desk = Desk::new(&bytes, &settings);
+        let off = desk.fake.session().status().transport.pinned_off.unwrap_or_default();
+        assert!(off.contains(why), "{why}: {off}");
+        assert_eq!(desk.fake.ring_totals().in_pinned, 0);
+        desk.fake.end();
+    }
+}
+
 /// More entries than a table has places: pools, and no zero copy.
 #[test]
 fn a_table_that_would_be_too_long() {

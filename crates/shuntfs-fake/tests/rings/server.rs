@@ -25,6 +25,8 @@ use zerocopy::{FromBytes, IntoBytes};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deed {
     Nothing,
+    /// The same with pinned pools.
+    NothingPinned,
     /// Set-up.
     UnknownQueue,
     UnknownFlags,
@@ -40,8 +42,12 @@ pub(crate) enum Deed {
     PlaceBeyondTable,
     QueueWithoutEntry,
     UnknownCommand,
+    PoolNotPinned,
+    EntryWithoutPinned,
+    PlaceOfPinned,
     /// Service.
     CommitsTwice,
+    CommitsWithoutPinned,
     CommitsAnother,
     CommitsOnAnotherQueue,
     CommitsByAnotherEntry,
@@ -56,8 +62,9 @@ pub(crate) enum Deed {
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Nothing,
+        Self::NothingPinned,
         Self::UnknownQueue,
         Self::UnknownFlags,
         Self::QueueTwice,
@@ -72,7 +79,11 @@ impl Deed {
         Self::PlaceBeyondTable,
         Self::QueueWithoutEntry,
         Self::UnknownCommand,
+        Self::PoolNotPinned,
+        Self::EntryWithoutPinned,
+        Self::PlaceOfPinned,
         Self::CommitsTwice,
+        Self::CommitsWithoutPinned,
         Self::CommitsAnother,
         Self::CommitsOnAnotherQueue,
         Self::CommitsByAnotherEntry,
@@ -85,6 +96,20 @@ impl Deed {
         Self::MovesTooFar,
         Self::WritesTooMuch,
     ];
+}
+
+impl Deed {
+    /// Whether its pools are pinned.
+    fn pins(self) -> bool {
+        let pinned = [
+            Self::NothingPinned,
+            Self::PoolNotPinned,
+            Self::EntryWithoutPinned,
+            Self::PlaceOfPinned,
+            Self::CommitsWithoutPinned,
+        ];
+        pinned.contains(&self)
+    }
 }
 
 /// `max_write`, and with it each buffer.
@@ -156,7 +181,7 @@ impl Rogue {
             let lower = tempfile::tempfile().expect("a file");
             lower.write_all_at(&[b'l'; 3 * PAYLOAD as usize], 0).expect("writes");
             let mut ring = Ring::of_device(&device, 256).expect("a ring");
-            ring.make_table(queues * DEPTH).expect("a table");
+            ring.make_table(queues * DEPTH + queues).expect("a table");
             let mut this = Self {
                 deed,
                 ring,
@@ -188,6 +213,13 @@ impl Rogue {
                 len: PAYLOAD * BUFFERS,
                 ..UringAddBufpool::default()
             };
+            if deed.pins() && deed != Deed::PoolNotPinned {
+                let pages = &self.pools[qid as usize];
+                let address = usize::try_from(pages.address()).expect("an address");
+                let memory = (std::ptr::with_exposed_provenance_mut(address), pages.len());
+                // SAFETY: the pages are neither given back nor unmapped before the ring is gone.
+                unsafe { self.ring.pin(self.pinned(qid), memory) }.expect("pins");
+            }
             match deed {
                 Deed::QueueTwice => {
                     self.ask(CMD_ADD_QUEUE, UringCmdReq::add_queue(qid, zero_copy).as_bytes());
@@ -200,7 +232,9 @@ impl Rogue {
                 }
                 _ => {}
             }
-            self.ask(CMD_ADD_BUFPOOL, pool.as_bytes());
+            let pinned = deed.pins().then(|| self.pinned(qid));
+            self.push(&UringCommand { pinned, ..command(CMD_ADD_BUFPOOL, pool.as_bytes()) }, u64::MAX);
+            self.wait_for(u64::MAX);
             if deed == Deed::PoolTwice {
                 self.ask(CMD_ADD_BUFPOOL, pool.as_bytes());
             }
@@ -235,8 +269,10 @@ impl Rogue {
             Deed::PayloadBesidePool => payload_len = u64::from(PAYLOAD),
             Deed::PlaceTaken => place = place / DEPTH * DEPTH,
             Deed::PlaceBeyondTable => place += 10_000,
+            Deed::PlaceOfPinned => place = self.pinned(qid),
             _ => {}
         }
+        let pinned = (self.deed.pins() && self.deed != Deed::EntryWithoutPinned).then(|| self.pinned(qid));
         let address = self.headers.address() + (usize::from(entry) * ENTRY) as u64;
         let iovecs = [address, headers_len, 0, payload_len];
         self.write(address + IOVECS, iovecs.as_bytes());
@@ -244,9 +280,16 @@ impl Rogue {
         let command = UringCommand {
             iovecs: address + IOVECS,
             iovecs_count: count,
+            pinned,
             ..command(CMD_REGISTER, request.as_bytes())
         };
         self.push(&command, entry.into());
+    }
+
+    /// In which place of the table the memory of a queue's pool is pinned.
+    fn pinned(&self, qid: u16) -> u16 {
+        let queues = u16::try_from(self.pools.len()).expect("few");
+        queues * DEPTH + qid
     }
 
     /// Asks for something that is answered at once.
@@ -332,7 +375,10 @@ impl Rogue {
         self.write(address, out.as_bytes());
         let answer = UringEntInOut { payload_sz: len, commit_id: said.commit_id, ..UringEntInOut::default() };
         self.write(address + 256, answer.as_bytes());
-        self.push(&command(CMD_COMMIT_AND_FETCH, request.as_bytes()), by.into());
+        let forgets = self.deed == Deed::CommitsWithoutPinned && opcode == Opcode::Read;
+        let pinned = (self.deed.pins() && !forgets).then(|| self.pinned(qid));
+        let commit = UringCommand { pinned, ..command(CMD_COMMIT_AND_FETCH, request.as_bytes()) };
+        self.push(&commit, by.into());
         match (self.deed, opcode) {
             (Deed::CommitsTwice, Opcode::Read) => {
                 self.push(&command(CMD_COMMIT_AND_FETCH, request.as_bytes()), (by ^ 1).into());
@@ -419,5 +465,5 @@ fn len_of(body: &[u8]) -> u32 {
 fn command(op: u32, request: &[u8]) -> UringCommand {
     let mut bytes = [0; 40];
     bytes[..request.len()].copy_from_slice(request);
-    UringCommand { op, bytes, iovecs: 0, iovecs_count: 0 }
+    UringCommand { op, bytes, iovecs: 0, iovecs_count: 0, pinned: None }
 }

@@ -170,6 +170,11 @@ pub(crate) fn with_state() -> &'static str {
     if env!("CARGO_PKG_NAME") == "shuntfs-tests" { "kept_pool" } else { "kept_folder" }
 }
 
+/// Whether the pool opens nodes by their handles: not for tests whose program is called so, where the next server gets descriptors.
+pub(crate) fn has_handles() -> bool {
+    !env!("CARGO_CRATE_NAME").ends_with("without_handles")
+}
+
 /// What is shown: a folder, or three branches for tests whose program is called so. How the example is told of them, and where they are.
 pub(crate) fn lower_folders(source: &Path) -> (String, Vec<PathBuf>) {
     lower_folders_of(source, env!("CARGO_CRATE_NAME").starts_with("kept_branches"))

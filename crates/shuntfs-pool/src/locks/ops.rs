@@ -80,8 +80,10 @@ fn lock_file(shared: &Shared, file: &PoolFile, lock: LockRequest) -> Result<Opti
         file.node.mark(Marks::LOCKED_BELOW);
     }
     if lock.flock {
+        let lower = file.reader(shared)?;
+        shared.locks.keep_flock(file.node.id, file.opened, &lower)?;
         file.has_flock.store(true, Ordering::Relaxed);
-        return file.reader(shared).map(Some);
+        return Ok(Some(lower));
     }
     if lock.range.kind == LockType::Unlock {
         return Ok(shared.locks.file(file.node.id, lock.owner));
@@ -91,7 +93,7 @@ fn lock_file(shared: &Shared, file: &PoolFile, lock: LockRequest) -> Result<Opti
         owners.push(lock.owner);
     }
     drop(owners);
-    shared.locks.file_or(file.node.id, lock.owner, || open_for_locks(shared, file)).map(Some)
+    shared.locks.file_or((file.node.id, file.opened), lock.owner, || open_for_locks(shared, file)).map(Some)
 }
 
 /// The kernel has checked that the caller's open file suits the kind of lock. A write lock wants a file that is

@@ -68,6 +68,19 @@ pub(crate) fn change(
     merge: &Merge,
     change: &BranchChange,
 ) -> Result<Vec<BranchFacts>, PoolError> {
+    change_by(shared, merge, change, 0)
+}
+
+/// The same for a request with this number.
+///
+/// # Errors
+/// The same.
+pub(super) fn change_by(
+    shared: &Shared,
+    merge: &Merge,
+    change: &BranchChange,
+    request: u64,
+) -> Result<Vec<BranchFacts>, PoolError> {
     check_kernel(shared)?;
     // A new disk may hang. Only others that come wait for it, so that what exists can be removed.
     let _opening = (!matches!(change, BranchChange::Remove(_))).then(|| merge.opening.lock());
@@ -116,7 +129,7 @@ pub(crate) fn change(
     if let Some(engine) = &shared.rules {
         engine.search_soon();
     }
-    merge.note_in_force(shared);
+    merge.note_in_force_by(shared, request);
     tell_kernel(shared);
     tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
@@ -389,6 +402,10 @@ fn give_up(shared: &Shared, node: &Node) {
         notifier.drop_backing(node.id);
     }
     if node.opens() == 0 {
+        if node.place().handle().is_none() {
+            // Before its descriptor goes, which is what is written down of it.
+            shared.table.keep_no_more(node);
+        }
         node.unmark(Marks::PINNED);
         drop(node.drop_descriptor());
     }

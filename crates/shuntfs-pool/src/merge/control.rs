@@ -14,7 +14,7 @@ use shuntfs::{Attr, AttrReply, Entry, Errno, NodeId, Result, Timestamp};
 use shuntfs_sys::spawn::{effective_gid, effective_uid};
 use shuntfs_sys::stat_at;
 
-use super::change::{BranchChange, change, check_kernel, tell_kernel};
+use super::change::{BranchChange, change_by, check_kernel, tell_kernel};
 use super::options::{BranchOptions, BranchWords, MoveOnFull};
 use super::queries::PREFIX;
 use super::relocate::{is_note, is_temporary};
@@ -176,9 +176,9 @@ impl Key {
         text.into_owned().into_bytes()
     }
 
-    fn set(self, shared: &Shared, merge: &Merge, value: &str) -> Result<()> {
+    fn set(self, shared: &Shared, merge: &Merge, value: &str, request: u64) -> Result<()> {
         match self {
-            Self::Branches => set_branches(shared, merge, value)?,
+            Self::Branches => return set_branches(shared, merge, value, request),
             Self::Category(category) => {
                 set_policies(shared, merge, |function| function.category() == category, value)?;
             }
@@ -187,6 +187,7 @@ impl Key {
             Self::MoveOnFull => merge.settings.set_moves(MoveOnFull::of(value).ok_or(Errno::INVAL)?),
             Self::InodeCalc | Self::Pid | Self::SrcMounts | Self::Version => return Err(Errno::ROFS),
         }
+        merge.note_in_force_by(shared, request);
         Ok(())
     }
 }
@@ -235,7 +236,7 @@ fn branch_text(branch: &Branch) -> Vec<u8> {
 ///
 /// # Errors
 /// EINVAL for another value, and those of the change.
-fn set_branches(shared: &Shared, merge: &Merge, value: &str) -> Result<()> {
+fn set_branches(shared: &Shared, merge: &Merge, value: &str, request: u64) -> Result<()> {
     let is_sign = |byte: &u8| b"+-=<>".contains(byte);
     let (sign, list) = value.split_at(value.bytes().take(2).take_while(|byte| is_sign(byte)).count());
     let branches = || list.split(':').map(branch_of).collect::<Result<Vec<_>>>();
@@ -252,7 +253,7 @@ fn set_branches(shared: &Shared, merge: &Merge, value: &str) -> Result<()> {
         }
         _ => return Err(Errno::INVAL),
     };
-    let changed = change(shared, merge, &wanted).map(drop);
+    let changed = change_by(shared, merge, &wanted, request).map(drop);
     changed
         .inspect_err(|error| tracing::warn!(%error, value, "the branches stay"))
         .map_err(|error| error.errno())
@@ -307,8 +308,13 @@ pub(crate) fn set(
         return Err(Errno::EXIST);
     }
     let value = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
-    key.set(shared, merge, value)?;
-    merge.note_in_force(shared);
+    let kept = shared.options.kept.as_ref().filter(|_| who.is_begun());
+    if kept.is_some_and(|kept| kept.was_done(who.request())) {
+        // By a server that is dead, which may not have come to tell the kernel.
+        tell_kernel(shared);
+    } else {
+        key.set(shared, merge, value, who.request())?;
+    }
     tracing::info!(setting = ?name, value, uid = who.uid(), "a setting was changed");
     Ok(())
 }

@@ -25,6 +25,10 @@ use crate::slots::Slots;
 const SLOT: u32 = 4 << 20;
 /// The first field.
 const LAYOUT: &str = "branches 1";
+/// The same where requests have changed something: they follow the settings.
+const LAYOUT_OF_REQUESTS: &str = "branches 2";
+/// So many requests are noted. Others that come again after a kill were not answered later than these.
+const REQUESTS_MAX: usize = 64;
 
 /// A branch as it is written down.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +51,8 @@ struct Text {
     root: u64,
     /// The policy of each function, what must be left free, and by which policy files are moved; empty is what the options say.
     settings: Vec<String>,
+    /// The numbers of the last requests that have changed something.
+    requests: Vec<u64>,
 }
 
 /// The branches of a pool that is to survive its server ([`crate::PoolOptions::kept`]), each open from the start.
@@ -117,8 +123,11 @@ impl KeptBranches {
         let mut all = Vec::new();
         for number in 0..=last {
             let held = text.branches.iter().find(|branch| branch.number == number);
+            // One that was removed is let go of before that is noted.
+            let held = held.filter(|held| text.order.contains(&number) || held.root().is_ok());
             // The number of one that is gone is nobody else's.
-            let as_any = || text.branches.first().ok_or_else(|| kept("there is none"));
+            let in_use = |branch: &&Kept| text.order.contains(&branch.number);
+            let as_any = || text.branches.iter().find(in_use).ok_or_else(|| kept("there is none"));
             let of = held.map_or_else(as_any, Ok)?;
             let branch = Branch::open_one_of(number, &of.options, (options, Some(&of.root()?)))?;
             if held.is_none() {
@@ -146,7 +155,12 @@ impl KeptBranches {
         if is_set { Ok(()) } else { Err(kept("its settings are none")) }
     }
 
-    /// Notes what is in force now.
+    /// Whether a request has brought about what is noted, or what was in force before that.
+    pub(super) fn was_done(&self, request: u64) -> bool {
+        self.found().is_ok_and(|text| text.requests.contains(&request))
+    }
+
+    /// Notes what is in force now, by a request, unless its number is 0.
     ///
     /// # Errors
     /// [`PoolError::Kept`]; what was noted before stays.
@@ -154,6 +168,7 @@ impl KeptBranches {
         &self,
         (branches, root): (&Branches, u64),
         settings: &Settings,
+        request: u64,
     ) -> Result<(), PoolError> {
         let held = (0_u16..).zip(branches.known()).filter(|(_, branch)| !branch.is_let_go());
         let of = |(number, branch): (u16, &Branch)| {
@@ -169,12 +184,18 @@ impl KeptBranches {
             branches: held.map(of).collect(),
             root,
             settings: settings.words(),
+            requests: Vec::new(),
         };
-        self.put(&text)
+        let _alone = self.writes.lock();
+        let requests =
+            self.found()?.requests.into_iter().chain(Some(request).filter(|request| *request != 0));
+        let requests: Vec<u64> = requests.collect();
+        let requests = requests[requests.len().saturating_sub(REQUESTS_MAX)..].to_vec();
+        self.put(&Text { requests, ..text })
     }
 
+    /// One writes at a time.
     fn put(&self, text: &Text) -> Result<(), PoolError> {
-        let _alone = self.writes.lock();
         // As it is in the file: a server has a copy of what its keeper knew, and others have written since.
         let last = self.slots.newest().map_or(0, |(version, _)| version);
         self.slots.put(last + 1, &text.write()).map_err(|error| kept(error.to_string()))
@@ -215,9 +236,15 @@ impl Kept {
 impl Text {
     fn write(&self) -> Vec<u8> {
         let order: Vec<String> = self.order.iter().map(u16::to_string).collect();
-        let mut fields: Vec<Vec<u8>> = vec![LAYOUT.into(), order.join(",").into()];
+        // As long as there are none, the release before reads it.
+        let layout = if self.requests.is_empty() { LAYOUT } else { LAYOUT_OF_REQUESTS };
+        let mut fields: Vec<Vec<u8>> = vec![layout.into(), order.join(",").into()];
         fields.push(self.root.to_string().into());
         fields.push(self.settings.join(",").into());
+        if !self.requests.is_empty() {
+            let requests: Vec<String> = self.requests.iter().map(u64::to_string).collect();
+            fields.push(requests.join(",").into());
+        }
         for Kept { number, root, is: (device, inode), options } in &self.branches {
             let min_free = options.min_free.map(|bytes| bytes.to_string()).unwrap_or_default();
             let mode = options.mode.word();
@@ -232,12 +259,16 @@ impl Text {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().and_then(|field| std::str::from_utf8(field).ok());
-        if next()? != LAYOUT {
+        let layout = next()?;
+        if ![LAYOUT, LAYOUT_OF_REQUESTS].contains(&layout) {
             return None;
         }
         let order = next()?.split(',').map(|number| number.parse().ok()).collect::<Option<Vec<u16>>>()?;
         let root = next()?.parse().ok()?;
         let settings = next()?.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        let requests = if layout == LAYOUT_OF_REQUESTS { next()? } else { "" };
+        let requests = requests.split(',').filter(|number| !number.is_empty());
+        let requests = requests.map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
         let mut branches = Vec::new();
         while let Some(words) = fields.next() {
             let words: Vec<&str> = std::str::from_utf8(words).ok()?.split(',').collect();
@@ -252,10 +283,27 @@ impl Text {
             let is = (device.parse().ok()?, inode.parse().ok()?);
             branches.push(Kept { number: number.parse().ok()?, root: root.parse().ok()?, is, options });
         }
-        Some(Self { order, branches, root, settings })
+        Some(Self { order, branches, root, settings, requests })
     }
 }
 
 fn kept(why: impl Into<String>) -> PoolError {
     PoolError::Kept { why: why.into() }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_with_requests_and_without() {
+        let options = BranchOptions { id: Some("one".into()), ..BranchOptions::new("/a=b,c") };
+        let branches = vec![Kept { number: 3, root: 7, is: (1, u64::MAX), options }];
+        let text =
+            Text { order: vec![3], branches, root: 9, settings: vec!["ff".into()], requests: Vec::new() };
+        assert!(text.write().starts_with(b"branches 1\0"), "the release before reads it");
+        assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
+        let text = Text { requests: vec![2, u64::MAX], ..text };
+        assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
+    }
 }

@@ -392,9 +392,11 @@ impl Relocation<'_> {
         self.check_unwritten_below(from)?;
         let place = place_of(shared, there.mount, &nameless)?;
         let may_go_on = || order.is_held() && self.check_unwritten_below(from).is_ok();
+        let noted = shared.table.moves(self.node, place.inode());
         copy.take_place(&there, name.as_c_str(), (&here, &may_go_on))?;
         drop(place.keep(Arc::new(LowerFile::new(named(&there, &name, nameless)))));
         let left = self.settle(place, &there, (&folder, &name));
+        drop(noted);
         drop(switch);
         drop(order);
         // To close it may take its time.

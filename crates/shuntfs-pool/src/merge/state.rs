@@ -135,9 +135,14 @@ impl Merge {
 
     /// Notes for another server which branches and which settings are in force now, if there may be one.
     pub(crate) fn note_in_force(&self, shared: &Shared) {
+        self.note_in_force_by(shared, 0);
+    }
+
+    /// The same, and that a request has brought it about, unless that is 0: the next server does not do it once more.
+    pub(crate) fn note_in_force_by(&self, shared: &Shared, request: u64) {
         let Some(kept) = &shared.options.kept else { return };
         let root = shared.root.parts().map_or(0, |parts| parts.ino);
-        if let Err(error) = kept.note((&shared.branches, root), &self.settings) {
+        if let Err(error) = kept.note((&shared.branches, root), &self.settings, request) {
             tracing::error!(%error, "another server would not know of this change");
         }
     }

@@ -45,6 +45,8 @@ impl Marks {
     pub(crate) const LOCKED_BELOW: Self = Self(1 << 19);
     /// A server that is dead has seen its attributes, and this one has not.
     pub(crate) const UNSEEN: Self = Self(1 << 20);
+    /// A server that is dead knew it by its descriptor, and it was not looked up since: the kernel may have forgotten it ([`crate::leftover`]).
+    pub(crate) const LEFT: Self = Self(1 << 21);
     /// The kernel is to keep nothing of it.
     pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }

@@ -92,6 +92,50 @@ fn a_slot_is_one_persons() {
     assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), [0; 4]);
 }
 
+/// A regression that would be silent: the kernel goes on with the pages that it has pinned, so no others may come to lie there.
+#[test]
+fn pinned_buffers_are_never_given_back() {
+    let Ok(mut ring) = Ring::new(8) else {
+        println!("SKIPPED: io_uring is not to be had here");
+        return;
+    };
+    ring.make_table(3).expect("a table");
+    let ready = Ready::new(2).expect("a bell");
+    let slots = Slots::reserve_with_pool(2, LEN, (3, 4096), &ready).expect("memory");
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
+    let device = Arc::new(shuntfs_sys::device::FuseDevice::from_fd(null.into()).expect("a stand-in"));
+    let pool = crate::OffloadPool::new(1, || ());
+    let queue = Queue::new(crate::QueueParts { index: 0, device, ready, slots, pool, ring: Some(ring) });
+    assert_eq!(queue.pin_pool(3, 2), Err(shuntfs_sys::OsError::INVAL), "beyond the table");
+    if let Err(error) = queue.pin_pool(2, 2) {
+        println!("SKIPPED: no memory can be pinned here: {error}");
+        return;
+    }
+    let write = |buffer: u32, byte: u8| {
+        let mut slot = queue.take_slot(0).expect("free");
+        slot.join_pool();
+        // SAFETY: no driver has it.
+        assert!(unsafe { slot.take_buffer(buffer) });
+        slot.bytes_mut(4096..LEN).fill(byte);
+        queue.slots().free_buffer(0);
+    };
+    let read = |buffer: u32| {
+        let mut slot = queue.take_slot(0).expect("free");
+        // SAFETY: as above.
+        assert!(unsafe { slot.take_buffer(buffer) });
+        let bytes = slot.bytes(4096..LEN).to_vec();
+        queue.slots().free_buffer(0);
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        bytes[0]
+    };
+    (0..3).for_each(|buffer| write(buffer, 7));
+    queue.take_slot(1).expect("free").bytes_mut(0..4).fill(7);
+    assert!(queue.give_back());
+    queue.gather(0);
+    assert_eq!([read(0), read(1), read(2)], [7, 7, 0], "the third is not pinned");
+    assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), [0; 4]);
+}
+
 #[test]
 fn operations_read_and_write_parts() {
     let Some(queue) = queue_with_ring() else { return };

@@ -41,6 +41,8 @@ pub struct UringCommand {
     pub iovecs: u64,
     /// How many.
     pub iovecs_count: u32,
+    /// The place in the ring's table of the pinned memory that the driver is to use (`IORING_URING_CMD_FIXED`).
+    pub pinned: Option<u16>,
 }
 
 /// What the kernel is to do.
@@ -131,6 +133,7 @@ impl Submission {
         let mut entry = opcode::UringCmd80::new(Fd(fd.as_raw_fd()), command.op)
             .cmd(cmd)
             .addr(Some(command.iovecs))
+            .buf_index(command.pinned)
             .build()
             .user_data(user_data);
         set(&mut entry, Field::Len, command.iovecs_count);
@@ -206,6 +209,24 @@ impl Ring {
             return stand_in.make_table(places);
         }
         self.ring.submitter().register_buffers_sparse(places.into()).map_err(|error| from_io(&error))
+    }
+
+    /// Pins memory of this process, and puts it into an empty place of the ring's table, for commands to name. It stays pinned until the ring
+    /// is gone, also where it is unmapped before.
+    ///
+    /// # Safety
+    /// For as long, nobody may rely on other pages at this address: the memory must not be given back to the system and used again.
+    ///
+    /// # Errors
+    /// ENOMEM past the limit of locked memory, EINVAL beyond the table, EFAULT.
+    pub unsafe fn pin(&mut self, place: u16, (start, len): (*mut u8, usize)) -> Result<()> {
+        if let Some(stand_in) = &self.stand_in {
+            return stand_in.pin(place, (start.addr() as u64, len));
+        }
+        let memory = [libc::iovec { iov_base: start.cast(), iov_len: len }];
+        // SAFETY: handed on to the caller by this function's contract; the kernel itself holds the pages.
+        let pinned = unsafe { self.ring.submitter().register_buffers_update(place.into(), &memory, None) };
+        pinned.map_err(|error| from_io(&error))
     }
 
     /// Queues a submission.

@@ -52,6 +52,12 @@ pub trait RingPeer: Send + Sync + fmt::Debug {
     /// Those of `IORING_REGISTER_BUFFERS2`: ENOMEM, EINVAL.
     fn make_table(&self, places: u16) -> Result<()>;
 
+    /// Memory of the server, by address and length, is pinned and put into a place of the table.
+    ///
+    /// # Errors
+    /// Those of `IORING_REGISTER_BUFFERS_UPDATE`: ENOMEM, EINVAL, EFAULT.
+    fn pin(&self, place: u16, memory: (u64, usize)) -> Result<()>;
+
     /// The memory in a place of the table, for an operation on a part of it.
     ///
     /// # Errors
@@ -179,6 +185,10 @@ impl StandIn {
         self.peer.make_table(places)
     }
 
+    pub(super) fn pin(&self, place: u16, memory: (u64, usize)) -> Result<()> {
+        self.peer.pin(place, memory)
+    }
+
     /// What is submitted instead of this one.
     pub(super) fn translate(&mut self, entry: squeue::Entry128) -> squeue::Entry128 {
         let seen = Seen::of(&entry);
@@ -269,8 +279,9 @@ impl Drop for StandIn {
     }
 }
 
-/// A command as a packet: what it completes with, its number, its iovecs and their count, its bytes.
-const MESSAGE: usize = 64;
+/// A command as a packet: what it completes with, its number, its iovecs and their count, its bytes, and the place of its pinned memory,
+/// one more than that, or zero.
+const MESSAGE: usize = 68;
 
 fn pack(user_data: u64, command: &UringCommand) -> [u8; MESSAGE] {
     let mut message = [0; MESSAGE];
@@ -278,18 +289,20 @@ fn pack(user_data: u64, command: &UringCommand) -> [u8; MESSAGE] {
     message[8..12].copy_from_slice(&command.op.to_ne_bytes());
     message[12..16].copy_from_slice(&command.iovecs_count.to_ne_bytes());
     message[16..24].copy_from_slice(&command.iovecs.to_ne_bytes());
-    message[24..].copy_from_slice(&command.bytes);
+    message[24..64].copy_from_slice(&command.bytes);
+    message[64..].copy_from_slice(&command.pinned.map_or(0, |place| u32::from(place) + 1).to_ne_bytes());
     message
 }
 
 fn unpack(message: &[u8; MESSAGE]) -> (u64, UringCommand) {
     let mut bytes = [0; 40];
-    bytes.copy_from_slice(&message[24..]);
+    bytes.copy_from_slice(&message[24..64]);
     let command = UringCommand {
         op: word(message, 8),
         bytes,
         iovecs: long(message, 16),
         iovecs_count: word(message, 12),
+        pinned: word(message, 64).checked_sub(1).and_then(|place| u16::try_from(place).ok()),
     };
     (long(message, 0), command)
 }
@@ -342,7 +355,9 @@ impl Seen {
     fn command(&self) -> UringCommand {
         let mut bytes = [0; 40];
         bytes.copy_from_slice(&self.0[48..88]);
-        UringCommand { op: word(&self.0, 8), bytes, iovecs: self.address(), iovecs_count: self.len() }
+        // `IORING_URING_CMD_FIXED` in `uring_cmd_flags`.
+        let pinned = (word(&self.0, 28) & 1 != 0).then(|| self.place());
+        UringCommand { op: word(&self.0, 8), bytes, iovecs: self.address(), iovecs_count: self.len(), pinned }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod programs;
 mod stage;
+mod zero_copy;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

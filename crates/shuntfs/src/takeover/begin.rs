@@ -1,5 +1,6 @@
 //! Serving a connection so that it lasts, and going on with one.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ impl Session {
             store.seal(&stored(handover))?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
-        Self::first(fs, device, (options, &surviving::KEPT), keep, told)
+        let kept = surviving::kept_of(&*fs);
+        Self::first(fs, device, (options, kept), keep, told)
     }
 
     fn first<F: Filesystem>(
@@ -141,7 +143,8 @@ impl Session {
     /// dead server had; everything else that this had open is closed. Requests are answered once, however often they come.
     ///
     /// # Errors
-    /// [`TakeoverError`], [`TakeoverError::State`] where the state is not as it was written. What the dead server had open may be closed then.
+    /// [`TakeoverError`], [`TakeoverError::State`] where the state is not as it was written: then what the dead server had open may be closed. After
+    /// other errors it stays open, and `fs` is not dropped, for another server that shares the table.
     pub fn take_over_surviving<F: Surviving>(
         fs: Arc<F>,
         left: LeftBehind,
@@ -156,18 +159,26 @@ impl Session {
         let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
         let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
         tracing::info!(server, nodes = known.len(), "this server continues with the nodes of the dead one");
+        // Where this fails, everything stays open for another server.
+        let (mut descriptors, known) = (ManuallyDrop::new(descriptors), ManuallyDrop::new(known));
+        let taker = Arc::clone(&fs);
         let keep = |fs: &F| {
-            fs.take_nodes(nodes, known).map_err(TakeoverError::FileSystem)?;
+            fs.take_nodes(nodes, ManuallyDrop::into_inner(known)).map_err(TakeoverError::FileSystem)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
         };
         let ready = |server: &Server<F>| {
             restore(server, &store, &mut descriptors, &unfinished)?;
             // What is left over nobody knows of.
-            drop(descriptors);
+            drop(ManuallyDrop::into_inner(descriptors));
             server.fs.settled();
             Ok(())
         };
-        Self::next(fs, (device, clones, handover), (options, &surviving::KEPT), keep, ready)
+        let kept = surviving::kept_of(&*fs);
+        let outcome = Self::next(fs, (device, clones, handover), (options, kept), keep, ready);
+        if outcome.is_err() {
+            std::mem::forget(taker);
+        }
+        outcome
     }
 
     fn next<F: Filesystem>(
@@ -210,7 +221,7 @@ pub fn rehearse<F: Surviving>(
     handover: &Handover,
     options: &SessionOptions,
 ) -> Result<(), TakeoverError> {
-    agree_again(fs, handover, (options, &surviving::KEPT))?;
+    agree_again(fs, handover, (options, surviving::kept_of(fs)))?;
     Ok(check_connection(&Store::open(state)?, handover)?)
 }
 

@@ -11,7 +11,7 @@
 //!
 //! What the file system itself knows dies with its server. So only one of these two can be taken over: one of which nothing must survive
 //! ([`Stateless`]), without numbers of open files; or one that keeps its nodes and its open files outside of the server ([`Surviving`]), in a file
-//! in memory and in descriptors that another process has, too. Neither has locks.
+//! in memory and in descriptors that another process has, too. Locks are the kernel's, unless the latter keeps them ([`Surviving::keeps_locks`]).
 //!
 //! There is no way to take io_uring over. The kernel fails the requests whose slot was free when the thread of the ring died
 //! (ECANCELED, 6.18.39 and later; before, they hang), and requests that were sent over a ring are not sent again.

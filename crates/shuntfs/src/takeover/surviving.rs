@@ -31,14 +31,20 @@ use crate::server::Open;
 /// - What was done and not answered is answered by the library, without the file system.
 /// - An operation that ends the server again and again is answered EIO: the third server that dies of a request is the last.
 ///
-/// POSIX locks, flock and POLL must not be among the operations ([`TakeoverError::Keeps`](super::TakeoverError::Keeps)): the kernel
-/// then sees to locks itself.
+/// POLL must not be among the operations ([`TakeoverError::Keeps`](super::TakeoverError::Keeps)), nor POSIX locks and flock unless it keeps them
+/// ([`Surviving::keeps_locks`]): the kernel then sees to locks itself. A request that waits for a lock comes again, and waits once more.
 pub trait Surviving: Filesystem {
     /// Takes the place where nodes are kept, and those that predecessors knew: none for the first server. Called once, before any request.
     ///
     /// # Errors
     /// Why it cannot go on with them. The connection is then as it was.
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken>;
+
+    /// Whether locks survive, too: who holds them, so that they can be given back, and that a request for a lock that is held already by the same
+    /// owner is granted. Default: they do not.
+    fn keeps_locks(&self) -> bool {
+        false
+    }
 
     /// All that a predecessor had open and nobody needs is closed, and no request has come yet. Default: nothing may be done then.
     fn settled(&self) {}
@@ -124,6 +130,11 @@ pub struct LeftBehind {
 /// What the library itself would have to keep, and does not.
 pub(super) const KEPT: [(OpSet, &str); 3] =
     [(OpSet::POSIX_LOCKS, "POSIX_LOCKS"), (OpSet::FLOCK_LOCKS, "FLOCK_LOCKS"), (OpSet::POLL, "POLL")];
+
+/// The same, of this file system.
+pub(super) fn kept_of<F: Surviving>(fs: &F) -> &'static [(OpSet, &'static str)] {
+    if fs.keeps_locks() { &KEPT[2..] } else { &KEPT }
+}
 
 /// Writes down what is open.
 pub(crate) struct Keeps<F: Filesystem> {

@@ -46,6 +46,11 @@ impl RingPeer for Driver {
         if places == 1 { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
+    fn pin(&self, place: u16, (_, len): (u64, usize)) -> Result<()> {
+        self.tell(format!("pinned {len} bytes in {place}"));
+        Ok(())
+    }
+
     fn pages(&self, place: u16, moves: Moves, part: Range<u32>) -> Result<Arc<Pages>> {
         self.tell(format!("{place} {moves:?} {part:?}"));
         self.pages.lock().unwrap().clone().filter(|_| place == 0).ok_or(Errno::FAULT)
@@ -90,7 +95,7 @@ fn ring(driver: &Arc<Driver>) -> Option<(FuseDevice, Ring, RingEnd)> {
 }
 
 fn command(device: &FuseDevice, op: u32, user_data: u64) -> Submission {
-    let command = UringCommand { op, bytes: [7; 40], iovecs: 1 << 40, iovecs_count: 2 };
+    let command = UringCommand { op, bytes: [7; 40], iovecs: 1 << 40, iovecs_count: 2, pinned: Some(9) };
     Submission::command(device.as_fd(), &command, user_data)
 }
 
@@ -104,8 +109,8 @@ fn commands_reach_the_driver_which_completes_them_later() {
     ring.enter(0, None).expect("submits");
     let (user_data, seen) = end.next_command().expect("it came");
     assert_eq!(
-        (user_data, seen.op, seen.bytes, seen.iovecs, seen.iovecs_count),
-        (55, 3, [7; 40], 1 << 40, 2)
+        (user_data, seen.op, seen.bytes, seen.iovecs, seen.iovecs_count, seen.pinned),
+        (55, 3, [7; 40], 1 << 40, 2, Some(9))
     );
     ring.enter(0, None).expect("collects");
     assert!(ring.next_completion().is_none(), "it is under way");

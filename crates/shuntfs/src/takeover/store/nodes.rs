@@ -45,10 +45,13 @@ pub struct LeftNode {
     pub node: NodeId,
     /// How often the kernel has looked it up; at most a few times too often, where a server died between counting and answering.
     pub lookups: LookupCount,
-    /// The descriptor, of which it is known that it leads to what it led to.
+    /// The descriptor, of which it is known that it leads to what it led to; `None` where it does not: overlayfs gives a file with several names
+    /// another inode number when it copies it up.
     pub file: Option<OwnedFd>,
     /// What the file system has written down.
     pub words: [u64; OWN],
+    /// An answer names it that the kernel may not have yet.
+    pub is_named: bool,
 }
 
 /// Where a node is kept, until it is let go.
@@ -90,7 +93,7 @@ impl KeptNodes {
         left: &mut LeftDescriptors,
     ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
         store.settle_nodes()?;
-        let (mut nodes, mut list) = (Vec::new(), Vec::new());
+        let (mut nodes, mut list, named) = (Vec::new(), Vec::new(), store.answers_begin_with()?);
         let next = store.top(&NODES)?;
         for index in 0..next {
             let Some(FoundNode { node, lookups, descriptor, words, .. }) = store.found_node(index)? else {
@@ -106,18 +109,16 @@ impl KeptNodes {
             let wrong = |why| StoreError::Record { what: NODES.what, index, why };
             let file = descriptor.map(|(number, identity)| {
                 let file = left.take(number).ok_or_else(|| wrong("its descriptor is not open"))?;
-                if FileIdentity::of(&file) != Ok(identity) {
-                    return Err(wrong("its descriptor leads elsewhere"));
-                }
-                Ok(file)
+                Ok((FileIdentity::of(&file) == Ok(identity)).then_some(file))
             });
-            let file = file.transpose()?;
+            let file = file.transpose()?.flatten();
             nodes.push(LeftNode {
                 place: NodePlace(index),
                 node,
                 lookups: LookupCount(lookups.into()),
                 file,
                 words,
+                is_named: named.contains(&node.get()),
             });
         }
         let free = Arc::new(Mutex::new(Free { list, next }));

@@ -129,7 +129,9 @@ impl Requests {
         if found.result.is_some() {
             return Some(Begun::Answer(index));
         }
-        let deaths = found.deaths.saturating_add(1);
+        // One that waits for a lock is there whenever a server dies, of whatever that was.
+        let waits = u32::from(opcode) == Opcode::Setlkw as u32;
+        let deaths = if waits { found.deaths } else { found.deaths.saturating_add(1) };
         self.store.request_begins(index, unique, (opcode, deaths), (self.server, found.note));
         if deaths >= self.deaths_max {
             let name = Opcode::new(opcode.into()).map_or("an unknown operation", Opcode::name);
@@ -252,6 +254,12 @@ impl Store {
 
     pub(super) fn found_requests(&self) -> Result<Vec<Found>, StoreError> {
         (0..REQUESTS.count).filter_map(|index| self.found_request(index).transpose()).collect()
+    }
+
+    /// The first words of all answers that are kept. Those that name a node begin with its number.
+    pub(super) fn answers_begin_with(&self) -> Result<HashSet<u64>, StoreError> {
+        let found = self.found_requests()?.into_iter().filter(|slot| matches!(slot.result, Some((0, 8..))));
+        Ok(found.map(|slot| self.get(REQUESTS.at(slot.index) + REPLY)).collect())
     }
 
     pub(super) fn found_request(&self, index: u32) -> Result<Option<Found>, StoreError> {

@@ -1,0 +1,68 @@
+//! What is written down for the next server besides nodes. All records have numbers in one space: those of nodes are small, and three bits
+//! above them say what another record is.
+
+use shuntfs::NodeId;
+
+/// Where these bits are. Numbers that outlive the mount have the highest bit, and are not written down.
+const SHIFT: u32 = 60;
+const BITS: u64 = 7;
+
+/// So many numbers of its own each server may give out of one kind.
+const OF_SERVER: u32 = 40;
+
+/// What a record is that is no node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
+    /// A lock below. It has a number of its own.
+    Lock = 1,
+    /// What a node is by the seal. It has the number of the node.
+    Seal = 2,
+    /// Where a file is about to be. It has the number of the node.
+    Moving = 3,
+    /// The rest of a long name. It has a number of its own.
+    Further = 4,
+}
+
+impl Record {
+    /// The first number that a server may give out, where records of this kind have numbers of their own.
+    pub(crate) const fn first_of(self, server: u32) -> u64 {
+        (self as u64) << SHIFT | (server as u64) << OF_SERVER
+    }
+
+    /// The number of the record of a node.
+    pub(crate) fn of(self, node: NodeId) -> Option<NodeId> {
+        if node.get() >> SHIFT == 0 { NodeId::new(node.get() | self.first_of(0)) } else { None }
+    }
+
+    /// Whether a record is of this kind.
+    pub(crate) const fn has(self, number: NodeId) -> bool {
+        number.get() >> SHIFT & BITS == self as u64
+    }
+}
+
+/// The node that a record tells of.
+pub(crate) fn node_of(number: NodeId) -> Option<NodeId> {
+    NodeId::new(number.get() & !(BITS << SHIFT))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_record_is_of_one_kind_and_no_node() {
+        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further];
+        let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
+        for one in kinds {
+            assert!(!one.has(node) && !one.has(NodeId::ROOT));
+            let own = NodeId::new(one.first_of((1 << 20) - 1)).expect("not zero");
+            for number in [one.of(node).expect("it has one"), one.of(NodeId::ROOT).expect("it has one"), own]
+            {
+                assert_eq!(kinds.map(|other| other.has(number)), kinds.map(|other| other == one));
+            }
+            assert_eq!(one.of(node).and_then(node_of), Some(node));
+        }
+        // Of numbers that outlive the mount nothing is written down.
+        assert_eq!(Record::Seal.of(NodeId::new(1 << 63 | 5).expect("not zero")), None);
+    }
+}
