@@ -275,7 +275,7 @@ impl Observer {
     /// Whether of a partial view whose hidden ranges are given the rest is moved, as where there is zero copy, and not served.
     #[must_use]
     pub fn moves_by_range(&self) -> bool {
-        self.shared.has_zero_copy.load(Ordering::Relaxed)
+        self.shared.kernel.zero_copy.load(Ordering::Relaxed)
     }
 
     /// The state of the moment. Walks the caches; not for a busy loop.

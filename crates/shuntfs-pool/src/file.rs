@@ -27,7 +27,7 @@ use crate::node::{Marks, Mobile, Node};
 use crate::options::FlowWish;
 use crate::redact::{self, Shown};
 use crate::sealed::{self, Checked};
-use crate::shared::{KEPT_FLAGS, Shared};
+use crate::shared::Shared;
 use crate::who::Who;
 
 /// Where the terms of an open are in the second word that is kept of it, and whether they are.
@@ -295,7 +295,7 @@ impl PoolFile {
 
     /// A lower file whose every write goes to the end.
     pub(crate) fn appender(&self, shared: &Shared) -> Result<Arc<LowerFile>> {
-        let flags = mode::O_WRONLY | mode::O_APPEND | self.flags & KEPT_FLAGS;
+        let flags = mode::O_WRONLY | mode::O_APPEND | self.flags & mode::KEPT_FLAGS;
         self.lowers.appender.held_or(&self.node, || shared.open_node(&self.node, flags))
     }
 
@@ -327,7 +327,7 @@ fn open_to_move(shared: &Shared, node: &Arc<Node>, flags: u32) -> Result<Arc<Low
     let access = flags & mode::O_ACCMODE;
     // Offsets and lengths suit the disk on which it was opened, and not every one to which it may have been moved.
     let unkept = if node.moves() > 0 { mode::O_DIRECT } else { 0 };
-    let kept = flags & KEPT_FLAGS & !unkept;
+    let kept = flags & mode::KEPT_FLAGS & !unkept;
     let noatime = flags & mode::O_NOATIME;
     let wide = if access == mode::O_WRONLY { mode::O_RDWR } else { access.min(mode::O_RDWR) };
     let append = flags & mode::O_APPEND;
@@ -366,7 +366,7 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
         None => Delegation::split(to(reads), to(writes)),
     };
     let of_open = match shared.is_ours_alone() {
-        _ if file.writes_direct() && shared.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
+        _ if file.writes_direct() && shared.kernel.maps_direct.load(Ordering::Relaxed) => CacheHint::Direct,
         true => CacheHint::Keep,
         false => CacheHint::Drop,
     };

@@ -1,6 +1,6 @@
 //! What the pool wants of the kernel.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuntfs::{Filesystem, InitError, InitFlags, Offered, OpSet, Wanted};
 use shuntfs_sys::OsError;
@@ -15,13 +15,23 @@ use crate::shared::Shared;
 /// The first protocol whose requests say what is stripped (`HANDLE_KILLPRIV_V2`, Linux 5.11).
 const MINOR_NEEDED: u32 = 33;
 
+/// What the kernel offered at INIT, as far as it is asked for later.
+#[derive(Debug, Default)]
+pub(crate) struct KernelOffer {
+    /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
+    pub(crate) maps_direct: AtomicBool,
+    /// Whether bytes that nobody has to see may move by zero copy (Linux 7.3).
+    pub(crate) zero_copy: AtomicBool,
+}
+
 /// INIT.
 pub(crate) fn init(shared: &Shared, offered: &Offered) -> Result<Wanted, InitError> {
     if offered.minor < MINOR_NEEDED {
         return Err(InitError::ProtocolTooOld { minor: offered.minor, needed: MINOR_NEEDED });
     }
-    shared.maps_direct.store(offered.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP), Ordering::Relaxed);
-    shared.has_zero_copy.store(offered.zero_copy(), Ordering::Relaxed);
+    let maps_direct = offered.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+    shared.kernel.maps_direct.store(maps_direct, Ordering::Relaxed);
+    shared.kernel.zero_copy.store(offered.zero_copy(), Ordering::Relaxed);
     let mut ops = Pool::OPS;
     if !shared.locks_below() {
         // The kernel keeps locks, and nothing is left that a close would have to tell.

@@ -57,6 +57,9 @@ pub(crate) const O_NOATIME: u32 = OpenFlags::NO_ACCESS_TIME.0;
 /// A hold on the file that cannot read or write.
 pub(crate) const O_PATH: u32 = OpenFlags::PATH.0;
 
+/// Flags that a lower open takes over from the caller's.
+pub(crate) const KEPT_FLAGS: u32 = O_DIRECT | O_SYNC | O_DSYNC;
+
 /// `RENAME_EXCHANGE`.
 pub(crate) const RENAME_EXCHANGE: u32 = 2;
 /// `RENAME_NOREPLACE`.

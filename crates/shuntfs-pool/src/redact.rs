@@ -406,7 +406,7 @@ pub(crate) fn delegation(shared: &Shared, file: &PoolFile) -> Delegation {
     let home = shared.rules.as_ref().and_then(Engine::home);
     let (Some(shown), Some(home)) = (&file.shown, home) else { return Delegation::Served };
     let seen = shown.seen();
-    if !shared.has_zero_copy.load(Ordering::Relaxed) || seen.is_whole() {
+    if !shared.kernel.zero_copy.load(Ordering::Relaxed) || seen.is_whole() {
         return Delegation::Served;
     }
     let (home, node, lowers) = (Weak::clone(home), Arc::clone(&file.node), Arc::clone(&file.lowers));

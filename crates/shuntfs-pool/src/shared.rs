@@ -1,7 +1,6 @@
 //! What all operations of a pool share, and the ways from a node to a descriptor.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::error::{PoolError, errno};
 use crate::fds::Descriptors;
 use crate::folding;
 use crate::guard::Spot;
+use crate::init::KernelOffer;
 use crate::lasting::Fleeting;
 use crate::ledger::{Earlier, Ledger};
 use crate::locks::LockTable;
@@ -84,10 +84,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: OnceLock<Arc<Ledger>>,
     /// Tells handles of this mount from those of others, where they do not outlive it.
     pub(crate) generation: OnceLock<Generation>,
-    /// Whether a file that bypasses the page cache can be mapped shared (Linux 6.6).
-    pub(crate) maps_direct: AtomicBool,
-    /// Whether bytes that nobody has to see may move by zero copy (Linux 7.3).
-    pub(crate) has_zero_copy: AtomicBool,
+    /// What the kernel offered, as far as it is asked for later.
+    pub(crate) kernel: KernelOffer,
     /// The way to tell the kernel, once there is a mount.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -151,8 +149,7 @@ impl Shared {
             rules: rules.map(Engine::new),
             ledger: OnceLock::new(),
             generation: OnceLock::new(),
-            maps_direct: AtomicBool::new(false),
-            has_zero_copy: AtomicBool::new(false),
+            kernel: KernelOffer::default(),
             notifier: OnceLock::new(),
             options: options.clone(),
         };
@@ -464,6 +461,3 @@ impl Shared {
 fn default_descriptors() -> usize {
     usize::try_from((limits::nofile() / 4).min(DESCRIPTORS_DEFAULT)).expect("at most 4096")
 }
-
-/// Flags that a lower open takes over from the caller's.
-pub(crate) const KEPT_FLAGS: u32 = mode::O_DIRECT | mode::O_SYNC | mode::O_DSYNC;

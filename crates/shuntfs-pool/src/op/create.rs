@@ -13,7 +13,7 @@ use crate::merge::{self, New};
 use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::Change;
-use crate::shared::{Folder, KEPT_FLAGS, Shared};
+use crate::shared::{Folder, Shared};
 use crate::who::Who;
 
 fn is_there(dir: &LowerFile, name: &NameBuf) -> bool {
@@ -113,7 +113,7 @@ fn create_once(
     };
     // Else read-only, so that the descriptor can be registered and holds no right to write.
     let access =
-        if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & KEPT_FLAGS } else { mode::O_RDONLY };
+        if opens_only_now(made, flags) { mode::O_RDWR | flags.0 & mode::KEPT_FLAGS } else { mode::O_RDONLY };
     let (fd, terms, untold) = match judged.create(shared, access) {
         Ok(created) => created,
         // Under O_EXCL, too, where a server that is dead had made it for this very request.
