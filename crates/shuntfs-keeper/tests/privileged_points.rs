@@ -25,6 +25,8 @@ use support::wait_until;
 const POINTS_MAX: usize = 600;
 /// Every how many places, so that it does not take too long: odd, so that it is before calls and after them. `SHUNTFS_POINTS_STRIDE=1` is all.
 const STRIDE: usize = 5;
+/// The same under rules, where each operation has more of them.
+const STRIDE_RULED: usize = 11;
 /// A mount sees many servers, and each of them is slow while it is followed.
 const LIVES: Duration = Duration::from_secs(240);
 
@@ -540,7 +542,8 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
         return;
     }
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
-    let (mut kills, stride) = (0, stride.unwrap_or(STRIDE));
+    let is_ruled = env!("CARGO_CRATE_NAME").contains("ruled");
+    let (mut kills, stride) = (0, stride.unwrap_or(if is_ruled { STRIDE_RULED } else { STRIDE }));
     let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
     for operation in OPERATIONS
         .iter()

@@ -67,18 +67,15 @@ impl Scene {
         self.kept.descriptors(self.source.path())
     }
 
-    /// The same once nodes are gone that the kernel does not know: at most a few servers later, because a node that an answer names stays so long.
+    /// The same once nodes are gone that the kernel does not know, some seconds after a server has begun.
     fn swept(&self, before: (usize, usize)) -> (usize, usize) {
-        for servers in 0..5 {
-            let end = Instant::now() + Duration::from_secs(4);
-            while Instant::now() < end {
-                let now = self.descriptors();
-                if now.1 <= before.1 {
-                    println!("{now:?} after {servers} more servers");
-                    return now;
-                }
+        let end = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < end {
+            let now = self.descriptors();
+            if now.1 <= before.1 {
+                return now;
             }
-            self.kill();
+            std::thread::sleep(Duration::from_millis(50));
         }
         panic!("of {before:?} there are {:?} left:\n{}", self.descriptors(), self.kept.said());
     }
@@ -323,7 +320,8 @@ fn privileged_what_is_open_stays_open() {
         assert_eq!(room, [round + 1; PAGE], "{round}");
         let about = file.metadata().expect("stats");
         assert_eq!((about.len(), about.nlink()), (PAGE as u64, 0), "{round}");
-        assert_eq!(passes(&scene, &file), is_passed, "{round}: it flows as before");
+        // Without passthrough, a write may end in the page cache while the server is stopped.
+        assert!(!is_passed || passes(&scene, &file), "{round}: it flows as before");
         file.set_len(0).expect("cuts");
         found.extend(listing.by_ref().take(10).map(|entry| entry.expect("lists").file_name()));
     }

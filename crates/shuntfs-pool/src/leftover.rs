@@ -4,9 +4,9 @@
 //! handles that costs a few words. Without, the node keeps a descriptor, and with it the space of a file that may have been removed: so the kernel is
 //! asked whether it knows the node, which an invalidation of its attributes tells.
 //!
-//! What was answered may not have arrived: the kernel knows a node a moment after it has read the answer. So nodes that kept answers name are left
-//! out, and the others are asked for after [`GRACE`]. If a caller has slept for so long in the kernel, it gets ESTALE, for which names are
-//! looked up again.
+//! What was answered may not have arrived: the kernel knows a node a moment after it has read the answer. Answers of the dead server that were not
+//! read are given again as soon as the next one begins, so the kernel is asked after [`GRACE`]. If a caller has slept for so long in the kernel, it
+//! gets ESTALE, for which names are looked up again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::node::{Marks, Node};
 use crate::shared::Shared;
 
 /// How long answers may be under way.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(3);
 
 /// Starts a thread that removes them, if there may be any.
 pub(crate) fn sweep(shared: &Arc<Shared>) {

@@ -142,40 +142,36 @@ impl Surviving for Pool {
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(
-            &keeping,
-            left,
-            |LeftNode { place, node, lookups, words, file, is_named }| {
-                if file.is_none() && keeping::has_no_handle(&words) {
-                    tracing::warn!(
-                        node = node.get(),
-                        "its inode has another number now: whoever has it open gets ESTALE"
-                    );
-                    keeping.drop_left(place);
-                    return Ok(None);
-                }
-                let may_be_left = file.is_some() && !is_named;
-                let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
-                if !shared.branches.has(node.mount().branch) {
-                    // It was removed, and nothing there is open.
-                    keeping.drop_left(place);
-                    return Ok(None);
-                }
-                // Its attributes, and what of it may be mapped, is known to the dead alone.
-                node.mark(Marks::UNSEEN);
-                if node.is_file() {
-                    node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
-                }
-                if may_be_left {
-                    keeping.may_be_left(&node);
-                }
-                if redacts || !node.view.is_whole() {
-                    // Another view of it may be open, or come.
-                    node.mark(Marks::VARIES);
-                }
-                Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
-            },
-        )?;
+        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, file }| {
+            if file.is_none() && keeping::has_no_handle(&words) {
+                tracing::warn!(
+                    node = node.get(),
+                    "its inode has another number now: whoever has it open gets ESTALE"
+                );
+                keeping.drop_left(place);
+                return Ok(None);
+            }
+            let may_be_left = file.is_some();
+            let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
+            if !shared.branches.has(node.mount().branch) {
+                // It was removed, and nothing there is open.
+                keeping.drop_left(place);
+                return Ok(None);
+            }
+            // Its attributes, and what of it may be mapped, is known to the dead alone.
+            node.mark(Marks::UNSEEN);
+            if node.is_file() {
+                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+            }
+            if may_be_left {
+                keeping.may_be_left(&node);
+            }
+            if redacts || !node.view.is_whole() {
+                // Another view of it may be open, or come.
+                node.mark(Marks::VARIES);
+            }
+            Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
+        })?;
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
         }

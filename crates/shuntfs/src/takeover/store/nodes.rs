@@ -50,8 +50,6 @@ pub struct LeftNode {
     pub file: Option<OwnedFd>,
     /// What the file system has written down.
     pub words: [u64; OWN],
-    /// An answer names it that the kernel may not have yet.
-    pub is_named: bool,
 }
 
 /// Where a node is kept, until it is let go.
@@ -93,7 +91,7 @@ impl KeptNodes {
         left: &mut LeftDescriptors,
     ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
         store.settle_nodes()?;
-        let (mut nodes, mut list, named) = (Vec::new(), Vec::new(), store.answers_begin_with()?);
+        let (mut nodes, mut list) = (Vec::new(), Vec::new());
         let next = store.top(&NODES)?;
         for index in 0..next {
             let Some(FoundNode { node, lookups, descriptor, words, .. }) = store.found_node(index)? else {
@@ -118,7 +116,6 @@ impl KeptNodes {
                 lookups: LookupCount(lookups.into()),
                 file,
                 words,
-                is_named: named.contains(&node.get()),
             });
         }
         let free = Arc::new(Mutex::new(Free { list, next }));

@@ -256,12 +256,6 @@ impl Store {
         (0..REQUESTS.count).filter_map(|index| self.found_request(index).transpose()).collect()
     }
 
-    /// The first words of all answers that are kept. Those that name a node begin with its number.
-    pub(super) fn answers_begin_with(&self) -> Result<HashSet<u64>, StoreError> {
-        let found = self.found_requests()?.into_iter().filter(|slot| matches!(slot.result, Some((0, 8..))));
-        Ok(found.map(|slot| self.get(REQUESTS.at(slot.index) + REPLY)).collect())
-    }
-
     pub(super) fn found_request(&self, index: u32) -> Result<Option<Found>, StoreError> {
         let at = REQUESTS.at(index);
         let is = self.get(at);
