@@ -19,23 +19,14 @@ use server::{Deed, Rogue};
 use shuntfs::Errno;
 use shuntfs_sys::caps::{self, Cap};
 use shuntfs_sys::mount::{MountRequest, mount_fuse, unmount};
-use shuntfs_sys::{FuseDevice, MountOptions, OsError, open};
+use shuntfs_sys::{FuseDevice, OsError, open};
 
 /// `None` where the kernel has no pools.
 fn on_linux(deed: Deed) -> Option<Came> {
     let dir = tempfile::tempdir().expect("a folder to mount on");
     let device = FuseDevice::open().expect("a device");
     let target = open::open_target(dir.path()).expect("opens");
-    let request = MountRequest {
-        source: "test".as_ref(),
-        subtype: None,
-        target: target.as_fd(),
-        device: &device,
-        rootmode: 0o040_000,
-        uid: 0,
-        gid: 0,
-        options: MountOptions::default(),
-    };
+    let request = MountRequest::new("test".as_ref(), target.as_fd(), &device);
     mount_fuse(&request).expect("mounts");
     drop(target);
     // It ends after a time in any case, and the connection with it: nobody waits forever.

@@ -40,6 +40,15 @@ pub struct MountRequest<'a> {
     pub options: MountOptions,
 }
 
+impl<'a> MountRequest<'a> {
+    /// A folder of root's, with all options off.
+    #[must_use]
+    pub fn new(source: &'a OsStr, target: BorrowedFd<'a>, device: &'a FuseDevice) -> Self {
+        let options = MountOptions::default();
+        Self { source, subtype: None, target, device, rootmode: 0o040_000, uid: 0, gid: 0, options }
+    }
+}
+
 /// What a mount allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MountOptions {

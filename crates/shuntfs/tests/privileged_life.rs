@@ -217,16 +217,7 @@ fn a_device_that_is_mounted_already_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let device = shuntfs_sys::FuseDevice::open().unwrap();
     let target = File::open(dir.path()).unwrap();
-    let request = shuntfs_sys::MountRequest {
-        source: "handed".as_ref(),
-        subtype: None,
-        target: target.as_fd(),
-        device: &device,
-        rootmode: 0o040_000,
-        uid: 0,
-        gid: 0,
-        options: shuntfs_sys::MountOptions::default(),
-    };
+    let request = shuntfs_sys::MountRequest::new("handed".as_ref(), target.as_fd(), &device);
     shuntfs_sys::mount::mount_fuse(&request).unwrap();
     let _detached = Detached(dir.path());
     drop(target);

@@ -21,7 +21,7 @@ use shuntfs::{
 };
 use shuntfs_sys::caps::{self, Cap};
 use shuntfs_sys::mount::{MountRequest, mount_fuse};
-use shuntfs_sys::{FuseDevice, MountOptions, open};
+use shuntfs_sys::{FuseDevice, open};
 use shuntfs_testkit::seeded::Random;
 use shuntfs_wire::InitFlags;
 
@@ -433,16 +433,7 @@ fn no_privilege(options: &SessionOptions) {
     let dir = tempfile::tempdir().expect("a folder to mount on");
     let device = FuseDevice::open().expect("a device");
     let target = open::open_target(dir.path()).expect("opens");
-    let request = MountRequest {
-        source: "test".as_ref(),
-        subtype: None,
-        target: target.as_fd(),
-        device: &device,
-        rootmode: 0o040_000,
-        uid: 0,
-        gid: 0,
-        options: MountOptions::default(),
-    };
+    let request = MountRequest::new("test".as_ref(), target.as_fd(), &device);
     mount_fuse(&request).expect("mounts");
     let plan = Arc::new(Plan::default());
     let wishes = Wishes { lower: lower.path().join("lower"), plan: Arc::clone(&plan) };
