@@ -126,11 +126,7 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
             None => "zero copy where no byte must be seen".to_owned(),
             Some(why) => format!("no zero copy: {}", shown(why)),
         };
-        let pinned = match &transport.pinned_off {
-            None => ", pinned".to_owned(),
-            Some(why) => format!(", not pinned: {}", shown(why)),
-        };
-        writeln!(out, "             payloads from a pool of {buffers} for each CPU{pinned}; {zero_copy}")?;
+        writeln!(out, "             payloads from a pool of {buffers} for each CPU; {zero_copy}")?;
     }
     let Some(TakeoverStatus { keeper, replaced }) = status.takeover else { return Ok(()) };
     match keeper {

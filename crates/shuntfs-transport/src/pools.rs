@@ -96,8 +96,8 @@ impl<W: Copy> Settled<W> {
 pub enum NotPinned {
     /// There are no pools.
     NoPool,
-    /// It was turned off by a setting.
-    TurnedOff,
+    /// Nobody asked for it.
+    NotAsked,
     /// This process may lock less memory than that.
     Limit,
     /// The kernel refused it.
@@ -108,7 +108,7 @@ impl fmt::Display for NotPinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoPool => "there is no pool",
-            Self::TurnedOff => "it is turned off",
+            Self::NotAsked => "it was not asked for",
             Self::Limit => "the limit of locked memory is lower (ulimit -l, LimitMEMLOCK=)",
             Self::Refused => "the kernel refused it",
         })

@@ -327,7 +327,7 @@ fn not_pinned(plan: &Plan) -> Option<NotPinned> {
     let len = plan.kernel_queues * pool.buffers * plan.settings.payload_len;
     let is_too_much = shuntfs_sys::limits::memlock().is_some_and(|limit| len as u64 > limit);
     match plan.settings.pin {
-        false => Some(NotPinned::TurnedOff),
+        false => Some(NotPinned::NotAsked),
         true => is_too_much.then_some(NotPinned::Limit),
     }
 }

@@ -119,7 +119,7 @@ fn memory_that_cannot_be_pinned_is_used_as_it_is() {
             let mut settings = on_rings(rings.clone());
             // Two threads where there are two CPUs; all of it is below the limit of 8 MiB that is usual.
             (settings.session.payload_len, settings.session.depth) = (65_536, 8);
-            settings.session.zero_copy = zero_copy;
+            (settings.session.zero_copy, settings.session.pin_payloads) = (zero_copy, true);
             let pools = 8 * 65_536 * u64::from(shuntfs_sys::threads::possible_cpus());
             if shuntfs_sys::limits::memlock().is_some_and(|limit| limit < pools) {
                 println!("SKIPPED: less than {pools} bytes may be locked here");
@@ -149,20 +149,25 @@ fn memory_that_cannot_be_pinned_is_used_as_it_is() {
     }
 }
 
-/// A setting and a limit that is too low, with the reason.
+/// Without the setting, and with a limit that is too low, with the reason.
 #[test]
 fn memory_is_not_pinned_where_it_must_not_be() {
     if !has_rings() {
         return;
     }
     let bytes = random_bytes(5, 10);
-    for (pin_payloads, rings, why) in [
-        (false, Rings::with_pools(), "it is turned off"),
+    for (is_asked, rings, why) in [
+        // Below every usual limit: what is not asked for costs nothing there either.
+        (false, Rings::with_pools(), "not asked for"),
         (true, Rings::with_pools(), "limit of locked memory"),
         (true, Rings::plain(), "no pool"),
     ] {
         let mut settings = on_rings(rings);
-        settings.session.pin_payloads = pin_payloads;
+        if is_asked {
+            settings.session.pin_payloads = true;
+        } else {
+            (settings.session.payload_len, settings.session.depth) = (65_536, 8);
+        }
         let cap = shuntfs_sys::limits::memlock();
         if why.contains("limit") && cap.is_none_or(|limit| limit > 32 << 20) {
             println!("SKIPPED: any memory may be locked here");
