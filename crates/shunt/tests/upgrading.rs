@@ -18,7 +18,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use callers::{Callers, is_caller};
-use common::{Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, shunt, signal, wait};
+use common::{
+    Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
+};
 use kept::{Kept, PAGE, call, status};
 use programs::{copy, impostor, program_of, upgrading};
 
@@ -315,6 +317,69 @@ fn privileged_who_may_not_ask_and_what_has_no_keeper_is_told_so() {
     assert_eq!(room.read("hello"), "hello there\n");
     room.umount(&[]).ok();
     shunt(["upgrade".as_ref(), room.mnt().as_os_str()]).fails(1, &["is not a mount point"]);
+}
+
+/// By fusermount3, in a namespace of its own whose /dev/fuse is open to all: with a program of the user's own and with one of root's, and not with one
+/// that somebody else could change.
+#[test]
+fn privileged_an_ordinary_user_upgrades_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no fusermount3");
+        return;
+    }
+    let room = Room::new();
+    run(Command::new("chown").args(["-R", "65534:65534"]).arg(room.src()).arg(room.mnt())).ok();
+    let _copies_the_program = as_nobody(&room);
+    fs::set_permissions(room.path(), Permissions::from_mode(0o755)).expect("is ours");
+    let others = copy(Path::new(SHUNT), &room.path().join("others"));
+    std::os::unix::fs::chown(&others, Some(65533), None).expect("is ours");
+    let script = r#"
+        mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
+        cd /
+        setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$4" sh "$2" "$3"
+        for of in pid keeper; do
+            readlink /proc/$("$3" status --json "$2/mnt" | grep -o "\"$of\": *[0-9]*" | head -1 | tr -dc 0-9)/exe
+        done
+        "$3" upgrade "$2/mnt" --binary "$3"
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$5" sh "$2" "$3""#;
+    let user = r#"
+        "$2" mount --takeover crash "$1/src" "$1/mnt" 2> /dev/null
+        exec 9<> "$1/mnt/open"; rm "$1/mnt/open"
+        echo before >&9
+        cp "$2" "$1/src/own"; cp "$2" "$1/src/group"; chmod 775 "$1/src/group"
+        no() { "$2" upgrade "$1/mnt" --binary "$3" 2>&1 && echo "$3 went on" || true; }
+        no "$1" "$2" "$1/src/group"
+        no "$1" "$2" "$1/others"
+        no "$1" "$2" "$1/mnt/own"
+        "$2" upgrade "$1/mnt" --binary "$1/src/own"
+        kill -9 $("$2" status --json "$1/mnt" | grep -o '"pid": *[0-9]*' | head -1 | tr -dc 0-9)
+        cat "$1/mnt/hello"
+        echo after >&9
+        stat -L -c '%h %s' /proc/self/fd/9
+        exec 9>&-"#;
+    let ends = r#"
+        cat "$1/mnt/hello"
+        rm "$1/mnt/own" "$1/mnt/group"
+        ls "$1/mnt"
+        "$2" umount "$1/mnt"
+        ! grep -q " $1/mnt " /proc/self/mountinfo"#;
+    let program = room.path().join("shunt");
+    let mut command = apart(script);
+    command.arg(room.path()).arg(program).args([user, ends]).env_remove("XDG_RUNTIME_DIR");
+    let ran = run(&mut command).ok();
+    let own = room.src().join("own").display().to_string();
+    for words in ["others may write to", "belongs to user 65533", "is on a FUSE file system"] {
+        assert!(ran.out.contains(words), "{words}: {ran:?}");
+    }
+    assert!(!ran.out.contains("went on"), "{ran:?}");
+    assert_eq!(ran.out.matches(&format!("continues with {own}")).count(), 1, "{ran:?}");
+    assert!(ran.out.contains(&format!("hello there\n0 13\n{own}\n{own}\n")), "{ran:?}");
+    assert_eq!(ran.out.matches("continues with").count(), 2, "root's, too: {ran:?}");
+    assert!(ran.out.ends_with("hello there\nhello\n"), "{ran:?}");
+    eventually("no process is left", || servers_of(&room.path()).is_empty());
 }
 
 /// The process stays the same for whoever watches it, and its words, its environment, its folder and its sockets do.

@@ -1,5 +1,7 @@
 //! Servers of the example `kept_folder` are killed while programs make, move and remove names, with files open in passthrough: no call fails,
 //! no byte is wrong, and nothing is done twice. Needs CAP_SYS_ADMIN and /dev/fuse; elsewhere it says so and passes.
+//!
+//! `SHUNTFS_TEST_KILLS=100` kills that many servers while names change.
 
 mod callers;
 pub(crate) mod support;
@@ -26,6 +28,10 @@ const CALLERS: usize = 3;
 const PAGE: usize = 4096;
 /// Pages of the file that a caller has open all the time.
 const PAGES: usize = 64;
+
+fn kills() -> usize {
+    std::env::var("SHUNTFS_TEST_KILLS").map_or(KILLS, |text| text.parse().expect("a number"))
+}
 
 /// A folder, kept on another one.
 struct Scene {
@@ -259,6 +265,7 @@ fn privileged_names_change_over_forty_kills() {
     if !can_mount() {
         return;
     }
+    let kills = kills();
     for kind in ["device", "cloned"] {
         let Some(scene) = Scene::new(kind, "1000") else { return };
         let keeper = scene.kept.keeper.id();
@@ -267,7 +274,7 @@ fn privileged_names_change_over_forty_kills() {
         let callers = Callers::start(CALLERS, "privileged_names_change_over_forty_kills", scene.kept.path());
         let mut server = scene.kept.next_server(None);
         std::thread::sleep(Duration::from_millis(300));
-        for kill in 0..KILLS {
+        for kill in 0..kills {
             // Some of them before they are ready.
             std::thread::sleep(Duration::from_millis([80, 3, 150, 40, 20][kill % 5]));
             assert!(!has_ring(keeper) && !has_ring(server), "on {kind}: a ring would outlive its server");
@@ -277,7 +284,7 @@ fn privileged_names_change_over_forty_kills() {
         let seen = callers.stop();
         scene.kill();
         let still_open = scene.descriptors();
-        println!("{kind}: {KILLS} kills, {seen:?}; descriptors {open:?}, then {still_open:?}");
+        println!("{kind}: {kills} kills, {seen:?}; descriptors {open:?}, then {still_open:?}");
         let Seen { calls, failed, wrong, .. } = seen;
         assert_eq!((failed, wrong), (0, 0), "on {kind}, of {calls} calls:\n{}", scene.kept.said());
         assert!(calls > 1000, "on {kind}: {calls} calls");
@@ -288,7 +295,7 @@ fn privileged_names_change_over_forty_kills() {
         // Where nodes are held by descriptors, the next one asks the kernel whether it knows them.
         let still_open = if has_handles() { still_open } else { scene.swept(open) };
         let more = still_open.1.saturating_sub(open.1);
-        assert!(more <= KILLS, "on {kind}: {more} nodes are left over {KILLS} kills");
+        assert!(more <= kills, "on {kind}: {more} nodes are left over {kills} kills");
         assert_eq!(still_open.0 - still_open.1, open.0 - open.1, "on {kind}: descriptors gather");
         scene.ends();
     }

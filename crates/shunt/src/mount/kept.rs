@@ -9,6 +9,7 @@ use shuntfs::takeover::KeptMount;
 use shuntfs::{FileType, SessionOptions};
 use shuntfs_keeper::{Line, Seat};
 use shuntfs_pool::{KeptBranches, Ledger, Pool, PoolOptions};
+use shuntfs_sys::caps::Rights;
 use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
 use shuntfs_verified::{Sealed, Seals};
@@ -245,13 +246,19 @@ impl SeatOf {
     pub(crate) fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
         let line = self.line.as_ref().filter(|_| self.has_keeper());
         let line = line.ok_or("its keeper is dead, so no other program follows; unmount and mount again")?;
-        if effective_uid() != 0 {
-            // The other program would have none of the capabilities that were given to this one.
+        if effective_uid() != 0 && has_capabilities() {
+            // Those of a file (setcap): an exec of another one ends them. A program that is the user's own must not get them, either.
             return Err(
-                "its keeper does not run as root, and another program would have no capabilities".into()
+                "its server has capabilities that belong to its program, and another one would not have them"
+                    .into(),
             );
         }
         line.replace(candidate::hold(program)?, asker.into())
             .map_err(|error| format!("its keeper cannot be told: {error}"))
     }
+}
+
+/// Whether this process may do more than its user; where nobody can tell, too.
+fn has_capabilities() -> bool {
+    Rights::of_this_thread().is_none_or(|rights| !rights.capabilities.is_empty())
 }

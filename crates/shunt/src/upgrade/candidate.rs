@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use shuntfs_keeper::{Layouts, SUITS};
 use shuntfs_sys::program::Program;
-use shuntfs_sys::{memory, stat_of, trusted};
+use shuntfs_sys::{FsMagic, filesystem_of, memory, stat_of, trusted};
 
 use crate::failure::Failure;
 use crate::mounts::shown;
@@ -64,6 +64,12 @@ pub(crate) fn hold(path: &Path) -> Result<OwnedFd, String> {
     }
     if stat.mode & SET_IDS != 0 {
         return Err(of("it is set-uid or set-gid"));
+    }
+    // A user may have mounted it. While no server lives, this very mount would have to supply the program.
+    match filesystem_of(&file) {
+        Ok(on) if on.magic == FsMagic::FUSE => return Err(of("it is on a FUSE file system")),
+        Ok(_) => {}
+        Err(error) => return Err(of(&io::Error::from(error).to_string())),
     }
     let program = Program::of(file);
     let layouts = layouts(&program).map_err(|why| of(&why))?;

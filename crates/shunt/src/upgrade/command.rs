@@ -28,7 +28,7 @@ pub struct UpgradeArgs {
     /// Upgrades every mount with a keeper that runs another program.
     #[arg(long)]
     pub all: bool,
-    /// The program that continues; nobody but root may be able to change it [default: this program].
+    /// The program that continues; nobody but root and the user of the mount may be able to change it [default: this program].
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
     pub binary: Option<PathBuf>,
 }
