@@ -40,7 +40,7 @@ fn bytes_move_without_a_copy_as_they_do_with_one() {
     let off = fixture.mounted.session().status().transport.zero_copy_off;
     fixture.mounted.end();
     if !offered.contains(InitFlags::HAS_IO_URING_BUFPOOL) {
-        println!("SKIPPED: the kernel offers no zero copy (Linux 7.3 does)");
+        println!("SKIPPED: this kernel offers no zero copy (Linux 7.3 does)");
         assert!(off.is_some_and(|why| why.contains("7.3")));
         return;
     }

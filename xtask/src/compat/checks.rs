@@ -31,7 +31,7 @@ enum What {
 }
 
 /// The checks, in the order of the table.
-pub(crate) static CHECKS: [Check; 13] = [
+pub(crate) static CHECKS: [Check; 15] = [
     Check {
         name: "mount, `shunt why`, umount",
         what: What::Tests {
@@ -89,8 +89,11 @@ pub(crate) static CHECKS: [Check; 13] = [
     },
     Check {
         name: "conformance, io_uring",
-        what: What::Tests { program: "conformance", names: &["ext4_uring_passthrough"] },
-        seconds: 420,
+        what: What::Tests {
+            program: "conformance",
+            names: &["ext4_uring_passthrough", "ext4_uring_delegated"],
+        },
+        seconds: 600,
     },
     Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
     Check {
@@ -122,15 +125,30 @@ pub(crate) static CHECKS: [Check; 13] = [
         },
         seconds: 180,
     },
+    Check {
+        name: "zero copy",
+        what: What::Tests {
+            program: "privileged_zero_copy",
+            names: &["bytes_move_without_a_copy_as_they_do_with_one"],
+        },
+        seconds: 300,
+    },
+    Check {
+        name: "cost of zero copy",
+        what: What::Tests { program: "costs", names: &["zero_copy::a_read_of_a_mebibyte_costs_one_enter"] },
+        seconds: 180,
+    },
 ];
 
 /// The test programs, each with the crate that it belongs to.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("kernel", "shunt"),
     ("mounting", "shunt"),
     ("exporting", "shunt"),
     ("conformance", "shuntfs-tests"),
     ("pjdfstest", "shuntfs-tests"),
+    ("costs", "shuntfs-tests"),
+    ("privileged_zero_copy", "shuntfs"),
 ];
 
 impl Check {
@@ -188,7 +206,7 @@ impl Built {
     pub(crate) fn make(workspace: &Workspace) -> Result<Self> {
         let mut command = cargo();
         command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
-        command.args(["-p", "shunt", "-p", "shuntfs-tests"]);
+        command.args(["-p", "shunt", "-p", "shuntfs", "-p", "shuntfs-tests"]);
         command.args(PROGRAMS.iter().flat_map(|(program, _)| ["--test", program]));
         let output = command.current_dir(&workspace.root).stderr(Stdio::inherit()).output();
         let output = output.context("cannot start cargo")?;

@@ -1,5 +1,6 @@
 //! What each path may cost, by counting requests and lower system calls: numbers that do not depend on the machine.
 
+mod probes;
 mod programs;
 mod stage;
 mod zero_copy;

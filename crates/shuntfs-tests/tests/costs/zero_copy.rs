@@ -8,6 +8,7 @@ use rustix::fs::OFlags;
 use shuntfs_testkit::mounted::{Flow, Transport};
 use shuntfs_testkit::{say, skipped};
 
+use crate::probes::Probes;
 use crate::stage::Stage;
 
 const READS: u64 = 64;
@@ -63,6 +64,48 @@ fn a_read_of_a_mebibyte_costs_one_enter() -> Result<()> {
     }
     drop(file);
     stage.end()
+}
+
+/// The kernel copies no page between the caller and the server, where it copies each one for a relayed READ. `fuse_copy_do` (fs/fuse/dev.c)
+/// is what copies a piece of a page or of an answer.
+#[test]
+fn a_read_copies_no_page_to_or_from_the_server() -> Result<()> {
+    let mut copies = Vec::new();
+    for args in [&[][..], &["--zero-copy", "off"]] {
+        let Some(stage) = Stage::make_with(Transport::Uring, Flow::Delegated, args)? else { return Ok(()) };
+        if let Some(why) = stage.mount.status()?.0["session"]["transport"]["zero_copy_off"].as_str()
+            && args.is_empty()
+        {
+            skipped(&format!("no zero copy: {why}"));
+            return stage.end();
+        }
+        for (how, flags) in [("direct", OFlags::DIRECT), ("paged", OFlags::empty())] {
+            let flags = flags.bits().cast_signed();
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(stage.path("file"))?;
+            let mut room = vec![0; LEN + 4096];
+            let start = room.as_ptr().align_offset(4096);
+            let Some(probes) = Probes::set(&["fuse_copy_do"])? else { return stage.end() };
+            let before = moved(&stage)?;
+            for _ in 0..READS {
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+                ensure!(file.read_at(&mut room[start..start + LEN], 0)? == LEN, "a short read");
+            }
+            let moved = moved(&stage)? - before;
+            let hits = probes.hits()?["fuse_copy_do"];
+            say(&format!(
+                "{READS} {how} reads of 1 MiB, {args:?}: {moved} bytes by zero copy, {hits} copies"
+            ));
+            copies.push((moved, hits));
+        }
+        stage.end()?;
+    }
+    let bytes = READS * LEN as u64;
+    ensure!(copies[2..].iter().all(|(moved, hits)| *moved == 0 && *hits >= READS), "relay: {copies:?}");
+    ensure!(
+        copies[..2].iter().all(|(moved, hits)| *moved >= bytes && *hits < READS / 4),
+        "zero copy: {copies:?}"
+    );
+    Ok(())
 }
 
 /// Bytes that were read by zero copy.
