@@ -141,6 +141,7 @@ pub(crate) fn find_at(shared: &Shared, spot: Spot<'_>) -> Result<Found> {
     let mount = shared.mount(spot.mount);
     if mount.has_handles()
         && let Some(found) = find_by_handle(mount, dir, name)?
+        && !shared.table.must_hold(&found.identity)
     {
         return Ok(Found { moment, switches, ..found });
     }
@@ -292,13 +293,14 @@ pub(crate) fn made(shared: &Shared, on: MountIndex, fd: OwnedFd) -> Result<Found
 pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
     let Found { stat, identity, fd, .. } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
-    let by_handle = identity.handle.is_some();
+    let by_handle = identity.handle.is_some() && !shared.table.must_hold(&identity);
     let key = fd.as_ref().map(|_| identity.clone());
     let wish = shared.lasting_number(&identity, seen.view);
     let (node, _) = shared.table.obtain(identity, seen.view, wish, |id, identity| {
         let node = Node::new(id, identity, seen.view, stat.mode);
         if !by_handle && let Some(fd) = fd.take() {
             // Without a handle this descriptor is the only way to the inode, and what keeps its number its own.
+            node.mark(Marks::KEPT_OPEN);
             node.pin(fd);
         }
         node

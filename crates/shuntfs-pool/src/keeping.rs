@@ -1,8 +1,8 @@
 //! Which nodes the next server is to know, and how often the kernel has looked them up.
 //!
 //! A node on a file system that has handles is a few words: they lead to the inode in any process. Where there are none, as for ordinary users, its
-//! descriptor is written down, which stays open because the keeper shares the table. What is on another file system that is mounted below the
-//! source is lost with the server, and its callers hear ESTALE.
+//! descriptor is written down, which stays open because the keeper shares the table. So it is with what is on another file system that is mounted
+//! below the source, because another server knows that mount only by what is open there, with long handles, and with folders that were removed.
 //!
 //! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
 //! further records, which have numbers that no node has.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use shuntfs::takeover::{FileIdentity, KeptNode, KeptNodes, LeftNode, NodePlace};
-use shuntfs::{LookupCount, LowerFile, NodeId};
+use shuntfs::{LookupCount, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
@@ -106,7 +106,7 @@ impl Keeping {
             None if !self.has_warned.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(
                     node = node.id.get(),
-                    "nodes are not kept that are on other mounts, or too many"
+                    "it is not kept for another server: there are too many nodes, or no memory"
                 );
             }
             None => {}
@@ -217,29 +217,44 @@ impl Keeping {
     }
 }
 
+/// Whether a node of this inode is found again by words alone. Others must keep a descriptor.
+pub(crate) fn is_in_words(inode: &Identity) -> bool {
+    let fits = |handle: &FileHandle| handle.bytes().len() <= HANDLE_MAX;
+    inode.mount.is_own() && inode.handle.as_ref().is_some_and(fits)
+}
+
 /// A descriptor, and what it leads to.
 type Held = (Arc<LowerFile>, FileIdentity);
 
 /// What a node is, in words: inode number; view and mount; type and length of the handle, and the mode; the handle, beside which the device is 0. Where
-/// there is no handle its length is 0, the device is in its place, and the descriptor is kept.
+/// there is no handle, or none that leads anywhere in another server, its length is 0, and the device is in its place. Then the descriptor is kept, and
+/// for a folder that was removed, too.
 fn words_of(node: &Node) -> Option<([u64; 8], Option<Held>)> {
     let place = node.place();
     let inode = place.inode();
-    if inode.handle.is_some() {
-        return words_of_file(node, inode).map(|words| (words, None));
+    if is_in_words(inode) {
+        let words = words_of_file(node, inode)?;
+        let held = place.held().filter(|_| node.has(Marks::KEPT_OPEN));
+        let held = held.and_then(|held| FileIdentity::of(&held).ok().map(|identity| (held, identity)));
+        return Some((words, held));
     }
     let mut words = first_words(node, inode)?;
     words[3] = u64::from(inode.device);
-    let of = decode_dev(inode.device);
-    let identity = FileIdentity { device: u64::from(of.major) << 32 | u64::from(of.minor), inode: inode.ino };
-    place.held().map(|held| (words, Some((held, identity))))
+    let held = place.held()?;
+    let identity = if inode.handle.is_some() {
+        FileIdentity::of(&held).ok()?
+    } else {
+        let of = decode_dev(inode.device);
+        FileIdentity { device: u64::from(of.major) << 32 | u64::from(of.minor), inode: inode.ino }
+    };
+    Some((words, Some((held, identity))))
 }
 
 /// The same of one whose file is that inode, which has a handle.
 fn words_of_file(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
     let handle = inode.handle.as_ref()?;
     let bytes = handle.bytes();
-    if inode.device != 0 || bytes.len() > HANDLE_MAX {
+    if inode.device != 0 || !is_in_words(inode) {
         return None;
     }
     let mut words = first_words(node, inode)?;
@@ -249,13 +264,12 @@ fn words_of_file(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
 }
 
 fn first_words(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
-    let mount = inode.mount;
-    if !mount.is_own() || node.parts().is_some() {
+    if node.parts().is_some() {
         return None;
     }
     let mut words = [0; 8];
     words[0] = inode.ino;
-    words[1] = u64::from(node.view.number()) | u64::from(mount.bits()) << 32;
+    words[1] = u64::from(node.view.number()) | u64::from(inode.mount.bits()) << 32;
     words[2] = u64::from(node.mode() & 0xffff) << 32;
     Some(words)
 }
@@ -345,8 +359,33 @@ pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -
     Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, further: places })
 }
 
-/// The node that they tell of, by the views that there are, and its descriptor if it is reached by that.
-pub(crate) fn node_of(id: NodeId, words: [u64; 8], file: Option<OwnedFd>, views: &Views) -> Option<Node> {
+/// The mount on which a node was that is no folder of a merge. Another server may know that mount by another number, but not its branch.
+pub(crate) fn mount_of(words: &[u64; 8]) -> MountIndex {
+    MountIndex::of_bits(u32::try_from(words[1] >> 32).unwrap_or(u32::MAX))
+}
+
+/// Which inode a descriptor leads to that a dead server kept, if the words do not tell that by a handle. What is on another mount, or has a
+/// long handle, is examined by `find`.
+///
+/// # Errors
+/// Those of finding it.
+pub(crate) fn inode_of(
+    words: &[u64; 8],
+    file: &OwnedFd,
+    find: impl FnOnce(&OwnedFd) -> Result<Identity>,
+) -> Result<Option<Identity>> {
+    if !has_no_handle(words) {
+        return Ok(None);
+    }
+    let device = u32::try_from(words[3]).unwrap_or(0);
+    let mount = mount_of(words);
+    let is_known = mount.is_own() && device != 0;
+    let known = || Ok(Identity { ino: words[0], device, mount, handle: None });
+    if is_known { known() } else { find(file) }.map(Some)
+}
+
+/// The node that they tell of, by the views that there are. Of one that was kept by a descriptor alone that is [`inode_of`] the words.
+pub(crate) fn node_of(id: NodeId, words: [u64; 8], inode: Option<Identity>, views: &Views) -> Option<Node> {
     let halves = |word: u64| {
         let low = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
         (low, u32::try_from(word >> 32).unwrap_or(0))
@@ -354,15 +393,12 @@ pub(crate) fn node_of(id: NodeId, words: [u64; 8], file: Option<OwnedFd>, views:
     let ((view, mount), (kind, len_and_mode)) = (halves(words[1]), halves(words[2]));
     let (mode, len) = (len_and_mode & 0xffff, usize::try_from(len_and_mode >> 16).ok()?);
     let mount = MountIndex::of_bits(mount);
-    let view = views.numbered(view).filter(|_| mount.is_own())?;
-    if let Some(file) = file {
-        let device = u32::try_from(words[3]).ok().filter(|_| len == 0)?;
-        let node = Node::new(id, Identity { ino: words[0], device, mount, handle: None }, view, mode);
-        node.pin(Arc::new(LowerFile::new(file)));
-        return Some(node);
+    let view = views.numbered(view)?;
+    if let Some(inode) = inode {
+        return Some(Node::new(id, inode, view, mode));
     }
     let mut bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_le_bytes()).collect();
-    if len > bytes.len() {
+    if len > bytes.len() || !mount.is_own() {
         return None;
     }
     bytes.truncate(len);
@@ -410,10 +446,44 @@ mod test {
         let (held, kept) = held.expect("is held");
         assert_eq!(kept, found);
         let copy = held.as_fd().try_clone_to_owned().expect("a duplicate");
-        let again = node_of(id, words, Some(copy), &views).expect("is one");
+        let nobody = |_: &OwnedFd| -> Result<Identity> { panic!("the words tell it") };
+        let inode = inode_of(&words, &copy, nobody).expect("is known");
+        let again = node_of(id, words, inode, &views).expect("is one");
         assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o40_755, id));
-        assert!(again.drop_descriptor().is_none(), "it is pinned");
-        assert!(again.has_descriptor());
+    }
+
+    /// What was on another mount, or had a long handle, was not written down, and its users got ESTALE after a kill.
+    #[test]
+    fn what_words_do_not_lead_to_is_written_down_with_its_descriptor() {
+        let (id, views) = (NodeId::new(77).expect("not zero"), Views::default());
+        let file =
+            Arc::new(LowerFile::new(shuntfs_sys::open_folder(std::path::Path::new("/")).expect("opens")));
+        let found = FileIdentity::of(&*file).expect("stats");
+        let stat = shuntfs_sys::stat_of(&*file).expect("stats");
+        let handle = |len: usize| FileHandle::new(1, &vec![7; len]);
+        for (mount, len) in [(MountIndex::other(3), 8), (MountIndex::own(0), 41), (MountIndex::other(3), 128)]
+        {
+            let identity = Identity::new(&stat, mount, handle(len));
+            let node = Node::new(id, identity.clone(), View::WHOLE, 0o40_755);
+            assert!(words_of(&node).is_none(), "it cannot be found again");
+            node.pin(Arc::clone(&file));
+            let (words, held) = words_of(&node).expect("fits");
+            assert_eq!(held.expect("is held").1, found);
+            assert_eq!(mount_of(&words), mount);
+            let copy = file.as_fd().try_clone_to_owned().expect("a duplicate");
+            let inode = inode_of(&words, &copy, |_| Ok(identity.clone())).expect("is found");
+            let again = node_of(id, words, inode, &views).expect("is one");
+            assert_eq!((again.key(), again.mode(), again.id), (&identity, 0o40_755, id));
+        }
+        let removed =
+            Node::new(id, Identity::new(&stat, MountIndex::own(0), handle(8)), View::WHOLE, 0o40_755);
+        removed.pin(Arc::clone(&file));
+        assert!(words_of(&removed).expect("fits").1.is_none(), "its handle is enough");
+        removed.mark(Marks::KEPT_OPEN);
+        assert!(!removed.unpin(), "the next server needs it");
+        let (words, held) = words_of(&removed).expect("fits");
+        let again = node_of(id, words, None, &views).expect("is one");
+        assert_eq!((again.key(), held.expect("is held").1), (removed.key(), found));
     }
 
     #[test]
@@ -423,9 +493,7 @@ mod test {
             |handle, mount| Node::new(id, Identity::new(&Stat::default(), mount, handle), View::WHOLE, 0);
         let handle = |len: usize| FileHandle::new(1, &vec![7; len]);
         assert!(words_of(&node(handle(8), MountIndex::own(0))).is_some());
-        assert!(words_of(&node(handle(41), MountIndex::own(0))).is_none());
         assert!(words_of(&node(None, MountIndex::own(0))).is_none());
-        assert!(words_of(&node(handle(8), MountIndex::other(1))).is_none());
         let (mut words, _) = words_of(&node(handle(8), MountIndex::own(0))).expect("fits");
         words[2] |= 0xff << 48;
         let views = Views::default();

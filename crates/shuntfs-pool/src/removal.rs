@@ -35,6 +35,7 @@ impl<'s> Removal<'s> {
                 Err(Errno::STALE) => {}
                 outcome => outcome?,
             }
+            shared.keeps_open(node);
         }
         Ok(removal)
     }
@@ -79,10 +80,29 @@ pub(crate) fn settle(shared: &Shared, node: &Arc<Node>) {
         return;
     }
     node.unmark(Marks::UNLINKED);
+    shared.keeps_open_no_more(node);
     shared.unpin(node);
     // Whoever removes the last name now, or has done so meanwhile, may have relied on the pin; `held` has kept the inode.
     if node.is_losing_a_name() || !has_name() {
         node.mark(Marks::UNLINKED);
         node.pin(held);
+    }
+}
+
+impl Shared {
+    /// Has the next server reach a folder that is about to lose its name by the descriptor that holds it: nothing may be found by its handle then.
+    fn keeps_open(&self, node: &Node) {
+        if self.table.is_kept() && node.is_dir() && node.parts().is_none() && node.has(Marks::PINNED) {
+            node.mark(Marks::KEPT_OPEN);
+            self.table.renamed(node);
+        }
+    }
+
+    /// It has a name still, and a handle is enough where it was before.
+    fn keeps_open_no_more(&self, node: &Node) {
+        let is_enough = node.is_dir() && node.parts().is_none() && !self.table.must_hold(node.key());
+        if self.table.is_kept() && is_enough && node.unmark(Marks::KEPT_OPEN) {
+            self.table.renamed(node);
+        }
     }
 }

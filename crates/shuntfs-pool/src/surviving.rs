@@ -1,12 +1,12 @@
 //! What of a pool survives its server: nodes, and open files and folders. Which branches are in force survives by itself ([`crate::KeptBranches`]).
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
-use shuntfs::{Delegation, NodeId, Result};
-use shuntfs_sys::stat_of;
+use shuntfs::{Delegation, LowerFile, NodeId, Result};
+use shuntfs_sys::{reopen, stat_of};
 use shuntfs_verified::Seals;
 
 use crate::dir::{self, PoolDir};
@@ -20,6 +20,7 @@ use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
 use crate::locks;
 use crate::merge;
+use crate::mode;
 use crate::node::{Identity, Marks, Node, Parts};
 use crate::pool::Pool;
 use crate::sealed;
@@ -151,12 +152,27 @@ impl Surviving for Pool {
                 keeping.drop_left(place);
                 return Ok(None);
             }
-            let may_be_left = file.is_some();
-            let node = node_of(node, words, file, &shared.views).ok_or(NO_NODE)?;
-            if !shared.branches.has(node.mount().branch) {
+            let branch = keeping::mount_of(&words).branch;
+            if !shared.branches.has(branch) {
                 // It was removed, and nothing there is open.
                 keeping.drop_left(place);
                 return Ok(None);
+            }
+            let may_be_left = file.is_some();
+            let find = |file: &OwnedFd| shared.left_inode(branch, file);
+            let inode = file.as_ref().map(|file| keeping::inode_of(&words, file, find)).transpose();
+            let inode = match inode {
+                Ok(inode) => inode.flatten(),
+                Err(error) => {
+                    tracing::warn!(node = node.get(), %error, "another mount: whoever has it open gets ESTALE");
+                    keeping.drop_left(place);
+                    return Ok(None);
+                }
+            };
+            let node = node_of(node, words, inode, &shared.views).ok_or(NO_NODE)?;
+            if let Some(file) = file {
+                node.mark(Marks::KEPT_OPEN);
+                node.pin(Arc::new(LowerFile::new(file)));
             }
             // Its attributes, and what of it may be mapped, is known to the dead alone.
             node.mark(Marks::UNSEEN);
@@ -260,6 +276,12 @@ impl Shared {
         let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
         node.mark(Marks::UNSEEN);
         Some(node)
+    }
+
+    /// The inode that a predecessor's descriptor leads to. It stays open under its number, which is written down.
+    fn left_inode(&self, branch: u16, file: &OwnedFd) -> Result<Identity> {
+        let copy = reopen(file, mode::O_PATH).map_err(errno)?;
+        find::by_descriptor(self.branches.at(branch), copy).map(|found| found.identity)
     }
 
     /// Looks at a node that only a dead server has seen: at the attributes of a file, and for the places of a folder of a merge.

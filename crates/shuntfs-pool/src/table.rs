@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use shuntfs::takeover::{LeftNode, NodePlace};
 use shuntfs::{LookupCount, NodeId};
 
-use crate::keeping::Keeping;
+use crate::keeping::{self, Keeping};
 use crate::node::{Identity, Marks, Node, Place, mix};
 use crate::view::View;
 
@@ -178,6 +178,11 @@ impl Table {
     /// Whether there may be another server after this one.
     pub(crate) fn is_kept(&self) -> bool {
         self.keeping.get().is_some()
+    }
+
+    /// Whether a node of this inode must keep its descriptor, because another server would not find it without.
+    pub(crate) fn must_hold(&self, inode: &Identity) -> bool {
+        self.is_kept() && !keeping::is_in_words(inode)
     }
 
     /// A file is about to be moved to another branch, where its inode is this one ([`Keeping::moves`]): noted until what is returned is dropped.

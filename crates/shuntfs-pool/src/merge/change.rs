@@ -402,7 +402,7 @@ fn give_up(shared: &Shared, node: &Node) {
         notifier.drop_backing(node.id);
     }
     if node.opens() == 0 {
-        if node.place().handle().is_none() {
+        if node.place().handle().is_none() || node.has(Marks::KEPT_OPEN) {
             // Before its descriptor goes, which is what is written down of it.
             shared.table.keep_no_more(node);
         }

@@ -47,6 +47,8 @@ impl Marks {
     pub(crate) const UNSEEN: Self = Self(1 << 20);
     /// A server that is dead knew it by its descriptor, and it was not looked up since: the kernel may have forgotten it ([`crate::leftover`]).
     pub(crate) const LEFT: Self = Self(1 << 21);
+    /// The next server reaches it by its descriptor, which therefore stays open. It stays set.
+    pub(crate) const KEPT_OPEN: Self = Self(1 << 22);
     /// The kernel is to keep nothing of it.
     pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }

@@ -249,7 +249,9 @@ impl Node {
 
     /// Lets the clock have the descriptor again, where the node can be reached by handle.
     pub(crate) fn unpin(&self) -> bool {
-        (self.place().handle().is_some() || self.parts.is_some()) && self.unmark(Marks::PINNED)
+        (self.place().handle().is_some() || self.parts.is_some())
+            && !self.has(Marks::KEPT_OPEN)
+            && self.unmark(Marks::PINNED)
     }
 
     /// Gives the descriptor up, unless it is pinned.

@@ -11,6 +11,7 @@ use shuntfs::{Errno, LowerFile, Name, Result};
 use shuntfs_sys::dir::DirReader;
 use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
 
+use super::marked::{has, mask};
 use crate::branch::{MountIndex, touches_on, was_left};
 use crate::error::errno;
 use crate::folding;
@@ -22,9 +23,6 @@ use crate::policy::Function;
 use crate::removal::Removal;
 use crate::shared::{Folder, Shared};
 use crate::who::Who;
-
-/// So many branches can be noted of a request.
-pub(crate) const MARKED_MAX: usize = 64;
 
 /// Removes a name.
 pub(super) fn remove(shared: &Shared, merge: &Merge, (who, goes): (Who, NameGoes<'_>)) -> Result<()> {
@@ -70,19 +68,6 @@ fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
     })
 }
 
-/// Branches as a request notes them for another server: a bit for each place in the order.
-fn mask<'h>(order: &[u16], all: impl IntoIterator<Item = &'h Here>) -> u64 {
-    let rank = |here: &Here| order.iter().position(|number| *number == here.mount.branch);
-    let ranks = all.into_iter().filter_map(rank).filter(|rank| *rank < MARKED_MAX);
-    ranks.fold(0, |mask, rank| mask | 1 << rank)
-}
-
-/// Whether a branch is among them.
-fn has(mask: u64, order: &[u16], branch: u16) -> bool {
-    let rank = order.iter().position(|number| *number == branch);
-    rank.is_some_and(|rank| rank < MARKED_MAX && mask >> rank & 1 == 1)
-}
-
 /// Whether a server that is dead had begun to move a name on several branches, which was judged before: on one that it noted the name is gone, and the new one
 /// is there.
 pub(crate) fn goes_on(shared: &Shared, who: Who, moves: &NameMoves<'_>) -> bool {
@@ -104,7 +89,7 @@ pub(crate) fn removed_on(shared: &Shared, spot: Spot<'_>) -> Result<u64> {
     let Some(merge) = &shared.merge else { return Ok(0) };
     let all = merge::present(shared, spot)?;
     let picked = merge::changed(shared, merge, (Function::Unlink, None), all)?;
-    Ok(mask(&shared.branches.order(), &picked))
+    Ok(mask(&shared.branches.order(), picked.iter().map(|here| here.mount.branch)))
 }
 
 /// Refuses what would be done on some branches and could not be on others.
@@ -249,7 +234,11 @@ pub(crate) fn moved_on(shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<
     let is_moved = |here: &&Here| sources.iter().any(|source| source.mount.branch == here.mount.branch);
     let left = targets.iter().filter(|here| !is_moved(here));
     let order = shared.branches.order();
-    let note = [mask(&order, &sources), mask(&order, left)];
+    let numbers = [
+        sources.iter().map(|here| here.mount.branch).collect::<Vec<_>>(),
+        left.map(|here| here.mount.branch).collect(),
+    ];
+    let note = numbers.map(|numbers| mask(&order, numbers));
     Ok(if sources.len() == 1 && note[1] == 0 { [0; 2] } else { note })
 }
 

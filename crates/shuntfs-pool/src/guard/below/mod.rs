@@ -6,6 +6,7 @@ mod attributes;
 mod begun;
 mod content;
 mod intent;
+mod marked;
 mod merged;
 mod names;
 mod opens;
@@ -15,6 +16,7 @@ mod workshop;
 
 pub(crate) use attributes::ask;
 pub(crate) use begun::{is_known, is_untouched};
-pub(crate) use merged::{MARKED_MAX, goes_on, moved_on, removed_on};
+pub(crate) use marked::MARKED_MAX;
+pub(crate) use merged::{goes_on, moved_on, removed_on};
 pub(crate) use path::{clone_folder, go_on_cloning};
 pub(crate) use transfer::{Transfer, Untaken, remove_unfinished, sync_folder};
