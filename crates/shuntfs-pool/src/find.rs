@@ -21,7 +21,7 @@ use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
-use crate::shared::Shared;
+use crate::shared::{Shared, has_descriptors_left};
 use crate::view::{Seen, View};
 
 /// What a name means now.
@@ -293,7 +293,8 @@ pub(crate) fn made(shared: &Shared, on: MountIndex, fd: OwnedFd) -> Result<Found
 pub(crate) fn obtain(shared: &Shared, found: Found, seen: Seen) -> (Arc<Node>, Stat) {
     let Found { stat, identity, fd, .. } = found;
     let mut fd = fd.map(|fd| Arc::new(LowerFile::new(fd)));
-    let by_handle = identity.handle.is_some() && !shared.table.must_hold(&identity);
+    let must_hold = shared.table.must_hold(&identity) && fd.as_deref().is_some_and(has_descriptors_left);
+    let by_handle = identity.handle.is_some() && !must_hold;
     let key = fd.as_ref().map(|_| identity.clone());
     let wish = shared.lasting_number(&identity, seen.view);
     let (node, _) = shared.table.obtain(identity, seen.view, wish, |id, identity| {

@@ -1,6 +1,6 @@
 //! What all operations of a pool share, and the ways from a node to a descriptor.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -456,6 +456,13 @@ impl Shared {
             drop(node.drop_descriptor());
         }
     }
+}
+
+/// Whether less than half of all descriptors are in use, going by the number of one that was just opened: the kernel gives the least that is free.
+/// What is kept open only for the next server must not leave callers without.
+pub(crate) fn has_descriptors_left(opened: &LowerFile) -> bool {
+    let number = u64::try_from(opened.as_fd().as_raw_fd()).unwrap_or(0);
+    number < limits::nofile() / 2
 }
 
 fn default_descriptors() -> usize {

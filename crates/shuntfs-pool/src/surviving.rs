@@ -120,14 +120,13 @@ impl Pool {
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
-/// dead server are open, and held from then on. A folder without a name in which somebody works is not: whoever works there hears ESTALE.
+/// dead server are open, and held from then on. So is a folder without a name; one of several branches is not: whoever works there hears ESTALE.
 impl Surviving for Pool {
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
         self.survives()?;
         let shared = &*self.shared;
         shared.is_mount(nodes.mount_number());
         self.take_ledger()?;
-        let redacts = shared.rules.as_ref().is_some_and(|engine| engine.rules().redacts());
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
         let (left, locks) = locks::part(left)?;
@@ -143,51 +142,7 @@ impl Surviving for Pool {
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(&keeping, left, |LeftNode { place, node, lookups, words, file }| {
-            if file.is_none() && keeping::has_no_handle(&words) {
-                tracing::warn!(
-                    node = node.get(),
-                    "its inode has another number now: whoever has it open gets ESTALE"
-                );
-                keeping.drop_left(place);
-                return Ok(None);
-            }
-            let branch = keeping::mount_of(&words).branch;
-            if !shared.branches.has(branch) {
-                // It was removed, and nothing there is open.
-                keeping.drop_left(place);
-                return Ok(None);
-            }
-            let may_be_left = file.is_some();
-            let find = |file: &OwnedFd| shared.left_inode(branch, file);
-            let inode = file.as_ref().map(|file| keeping::inode_of(&words, file, find)).transpose();
-            let inode = match inode {
-                Ok(inode) => inode.flatten(),
-                Err(error) => {
-                    tracing::warn!(node = node.get(), %error, "another mount: whoever has it open gets ESTALE");
-                    keeping.drop_left(place);
-                    return Ok(None);
-                }
-            };
-            let node = node_of(node, words, inode, &shared.views).ok_or(NO_NODE)?;
-            if let Some(file) = file {
-                node.mark(Marks::KEPT_OPEN);
-                node.pin(Arc::new(LowerFile::new(file)));
-            }
-            // Its attributes, and what of it may be mapped, is known to the dead alone.
-            node.mark(Marks::UNSEEN);
-            if node.is_file() {
-                node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
-            }
-            if may_be_left {
-                keeping.may_be_left(&node);
-            }
-            if redacts || !node.view.is_whole() {
-                // Another view of it may be open, or come.
-                node.mark(Marks::VARIES);
-            }
-            Ok(Some(Known { node, lookups, place, may_retire: shared.sealed.is_some() }))
-        })?;
+        shared.table.take_all(&keeping, left, |left| shared.left_node(&keeping, left))?;
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
         }
@@ -276,6 +231,53 @@ impl Shared {
         let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
         node.mark(Marks::UNSEEN);
         Some(node)
+    }
+
+    /// A node that a predecessor knew, but for folders of a merge. `None` where no server can know it any more.
+    fn left_node(
+        &self,
+        keeping: &Keeping,
+        LeftNode { place, node, lookups, words, file }: LeftNode,
+    ) -> std::result::Result<Option<Known>, &'static str> {
+        if file.is_none() && keeping::has_no_handle(&words) {
+            tracing::warn!(
+                node = node.get(),
+                "its inode has another number now: whoever has it open gets ESTALE"
+            );
+            keeping.drop_left(place);
+            return Ok(None);
+        }
+        let branch = keeping::mount_of(&words).branch;
+        if !self.branches.has(branch) {
+            // It was removed, and nothing there is open.
+            keeping.drop_left(place);
+            return Ok(None);
+        }
+        let find = |file: &OwnedFd| self.left_inode(branch, file);
+        let inode = match file.as_ref().map(|file| keeping::inode_of(&words, file, find)).transpose() {
+            Ok(inode) => inode.flatten(),
+            Err(error) => {
+                tracing::warn!(node = node.get(), %error, "another mount: whoever has it open gets ESTALE");
+                keeping.drop_left(place);
+                return Ok(None);
+            }
+        };
+        let node = node_of(node, words, inode, &self.views).ok_or(NO_NODE)?;
+        // Its attributes, and what of it may be mapped, is known to the dead alone.
+        node.mark(Marks::UNSEEN);
+        if node.is_file() {
+            node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+        }
+        if let Some(file) = file {
+            node.mark(Marks::KEPT_OPEN);
+            node.pin(Arc::new(LowerFile::new(file)));
+            keeping.may_be_left(&node);
+        }
+        if !node.view.is_whole() || self.rules.as_ref().is_some_and(|engine| engine.rules().redacts()) {
+            // Another view of it may be open, or come.
+            node.mark(Marks::VARIES);
+        }
+        Ok(Some(Known { node, lookups, place, may_retire: self.sealed.is_some() }))
     }
 
     /// The inode that a predecessor's descriptor leads to. It stays open under its number, which is written down.
