@@ -4,6 +4,7 @@
 mod common;
 
 mod bad_days;
+mod cut;
 mod desk;
 mod direct;
 mod guest;
