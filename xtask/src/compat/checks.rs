@@ -31,7 +31,7 @@ enum What {
 }
 
 /// The checks, in the order of the table.
-pub(crate) static CHECKS: [Check; 15] = [
+pub(crate) static CHECKS: [Check; 16] = [
     Check {
         name: "mount, `shunt why`, umount",
         what: What::Tests {
@@ -137,6 +137,17 @@ pub(crate) static CHECKS: [Check; 15] = [
         name: "cost of zero copy",
         what: What::Tests { program: "costs", names: &["zero_copy::a_read_of_a_mebibyte_costs_one_enter"] },
         seconds: 180,
+    },
+    Check {
+        name: "transfers that are cut short",
+        what: What::Tests {
+            program: "exporting",
+            names: &[
+                "cut::privileged_a_server_that_is_killed_in_the_middle_of_transfers_leaves_no_bytes_astray",
+                "cut::privileged_a_connection_that_is_aborted_in_the_middle_of_transfers_leaves_no_bytes_astray",
+            ],
+        },
+        seconds: 300,
     },
 ];
 
