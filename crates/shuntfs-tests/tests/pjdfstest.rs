@@ -98,12 +98,12 @@ const OTHERWISE_ON_POOLS: &[&str] = &[
     "unlink::update_mtime_ctime_success_folder::symlink",
 ];
 
-fn same_as_bare(transport: Transport) -> Result<()> {
+fn same_as_bare(transport: Transport, flow: Flow) -> Result<()> {
     let _serial = serial();
     let Some(program) = program()? else { return Ok(()) };
     let Some(lower) = Lower::make(LowerKind::Ext4)? else { return Ok(()) };
     let (bare, source) = (lower.folder("bare")?, lower.folder("source")?);
-    differ(&program, &bare, &MountSpec::new(&source, transport, Flow::Passthrough), &[])
+    differ(&program, &bare, &MountSpec::new(&source, transport, flow), &[])
 }
 
 /// Three disks, the last of which has the most room.
@@ -164,17 +164,23 @@ fn differ(program: &Path, bare: &Path, spec: &MountSpec, otherwise: &[&str]) -> 
 
 #[test]
 fn device() -> Result<()> {
-    same_as_bare(Transport::Device)
+    same_as_bare(Transport::Device, Flow::Passthrough)
 }
 
 #[test]
 fn cloned() -> Result<()> {
-    same_as_bare(Transport::Cloned)
+    same_as_bare(Transport::Cloned, Flow::Passthrough)
 }
 
 #[test]
 fn uring() -> Result<()> {
-    same_as_bare(Transport::Uring)
+    same_as_bare(Transport::Uring, Flow::Passthrough)
+}
+
+/// By zero copy, where the kernel has it.
+#[test]
+fn uring_delegated() -> Result<()> {
+    same_as_bare(Transport::Uring, Flow::Delegated)
 }
 
 /// Everything is made on the first branch, and looked for on all.

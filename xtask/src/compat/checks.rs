@@ -98,8 +98,8 @@ pub(crate) static CHECKS: [Check; 16] = [
     Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
     Check {
         name: "pjdfstest, io_uring",
-        what: What::Tests { program: "pjdfstest", names: &["uring"] },
-        seconds: 420,
+        what: What::Tests { program: "pjdfstest", names: &["uring", "uring_delegated"] },
+        seconds: 600,
     },
     Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 300 },
     Check {
