@@ -143,7 +143,14 @@ impl Stage {
         fs::remove_dir_all(self.work()).expect("removes");
         // The kernel tells a little later which nodes it has forgotten.
         std::thread::sleep(Duration::from_millis(200));
-        let (nodes, descriptors) = (self.count_nodes(), self.kept.descriptors(self.source.path()));
+        let nodes = self.count_nodes();
+        let held = || self.kept.descriptors(self.source.path());
+        // Removed folders are kept by descriptors. After three seconds the last server asks the kernel about those that nobody has looked up since.
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while held() != self.descriptors && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let descriptors = held();
         println!(
             "{said}; the longest pause of a stat {:?}; nodes {}, then {nodes}; descriptors {:?}, then {descriptors:?}",
             self.longest, self.nodes, self.descriptors
