@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, is_caller};
 use common::{
-    Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
+    Ran, Room, SHUNT, apart, can_mount, eventually, is_alive, room_of_nobody, run, servers_of, shunt, signal,
+    wait,
 };
 use kept::{Kept, PAGE, call, sockets_of, status};
 use serde_json::Value;
@@ -384,16 +385,7 @@ fn privileged_what_no_other_server_could_go_on_with_is_refused() {
 /// By fusermount3, in a namespace of its own whose /dev/fuse is open to all.
 #[test]
 fn privileged_an_ordinary_user_keeps_a_mount() {
-    if !can_mount() {
-        return;
-    }
-    if Command::new("fusermount3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no fusermount3");
-        return;
-    }
-    let room = Room::new();
-    run(Command::new("chown").args(["-R", "65534:65534"]).arg(room.src()).arg(room.mnt())).ok();
-    let _copies_the_program = as_nobody(&room);
+    let Some(room) = room_of_nobody() else { return };
     let script = r#"
         mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/zero c 1 5
         cd /

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, is_caller};
 use common::{
-    Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait,
+    Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, room_of_nobody, run, servers_of,
+    shunt, signal, wait,
 };
 use kept::{Kept, PAGE, call, status};
 use programs::{copy, impostor, program_of, upgrading};
@@ -323,16 +324,7 @@ fn privileged_who_may_not_ask_and_what_has_no_keeper_is_told_so() {
 /// that somebody else could change.
 #[test]
 fn privileged_an_ordinary_user_upgrades_a_mount() {
-    if !can_mount() {
-        return;
-    }
-    if Command::new("fusermount3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: there is no fusermount3");
-        return;
-    }
-    let room = Room::new();
-    run(Command::new("chown").args(["-R", "65534:65534"]).arg(room.src()).arg(room.mnt())).ok();
-    let _copies_the_program = as_nobody(&room);
+    let Some(room) = room_of_nobody() else { return };
     fs::set_permissions(room.path(), Permissions::from_mode(0o755)).expect("is ours");
     let others = copy(Path::new(SHUNT), &room.path().join("others"));
     std::os::unix::fs::chown(&others, Some(65533), None).expect("is ours");

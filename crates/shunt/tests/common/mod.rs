@@ -289,6 +289,22 @@ pub(crate) fn apart(script: &str) -> Command {
     command
 }
 
+/// Folders of an ordinary user's, who mounts by fusermount3 with the copy of the program in there; `None`, and the reason was said, where that is
+/// not to be tested.
+pub(crate) fn room_of_nobody() -> Option<Room> {
+    if !can_mount() {
+        return None;
+    }
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no fusermount3");
+        return None;
+    }
+    let room = Room::new();
+    run(Command::new("chown").args(["-R", "65534:65534"]).arg(room.src()).arg(room.mnt())).ok();
+    let _copies_the_program = as_nobody(&room);
+    Some(room)
+}
+
 /// A command as an ordinary user, who gets a copy of the program that all may run.
 pub(crate) fn as_nobody(room: &Room) -> Command {
     use std::os::unix::fs::PermissionsExt;
