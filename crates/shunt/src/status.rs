@@ -45,24 +45,29 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Failure>
 }
 
 /// The same state with control characters shown, not obeyed: the server may be another user's, whose words reach root's
-/// terminal.
+/// terminal. What went wrong may have several lines.
 pub(crate) fn readable(status: &Status) -> Result<Status, Failure> {
-    cleaned(status, |text| text.lines().map(shown).collect::<Vec<_>>().join("\n"))
+    cleaned(status, |name, text| match name {
+        "error" => text.lines().map(shown).collect::<Vec<_>>().join("\n"),
+        _ => shown(text),
+    })
 }
 
-/// The same state with every text in it, names of numbers too, made clean.
-pub(crate) fn cleaned(status: &Status, clean: fn(&str) -> String) -> Result<Status, Failure> {
-    fn walk(value: Value, clean: fn(&str) -> String) -> Value {
+/// The same state with every text in it, names of numbers too, made clean: given the name of a text, and the text.
+pub(crate) fn cleaned(status: &Status, clean: fn(&str, &str) -> String) -> Result<Status, Failure> {
+    fn walk(name: &str, value: Value, clean: fn(&str, &str) -> String) -> Value {
         match value {
-            Value::String(text) => Value::String(clean(&text)),
-            Value::Array(all) => Value::Array(all.into_iter().map(|value| walk(value, clean)).collect()),
+            Value::String(text) => Value::String(clean(name, &text)),
+            Value::Array(all) => {
+                Value::Array(all.into_iter().map(|value| walk(name, value, clean)).collect())
+            }
             Value::Object(all) => Value::Object(
-                all.into_iter().map(|(name, value)| (shown(name), walk(value, clean))).collect(),
+                all.into_iter().map(|(name, value)| (shown(&name), walk(&name, value, clean))).collect(),
             ),
             other => other,
         }
     }
-    let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(walk(value, clean)));
+    let value = serde_json::to_value(status).and_then(|value| serde_json::from_value(walk("", value, clean)));
     value.map_err(|error| Failure::new(format!("its server says something unknown: {error}")))
 }
 
@@ -106,7 +111,7 @@ pub(crate) fn unanswered(mount: &shuntfs_sys::mount::MountInfo, error: &AskError
 }
 
 fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{} shows {}", shown(&status.mountpoint), shown(&status.folder))?;
+    writeln!(out, "{} shows {}", status.mountpoint, status.folder)?;
     let connection = status.session.connection.map(|connection| connection.to_string()).unwrap_or_default();
     let (pid, version, protocol) = (status.pid, &status.version, &status.protocol);
     let since = duration(status.uptime_s);
@@ -124,7 +129,7 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         let buffers = transport.pool_buffers;
         let zero_copy = match &transport.zero_copy_off {
             None => "zero copy where no byte must be seen".to_owned(),
-            Some(why) => format!("no zero copy: {}", shown(why)),
+            Some(why) => format!("no zero copy: {why}"),
         };
         writeln!(out, "             payloads from a pool of {buffers} for each CPU; {zero_copy}")?;
     }
@@ -148,7 +153,7 @@ fn print_rights(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let names: Vec<String> = rights
         .capabilities
         .iter()
-        .map(|name| shown(name.strip_prefix("CAP_").unwrap_or(name)).to_lowercase())
+        .map(|name| name.strip_prefix("CAP_").unwrap_or(name).to_lowercase())
         .collect();
     let capabilities = if names.is_empty() {
         "no capabilities".to_owned()
@@ -178,12 +183,12 @@ pub(crate) fn print_branches(status: &Status, out: &mut dyn Write) -> io::Result
             _ => "",
         };
         let min_free = mib("min_free").unwrap_or_default();
-        let called = Some(shown(text("id"))).filter(|id| !id.is_empty());
+        let called = Some(text("id")).filter(|id| !id.is_empty());
         let called = called.map(|id| format!(", called {id}")).unwrap_or_default();
         writeln!(
             out,
             "  {title:<10} {} {}{called}{read_only}, {space}, {min_free} to be left",
-            shown(text("path")),
+            text("path"),
             text("mode")
         )?;
         writeln!(out, "             {}", health_of(branch))?;
@@ -236,19 +241,19 @@ fn print_image(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let mut words = vec![image.format.name().to_owned(), format!("{} bytes", image.size)];
     words.push(if image.writable { "writable" } else { "read-only" }.to_owned());
     words.extend(image.growable.then(|| "growable".to_owned()));
-    words.extend(image.snapshot.iter().map(|name| format!("snapshot {}", shown(name))));
+    words.extend(image.snapshot.iter().map(|name| format!("snapshot {name}")));
     words.extend((image.cache == HostCache::None).then(|| "past the page cache".to_owned()));
     words.extend((!image.locked).then(|| "not locked".to_owned()));
     writeln!(out, "  image      {}", words.join(", "))?;
     for layer in image.layers.iter().skip(1) {
-        writeln!(out, "             on {} ({})", shown(&layer.path), layer.format.name())?;
+        writeln!(out, "             on {} ({})", layer.path, layer.format.name())?;
     }
     Ok(())
 }
 
 fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let Some(rules) = &status.rules else { return Ok(()) };
-    let (count, reloads, file) = (rules.rules, rules.reloads, shown(&rules.file));
+    let (count, reloads, file) = (rules.rules, rules.reloads, &rules.file);
     let again = match reloads {
         0 => "never read again".to_owned(),
         1 => "read again once".to_owned(),
@@ -260,7 +265,7 @@ fn print_rules(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     for (place, line) in rules.error.iter().flat_map(|error| error.lines()).enumerate() {
         let words = if place == 0 { "the earlier ones hold: " } else { "" };
-        writeln!(out, "             {words}{}", shown(line))?;
+        writeln!(out, "             {words}{line}")?;
     }
     Ok(())
 }
@@ -285,7 +290,7 @@ fn print_checks(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     for (place, line) in verify.error.iter().flat_map(|error| error.lines()).enumerate() {
         let words = if place == 0 { "the earlier seal holds: " } else { "" };
-        writeln!(out, "             {words}{}", shown(line))?;
+        writeln!(out, "             {words}{line}")?;
     }
     writeln!(
         out,

@@ -69,6 +69,23 @@ fn odd_names_are_written_out_in_every_view() {
     }
 }
 
+#[test]
+fn a_backslash_in_a_name_is_written_out_once() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let script = r#"
+        mkdir "$2/a\b" "$2/a\c"
+        "$1" mount --log-file /dev/null "$2/a\b:$2/a\c" "$2/mnt"
+        "$1" status "$2/mnt"; "$1" list; "$1" branches list "$2/mnt"
+        "$1" umount "$2/mnt"
+        "#;
+    let ran = run(apart(script).arg(room.path())).ok();
+    let escaped: Vec<_> = ran.out.lines().filter(|line| line.contains(r"a\\")).collect();
+    assert!(escaped.len() > 5 && !ran.out.contains(r"\\\"), "{}", ran.out);
+}
+
 /// Whoever reads may go before there is anything to read.
 #[test]
 fn a_closed_pipe_is_no_failure_of_any_view() {

@@ -68,7 +68,7 @@ pub(crate) fn detached(connection: impl std::fmt::Display) -> String {
 
 /// A server's words with every control character written out: it may be another user's.
 pub(crate) fn cleaned_status(status: &Status) -> Result<Status, Failure> {
-    status::cleaned(status, |text| shown(text))
+    status::cleaned(status, |_, text| shown(text))
 }
 
 #[cfg(test)]
