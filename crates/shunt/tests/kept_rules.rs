@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Room, SHUNT, can_mount, eventually, run, shunt, signal};
+use common::{Ends, Room, SHUNT, can_mount, eventually, run, shunt, signal};
 use kept::{Kept, status};
 use shuntfs_testkit::identity::Identity;
 
@@ -248,6 +248,7 @@ fn two_users_see_what_they_may_while_servers_are_killed(ruled: Ruled) {
     };
     std::thread::scope(|scope| {
         let (ruled, until, rounds) = (&ruled, &until, &rounds);
+        let _ends = Ends(&stop);
         scope.spawn(move || {
             nobody(|| {
                 until(&rounds[0], &|| {
@@ -275,7 +276,6 @@ fn two_users_see_what_they_may_while_servers_are_killed(ruled: Ruled) {
             ruled.kept.kill();
         }
         std::thread::sleep(Duration::from_millis(300));
-        stop.store(true, Ordering::SeqCst);
     });
     println!("{} kills, {:?} rounds", kills().0, rounds);
     assert!(rounds.iter().all(|rounds| rounds.load(Ordering::SeqCst) > 10), "{rounds:?}");

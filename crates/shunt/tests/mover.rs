@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Ran, Room, SHUNT, as_nobody, can_mount, eventually, run, shunt, signal};
+use common::{Ends, Ran, Room, SHUNT, as_nobody, can_mount, eventually, run, shunt, signal};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use serde_json::Value;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
@@ -104,15 +104,6 @@ impl Pool {
 
 fn words_of(mnt: &Path, words: &[&str]) -> Vec<std::ffi::OsString> {
     ["mover"].iter().chain(words).map(Into::into).chain([mnt.into()]).collect()
-}
-
-/// Has others end when this goes, however that comes.
-struct Ends<'e>(&'e AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn age(path: &Path, days: u64) {

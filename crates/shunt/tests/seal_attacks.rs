@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ran, SHUNT, run};
+use common::{Ends, Ran, SHUNT, run};
 use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
@@ -493,6 +493,7 @@ fn privileged_folders_that_become_links_meanwhile_lead_nowhere() {
         .collect();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         scope.spawn(|| {
             let aside = room.at("t/.shunt/aside");
             for name in names.iter().cycle() {
@@ -514,7 +515,6 @@ fn privileged_folders_that_become_links_meanwhile_lead_nowhere() {
             }
             room.shunt(&["seal", "t", "--shared-store"]);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     room.assert_untouched("the race");
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,16 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Has threads end that look at this flag, however this goes: a scope waits for its threads when it panics, too.
+#[derive(Debug)]
+pub(crate) struct Ends<'e>(pub(crate) &'e AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Whether this process may mount; says so where it may not.
 pub(crate) fn can_mount() -> bool {
     let root = std::fs::read_to_string("/proc/self/status").expect("readable").contains("\nUid:\t0\t0");
@@ -190,6 +201,11 @@ impl Room {
     /// The process that serves the mount.
     #[track_caller]
     pub(crate) fn pid(&self) -> u32 {
+        self.server().expect("has a process")
+    }
+
+    /// The process that serves; none, where one has ended and the next one does not answer yet.
+    pub(crate) fn server(&self) -> Option<u32> {
         let list: serde_json::Value =
             serde_json::from_str(&shunt(["list", "--json"]).ok().out).expect("JSON");
         let rows = list["mounts"].as_array().expect("a list").clone();
@@ -197,7 +213,7 @@ impl Room {
             .into_iter()
             .find(|row| row["mountpoint"].as_str() == self.mnt().to_str())
             .expect("is listed");
-        row["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("has a process")
+        row["pid"].as_u64().and_then(|pid| pid.try_into().ok())
     }
 
     #[track_caller]

@@ -43,7 +43,13 @@ impl Kept {
 
     /// Kills the server and waits for nothing. Which that was.
     pub(crate) fn kill(&self) -> u32 {
-        let server = self.room.pid();
+        // A busy machine may not have started the one after the last kill yet.
+        let mut server = None;
+        eventually("a server answers", || {
+            server = self.room.server();
+            server.is_some()
+        });
+        let server = server.expect("answers");
         assert_ne!(server, self.keeper);
         signal(server, "KILL");
         server

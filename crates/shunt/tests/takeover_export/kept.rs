@@ -1,13 +1,12 @@
 //! An export that is kept, and what is left of it.
 
 use std::fs::{self, File};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use shuntfs_sys::{LockKind, LockSpec, ofd_test};
 
-use crate::common::{eventually, is_alive, servers_of, shunt, signal};
+use crate::common::{Ends, eventually, is_alive, servers_of, shunt, signal};
 use crate::desk::{Desk, Export, is_mounted};
 
 /// A fifth server that dies within a minute is the last.
@@ -100,10 +99,8 @@ pub(crate) fn always_locked(desk: &Desk, image: &str, act: impl FnOnce()) -> u64
                 free.fetch_add(u64::from(held.is_none()), Ordering::Relaxed);
             }
         });
-        // A failure must end the other thread, too.
-        let outcome = catch_unwind(AssertUnwindSafe(act));
-        is_over.store(true, Ordering::Relaxed);
-        outcome.unwrap_or_else(|cause| resume_unwind(cause));
+        let _ends = Ends(&is_over);
+        act();
     });
     let (asked, free) = (asked.into_inner(), free.into_inner());
     assert!(asked > 1000 && free == 0, "{image}: {free} of {asked}");
