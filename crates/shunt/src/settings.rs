@@ -82,6 +82,16 @@ pub enum TakeoverChoice {
     Off,
     /// Another server goes on, and callers see a pause.
     Crash,
+    /// It breaks, but its program can be replaced by another while files stay open: on io_uring, where nothing more is possible.
+    Upgrade,
+}
+
+impl TakeoverChoice {
+    /// Whether there is a keeper.
+    #[must_use]
+    pub fn has_keeper(self) -> bool {
+        self != Self::Off
+    }
 }
 
 /// Who checks permissions.

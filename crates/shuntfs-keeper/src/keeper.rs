@@ -73,6 +73,12 @@ pub enum KeepError {
     /// Requests that a dead server had read cannot be had again.
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
+    /// A server on io_uring died otherwise than as it was planned.
+    #[error(
+        "the server died ({0:?}), and the connection was ended: on io_uring only a server that is replaced as planned has a \
+         successor"
+    )]
+    Ring(Exit),
     /// There have been too many servers.
     #[error("given up, and the connection was ended: {0}")]
     GaveUp(#[from] GiveUp),
@@ -182,7 +188,7 @@ pub(crate) struct Keeper<'l> {
     pub(crate) attendant: &'l mut dyn Attendant,
     record: Record,
     pub(crate) told: Option<Told>,
-    channel: Channel,
+    pub(crate) channel: Channel,
     signals: SignalFd,
     pub(crate) shelter: Shelter,
     pub(crate) manager: Manager,
@@ -207,6 +213,8 @@ pub(crate) struct Keeper<'l> {
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
     pub(crate) former: Option<Former>,
+    /// Whether the server is to be killed, because it is ready for that.
+    is_to_die: bool,
     /// Who had asked for that, and what must be said once a server is ready.
     pub(crate) asker: Option<(OwnedFd, Result<(), String>)>,
 }
@@ -269,6 +277,7 @@ impl<'l> Keeper<'l> {
             has_hangup: false,
             replacing: None,
             former: None,
+            is_to_die: false,
             asker: None,
         }
     }
@@ -316,6 +325,9 @@ impl<'l> Keeper<'l> {
                 return Err(KeepError::Failed(why));
             }
             sent?;
+            if self.is_on_rings() {
+                return Err(KeepError::Ring(exit));
+            }
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
             self.tell("a server died, and the next one begins");
@@ -412,7 +424,7 @@ impl<'l> Keeper<'l> {
             if std::mem::take(&mut self.has_hangup) {
                 let _gone = child.hang_up();
             }
-            if self.look_at_trial(Instant::now()) {
+            if self.look_at_trial(child.pid(), Instant::now()) || std::mem::take(&mut self.is_to_die) {
                 // Its requests come again, as after any death.
                 let _gone = child.kill();
             }
@@ -452,6 +464,8 @@ impl<'l> Keeper<'l> {
                     self.settle();
                 }
                 Said::Replace(program, asker) => self.replace(program, asker),
+                Said::Filled => self.is_to_die = self.is_filled(),
+                Said::NotFilled(why) => self.do_not_replace(&why),
                 Said::AskedToEnd => {
                     self.asked.by_servers = self.asked.by_servers.saturating_add(1);
                     self.end();

@@ -55,6 +55,7 @@
 mod attendant;
 mod channel;
 mod dying;
+mod filling;
 mod keeper;
 mod limits;
 mod machine;

@@ -25,7 +25,7 @@ use crate::mount::check::RING;
 use crate::mount::session::of_mount;
 use crate::mounts::shown;
 use crate::serving::{self, Announce, KeptPlace, Started};
-use crate::settings::{Settings, TransportChoice};
+use crate::settings::{Settings, TakeoverChoice, TransportChoice};
 
 /// What the keeper has, and each of its servers.
 #[derive(Debug)]
@@ -83,6 +83,10 @@ pub(super) fn keep(
 
 /// What no other server could go on with.
 fn refuse_rings(args: &ExportArgs) -> Result<(), Failure> {
+    if args.takeover == TakeoverChoice::Upgrade {
+        let failure = Failure::usage("--takeover upgrade is for mounts of folders on io_uring");
+        return Err(failure.hint("--takeover crash, which includes upgrades"));
+    }
     if args.transport != TransportChoice::Uring {
         return Ok(());
     }
