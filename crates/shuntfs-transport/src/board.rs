@@ -73,8 +73,8 @@ impl Board {
         let Some(KeptSeat { rings, first, .. }) = &self.kept else { return };
         for (slot, state) in self.states.iter().enumerate() {
             let held = match state {
-                State::Waiting | State::Dead => Held::Nothing,
-                State::Serving | State::Linked => Held::Begun,
+                State::Waiting | State::Linked | State::Dead => Held::Nothing,
+                State::Serving => Held::Begun,
                 State::Stopped => Held::Request,
                 State::Answered => Held::Answer,
             };
@@ -84,7 +84,8 @@ impl Board {
         for (states, queues) in self.states.chunks(depth).zip(way.queues.chunks(depth)) {
             let count = |are: &[State]| states.iter().filter(|state| are.contains(state)).count();
             let count = |are: &[State]| u32::try_from(count(are)).unwrap_or(u32::MAX >> 1);
-            let (free, begun) = (count(&[State::Waiting]), count(&[State::Serving, State::Linked]));
+            // What is linked may have been answered long ago: only the next request tells.
+            let (free, begun) = (count(&[State::Waiting, State::Linked]), count(&[State::Serving]));
             queues.first().into_iter().for_each(|queue| rings.drain.say(*queue, free, begun));
         }
     }

@@ -152,3 +152,59 @@ impl KeptRings {
         }
     }
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::settings::Settings;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    fn rings() -> KeptRings {
+        let settings = Settings { depth: 2, payload_len: 8192, ..Settings::default() };
+        KeptRings::create(&settings).expect("memory")
+    }
+
+    /// Says the same of each queue as soon as it is asked.
+    fn fill(rings: &KeptRings, free: u32, begun: u32) -> Result<(), NotFilled> {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !rings.drain.is_on() {
+                    std::thread::yield_now();
+                }
+                for queue in 0..u16::try_from(threads::possible_cpus()).expect("few") {
+                    rings.drain.say(queue, free, begun);
+                }
+            });
+            rings.fill(Path::new("/proc"), LIMIT)
+        })
+    }
+
+    #[test]
+    fn they_are_full_when_all_threads_say_so_and_not_before() {
+        let rings = rings();
+        fill(&rings, 0, 0).expect("all are full");
+        assert!(rings.are_full() && rings.drain.is_on());
+        rings.empty();
+        assert!(!rings.are_full() && !rings.drain.is_on());
+        let is_over = || !rings.are_full() && !rings.drain.is_on();
+        assert!(matches!(rings.fill(Path::new("/proc"), LIMIT), Err(NotFilled::Silent)) && is_over());
+        assert!(matches!(fill(&rings, 0, 3), Err(NotFilled::Begun(3.., _))) && is_over());
+        // Nobody who looks at this file system comes to the queues.
+        assert!(matches!(fill(&rings, 2, 0), Err(NotFilled::Free(2.., _))) && is_over());
+    }
+
+    #[test]
+    fn threads_are_woken_for_each_change() {
+        struct Count(AtomicU64);
+        impl std::task::Wake for Count {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (rings, count) = (rings(), std::sync::Arc::new(Count(AtomicU64::new(0))));
+        rings.drain.wakes(Waker::from(std::sync::Arc::clone(&count)));
+        assert!(rings.fill(Path::new("/proc"), LIMIT).is_err());
+        assert_eq!(count.0.load(Ordering::SeqCst), 2, "on and off");
+    }
+}

@@ -140,12 +140,13 @@ where
         Ok(Err(OsError::AGAIN))
     }
 
-    /// Registers all slots that are used; requests may arrive meanwhile and are kept for the loop.
+    /// Registers all slots that are used, but those in which a predecessor left something; requests may arrive meanwhile and are kept for the
+    /// loop.
     fn register(&mut self) -> Result<(), OsError> {
         for slot in 0..self.slots_count() {
             match self.board.found(slot) {
-                Some(Held::Request) => self.deliver(slot),
-                Some(Held::Answer) => self.serving.port.commit_again(self.take(slot)),
+                Some(Held::Request) => self.board.states[slot as usize] = State::Stopped,
+                Some(Held::Answer) => self.board.states[slot as usize] = State::Answered,
                 _ if self.serving.port.ring_way().is_used(slot) => {
                     self.serving.port.register(self.take(slot));
                 }
@@ -165,10 +166,6 @@ where
                         again = true;
                         self.serving.port.register(self.take(slot));
                     }
-                    Token::Entry(slot) if result == ENOENT && self.board.is_found(slot) => {
-                        again = true;
-                        self.register_anew(slot);
-                    }
                     Token::Entry(_) if result < 0 => return Err(OsError::from_raw_os_error(-result)),
                     _ => early.push((token, result)),
                 }
@@ -185,6 +182,7 @@ where
     }
 
     fn run(&mut self) {
+        self.go_on();
         while self.living > 0 {
             let board = &mut self.board;
             self.serving.poll_woken(|serving, slot, outcome| finish(serving, board, slot, outcome));
@@ -236,22 +234,25 @@ where
     /// Stops with all requests and answers where they are, or goes on with them, as another thread has asked for.
     fn heed(&mut self) {
         let Some(is_on) = self.board.kept.as_ref().map(|kept| kept.rings.drain.is_on()) else { return };
-        if self.board.stops && !is_on {
-            self.board.stops = false;
-            for slot in 0..self.slots_count() {
-                match self.board.states[slot as usize] {
-                    State::Stopped => self.deliver(slot),
-                    State::Answered => {
-                        self.board.states[slot as usize] = State::Waiting;
-                        self.serving.port.commit_again(self.take(slot));
-                    }
-                    _ => {}
-                }
-            }
+        if std::mem::replace(&mut self.board.stops, is_on) && !is_on {
+            self.go_on();
         }
         if is_on {
-            self.board.stops = true;
             self.board.tell(self.serving.port.ring_way());
+        }
+    }
+
+    /// Commits answers and begins requests that were left where they are, by this server or by one before it.
+    fn go_on(&mut self) {
+        for slot in 0..self.slots_count() {
+            match self.board.states[slot as usize] {
+                State::Stopped => self.deliver(slot),
+                State::Answered => {
+                    self.board.states[slot as usize] = State::Waiting;
+                    self.serving.port.commit_again(self.take(slot));
+                }
+                _ => {}
+            }
         }
     }
 
