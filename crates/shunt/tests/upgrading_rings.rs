@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
-use common::{Ran, Room, SHUNT, can_mount, eventually, is_alive, run, servers_of, shunt, signal, wait};
+use common::{Ran, Room, SHUNT, can_mount, eventually, is_alive, run, servers_of, shunt, wait};
 use kept::{Kept, PAGE, call, status};
 use programs::{copy, impostor, program_of, upgrading};
 use shuntfs_testkit::mounted::enable_uring;
@@ -42,7 +42,7 @@ fn start(flags: &[&str]) -> Option<Kept> {
     }
     let room = Room::new();
     let log = format!("log_file={}", room.path().join("log").display());
-    room.mount(&[&FLAGS, &["-o", &log], flags].concat());
+    room.mount(&[&FLAGS[..], &["-o", &log], flags].concat());
     Some(Kept::of(room))
 }
 

@@ -177,6 +177,9 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
 /// What is not possible with a takeover, and why.
 pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
 
+/// Why a mount that needs no less is not asked for less.
+pub(crate) const DEVICE: &str = "a device, where another server can follow after a crash, too";
+
 /// Refuses what no other server could go on with.
 fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let crash = settings.takeover == TakeoverChoice::Crash;
@@ -190,7 +193,7 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
         ),
         (
             !crash && !is_ring,
-            "a transport that outlives crashes, too",
+            DEVICE,
             "--takeover crash, which includes upgrades",
         ),
         (!crash && settings.locks == LocksChoice::Lower, LOCKS, "--takeover crash"),
