@@ -208,10 +208,16 @@ fn privileged_a_server_that_dies_ends_the_mount() {
         let Some(kept) = start(&["--flow", "relay"]) else { return };
         let mut callers: Vec<_> = (0..4)
             .map(|number| {
-                let script = "while stat \"$0/hello\" && cat \"$0/hello\" && echo $1 > \"$0/$1\"; do :; done; exit 9";
+                let script =
+                    "while stat \"$0/hello\" && cat \"$0/hello\" && echo $1 > \"$0/$1\"; do :; done; exit 9";
                 let mut command = Command::new("sh");
                 command.args(["-c", script]).arg(kept.room.mnt()).arg(number.to_string());
-                command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().expect("starts")
+                command
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .stdin(Stdio::null())
+                    .spawn()
+                    .expect("starts")
             })
             .collect();
         std::thread::sleep(Duration::from_millis(200 + 37 * round));
@@ -224,7 +230,11 @@ fn privileged_a_server_that_dies_ends_the_mount() {
             assert_eq!(wait(caller), Some(9), "round {round}: a caller was killed");
         }
         eventually("the keeper gives up", || !is_alive(kept.keeper));
-        assert!(kept.log().contains("on io_uring only a server that is replaced as planned"), "{}", kept.log());
+        assert!(
+            kept.log().contains("on io_uring only a server that is replaced as planned"),
+            "{}",
+            kept.log()
+        );
         assert!(!kept.room.is_mounted());
         kept.is_gone();
     }

@@ -141,8 +141,7 @@ impl Keeper<'_> {
             Ok((note, text, trial)) => {
                 tracing::info!("another program is tried, and goes on where it can");
                 let trial = Some(trial);
-                self.replacing =
-                    Some(Replacing { program, asker, former, note, text, trial, filling: None });
+                self.replacing = Some(Replacing { program, asker, former, note, text, trial, filling: None });
             }
             Err(error) => {
                 self.let_go([program.into_fd(), former.into_fd()]);

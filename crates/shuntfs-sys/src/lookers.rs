@@ -76,7 +76,8 @@ fn in_child(orders: &[Order], stacks: &Region) -> ! {
         if alone != 0 {
             break;
         }
-        let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+        let flags =
+            libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
         let top = stacks.start().as_ptr().wrapping_add((place + 1) * STACK);
         let order = std::ptr::from_ref(order).cast_mut().cast::<c_void>();
         // SAFETY: each has a stack of its own, and orders and stacks live until the last of them has ended, as nothing frees them here.

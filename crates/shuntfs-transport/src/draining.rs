@@ -25,7 +25,9 @@ pub enum NotFilled {
     #[error("{0} requests that it has begun have not ended after {1:?}")]
     Begun(u64, Duration),
     /// No request came where one was needed.
-    #[error("{0} slots of io_uring could not be filled within {1:?}: a CPU may be out of reach, or the mount at another place")]
+    #[error(
+        "{0} slots of io_uring could not be filled within {1:?}: a CPU may be out of reach, or the mount at another place"
+    )]
     Free(u64, Duration),
     /// There could be no callers of our own.
     #[error("no callers could be made that fill its slots of io_uring ({0})")]
@@ -140,7 +142,11 @@ impl KeptRings {
                 return Ok(());
             }
             if now > end {
-                return Err(if begun > 0 { NotFilled::Begun(begun, limit) } else { NotFilled::Free(missing, limit) });
+                return Err(if begun > 0 {
+                    NotFilled::Begun(begun, limit)
+                } else {
+                    NotFilled::Free(missing, limit)
+                });
             }
             if missing > 0 && now >= next {
                 next = now + AGAIN;

@@ -212,9 +212,10 @@ impl Shape {
     fn as_words(&self) -> Vec<u64> {
         let numbers = [self.threads, self.queues, self.depth, self.payload_len].map(|number| number as u64);
         let order = self.order.iter().map(|queue| *queue as u64);
-        let check = numbers.into_iter().chain(order.clone()).fold(MAGIC, |check, word| {
-            (check ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29)
-        });
+        let check = numbers
+            .into_iter()
+            .chain(order.clone())
+            .fold(MAGIC, |check, word| (check ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29));
         numbers.into_iter().chain([check, 0]).chain(order).collect()
     }
 
@@ -271,7 +272,8 @@ mod test {
     fn no_damaged_shape_is_used() {
         let settings = Settings { depth: 3, payload_len: 8192, ..Settings::default() };
         let rings = KeptRings::create(&settings).expect("memory");
-        for word in (0..AT_ORDER + rings.shape.queues).filter(|word| ![AT_FULL, AT_ORDER - 1].contains(word)) {
+        for word in (0..AT_ORDER + rings.shape.queues).filter(|word| ![AT_FULL, AT_ORDER - 1].contains(word))
+        {
             for bit in [0, 1, 5, 31, 63] {
                 rings.words[word].fetch_xor(1 << bit, Ordering::Relaxed);
                 assert!(KeptRings::open(copies(&rings)).is_err(), "bit {bit} of word {word}");

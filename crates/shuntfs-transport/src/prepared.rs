@@ -53,7 +53,9 @@ pub enum PrepareError {
     #[error("a thread cannot act as the server's callers ({0})")]
     Identity(#[source] OsError),
     /// Rings that a predecessor served cannot be gone on with.
-    #[error("this server would have other rings, or other slots, or its predecessor was not replaced as planned")]
+    #[error(
+        "this server would have other rings, or other slots, or its predecessor was not replaced as planned"
+    )]
     Kept,
     /// Memory, a descriptor or a thread was not available.
     #[error("{what} could not be had ({error})")]

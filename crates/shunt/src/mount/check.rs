@@ -191,11 +191,7 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
             RING,
             "--transport cloned, or device, or --takeover upgrade",
         ),
-        (
-            !crash && !is_ring,
-            DEVICE,
-            "--takeover crash, which includes upgrades",
-        ),
+        (!crash && !is_ring, DEVICE, "--takeover crash, which includes upgrades"),
         (!crash && settings.locks == LocksChoice::Lower, LOCKS, "--takeover crash"),
         (
             !crash && settings.merge.timeout.is_some(),
@@ -213,7 +209,8 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
 }
 
 /// Why a mount on io_uring is not upgraded with these.
-const LOCKS: &str = "--locks lower: a request that waits for a lock stays begun, and no server is replaced meanwhile";
+const LOCKS: &str =
+    "--locks lower: a request that waits for a lock stays begun, and no server is replaced meanwhile";
 
 /// Looks at each of several branches, and at what they exclude.
 fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -> Result<(), Failure> {

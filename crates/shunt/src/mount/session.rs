@@ -30,8 +30,8 @@ use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
 use crate::serving::with_warm_payloads;
 use crate::settings::{
-    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TakeoverChoice, TransportChoice,
-    VerifyChoice,
+    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TakeoverChoice,
+    TransportChoice, VerifyChoice,
 };
 
 /// A mount that answers.

@@ -75,7 +75,8 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_o
     if let Some(folder) = is_caller() {
         return use_disk(&folder).say();
     }
-    let test = "upgrading::privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring";
+    let test =
+        "upgrading::privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring";
     let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     if !shuntfs_testkit::mounted::enable_uring() {
         eprintln!("SKIPPED: FUSE over io_uring is not to be had here");
@@ -84,7 +85,11 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_o
     let programs = programs(&desk);
     desk.qemu_img("create -q -f qcow2 base.qcow2 32M").ok();
     for (flags, image, make) in [
-        ("--takeover upgrade --writable", "disk.qcow2", "create -q -f qcow2 -b base.qcow2 -F qcow2 disk.qcow2"),
+        (
+            "--takeover upgrade --writable",
+            "disk.qcow2",
+            "create -q -f qcow2 -b base.qcow2 -F qcow2 disk.qcow2",
+        ),
         ("--takeover upgrade --writable --flow relay", "disk.raw", "create -q -f raw disk.raw 32M"),
     ] {
         desk.qemu_img(make).ok();

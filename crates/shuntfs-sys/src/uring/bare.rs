@@ -181,7 +181,9 @@ impl BareRing {
     /// Queues all of them or none.
     pub(super) fn push(&mut self, entries: &[squeue::Entry128]) -> bool {
         let room = self.sq.mask + 1 - self.queued();
-        let Some(count) = u32::try_from(entries.len()).ok().filter(|count| *count <= room) else { return false };
+        let Some(count) = u32::try_from(entries.len()).ok().filter(|count| *count <= room) else {
+            return false;
+        };
         let tail = self.word(self.sq.tail).load(Ordering::Relaxed);
         for (place, entry) in (0..count).zip(entries) {
             let at = (tail.wrapping_add(place) & self.sq.mask) as usize * SQE_LEN;
@@ -265,9 +267,8 @@ impl Drop for BareRing {
         let update = Update { offset: self.index, resv: 0, data: 0 };
         let opcode = UNREGISTER_RING_FDS | USE_REGISTERED_RING;
         // SAFETY: the kernel reads the argument; it holds the ring's pages itself until the ring is gone.
-        let _gone = unsafe {
-            libc::syscall(libc::SYS_io_uring_register, self.index, opcode, &raw const update, 1)
-        };
+        let _gone =
+            unsafe { libc::syscall(libc::SYS_io_uring_register, self.index, opcode, &raw const update, 1) };
         // Where that fails, it goes with its thread.
     }
 }
@@ -282,7 +283,9 @@ mod test {
     fn what_is_pushed_completes() {
         let mut ring = match BareRing::new(8) {
             Ok(ring) => ring,
-            Err(error) => return println!("SKIPPED: rings without descriptors are not to be had here ({error})"),
+            Err(error) => {
+                return println!("SKIPPED: rings without descriptors are not to be had here ({error})");
+            }
         };
         for round in 0..100_u64 {
             let nop = |data| opcode::Nop::new().build().user_data(data).into();

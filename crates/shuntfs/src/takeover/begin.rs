@@ -233,8 +233,7 @@ impl Session {
             Some(rings) => Prepared::on_kept_rings(&device, &settings, Arc::clone(rings), true),
             None => Prepared::on(&device, &clones, &settings),
         };
-        let prepared = prepared
-            .map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
+        let prepared = prepared.map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
         let chosen = Chosen { prepared, why: "a predecessor had chosen it".into() };
         let keeping = keep(&fs)?;
         let source = MountOptions::default().source;
@@ -365,10 +364,7 @@ fn descriptors_of(rings: &Arc<KeptRings>) -> Result<StoredRings, TakeoverError> 
 }
 
 /// The rings that a predecessor served, if it was replaced as planned.
-fn take_rings(
-    stored: &StoredRings,
-    left: &mut LeftDescriptors,
-) -> Result<Arc<KeptRings>, TakeoverError> {
+fn take_rings(stored: &StoredRings, left: &mut LeftDescriptors) -> Result<Arc<KeptRings>, TakeoverError> {
     let wrong = || StoreError::Header("the descriptors of its rings");
     let mut take = |(number, identity): (RawFd, FileIdentity)| {
         // Whatever comes of it, it stays open for another server.
