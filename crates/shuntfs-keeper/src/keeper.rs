@@ -88,7 +88,7 @@ pub enum KeepError {
 /// Then it unmounts. A server that fails before any was ready ends it, too, with its error.
 ///
 /// To be called from a process with one thread, at the start of a program. `serve` begins in a process of its own with one thread, in which
-/// rings are forbidden ([`forbid_rings`]) and SIGINT, SIGTERM and SIGHUP are blocked: they are the keeper's. It must close no descriptor that
+/// rings with descriptors are forbidden ([`forbid_rings`]) and SIGINT, SIGTERM and SIGHUP are blocked: they are the keeper's. It must close no descriptor that
 /// was open before, because it would be closed here, too. What it prints and does not flush is lost.
 ///
 /// # Errors

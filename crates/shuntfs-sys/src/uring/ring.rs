@@ -161,7 +161,7 @@ pub(super) fn failing(user_data: u64, error: Errno) -> squeue::Entry128 {
 
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Has this process make no ring from now on, for its whole life. For one whose descriptors another process shares: a ring is only taken
+/// Has this process make no ring that a descriptor names from now on, for its whole life. For one whose descriptors another process shares: a ring is only taken
 /// down when its last descriptor is closed, so what a dead process's ring was to do for FUSE would be waited for, by callers that
 /// nothing can kill, for as long as the other process lives.
 pub fn forbid_rings() {
