@@ -92,6 +92,12 @@ impl TakeoverChoice {
     pub fn has_keeper(self) -> bool {
         self != Self::Off
     }
+
+    /// Whether requests come by io_uring because of it.
+    #[must_use]
+    pub fn is_on_rings(self) -> bool {
+        self == Self::Upgrade
+    }
 }
 
 /// Who checks permissions.

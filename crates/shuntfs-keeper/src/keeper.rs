@@ -74,10 +74,7 @@ pub enum KeepError {
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
     /// A server on io_uring died otherwise than as it was planned.
-    #[error(
-        "the server died ({0:?}), and the connection was ended: on io_uring only a server that is replaced as planned has a \
-         successor"
-    )]
+    #[error("the server died ({0:?}), and on io_uring only one that is replaced as planned has a successor")]
     Ring(Exit),
     /// There have been too many servers.
     #[error("given up, and the connection was ended: {0}")]
@@ -213,8 +210,8 @@ pub(crate) struct Keeper<'l> {
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
     pub(crate) former: Option<Former>,
-    /// Whether the server is to be killed, because it is ready for that.
-    is_to_die: bool,
+    /// Whether the server has made ready to be killed.
+    must_die: bool,
     /// Who had asked for that, and what must be said once a server is ready.
     pub(crate) asker: Option<(OwnedFd, Result<(), String>)>,
 }
@@ -233,7 +230,9 @@ impl Tools {
     fn new(limits: &Limits) -> Result<Self, KeepError> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
         machine::tell();
-        let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
+        let channel = Channel::new().map_err(|error| {
+            lacks("a pair of sockets")(OsError::from_io_error(&error).unwrap_or(OsError::IO))
+        })?;
         let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
         let shelter = Shelter::take();
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
@@ -277,7 +276,7 @@ impl<'l> Keeper<'l> {
             has_hangup: false,
             replacing: None,
             former: None,
-            is_to_die: false,
+            must_die: false,
             asker: None,
         }
     }
@@ -424,7 +423,7 @@ impl<'l> Keeper<'l> {
             if std::mem::take(&mut self.has_hangup) {
                 let _gone = child.hang_up();
             }
-            if self.look_at_trial(child.pid(), Instant::now()) || std::mem::take(&mut self.is_to_die) {
+            if self.look_at_trial(child.pid(), Instant::now()) || std::mem::take(&mut self.must_die) {
                 // Its requests come again, as after any death.
                 let _gone = child.kill();
             }
@@ -464,7 +463,7 @@ impl<'l> Keeper<'l> {
                     self.settle();
                 }
                 Said::Replace(program, asker) => self.replace(program, asker),
-                Said::Filled => self.is_to_die = self.is_filled(),
+                Said::Filled => self.must_die = self.is_filled(),
                 Said::NotFilled(why) => self.do_not_replace(&why),
                 Said::AskedToEnd => {
                     self.asked.by_servers = self.asked.by_servers.saturating_add(1);
@@ -597,8 +596,4 @@ fn unstored(error: OsError) {
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> KeepError {
     move |error| KeepError::Resource { what, error }
-}
-
-fn from_io(error: &std::io::Error) -> OsError {
-    OsError::from_io_error(error).unwrap_or(OsError::IO)
 }

@@ -236,7 +236,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// A server has filled its slots; whether it is to be killed now.
+    /// A server has filled its slots; whether it must be killed now.
     pub(crate) fn is_filled(&mut self) -> bool {
         self.replacing.as_mut().is_some_and(|replacing| replacing.filling.take().is_some())
     }

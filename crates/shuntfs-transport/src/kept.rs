@@ -50,7 +50,7 @@ pub(crate) enum Held {
     Nothing,
     /// A request as it came.
     Request,
-    /// An answer that is to be committed.
+    /// An answer that must be committed.
     Answer,
     /// A request that is being served. No server is replaced then.
     Begun,

@@ -274,7 +274,7 @@ impl Port {
         self.write_answer(&slot, unique, answer)
     }
 
-    /// What is to be sent, where that has not been done.
+    /// What must be sent, where that has not been done.
     fn answer_of(&self, outcome: Outcome) -> Option<Result<usize, Errno>> {
         match outcome {
             Outcome::Reply(len) => Some(Ok(len)),

@@ -256,7 +256,7 @@ where
         }
     }
 
-    /// What a predecessor had of an entry is not there any more.
+    /// The kernel has given up what a predecessor had of an entry.
     fn register_anew(&mut self, slot: u32) {
         tracing::warn!(slot, "a request that a predecessor left is gone");
         self.board.forget(slot);

@@ -22,8 +22,8 @@ use crate::mount::SeatOf;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount, of_takeover};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of, with_warm_payloads};
-use crate::settings::{FlowChoice, Settings, Switch, TakeoverChoice, TransportChoice};
+use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of, on_rings, with_warm_payloads};
+use crate::settings::{FlowChoice, Settings, Switch, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
 const PAYLOAD_MIN: u64 = 128 << 10;
@@ -285,9 +285,6 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
     let all = queues * (depth as u64 + 1) * (payload_len as u64 + 0x1000);
     SessionOptions {
         transport: match args.transport {
-            TransportChoice::Auto if args.takeover == TakeoverChoice::Upgrade => {
-                Transport::Only(TransportKind::Uring)
-            }
             TransportChoice::Auto => Transport::Auto,
             TransportChoice::Device => Transport::Only(TransportKind::Device),
             TransportChoice::Cloned => Transport::Only(TransportKind::Cloned),
@@ -305,7 +302,8 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
 }
 
 pub(super) fn kept_options(args: &ExportArgs) -> SessionOptions {
-    with_warm_payloads(session_options(args))
+    let options = with_warm_payloads(session_options(args));
+    if args.takeover.is_on_rings() { on_rings(options) } else { options }
 }
 
 pub(super) fn of_image(error: &ImageError) -> Failure {

@@ -28,7 +28,7 @@ use crate::control::{Spot, What};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
-use crate::serving::with_warm_payloads;
+use crate::serving::{on_rings, with_warm_payloads};
 use crate::settings::{
     CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TakeoverChoice,
     TransportChoice, VerifyChoice,
@@ -91,12 +91,8 @@ impl Mounted {
     pub(super) fn take_seat(kept: &Kept<'_>, settings: &Settings, seat: &Seat<'_>) -> Result<Self, Failure> {
         // The readahead is the keeper's to set, once.
         let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
-        let options = if not_privileged().is_some() || settings.takeover == TakeoverChoice::Upgrade {
-            // On rings that another server takes over they are never given back.
-            with_warm_payloads(options)
-        } else {
-            options
-        };
+        let options = if not_privileged().is_some() { with_warm_payloads(options) } else { options };
+        let options = if settings.takeover.is_on_rings() { on_rings(options) } else { options };
         let (session, pool, rules, verifying) = match kept.begin(settings)? {
             Shows::Pool { pool, rules, verifying } => {
                 let observer = pool.observer();
@@ -513,9 +509,6 @@ pub(super) fn session_options(target: &Target, settings: &Settings) -> SessionOp
     let may_move_below = target.branches.is_some() && cache_of(target, settings) != Cache::Default;
     SessionOptions {
         transport: match settings.transport {
-            TransportChoice::Auto if settings.takeover == TakeoverChoice::Upgrade => {
-                Transport::Only(TransportKind::Uring)
-            }
             TransportChoice::Auto if settings.merge.timeout.is_some() => {
                 Transport::Only(TransportKind::Cloned)
             }

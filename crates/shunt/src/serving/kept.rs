@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuntfs::SessionOptions;
 use shuntfs::takeover::KeptMount;
+use shuntfs::{SessionOptions, Transport, TransportKind};
 use shuntfs_keeper::{
     Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
 };
@@ -57,6 +57,12 @@ pub(crate) struct KeptPlace {
 pub(crate) fn with_warm_payloads(options: SessionOptions) -> SessionOptions {
     const PAYLOAD_MAX: usize = 256 << 10;
     SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
+}
+
+/// For servers that follow each other on io_uring, whose payloads are never given back. So they are shorter, too.
+pub(crate) fn on_rings(options: SessionOptions) -> SessionOptions {
+    let transport = Transport::Only(TransportKind::Uring);
+    SessionOptions { transport, warm_payloads: false, ..with_warm_payloads(options) }
 }
 
 /// How many times as long a server may take to begin that searches the source for names.
