@@ -22,7 +22,7 @@ use crate::mount::SeatOf;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount, of_takeover};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of, on_rings, with_warm_payloads};
+use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
 use crate::settings::{FlowChoice, Settings, Switch, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
@@ -302,8 +302,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
 }
 
 pub(super) fn kept_options(args: &ExportArgs) -> SessionOptions {
-    let options = with_warm_payloads(session_options(args));
-    if args.takeover.is_on_rings() { on_rings(options) } else { options }
+    serving::kept_options(session_options(args), true, args.takeover)
 }
 
 pub(super) fn of_image(error: &ImageError) -> Failure {

@@ -37,7 +37,7 @@ use crate::metrics::Listener;
 use crate::mounts::shown;
 use crate::run::with_command;
 use crate::seal::KeptSeal;
-use crate::settings::Settings;
+use crate::settings::{Settings, TakeoverChoice};
 
 /// What is kept: its name, how far the kernel is to read ahead, in bytes, and what another program needs to continue.
 #[derive(Debug)]
@@ -52,17 +52,23 @@ pub(crate) struct KeptPlace {
     pub(crate) seal: Option<Arc<KeptSeal>>,
 }
 
-/// For servers that follow each other, where writes come through them: with the payloads in memory all the time, because a write must not fail when
-/// a server is killed while the kernel copies it there. So they are shorter.
-pub(crate) fn with_warm_payloads(options: SessionOptions) -> SessionOptions {
+/// For servers that follow each other: what `options` become. `relays` says whether writes come through them.
+pub(crate) fn kept_options(
+    options: SessionOptions,
+    relays: bool,
+    takeover: TakeoverChoice,
+) -> SessionOptions {
     const PAYLOAD_MAX: usize = 256 << 10;
-    SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
-}
-
-/// For servers that follow each other on io_uring, whose payloads are never given back. So they are shorter, too.
-pub(crate) fn on_rings(options: SessionOptions) -> SessionOptions {
-    let transport = Transport::Only(TransportKind::Uring);
-    SessionOptions { transport, warm_payloads: false, ..with_warm_payloads(options) }
+    if !(relays || takeover.is_on_rings()) {
+        return options;
+    }
+    let options = SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), ..options };
+    if takeover.is_on_rings() {
+        // Never given back, and short for that reason.
+        return SessionOptions { transport: Transport::Only(TransportKind::Uring), ..options };
+    }
+    // In memory all the time, because a write must not fail when a server is killed while the kernel copies it there.
+    SessionOptions { warm_payloads: true, ..options }
 }
 
 /// How many times as long a server may take to begin that searches the source for names.
