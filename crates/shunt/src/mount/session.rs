@@ -30,8 +30,7 @@ use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
 use crate::serving::kept_options;
 use crate::settings::{
-    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TakeoverChoice,
-    TransportChoice, VerifyChoice,
+    CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice, VerifyChoice,
 };
 
 /// A mount that answers.
