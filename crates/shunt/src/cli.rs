@@ -63,7 +63,7 @@ pub enum Command {
     /// Unmounts; if the mount is busy, reports who uses it.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Continues mounts with another version of shunt while files stay open; for mounts and exports with `--takeover crash`.
+    /// Continues mounts with another version of shunt while files stay open; for mounts and exports with `--takeover crash` or `upgrade`.
     Upgrade(UpgradeArgs),
     /// Lists all mounts of shunt.
     #[command(visible_alias = "ls")]

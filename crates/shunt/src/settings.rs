@@ -82,6 +82,22 @@ pub enum TakeoverChoice {
     Off,
     /// Another server goes on, and callers see a pause.
     Crash,
+    /// It breaks, but its program can be replaced by another while files stay open: on io_uring, where nothing more is possible.
+    Upgrade,
+}
+
+impl TakeoverChoice {
+    /// Whether there is a keeper.
+    #[must_use]
+    pub fn has_keeper(self) -> bool {
+        self != Self::Off
+    }
+
+    /// Whether requests come by io_uring because of it.
+    #[must_use]
+    pub fn is_on_rings(self) -> bool {
+        self == Self::Upgrade
+    }
 }
 
 /// Who checks permissions.

@@ -135,8 +135,14 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     let Some(TakeoverStatus { keeper, replaced }) = status.takeover else { return Ok(()) };
     match keeper {
+        Some(pid) if status.session.transport.kind == "uring" => {
+            writeln!(
+                out,
+                "  keeper     process {pid}: shunt upgrade continues the mount; it ends if this server dies"
+            )?;
+        }
         Some(pid) => {
-            writeln!(out, "  keeper     process {pid} watches, and starts another server if this one dies")?
+            writeln!(out, "  keeper     process {pid} watches, and starts another server if this one dies")?;
         }
         None => writeln!(out, "  keeper     DEAD: no other server follows if this one dies")?,
     }

@@ -28,6 +28,17 @@ pub(crate) enum Said {
     /// Another program is to go on: its descriptor, and one for whoever asked. Both are numbers in the table that both share, and the keeper's
     /// from now on.
     Replace(RawFd, RawFd),
+    /// Every slot of its rings holds something, as it was asked for: it can be killed now.
+    Filled,
+    /// That cannot be, and why. It serves.
+    NotFilled(String),
+}
+
+/// What a keeper asks a server for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Asked {
+    /// That the server with this process number fills the slots of its rings.
+    Fill(u32),
 }
 
 /// The way from the servers to their keeper.
@@ -46,6 +57,11 @@ impl Channel {
 
     pub(crate) fn say(&self, said: &Said) -> io::Result<()> {
         say(&self.speaks, said)
+    }
+
+    /// Asks a server.
+    pub(crate) fn ask(&self, asked: Asked) -> io::Result<()> {
+        self.listens.send(&serde_json::to_vec(&asked)?).map(drop)
     }
 
     /// For another thread of a server.
@@ -98,6 +114,27 @@ impl Line {
     }
 }
 
+impl Line {
+    pub(crate) fn say(&self, said: &Said) -> io::Result<()> {
+        say(&self.0, said)
+    }
+
+    /// Waits for what a keeper asks for. What is no question is passed over.
+    pub(crate) fn asked(&self) -> io::Result<Asked> {
+        let mut room = [0; LEN_MAX];
+        loop {
+            match self.0.recv(&mut room) {
+                Ok(len) => match serde_json::from_slice(&room[..len]) {
+                    Ok(asked) => return Ok(asked),
+                    Err(error) => tracing::warn!(%error, "a keeper asked something that is no question"),
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
 /// Readable when something was said.
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -125,6 +162,9 @@ mod test {
         assert_eq!(channel.next(), Some(Said::Failed("why".into())));
         assert_eq!(channel.next(), Some(Said::Replace(numbers.0, numbers.1)));
         assert_eq!(channel.next(), None);
+        channel.listens.send(b"nothing").expect("there is room");
+        channel.ask(Asked::Fill(7)).expect("there is room");
+        assert_eq!(channel.line().and_then(|line| line.asked()).expect("it was asked"), Asked::Fill(7));
         let long = Said::Failed("x".repeat(LEN_MAX));
         assert_eq!(channel.say(&long).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidInput));
     }

@@ -73,6 +73,9 @@ pub enum KeepError {
     /// Requests that a dead server had read cannot be had again.
     #[error("unanswered requests were not sent again: {0}")]
     Resend(#[source] NotifyError),
+    /// A server on io_uring died otherwise than as it was planned.
+    #[error("the server died ({0:?}), and on io_uring only one that is replaced as planned has a successor")]
+    Ring(Exit),
     /// There have been too many servers.
     #[error("given up, and the connection was ended: {0}")]
     GaveUp(#[from] GiveUp),
@@ -82,7 +85,7 @@ pub enum KeepError {
 /// Then it unmounts. A server that fails before any was ready ends it, too, with its error.
 ///
 /// To be called from a process with one thread, at the start of a program. `serve` begins in a process of its own with one thread, in which
-/// rings are forbidden ([`forbid_rings`]) and SIGINT, SIGTERM and SIGHUP are blocked: they are the keeper's. It must close no descriptor that
+/// rings with descriptors are forbidden ([`forbid_rings`]) and SIGINT, SIGTERM and SIGHUP are blocked: they are the keeper's. It must close no descriptor that
 /// was open before, because it would be closed here, too. What it prints and does not flush is lost.
 ///
 /// # Errors
@@ -182,7 +185,7 @@ pub(crate) struct Keeper<'l> {
     pub(crate) attendant: &'l mut dyn Attendant,
     record: Record,
     pub(crate) told: Option<Told>,
-    channel: Channel,
+    pub(crate) channel: Channel,
     signals: SignalFd,
     pub(crate) shelter: Shelter,
     pub(crate) manager: Manager,
@@ -207,6 +210,8 @@ pub(crate) struct Keeper<'l> {
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
     pub(crate) former: Option<Former>,
+    /// Whether the server has made ready to be killed.
+    must_die: bool,
     /// Who had asked for that, and what must be said once a server is ready.
     pub(crate) asker: Option<(OwnedFd, Result<(), String>)>,
 }
@@ -225,7 +230,9 @@ impl Tools {
     fn new(limits: &Limits) -> Result<Self, KeepError> {
         let signals = SignalFd::new(&ENDS).map_err(lacks("a descriptor for signals"))?;
         machine::tell();
-        let channel = Channel::new().map_err(|error| lacks("a pair of sockets")(from_io(&error)))?;
+        let channel = Channel::new().map_err(|error| {
+            lacks("a pair of sockets")(OsError::from_io_error(&error).unwrap_or(OsError::IO))
+        })?;
         let pulse = limits.answers.map(|_| Pulse::new()).transpose().map_err(lacks("memory"))?;
         let shelter = Shelter::take();
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
@@ -269,6 +276,7 @@ impl<'l> Keeper<'l> {
             has_hangup: false,
             replacing: None,
             former: None,
+            must_die: false,
             asker: None,
         }
     }
@@ -316,6 +324,9 @@ impl<'l> Keeper<'l> {
                 return Err(KeepError::Failed(why));
             }
             sent?;
+            if self.is_on_rings() {
+                return Err(KeepError::Ring(exit));
+            }
             self.record.died(Instant::now(), self.limits)?;
             self.predecessors += 1;
             self.tell("a server died, and the next one begins");
@@ -412,7 +423,7 @@ impl<'l> Keeper<'l> {
             if std::mem::take(&mut self.has_hangup) {
                 let _gone = child.hang_up();
             }
-            if self.look_at_trial(Instant::now()) {
+            if self.look_at_trial(child.pid(), Instant::now()) || std::mem::take(&mut self.must_die) {
                 // Its requests come again, as after any death.
                 let _gone = child.kill();
             }
@@ -452,6 +463,8 @@ impl<'l> Keeper<'l> {
                     self.settle();
                 }
                 Said::Replace(program, asker) => self.replace(program, asker),
+                Said::Filled => self.must_die = self.is_filled(),
+                Said::NotFilled(why) => self.do_not_replace(&why),
                 Said::AskedToEnd => {
                     self.asked.by_servers = self.asked.by_servers.saturating_add(1);
                     self.end();
@@ -583,8 +596,4 @@ fn unstored(error: OsError) {
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> KeepError {
     move |error| KeepError::Resource { what, error }
-}
-
-fn from_io(error: &std::io::Error) -> OsError {
-    OsError::from_io_error(error).unwrap_or(OsError::IO)
 }

@@ -48,13 +48,18 @@
 //!
 //! # io_uring
 //!
-//! No server of a keeper has a ring, for whatever purpose: the process is told never to make one. A ring whose descriptor another process
-//! has, as the keeper would, is not taken down when its server dies. Requests of FUSE that it was given are then never answered, and not
-//! even an abort of the connection frees their callers.
+//! No server of a keeper has a ring with a descriptor, for whatever purpose: the process is told never to make one. A ring whose descriptor
+//! another process has, as the keeper would, is not taken down when its server dies. Requests of FUSE that it was given are then never
+//! answered, and not even an abort of the connection frees their callers.
+//!
+//! A file system with state can be served on rings without descriptors, where [`SessionOptions`](shuntfs::SessionOptions) ask for io_uring. When
+//! such a server dies, the connection is ended ([`KeepError::Ring`]); another program can go on, because the server is then asked to prepare for its
+//! end.
 
 mod attendant;
 mod channel;
 mod dying;
+mod filling;
 mod keeper;
 mod limits;
 mod machine;

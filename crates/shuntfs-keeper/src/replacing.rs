@@ -23,6 +23,8 @@ use shuntfs_sys::memory;
 use shuntfs_sys::process::{Process, started};
 use shuntfs_sys::program::{Program, pass_on};
 
+use crate::channel::Asked;
+use crate::filling;
 use crate::keeper::Keeper;
 use crate::passing::{PassedNote, Relay, SUITS, Text, become_other};
 
@@ -40,6 +42,8 @@ pub(crate) struct Replacing {
     text: Text,
     /// `None` once it is over, and went well.
     trial: Option<Rehearsal>,
+    /// Until when a server on io_uring may take to fill its slots, while it does.
+    filling: Option<Instant>,
 }
 
 /// A program that tries whether it could go on.
@@ -107,12 +111,13 @@ impl Replacing {
     }
 
     pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
-        self.trial.as_ref().map(|trial| trial.patience(now))
+        let filling = self.filling.map(|end| end.saturating_duration_since(now));
+        self.trial.as_ref().map(|trial| trial.patience(now)).or(filling)
     }
 
     /// Whether the server is to end now, so that the other program goes on.
     pub(crate) fn is_due(&self) -> bool {
-        self.trial.is_none()
+        self.trial.is_none() && self.filling.is_none()
     }
 }
 
@@ -135,7 +140,8 @@ impl Keeper<'_> {
         match self.rehearse((&program, &former), &relay, &asker) {
             Ok((note, text, trial)) => {
                 tracing::info!("another program is tried, and goes on where it can");
-                self.replacing = Some(Replacing { program, asker, former, note, text, trial: Some(trial) });
+                let trial = Some(trial);
+                self.replacing = Some(Replacing { program, asker, former, note, text, trial, filling: None });
             }
             Err(error) => {
                 self.let_go([program.into_fd(), former.into_fd()]);
@@ -188,8 +194,12 @@ impl Keeper<'_> {
     }
 
     /// Looks how the trial goes; whether the server is to end now.
-    pub(crate) fn look_at_trial(&mut self, now: Instant) -> bool {
+    pub(crate) fn look_at_trial(&mut self, server: u32, now: Instant) -> bool {
         let Some(replacing) = &mut self.replacing else { return false };
+        if replacing.filling.is_some_and(|end| now > end) {
+            self.do_not_replace("its server did not say whether it can be replaced");
+            return false;
+        }
         let Some(outcome) = replacing.trial.as_mut().and_then(|trial| trial.outcome(now)) else {
             return false;
         };
@@ -198,6 +208,10 @@ impl Keeper<'_> {
             trial.process.iter().for_each(|process| self.own.remove(process.as_fd().as_raw_fd()));
         }
         match outcome {
+            Ok(()) if self.is_on_rings() => {
+                self.ask_to_fill(server, now);
+                false
+            }
             Ok(()) => true,
             Err(why) => {
                 self.do_not_replace(&why);
@@ -206,9 +220,30 @@ impl Keeper<'_> {
         }
     }
 
+    /// Whether requests come by io_uring.
+    pub(crate) fn is_on_rings(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.handover.is_on_rings())
+    }
+
+    fn ask_to_fill(&mut self, server: u32, now: Instant) {
+        /// Beyond what the server takes.
+        const LATE: Duration = Duration::from_secs(5);
+        let asked = self.channel.ask(Asked::Fill(server));
+        let Some(replacing) = &mut self.replacing else { return };
+        replacing.filling = Some(now + filling::LIMIT + LATE);
+        if let Err(error) = asked {
+            self.do_not_replace(&format!("its server cannot be told ({error})"));
+        }
+    }
+
+    /// A server has filled its slots; whether it must be killed now.
+    pub(crate) fn is_filled(&mut self) -> bool {
+        self.replacing.as_mut().is_some_and(|replacing| replacing.filling.take().is_some())
+    }
+
     /// This program stays.
     pub(crate) fn do_not_replace(&mut self, why: &str) {
-        let Some(Replacing { program, asker, former, note, trial, text: _ }) = self.replacing.take() else {
+        let Some(Replacing { program, asker, former, note, trial, .. }) = self.replacing.take() else {
             return;
         };
         tracing::error!("no other program goes on: {why}");

@@ -12,6 +12,7 @@ use shuntfs::{FuseDevice, Session, SessionOptions};
 use shuntfs_sys::{limits, spawn};
 
 use crate::channel::{Channel, Line, Said};
+use crate::filling;
 
 /// Descriptors that a server with state leaves to the next one, which opens its own while the table has those of the dead one, too.
 const SPARE: u64 = 256;
@@ -118,6 +119,11 @@ impl Seat<'_> {
         options: &SessionOptions,
     ) -> Result<Session, TakeoverError> {
         let session = self.begin_in_shared_table(fs, options)?;
+        if let Some(rings) = session.kept_rings() {
+            let path = self.mount.path().to_owned();
+            let attends = self.line().and_then(|line| filling::attend(Arc::clone(rings), line, path));
+            attends.map_err(TakeoverError::Untold)?;
+        }
         // Nodes and open files may need all that there are, and this server's stay open until the next one has begun.
         let queues = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         limits::spare_nofile(SPARE + SPARE_PER_CPU * queues);

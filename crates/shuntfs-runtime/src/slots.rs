@@ -36,6 +36,8 @@ pub struct Slots {
     states: Box<[SlotState]>,
     /// The part of each slot that stays in memory.
     warm: Range<usize>,
+    /// Whether memory is given back, or put into huge pages. Not where it is more than this process's.
+    is_own: bool,
     pool: Pool,
 }
 
@@ -106,7 +108,28 @@ impl Slots {
         (buffers, head_len): (usize, usize),
         ready: &Arc<Ready>,
     ) -> Result<Self> {
-        let region = Arc::new(Region::reserve(count * len + buffers * (len - head_len))?);
+        let region = Region::reserve(count * len + buffers * (len - head_len))?;
+        Ok(Self::build(region, (count, len), (buffers, head_len), ready))
+    }
+
+    /// Slots in memory that another process had before, or will have: it stays as it is, and is never given back.
+    ///
+    /// # Panics
+    /// Where it is shorter.
+    #[must_use]
+    pub fn on(region: Region, count: usize, len: usize, ready: &Arc<Ready>) -> Self {
+        assert!(region.len() >= count * len, "{count} slots of {len} bytes");
+        let mut slots = Self::build(region, (count, len), (0, 0), ready);
+        slots.is_own = false;
+        slots
+    }
+
+    fn build(
+        region: Region,
+        (count, len): (usize, usize),
+        (buffers, head_len): (usize, usize),
+        ready: &Arc<Ready>,
+    ) -> Self {
         let state = |slot| SlotState {
             hold: Arc::new(Hold::new(ready.waker(slot))),
             is_taken: Cell::new(false),
@@ -115,7 +138,8 @@ impl Slots {
         };
         let taken = (0..buffers).map(|_| Cell::new(false)).collect();
         let pool = Pool { head_len, taken, pinned: Cell::new(0) };
-        Ok(Self { region, len, states: (0..count).map(state).collect(), warm: 0..0, pool })
+        let states = (0..count).map(state).collect();
+        Self { region: Arc::new(region), len, states, warm: 0..0, is_own: true, pool }
     }
 
     /// Keeps a part of each slot in memory, also where the rest is given back.
@@ -234,6 +258,9 @@ impl Queue {
     /// Has the system put a slot into huge pages, or the buffer that a pooled one had last, where it can.
     pub fn gather(&self, index: u32) {
         let slots = self.slots();
+        if !slots.is_own {
+            return;
+        }
         let state = &slots.states[index as usize];
         let place = match (state.behind.get(), state.last.get()) {
             (Behind::Own, _) => slots.place(index, 0..slots.len),
@@ -288,7 +315,7 @@ impl Queue {
         if !slots.states.iter().all(is_quiet) {
             return false;
         }
-        if slots.warm == (0..slots.len) {
+        if !slots.is_own || slots.warm == (0..slots.len) {
             return true;
         }
         // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits

@@ -23,6 +23,7 @@ pub mod lease;
 pub mod let_go;
 pub mod limits;
 pub mod locks;
+pub mod lookers;
 pub mod memory;
 pub mod mount;
 pub mod names;

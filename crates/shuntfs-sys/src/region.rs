@@ -5,9 +5,10 @@
 #![expect(unsafe_code, reason = "mappings are made and given back by address")]
 
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::Result;
 use crate::raw::last_error;
@@ -42,6 +43,22 @@ impl Region {
         }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Self { start, len })
+    }
+
+    /// Maps `len` bytes of a file in memory, from its byte `offset` on, at this very address: what processes that come one after the other
+    /// have there is the same.
+    ///
+    /// # Errors
+    /// EEXIST where something else lies there, EINVAL where address or offset are no page's; ENOMEM.
+    pub fn shared(file: impl AsFd, offset: u64, (address, len): (usize, usize)) -> Result<Self> {
+        let at = std::ptr::without_provenance_mut(address);
+        let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
+        // SAFETY: the kernel refuses where the mapping would overlap another.
+        let start = unsafe { mmap(at, len, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM)?;
+        let this = Self { start, len };
+        // Before Linux 4.17 the address is a mere wish.
+        if start.as_ptr().addr() == address { Ok(this) } else { Err(rustix::io::Errno::EXIST) }
     }
 
     /// The first byte.
@@ -165,6 +182,23 @@ mod test {
         unsafe { region.give_back(0..region.len()) }.expect("madvise");
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { byte.read() }, 0);
+    }
+
+    #[test]
+    fn a_file_is_mapped_where_it_was_and_nowhere_else() {
+        const ADDRESS: usize = 0x20_0000_0000;
+        let file = crate::memory::file_in_memory(c"test").expect("memory");
+        file.set_len(4 * PAGE as u64).expect("grows");
+        let map = || Region::shared(&file, PAGE as u64, (ADDRESS, 2 * PAGE));
+        let region = map().expect("nothing lies there");
+        assert_eq!((region.start().as_ptr().addr(), region.len()), (ADDRESS, 2 * PAGE));
+        assert_eq!(map().err(), Some(rustix::io::Errno::EXIST));
+        // SAFETY: inside the mapping, which nobody else uses.
+        unsafe { region.start().as_ptr().wrapping_add(PAGE).write(7) };
+        drop(region);
+        let again = map().expect("nothing lies there any more");
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { again.start().as_ptr().wrapping_add(PAGE).read() }, 7);
     }
 
     #[test]

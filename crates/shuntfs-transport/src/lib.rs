@@ -4,10 +4,13 @@
 //! started after ([`Prepared::start`]). It hands each request to the server as an [`Exchange`], whose
 //! [`Done`] it sends.
 
+mod board;
 mod company;
 mod device;
+mod draining;
 mod exchange;
 mod interrupts;
+mod kept;
 mod load;
 mod lower;
 mod meter;
@@ -25,7 +28,9 @@ mod splice;
 mod underway;
 mod watch;
 
+pub use draining::NotFilled;
 pub use exchange::{Done, Exchange, Judge, Signal};
+pub use kept::KeptRings;
 pub use lower::{LowerFile, Traffic};
 pub use pools::{NoZeroCopy, NotPinned, Pinned, Pools, Settled, ZeroCopy};
 pub use port::Waiting;

@@ -266,18 +266,36 @@ impl Port {
 
     /// Sends an answer. False where the connection is gone.
     pub(crate) fn send(&self, slot: Slot, unique: u64, outcome: Outcome) -> bool {
-        let answer = match outcome {
-            Outcome::Reply(len) => Ok(len),
-            Outcome::Error(errno) => Err(errno),
-            Outcome::Spliced | Outcome::Linked(_) => return true,
-            Outcome::Silent if self.is_ring() => Err(Errno::IO),
-            Outcome::Silent => return true,
-        };
+        let Some(answer) = self.answer_of(outcome) else { return true };
         if self.is_ring() {
             self.commit(slot, unique, answer);
             return true;
         }
         self.write_answer(&slot, unique, answer)
+    }
+
+    /// What must be sent, where that has not been done.
+    fn answer_of(&self, outcome: Outcome) -> Option<Result<usize, Errno>> {
+        match outcome {
+            Outcome::Reply(len) => Some(Ok(len)),
+            Outcome::Error(errno) => Some(Err(errno)),
+            Outcome::Silent if self.is_ring() => Some(Err(Errno::IO)),
+            Outcome::Spliced | Outcome::Linked(_) | Outcome::Silent => None,
+        }
+    }
+
+    /// Writes an answer into a ring slot, to be committed later ([`Port::commit_again`]), perhaps by another server.
+    pub(crate) fn prepare(&self, mut slot: Slot, unique: u64, outcome: Outcome) {
+        if let Some(answer) = self.answer_of(outcome) {
+            let _later = self.commit_command(&mut slot, unique, answer);
+        }
+    }
+
+    /// Queues the commit of what is in a ring slot as an answer.
+    pub(crate) fn commit_again(&self, slot: Slot) {
+        let command = self.command_of(&slot);
+        // SAFETY: see the module's text.
+        unsafe { slot.command(&command) };
     }
 
     fn write_answer(&self, slot: &Slot, unique: u64, answer: Result<usize, Errno>) -> bool {
@@ -355,6 +373,13 @@ impl Port {
         let payload_sz = u32::try_from(answer.unwrap_or(0)).expect("payloads are below 4 GiB");
         let answer = UringEntInOut { commit_id, payload_sz, ..UringEntInOut::default() };
         entry.copy_from_slice(answer.as_bytes());
+        self.command_of(slot)
+    }
+
+    /// The commit of the answer in a ring slot.
+    fn command_of(&self, slot: &Slot) -> UringCommand {
+        let entry = slot.bytes(ENT_IN_OUT..ENT_IN_OUT + size_of::<UringEntInOut>());
+        let commit_id = UringEntInOut::read_from_bytes(entry).expect("32 bytes").commit_id;
         let request = UringCmdReq { commit_id, qid: self.qid(slot.index()), ..UringCmdReq::default() };
         let pinned = self.ring_way().pinned_for(slot.index());
         UringCommand { pinned, ..command(CMD_COMMIT_AND_FETCH, request.as_bytes()) }

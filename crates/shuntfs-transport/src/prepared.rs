@@ -14,9 +14,11 @@ use shuntfs_sys::uring::Ring;
 use shuntfs_sys::{sched, threads};
 use thiserror::Error;
 
+use crate::board::KeptSeat;
 use crate::device::{Blocking, DeviceSeat};
 use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
+use crate::kept::{Held, KeptRings};
 use crate::meter::{Gauges, Meter};
 use crate::pools::{NoZeroCopy, NotPinned, Pinned, Pools, Step, ZeroCopy};
 use crate::readers::Readers;
@@ -50,6 +52,11 @@ pub enum PrepareError {
     /// A thread cannot be kept from acting with more rights than its callers have.
     #[error("a thread cannot act as the server's callers ({0})")]
     Identity(#[source] OsError),
+    /// Rings that a predecessor served cannot be gone on with.
+    #[error(
+        "this server would have other rings, or other slots, or its predecessor was not replaced as planned"
+    )]
+    Kept,
     /// Memory, a descriptor or a thread was not available.
     #[error("{what} could not be had ({error})")]
     Resource {
@@ -79,6 +86,7 @@ pub struct Prepared {
     rings_serve: Arc<AtomicBool>,
     zero_copy: Arc<ZeroCopy>,
     pinned: Arc<Pinned>,
+    kept: Option<(Arc<KeptRings>, bool)>,
 }
 
 #[derive(Debug)]
@@ -112,6 +120,8 @@ struct Shared {
     pinned: Arc<Pinned>,
     /// The CPUs that were online when the threads were made.
     online: Arc<[usize]>,
+    /// Where another server can take the rings over, and whether this one has.
+    kept: Option<(Arc<KeptRings>, bool)>,
 }
 
 /// A transport at work.
@@ -137,7 +147,28 @@ impl Prepared {
         let plan = plan(kind, if kind == TransportKind::Uring { &few } else { settings })?;
         let clones = if kind == TransportKind::Cloned { plan.threads - 1 } else { 0 };
         let clones = (0..clones).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Arc<[_]>, _>>();
-        Self::build((plan, online), device, clones.map_err(PrepareError::Clone)?)
+        Self::build((plan, online), device, clones.map_err(PrepareError::Clone)?, None)
+    }
+
+    /// Rings that another server can take over, or, where every slot of them holds something, takes over itself ([`KeptRings`]). They
+    /// have no descriptors, no pools and no zero copy.
+    ///
+    /// # Errors
+    /// As [`Prepared::prepare`]; [`PrepareError::Kept`] where this server would have others.
+    pub fn on_kept_rings(
+        device: &Arc<FuseDevice>,
+        settings: &Settings,
+        rings: Arc<KeptRings>,
+        follows: bool,
+    ) -> Result<Self, PrepareError> {
+        let settings = Settings { pools: Pools::Lacking, ..rings.settings(settings) };
+        let plan = plan(TransportKind::Uring, &settings)?;
+        let slots = plan.kernel_queues * plan.own_depth;
+        let is_whole = |slot| matches!(rings.held(slot), Some(Held::Nothing | Held::Request | Held::Answer));
+        if !rings.fits(&plan) || (follows && !(rings.are_full() && (0..slots).all(is_whole))) {
+            return Err(PrepareError::Kept);
+        }
+        Self::build((plan, threads::online_cpus()), device, Arc::default(), Some((rings, follows)))
     }
 
     /// The same on descriptors of one connection that were cloned before, or that a predecessor leaves: each gets a thread. Where there
@@ -154,13 +185,14 @@ impl Prepared {
             return Self::prepare(TransportKind::Device, device, settings);
         }
         let settings = Settings { queues: Some(clones.len() + 1), ..*settings };
-        Self::build((plan(TransportKind::Cloned, &settings)?, Vec::new()), device, clones.into())
+        Self::build((plan(TransportKind::Cloned, &settings)?, Vec::new()), device, clones.into(), None)
     }
 
     fn build(
         (plan, online): (Plan, Vec<usize>),
         device: &Arc<FuseDevice>,
         clones: Arc<[Arc<FuseDevice>]>,
+        kept: Option<(Arc<KeptRings>, bool)>,
     ) -> Result<Self, PrepareError> {
         let is_uring = plan.kind == TransportKind::Uring;
         let (rings, device_threads) = if is_uring { (plan.threads, 1) } else { (0, plan.threads) };
@@ -182,14 +214,15 @@ impl Prepared {
             zero_copy: Arc::new(ZeroCopy::new(no_zero_copy(&plan))),
             pinned: Arc::new(Pinned::new(not_pinned(&plan))),
             online: online.into(),
+            kept,
         };
         let spawn = |thread| SeatHandle::spawn(plan, thread, thread < rings, &shared);
         let seats = (0..rings + device_threads).map(spawn).collect::<Result<_, _>>()?;
         let lighten = plan.settings.sched_idle && !plain && sched::may_change_class();
         let may = May { lighten, pin: !plain };
         let watcher = Watcher::new(&shared.gauges, &shared.readers, may);
-        let Shared { rings_serve, zero_copy, pinned, .. } = shared;
-        Ok(Self { plan, seats, watcher, rings_serve, zero_copy, pinned })
+        let Shared { rings_serve, zero_copy, pinned, kept, .. } = shared;
+        Ok(Self { plan, seats, watcher, rings_serve, zero_copy, pinned, kept })
     }
 
     /// Which transport it is.
@@ -255,6 +288,10 @@ impl Prepared {
     {
         let make = Arc::new(make);
         let (told, tells) = mpsc::channel();
+        if let Some((kept, true)) = &self.kept {
+            // From here on answers are committed: what is in the slots is no other server's to answer any more.
+            kept.set_full(false);
+        }
         let mut rings = 0;
         let mut running = Vec::new();
         for seat in self.seats {
@@ -294,7 +331,7 @@ impl Prepared {
     }
 }
 
-fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> {
+pub(crate) fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> {
     let cpus = threads::possible_cpus() as usize;
     Plan::new(kind, settings, cpus).ok_or_else(|| {
         let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
@@ -307,7 +344,7 @@ fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> 
 const RING_SLOTS_MAX: usize = 4096;
 
 /// How many threads serve rings by default: one for each CPU that is online, and more only where each would have too many entries.
-fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
+pub(crate) fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
     online.max((possible * depth).div_ceil(RING_SLOTS_MAX))
 }
 
@@ -397,7 +434,10 @@ pub(crate) fn or_abort(serve: impl FnOnce()) {
 }
 
 fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
-    let order = queue_order(&shared.online, plan.kernel_queues);
+    let order = match &shared.kept {
+        Some((kept, _)) => kept.order().to_vec(),
+        None => queue_order(&shared.online, plan.kernel_queues),
+    };
     let mut served: Vec<usize> = plan.queues_of(thread).map(|place| order[place]).collect();
     let used: Vec<usize> = served.iter().copied().filter(|cpu| shared.online.contains(cpu)).collect();
     if let (&[cpu], false) = (&used[..], plan.settings.plain_threads)
@@ -415,7 +455,11 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     }
     // Each slot has at most a commit and a read queued, and a completion of each.
     let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
-    let ring = Ring::of_device(&shared.device, entries.next_power_of_two());
+    let entries = entries.next_power_of_two();
+    let ring = match &shared.kept {
+        Some(_) => Ring::without_descriptor(entries),
+        None => Ring::of_device(&shared.device, entries),
+    };
     let mut ring = ring.map_err(PrepareError::Ring)?;
     let set_up = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
     let queues_count = queues.len() / plan.settings.depth;
@@ -427,12 +471,17 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
     let zero_copy = Arc::clone(&shared.zero_copy);
     let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth, pinned };
     let not_pinned = Arc::clone(&shared.pinned);
-    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, pinned: not_pinned, registry, meter }))
+    let kept = shared.kept.as_ref().map(|(rings, follows)| KeptSeat {
+        rings: Arc::clone(rings),
+        first: rings.first_slot(thread),
+        follows: *follows,
+    });
+    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, pinned: not_pinned, registry, meter, kept }))
 }
 
 /// The kernel's queues in the order in which threads take them: first those of CPUs that are online, which have callers. The others must be
 /// served, too, and only a CPU that comes online later sends requests there.
-fn queue_order(online: &[usize], queues: usize) -> Vec<usize> {
+pub(crate) fn queue_order(online: &[usize], queues: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..queues).collect();
     order.sort_by_key(|cpu| !online.contains(cpu));
     order
@@ -511,9 +560,13 @@ fn queue(
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
     let buffers = plan.pool.map_or(0, |pool| pools * (pool.buffers + pool.spares));
     let len = slot_len(plan.settings.payload_len);
-    let mut slots =
-        Slots::reserve_with_pool(slots, len, (buffers, PAGE), &ready).map_err(lacks("payload memory"))?;
-    if buffers == 0 {
+    let kept = shared.kept.as_ref().filter(|_| ring.is_some());
+    let mut slots = match kept {
+        Some((kept, _)) => kept.region(index, slots).map(|region| Slots::on(region, slots, len, &ready)),
+        None => Slots::reserve_with_pool(slots, len, (buffers, PAGE), &ready),
+    }
+    .map_err(lacks("payload memory"))?;
+    if buffers == 0 && kept.is_none() {
         let warm = match plan.settings.warm {
             Warm::Nothing => 0..0,
             Warm::Start => WARM,
@@ -605,6 +658,7 @@ mod test {
             zero_copy: Arc::new(ZeroCopy::new(None)),
             pinned: Arc::new(Pinned::new(None)),
             online: Arc::default(),
+            kept: None,
         };
         let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
         let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };

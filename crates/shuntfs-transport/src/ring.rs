@@ -18,8 +18,10 @@ use shuntfs_sys::OsError;
 use shuntfs_wire::{Errno, InHeader, Opcode, UringEntFlags, UringEntInOut};
 use zerocopy::FromBytes;
 
+use crate::board::{Board, KeptSeat, State};
 use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
+use crate::kept::Held;
 use crate::meter::Meter;
 use crate::pools::{Lost, Next, Pinned, Step, ZeroCopy};
 use crate::port::{Port, Way};
@@ -38,23 +40,13 @@ pub(crate) struct RingSeat {
     pub(crate) pinned: Arc<Pinned>,
     pub(crate) registry: Arc<Interrupts>,
     pub(crate) meter: Meter,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum State {
-    /// The kernel has it.
-    Waiting,
-    /// An exchange has it.
-    Serving,
-    /// Its answer is linked behind a read: either the next request comes, or word that the read fell short.
-    Linked,
-    /// The kernel gave it up.
-    Dead,
+    /// Where another server can take over.
+    pub(crate) kept: Option<KeptSeat>,
 }
 
 struct Loop<S, Fut> {
     serving: Serving<S, Fut>,
-    states: Vec<State>,
+    board: Board,
     living: usize,
     meter: Meter,
     zero_copy: Arc<ZeroCopy>,
@@ -62,6 +54,7 @@ struct Loop<S, Fut> {
 }
 
 const EAGAIN: i32 = -11;
+const ENOENT: i32 = -2;
 /// How often a registration that comes before the kernel is done with INIT is tried again.
 const REGISTER_TRIES: usize = 200;
 
@@ -72,13 +65,16 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let RingSeat { queue, plan, first, zero_copy, pinned, registry, meter } = seat;
+    let RingSeat { queue, plan, first, zero_copy, pinned, registry, meter, kept } = seat;
+    if let Some(kept) = &kept {
+        kept.rings.drain.wakes(queue.ready().waker(0));
+    }
     let count = queue.slots_count();
     let notes = meter.notes(count);
     let serving =
         Serving::new(service, Port::new(queue, Way::Ring(Box::new(RingWay::new(plan))), registry), notes);
-    let states = vec![State::Waiting; count];
-    let mut this = Loop { serving, states, living: count, meter, zero_copy, pinned };
+    let board = Board::new(count, kept);
+    let mut this = Loop { serving, board, living: count, meter, zero_copy, pinned };
     this.listen_to_bell();
     let outcome = first.map_or(Ok(()), |first| this.set_up(first)).and_then(|()| this.register());
     let failed = outcome.is_err();
@@ -144,14 +140,20 @@ where
         Ok(Err(OsError::AGAIN))
     }
 
-    /// Registers all slots that are used; requests may arrive meanwhile and are kept for the loop.
+    /// Registers all slots that are used, but those in which a predecessor left something; requests may arrive meanwhile and are kept for the
+    /// loop.
     fn register(&mut self) -> Result<(), OsError> {
         for slot in 0..self.slots_count() {
-            if self.serving.port.ring_way().is_used(slot) {
-                self.serving.port.register(self.take(slot));
-            } else {
-                self.states[slot as usize] = State::Dead;
-                self.living -= 1;
+            match self.board.found(slot) {
+                Some(Held::Request) => self.board.states[slot as usize] = State::Stopped,
+                Some(Held::Answer) => self.board.states[slot as usize] = State::Answered,
+                _ if self.serving.port.ring_way().is_used(slot) => {
+                    self.serving.port.register(self.take(slot));
+                }
+                _ => {
+                    self.board.states[slot as usize] = State::Dead;
+                    self.living -= 1;
+                }
             }
         }
         for _ in 0..REGISTER_TRIES {
@@ -180,12 +182,14 @@ where
     }
 
     fn run(&mut self) {
+        self.go_on();
         while self.living > 0 {
-            let states = &mut self.states;
-            self.serving.poll_woken(|serving, slot, outcome| finish(serving, states, slot, outcome));
+            let board = &mut self.board;
+            self.serving.poll_woken(|serving, slot, outcome| finish(serving, board, slot, outcome));
             while let Some((token, result)) = self.queue().next() {
                 self.complete(token, result);
             }
+            self.heed();
             if self.living == 0 {
                 return;
             }
@@ -214,8 +218,9 @@ where
                 self.listen_to_bell();
             }
             Token::Link(slot) => self.link_broke(slot, result),
-            Token::Entry(slot) => match (self.states[slot as usize], result) {
+            Token::Entry(slot) => match (self.board.states[slot as usize], result) {
                 (State::Waiting | State::Linked, 0) => self.deliver(slot),
+                (State::Waiting, ENOENT) if self.board.is_found(slot) => self.register_anew(slot),
                 (State::Waiting | State::Linked, _) => self.bury(slot, result),
                 (state, _) => {
                     tracing::error!(?state, result, slot, "an entry completed that is not the kernel's")
@@ -226,8 +231,44 @@ where
         }
     }
 
+    /// Stops with all requests and answers where they are, or goes on with them, as another thread has asked for.
+    fn heed(&mut self) {
+        let Some(is_on) = self.board.kept.as_ref().map(|kept| kept.rings.drain.is_on()) else { return };
+        if std::mem::replace(&mut self.board.stops, is_on) && !is_on {
+            self.go_on();
+        }
+        if is_on {
+            self.board.tell(self.serving.port.ring_way());
+        }
+    }
+
+    /// Commits answers and begins requests that were left where they are, by this server or by one before it.
+    fn go_on(&mut self) {
+        for slot in 0..self.slots_count() {
+            match self.board.states[slot as usize] {
+                State::Stopped => self.deliver(slot),
+                State::Answered => {
+                    self.board.states[slot as usize] = State::Waiting;
+                    self.serving.port.commit_again(self.take(slot));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The kernel has given up what a predecessor had of an entry.
+    fn register_anew(&mut self, slot: u32) {
+        tracing::warn!(slot, "a request that a predecessor left is gone");
+        self.board.forget(slot);
+        self.serving.port.register(self.take(slot));
+    }
+
     fn deliver(&mut self, slot: u32) {
-        self.states[slot as usize] = State::Serving;
+        if self.board.stops {
+            self.board.states[slot as usize] = State::Stopped;
+            return;
+        }
+        self.board.states[slot as usize] = State::Serving;
         let mut memory = self.take(slot);
         let head = memory.bytes(0..HEADER_AREA);
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
@@ -242,7 +283,7 @@ where
         let is_arranged = self.serving.port.ring_way().arrange(&mut memory, opcode, &entry);
         if payload_len > memory.size() - PAGE || !is_arranged {
             tracing::error!(payload_len, offset = entry.offset, "a request that does not fit its payload");
-            self.states[slot as usize] = State::Waiting;
+            self.board.states[slot as usize] = State::Waiting;
             let _queued = self.serving.port.send(memory, header.unique, Outcome::Error(Errno::IO));
             return;
         }
@@ -250,14 +291,14 @@ where
         let in_pages = entry.flags.contains(UringEntFlags::ZERO_COPY);
         let parts = Parts::of_ring(fixed_len, payload_len, in_pages);
         if let Some(outcome) = self.serving.start(memory, header, parts) {
-            finish(&self.serving, &mut self.states, slot, outcome);
+            finish(&self.serving, &mut self.board, slot, outcome);
         }
     }
 
     /// A linked read ended early or failed, which dropped the commit behind it: the answer is committed with
     /// what was read.
     fn link_broke(&mut self, slot: u32, read: i32) {
-        if !matches!(self.states[slot as usize], State::Linked) {
+        if !matches!(self.board.states[slot as usize], State::Linked) {
             tracing::error!(read, slot, "a read completed that nothing was linked behind");
             return;
         }
@@ -265,7 +306,7 @@ where
             Ok(len) => Outcome::Reply(len),
             Err(_) => Outcome::Error(Errno::from_lower(read.saturating_neg())),
         };
-        finish(&self.serving, &mut self.states, slot, outcome);
+        finish(&self.serving, &mut self.board, slot, outcome);
     }
 
     fn bury(&mut self, slot: u32, result: i32) {
@@ -275,14 +316,14 @@ where
         } else {
             tracing::error!(result, slot, "the kernel gave an entry up");
         }
-        self.states[slot as usize] = State::Dead;
+        self.board.states[slot as usize] = State::Dead;
         self.living -= 1;
     }
 
     /// The connection is gone: what is under way below is nobody's any more, and must not keep this thread.
     fn end_operations(&self) {
         self.queue().cancel_ops(None);
-        for (slot, state) in (0_u32..).zip(&self.states) {
+        for (slot, state) in (0_u32..).zip(&self.board.states) {
             if matches!(state, State::Linked) {
                 self.queue().cancel(Token::Link(slot));
             }
@@ -290,7 +331,7 @@ where
     }
 
     fn give_back(&mut self) {
-        let idle = self.states.iter().all(|state| matches!(state, State::Waiting | State::Dead));
+        let idle = self.board.states.iter().all(|state| matches!(state, State::Waiting | State::Dead));
         if idle {
             // What the kernel will deliver, it writes anew.
             self.serving.give_back();
@@ -312,21 +353,26 @@ where
     }
 
     fn slots_count(&self) -> u32 {
-        u32::try_from(self.states.len()).expect("slots are counted in u32")
+        u32::try_from(self.board.states.len()).expect("slots are counted in u32")
     }
 }
 
 /// Sends an answer, which asks for the next request; a linked one has left.
-fn finish<S, Fut>(serving: &Serving<S, Fut>, states: &mut [State], slot: u32, outcome: Outcome)
+fn finish<S, Fut>(serving: &Serving<S, Fut>, board: &mut Board, slot: u32, outcome: Outcome)
 where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
     if matches!(outcome, Outcome::Linked(_)) {
-        states[slot as usize] = State::Linked;
+        board.states[slot as usize] = State::Linked;
         return;
     }
-    states[slot as usize] = State::Waiting;
     let memory = serving.queue().take_slot(slot).expect("its request has ended");
+    if board.stops {
+        serving.port.prepare(memory, serving.unique(slot), outcome);
+        board.states[slot as usize] = State::Answered;
+        return;
+    }
+    board.states[slot as usize] = State::Waiting;
     let _queued = serving.port.send(memory, serving.unique(slot), outcome);
 }

@@ -63,7 +63,7 @@ fn choose_by<P>(
     }
 }
 
-fn ring_offered(offered: InitFlags) -> Result<(), String> {
+pub(crate) fn ring_offered(offered: InitFlags) -> Result<(), String> {
     if offered.contains(InitFlags::OVER_IO_URING | InitFlags::INIT_EXT) {
         return Ok(());
     }

@@ -107,7 +107,7 @@ pub use reply::{DirSink, Filled, IoctlReply, Listed, ReadReply, WriteData, Writt
 pub use run::{ServeError, SignalOutcome, Signals, serve};
 pub use session::Session;
 pub use shuntfs_sys::FuseDevice;
-pub use shuntfs_transport::{Judge, TransportKind, UnknownTransport, leave_queue};
+pub use shuntfs_transport::{Judge, KeptRings, NotFilled, TransportKind, UnknownTransport, leave_queue};
 pub use shuntfs_wire::{
     ByteRange, Errno, Fh, Generation, InitFlags, LockOwner, LookupCount, Name, NodeId, Opcode, Result, Unique,
 };

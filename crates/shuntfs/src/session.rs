@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::mount::Lifeline;
-use shuntfs_transport::{Prepared, Running};
+use shuntfs_transport::{KeptRings, Prepared, Running};
 use shuntfs_wire::NodeId;
 
 use crate::args::OpSet;
@@ -47,6 +48,8 @@ pub struct Session {
     point: MountPoint,
     /// What unmounts where this process cannot any more. Goes last.
     lifeline: Option<Lifeline>,
+    /// Rings that another server can take over.
+    pub(crate) rings: Option<Arc<KeptRings>>,
 }
 
 impl Session {
@@ -149,7 +152,18 @@ impl Session {
             set_readahead(connection, bytes);
         }
         let mounted = Mutex::new(Some(point.clone()));
-        Ok(Self { core, observed, running, transport, source, connection, mounted, point, lifeline: None })
+        Ok(Self {
+            core,
+            observed,
+            running,
+            transport,
+            source,
+            connection,
+            mounted,
+            point,
+            lifeline: None,
+            rings: None,
+        })
     }
 
     /// Waits until the connection has ended: unmounted, by whomever, or aborted.
@@ -173,6 +187,17 @@ impl Session {
     #[must_use]
     pub fn connection(&self) -> Option<u32> {
         self.connection
+    }
+
+    /// Why the kernel refused the rings, where it did.
+    pub(crate) fn rings_refused(&self) -> Option<OsError> {
+        self.running.refused()
+    }
+
+    /// The rings, where another server can take them over: before this one is killed for that, they must be full ([`KeptRings::fill`]).
+    #[must_use]
+    pub fn kept_rings(&self) -> Option<&Arc<KeptRings>> {
+        self.rings.as_ref()
     }
 
     /// Unmounts. [`Session::wait`] then returns soon.

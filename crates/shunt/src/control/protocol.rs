@@ -159,7 +159,7 @@ pub struct Status {
 /// The servers of a mount that survives them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TakeoverStatus {
-    /// The process that starts another server when this one dies; `None` where it is dead itself.
+    /// The process that starts another server when this one dies, on io_uring when it is replaced; `None` where it is dead itself.
     pub keeper: Option<u32>,
     /// How many servers died before this one. Counters begin anew with each.
     pub replaced: u64,

@@ -64,8 +64,8 @@ pub struct ExportArgs {
     /// Which flow opens of a raw image ask for.
     #[arg(long, value_enum, value_name = "FLOW", default_value = "auto")]
     pub flow: FlowChoice,
-    /// If the server is killed: `off` breaks the export; `crash` starts another server that continues, and callers see a pause. Not with
-    /// io_uring.
+    /// If the server is killed: `off` breaks the export; `crash` starts another server that continues, and callers see a pause;
+    /// `upgrade`, on io_uring, breaks the export, and only `shunt upgrade` continues it.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
     pub takeover: TakeoverChoice,
     /// Gives other users access, subject to the file's mode.

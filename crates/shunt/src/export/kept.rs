@@ -21,11 +21,11 @@ use super::check::Place;
 use super::serve::{Exporting, image_options, mount_options, of_image, source_of, started};
 use crate::failure::Failure;
 use crate::json;
-use crate::mount::check::RING;
+use crate::mount::check::{DEVICE, RING};
 use crate::mount::session::of_mount;
 use crate::mounts::shown;
 use crate::serving::{self, Announce, KeptPlace, Started};
-use crate::settings::{Settings, TransportChoice};
+use crate::settings::{Settings, TakeoverChoice, TransportChoice};
 
 /// What the keeper has, and each of its servers.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(super) fn keep(
     settings: &Settings,
     announce: Announce,
 ) -> Result<(), Failure> {
-    refuse_rings(args)?;
+    refuse_transport(args)?;
     let failed = |error: io::Error| Failure::new(format!("the export cannot be kept: {error}"));
     let words = LastWords::new().map_err(failed)?;
     // The image first: FILE may be the image itself, and is hidden once it is mounted over.
@@ -81,13 +81,19 @@ pub(super) fn keep(
     outcome.and(closed)
 }
 
-/// What no other server could go on with.
-fn refuse_rings(args: &ExportArgs) -> Result<(), Failure> {
-    if args.transport != TransportChoice::Uring {
-        return Ok(());
-    }
-    let failure = Failure::usage(format!("--takeover crash is not possible with {RING}"));
-    Err(failure.hint("--transport cloned, or device, or leave out --takeover"))
+/// What no other server could go on with, and what could be gone on with after a crash, too.
+fn refuse_transport(args: &ExportArgs) -> Result<(), Failure> {
+    let (asked, what, instead) = match (args.takeover, args.transport) {
+        (TakeoverChoice::Crash, TransportChoice::Uring) => {
+            ("crash", RING, "--transport cloned, or device, or --takeover upgrade")
+        }
+        (TakeoverChoice::Upgrade, TransportChoice::Device | TransportChoice::Cloned) => {
+            ("upgrade", DEVICE, "--takeover crash, which includes upgrades")
+        }
+        _ => return Ok(()),
+    };
+    let failure = Failure::usage(format!("--takeover {asked} is not possible with {what}"));
+    Err(failure.hint(format!("{instead}, or leave out --takeover")))
 }
 
 impl Kept {

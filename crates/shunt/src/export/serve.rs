@@ -22,8 +22,8 @@ use crate::mount::SeatOf;
 use crate::mount::check::check_rights;
 use crate::mount::session::{not_privileged, of_mount, of_takeover};
 use crate::mounts::shown;
-use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of, with_warm_payloads};
-use crate::settings::{FlowChoice, Settings, Switch, TakeoverChoice, TransportChoice};
+use crate::serving::{self, Announce, Serving, Started, Task, mount_point_of};
+use crate::settings::{FlowChoice, Settings, Switch, TransportChoice};
 
 /// The least that a READ or WRITE may carry at once.
 const PAYLOAD_MIN: u64 = 128 << 10;
@@ -53,7 +53,7 @@ pub(super) struct Exporting {
 pub(super) fn serve(args: &ExportArgs, image: &Path, file: &Path, announce: Announce) -> Result<(), Failure> {
     let settings = settings_of(args);
     check_rights(&settings)?;
-    if args.takeover == TakeoverChoice::Crash {
+    if args.takeover.has_keeper() {
         return kept::keep(args, (image, file), &settings, announce);
     }
     // The image first: FILE may be the image itself, and is hidden once it is mounted over.
@@ -302,7 +302,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
 }
 
 pub(super) fn kept_options(args: &ExportArgs) -> SessionOptions {
-    with_warm_payloads(session_options(args))
+    serving::kept_options(session_options(args), true, args.takeover)
 }
 
 pub(super) fn of_image(error: &ImageError) -> Failure {

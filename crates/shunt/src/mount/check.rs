@@ -14,7 +14,7 @@ use crate::control::Client;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
-use crate::settings::{Settings, TakeoverChoice, TransportChoice, VerifyChoice};
+use crate::settings::{LocksChoice, Settings, TakeoverChoice, TransportChoice, VerifyChoice};
 
 /// What passed.
 #[derive(Debug)]
@@ -135,11 +135,11 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
     let mounts = Mounts::read()?;
     let mut branches = branches::of_source(source)?;
     check_branches(branches.as_deref_mut(), settings)?;
-    if settings.replace_hung.is_some() && settings.takeover == TakeoverChoice::Off {
+    if settings.replace_hung.is_some() && settings.takeover != TakeoverChoice::Crash {
         let failure = Failure::usage("--replace-hung needs a keeper, which starts another server");
         return Err(failure.hint("add --takeover crash, or leave out --replace-hung"));
     }
-    if settings.takeover == TakeoverChoice::Crash {
+    if settings.takeover.has_keeper() {
         check_takeover(inherited_device(mountpoint).is_some(), settings)?;
     }
     // A list stays as it was written: it is what the mount is called.
@@ -177,19 +177,40 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
 /// What is not possible with a takeover, and why.
 pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
 
+/// Why a mount that needs no less is not asked for less.
+pub(crate) const DEVICE: &str = "a device, where another server can follow after a crash, too";
+
 /// Refuses what no other server could go on with.
 fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
+    let crash = settings.takeover == TakeoverChoice::Crash;
+    let is_ring = matches!(settings.transport, TransportChoice::Auto | TransportChoice::Uring);
     let refused = [
         (settings.handles, "handles that outlive the mount", "leave out --handles"),
-        (settings.transport == TransportChoice::Uring, RING, "--transport cloned, or device"),
+        (
+            crash && settings.transport == TransportChoice::Uring,
+            RING,
+            "--transport cloned, or device, or --takeover upgrade",
+        ),
+        (!crash && !is_ring, DEVICE, "--takeover crash, which includes upgrades"),
+        (!crash && settings.locks == LocksChoice::Lower, LOCKS, "--takeover crash"),
+        (
+            !crash && settings.merge.timeout.is_some(),
+            "a time after which branches are set aside, which is for devices",
+            "--takeover crash",
+        ),
         (is_device, "a device that somebody else has mounted", "name a folder to mount on"),
     ];
     if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
-        let failure = Failure::usage(format!("--takeover crash is not possible with {what}"));
+        let asked = if crash { "crash" } else { "upgrade" };
+        let failure = Failure::usage(format!("--takeover {asked} is not possible with {what}"));
         return Err(failure.hint(format!("{instead}, or leave out --takeover")));
     }
     Ok(())
 }
+
+/// Why a mount on io_uring is not upgraded with these.
+const LOCKS: &str =
+    "--locks lower: a request that waits for a lock stays begun, and no server is replaced meanwhile";
 
 /// Looks at each of several branches, and at what they exclude.
 fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -> Result<(), Failure> {

@@ -27,7 +27,7 @@ pub(super) fn serve(asked: &Asked, announce: Announce) -> Result<(), Failure> {
             }
             Ok(started(Mounted::start(&target, settings)?, &target, settings))
         }),
-        TakeoverChoice::Crash => keep(&target, settings, announce),
+        TakeoverChoice::Crash | TakeoverChoice::Upgrade => keep(&target, settings, announce),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::control::{Spot, What};
 use crate::doctor::{self, access};
 use crate::failure::Failure;
 use crate::rules::{LiveRules, RuleSource};
-use crate::serving::with_warm_payloads;
+use crate::serving::kept_options;
 use crate::settings::{
     CacheChoice, FlowChoice, LocksChoice, PermissionsChoice, Settings, Switch, TransportChoice, VerifyChoice,
 };
@@ -90,7 +90,7 @@ impl Mounted {
     pub(super) fn take_seat(kept: &Kept<'_>, settings: &Settings, seat: &Seat<'_>) -> Result<Self, Failure> {
         // The readahead is the keeper's to set, once.
         let options = SessionOptions { readahead: None, ..session_options(kept.target, settings) };
-        let options = if not_privileged().is_some() { with_warm_payloads(options) } else { options };
+        let options = kept_options(options, not_privileged().is_some(), settings.takeover);
         let (session, pool, rules, verifying) = match kept.begin(settings)? {
             Shows::Pool { pool, rules, verifying } => {
                 let observer = pool.observer();

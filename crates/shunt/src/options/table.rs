@@ -112,7 +112,7 @@ pub const OPTIONS: &[Row] = &[
     value("max_readahead", "SIZE", set_max_readahead),
     value("transport", "auto|device|cloned|uring", |s, v| choose(&mut s.transport, v)),
     value("flow", "auto|passthrough|relay|splice|served", |s, v| choose(&mut s.flow, v)),
-    value("takeover", "off|crash", |s, v| choose(&mut s.takeover, v)),
+    value("takeover", "off|crash|upgrade", |s, v| choose(&mut s.takeover, v)),
     value("replace_hung", "DURATION", set_replace_hung),
     value("threads", "N", |s, v| number(&mut s.threads, v)),
     value("queue_depth", "N", |s, v| number(&mut s.queue_depth, v)),

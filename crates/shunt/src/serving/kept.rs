@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuntfs::SessionOptions;
 use shuntfs::takeover::KeptMount;
+use shuntfs::{SessionOptions, Transport, TransportKind};
 use shuntfs_keeper::{
     Attendant, Ended, KeepError, Limits, NOTE_WORD, Passed, Relay, Seat, keep_passed, keep_with,
 };
@@ -37,7 +37,7 @@ use crate::metrics::Listener;
 use crate::mounts::shown;
 use crate::run::with_command;
 use crate::seal::KeptSeal;
-use crate::settings::Settings;
+use crate::settings::{Settings, TakeoverChoice};
 
 /// What is kept: its name, how far the kernel is to read ahead, in bytes, and what another program needs to continue.
 #[derive(Debug)]
@@ -52,11 +52,23 @@ pub(crate) struct KeptPlace {
     pub(crate) seal: Option<Arc<KeptSeal>>,
 }
 
-/// For servers that follow each other, where writes come through them: with the payloads in memory all the time, because a write must not fail when
-/// a server is killed while the kernel copies it there. So they are shorter.
-pub(crate) fn with_warm_payloads(options: SessionOptions) -> SessionOptions {
+/// For servers that follow each other: what `options` become. `relays` says whether writes come through them.
+pub(crate) fn kept_options(
+    options: SessionOptions,
+    relays: bool,
+    takeover: TakeoverChoice,
+) -> SessionOptions {
     const PAYLOAD_MAX: usize = 256 << 10;
-    SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), warm_payloads: true, ..options }
+    if !(relays || takeover.is_on_rings()) {
+        return options;
+    }
+    let options = SessionOptions { payload_len: options.payload_len.min(PAYLOAD_MAX), ..options };
+    if takeover.is_on_rings() {
+        // Never given back, and short for that reason.
+        return SessionOptions { transport: Transport::Only(TransportKind::Uring), ..options };
+    }
+    // In memory all the time, because a write must not fail when a server is killed while the kernel copies it there.
+    SessionOptions { warm_payloads: true, ..options }
 }
 
 /// How many times as long a server may take to begin that searches the source for names.

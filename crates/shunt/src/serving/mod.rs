@@ -12,7 +12,7 @@ mod run;
 mod starting;
 
 pub(crate) use announce::Announce;
-pub(crate) use kept::{KeptPlace, SCRAPES, go_on, keep, with_warm_payloads};
+pub(crate) use kept::{KeptPlace, SCRAPES, go_on, keep, kept_options};
 pub(crate) use launch::launch;
 pub(crate) use rights::{Task, kept};
 pub(crate) use run::{Serving, Started, mount_point_of, serve};

@@ -21,7 +21,8 @@ pub(crate) struct Kept<'d> {
 impl<'d> Kept<'d> {
     pub(crate) fn start(desk: &'d Desk, flags: &str, image: &str) -> Self {
         let log = desk.at("log");
-        let flags = format!("--takeover crash --log-file {} {flags}", log.display());
+        let takeover = if flags.contains("--takeover") { "" } else { "--takeover crash " };
+        let flags = format!("{takeover}--log-file {} {flags}", log.display());
         let export = desk.export(flags.trim(), image, "disk");
         let keeper = export.status()["takeover"]["keeper"].as_u64().expect("a process");
         Self { export, keeper: u32::try_from(keeper).expect("a process") }

@@ -69,6 +69,40 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced()
     }
 }
 
+/// The same on io_uring, where the next server of the last program cannot be made by a kill.
+#[test]
+fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring() {
+    if let Some(folder) = is_caller() {
+        return use_disk(&folder).say();
+    }
+    let test =
+        "upgrading::privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring";
+    let Some(desk) = Desk::new(&["qemu-img"]) else { return };
+    if !shuntfs_testkit::mounted::enable_uring() {
+        eprintln!("SKIPPED: FUSE over io_uring is not to be had here");
+        return;
+    }
+    let programs = programs(&desk);
+    desk.qemu_img("create -q -f qcow2 base.qcow2 32M").ok();
+    for (flags, image, make) in [
+        (
+            "--takeover upgrade --writable",
+            "disk.qcow2",
+            "create -q -f qcow2 -b base.qcow2 -F qcow2 disk.qcow2",
+        ),
+        ("--takeover upgrade --writable --flow relay", "disk.raw", "create -q -f raw disk.raw 32M"),
+    ] {
+        desk.qemu_img(make).ok();
+        let kept = Kept::start(&desk, flags, image);
+        assert_eq!(kept.status()["session"]["transport"]["kind"], "uring");
+        let callers = Callers::start(CALLERS, test, &desk.path());
+        let asked = always_locked(&desk, image, || upgrade_all(&desk, &kept, &programs));
+        let seen = callers.stop();
+        println!("{image} {flags}: {seen:?}; the lock was looked at {asked} times");
+        was_unnoticed(&desk, kept, (image, &seen));
+    }
+}
+
 const GUEST: &str = "upgrading::privileged_a_file_system_in_use_does_not_notice_that_the_program_is_replaced";
 
 #[test]

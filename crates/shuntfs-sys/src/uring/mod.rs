@@ -1,5 +1,7 @@
 //! One io_uring with 128-byte submissions, as FUSE over io_uring needs it.
 
+mod bare;
+mod base;
 mod ring;
 mod stand_in;
 

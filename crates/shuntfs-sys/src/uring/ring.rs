@@ -11,14 +11,16 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::types::Fd;
+use io_uring::{IoUring, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::device::FuseDevice;
 use crate::{Result, faults};
 
+use super::bare::BareRing;
+use super::base::Base;
 use super::stand_in::StandIn;
 
 /// A finished submission.
@@ -51,7 +53,7 @@ pub struct Submission(squeue::Entry128);
 
 /// One io_uring, entered by the one thread that made it.
 pub struct Ring {
-    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    ring: Base,
     /// What found no room, even after submitting; each element is submitted whole.
     backlog: VecDeque<Vec<squeue::Entry128>>,
     /// Where a test has the driver's part.
@@ -60,7 +62,7 @@ pub struct Ring {
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("fd", &self.ring.as_raw_fd()).finish_non_exhaustive()
+        f.debug_struct("Ring").finish_non_exhaustive()
     }
 }
 
@@ -159,7 +161,7 @@ pub(super) fn failing(user_data: u64, error: Errno) -> squeue::Entry128 {
 
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Has this process make no ring from now on, for its whole life. For one whose descriptors another process shares: a ring is only taken
+/// Has this process make no ring that a descriptor names from now on, for its whole life. For one whose descriptors another process shares: a ring is only taken
 /// down when its last descriptor is closed, so what a dead process's ring was to do for FUSE would be waited for, by callers that
 /// nothing can kill, for as long as the other process lives.
 pub fn forbid_rings() {
@@ -184,7 +186,20 @@ impl Ring {
             .setup_cqsize(entries.saturating_mul(2))
             .build(entries)
             .map_err(|error| from_io(&error))?;
-        Ok(Self { ring, backlog: VecDeque::new(), stand_in: None })
+        Ok(Self::on(Base::Described(Box::new(ring))))
+    }
+
+    /// Makes a ring that no descriptor names, and that is taken down when its thread ends, whoever shares the table of descriptors: also where
+    /// [`forbid_rings`] holds.
+    ///
+    /// # Errors
+    /// EINVAL before Linux 6.10; else those of [`Ring::new`].
+    pub fn without_descriptor(entries: u32) -> Result<Self> {
+        BareRing::new(entries).map(|ring| Self::on(Base::Bare(ring)))
+    }
+
+    fn on(ring: Base) -> Self {
+        Self { ring, backlog: VecDeque::new(), stand_in: None }
     }
 
     /// Makes a ring for the commands of a device, as [`Ring::new`] does. Where a test stands in for the kernel behind the device, it gets the
@@ -195,7 +210,8 @@ impl Ring {
     pub fn of_device(device: &FuseDevice, entries: u32) -> Result<Self> {
         let mut ring = Self::new(entries)?;
         if let Some(peer) = device.peer() {
-            ring.stand_in = Some(Box::new(StandIn::attach(&ring.ring, |end| peer.ring(end))?));
+            let own = ring.ring.described().ok_or(Errno::OPNOTSUPP)?;
+            ring.stand_in = Some(Box::new(StandIn::attach(own, |end| peer.ring(end))?));
         }
         Ok(ring)
     }
@@ -208,7 +224,8 @@ impl Ring {
         if let Some(stand_in) = &self.stand_in {
             return stand_in.make_table(places);
         }
-        self.ring.submitter().register_buffers_sparse(places.into()).map_err(|error| from_io(&error))
+        let own = self.ring.described().ok_or(Errno::OPNOTSUPP)?;
+        own.submitter().register_buffers_sparse(places.into()).map_err(|error| from_io(&error))
     }
 
     /// Pins memory of this process, and puts it into an empty place of the ring's table, for commands to name. It stays pinned until the ring
@@ -224,8 +241,9 @@ impl Ring {
             return stand_in.pin(place, (start.addr() as u64, len));
         }
         let memory = [libc::iovec { iov_base: start.cast(), iov_len: len }];
+        let own = self.ring.described().ok_or(Errno::OPNOTSUPP)?;
         // SAFETY: handed on to the caller by this function's contract; the kernel itself holds the pages.
-        let pinned = unsafe { self.ring.submitter().register_buffers_update(place.into(), &memory, None) };
+        let pinned = unsafe { own.submitter().register_buffers_update(place.into(), &memory, None) };
         pinned.map_err(|error| from_io(&error))
     }
 
@@ -288,7 +306,7 @@ impl Ring {
     /// Whether something is queued that was not submitted.
     #[must_use]
     pub fn has_queued(&mut self) -> bool {
-        !self.backlog.is_empty() || !self.ring.submission().is_empty()
+        !self.backlog.is_empty() || self.ring.queued() > 0
     }
 
     /// Submits what is queued and waits for `want` completions, at most `timeout` where one is given. With a `want` of
@@ -298,40 +316,21 @@ impl Ring {
     /// ETIME where the time ran out; EINTR never (it is retried by the caller's loop as an empty return).
     pub fn enter(&mut self, want: u32, timeout: Option<std::time::Duration>) -> Result<()> {
         // What has no room yet must not be waited for.
-        let want = if self.refill() { want as usize } else { 0 };
-        let entered = match timeout {
-            _ if want == 0 => self.collect(),
-            None => self.ring.submit_and_wait(want),
-            Some(limit) => {
-                let limit = Timespec::from(limit);
-                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&limit))
-            }
-        };
-        match entered {
-            Ok(_) => Ok(()),
-            Err(error) => match from_io(&error) {
-                // BUSY: the completion queue has overflowed; reaping makes room.
-                Errno::INTR | Errno::BUSY | Errno::AGAIN => Ok(()),
-                other => Err(other),
-            },
+        let want = if self.refill() { want } else { 0 };
+        match self.ring.enter(want, timeout) {
+            // BUSY: the completion queue has overflowed; reaping makes room.
+            Err(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
+            entered => entered,
         }
-    }
-
-    /// Submits, and runs the task work that completions were deferred to, which a mere submission does not.
-    fn collect(&mut self) -> std::io::Result<usize> {
-        let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: no argument is passed, and the submissions were pushed under the contracts of their methods.
-        unsafe { self.ring.submitter().enter::<()>(queued, 0, flags, None) }
     }
 
     /// Takes the next completion.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        let entry = self.ring.completion().next()?;
+        let completion = self.ring.next()?;
         if let Some(stand_in) = &mut self.stand_in {
-            stand_in.completed(entry.user_data());
+            stand_in.completed(completion.user_data);
         }
-        Some(Completion { user_data: entry.user_data(), result: entry.result() })
+        Some(completion)
     }
 
     /// Queues submissions that the kernel is to see in one call. Where they have no room, what is queued is submitted first; what has none
@@ -359,13 +358,13 @@ impl Ring {
     /// Queues all of them or none. They come from `push_whole`, whose callers vouch for them.
     fn has_taken(&mut self, entries: &[squeue::Entry128]) -> bool {
         // SAFETY: whoever pushed them first keeps what they name.
-        if unsafe { self.ring.submission().push_multiple(entries) }.is_ok() {
+        if unsafe { self.ring.push(entries) } {
             return true;
         }
         // An error here is seen again by the next `enter`.
         let _submitted = self.ring.submit();
         // SAFETY: as above.
-        unsafe { self.ring.submission().push_multiple(entries) }.is_ok()
+        unsafe { self.ring.push(entries) }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Serving a connection so that it lasts, and going on with one.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::device::FuseDevice;
 use shuntfs_sys::uring::forbid_rings;
-use shuntfs_transport::{Prepared, Settings, TransportKind, Warm};
+use shuntfs_transport::{KeptRings, Prepared, Settings, TransportKind, Warm};
 use shuntfs_wire::{InitFlags, InitIn};
 
 use super::error::{HandoverError, TakeoverError};
@@ -15,8 +15,8 @@ use super::handover::Handover;
 use super::resend::resend;
 use super::restore::restore;
 use super::stateless::{self, Stateless, kept_by};
-use super::store::{KeptNodes, Requests, Store, StoreError, StoredHandover};
-use super::surviving::{self, Keeps, LeftBehind, Surviving};
+use super::store::{KeptNodes, Requests, Store, StoreError, StoredHandover, StoredRings};
+use super::surviving::{self, FileIdentity, Keeps, LeftBehind, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
 use crate::filesystem::Filesystem;
@@ -50,16 +50,22 @@ impl Session {
         options: &SessionOptions,
         tell: impl FnOnce(&Handover, &[BorrowedFd<'_>]) -> std::io::Result<()>,
     ) -> Result<Self, TakeoverError> {
+        if options.transport == Transport::Only(TransportKind::Uring) {
+            return Err(TakeoverError::Ring);
+        }
         let told = |_: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
             tell(handover, clones).map_err(TakeoverError::Untold)
         };
-        Self::first(fs, device, (options, &stateless::KEPT), |_| Ok(None), told)
+        Self::first(fs, device, (options, &stateless::KEPT), |_, _| Ok(None), told)
     }
 
     /// As [`Session::serve_lasting`], for a file system with state. `tell` gets the file in memory that has the state, too, and is to see to it
     /// that what this process opens from now on also stays open: whoever keeps the descriptors shares their table with this process.
     ///
-    /// From now on no thread of this process can make a ring ([`shuntfs_sys::uring::forbid_rings`]).
+    /// From now on no thread of this process can make a ring that has a descriptor ([`shuntfs_sys::uring::forbid_rings`]).
+    ///
+    /// Where [`SessionOptions`] ask for io_uring, a successor can go on only if this server is replaced as planned: all slots of
+    /// its rings must be full when it is killed ([`Session::kept_rings`]).
     ///
     /// # Errors
     /// [`TakeoverError`].
@@ -71,7 +77,10 @@ impl Session {
     ) -> Result<Self, TakeoverError> {
         forbid_rings();
         let store = Arc::new(Store::create()?);
-        let keep = |fs: &F| {
+        let keep = |fs: &F, rings: Option<&Arc<KeptRings>>| {
+            if let Some(rings) = rings {
+                store.rings_are(&descriptors_of(rings)?);
+            }
             let (requests, _) = Requests::take(&store, store.server_begins()?, DEATHS_MAX)?;
             let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none())?;
             fs.take_nodes(nodes, left).map_err(TakeoverError::FileSystem)?;
@@ -90,10 +99,10 @@ impl Session {
         fs: Arc<F>,
         device: FuseDevice,
         (options, kept): (&SessionOptions, Kept),
-        keep: impl FnOnce(&F) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
+        keep: impl FnOnce(&F, Option<&Arc<KeptRings>>) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
         tell: impl FnOnce(&Server<F>, &Handover, &[BorrowedFd<'_>]) -> Result<(), TakeoverError>,
     ) -> Result<Self, TakeoverError> {
-        let kind = transport(options)?;
+        let kind = transport(options);
         mount::check_identity()?;
         let guard = Guard::of(MountPoint::handed_over(&device));
         let device = Arc::new(device);
@@ -105,18 +114,30 @@ impl Session {
         let terms = Terms::before_transport(options);
         // Refusals come before anything is set up.
         negotiate(&greeting.init, &wanted, ops, &terms)?;
-        let (clones, chosen) = prepare(&device, kind, options)?;
+        let Ready { clones, chosen, rings } = prepare(&device, kind, (options, greeting.init.offered()))?;
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
         let handover = Handover::new(&greeting.init, negotiated, 1 + clones.len());
-        let keeping = keep(&fs)?;
+        let keeping = keep(&fs, rings.as_ref())?;
         let source = MountOptions::default().source;
         let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source, keeping };
-        Self::begin(parts, options, |server| {
+        let session = Self::begin(parts, options, |server| {
             let clones: Vec<_> = clones.iter().map(|clone| clone.as_fd()).collect();
             tell(server, &handover, &clones)?;
-            Ok(handshake::agree(&device, &greeting, &negotiated)?)
-        })
+            Ok::<_, TakeoverError>(handshake::agree(&device, &greeting, &negotiated)?)
+        })?;
+        session.on(rings)
+    }
+
+    /// With its rings, if the kernel took them.
+    fn on(mut self, rings: Option<Arc<KeptRings>>) -> Result<Self, TakeoverError> {
+        match self.rings_refused() {
+            Some(error) if rings.is_some() => Err(TakeoverError::RingRefused(error)),
+            _ => {
+                self.rings = rings;
+                Ok(self)
+            }
+        }
     }
 
     /// Goes on with a connection whose server is dead, all of its threads: on duplicates of the device and of the clones that it was
@@ -135,7 +156,7 @@ impl Session {
         handover: &Handover,
         options: &SessionOptions,
     ) -> Result<Self, TakeoverError> {
-        let descriptors = (device, clones, handover);
+        let descriptors = (device, clones, handover, None);
         Self::next(fs, descriptors, (options, &stateless::KEPT), |_| Ok(None), |_| Ok(()))
     }
 
@@ -155,6 +176,15 @@ impl Session {
         let LeftBehind { device, clones, state, mut descriptors } = left;
         let store = Arc::new(Store::open(state)?);
         check_connection(&store, handover)?;
+        let rings = store.rings()?.map(|rings| take_rings(&rings, &mut descriptors)).transpose();
+        let rings = match rings {
+            Ok(rings) => rings,
+            Err(error) => {
+                // Everything stays open.
+                std::mem::forget((descriptors, fs));
+                return Err(error);
+            }
+        };
         let server = store.server_begins()?;
         let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
         let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
@@ -174,7 +204,7 @@ impl Session {
             Ok(())
         };
         let kept = surviving::kept_of(&*fs);
-        let outcome = Self::next(fs, (device, clones, handover), (options, kept), keep, ready);
+        let outcome = Self::next(fs, (device, clones, handover, rings), (options, kept), keep, ready);
         if outcome.is_err() {
             std::mem::forget(taker);
         }
@@ -183,29 +213,37 @@ impl Session {
 
     fn next<F: Filesystem>(
         fs: Arc<F>,
-        (device, clones, handover): (FuseDevice, Vec<FuseDevice>, &Handover),
+        (device, clones, handover, rings): (FuseDevice, Vec<FuseDevice>, &Handover, Option<Arc<KeptRings>>),
         (options, kept): (&SessionOptions, Kept),
         keep: impl FnOnce(&F) -> Result<Option<(Keeps<F>, Requests)>, TakeoverError>,
         ready: impl FnOnce(&Server<F>) -> Result<(), TakeoverError>,
     ) -> Result<Self, TakeoverError> {
-        let (ref options, negotiated) = agree_again(&*fs, handover, (options, kept))?;
+        let (ref options, negotiated) = agree_again(&*fs, handover, (options, kept), rings.is_some())?;
         look_at(&device, &clones, handover)?;
         mount::check_identity()?;
         let guard = Guard::of(MountPoint::handed_over(&device));
         let (device, clones) = (Arc::new(device), clones.into_iter().map(Arc::new).collect::<Vec<_>>());
         let settings = warm_settings(options);
-        let kind = if clones.is_empty() { TransportKind::Device } else { TransportKind::Cloned };
-        let prepared = Prepared::on(&device, &clones, &settings)
-            .map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
+        let kind = match &rings {
+            Some(_) => TransportKind::Uring,
+            None if clones.is_empty() => TransportKind::Device,
+            None => TransportKind::Cloned,
+        };
+        let prepared = match &rings {
+            Some(rings) => Prepared::on_kept_rings(&device, &settings, Arc::clone(rings), true),
+            None => Prepared::on(&device, &clones, &settings),
+        };
+        let prepared = prepared.map_err(|error| TakeoverError::Transport { kind, why: error.to_string() })?;
         let chosen = Chosen { prepared, why: "a predecessor had chosen it".into() };
         let keeping = keep(&fs)?;
         let source = MountOptions::default().source;
         let parts = Parts { fs, device: Arc::clone(&device), negotiated, chosen, guard, source, keeping };
-        Self::begin(parts, options, |server| {
+        let session = Self::begin(parts, options, |server| {
             ready(server)?;
             // Also what an earlier successor had read that died while it began.
             resend(&device).map_err(TakeoverError::Resend)
-        })
+        })?;
+        session.on(rings)
     }
 }
 
@@ -221,8 +259,9 @@ pub fn rehearse<F: Surviving>(
     handover: &Handover,
     options: &SessionOptions,
 ) -> Result<(), TakeoverError> {
-    agree_again(fs, handover, (options, surviving::kept_of(fs)))?;
-    Ok(check_connection(&Store::open(state)?, handover)?)
+    let store = Store::open(state)?;
+    agree_again(fs, handover, (options, surviving::kept_of(fs)), store.rings()?.is_some())?;
+    Ok(check_connection(&store, handover)?)
 }
 
 /// Agrees to what a predecessor had agreed to, with the options for it.
@@ -230,9 +269,10 @@ fn agree_again<F: Filesystem>(
     fs: &F,
     handover: &Handover,
     (options, kept): (&SessionOptions, Kept),
+    uring: bool,
 ) -> Result<(SessionOptions, Negotiated), TakeoverError> {
     handover.check()?;
-    if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) {
+    if handover.agreed.init_flags().contains(InitFlags::OVER_IO_URING) != uring {
         return Err(TakeoverError::Ring);
     }
     let init = handover.offered.init();
@@ -241,7 +281,8 @@ fn agree_again<F: Filesystem>(
     }
     let options = handover.options(options);
     let (wanted, ops) = wishes(fs, &init, kept)?;
-    let negotiated = negotiate(&init, &wanted, ops, &Terms::before_transport(&options))?;
+    let terms = Terms { uring, ..Terms::before_transport(&options) };
+    let negotiated = negotiate(&init, &wanted, ops, &terms)?;
     handover.compare(&negotiated)?;
     Ok((options, negotiated))
 }
@@ -264,12 +305,11 @@ fn check_connection(store: &Store, handover: &Handover) -> Result<(), StoreError
 }
 
 /// The transport that is asked for, of those that a successor can go on with.
-fn transport(options: &SessionOptions) -> Result<TransportKind, TakeoverError> {
+fn transport(options: &SessionOptions) -> TransportKind {
     match options.transport {
-        Transport::Only(TransportKind::Uring) => Err(TakeoverError::Ring),
-        Transport::Only(kind) => Ok(kind),
-        Transport::Auto if options.queues == Some(1) => Ok(TransportKind::Device),
-        Transport::Auto => Ok(TransportKind::Cloned),
+        Transport::Only(kind) => kind,
+        Transport::Auto if options.queues == Some(1) => TransportKind::Device,
+        Transport::Auto => TransportKind::Cloned,
     }
 }
 
@@ -283,20 +323,69 @@ fn wishes<F: Filesystem>(fs: &F, init: &InitIn, kept: Kept) -> Result<(Wanted, O
 
 type Clones = Vec<Arc<FuseDevice>>;
 
-/// A transport, with its clones in our hands.
+/// A transport, with what a successor needs of it in our hands.
+struct Ready {
+    clones: Clones,
+    chosen: Chosen,
+    rings: Option<Arc<KeptRings>>,
+}
+
 fn prepare(
     device: &Arc<FuseDevice>,
     kind: TransportKind,
-    options: &SessionOptions,
-) -> Result<(Clones, Chosen), TakeoverError> {
+    (options, offered): (&SessionOptions, InitFlags),
+) -> Result<Ready, TakeoverError> {
     let settings = warm_settings(options);
     let failed = |why: String| TakeoverError::Transport { kind, why };
+    if kind == TransportKind::Uring {
+        choose::ring_offered(offered).map_err(failed)?;
+        let rings = KeptRings::create(&settings).map(Arc::new).map_err(|error| failed(error.to_string()))?;
+        let prepared = Prepared::on_kept_rings(device, &settings, Arc::clone(&rings), false);
+        let prepared = prepared.map_err(|error| failed(error.to_string()))?;
+        let chosen = Chosen { prepared, why: "it was asked for".into() };
+        return Ok(Ready { clones: Clones::new(), chosen, rings: Some(rings) });
+    }
     let count = if kind == TransportKind::Cloned { settings.device_queues() - 1 } else { 0 };
     let clones = (0..count).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Clones, _>>();
     let clones = clones.map_err(|error| failed(format!("the device cannot be cloned ({error})")))?;
     let prepared = Prepared::on(device, &clones, &settings).map_err(|error| failed(error.to_string()))?;
     let why = "a successor may go on with it, as with io_uring none can".into();
-    Ok((clones, Chosen { prepared, why }))
+    Ok(Ready { clones, chosen: Chosen { prepared, why }, rings: None })
+}
+
+/// The descriptors of rings, which stay open for successors whatever becomes of this server.
+fn descriptors_of(rings: &Arc<KeptRings>) -> Result<StoredRings, TakeoverError> {
+    let [words, memory] = rings.descriptors().map(|fd| {
+        FileIdentity::of(fd).map(|identity| (fd.as_raw_fd(), identity)).map_err(TakeoverError::Descriptor)
+    });
+    let stored = [words?, memory?];
+    std::mem::forget(Arc::clone(rings));
+    Ok(stored)
+}
+
+/// The rings that a predecessor served, if it was replaced as planned.
+fn take_rings(stored: &StoredRings, left: &mut LeftDescriptors) -> Result<Arc<KeptRings>, TakeoverError> {
+    let wrong = || StoreError::Header("the descriptors of its rings");
+    let mut take = |(number, identity): (RawFd, FileIdentity)| {
+        // Whatever comes of it, it stays open for another server.
+        let file = left.take(number).map(ManuallyDrop::new)?;
+        let is_it = FileIdentity::of(&*file) == Ok(identity);
+        is_it.then(|| ManuallyDrop::into_inner(file))
+    };
+    let [words, memory] = stored.map(&mut take);
+    let files = match (words, memory) {
+        (Some(words), Some(memory)) => [words, memory],
+        others => {
+            std::mem::forget(others);
+            return Err(wrong().into());
+        }
+    };
+    let copies = files.each_ref().map(|file| file.try_clone());
+    // The numbers that are written down are nobody's to close.
+    std::mem::forget(files);
+    let [Ok(words), Ok(memory)] = copies else { return Err(wrong().into()) };
+    let rings = KeptRings::open([words, memory]).map_err(|_| wrong())?;
+    if rings.are_full() { Ok(Arc::new(rings)) } else { Err(TakeoverError::RingDied) }
 }
 
 /// Checks whether the descriptors are what they should be, and has reading wait, as it does at first: that is a property of the open file,
@@ -322,21 +411,18 @@ mod test {
     use super::*;
 
     #[test]
-    fn rings_are_refused_with_the_reason() {
-        let of = |name: &str, queues| {
-            let wish = name.parse().unwrap();
-            transport(&SessionOptions { transport: wish, queues, ..SessionOptions::default() })
-        };
-        let refused = of("uring", None).unwrap_err();
-        assert!(matches!(refused, TakeoverError::Ring) && refused.to_string().contains("ECANCELED"));
+    fn what_is_asked_for_is_taken_and_auto_takes_what_survives() {
         for (name, queues, kind) in [
+            ("uring", None, TransportKind::Uring),
             ("device", None, TransportKind::Device),
             ("cloned", Some(1), TransportKind::Cloned),
             ("auto", None, TransportKind::Cloned),
             ("auto", Some(2), TransportKind::Cloned),
             ("auto", Some(1), TransportKind::Device),
         ] {
-            assert_eq!(of(name, queues).unwrap(), kind, "{name}");
+            let wish = name.parse().unwrap();
+            let options = SessionOptions { transport: wish, queues, ..SessionOptions::default() };
+            assert_eq!(transport(&options), kind, "{name}");
         }
     }
 }

@@ -32,6 +32,15 @@ pub enum TakeoverError {
          (ECANCELED) and sends none of them again; ask for device or cloned"
     )]
     Ring,
+    /// A server of a mount on io_uring ended otherwise than as it was planned.
+    #[error(
+        "its predecessor died, and on io_uring only a server that is replaced as planned has a successor: the kernel \
+         fails requests of rings whose server dies"
+    )]
+    RingDied,
+    /// The kernel did not take the rings, which lie where a successor finds them.
+    #[error("the kernel refused the rings ({0})")]
+    RingRefused(#[source] OsError),
     /// The kernel is older than Linux 6.9.
     #[error(
         "the kernel does not send requests again (FUSE_HAS_RESEND, Linux 6.9): a successor could not answer what was read"

@@ -5,7 +5,7 @@
 //! tells of, because agreeing is a pure function.
 
 use serde::{Deserialize, Serialize};
-use shuntfs_wire::{InitIn, abi};
+use shuntfs_wire::{InitFlags, InitIn, abi};
 
 use super::error::HandoverError;
 use crate::negotiate::Negotiated;
@@ -49,6 +49,12 @@ impl Handover {
         let InitIn { minor, max_readahead, .. } = *init;
         let offered = OfferedInit { minor, max_readahead, flags: init.offered().bits() };
         Self { version: Self::VERSION, offered, agreed, descriptors }
+    }
+
+    /// Whether requests come by io_uring: then only a server that is replaced as planned has a successor.
+    #[must_use]
+    pub fn is_on_rings(&self) -> bool {
+        self.agreed.init_flags().contains(InitFlags::OVER_IO_URING)
     }
 
     /// Whether its numbers are possible.
@@ -120,7 +126,6 @@ mod test {
     use crate::args::OpSet;
     use crate::init::Wanted;
     use crate::negotiate::{Terms, negotiate};
-    use shuntfs_wire::InitFlags;
 
     fn agree(init: &InitIn, options: &SessionOptions) -> Result<Negotiated, HandoverError> {
         let agreed = negotiate(init, &Wanted::default(), OpSet::XATTR, &Terms::before_transport(options));

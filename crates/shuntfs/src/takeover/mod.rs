@@ -13,8 +13,9 @@
 //! ([`Stateless`]), without numbers of open files; or one that keeps its nodes and its open files outside of the server ([`Surviving`]), in a file
 //! in memory and in descriptors that another process has, too. Locks are the kernel's, unless the latter keeps them ([`Surviving::keeps_locks`]).
 //!
-//! There is no way to take io_uring over. The kernel fails the requests whose slot was free when the thread of the ring died
-//! (ECANCELED, 6.18.39 and later; before, they hang), and requests that were sent over a ring are not sent again.
+//! io_uring can be taken over only from a server that is replaced as planned, of a file system with state: every slot of its rings must hold a
+//! request that is not begun, or an answer that is not sent, when it is killed ([`Session::kept_rings`](crate::Session::kept_rings)). When a
+//! server dies otherwise, the kernel fails requests whose slot was free (ECANCELED, 6.18.39 and later; before, they hang).
 
 mod begin;
 mod error;

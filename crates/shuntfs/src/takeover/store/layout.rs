@@ -35,6 +35,9 @@ const AT_HANDOVER: usize = 8;
 /// The length and the check of the handover, then its bytes.
 const HANDOVER_BYTES: usize = AT_HANDOVER + 2;
 const HANDOVER_LEN_MAX: usize = 4096;
+/// Of the rings' memory, where requests come by io_uring.
+pub(super) const AT_RINGS: usize = 960;
+const _: () = assert!(HANDOVER_BYTES + HANDOVER_LEN_MAX / 8 <= AT_RINGS && AT_RINGS + 16 <= HEADER);
 
 const HEADER: usize = 1024;
 /// One word for each backing id, at the place that the id's low bits give.

@@ -16,6 +16,7 @@ mod layout;
 mod nodes;
 mod opens;
 mod requests;
+mod rings;
 
 pub(crate) use counters::KeptCounters;
 pub use layout::{STATE_VERSION, STATE_VERSIONS, StoreError};
@@ -23,6 +24,7 @@ pub(crate) use layout::{Store, StoredHandover};
 pub use nodes::{KeptNode, KeptNodes, LeftNode, NodePlace};
 pub(crate) use opens::{FoundOpen, OpenRecord, Table};
 pub(crate) use requests::{Begun, Requests, keeps_result};
+pub(crate) use rings::StoredRings;
 
 #[cfg(test)]
 mod test;

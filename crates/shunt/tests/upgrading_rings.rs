@@ -1,0 +1,261 @@
+//! A mount on io_uring that goes on with another program while it is used: what callers see, that no process has a descriptor of a ring, which programs
+//! give the place back, and how it ends when a server dies. Needs root, /dev/fuse, and FUSE over io_uring.
+
+mod common;
+
+#[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
+mod callers;
+mod kept;
+mod programs;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use callers::{Callers, Seen, is_caller, is_to_stop};
+use common::{Ran, Room, SHUNT, can_mount, eventually, is_alive, run, servers_of, shunt, wait};
+use kept::{Kept, PAGE, call, status};
+use programs::{copy, impostor, program_of, upgrading};
+use shuntfs_testkit::mounted::enable_uring;
+
+const CALLERS: usize = 3;
+const FLAGS: [&str; 4] = ["--takeover", "upgrade", "--transport", "uring"];
+
+fn upgrades() -> u64 {
+    std::env::var("SHUNTFS_TEST_UPGRADES").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
+}
+
+fn upgrade(kept: &Kept, program: &Path) -> Ran {
+    run(&mut upgrading(&kept.room.mnt(), program))
+}
+
+/// A mount on io_uring that can be upgraded; `None` where there is no io_uring for FUSE.
+fn start(flags: &[&str]) -> Option<Kept> {
+    if !can_mount() {
+        return None;
+    }
+    if !enable_uring() {
+        eprintln!("SKIPPED: FUSE over io_uring is not to be had here");
+        return None;
+    }
+    let room = Room::new();
+    let log = format!("log_file={}", room.path().join("log").display());
+    room.mount(&[&FLAGS[..], &["-o", &log], flags].concat());
+    Some(Kept::of(room))
+}
+
+/// What the descriptors of a process lead to.
+fn open_files(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("is there").flatten();
+    let mut links: Vec<PathBuf> = entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    links.sort();
+    links
+}
+
+/// The same, where nothing was opened or closed for a while.
+fn settled_files(pid: u32) -> Vec<PathBuf> {
+    let mut last = open_files(pid);
+    let mut since = Instant::now();
+    eventually("nothing is opened any more", || {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = open_files(pid);
+        if now.len() != last.len() {
+            (last, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_millis(500)
+    });
+    last
+}
+
+/// No process of the mount has a descriptor of a ring: another process that held it would keep callers waiting after a crash, unkillable.
+fn has_no_ring(kept: &Kept) {
+    let processes = servers_of(&kept.room.path());
+    assert!(processes.len() >= 2 && processes.contains(&kept.keeper), "{processes:?}");
+    for process in processes {
+        let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { continue };
+        let links = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        let rings: Vec<PathBuf> = links.filter(|link| link.to_string_lossy().contains("io_uring")).collect();
+        assert_eq!(rings, Vec::<PathBuf>::new(), "of process {process}");
+    }
+}
+
+/// Each in turn: names are made, moved and removed; or bytes are written and read through a descriptor that stays open.
+fn work(folder: &Path) -> Seen {
+    if std::process::id().is_multiple_of(2) {
+        return call(folder);
+    }
+    let mut seen = Seen::default();
+    let path = folder.join(format!("{}-bytes", std::process::id()));
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("opens");
+    let mut model = vec![0_u8; 64 * PAGE];
+    let mut state = u64::from(std::process::id()) | 1;
+    file.set_len(model.len() as u64).expect("grows");
+    while !is_to_stop() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = usize::try_from(state >> 40).expect("small") % (model.len() - 3 * PAGE);
+        let len = 1 + usize::try_from(state >> 20 & 0x1fff).expect("small");
+        let byte = state.to_le_bytes()[6];
+        model[at..at + len].fill(byte);
+        seen.call("pwrite", || file.write_all_at(&vec![byte; len], at as u64));
+        let mut room = vec![0; 2 * PAGE];
+        seen.call("pread", || file.read_exact_at(&mut room, at as u64));
+        seen.wrong += u64::from(room[..] != model[at..at + 2 * PAGE]);
+        // Direct, so that it comes to the server although the kernel has it.
+        let direct = {
+            use std::os::unix::fs::OpenOptionsExt;
+            seen.call("open(O_DIRECT)", || File::options().read(true).custom_flags(O_DIRECT).open(&path))
+        };
+        drop(direct);
+    }
+    let mut all = vec![0; model.len()];
+    seen.call("pread", || file.read_exact_at(&mut all, 0));
+    seen.wrong += u64::from(all != model);
+    seen.call("unlink", || fs::remove_file(&path));
+    seen
+}
+
+const O_DIRECT: i32 = 0o40000;
+
+#[test]
+fn privileged_no_call_fails_while_the_program_is_replaced_on_io_uring() {
+    if let Some(folder) = is_caller() {
+        return work(&folder).say();
+    }
+    // In passthrough the kernel moves bytes; in the others each comes to the server.
+    for flow in ["auto", "relay", "served"] {
+        let Some(kept) = start(&["--flow", flow]) else { return };
+        let programs = ["one", "other"].map(|name| copy(Path::new(SHUNT), &kept.room.path().join(name)));
+        fs::write(kept.room.src().join("open"), [7; PAGE]).expect("writes");
+        let open = File::options().read(true).write(true).open(kept.room.mnt().join("open")).expect("opens");
+        has_no_ring(&kept);
+        upgrade(&kept, &programs[0]).ok();
+        let before = settled_files(kept.keeper);
+        let test = "privileged_no_call_fails_while_the_program_is_replaced_on_io_uring";
+        let callers = Callers::start(CALLERS, test, &kept.room.mnt());
+        let mut longest = Duration::ZERO;
+        for (count, program) in (2..=upgrades()).zip(programs.iter().cycle().skip(1)) {
+            std::thread::sleep(Duration::from_millis(150));
+            let start = Instant::now();
+            let ran = upgrade(&kept, program).ok();
+            longest = longest.max(start.elapsed());
+            assert!(ran.out.contains("continues with") && ran.out.contains("keeper process"), "{ran:?}");
+            let status = status(&kept.room);
+            let of = |name: &str| status["takeover"][name].as_u64();
+            assert_eq!((of("keeper"), of("replaced")), (Some(u64::from(kept.keeper)), Some(count)));
+            assert_eq!(status["session"]["transport"]["kind"], "uring");
+            assert_eq!([kept.keeper, kept.room.pid()].map(program_of), [program.clone(), program.clone()]);
+            has_no_ring(&kept);
+            let byte = u8::try_from(count % 256).expect("small");
+            open.write_all_at(&[byte; PAGE], 0).expect("is open");
+            let mut room = [0; PAGE];
+            open.read_exact_at(&mut room, 0).expect("is open");
+            assert_eq!(room, [byte; PAGE]);
+        }
+        let seen = callers.stop();
+        println!("{flow}: {seen:?}; the longest upgrade took {longest:?}");
+        assert_eq!(kept.room.read("hello"), "hello there\n");
+        let after = settled_files(kept.keeper);
+        let below = |files: &[PathBuf]| files.iter().filter(|file| file.starts_with(kept.room.src())).count();
+        let beside = |files: &[PathBuf]| files.len() - below(files);
+        assert!(beside(&after) <= beside(&before), "left over: {before:?}, and now {after:?}");
+        assert!(below(&after) <= below(&before) + 2, "left over: {before:?}, and now {after:?}");
+        drop(open);
+        kept.was_unnoticed(&seen);
+    }
+}
+
+/// A program that fails once it has taken the place of the one before, and before it has served, gives that one its place back.
+#[test]
+fn privileged_a_program_that_fails_late_gives_the_place_back_on_io_uring() {
+    if let Some(folder) = is_caller() {
+        return work(&folder).say();
+    }
+    let Some(kept) = start(&["--flow", "relay"]) else { return };
+    let program = program_of(kept.keeper);
+    let test = "privileged_a_program_that_fails_late_gives_the_place_back_on_io_uring";
+    let callers = Callers::start(CALLERS, test, &kept.room.mnt());
+    let ways = [
+        ("exits", "a trial of the program failed (exit status: 7)", false),
+        ("begins-not", "it does not want to", true),
+        ("fails", "its server does not want to", true),
+        ("dies", "its server ended before it was ready", true),
+        ("late", "its server was not ready after 1s", true),
+    ];
+    for (way, words, is_replaced) in ways {
+        let server = kept.room.pid();
+        upgrade(&kept, &impostor(&kept.room.path(), way)).fails(1, &["was not upgraded", words]);
+        assert!(is_alive(kept.keeper) && (kept.room.pid() != server) == is_replaced, "{way}: {}", kept.log());
+        assert_eq!([kept.keeper, kept.room.pid()].map(program_of), [program.clone(), program.clone()]);
+        has_no_ring(&kept);
+    }
+    let other = copy(Path::new(SHUNT), &kept.room.path().join("other"));
+    upgrade(&kept, &other).ok();
+    let seen = callers.stop();
+    println!("{seen:?}");
+    kept.was_unnoticed(&seen);
+}
+
+/// Callers get errors, nobody hangs, and nothing is left. Only where it is asked for: a defect here can leave processes that nothing ends.
+#[test]
+fn privileged_a_server_that_dies_ends_the_mount() {
+    if std::env::var_os("SHUNTFS_TEST_RING_KILLS").is_none() {
+        eprintln!("SKIPPED: SHUNTFS_TEST_RING_KILLS is not set");
+        return;
+    }
+    for round in 0..10 {
+        let Some(kept) = start(&["--flow", "relay"]) else { return };
+        let mut callers: Vec<_> = (0..4)
+            .map(|number| {
+                let script =
+                    "while stat \"$0/hello\" && cat \"$0/hello\" && echo $1 > \"$0/$1\"; do :; done; exit 9";
+                let mut command = Command::new("sh");
+                command.args(["-c", script]).arg(kept.room.mnt()).arg(number.to_string());
+                command
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .stdin(Stdio::null())
+                    .spawn()
+                    .expect("starts")
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(200 + 37 * round));
+        if round % 2 == 1 {
+            let program = copy(Path::new(SHUNT), &kept.room.path().join("other"));
+            upgrade(&kept, &program).ok();
+        }
+        kept.kill();
+        for caller in &mut callers {
+            assert_eq!(wait(caller), Some(9), "round {round}: a caller was killed");
+        }
+        eventually("the keeper gives up", || !is_alive(kept.keeper));
+        assert!(kept.log().contains("on io_uring only one that is replaced as planned"), "{}", kept.log());
+        assert!(!kept.room.is_mounted());
+        kept.is_gone();
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let cases: [(&[&str], &str); 5] = [
+        (&["--takeover", "crash", "--transport", "uring"], "--takeover upgrade"),
+        (&["--takeover", "upgrade", "--transport", "cloned"], "--takeover crash"),
+        (&["--takeover", "upgrade", "--locks", "lower"], "locks"),
+        (&["--takeover", "upgrade", "--handles"], "--handles"),
+        (&["--takeover", "upgrade", "--replace-hung", "30s"], "--replace-hung"),
+    ];
+    for (flags, words) in cases {
+        let mut command = vec!["mount".as_ref()];
+        command.extend(flags.iter().map(|flag| std::ffi::OsStr::new(*flag)));
+        let (src, mnt) = (room.src(), room.mnt());
+        command.extend([src.as_os_str(), mnt.as_os_str()]);
+        let ran = shunt(command);
+        assert!(ran.code != Some(0) && ran.err.contains(words), "{flags:?}: {ran:?}");
+        assert!(!room.is_mounted());
+    }
+}
