@@ -21,12 +21,19 @@ pub(crate) enum Record {
     Moving = 3,
     /// The rest of a long name. It has a number of its own.
     Further = 4,
+    /// The name that a file was looked up by last, where its inode number goes by that. It has the number of the node.
+    Name = 5,
 }
 
 impl Record {
     /// The first number that a server may give out, where records of this kind have numbers of their own.
     pub(crate) const fn first_of(self, server: u32) -> u64 {
         (self as u64) << SHIFT | (server as u64) << OF_SERVER
+    }
+
+    /// The same of records that belong to names of files: the upper half of the server's numbers.
+    pub(crate) const fn first_of_names(self, server: u32) -> u64 {
+        self.first_of(server) | 1 << (OF_SERVER - 1)
     }
 
     /// The number of the record of a node.
@@ -51,7 +58,7 @@ mod test {
 
     #[test]
     fn a_record_is_of_one_kind_and_no_node() {
-        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further];
+        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further, Record::Name];
         let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
         for one in kinds {
             assert!(!one.has(node) && !one.has(NodeId::ROOT));

@@ -15,6 +15,7 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
+use crate::keeping_names;
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
@@ -39,13 +40,8 @@ impl Pool {
     /// What it knows that cannot.
     pub fn survives(&self) -> std::result::Result<(), &'static str> {
         let shared = &*self.shared;
-        let merge = shared.merge.as_ref();
         let reasons = [
             (shared.branches.order().len() > MARKED_MAX, "more than 64 branches"),
-            (
-                merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
-                "inode numbers that go by the paths of files (inodecalc=path-hash)",
-            ),
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
@@ -132,6 +128,7 @@ impl Surviving for Pool {
         let (left, locks) = locks::part(left)?;
         let (keeping, Parted { nodes: mut left, mut further, moving }) =
             (Keeping::new(nodes.clone()), keeping::part(left));
+        let names = keeping_names::part(&mut left, &mut further);
         let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for LeftNode { place, node, lookups, words, .. } in folders {
@@ -143,6 +140,9 @@ impl Surviving for Pool {
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
         shared.table.take_all(&keeping, left, |left| shared.left_node(&keeping, left))?;
+        if let Some(merge) = &shared.merge {
+            merge.numbers.survive(shared, nodes.clone(), names);
+        }
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
         }
