@@ -38,6 +38,21 @@ pub(super) enum At {
     Device(RawFd),
 }
 
+impl At {
+    /// The path of the folder, or of the device (`/dev/fd/N`).
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Self::Folder(path) => path.clone(),
+            Self::Device(number) => format!("/dev/fd/{number}").into(),
+        }
+    }
+
+    /// What has this path.
+    pub(super) fn of(path: &Path) -> Self {
+        inherited_device(path).map_or_else(|| Self::Folder(path.to_owned()), Self::Device)
+    }
+}
+
 /// Why a mount cannot be.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -140,7 +155,7 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
         return Err(failure.hint("add --takeover crash, or leave out --replace-hung"));
     }
     if settings.takeover == TakeoverChoice::Crash {
-        check_takeover(inherited_device(mountpoint).is_some(), settings)?;
+        check_takeover(settings)?;
     }
     // A list stays as it was written: it is what the mount is called.
     let source = if branches.is_some() { source.to_owned() } else { check_source(source)? };
@@ -178,17 +193,12 @@ pub(super) fn inherited_device(mountpoint: &Path) -> Option<RawFd> {
 pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself fails requests of its rings";
 
 /// Refuses what no other server could go on with.
-fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
-    let refused = [
-        (settings.handles, "handles that outlive the mount", "leave out --handles"),
-        (settings.transport == TransportChoice::Uring, RING, "--transport cloned, or device"),
-        (is_device, "a device that somebody else has mounted", "name a folder to mount on"),
-    ];
-    if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
-        let failure = Failure::usage(format!("--takeover crash is not possible with {what}"));
-        return Err(failure.hint(format!("{instead}, or leave out --takeover")));
+fn check_takeover(settings: &Settings) -> Result<(), Failure> {
+    if settings.transport != TransportChoice::Uring {
+        return Ok(());
     }
-    Ok(())
+    let failure = Failure::usage(format!("--takeover crash is not possible with {RING}"));
+    Err(failure.hint("--transport cloned, or device, or leave out --takeover"))
 }
 
 /// Looks at each of several branches, and at what they exclude.
