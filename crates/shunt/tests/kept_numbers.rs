@@ -57,9 +57,10 @@ fn numbers_of_changes(mnt: &Path, mut next: impl FnMut()) -> Vec<(String, u64)> 
         fs::write(at(name), name).expect("makes");
         File::open(at(name)).expect("opens")
     };
-    let mut files: Vec<(String, File)> = ["moved", "linked", "one", "other", "removed", "replaced", "new", &long]
-        .map(|name| (name.to_owned(), make(name)))
-        .into();
+    let mut files: Vec<(String, File)> =
+        ["moved", "linked", "one", "other", "removed", "replaced", "new", &long]
+            .map(|name| (name.to_owned(), make(name)))
+            .into();
     fs::create_dir_all(at("inner/deep")).expect("makes");
     files.push(("inside".to_owned(), make("inner/deep/inside")));
     let mut seen = Vec::new();
@@ -170,7 +171,8 @@ impl Names {
     fn learn(folder: &Path) -> io::Result<Self> {
         let own = std::process::id();
         // Some are so long that they take several records.
-        let paths = ["x".repeat(1), "y".repeat(60), "z".repeat(180)].map(|name| folder.join(format!("{own}-{name}")));
+        let paths =
+            ["x".repeat(1), "y".repeat(60), "z".repeat(180)].map(|name| folder.join(format!("{own}-{name}")));
         let mut numbers = [0; 3];
         for (path, number) in paths.iter().zip(&mut numbers) {
             *number = ino(&File::create(path)?)?;
