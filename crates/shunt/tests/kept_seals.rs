@@ -16,7 +16,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Ends, Ran, Room, SHUNT, can_mount, eventually, run, shunt, signal};
+use common::{
+    Ends, Ran, Room, SHUNT, apart, can_mount, eventually, room_of_nobody, run, servers_of, shunt, signal,
+};
 use kept::{Kept, status};
 use serde_json::Value;
 use shuntfs_sys::data::forget_cached;
@@ -384,4 +386,75 @@ fn privileged_readers_do_not_notice_that_servers_are_killed() {
     }
     println!("{kills} kills, {rounds:?} rounds");
     assert!(kills == 20 && rounds.load(Ordering::SeqCst) > 100, "{rounds:?}");
+}
+
+/// By fusermount3, in a namespace of its own whose /dev/fuse is open to all: right bytes while servers are killed, and EIO for what was changed.
+#[test]
+fn privileged_an_ordinary_user_reads_what_was_sealed_while_servers_are_killed() {
+    let script = r#"
+        mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
+        cd /
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$4" sh "$2" "$3" "$5""#;
+    // Bytes are read past the pages that the kernel keeps. A reader that reads something else ends, and so does the script.
+    let user = r#"
+        cd "$1"
+        "$2" seal key new one > key.log
+        "$2" seal src --key one > seal.log 2>&1
+        echo free > src/free
+        "$2" mount --takeover crash "$3" --trust one.pub -o log_file="$1/log" src mnt 2> said
+        forget() { dd if="$1" iflag=nocache count=0 status=none; }
+        block() { forget "mnt/$1"; dd if="mnt/$1" bs=4096 skip="$2" count=1 status=none 2> error; }
+        replace() {
+            kill -9 $("$2" status --json mnt | grep -o '"pid": *[0-9]*' | head -1 | tr -dc 0-9)
+            until "$2" status mnt 2> said | grep -q "$1 replaced"; do sleep 0.05; done
+        }
+        exec 8< mnt/large 9< mnt/torn
+        (
+            rounds=0
+            while [ ! -e stop ]; do
+                forget mnt/large; cmp mnt/large good; cmp mnt/hello hello
+                [ "$(readlink mnt/link)" = large ]
+                rounds=$((rounds + 1))
+            done
+            echo $rounds > rounds
+        ) &
+        reader=$!
+        for round in "1 server was" "2 servers were"; do sleep 0.5; replace "$round" "$2"; done
+        printf x | dd of=src/torn bs=1 seek=20500 conv=notrunc status=none
+        for round in "3 servers were" "4 servers were"; do
+            sleep 0.5; replace "$round" "$2"
+            if block torn 5 > part; then echo "a changed block was read"; exit 1; fi
+            grep -q "Input/output error" error
+            if forget mnt/torn && cat mnt/torn > part 2> error; then echo "a changed file was read"; exit 1; fi
+            block torn 200 > part; dd if=good bs=4096 skip=200 count=1 status=none | cmp - part
+        done
+        sleep 0.5; touch stop; wait $reader
+        cmp - good <&8
+        if cat <&9 > part 2> error; then echo "an open changed file was read"; exit 1; fi
+        grep -q "Input/output error" error
+        exec 8<&- 9<&-
+        [ "$(cat rounds)" -ge 10 ]
+        ls mnt
+        "$2" umount mnt
+        ! grep -q " $1/mnt " /proc/self/mountinfo"#;
+    for kind in KINDS {
+        let Some(room) = room_of_nobody() else { return };
+        for (path, bytes) in [("large", large()), ("torn", large()), ("../good", large())] {
+            fs::write(room.src().join(path), bytes).expect("writes");
+        }
+        fs::copy(room.src().join("hello"), room.path().join("hello")).expect("copies");
+        std::os::unix::fs::symlink("large", room.src().join("link")).expect("makes");
+        run(Command::new("chown").args(["-hR", "65534:65534"]).arg(room.src())).ok();
+        let mut command = apart(script);
+        command.arg(room.path()).arg(room.path().join("shunt")).arg(user).arg(kind);
+        let ran = run(command.env_remove("XDG_RUNTIME_DIR"));
+        let log = fs::read_to_string(room.path().join("log")).unwrap_or_default();
+        let free = if kind == KINDS[0] { "free\n" } else { "" };
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (Some(0), &*format!("{free}hello\nlarge\nlink\ntorn\n")),
+            "{ran:?}\n{log}"
+        );
+        eventually("no process is left", || servers_of(&room.path()).is_empty());
+    }
 }

@@ -26,6 +26,11 @@ pub trait Attendant {
         tracing::warn!(%outcome, "a signal came");
     }
 
+    /// Whether the server is to be killed, with none after it, and the device closed: nothing else ends the connection. Asked after [`Attendant::end`].
+    fn lets_go(&self) -> bool {
+        false
+    }
+
     /// How another program goes on instead of this one, which a server has asked for ([`Line::replace`](crate::Line::replace)); `None`
     /// where none can.
     fn relay(&self) -> Option<Relay> {
@@ -45,6 +50,20 @@ pub trait Attendant {
 }
 
 /// Nothing besides.
-pub(crate) struct Plain;
+#[derive(Default)]
+pub(crate) struct Plain {
+    lets_go: bool,
+}
 
-impl Attendant for Plain {}
+impl Attendant for Plain {
+    fn end(&mut self, mount: &KeptMount, asked: u32) {
+        let outcome = mount.end(asked);
+        tracing::warn!(%outcome, "a signal came");
+        // Who may not unmount and has no way to abort either.
+        self.lets_go = asked > 2 && !mount.has_ended();
+    }
+
+    fn lets_go(&self) -> bool {
+        self.lets_go
+    }
+}

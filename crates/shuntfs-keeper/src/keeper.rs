@@ -95,7 +95,7 @@ pub fn keep<E: fmt::Display>(
     limits: &Limits,
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
-    keep_with(mount, limits, &mut Plain, serve)
+    keep_with(mount, limits, &mut Plain::default(), serve)
 }
 
 /// As [`keep`], for a program that has something to do in its keeper.
@@ -155,7 +155,7 @@ pub fn keep_stored<E: fmt::Display>(
     serve: impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
     let Stored { mount, told, note } = stored;
-    let (mut plain, manager) = (Plain, Manager::find());
+    let (mut plain, manager) = (Plain::default(), Manager::find());
     let tools = Tools::new(limits)?;
     let mut keeper = Keeper::new(mount, (limits, &mut plain), (manager, Some(note)), tools);
     keeper.told = Some(told);
@@ -299,6 +299,9 @@ impl<'l> Keeper<'l> {
             if exit == Exit::Code(0) {
                 return Ok(Ended::Served);
             }
+            if self.attendant.lets_go() {
+                return Ok(Ended::Connection);
+            }
             let sent = self.send_again();
             if let Ok(Some(ended)) = sent {
                 return Ok(ended);
@@ -423,7 +426,8 @@ impl<'l> Keeper<'l> {
             if std::mem::take(&mut self.has_hangup) {
                 let _gone = child.hang_up();
             }
-            if self.look_at_trial(child.pid(), Instant::now()) || std::mem::take(&mut self.must_die) {
+            let must_die = std::mem::take(&mut self.must_die);
+            if must_die || self.attendant.lets_go() || self.look_at_trial(child.pid(), Instant::now()) {
                 // Its requests come again, as after any death.
                 let _gone = child.kill();
             }

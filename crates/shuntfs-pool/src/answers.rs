@@ -84,16 +84,21 @@ impl Shared {
         }
         let lasting = match node.parts() {
             Some(parts) => parts.generation,
-            // Of where it was first, which its number goes by, too: it may have been moved to another branch since.
-            None => {
-                let first = node.first_place();
-                let lasting = self.branch(first.mount()).lasting();
-                lasting
-                    .filter(|_| Lasting::lasts(node.id))
-                    .and_then(|lasting| lasting.generation(first.handle()?))
-            }
+            None => self.lasting_generation(node),
         };
         lasting.unwrap_or_else(|| *self.generation.get_or_init(|| Generation(of_this_mount().into())))
+    }
+
+    /// The generation of a file's number, if that lasts. It goes by where the file was first, as its number does: it may have been moved to another
+    /// branch since.
+    pub(crate) fn lasting_generation(&self, node: &Node) -> Option<Generation> {
+        if !Lasting::lasts(node.id) || node.parts().is_some() {
+            return None;
+        }
+        self.table.generation_of(node.id).or_else(|| {
+            let first = node.first_place();
+            self.branch(first.mount()).lasting()?.generation(first.handle()?)
+        })
     }
 
     /// Handles of it are those of the mount with this number, whichever server gave them. To be called before any is given.

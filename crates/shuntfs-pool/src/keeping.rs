@@ -6,6 +6,9 @@
 //!
 //! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
 //! further records, which have numbers that no node has.
+//!
+//! Where a node has a number that outlives the mount, its generation must stay, too. That follows from the inode, but for a folder of a merge, whose
+//! record has it, and for a file that was moved to another branch, of which a further record tells.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -16,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use shuntfs::takeover::{FileIdentity, KeptNode, KeptNodes, LeftNode, NodePlace};
-use shuntfs::{LookupCount, LowerFile, NodeId, Result};
+use shuntfs::{Generation, LookupCount, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Marks, Node, Way, mix};
+use crate::node::{Identity, Marks, Node, Parts, Way, mix};
 use crate::records::{self, Record};
 use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
@@ -36,9 +39,10 @@ const NAME_FURTHER: usize = 64;
 pub(crate) struct Keeping {
     nodes: KeptNodes,
     places: Box<[Mutex<Places>]>,
-    /// Further records of folders with long names.
+    /// Further records: of folders with long names, and of files that were moved and whose numbers last.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
+    next_lasting: AtomicU64,
     /// Nodes that a predecessor knew by their descriptors, and that the kernel may have forgotten.
     left: Mutex<Vec<NodeId>>,
     /// That one could not be was said.
@@ -53,10 +57,11 @@ impl Keeping {
         let places = (0..SHARDS).map(|_| Mutex::default()).collect();
         let next_further = Record::Further.first_of(nodes.servers());
         Self {
-            nodes,
             places,
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
+            next_lasting: AtomicU64::new(Record::Lasting.first_of(nodes.servers())),
+            nodes,
             left: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
@@ -100,7 +105,7 @@ impl Keeping {
 
     /// A node was looked up for the first time.
     pub(crate) fn keep(&self, node: &Node) {
-        let kept = self.written(node, |kept| self.nodes.keep(kept).ok());
+        let kept = self.written(node, None, |kept| self.nodes.keep(kept).ok());
         match kept {
             Some(place) => self.has(node.id, place),
             None if !self.has_warned.swap(true, Ordering::Relaxed) => {
@@ -113,13 +118,14 @@ impl Keeping {
         }
     }
 
-    /// It is found by another name, or is elsewhere, from now on. One that is known no more stays so.
-    pub(crate) fn keep_anew(&self, node: &Node) {
+    /// It is found by another name, or is elsewhere, from now on. One that is known no more stays so. If it was moved and its number lasts, that
+    /// has a generation that does not follow from where it is.
+    pub(crate) fn keep_anew(&self, node: &Node, generation: Option<Generation>) {
         let hash = mix(node.id.get());
         let mut places = self.places_of(hash).lock();
         let Ok(mut held) = places.find_entry(hash, |(id, _)| *id == node.id) else { return };
         let before = self.further.lock().remove(&node.id);
-        let next = self.written(node, |kept| self.nodes.replace(&held.get().1, kept).ok());
+        let next = self.written(node, generation, |kept| self.nodes.replace(&held.get().1, kept).ok());
         before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         match next {
             Some(next) => held.get_mut().1 = next,
@@ -131,9 +137,22 @@ impl Keeping {
     /// The only name of a file is about to be that of an inode at another place: noted until [`Keeping::has_moved`]. A server that is killed in between
     /// does not tell where it is then, but what has the name does.
     pub(crate) fn moves(&self, node: &Node, to: &Identity) -> Option<NodePlace> {
-        let id = Record::Moving.of(node.id)?;
         let words = words_of_file(node, to)?;
-        self.nodes.keep(&KeptNode { node: id, file: None, words }).ok()
+        match Record::Moving.of(node.id) {
+            Some(id) => self.nodes.keep(&KeptNode { node: id, file: None, words }).ok(),
+            None => self.keep_lasting(node.id, words, LASTING_MOVES),
+        }
+    }
+
+    /// Writes down something of a node whose number lasts.
+    fn keep_lasting(&self, node: NodeId, mut words: [u64; 8], what: u64) -> Option<NodePlace> {
+        // The handles of file systems on which numbers last are shorter.
+        if words[LASTING_WHAT] != 0 || words[LASTING_NODE] != 0 {
+            return None;
+        }
+        (words[LASTING_WHAT], words[LASTING_NODE]) = (what, node.get());
+        let number = self.next_lasting.fetch_add(1, Ordering::Relaxed);
+        self.nodes.keep(&KeptNode { node: NodeId::new(number)?, file: None, words }).ok()
     }
 
     /// It is, or will not be.
@@ -145,6 +164,7 @@ impl Keeping {
     fn written(
         &self,
         node: &Node,
+        generation: Option<Generation>,
         write: impl FnOnce(&KeptNode<'_>) -> Option<NodePlace>,
     ) -> Option<NodePlace> {
         let (mut words, held, name) = match node.parts() {
@@ -154,7 +174,7 @@ impl Keeping {
             }
             Some(parts) => {
                 let way = parts.way()?;
-                (words_of_folder(node, parts.ino, &way), None, Some(way.1))
+                (words_of_folder(node, parts, &way), None, Some(way.1))
             }
         };
         let file = held.as_ref().map(|(held, identity)| (held.as_fd(), *identity));
@@ -172,7 +192,12 @@ impl Keeping {
             let kept = NodeId::new(id).map(|node| KeptNode { node, file: None, words });
             places.extend(kept.and_then(|kept| self.nodes.keep(&kept).ok()));
         }
-        let is_whole = places.len() as u64 == count;
+        let mut is_whole = places.len() as u64 == count;
+        if let Some(generation) = generation {
+            let kept = self.keep_lasting(node.id, [generation.0, 0, 0, 0, 0, 0, 0, 0], LASTING_GENERATION);
+            is_whole &= kept.is_some();
+            places.extend(kept);
+        }
         let place = is_whole.then(|| write(&KeptNode { node: node.id, file, words })).flatten();
         if place.is_some() {
             self.has_further(node.id, places);
@@ -276,15 +301,27 @@ fn first_words(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
 
 /// Where the record of a folder has the number of the first further one.
 const FOLDER_FURTHER: usize = 4;
+/// Whether it has a generation, in its third word.
+const FOLDER_LASTS: u64 = 1;
 
-/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount; the mode and the length of its name; the node of the
-/// folder around it; the first further record; the name.
-fn words_of_folder(node: &Node, ino: u64, (outer, name): &Way) -> [u64; 8] {
+/// Where a record of a node whose number lasts tells what it is, and of which node: where it is about to be, or which generation it has.
+const LASTING_WHAT: usize = 6;
+const LASTING_NODE: usize = 7;
+const LASTING_MOVES: u64 = 1;
+const LASTING_GENERATION: u64 = 2;
+
+/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount, and the generation if its number lasts; whether it does,
+/// the mode and the length of its name; the node of the folder around it; the first further record; the name.
+fn words_of_folder(node: &Node, parts: &Parts, (outer, name): &Way) -> [u64; 8] {
     let name = name.to_bytes();
     let mut words = [0; 8];
-    words[0] = ino;
+    words[0] = parts.ino;
     words[1] = u64::from(MountIndex::NOWHERE.bits()) << 32;
     words[2] = (u64::from(node.mode() & 0xffff) | (name.len() as u64) << 16) << 32;
+    if let Some(generation) = parts.generation {
+        words[1] |= generation.0 & u64::from(u32::MAX);
+        words[2] |= FOLDER_LASTS;
+    }
     words[3] = outer.get();
     put_bytes(&mut words[5..], &name[..name.len().min(NAME_FIRST)]);
     words
@@ -302,6 +339,8 @@ pub(crate) struct LeftFolder {
     pub(crate) way: Way,
     pub(crate) ino: u64,
     pub(crate) mode: u32,
+    /// Of its number, if that lasts.
+    pub(crate) generation: Option<Generation>,
     pub(crate) further: Vec<NodePlace>,
 }
 
@@ -312,6 +351,10 @@ pub(crate) struct Parted {
     pub(crate) further: HashMap<u64, LeftNode>,
     /// Where files were about to be, by the numbers of their nodes.
     pub(crate) moving: HashMap<u64, LeftNode>,
+    /// The generations of files that were moved and whose numbers last.
+    pub(crate) generations: HashMap<NodeId, (Generation, NodePlace)>,
+    /// What is useless.
+    pub(crate) useless: Vec<NodePlace>,
 }
 
 /// Takes the other records of what was left apart from the nodes.
@@ -320,7 +363,27 @@ pub(crate) fn part(mut left: Vec<LeftNode>) -> Parted {
     let further = further.map(|left| (left.node.get(), left)).collect();
     let moving = left.extract_if(.., |left| Record::Moving.has(left.node));
     let moving = moving.filter_map(|left| Some((records::node_of(left.node)?.get(), left))).collect();
-    Parted { nodes: left, further, moving }
+    let lasting: Vec<LeftNode> = left.extract_if(.., |left| Record::Lasting.has(left.node)).collect();
+    let mut parted =
+        Parted { nodes: left, further, moving, generations: HashMap::new(), useless: Vec::new() };
+    lasting.into_iter().for_each(|left| parted.take_lasting(left));
+    parted
+}
+
+impl Parted {
+    fn take_lasting(&mut self, mut left: LeftNode) {
+        let what = std::mem::take(&mut left.words[LASTING_WHAT]);
+        let node = std::mem::take(&mut left.words[LASTING_NODE]);
+        match (what, NodeId::new(node)) {
+            (LASTING_MOVES, Some(_)) => drop(self.moving.insert(node, left)),
+            (LASTING_GENERATION, Some(node)) => {
+                // A server that died while it wrote the node down again has left two, which are the same.
+                let other = self.generations.insert(node, (Generation(left.words[0]), left.place));
+                self.useless.extend(other.map(|(_, place)| place));
+            }
+            _ => self.useless.push(left.place),
+        }
+    }
 }
 
 /// Whether the words are of the same inode, seen in the same way.
@@ -356,7 +419,9 @@ pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -
     name.truncate(len);
     let name: Box<CStr> = CString::new(name).ok().filter(|name| !name.is_empty())?.into_boxed_c_str();
     let mode = u32::try_from(words[2] >> 32 & 0xffff).ok()?;
-    Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, further: places })
+    let lasts = words[2] & FOLDER_LASTS != 0;
+    let generation = lasts.then_some(Generation(words[1] & u64::from(u32::MAX)));
+    Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, generation, further: places })
 }
 
 /// The mount on which a node was that is no folder of a merge. Another server may know that mount by another number, but not its branch.
@@ -484,6 +549,26 @@ mod test {
         let (words, held) = words_of(&removed).expect("fits");
         let again = node_of(id, words, None, &views).expect("is one");
         assert_eq!((again.key(), held.expect("is held").1), (removed.key(), found));
+    }
+
+    /// Another generation would have the kernel fail what is open there.
+    #[test]
+    fn a_folder_has_the_generation_of_its_number_again() {
+        for generation in [None, Some(0), Some(7), Some(u64::from(u32::MAX))].map(|some| some.map(Generation))
+        {
+            let way: Way = (NodeId::ROOT, c"name".into());
+            let parts = Parts::new(9, Vec::new(), 0, Some(way.clone())).with_generation(generation);
+            let node = Node::folder(
+                NodeId::new(1 << 63 | 77).expect("not zero"),
+                Identity::of_folder(5),
+                0o40_755,
+                parts,
+            );
+            let words = words_of_folder(&node, node.parts().expect("is one"), &way);
+            assert!(is_folder(&words), "{generation:?}");
+            let expected = LeftFolder { way, ino: 9, mode: 0o40_755, generation, further: Vec::new() };
+            assert_eq!(folder_of(words, &mut HashMap::new()), Some(expected));
+        }
     }
 
     #[test]

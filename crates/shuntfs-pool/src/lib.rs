@@ -24,6 +24,7 @@ mod gate;
 mod guard;
 mod init;
 mod keeping;
+mod keeping_names;
 mod keeping_seals;
 mod lasting;
 mod ledger;

@@ -57,6 +57,9 @@ pub struct PoolOptions {
     pub kept: Option<Arc<KeptBranches>>,
     /// What an earlier server of the mount did by the rules ([`crate::Ledger::earlier`]). Default: there was none.
     pub earlier: Earlier,
+    /// Whether this is another server of a mount, whose source was checked when it began. Default: no. What was mounted over a part of it since then
+    /// keeps files from being found by handle ([`PoolOptions::handles`]), and is no error.
+    pub goes_on: bool,
 }
 
 impl PoolOptions {
@@ -79,6 +82,7 @@ impl PoolOptions {
             access_times: AccessTimes::default(),
             kept: None,
             earlier: Earlier::None,
+            goes_on: false,
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use shuntfs::NodeId;
 
-/// Where these bits are. Numbers that outlive the mount have the highest bit, and are not written down.
+/// Where these bits are. Of a node whose number outlives the mount, which has the highest bit, they are a part of that number.
 const SHIFT: u32 = 60;
-const BITS: u64 = 7;
+const BITS: u64 = 15;
 
 /// So many numbers of its own each server may give out of one kind.
 const OF_SERVER: u32 = 40;
@@ -21,12 +21,21 @@ pub(crate) enum Record {
     Moving = 3,
     /// The rest of a long name. It has a number of its own.
     Further = 4,
+    /// The name that a file was looked up by last, where its inode number goes by that. It has the number of the node.
+    Name = 5,
+    /// What the record of a node has no room for whose number outlives the mount. It has a number of its own, and tells which node it is of.
+    Lasting = 6,
 }
 
 impl Record {
     /// The first number that a server may give out, where records of this kind have numbers of their own.
     pub(crate) const fn first_of(self, server: u32) -> u64 {
         (self as u64) << SHIFT | (server as u64) << OF_SERVER
+    }
+
+    /// The same of records that belong to names of files: the upper half of the server's numbers.
+    pub(crate) const fn first_of_names(self, server: u32) -> u64 {
+        self.first_of(server) | 1 << (OF_SERVER - 1)
     }
 
     /// The number of the record of a node.
@@ -51,7 +60,8 @@ mod test {
 
     #[test]
     fn a_record_is_of_one_kind_and_no_node() {
-        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further];
+        let kinds =
+            [Record::Lock, Record::Seal, Record::Moving, Record::Further, Record::Name, Record::Lasting];
         let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
         for one in kinds {
             assert!(!one.has(node) && !one.has(NodeId::ROOT));
@@ -62,7 +72,10 @@ mod test {
             }
             assert_eq!(one.of(node).and_then(node_of), Some(node));
         }
-        // Of numbers that outlive the mount nothing is written down.
-        assert_eq!(Record::Seal.of(NodeId::new(1 << 63 | 5).expect("not zero")), None);
+        // The number of a node that outlives the mount is any, and is none of another record.
+        for kind in 0..8 {
+            let lasting = NodeId::new(1 << 63 | kind << SHIFT | 5).expect("not zero");
+            assert!(kinds.iter().all(|one| !one.has(lasting) && one.of(lasting).is_none()), "{kind}");
+        }
     }
 }

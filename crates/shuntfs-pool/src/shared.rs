@@ -104,7 +104,10 @@ impl Shared {
     ) -> std::result::Result<Self, PoolError> {
         let mut merge = options.merge.clone().map(Merge::new);
         let branches = match &merge {
-            None => Branches::one(Branch::open(0, &options.source, options)?.with_handles(options)?),
+            None => {
+                let branch = Branch::open(0, &options.source, options)?;
+                Branches::one(branch.with_handles(options, options.goes_on)?)
+            }
             Some(merge) => merge::open(&merge.options, options, seals.is_some())?,
         };
         if let (Some(merge), Some(kept)) = (&merge, &options.kept) {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
-use shuntfs::{Delegation, LowerFile, NodeId, Result};
+use shuntfs::{Delegation, Generation, LowerFile, NodeId, Result};
 use shuntfs_sys::{reopen, stat_of};
 use shuntfs_verified::Seals;
 
@@ -15,6 +15,7 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
+use crate::keeping_names;
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
@@ -39,13 +40,8 @@ impl Pool {
     /// What it knows that cannot.
     pub fn survives(&self) -> std::result::Result<(), &'static str> {
         let shared = &*self.shared;
-        let merge = shared.merge.as_ref();
         let reasons = [
             (shared.branches.order().len() > MARKED_MAX, "more than 64 branches"),
-            (
-                merge.is_some_and(|merge| merge.numbers.go_by_paths_of_files()),
-                "inode numbers that go by the paths of files (inodecalc=path-hash)",
-            ),
             (
                 shared.rules.is_some() && shared.ledger.get().is_none(),
                 "rules, of which nothing is written down",
@@ -84,13 +80,13 @@ impl Pool {
     }
 
     /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
-    /// or of what was copied. Which moved.
+    /// or of what was copied. Which moved, and the generations of their numbers, if these last.
     fn take_moved(
         &self,
         keeping: &Keeping,
         left: &mut Vec<LeftNode>,
         moving: &HashMap<u64, LeftNode>,
-    ) -> Vec<NodeId> {
+    ) -> Vec<(NodeId, Option<Generation>)> {
         let shared = &*self.shared;
         let links = |words: &[u64; 8]| {
             let node = node_of(NodeId::ROOT, *words, None, &shared.views).filter(|node| {
@@ -105,17 +101,18 @@ impl Pool {
         for left in left.iter_mut().filter(|left| left.file.is_none()) {
             let Some(to) = moving.get(&left.node.get()).map(|to| to.words) else { continue };
             if links(&to).unwrap_or(0) > 0 && links(&left.words).unwrap_or(0) == 0 {
-                left.words = to;
-                moved.push((left.node, to));
+                let before = node_of(left.node, std::mem::replace(&mut left.words, to), None, &shared.views);
+                let generation = before.and_then(|before| shared.lasting_generation(&before));
+                moved.push((left.node, to, generation));
             }
         }
-        for (node, words) in &moved {
+        for (node, words, _) in &moved {
             // Whoever was looking the name up meanwhile was not answered.
             let others =
                 left.extract_if(.., |left| left.node != *node && keeping::are_of_one(&left.words, words));
             others.for_each(|left| keeping.drop_left(left.place));
         }
-        moved.into_iter().map(|(node, _)| node).collect()
+        moved.into_iter().map(|(node, _, generation)| (node, generation)).collect()
     }
 }
 
@@ -130,8 +127,10 @@ impl Surviving for Pool {
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
         let (left, locks) = locks::part(left)?;
-        let (keeping, Parted { nodes: mut left, mut further, moving }) =
-            (Keeping::new(nodes.clone()), keeping::part(left));
+        let keeping = Keeping::new(nodes.clone());
+        let Parted { nodes: mut left, mut further, moving, generations, useless } = keeping::part(left);
+        useless.into_iter().for_each(|place| keeping.drop_left(place));
+        let names = keeping_names::part(&mut left, &mut further);
         let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for LeftNode { place, node, lookups, words, .. } in folders {
@@ -143,14 +142,30 @@ impl Surviving for Pool {
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
         shared.table.take_all(&keeping, left, |left| shared.left_node(&keeping, left))?;
+        for (node, (generation, place)) in generations {
+            match shared.table.find(node) {
+                Some(_) => {
+                    shared.table.has_generation(node, generation);
+                    keeping.has_further(node, vec![place]);
+                }
+                None => keeping.drop_left(place),
+            }
+        }
+        if let Some(merge) = &shared.merge {
+            merge.numbers.survive(shared, nodes.clone(), names);
+        }
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));
         }
         if let Some(of_nodes) = &shared.sealed {
             of_nodes.survive(nodes, sealed, &shared.table)?;
         }
-        for node in moved.into_iter().filter_map(|node| shared.table.find(node)) {
-            keeping.keep_anew(&node);
+        for (node, generation) in moved {
+            let Some(node) = shared.table.find(node) else { continue };
+            // One that had been moved before has that of its first place.
+            let generation = shared.table.generation_of(node.id).or(generation);
+            generation.into_iter().for_each(|generation| shared.table.has_generation(node.id, generation));
+            keeping.keep_anew(&node, generation);
         }
         moving.into_values().for_each(|left| keeping.drop_left(left.place));
         shared.table.keep(keeping, next)?;
@@ -228,6 +243,7 @@ impl Shared {
     fn left_folder(&self, id: NodeId, left: &LeftFolder) -> Option<Node> {
         let serial = self.merge.as_ref()?.folders.adopt(left.way.clone())?;
         let parts = Parts::new(left.ino, Vec::new(), 0, Some(left.way.clone()));
+        let parts = parts.with_generation(left.generation);
         let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
         node.mark(Marks::UNSEEN);
         Some(node)

@@ -5,15 +5,17 @@
 //! both maps. So a node is never removed under a lookup that found it, and there are never two nodes of one
 //! view of one identity in the table. A node that left the table may live on in its open files.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use shuntfs::takeover::{LeftNode, NodePlace};
-use shuntfs::{LookupCount, NodeId};
+use shuntfs::{Generation, LookupCount, NodeId};
 
 use crate::keeping::{self, Keeping};
+use crate::lasting::Lasting;
 use crate::node::{Identity, Marks, Node, Place, mix};
 use crate::view::View;
 
@@ -60,6 +62,8 @@ pub(crate) struct Table {
     overdrawn: AtomicU64,
     /// Where nodes are written down for the next server, if there may be one.
     keeping: OnceLock<Keeping>,
+    /// Of files that were moved to another branch, and whose numbers last: their generations, which do not follow from where they are.
+    generations: RwLock<HashMap<NodeId, Generation>>,
 }
 
 /// A note of a file that is being moved.
@@ -86,6 +90,7 @@ impl Table {
             gone: AtomicUsize::new(0),
             overdrawn: AtomicU64::new(0),
             keeping: OnceLock::new(),
+            generations: RwLock::default(),
         }
     }
 
@@ -194,8 +199,18 @@ impl Table {
     /// A folder is found by another name from now on.
     pub(crate) fn renamed(&self, node: &Node) {
         if let Some(keeping) = self.keeping.get() {
-            keeping.keep_anew(node);
+            keeping.keep_anew(node, None);
         }
+    }
+
+    /// The generation of a file's number that lasts, if the file was moved to another branch since it has that.
+    pub(crate) fn generation_of(&self, id: NodeId) -> Option<Generation> {
+        self.generations.read().get(&id).copied()
+    }
+
+    /// The same, as a predecessor has written it down.
+    pub(crate) fn has_generation(&self, id: NodeId, generation: Generation) {
+        self.generations.write().insert(id, generation);
     }
 
     /// The node with this id.
@@ -343,6 +358,9 @@ impl Table {
         if let Some(keeping) = self.keeping.get() {
             keeping.let_go(node.id);
         }
+        if Lasting::lasts(node.id) && !self.generations.read().is_empty() {
+            self.generations.write().remove(&node.id);
+        }
         give_back(&mut ids, |node| mix(node.id.get()));
         true
     }
@@ -362,7 +380,11 @@ impl Table {
 
     /// A file was moved to another branch: its node is that of the inode there from now on. A node that a lookup has made of that inode
     /// meanwhile is retired; whoever looked up finds out, and looks again.
-    pub(crate) fn rebind(&self, node: &Arc<Node>, there: Place) {
+    /// If its number lasts, `generation` is that of the number, which stays.
+    pub(crate) fn rebind(&self, node: &Arc<Node>, there: Place, generation: Option<Generation>) {
+        if let Some(generation) = generation {
+            self.has_generation(node.id, generation);
+        }
         loop {
             let (old, new) = (node.key().hash(), there.inode().hash());
             // In this order, so that two of them do not wait for each other.
@@ -384,7 +406,7 @@ impl Table {
             while take(new, &|held| held.key() == there.inode() && held.view == node.view) {}
             node.moved(there);
             if let Some(keeping) = self.keeping.get() {
-                keeping.keep_anew(node);
+                keeping.keep_anew(node, generation);
             }
             if was_there {
                 let nodes = second.as_deref_mut().filter(|_| shard(new) == high).unwrap_or(&mut *first);
@@ -472,19 +494,19 @@ mod test {
         for ino in [8, 9, 10, 11] {
             let table = Table::new();
             let (node, other) = (obtain(&table, 7), obtain(&table, ino));
-            table.rebind(&node, Place::new(identity(ino)));
+            table.rebind(&node, Place::new(identity(ino)), None);
             assert!(Arc::ptr_eq(&node, &obtain(&table, ino)), "{ino}");
             assert!(table.peek(&identity(7)).is_empty());
             assert_eq!((node.moves(), node.key().ino), (1, ino));
             assert!(table.forget(other.id, LookupCount(1)).is_some());
             assert!(Arc::ptr_eq(&node, &table.find(node.id).unwrap()));
             // And back.
-            table.rebind(&node, Place::new(identity(7)));
+            table.rebind(&node, Place::new(identity(7)), None);
             assert!(Arc::ptr_eq(&node, &obtain(&table, 7)));
             assert!(table.forget(node.id, LookupCount(3)).is_some());
             assert_eq!((table.len(), table.overdrawn()), (0, 0));
             // It lives on in its open files.
-            table.rebind(&node, Place::new(identity(ino)));
+            table.rebind(&node, Place::new(identity(ino)), None);
             assert!(table.peek(&identity(ino)).is_empty());
         }
     }

@@ -5,6 +5,7 @@
 //! lacks, is answered EIO and never short: the kernel would take the end of a short answer for the end of the file
 //! (`fs/fuse/file.c`, `fuse_short_read`). It then asks page by page, so the neighbours stay readable.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use crate::io::{QueueIo, ThreadIo};
 use crate::join::join;
 use crate::native::{self, Measure};
 use crate::tree::{Fault, HashTree, Hashes, TreeSource};
-use crate::verdicts::Place;
+use crate::verdicts::{FileName, Place};
 use pollster::block_on;
 
 /// How much one thread hashes of a READ before it is worth waking another one: what takes it about 100 microseconds. Waking a
@@ -45,6 +46,7 @@ pub struct CheckedFile {
     pub(crate) lower: Arc<LowerFile>,
     /// Below the root of what is sealed, for the log.
     pub(crate) path: String,
+    path_hash: u64,
     pub(crate) checks: Arc<Checks>,
     /// Whether the lower file system verifies it, with the same digest.
     is_native: bool,
@@ -74,9 +76,12 @@ impl CheckedFile {
             checks.counters.native_files.bump();
         }
         let (tree, lower) = (Arc::new(tree), source.lower);
+        let mut hasher = DefaultHasher::new();
+        source.path.hash(&mut hasher);
         Ok(Self {
             tree,
             lower,
+            path_hash: hasher.finish(),
             path: source.path,
             checks: Arc::clone(checks),
             is_native,
@@ -312,9 +317,14 @@ impl CheckedFile {
         if can_block { drop(cx.offload(ask)) } else { ask() }
     }
 
+    /// What tells it from others with the same bytes.
+    fn name(&self) -> FileName {
+        FileName { digest: self.tree.digest(), path: self.path_hash }
+    }
+
     /// A block of the job that was just found bad.
     fn recall(&self, job: &Job) -> Option<Mismatch> {
-        let place = |block| Place { file: self.tree.digest(), level: Level::Data, block };
+        let place = |block| Place::of(self.name(), Level::Data, block);
         job.blocks.clone().find_map(|block| self.checks.verdicts.recent(place(block)))
     }
 
@@ -326,7 +336,7 @@ impl CheckedFile {
         let file = &*self.path;
         match fault {
             Fault::Bad(bad) => {
-                if self.checks.verdicts.note(self.tree.digest(), *bad) {
+                if self.checks.verdicts.note(self.name(), *bad) {
                     counters.bad_blocks.bump();
                     let Mismatch { level, block, expected, found } = *bad;
                     tracing::error!(file, block, %level, %expected, %found, "FILE CORRUPTED: a block is not what was sealed");
@@ -335,7 +345,7 @@ impl CheckedFile {
             }
             Fault::Short => {
                 let (offset, sealed) = (job.span.start, self.size());
-                if self.checks.verdicts.note_short(self.tree.digest()) {
+                if self.checks.verdicts.note_short(self.name()) {
                     counters.short_files.bump();
                     tracing::error!(
                         file,

@@ -317,8 +317,7 @@ impl HashTree {
     fn recall(&self, blocks: &Range<u64>) -> Result<(), Fault> {
         for block in blocks.clone() {
             if let Some((level, index)) = self.shape().level_of(block)
-                && let Some(bad) =
-                    self.checks.verdicts.recent(Place { file: self.digest, level, block: index })
+                && let Some(bad) = self.checks.verdicts.recent(Place::of_tree(self.digest, level, index))
             {
                 return Err(Fault::Bad(Box::new(bad)));
             }

@@ -101,7 +101,7 @@ pub(crate) static CHECKS: [Check; 16] = [
         what: What::Tests { program: "pjdfstest", names: &["uring", "uring_delegated"] },
         seconds: 600,
     },
-    Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 300 },
+    Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 480 },
     Check {
         name: "export of a raw image",
         what: What::Tests {

@@ -38,6 +38,21 @@ pub(super) enum At {
     Device(RawFd),
 }
 
+impl At {
+    /// The path of the folder, or of the device (`/dev/fd/N`).
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Self::Folder(path) => path.clone(),
+            Self::Device(number) => format!("/dev/fd/{number}").into(),
+        }
+    }
+
+    /// What has this path.
+    pub(super) fn of(path: &Path) -> Self {
+        inherited_device(path).map_or_else(|| Self::Folder(path.to_owned()), Self::Device)
+    }
+}
+
 /// Why a mount cannot be.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -185,7 +200,7 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let crash = settings.takeover == TakeoverChoice::Crash;
     let is_ring = matches!(settings.transport, TransportChoice::Auto | TransportChoice::Uring);
     let refused = [
-        (settings.handles, "handles that outlive the mount", "leave out --handles"),
+        (!crash && settings.handles, "handles that outlive the mount", "leave out --handles"),
         (
             crash && settings.transport == TransportChoice::Uring,
             RING,
@@ -198,14 +213,15 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
             "a time after which branches are set aside, which is for devices",
             "--takeover crash",
         ),
-        (is_device, "a device that somebody else has mounted", "name a folder to mount on"),
+        (!crash && is_device, "a device that somebody else has mounted", "name a folder to mount on"),
     ];
     if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
         let asked = if crash { "crash" } else { "upgrade" };
         let failure = Failure::usage(format!("--takeover {asked} is not possible with {what}"));
         return Err(failure.hint(format!("{instead}, or leave out --takeover")));
     }
-    Ok(())
+    let failure = Failure::usage(format!("--takeover crash is not possible with {RING}"));
+    Err(failure.hint("--transport cloned, or device, or leave out --takeover"))
 }
 
 /// Why a mount on io_uring is not upgraded with these.

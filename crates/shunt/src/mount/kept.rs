@@ -14,7 +14,7 @@ use shuntfs_sys::open::open_folder;
 use shuntfs_sys::spawn::effective_uid;
 use shuntfs_verified::{Sealed, Seals};
 
-use super::check::{At, Target};
+use super::check::Target;
 use super::session::{
     mount_options, of_mount, of_pool, open_pool, pool_options, readahead, refuse_others, refuse_trust,
 };
@@ -29,9 +29,13 @@ use crate::settings::Settings;
 use crate::upgrade::candidate;
 
 /// What the folder that is shown is called among what is handed over to another program.
-pub(super) const ROOT: &str = "root";
+const ROOT: &str = "root";
 /// What the branches in force are called there.
-pub(super) const BRANCHES: &str = "branches";
+const BRANCHES: &str = "branches";
+/// What these are called where handles outlive the mount. A release that knows no such mounts finds no folder, and so does not go on: it would take
+/// nodes whose numbers outlive the mount for something else.
+const ROOT_OF_HANDLES: &str = "root-of-handles";
+const BRANCHES_OF_HANDLES: &str = "branches-of-handles";
 /// What is written down for the next server is called so.
 pub(super) const LEDGER: &str = "ledger";
 /// What the seal in force is called there.
@@ -45,6 +49,8 @@ pub(super) struct Kept<'t> {
     /// What is written down for the next server, where there are rules.
     ledger: Option<Ledger>,
     seal: Option<OfKeeper>,
+    /// Whether the mount has begun: what is shown was checked.
+    goes_on: bool,
 }
 
 /// What one server shows, as a file system.
@@ -82,14 +88,15 @@ impl<'t> Kept<'t> {
         let ledger =
             ledger.map_err(|error| Failure::new(format!("no memory for what rules go by: {error}")))?;
         let seal = OfKeeper::open(&target.source, settings)?;
-        let kept = Self { target, shown, ledger, seal };
-        kept.check(settings).map(|_| kept)
+        let kept = Self { target, shown, ledger, seal, goes_on: false };
+        kept.check(settings)?;
+        Ok(Self { goes_on: true, ..kept })
     }
 
     /// What another program had shown until now, with what it had written down.
     pub(super) fn of(target: &'t Target, shown: Shown, left: LeftRecords) -> Self {
         let LeftRecords { ledger, seal } = left;
-        Self { target, shown, ledger, seal }
+        Self { target, shown, ledger, seal, goes_on: true }
     }
 
     /// Checks whether one server after the other can show it; as a file system, for none.
@@ -149,7 +156,7 @@ impl<'t> Kept<'t> {
         settings: &Settings,
         seals: Option<Arc<Seals>>,
     ) -> Result<(Pool, Option<LiveRules>), Failure> {
-        let options = pool_options(self.target, settings);
+        let options = PoolOptions { goes_on: self.goes_on, ..pool_options(self.target, settings) };
         let options = match &self.shown {
             Shown::Folder(root) => {
                 PoolOptions { source: format!("/proc/self/fd/{}", root.as_raw_fd()).into(), ..options }
@@ -162,19 +169,17 @@ impl<'t> Kept<'t> {
         open_pool(&options, settings, seals, ledger.map(Arc::new))
     }
 
-    /// Mounts. Whoever touches the mount waits for the first server.
+    /// Mounts, or takes the device that is mounted. Whoever touches the mount waits for the first server.
     ///
     /// # Errors
     /// As a mount without a keeper.
     pub(super) fn mount(&self, settings: &Settings) -> Result<KeptMount, Failure> {
-        let At::Folder(path) = &self.target.at else {
-            return Err(Failure::new("a device that somebody else has mounted is not kept"));
-        };
+        let path = self.target.at.path();
         let mut options = mount_options(&self.target.source, settings);
         let is_powerless = self.seal.as_ref().is_some_and(OfKeeper::is_powerless);
         options.nosuid |= is_powerless;
         options.nodev |= is_powerless;
-        KeptMount::mount(path, &options, FileType::Directory).map_err(|error| of_mount(&error))
+        KeptMount::mount(&path, &options, FileType::Directory).map_err(|error| of_mount(&error))
     }
 
     pub(super) fn place(&self, settings: &Settings) -> KeptPlace {
@@ -182,8 +187,10 @@ impl<'t> Kept<'t> {
             source: self.target.source.to_string_lossy().into_owned(),
             readahead: readahead(settings, &SessionOptions::default()),
             kept: [match &self.shown {
-                Shown::Folder(root) => (ROOT.to_owned(), root.as_raw_fd()),
-                Shown::Branches(branches) => (BRANCHES.to_owned(), branches.as_fd().as_raw_fd()),
+                Shown::Folder(root) => (name_of_root(settings).to_owned(), root.as_raw_fd()),
+                Shown::Branches(branches) => {
+                    (name_of_branches(settings).to_owned(), branches.as_fd().as_raw_fd())
+                }
             }]
             .into_iter()
             .chain(self.ledger.iter().map(|ledger| (LEDGER.to_owned(), ledger.file().as_raw_fd())))
@@ -196,6 +203,16 @@ impl<'t> Kept<'t> {
             },
         }
     }
+}
+
+/// What the folder that is shown is called among what is handed over to another program.
+pub(super) fn name_of_root(settings: &Settings) -> &'static str {
+    if settings.handles { ROOT_OF_HANDLES } else { ROOT }
+}
+
+/// What the branches in force are called there.
+pub(super) fn name_of_branches(settings: &Settings) -> &'static str {
+    if settings.handles { BRANCHES_OF_HANDLES } else { BRANCHES }
 }
 
 /// What another program had written down for the next server, besides what is shown.

@@ -12,7 +12,7 @@ use shuntfs_keeper::{Passed, Trial};
 use shuntfs_pool::{KeptBranches, Ledger};
 
 use super::check::{At, Target};
-use super::kept::{BRANCHES, Kept, LEDGER, LeftRecords, ROOT, SEAL, Shown, Shows};
+use super::kept::{Kept, LEDGER, LeftRecords, SEAL, Shown, Shows, name_of_branches, name_of_root};
 use super::serve::started;
 use super::session::{Mounted, of_pool, session_options};
 use super::verify::OfKeeper;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
         names.into_iter().filter_map(|name| passed.take_kept(&name).map(|fd| (name, fd))).collect();
     let begun = settings(args).and_then(|settings| {
         let copy = |name: &str| held.get(name).and_then(|fd| fd.try_clone().ok());
-        let (target, shown) = take(&args.source, passed.path(), copy)?;
+        let (target, shown) = take(&args.source, passed.path(), &settings, copy)?;
         let left = left(&target, &settings, copy)?;
         Ok((left, settings, (target, shown)))
     });
@@ -63,7 +63,7 @@ fn try_out(args: &MountArgs, note: RawFd) -> Result<(), Failure> {
     let failed = |error: shuntfs_keeper::PassedError| Failure::new(error.to_string());
     let trial = Trial::take(note).map_err(failed)?;
     let (settings, path) = (settings(args)?, trial.path().unwrap_or_default());
-    let (target, shown) = take(&args.source, &path, |name| trial.kept(name).ok())?;
+    let (target, shown) = take(&args.source, &path, &settings, |name| trial.kept(name).ok())?;
     let left = left(&target, &settings, |name| trial.kept(name).ok())?;
     let kept = Kept::of(&target, shown, left);
     let options = session_options(&target, &settings);
@@ -111,16 +111,16 @@ fn settings(args: &MountArgs) -> Result<Settings, Failure> {
 fn take(
     source: &Path,
     path: &Path,
+    settings: &Settings,
     kept: impl Fn(&str) -> Option<OwnedFd>,
 ) -> Result<(Target, Shown), Failure> {
-    let target =
-        |source, branches| Target { source, branches, at: At::Folder(path.to_owned()), notes: Vec::new() };
-    if let Some(branches) = kept(BRANCHES) {
+    let target = |source, branches| Target { source, branches, at: At::of(path), notes: Vec::new() };
+    if let Some(branches) = kept(name_of_branches(settings)) {
         let branches = KeptBranches::of(branches);
         let in_force = branches.branches().map_err(|error| of_pool(&error))?;
         return Ok((target(source.to_owned(), Some(in_force)), Shown::Branches(Arc::new(branches))));
     }
-    let root = kept(ROOT).ok_or_else(|| Failure::new("no folder was handed over"))?;
+    let root = kept(name_of_root(settings)).ok_or_else(|| Failure::new("no folder was handed over"))?;
     let now = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()));
     Ok((target(now.unwrap_or_else(|_| source.to_owned()), None), Shown::Folder(root)))
 }

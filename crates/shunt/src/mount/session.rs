@@ -21,7 +21,7 @@ use shuntfs_seal::NodeIndex;
 use shuntfs_sys::{Cap, caps};
 use shuntfs_verified::{SealNote, Sealed, Seals};
 
-use super::check::{At, Target};
+use super::check::Target;
 use super::kept::{Kept, SeatOf, Shows};
 use super::verify::{Verifying, lets_pass, without_effect};
 use crate::control::{Spot, What};
@@ -303,16 +303,9 @@ fn function_of(what: What) -> Function {
 }
 
 fn mount<F: Filesystem>(fs: F, target: &Target, settings: &Settings) -> Result<Session, Failure> {
-    let device;
-    let path = match &target.at {
-        At::Folder(path) => path,
-        At::Device(number) => {
-            device = PathBuf::from(format!("/dev/fd/{number}"));
-            &device
-        }
-    };
+    let path = target.at.path();
     let (mount, options) = (mount_options(&target.source, settings), session_options(target, settings));
-    Session::mount(Arc::new(fs), path, &mount, &options).map_err(|error| of_mount(&error))
+    Session::mount(Arc::new(fs), &path, &mount, &options).map_err(|error| of_mount(&error))
 }
 
 /// The kernel registers backing files only for who has this capability over the whole machine; it says so at

@@ -88,8 +88,7 @@ pub(crate) fn keep<S: Serving>(
     mount: impl FnOnce() -> Result<KeptMount, Failure>,
     start: impl Fn(&Seat<'_>) -> Result<Started<S>, Failure>,
 ) -> Result<(), Failure> {
-    // Servers would have it, too, and nothing of it is asked for by number.
-    Inherited::look().close();
+    let inherited = Inherited::look();
     let scrapes = settings.metrics.map(Listener::bind).transpose()?;
     rights::give_up(S::task(settings))?;
     log::start(settings, !announce.has_parent())?;
@@ -102,6 +101,8 @@ pub(crate) fn keep<S: Serving>(
     // From here on a signal waits for the keeper, which takes the mount away.
     block_signals(&SIGNALS).map_err(|error| cannot("take signals", error))?;
     let mount = mount()?;
+    // Servers would have it, too. What is asked for by number (`/dev/fd/N`) has its duplicate by now.
+    inherited.close();
     let path = shown(mount.path());
     let mut notice = Notice::new(announce, mount.connection(), place, scrapes.as_ref());
     let outcome = keep_with(mount, &limits_of(settings), &mut notice, |seat| {
@@ -276,6 +277,8 @@ struct Notice {
     is_told: bool,
     /// Whether a dead mount was there when the connection was gone.
     is_aborted: bool,
+    /// Whether there is no way to end the connection but to close the device.
+    lets_go: bool,
     /// How another program goes on.
     relay: Relay,
     branches: Option<Arc<KeptBranches>>,
@@ -305,6 +308,7 @@ impl Notice {
             is_ready: false,
             is_told: false,
             is_aborted: false,
+            lets_go: false,
             relay,
             branches: place.branches.clone(),
             seal: place.seal.clone(),
@@ -344,8 +348,13 @@ impl Attendant for Notice {
             return;
         }
         if let Err(error) = mount.abort() {
-            tracing::error!("the connection is not aborted: {error}");
+            tracing::warn!("the connection is not aborted ({error}), and ends when the device is closed");
+            self.lets_go = true;
         }
+    }
+
+    fn lets_go(&self) -> bool {
+        self.lets_go
     }
 
     fn relay(&self) -> Option<Relay> {

@@ -131,12 +131,16 @@ impl Branch {
     ///
     /// # Errors
     /// [`PoolError::Handles`].
-    pub(crate) fn with_handles(self, options: &PoolOptions) -> std::result::Result<Self, PoolError> {
+    pub(crate) fn with_handles(
+        self,
+        options: &PoolOptions,
+        was_checked: bool,
+    ) -> std::result::Result<Self, PoolError> {
         if !options.handles {
             return Ok(self);
         }
         let key = options.merge.is_some().then_some(self.key);
-        let lasting = Lasting::of(&self.source, self.mounts.own(), (&*self.root, key));
+        let lasting = Lasting::of(&self.source, self.mounts.own(), (&*self.root, key), was_checked);
         let lasting = lasting.map_err(|why| PoolError::Handles { path: self.source.clone(), why })?;
         Ok(Self { lasting: Some(lasting), ..self })
     }
@@ -154,9 +158,11 @@ impl Branch {
         own.set_terms(BranchTerms { mode: branch.mode, min_free: branch.min_free });
         let calc = options.merge.as_ref().map(|merge| merge.inode_calc).unwrap_or_default();
         let key = key_of(branch.id.as_deref().map_or(own.source.as_os_str().as_bytes(), str::as_bytes));
+        let was_checked = by.is_some() && options.goes_on;
         let is_watched = options.merge.as_ref().is_some_and(|merge| merge.timeout.is_some());
         let top = is_watched.then(|| Arc::new(Top::new(&own.source, own.identity_below())));
-        Self { id: branch.id.clone(), key, salt: salt_of(key), calc, top, ..own }.with_handles(options)
+        Self { id: branch.id.clone(), key, salt: salt_of(key), calc, top, ..own }
+            .with_handles(options, was_checked)
     }
 
     /// The folder at its top.

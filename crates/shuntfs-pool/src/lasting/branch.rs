@@ -23,11 +23,13 @@ pub(crate) struct Lasting {
 }
 
 impl Lasting {
-    /// For the file system that `root` is the top of: the source, or the branch with this key.
+    /// For the file system that `root` is the top of: the source, or the branch with this key. Where another server goes on, `was_checked`: what
+    /// is mounted there by now keeps handles from being found for as long as it is, and does not end the mount.
     pub(crate) fn of(
         source: &Path,
         mount: &Mount,
         (root, key): (&LowerFile, Option<u64>),
+        was_checked: bool,
     ) -> Result<Self, Fleeting> {
         let (like, _) = handle_of(root).map_err(|_| Fleeting::Below)?;
         let magic = mount.magic;
@@ -41,6 +43,9 @@ impl Lasting {
         let is_told = magic == FsMagic::XFS && layout != Layout::One;
         if is_told && mount.generation_of(inode) != Ok(generation) {
             return Err(Fleeting::Below);
+        }
+        if was_checked {
+            return Ok(Self { magic, like, layout });
         }
         let is_subvolume = magic == FsMagic::BTRFS && inode == BTRFS_SUBVOLUME;
         if !is_subvolume && !mount.is_whole_at(source) {

@@ -28,7 +28,7 @@ pub(super) fn come_back(shared: &Shared, new: &[u16]) -> Vec<NodeId> {
     for node in shared.table.all().into_iter().filter(|node| Lasting::lasts(node.id) && is_left(node)) {
         let before = node.place();
         let Some(there) = place_on(shared, before, new) else { continue };
-        shared.table.rebind(&node, there);
+        shared.table.rebind(&node, there, shared.lasting_generation(&node));
         node.unmark(Marks::PINNED);
         drop(before.give_up(|| false));
         back.push(node.id);

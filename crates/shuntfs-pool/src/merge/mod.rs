@@ -13,6 +13,7 @@ mod copies;
 mod copying;
 mod errand;
 mod explain;
+mod file_names;
 mod gone;
 mod hints;
 mod in_force;

@@ -3,13 +3,16 @@
 //! Numbers that go by what is below are made by the branch. Those that go by the path are made here, of the names on the way. A folder
 //! knows its way; of files it is noted by which name they were looked up last, where numbers go by that.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shuntfs::NodeId;
+use shuntfs::takeover::KeptNodes;
 
 use super::choose::DEPTH_MAX;
+use super::file_names::FileNames;
+use crate::keeping_names::{KeptNames, LeftName};
 use crate::node::{Node, Way, mix};
 use crate::shared::Shared;
 
@@ -97,14 +100,6 @@ pub(crate) struct Numbers {
     files: Mutex<FileNames>,
 }
 
-/// Of each file that the kernel knows, the name that it was looked up by last.
-#[derive(Debug, Default)]
-struct FileNames {
-    ways: HashMap<NodeId, Way>,
-    /// Which file had a name last.
-    nodes: HashMap<Way, NodeId>,
-}
-
 impl Numbers {
     pub(super) fn new(calc: InodeCalc) -> Self {
         Self { calc, files: Mutex::default() }
@@ -113,11 +108,6 @@ impl Numbers {
     /// Whether some of them change with names.
     pub(crate) fn go_by_path(&self) -> bool {
         self.calc.goes_by_path(true)
-    }
-
-    /// Whether those of files do.
-    pub(crate) fn go_by_paths_of_files(&self) -> bool {
-        self.calc.goes_by_path(false)
     }
 
     /// Notes by which name a file was found.
@@ -131,6 +121,25 @@ impl Numbers {
     pub(super) fn moved(&self, from: &Way, to: &Way, back: bool) {
         if self.calc.goes_by_path(false) {
             self.files.lock().moved(from, to, back);
+        }
+    }
+
+    /// The same of what a server that is dead had moved or exchanged, and may have noted: which nodes have the names now.
+    pub(super) fn was_moved(&self, from: (&Way, &[Arc<Node>]), to: (&Way, &[Arc<Node>])) {
+        if self.calc.goes_by_path(false) {
+            let ids = |nodes: &[Arc<Node>]| nodes.iter().map(|node| node.id).collect::<Vec<_>>();
+            self.files.lock().was_moved((from.0, &ids(from.1)), (to.0, &ids(to.1)));
+        }
+    }
+
+    /// Names are written down for the next server from now on, and these were by predecessors.
+    pub(crate) fn survive(&self, shared: &Shared, nodes: KeptNodes, left: Vec<LeftName>) {
+        let kept = KeptNames::new(nodes);
+        if self.calc.goes_by_path(false) {
+            let is_known = |file| shared.table.find(file).is_some();
+            self.files.lock().survive(kept, left, is_known);
+        } else {
+            left.into_iter().for_each(|left| kept.drop_left(left.places));
         }
     }
 
@@ -148,31 +157,39 @@ impl Numbers {
         if !self.calc.goes_by_path(parts.is_some()) {
             return None;
         }
+        if node.id == NodeId::ROOT {
+            return Some(self.calc.shown(ROOT));
+        }
         let way = match parts {
-            Some(parts) => parts.way(),
-            None => Some(self.files.lock().ways.get(&node.id)?.clone()),
+            Some(parts) => parts.way()?,
+            None => self.files.lock().of(node.id)?.clone(),
         };
         path_of(shared, way).map(|path| self.calc.shown(path))
     }
 
     /// The numbers of names in a folder, where any go by the path.
     pub(crate) fn in_folder(&self, shared: &Shared, folder: &Node) -> Option<InFolder> {
-        let way = folder.parts().filter(|_| self.go_by_path())?.way();
-        path_of(shared, way).map(|path| InFolder { calc: self.calc, path })
+        let parts = folder.parts().filter(|_| self.go_by_path())?;
+        let path = if folder.id == NodeId::ROOT { ROOT } else { path_of(shared, parts.way()?)? };
+        Some(InFolder { calc: self.calc, path })
     }
 }
 
-/// What a path comes down to, of the way to its end; `None` where a folder on the way is not known any more.
-fn path_of(shared: &Shared, way: Option<Way>) -> Option<u64> {
+/// What a path comes down to, of the way to its end; `None` where a folder on the way is not known any more, or has lost its name. What is known
+/// of them says that: they need not be looked for.
+fn path_of(shared: &Shared, way: Way) -> Option<u64> {
     let (mut names, mut next) = (Vec::new(), way);
-    while let Some((folder, name)) = next {
+    loop {
+        let (folder, name) = next;
         names.push(name);
+        if folder == NodeId::ROOT {
+            return Some(names.iter().rev().fold(ROOT, |path, name| below(path, name)));
+        }
         if names.len() > DEPTH_MAX {
             return None;
         }
-        next = shared.node(folder).ok()?.parts()?.way();
+        next = shared.table.find(folder)?.parts()?.way()?;
     }
-    Some(names.iter().rev().fold(ROOT, |path, name| below(path, name)))
 }
 
 /// The numbers of names in one folder.
@@ -186,32 +203,6 @@ impl InFolder {
     /// The number of what has this name; `None` where it does not go by the path.
     pub(crate) fn number(self, name: &CStr, is_folder: bool) -> Option<u64> {
         self.calc.goes_by_path(is_folder).then(|| self.calc.shown(below(self.path, name)))
-    }
-}
-
-impl FileNames {
-    fn note(&mut self, node: NodeId, way: Way) {
-        self.forget(node);
-        self.nodes.insert(way.clone(), node);
-        self.ways.insert(node, way);
-    }
-
-    fn moved(&mut self, from: &Way, to: &Way, back: bool) {
-        let (first, second) = (self.nodes.remove(from), self.nodes.remove(to));
-        for (node, way) in [(first, to), (second.filter(|_| back), from)] {
-            if let Some(node) = node {
-                self.nodes.insert(way.clone(), node);
-                self.ways.insert(node, way.clone());
-            }
-        }
-    }
-
-    fn forget(&mut self, node: NodeId) {
-        if let Some(way) = self.ways.remove(&node)
-            && self.nodes.get(&way) == Some(&node)
-        {
-            self.nodes.remove(&way);
-        }
     }
 }
 
@@ -237,27 +228,5 @@ mod test {
         assert_eq!((InodeCalc::PathHash.shown(path), InodeCalc::PathHash.shown(0)), (path, 1));
         assert_eq!(InodeCalc::PathHash32.shown(path), 0xfd88_7246);
         assert_ne!(below(ROOT, c"ab"), below(below(ROOT, c"a"), c"b"));
-    }
-
-    #[test]
-    fn files_are_known_by_the_name_that_was_used_last() {
-        let node = |number| NodeId::new(number).unwrap();
-        let way = |name: &CStr| -> Way { (NodeId::ROOT, name.into()) };
-        let mut names = FileNames::default();
-        for (number, name) in [(7, c"a"), (8, c"b"), (7, c"c"), (7, c"a")] {
-            names.note(node(number), way(name));
-        }
-        let of = |names: &FileNames, number| names.ways.get(&node(number)).map(|way| way.1.clone());
-        names.moved(&way(c"a"), &way(c"b"), true);
-        assert_eq!((of(&names, 7), of(&names, 8)), (Some(c"b".into()), Some(c"a".into())));
-        // What is replaced may be open still.
-        names.moved(&way(c"a"), &way(c"b"), false);
-        assert_eq!((of(&names, 7), of(&names, 8)), (Some(c"b".into()), Some(c"b".into())));
-        names.note(node(9), way(c"a"));
-        names.forget(node(7));
-        names.moved(&way(c"b"), &way(c"d"), false);
-        assert_eq!((of(&names, 7), of(&names, 8)), (None, Some(c"d".into())));
-        [8, 9].into_iter().for_each(|number| names.forget(node(number)));
-        assert!(names.ways.is_empty() && names.nodes.is_empty());
     }
 }

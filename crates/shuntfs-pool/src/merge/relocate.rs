@@ -492,7 +492,7 @@ impl Relocation<'_> {
             // Its descriptor is the only way to it.
             node.mark(Marks::PINNED);
         }
-        shared.table.rebind(node, place);
+        shared.table.rebind(node, place, shared.lasting_generation(node));
         let branch = shared.branch(there.mount);
         let opens = node.mobile().map(Mobile::opens).unwrap_or_default();
         let left = opens.iter().map(|open| open.exchange(node, branch)).collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shuntfs::NodeId;
+use shuntfs::{NodeId, Result};
 use shuntfs_sys::Stat;
 
 use super::closed::Closed;
@@ -26,6 +26,7 @@ use super::switching::Switching;
 use super::walks::Walks;
 use crate::branch::{Flights, InFlight, Parting, Twins};
 use crate::error::PoolError;
+use crate::find;
 use crate::folders::Folders;
 use crate::guard::Spot;
 use crate::mover::Mover;
@@ -129,7 +130,7 @@ impl Merge {
     ///
     /// # Errors
     /// [`PoolError::Kept`].
-    pub(crate) fn set_kept(&self, kept: &KeptBranches) -> Result<(), PoolError> {
+    pub(crate) fn set_kept(&self, kept: &KeptBranches) -> std::result::Result<(), PoolError> {
         kept.set(&self.settings)
     }
 
@@ -285,7 +286,27 @@ impl Merge {
     /// What had the first name has the second one now, and `back` says whether the other way round, too.
     pub(crate) fn moved(&self, shared: &Shared, from: Way, to: Way, back: bool) {
         self.numbers.moved(&from, &to, back);
+        self.folder_moved(shared, from, to, back);
+    }
+
+    /// The same of what a server that is dead had moved, where files are noted by [`Merge::was_moved`].
+    pub(crate) fn folder_moved(&self, shared: &Shared, from: Way, to: Way, back: bool) {
         self.folders.moved(&shared.table, from, to, back);
+    }
+
+    /// Notes what two names lead to that a server that is dead had moved or exchanged: inode numbers may go by them. Folders are the caller's to
+    /// note.
+    ///
+    /// # Errors
+    /// Those of looking what the names lead to.
+    pub(crate) fn was_moved(&self, shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<()> {
+        if !self.numbers.go_by_path() {
+            return Ok(());
+        }
+        let way = |spot: Spot<'_>| -> Way { (spot.folder.id, spot.c_name().into()) };
+        let (at_from, at_to) = (find::known(shared, from)?, find::known(shared, to)?);
+        self.numbers.was_moved((&way(from), &at_from), (&way(to), &at_to));
+        Ok(())
     }
 
     /// Whether what is moved and linked only goes where its folder is: as the policy of new files has it, in mergerfs, too.

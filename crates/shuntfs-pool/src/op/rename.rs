@@ -59,13 +59,14 @@ pub(crate) fn note_exchanged(shared: &Shared, from: Named<'_>, to: Named<'_>) ->
     // When it is known which folder of a merge is where.
     let note = || was_moved_before(shared, from_folder.spot(from.name), to_folder.spot(to.name));
     let Some(merge) = &shared.merge else { return note() };
+    merge.was_moved(shared, from_folder.spot(from.name), to_folder.spot(to.name))?;
     let way = |named: Named<'_>| -> Way { (named.parent, named.name.as_c_str().into()) };
     for (one, other) in [(from, to), (to, from)] {
         let known = merge.folders.peek(&shared.table, one.parent, one.name.as_c_str());
         let Some(ino) = known.and_then(|node| node.parts().map(|parts| parts.ino)) else { continue };
         let folder = shared.folder(other.parent)?;
         if find::find(shared, folder.spot(other.name))?.lead(shared).ino == ino {
-            merge.moved(shared, way(from), way(to), true);
+            merge.folder_moved(shared, way(from), way(to), true);
             merge.see_folders_again(shared);
             break;
         }
@@ -116,11 +117,12 @@ fn was_moved_in(shared: &Shared, merge: &Merge, from: Spot<'_>, to: Spot<'_>) ->
         if !is_known(shared, to) {
             return Ok(false);
         }
-        merge.moved(shared, way(from), way(to), false);
+        merge.was_moved(shared, from, to)?;
+        merge.folder_moved(shared, way(from), way(to), false);
         return Ok(true);
     }
     if merge.folders.has(&way(from)) {
-        merge.moved(shared, way(from), way(to), false);
+        merge.folder_moved(shared, way(from), way(to), false);
         merge.see_folders_again(shared);
         return Ok(true);
     }

@@ -114,7 +114,16 @@ impl Session {
         let terms = Terms::before_transport(options);
         // Refusals come before anything is set up.
         negotiate(&greeting.init, &wanted, ops, &terms)?;
-        let Ready { clones, chosen, rings } = prepare(&device, kind, (options, greeting.init.offered()))?;
+        let greeted = (options, greeting.init.offered());
+        let ready = prepare(&device, kind, greeted).or_else(|error| match options.transport {
+            // Who was handed the device may not be allowed to open another one.
+            Transport::Auto if kind == TransportKind::Cloned => {
+                tracing::info!(%error, "one descriptor serves all queues");
+                prepare(&device, TransportKind::Device, greeted)
+            }
+            _ => Err(error),
+        });
+        let Ready { clones, chosen, rings } = ready?;
         let terms = terms.with_transport(&chosen.prepared, options);
         let negotiated = negotiate(&greeting.init, &wanted, ops, &terms)?;
         let handover = Handover::new(&greeting.init, negotiated, 1 + clones.len());

@@ -268,8 +268,9 @@ fn go_on(
     }
     if is_known || merge::present(shared, to)?.first().is_none_or(|here| !here.stat.is_dir()) {
         let way = |spot: Spot<'_>| -> Way { (spot.folder.id, spot.c_name().into()) };
-        merge.moved(shared, way(from), way(to), false);
+        merge.folder_moved(shared, way(from), way(to), false);
     }
+    merge.was_moved(shared, from, to)?;
     removal.doubt_copies();
     // Folders were looked for while this one was on some branches by one name and on others by another.
     merge.see_folders_again(shared);
