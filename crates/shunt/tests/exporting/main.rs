@@ -11,5 +11,6 @@ mod guest;
 mod model;
 mod qcow2;
 mod raw;
+mod stopped;
 mod trim;
 mod trust;
