@@ -294,6 +294,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
         depth,
         payload_len,
         sched_idle: args.sched_idle == Switch::On,
+        zero_copy: args.zero_copy == Switch::On,
         stall_after: args.stall_after.unwrap_or_default().0,
         payload_cap: defaults.payload_cap.max(all),
         passthrough: matches!(args.flow, FlowChoice::Auto | FlowChoice::Passthrough),

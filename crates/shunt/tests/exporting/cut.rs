@@ -264,9 +264,9 @@ fn cut_each(how: Cut) {
     let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     let _is_said = Transport::Uring.is_available();
     for (flags, image) in [
-        ("--flow relay --format raw", "disk.raw"),
-        ("--flow relay --format raw --growable", "disk.raw"),
-        ("", "disk.qcow2"),
+        ("--zero-copy on --flow relay --format raw", "disk.raw"),
+        ("--zero-copy on --flow relay --format raw --growable", "disk.raw"),
+        ("--zero-copy on", "disk.qcow2"),
     ] {
         cut(&desk, flags, image, how);
         _ = fs::remove_file(desk.at(image));

@@ -8,6 +8,7 @@ mod cut;
 mod desk;
 mod direct;
 mod guest;
+mod journal;
 mod model;
 mod qcow2;
 mod raw;

@@ -96,7 +96,7 @@ fn privileged_a_lower_server_that_is_stopped_keeps_nobody_who_aborts() {
         image.write_all_at(words.bytes(), at as u64).expect("writes");
     }
     let lower = Lower::mount(&desk, "low", "lower");
-    let export = desk.export("--flow relay --format raw", "lower/disk.raw", "disk");
+    let export = desk.export("--zero-copy on --flow relay --format raw", "lower/disk.raw", "disk");
     let (pid, is_late) = (export.pid(), has_zero_copy(&export));
     let connection = Connection::of(export.file()).expect("a table").expect("is mounted");
     let direct = i32::try_from(OFlags::DIRECT.bits()).expect("small");
