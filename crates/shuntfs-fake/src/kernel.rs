@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use shuntfs_sys::threads::MachineCpus;
 use shuntfs_sys::uring::{RingEnd, RingPeer};
 use shuntfs_sys::{OsError, Peer, PeerEnd};
 use shuntfs_wire::{Errno, InHeader, InitFlags, Opcode, OutHeader};
@@ -202,6 +203,10 @@ impl Peer for Kernel {
         if let Ok((header, _)) = InHeader::read_from_prefix(request) {
             self.books().requests.was_read(header.unique);
         }
+    }
+
+    fn cpus(&self) -> MachineCpus {
+        self.books().rings.cpus()
     }
 
     fn backing_open(&self, lower: BorrowedFd<'_>) -> Result<u32, OsError> {

@@ -14,12 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use shuntfs::LowerFile;
 use shuntfs_sys::stat_of;
 
 use crate::chain::read_header;
 use crate::error::ImageError;
-use crate::open::{Image, ImageFiles, LayerFile, OpenFile, S_IFBLK, S_IFMT};
+use crate::open::{Image, ImageFiles, LayerFile, OpenFile, S_IFBLK, S_IFMT, lower_file};
 use crate::options::{Format, ImageOptions};
 use crate::pending::Shelf;
 
@@ -115,7 +114,7 @@ impl ImageFiles {
             let is_device = stat.mode & S_IFMT == S_IFBLK;
             let direct = layer.align.map(|align| {
                 let file = take(&direct_name(index))?;
-                Ok::<_, io::Error>((Arc::new(LowerFile::new(file)), align))
+                Ok::<_, io::Error>((Arc::new(lower_file(file)), align))
             });
             let file = OpenFile {
                 path: PathBuf::from(OsStr::from_bytes(&layer.path)),
@@ -123,7 +122,7 @@ impl ImageFiles {
                 is_device,
                 identity: if is_device { (stat.rdev, 0) } else { (stat.dev, stat.ino) },
                 is_locked: layer.is_locked,
-                lower: Arc::new(LowerFile::new(lower)),
+                lower: Arc::new(lower_file(lower)),
             };
             layers.push(LayerFile { file, format: layer.format });
         }

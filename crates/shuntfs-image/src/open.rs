@@ -1,6 +1,7 @@
 //! Opening an image: by path, under locks, with everything that it stands on.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -354,16 +355,23 @@ impl OpenFile {
                 let flags = if writable { O_RDWR } else { 0 } | open::O_DIRECT;
                 let fd = open::reopen(&file, flags).map_err(|error| failed(error.into()))?;
                 let align = stat.dio_align.map_or(ALIGN, |align| align.offset.max(align.memory)).max(512);
-                Some((Arc::new(LowerFile::new(fd)), u64::from(align)))
+                Some((Arc::new(lower_file(fd)), u64::from(align)))
             }
         };
         Ok(Self {
             path: path.to_owned(),
-            lower: Arc::new(LowerFile::new(file)),
+            lower: Arc::new(lower_file(file)),
             direct,
             is_device,
             identity: if is_device { (stat.rdev, 0) } else { (stat.dev, stat.ino) },
             is_locked,
         })
     }
+}
+
+/// An open file of an image. Where it is on another FUSE server, no queue waits for that.
+pub(crate) fn lower_file(fd: OwnedFd) -> LowerFile {
+    let is_on_fuse = filesystem_of(&fd).is_ok_and(|found| found.magic == FsMagic::FUSE);
+    let file = LowerFile::new(fd);
+    if is_on_fuse { file.that_ignores_nowait() } else { file }
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use shuntfs::{Errno, LowerFile, Result};
+use shuntfs_sys::FsMagic;
 
 use crate::branch::{self, Escape, MountIndex};
 use crate::merge::Merge;
@@ -52,8 +53,10 @@ impl Shared {
 
     /// An open lower file, which says whether its file system may keep a queue waiting.
     pub(crate) fn lower_file(&self, node: &Node, fd: OwnedFd) -> LowerFile {
-        let file = LowerFile::new(fd);
         let mount = node.mount();
+        let file = LowerFile::new(fd);
+        let is_on_fuse = self.mount(mount).magic == FsMagic::FUSE;
+        let file = if is_on_fuse { file.that_ignores_nowait() } else { file };
         let branch = self.branch(mount);
         let (file, is_watched) = match &self.merge {
             Some(merge) => (file.counted_by(Arc::clone(branch.traffic())), merge.options.timeout.is_some()),

@@ -23,7 +23,7 @@ mod token;
 mod hold_test;
 
 pub use offload::OffloadPool;
-pub use queue::{Queue, QueueParts};
+pub use queue::{Queue, QueueParts, RingFile};
 pub use ready::Ready;
 pub use slots::{Lent, Slot, Slots};
 pub use tasks::Tasks;

@@ -7,7 +7,6 @@
 #![expect(unsafe_code, reason = "submissions are pushed")]
 
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use shuntfs_sys::Result;
@@ -15,6 +14,7 @@ use shuntfs_sys::uring::{Submission, UringCommand};
 
 use crate::hold::Use;
 use crate::ops::Memory;
+use crate::queue::RingFile;
 use crate::ring_op::RingOp;
 use crate::slots::Slot;
 use crate::token::Token;
@@ -26,7 +26,7 @@ impl Slot {
     /// Those of reading; EFAULT where the request has no such pages, EBUSY where somebody still uses the slot.
     pub async fn read_to_pages<F>(&mut self, file: &Arc<F>, part: Range<u32>, offset: u64) -> Result<usize>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let of = |token: u64, place| Submission::read_to_pages(file.as_fd(), (place, part), offset, token);
         if !self.is_free() {
@@ -41,7 +41,7 @@ impl Slot {
     /// Those of writing; EFAULT where the request has no such pages, EBUSY where somebody still writes to the slot.
     pub async fn write_from_pages<F>(&self, file: &Arc<F>, part: Range<u32>, offset: u64) -> Result<usize>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let of = |token: u64, place| Submission::write_from_pages(file.as_fd(), (place, part), offset, token);
         if !self.hold().is_readable() {
@@ -57,7 +57,7 @@ impl Slot {
         what: Use,
     ) -> Result<usize>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let place = self.place_in_table();
         // Neither touches the slot's memory, but the request must not be answered meanwhile.
@@ -78,10 +78,11 @@ impl Slot {
         (part, offset): (Range<u32>, u64),
         command: &UringCommand,
     ) where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let token = Token::Link(self.index()).encode();
         let read = Submission::read_to_pages(file.as_fd(), (self.place_in_table(), part), offset, token);
+        let read = read.by_worker(file.waits());
         let command = self.give(command);
         self.queue().keep_until_submitted(file);
         // SAFETY: the slot's memory is the kernel's until one of the two completes, and the device outlives the ring.

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,17 @@ use crate::ops::{Completed, Ops};
 use crate::ready::Ready;
 use crate::slots::Slots;
 use crate::token::Token;
+
+/// A file that is read and written through a ring.
+pub trait RingFile: AsFd + Send + Sync + 'static {
+    /// Whether its file system waits though it is told not to, as FUSE does: the calls are then made by a thread of the kernel, and not in
+    /// the submission, where they would keep the whole queue. Default: no.
+    fn waits(&self) -> bool {
+        false
+    }
+}
+
+impl RingFile for File {}
 
 /// One queue, cheap to clone, at home in one thread.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -23,7 +23,7 @@ use shuntfs_sys::uring::{Submission, UringCommand};
 
 use crate::hold::{Hold, Use};
 use crate::ops::Memory;
-use crate::queue::Queue;
+use crate::queue::{Queue, RingFile};
 use crate::ready::Ready;
 use crate::ring_op::RingOp;
 use crate::token::Token;
@@ -338,11 +338,12 @@ impl Queue {
         offset: u64,
     ) -> Result<(Vec<u8>, usize)>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let target = (into.as_mut_ptr(), u32::try_from(into.len()).unwrap_or(u32::MAX));
         let index = self.ops().borrow_mut().add(Memory::Own(into));
         let read = Submission::read(file.as_fd(), target, offset, Token::Op(index).encode());
+        let read = read.by_worker(file.waits());
         self.keep_until_submitted(file);
         // SAFETY: the bytes lie on the heap and are the operation's, which frees them only after its completion.
         self.with_ring(|ring| unsafe { ring.push(read) });
@@ -450,7 +451,7 @@ impl Slot {
     /// Those of reading; EBUSY where somebody still uses the memory.
     pub async fn read_file<F>(&mut self, file: &Arc<F>, part: Range<usize>, offset: u64) -> Result<usize>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         if !self.is_free() {
             return Err(shuntfs_sys::OsError::BUSY);
@@ -467,7 +468,7 @@ impl Slot {
     /// Those of writing; EBUSY where somebody still writes to the memory.
     pub async fn write_file<F>(&self, file: &Arc<F>, part: Range<usize>, offset: u64) -> Result<usize>
     where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         if !self.hold().is_readable() {
             return Err(shuntfs_sys::OsError::BUSY);
@@ -519,11 +520,12 @@ impl Slot {
         (part, offset): (Range<usize>, u64),
         command: &UringCommand,
     ) where
-        F: AsFd + Send + Sync + 'static,
+        F: RingFile,
     {
         let place = self.slots().place(self.index, part);
         let into = (self.slots().pointer(&place), len_of(&place));
         let read = Submission::read(file.as_fd(), into, offset, Token::Link(self.index).encode());
+        let read = read.by_worker(file.waits());
         let command = self.give(command);
         self.queue.keep_until_submitted(file);
         // SAFETY: the memory is the kernel's until one of the two completes, and the device outlives the ring.
@@ -543,7 +545,8 @@ impl Slot {
         ((self.slots().pointer(&place), len_of(&place)), index)
     }
 
-    pub(crate) fn push<F: Send + Sync + 'static>(&self, file: &Arc<F>, operation: Submission) {
+    pub(crate) fn push<F: RingFile>(&self, file: &Arc<F>, operation: Submission) {
+        let operation = operation.by_worker(file.waits());
         self.queue.keep_until_submitted(file);
         // SAFETY: the slot's memory is in use, and so left alone, until the completion.
         self.queue.with_ring(|ring| unsafe { ring.push(operation) });

@@ -1,4 +1,5 @@
-//! The futures of a queue, one a slot, in memory that is allocated once.
+//! The futures of a queue, one a slot, in memory that is allocated once, at the slot's first request: most slots of an idle mount never have
+//! one.
 
 use std::any::Any;
 use std::future::Future;
@@ -15,7 +16,7 @@ pub struct Tasks<F> {
 }
 
 struct Slot<F> {
-    future: Pin<Box<Option<F>>>,
+    future: Option<Pin<Box<Option<F>>>>,
     waker: Waker,
 }
 
@@ -29,8 +30,7 @@ impl<F: Future> Tasks<F> {
     /// Makes `slots` empty slots, whose wakers tell `ready`.
     #[must_use]
     pub fn new(slots: usize, ready: &Arc<Ready>) -> Self {
-        let slots =
-            (0..slots).map(|slot| Slot { future: Box::pin(None), waker: ready.waker(slot) }).collect();
+        let slots = (0..slots).map(|slot| Slot { future: None, waker: ready.waker(slot) }).collect();
         Self { slots }
     }
 
@@ -40,7 +40,7 @@ impl<F: Future> Tasks<F> {
     /// # Panics
     /// Where the slot is not empty.
     pub fn start(&mut self, slot: usize, future: F) -> Poll<Result<F::Output, Box<dyn Any + Send>>> {
-        let place = &mut self.slots[slot].future;
+        let place = self.slots[slot].future.get_or_insert_with(|| Box::pin(None));
         assert!(place.is_none(), "slot {slot} still serves a request");
         place.as_mut().set(Some(future));
         self.poll(slot)
@@ -49,6 +49,7 @@ impl<F: Future> Tasks<F> {
     /// Polls the future in a slot; pending where there is none (a late wake).
     pub fn poll(&mut self, slot: usize) -> Poll<Result<F::Output, Box<dyn Any + Send>>> {
         let Slot { future: place, waker } = &mut self.slots[slot];
+        let Some(place) = place else { return Poll::Pending };
         let Some(future) = place.as_mut().as_pin_mut() else { return Poll::Pending };
         let polled = catch_unwind(AssertUnwindSafe(|| future.poll(&mut Context::from_waker(waker))));
         let outcome = match polled {

@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::data::{Pipe, splice_from_pipe};
 use crate::peer::{Peer, PeerEnd, StandIn};
+use crate::threads::MachineCpus;
 use crate::{OsError, Result, pulse, raw};
 
 const IOC_CLONE: u32 = 0x8004_e500;
@@ -58,6 +59,12 @@ impl FuseDevice {
     /// What stands in for the kernel.
     pub(crate) fn peer(&self) -> Option<Arc<dyn Peer>> {
         self.stand_in.as_ref().map(|stand_in| Arc::clone(&stand_in.peer))
+    }
+
+    /// The CPUs of the machine whose kernel this is.
+    #[must_use]
+    pub fn cpus(&self) -> MachineCpus {
+        self.stand_in.as_ref().map_or_else(MachineCpus::now, |stand_in| stand_in.peer.cpus())
     }
 
     /// Takes over a descriptor that came from elsewhere: fusermount3, mount.fuse3, a predecessor.

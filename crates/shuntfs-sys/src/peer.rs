@@ -16,6 +16,7 @@ use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_time
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::data::Pipe;
+use crate::threads::MachineCpus;
 use crate::uring::{RingEnd, RingPeer};
 use crate::{OsError, Result};
 
@@ -43,6 +44,11 @@ pub trait Peer: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the kernel: [`crate::FuseDevice::backing_close`].
     fn backing_close(&self, id: u32) -> Result<()>;
+
+    /// The CPUs of the machine that the kernel runs on. Default: those of this one.
+    fn cpus(&self) -> MachineCpus {
+        MachineCpus::now()
+    }
 
     /// A ring is made for commands to the device. Default: the device takes none.
     ///

@@ -45,6 +45,23 @@ pub fn online_cpus() -> Vec<usize> {
     ranges.into_iter().flatten().map(|cpu| cpu as usize).collect()
 }
 
+/// The CPUs of a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachineCpus {
+    /// How many it can ever have: [`possible_cpus`].
+    pub possible: usize,
+    /// Those that are online: [`online_cpus`].
+    pub online: Vec<usize>,
+}
+
+impl MachineCpus {
+    /// Those of this machine, now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self { possible: possible_cpus() as usize, online: online_cpus() }
+    }
+}
+
 /// How many CPUs a list such as `0-3,8` names.
 fn count(list: &str) -> Option<u32> {
     let len = |range: &RangeInclusive<u32>| range.end().checked_sub(*range.start())?.checked_add(1);

@@ -80,13 +80,15 @@ impl Board {
             };
             rings.holds(first + slot, held);
         }
-        let depth = way.depth() as usize;
-        for (states, queues) in self.states.chunks(depth).zip(way.queues.chunks(depth)) {
+        for queue in 0..way.queues_count() {
+            let first = way.first_slot(queue);
+            let slots = way.slots_beside(first);
+            let states = &self.states[slots.start as usize..slots.end as usize];
             let count = |are: &[State]| states.iter().filter(|state| are.contains(state)).count();
             let count = |are: &[State]| u32::try_from(count(are)).unwrap_or(u32::MAX >> 1);
             // What is linked may have been answered long ago: only the next request tells.
             let (free, begun) = (count(&[State::Waiting, State::Linked]), count(&[State::Serving]));
-            queues.first().into_iter().for_each(|queue| rings.drain.say(*queue, free, begun));
+            rings.drain.say(way.qid(first), free, begun);
         }
     }
 }

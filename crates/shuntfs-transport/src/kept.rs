@@ -18,8 +18,8 @@ use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_sys::{OsError, threads};
 
 use crate::draining::Drain;
-use crate::prepared::{PrepareError, plan, queue_order, ring_threads};
-use crate::settings::{Plan, Settings, TransportKind};
+use crate::prepared::{PrepareError, RING_SLOTS_MAX, kept_plan, queue_order};
+use crate::settings::{Plan, Settings};
 use crate::slot::slot_len;
 
 /// Rings that one server after the other serves.
@@ -80,9 +80,10 @@ impl KeptRings {
     /// [`PrepareError`].
     pub fn create(settings: &Settings) -> Result<Self, PrepareError> {
         let online = threads::online_cpus();
-        let rings = ring_threads(online.len(), threads::possible_cpus() as usize, settings.depth);
+        let slots = threads::possible_cpus() as usize * settings.depth;
+        let rings = online.len().max(slots.div_ceil(RING_SLOTS_MAX));
         let settings = Settings { queues: settings.queues.or(Some(rings)), ..*settings };
-        let plan = plan(TransportKind::Uring, &settings)?;
+        let plan = kept_plan(&settings)?;
         let shape = Shape {
             threads: plan.threads,
             queues: plan.kernel_queues,
@@ -263,9 +264,9 @@ mod test {
         second.set_full(false);
         assert!(!first.are_full());
         let again = second.settings(&Settings { depth: 7, ..Settings::default() });
-        assert!(second.fits(&plan(TransportKind::Uring, &again).expect("fits")));
+        assert!(second.fits(&kept_plan(&again).expect("fits")));
         let other = Settings { depth: 2, ..again };
-        assert!(!second.fits(&plan(TransportKind::Uring, &other).expect("fits")));
+        assert!(!second.fits(&kept_plan(&other).expect("fits")));
     }
 
     #[test]

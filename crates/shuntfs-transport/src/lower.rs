@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use shuntfs_runtime::RingFile;
+
 /// How many bytes were moved from and to the files of something, by whoever serves them.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -30,6 +32,7 @@ impl Traffic {
 pub struct LowerFile {
     fd: OwnedFd,
     can_block: bool,
+    ignores_nowait: bool,
     traffic: Option<Arc<Traffic>>,
 }
 
@@ -37,7 +40,7 @@ impl LowerFile {
     /// Takes over an open descriptor. `O_PATH` suffices to register it as backing file.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self { fd, can_block: false, traffic: None }
+        Self { fd, can_block: false, ignores_nowait: false, traffic: None }
     }
 
     /// The same on a file system where even a write into the page cache may wait for long (a network's): a queue then
@@ -45,6 +48,14 @@ impl LowerFile {
     #[must_use]
     pub fn that_can_block(self) -> Self {
         Self { can_block: true, ..self }
+    }
+
+    /// The same on a file system that waits though it is told not to, as FUSE does: a ring then leaves reads and writes to threads of the
+    /// kernel. Otherwise its queue would stand still for as long as the lower server does not answer, and with it whoever aborts the
+    /// connection. Cost: two changes of threads, also where the bytes are cached.
+    #[must_use]
+    pub fn that_ignores_nowait(self) -> Self {
+        Self { ignores_nowait: true, ..self }
     }
 
     /// The same, where what is moved from and to it is counted. What the kernel moves is not.
@@ -71,6 +82,12 @@ impl LowerFile {
         if let Some(traffic) = &self.traffic {
             traffic.written.fetch_add(bytes, Ordering::Relaxed);
         }
+    }
+}
+
+impl RingFile for LowerFile {
+    fn waits(&self) -> bool {
+        self.ignores_nowait
     }
 }
 

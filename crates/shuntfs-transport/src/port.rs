@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! FUSE's commands name no memory but the slot that they commit or register, or the pool's, which the kernel uses for slots that it has:
-//! `fs/fuse/dev_uring.c`.
+//! `fs/fuse/dev_uring.c`. Where a slot to be registered lies, the kernel reads from the ring's way, which is the port's and lives as long.
 #![expect(unsafe_code, reason = "the runtime cannot know what a driver's command names")]
 
 use std::cell::{Cell, RefCell};
@@ -31,8 +31,6 @@ use crate::ring_way::RingWay;
 use crate::slot::{ENT_IN_OUT, HEADER_AREA, PAGE, payload};
 use crate::splice::{SplicePath, SpliceRead, Spliced};
 
-/// Where in the head page the two `iovec`s of the registration lie.
-const IOVECS: usize = 512;
 const OUT_HEADER_LEN: usize = size_of::<OutHeader>();
 
 /// What the requests of one thread share.
@@ -128,17 +126,18 @@ impl Port {
 
     /// The request in `slot` begins to wait, unless fewer than an eighth of the slots that it could have come in would be left.
     pub(crate) fn begin_to_wait(&self, slot: u32) -> Option<Waiting<'_>> {
-        let slot = slot as usize;
-        let is_same = |other: usize| match &self.way {
-            Way::Ring(way) => way.queues[other] == way.queues[slot],
-            Way::Device(_) => true,
+        let same = match &self.way {
+            Way::Ring(way) => {
+                let slots = way.slots_beside(slot);
+                &self.waiting[slots.start as usize..slots.end as usize]
+            }
+            Way::Device(_) => &self.waiting[..],
         };
-        let same = self.waiting.iter().enumerate().filter(|(other, _)| is_same(*other));
-        let (all, waiting) =
-            same.fold((0, 0), |(all, waiting), (_, waits)| (all + 1, waiting + usize::from(waits.get())));
-        (8 * (waiting + 1) <= 7 * all).then(|| {
-            self.waiting[slot].set(true);
-            Waiting(&self.waiting[slot])
+        let waiting = same.iter().filter(|waits| waits.get()).count();
+        (8 * (waiting + 1) <= 7 * same.len()).then(|| {
+            let waits = &self.waiting[slot as usize];
+            waits.set(true);
+            Waiting(waits)
         })
     }
 
@@ -396,13 +395,12 @@ impl Port {
             slot.join_pool();
         }
         let zero_copy_index = if mode == Mode::ZeroCopy { slot.place_in_table() } else { 0 };
-        let place = IOVECS..IOVECS + size_of_val(&iovecs);
-        slot.bytes_mut(place.clone()).copy_from_slice(iovecs.as_bytes());
+        let places = self.ring_way().put_down(slot.index(), iovecs);
         let qid = self.qid(slot.index());
         let request = UringCmdReq { qid, zero_copy_index, ..UringCmdReq::default() };
         let command = command(CMD_REGISTER, request.as_bytes());
         let pinned = self.ring_way().pinned_for(slot.index());
-        let command = UringCommand { iovecs: slot.address(place), iovecs_count: 2, pinned, ..command };
+        let command = UringCommand { iovecs: places, iovecs_count: 2, pinned, ..command };
         // SAFETY: see the module's text.
         unsafe { slot.command(&command) };
     }
@@ -421,7 +419,7 @@ impl Port {
                 let (address, len) = self.queue.pool_place(self.ring_way().pool_of(queue));
                 let len = u32::try_from(len).expect("pools are below 4 GiB");
                 let request = UringAddBufpool { qid, address, len, ..UringAddBufpool::default() };
-                let pinned = self.ring_way().pinned().filter(|_| pinned);
+                let pinned = self.ring_way().pinned(queue).filter(|_| pinned);
                 UringCommand { pinned, ..command(CMD_ADD_BUFPOOL, request.as_bytes()) }
             }
         };
@@ -430,7 +428,7 @@ impl Port {
     }
 
     fn qid(&self, slot: u32) -> u16 {
-        self.ring_way().queues[slot as usize]
+        self.ring_way().qid(slot)
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use shuntfs_runtime::{OffloadPool, Queue, QueueParts, Ready, Slots};
 use shuntfs_sys::OsError;
 use shuntfs_sys::device::FuseDevice;
+use shuntfs_sys::threads::MachineCpus;
 use shuntfs_sys::uring::Ring;
 use shuntfs_sys::{sched, threads};
 use thiserror::Error;
@@ -24,7 +25,7 @@ use crate::pools::{NoZeroCopy, NotPinned, Pinned, Pools, Step, ZeroCopy};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::ring_way::RingPlan;
-use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind, Warm};
+use crate::settings::{Plan, QUIET_DEPTH, SIDE_DEPTH, Settings, TransportKind, Warm};
 use crate::slot::{PAGE, WARM, slot_len};
 use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
@@ -141,10 +142,11 @@ impl Prepared {
         device: &Arc<FuseDevice>,
         settings: &Settings,
     ) -> Result<Self, PrepareError> {
-        let online = threads::online_cpus();
-        let rings = ring_threads(online.len(), threads::possible_cpus() as usize, settings.depth);
+        let MachineCpus { possible, online } = device.cpus();
+        let rings = ring_threads(online.len(), possible, settings.depth);
         let few = Settings { queues: settings.queues.or(Some(rings)), ..*settings };
-        let plan = plan(kind, if kind == TransportKind::Uring { &few } else { settings })?;
+        let settings = if kind == TransportKind::Uring { &few } else { settings };
+        let plan = plan(kind, settings, (possible, online.len()))?;
         let clones = if kind == TransportKind::Cloned { plan.threads - 1 } else { 0 };
         let clones = (0..clones).map(|_| device.clone_of().map(Arc::new)).collect::<Result<Arc<[_]>, _>>();
         Self::build((plan, online), device, clones.map_err(PrepareError::Clone)?, None)
@@ -162,7 +164,7 @@ impl Prepared {
         follows: bool,
     ) -> Result<Self, PrepareError> {
         let settings = Settings { pools: Pools::Lacking, ..rings.settings(settings) };
-        let plan = plan(TransportKind::Uring, &settings)?;
+        let plan = kept_plan(&settings)?;
         let slots = plan.kernel_queues * plan.own_depth;
         let is_whole = |slot| matches!(rings.held(slot), Some(Held::Nothing | Held::Request | Held::Answer));
         if !rings.fits(&plan) || (follows && !(rings.are_full() && (0..slots).all(is_whole))) {
@@ -185,7 +187,9 @@ impl Prepared {
             return Self::prepare(TransportKind::Device, device, settings);
         }
         let settings = Settings { queues: Some(clones.len() + 1), ..*settings };
-        Self::build((plan(TransportKind::Cloned, &settings)?, Vec::new()), device, clones.into(), None)
+        let MachineCpus { possible, online } = device.cpus();
+        let plan = plan(TransportKind::Cloned, &settings, (possible, online.len()))?;
+        Self::build((plan, Vec::new()), device, clones.into(), None)
     }
 
     fn build(
@@ -331,8 +335,11 @@ impl Prepared {
     }
 }
 
-pub(crate) fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, PrepareError> {
-    let cpus = threads::possible_cpus() as usize;
+pub(crate) fn plan(
+    kind: TransportKind,
+    settings: &Settings,
+    cpus: (usize, usize),
+) -> Result<Plan, PrepareError> {
     Plan::new(kind, settings, cpus).ok_or_else(|| {
         let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
         let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
@@ -341,11 +348,18 @@ pub(crate) fn plan(kind: TransportKind, settings: &Settings) -> Result<Plan, Pre
 }
 
 /// One ring has no more entries than this by default: neither the kernel's limit for a ring nor that for a table of pages is near.
-const RING_SLOTS_MAX: usize = 4096;
+pub(crate) const RING_SLOTS_MAX: usize = 4096;
+
+/// For rings that another server can take over: all queues have the same room, as other CPUs may be online then.
+pub(crate) fn kept_plan(settings: &Settings) -> Result<Plan, PrepareError> {
+    let cpus = threads::possible_cpus() as usize;
+    plan(TransportKind::Uring, settings, (cpus, cpus))
+}
 
 /// How many threads serve rings by default: one for each CPU that is online, and more only where each would have too many entries.
-pub(crate) fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
-    online.max((possible * depth).div_ceil(RING_SLOTS_MAX))
+fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
+    let entries = online * depth + possible.saturating_sub(online) * QUIET_DEPTH.min(depth);
+    online.max(entries.div_ceil(RING_SLOTS_MAX))
 }
 
 /// Why there will be no zero copy, as far as that is known before the kernel is asked.
@@ -361,7 +375,7 @@ fn no_zero_copy(plan: &Plan) -> Option<NoZeroCopy> {
 /// The same for pinned memory. The limit holds for whoever could go past it, too: it is how the administrator says how much memory may stay.
 fn not_pinned(plan: &Plan) -> Option<NotPinned> {
     let Some(pool) = plan.pool else { return Some(NotPinned::NoPool) };
-    let len = plan.kernel_queues * pool.buffers * plan.settings.payload_len;
+    let len = plan.called * pool.buffers * plan.settings.payload_len;
     let is_too_much = shuntfs_sys::limits::memlock().is_some_and(|limit| len as u64 > limit);
     match plan.settings.pin {
         false => Some(NotPinned::NotAsked),
@@ -438,8 +452,12 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
         Some((kept, _)) => kept.order().to_vec(),
         None => queue_order(&shared.online, plan.kernel_queues),
     };
-    let mut served: Vec<usize> = plan.queues_of(thread).map(|place| order[place]).collect();
-    let used: Vec<usize> = served.iter().copied().filter(|cpu| shared.online.contains(cpu)).collect();
+    let served: Vec<usize> = plan.queues_of(thread).collect();
+    let called = served.iter().filter(|place| **place < plan.called).map(|place| order[*place]);
+    let used: Vec<usize> = match &shared.kept {
+        Some(_) => called.filter(|cpu| shared.online.contains(cpu)).collect(),
+        None => called.collect(),
+    };
     if let (&[cpu], false) = (&used[..], plan.settings.plain_threads)
         && threads::allowed_cpus().is_ok_and(|cpus| cpus.has(cpu))
     {
@@ -448,35 +466,36 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
             tracing::debug!(cpu, %error, "a queue is not pinned");
         }
     }
-    let mut queues = Vec::new();
-    for queue in served.drain(..) {
-        let queue = u16::try_from(queue).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
-        queues.extend(std::iter::repeat_n(queue, plan.settings.depth));
-    }
+    let place = |place: usize| u16::try_from(order[place]).map(|qid| (qid, plan.room(place)));
+    let queues = served.iter().map(|at| place(*at)).collect::<Result<_, _>>();
+    let queues = queues.map_err(|_| PrepareError::Ring(OsError::INVAL))?;
+    let mut ring_plan = RingPlan { queues, pinned: None };
+    let slots = ring_plan.slots();
     // Each slot has at most a commit and a read queued, and a completion of each.
-    let entries = u32::try_from(queues.len() * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
+    let entries = u32::try_from(slots * 2 + 2).map_err(|_| PrepareError::Ring(OsError::INVAL))?;
     let entries = entries.next_power_of_two();
     let ring = match &shared.kept {
         Some(_) => Ring::without_descriptor(entries),
         None => Ring::of_device(&shared.device, entries),
     };
     let mut ring = ring.map_err(PrepareError::Ring)?;
-    let set_up = plan.pool.map(|_| first_step(&mut ring, queues.len(), shared));
-    let queues_count = queues.len() / plan.settings.depth;
-    let queue = queue(thread, (queues.len(), plan, queues_count), shared, &shared.device, Some(ring))?;
+    let set_up = plan.pool.map(|_| first_step(&mut ring, slots, shared));
+    let queue = queue(thread, (slots, plan, ring_plan.buffers()), shared, &shared.device, Some(ring))?;
     let (first, place) = set_up.unzip();
-    let pinned = place.flatten().filter(|place| pin(&queue, *place, (plan, queues_count), shared));
+    if let Some(place) = place.flatten() {
+        let buffers = used.len() * plan.pool.map_or(0, |pool| pool.buffers);
+        ring_plan.pinned = if buffers > 0 { pin(&queue, (place, buffers), shared) } else { None };
+    }
     let registry = Arc::clone(&shared.registry);
     let meter = Meter::new(&shared.gauges, thread);
     let zero_copy = Arc::clone(&shared.zero_copy);
-    let plan = RingPlan { queues, queues_count, pool: plan.pool, own_depth: plan.own_depth, pinned };
     let not_pinned = Arc::clone(&shared.pinned);
     let kept = shared.kept.as_ref().map(|(rings, follows)| KeptSeat {
         rings: Arc::clone(rings),
         first: rings.first_slot(thread),
         follows: *follows,
     });
-    Ok(Seat::Ring(RingSeat { queue, plan, first, zero_copy, pinned: not_pinned, registry, meter, kept }))
+    Ok(Seat::Ring(RingSeat { queue, plan: ring_plan, first, zero_copy, pinned: not_pinned, registry, meter, kept }))
 }
 
 /// The kernel's queues in the order in which threads take them: first those of CPUs that are online, which have callers. The others must be
@@ -514,15 +533,17 @@ fn first_step(ring: &mut Ring, slots: usize, shared: &Shared) -> (Step, Option<u
     (Step::Make, None)
 }
 
-/// Pins the pools of a thread's queues, all together; false where that cannot be.
-fn pin(queue: &Queue, place: u16, (plan, queues): (Plan, usize), shared: &Shared) -> bool {
-    let buffers = plan.pool.map_or(0, |pool| pool.buffers * queues);
+/// Pins the pools of those of a thread's queues that have callers, all together: the place of the ring's table, and how many buffers.
+fn pin(queue: &Queue, (place, buffers): (u16, usize), shared: &Shared) -> Option<(u16, u32)> {
     let pinned = u32::try_from(buffers).map_err(|_| OsError::INVAL);
-    let Err(error) = pinned.and_then(|buffers| queue.pin_pool(place, buffers)) else { return true };
+    let error = match pinned.and_then(|buffers| queue.pin_pool(place, buffers).map(|()| buffers)) {
+        Ok(buffers) => return Some((place, buffers)),
+        Err(error) => error,
+    };
     tracing::debug!(%error, buffers, "the memory of a pool is not pinned");
     // What other mounts of the same user have locked counts, too.
     shared.pinned.turn_off(if error == OsError::NOMEM { NotPinned::Limit } else { NotPinned::Refused });
-    false
+    None
 }
 
 fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, PrepareError> {
@@ -549,16 +570,15 @@ fn lower_ring(depth: usize) -> Option<Ring> {
     Ring::new(entries).inspect_err(|error| tracing::debug!(%error, "lower calls hold their queue")).ok()
 }
 
-/// A queue of so many slots, with the pools of so many of the kernel's queues.
+/// A queue of so many slots, with so many buffers, in pools and beside them.
 fn queue(
     index: usize,
-    (slots, plan, pools): (usize, Plan, usize),
+    (slots, plan, buffers): (usize, Plan, usize),
     shared: &Shared,
     device: &Arc<FuseDevice>,
     ring: Option<Ring>,
 ) -> Result<Queue, PrepareError> {
     let ready = Ready::new(slots).map_err(lacks("a bell"))?;
-    let buffers = plan.pool.map_or(0, |pool| pools * (pool.buffers + pool.spares));
     let len = slot_len(plan.settings.payload_len);
     let kept = shared.kept.as_ref().filter(|_| ring.is_some());
     let mut slots = match kept {
@@ -628,16 +648,21 @@ mod test {
         let order = queue_order(&[1, 4], 6);
         assert_eq!(order, [1, 4, 0, 2, 3, 5]);
         let settings = Settings { queues: Some(2), ..Settings::default() };
-        let plan = Plan::new(TransportKind::Uring, &settings, 6).unwrap();
+        let plan = Plan::new(TransportKind::Uring, &settings, (6, 2)).unwrap();
         let served = |thread| plan.queues_of(thread).map(|place| order[place]).collect::<Vec<_>>();
         assert_eq!((served(0), served(1)), (vec![1, 0, 3], vec![4, 2, 5]));
         assert_eq!(queue_order(&[0, 1, 2], 3), [0, 1, 2]);
         assert_eq!(queue_order(&[], 3), [0, 1, 2]);
         for (online, possible, depth, threads) in
-            [(2, 2, 32, 2), (2, 64, 32, 2), (64, 64, 32, 64), (2, 128, 272, 9), (1, 1024, 32, 8)]
+            [(2, 2, 32, 2), (2, 64, 32, 2), (64, 64, 32, 64), (128, 128, 272, 128), (1, 8192, 32, 5)]
         {
             assert_eq!(ring_threads(online, possible, depth), threads, "{online} of {possible}, {depth}");
-            assert!(possible.div_ceil(threads) * depth <= RING_SLOTS_MAX);
+            let settings = Settings { queues: Some(threads), depth, ..Settings::default() };
+            let plan = Plan::new(TransportKind::Uring, &settings, (possible, online)).unwrap();
+            for thread in 0..threads {
+                let entries: usize = plan.queues_of(thread).map(|place| plan.room(place).depth).sum();
+                assert!(entries <= RING_SLOTS_MAX, "{online} of {possible}, {depth}: {entries}");
+            }
         }
     }
 
@@ -660,7 +685,7 @@ mod test {
             online: Arc::default(),
             kept: None,
         };
-        let plan = Plan::new(TransportKind::Uring, &settings, 2).unwrap();
+        let plan = Plan::new(TransportKind::Uring, &settings, (2, 2)).unwrap();
         let Ok(Seat::Device(seat)) = device_seat(plan, 2, &shared) else { panic!("the seat of a device") };
         assert_eq!(seat.queue.slots_count(), 9);
     }

@@ -72,7 +72,7 @@ where
     let count = queue.slots_count();
     let notes = meter.notes(count);
     let serving =
-        Serving::new(service, Port::new(queue, Way::Ring(Box::new(RingWay::new(plan))), registry), notes);
+        Serving::new(service, Port::new(queue, Way::Ring(Box::new(RingWay::new(&plan))), registry), notes);
     let board = Board::new(count, kept);
     let mut this = Loop { serving, board, living: count, meter, zero_copy, pinned };
     this.listen_to_bell();
@@ -94,7 +94,7 @@ where
     fn set_up(&mut self, first: Step) -> Result<(), OsError> {
         for queue in 0..self.serving.port.ring_way().queues_count() {
             let mut step = first;
-            let pins = self.serving.port.ring_way().pinned().is_some();
+            let pins = self.serving.port.ring_way().pinned(queue).is_some();
             let (mode, is_pinned) = loop {
                 let answer = self.ask(queue, step)?;
                 let (next, lost) = step.after(answer, pins);
@@ -118,7 +118,7 @@ where
 
     /// Asks the kernel for something for one of the ring's queues.
     fn ask(&mut self, queue: u32, step: Step) -> Result<Result<(), OsError>, OsError> {
-        let slot = queue * self.serving.port.ring_way().depth();
+        let slot = self.serving.port.ring_way().first_slot(queue);
         for _ in 0..REGISTER_TRIES {
             self.serving.port.set_up(self.take(slot), queue, step);
             let mut answer = None;

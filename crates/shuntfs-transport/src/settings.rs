@@ -61,7 +61,9 @@ pub struct Settings {
     /// What the payloads of all queues may become together, in bytes. Memory is used as requests need it and
     /// given back when a queue is idle; beyond the cap the depth is made smaller, and where even a depth of 1
     /// is too much, the transport is refused. Where the kernel's queues have pools, it is the pools that are made smaller, and requests wait
-    /// for a buffer. Default: 256 MiB.
+    /// for a buffer. On io_uring it is shared among the CPUs that are online: each of the others has a queue, too, which uses no memory as
+    /// long as no caller runs there, and at most two payloads if that CPU comes online later. Default: 256 MiB, or 4 MiB for each CPU that is
+    /// online where that is more.
     pub payload_cap: u64,
     /// Threads for work that blocks, at most. Default: 64.
     pub offload_threads: usize,
@@ -114,7 +116,7 @@ impl Default for Settings {
             queues: None,
             depth: 32,
             payload_len: 1 << 20,
-            payload_cap: 256 << 20,
+            payload_cap: payload_cap(threads::online_cpus().len()),
             offload_threads: 64,
             plain_threads: false,
             sched_idle: true,
@@ -125,6 +127,13 @@ impl Default for Settings {
     }
 }
 
+/// The default of [`Settings::payload_cap`]: on large machines, room for a few requests of each CPU.
+fn payload_cap(online: usize) -> u64 {
+    const LEAST: u64 = 256 << 20;
+    const FOR_EACH: u64 = 4 << 20;
+    LEAST.max(online as u64 * FOR_EACH)
+}
+
 /// What a transport will use, worked out from [`Settings`] and the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
@@ -133,6 +142,8 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// Queues of the kernel: possible CPUs on io_uring, else the same as `threads`.
     pub(crate) kernel_queues: usize,
+    /// How many of them are of CPUs that are online. The others have no callers, unless their CPUs come online later.
+    pub(crate) called: usize,
     /// With the depth and the payload that there will be.
     pub(crate) settings: Settings,
     /// The depth where each entry has a payload of its own.
@@ -141,40 +152,74 @@ pub(crate) struct Plan {
     pub(crate) pool: Option<PoolPlan>,
 }
 
+/// What one queue of the kernel is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QueueRoom {
+    /// How many entries.
+    pub(crate) depth: usize,
+    /// How many of them have a payload of their own, where there is no pool.
+    pub(crate) own_depth: usize,
+    /// Nothing where there is to be no pool.
+    pub(crate) pool: PoolPlan,
+}
+
 /// Slots of the thread that reads the device beside the rings.
 pub(crate) const SIDE_DEPTH: usize = 2;
 const DEVICE_QUEUES_MAX: usize = 8;
 const DEPTH_MAX: usize = 1024;
+/// How many entries the queue of a CPU that is not online has: one may wait for a lock that the other gives free.
+pub(crate) const QUIET_DEPTH: usize = 2;
 
 impl Plan {
-    /// `None` where even a depth of 1 exceeds the cap.
-    pub(crate) fn new(kind: TransportKind, settings: &Settings, cpus: usize) -> Option<Self> {
-        let cpus = cpus.max(1);
-        let (threads, kernel_queues) = match kind {
-            TransportKind::Uring => (settings.queues.unwrap_or(cpus).clamp(1, cpus), cpus),
+    /// For a machine that may have so many CPUs, of which some are online. `None` where even a depth of 1 exceeds the cap.
+    pub(crate) fn new(
+        kind: TransportKind,
+        settings: &Settings,
+        (possible, online): (usize, usize),
+    ) -> Option<Self> {
+        let cpus = possible.max(1);
+        let (threads, kernel_queues, called) = match kind {
+            TransportKind::Uring => {
+                (settings.queues.unwrap_or(cpus).clamp(1, cpus), cpus, online.clamp(1, cpus))
+            }
             TransportKind::Device | TransportKind::Cloned => {
                 let threads = device_queues(settings, cpus);
-                (threads, threads)
+                (threads, threads, threads)
             }
         };
         let payload_len = settings.payload_len.max(8192).next_multiple_of(4096);
         let side = if kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
         let slots_max = usize::try_from(settings.payload_cap).unwrap_or(usize::MAX) / payload_len;
-        let units = slots_max.saturating_sub(side) / kernel_queues;
+        let units = slots_max.saturating_sub(side) / called;
         let wanted = settings.depth.clamp(1, DEPTH_MAX);
         let own_depth = wanted.min(units);
         let pools = kind == TransportKind::Uring && settings.pools != Pools::Lacking;
         let pool = if pools { PoolPlan::new(wanted, units, payload_len) } else { None };
         let depth = if pool.is_some() { wanted } else { own_depth };
         let settings = Settings { depth, payload_len, ..*settings };
-        (own_depth > 0).then_some(Self { kind, threads, kernel_queues, settings, own_depth, pool })
+        (own_depth > 0).then_some(Self { kind, threads, kernel_queues, called, settings, own_depth, pool })
     }
 
-    /// What the payloads can become, in bytes.
+    /// What the kernel's queue with this number is to have, where those with callers come first.
+    pub(crate) fn room(&self, place: usize) -> QueueRoom {
+        let none = PoolPlan { buffers: 0, spares: 0 };
+        if place < self.called {
+            let pool = self.pool.unwrap_or(none);
+            return QueueRoom { depth: self.settings.depth, own_depth: self.own_depth, pool };
+        }
+        let pool = self.pool.map_or(none, |_| PoolPlan { buffers: 1, spares: 1 });
+        QueueRoom {
+            depth: self.settings.depth.min(QUIET_DEPTH),
+            own_depth: self.own_depth.min(QUIET_DEPTH),
+            pool,
+        }
+    }
+
+    /// What the payloads can become with the CPUs that are online, in bytes.
     pub(crate) fn payload_max(&self) -> u64 {
         let side = if self.kind == TransportKind::Uring { SIDE_DEPTH } else { 0 };
         let of_queue = self.pool.map_or(self.own_depth, |pool| pool.buffers + pool.spares);
-        ((self.kernel_queues * of_queue + side) * self.settings.payload_len) as u64
+        ((self.called * of_queue + side) * self.settings.payload_len) as u64
     }
 
     /// Which of the kernel's queues a thread serves.
@@ -187,17 +232,22 @@ impl Plan {
 mod test {
     use super::*;
 
+    fn plan(kind: TransportKind, settings: &Settings, cpus: usize) -> Option<Plan> {
+        Plan::new(kind, settings, (cpus, cpus))
+    }
+
     #[test]
     fn the_cap_bounds_the_payloads() {
         for (cpus, cap_mib, depth) in [(2, 256, 32), (64, 256, 3), (2, 8, 3), (200, 256, 1)] {
             let settings = Settings { payload_cap: cap_mib << 20, ..Settings::default() };
-            let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
+            let plan = plan(TransportKind::Uring, &settings, cpus).expect("fits");
             assert_eq!(plan.settings.depth, depth, "{cpus} CPUs, {cap_mib} MiB");
             assert!(plan.payload_max() <= cap_mib << 20);
         }
         let tight = Settings { payload_cap: 1 << 20, ..Settings::default() };
-        assert_eq!(Plan::new(TransportKind::Uring, &tight, 4), None);
-        let of = |cpus| Plan::new(TransportKind::Uring, &Settings::default(), cpus);
+        assert_eq!(plan(TransportKind::Uring, &tight, 4), None);
+        let settings = Settings { payload_cap: 256 << 20, ..Settings::default() };
+        let of = |cpus| plan(TransportKind::Uring, &settings, cpus);
         assert_eq!(
             (of(254).is_some(), of(255)),
             (true, None),
@@ -213,24 +263,57 @@ mod test {
         {
             let settings =
                 Settings { payload_cap: cap_mib << 20, pools: Pools::ZeroCopy, ..Settings::default() };
-            let plan = Plan::new(TransportKind::Uring, &settings, cpus).expect("fits");
-            assert_eq!((plan.settings.depth, plan.own_depth), (32, own), "{cpus} CPUs, {cap_mib} MiB");
-            assert_eq!(plan.pool, Some(PoolPlan { buffers, spares }), "{cpus} CPUs, {cap_mib} MiB");
-            assert!(plan.payload_max() <= cap_mib << 20);
+            let of = |settings| plan(TransportKind::Uring, settings, cpus).expect("fits");
+            let with = of(&settings);
+            assert_eq!((with.settings.depth, with.own_depth), (32, own), "{cpus} CPUs, {cap_mib} MiB");
+            assert_eq!(with.pool, Some(PoolPlan { buffers, spares }), "{cpus} CPUs, {cap_mib} MiB");
+            assert!(with.payload_max() <= cap_mib << 20);
             let without = Settings { pools: Pools::Lacking, ..settings };
-            assert_eq!(Plan::new(TransportKind::Uring, &without, cpus).expect("fits").settings.depth, own);
+            assert_eq!(of(&without).settings.depth, own);
         }
-        let settings = Settings { pools: Pools::ZeroCopy, ..Settings::default() };
-        let tight = Plan::new(TransportKind::Uring, &settings, 200).expect("fits");
+        let settings = Settings { pools: Pools::ZeroCopy, payload_cap: 256 << 20, ..Settings::default() };
+        let tight = plan(TransportKind::Uring, &settings, 200).expect("fits");
         assert_eq!((tight.pool, tight.settings.depth), (None, 1), "no room for a pool and a spare");
-        assert_eq!(Plan::new(TransportKind::Cloned, &settings, 2).expect("fits").pool, None);
+        assert_eq!(plan(TransportKind::Cloned, &settings, 2).expect("fits").pool, None);
+    }
+
+    /// A regression: a machine that might have 128 CPUs had no pools, and one that might have 255 no rings, however few were online.
+    #[test]
+    fn only_cpus_that_are_online_share_the_cap() {
+        let none = PoolPlan { buffers: 0, spares: 0 };
+        for (pools, pool, quiet_pool) in [
+            (Pools::ZeroCopy, PoolPlan { buffers: 24, spares: 7 }, PoolPlan { buffers: 1, spares: 1 }),
+            (Pools::Lacking, none, none),
+        ] {
+            let settings = Settings { payload_cap: 256 << 20, pools, ..Settings::default() };
+            for possible in [8, 128, 256, 8192] {
+                let plan = Plan::new(TransportKind::Uring, &settings, (possible, 8)).expect("fits");
+                let depth = if pools == Pools::Lacking { 31 } else { 32 };
+                assert_eq!(plan.room(7), QueueRoom { depth, own_depth: 31, pool }, "{possible}");
+                let quiet = QueueRoom { depth: 2, own_depth: 2, pool: quiet_pool };
+                assert_eq!(plan.room(8), quiet, "{possible}");
+                assert!(plan.payload_max() <= 256 << 20);
+            }
+        }
+    }
+
+    /// On a machine where all of many CPUs are online, the default leaves room for a pool of each.
+    #[test]
+    fn the_default_cap_grows_with_the_machine() {
+        for (online, mib) in [(1, 256), (64, 256), (65, 260), (256, 1024)] {
+            assert_eq!(payload_cap(online), mib << 20, "{online} CPUs");
+            let settings =
+                Settings { payload_cap: payload_cap(online), pools: Pools::ZeroCopy, ..Settings::default() };
+            let plan = plan(TransportKind::Uring, &settings, online).expect("fits");
+            assert!(plan.pool.is_some_and(|pool| pool.buffers >= 2), "{online} CPUs: {plan:?}");
+        }
     }
 
     #[test]
     fn every_queue_of_the_kernel_has_one_thread() {
         for threads in 1..=5 {
             let settings = Settings { queues: Some(threads), ..Settings::default() };
-            let plan = Plan::new(TransportKind::Uring, &settings, 5).expect("fits");
+            let plan = plan(TransportKind::Uring, &settings, 5).expect("fits");
             let mut served: Vec<_> = (0..plan.threads).flat_map(|thread| plan.queues_of(thread)).collect();
             served.sort_unstable();
             assert_eq!(served, [0, 1, 2, 3, 4], "{threads} threads");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use shuntfs::{Errno, LowerFile};
 use shuntfs_seal::{Inodes, Manifest, Node, NodeIndex, Store, StoreError, Trust};
 use shuntfs_sys::open::{open_beneath, open_on_mount};
-use shuntfs_sys::{Device, OsError, filesystem_of, open_folder, stat_of};
+use shuntfs_sys::{Device, FsMagic, OsError, filesystem_of, open_folder, stat_of};
 use shuntfs_verity::Descriptor;
 
 use crate::checked::{CheckedFile, Source};
@@ -285,9 +285,10 @@ impl Seals {
         if !stat_of(&fd).map_err(|error| lower(errno(error)))?.is_file() {
             return Err(VerifiedError::NoFile { path });
         }
-        let can_block = filesystem_of(&fd).map_err(|error| lower(errno(error)))?.magic.can_block();
+        let magic = filesystem_of(&fd).map_err(|error| lower(errno(error)))?.magic;
         let file = LowerFile::new(fd);
-        let file = if can_block || self.can_block { file.that_can_block() } else { file };
+        let file = if magic == FsMagic::FUSE { file.that_ignores_nowait() } else { file };
+        let file = if magic.can_block() || self.can_block { file.that_can_block() } else { file };
         self.check_file(node, Arc::new(file))
     }
 
@@ -304,13 +305,13 @@ impl Seals {
             });
             let tree = opened.map_err(|error| tree_errno(&error))?.tree.ok_or(Errno::IO)?;
             let file = LowerFile::new(tree.into());
-            Ok(if can_block { file.that_can_block() } else { file })
+            Ok(if can_block { file.that_can_block().that_ignores_nowait() } else { file })
         })
     }
 
     /// A file of the folder or the store, which waits for whom these wait for.
     pub(crate) fn blocking_like(&self, file: LowerFile) -> LowerFile {
-        if self.can_block { file.that_can_block() } else { file }
+        if self.can_block { file.that_can_block().that_ignores_nowait() } else { file }
     }
 }
 

@@ -185,7 +185,7 @@ pub struct SessionOptions {
     /// The longest READ and WRITE in bytes, rounded up to whole pages; 8192 at least. Default: 1 MiB. Cost: each of
     /// queues x depth requests may come to use that much memory.
     pub payload_len: usize,
-    /// What the payloads may come to use together, in bytes. Default: 256 MiB.
+    /// What the payloads may come to use together, in bytes. Default: 256 MiB, or 4 MiB for each CPU that is online where that is more.
     pub payload_cap: u64,
     /// How many threads run offloaded work, at most. Default: 64.
     pub offload_threads: usize,

@@ -300,7 +300,7 @@ fn seen_writes(options: &SessionOptions) {
 fn waits_for_memory(options: &SessionOptions) {
     let bytes = random_bytes(10, LEN);
     // Eight entries of 64 KiB, and memory for two payloads a queue: one in the pool, one beside it.
-    let cpus = shuntfs_sys::threads::possible_cpus() as u64;
+    let cpus = shuntfs_sys::threads::online_cpus().len() as u64;
     let options = SessionOptions {
         depth: 8,
         payload_len: 65_536,
@@ -339,7 +339,7 @@ fn waits_for_memory(options: &SessionOptions) {
 /// Pools that are small enough to be pinned: the kernel and the server see the same bytes, also after memory was given back.
 fn pinned_memory(options: &SessionOptions) {
     let options = SessionOptions { depth: 8, payload_len: 65_536, ..options.clone() };
-    let pools = 8 * 65_536 * u64::from(shuntfs_sys::threads::possible_cpus());
+    let pools = 8 * 65_536 * shuntfs_sys::threads::online_cpus().len() as u64;
     let bytes = random_bytes(13, LEN);
     for (pin_payloads, zero_copy) in [(true, true), (true, false), (false, true)] {
         let options = SessionOptions { pin_payloads, zero_copy, ..options.clone() };
@@ -398,7 +398,7 @@ fn the_next_best(options: &SessionOptions) {
     let bytes = random_bytes(11, LEN);
     let off = SessionOptions { zero_copy: false, ..options.clone() };
     // Room for one payload a queue: too little for a pool and what must be beside it.
-    let cpus = shuntfs_sys::threads::possible_cpus() as u64;
+    let cpus = shuntfs_sys::threads::online_cpus().len() as u64;
     let tight = SessionOptions { payload_cap: (cpus + 2) << 20, ..options.clone() };
     for (options, pool_buffers, why) in [(&off, 4, "it is turned off"), (&tight, 0, "no pool")] {
         let fixture = Fixture::new(&bytes, options);

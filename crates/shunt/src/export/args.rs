@@ -58,6 +58,10 @@ pub struct ExportArgs {
     /// Whether busy threads go to the scheduler's class SCHED_IDLE, so that callers are not woken on another CPU.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "on")]
     pub sched_idle: Switch,
+    /// Whether bytes that the server need not see may move straight between the image and the caller, on io_uring of Linux 7.3 or newer. Turn
+    /// it on only if no loop device is put on FILE: Linux 7.3.4 would crash.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "off")]
+    pub zero_copy: Switch,
     /// How requests arrive.
     #[arg(long, value_enum, value_name = "TRANSPORT", default_value = "auto")]
     pub transport: TransportChoice,
@@ -192,6 +196,7 @@ impl ExportArgs {
             ("--threads", self.threads.map(number)),
             ("--queue-depth", self.queue_depth.map(number)),
             ("--sched-idle", name(self.sched_idle)),
+            ("--zero-copy", name(self.zero_copy)),
             ("--transport", name(self.transport)),
             ("--flow", name(self.flow)),
             ("--takeover", name(self.takeover)),
@@ -234,7 +239,7 @@ mod test {
             Command::Export(args) => args,
             other => panic!("no export: {other:?}"),
         };
-        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --transport uring --flow served --takeover crash \
+        let line = "shunt export --format qcow2 -w --growable --queues 3 --queue-depth 4 --sched-idle off --zero-copy on --transport uring --flow served --takeover crash \
             --allow-other --cache none --backing follow --log debug --stall-after 2s --log-file /tmp/log --metrics-listen [::1]:9101 /a /b";
         let first = parse(line.split_ascii_whitespace().map(OsString::from).collect());
         assert_eq!(first.allow_other, AllowOther::On);

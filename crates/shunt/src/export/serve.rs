@@ -277,8 +277,8 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
     const DEPTH: usize = 32;
     let defaults = SessionOptions::default();
     let depth = args.queue_depth.map_or(DEPTH, usize::from);
-    // On io_uring there is a queue for each CPU that there may ever be; together they stay below the cap.
-    let queues = u64::from(shuntfs_sys::threads::possible_cpus()).max(1);
+    // On io_uring there is a queue for each CPU; together those that are online stay below the cap.
+    let queues = (shuntfs_sys::threads::online_cpus().len() as u64).max(1);
     let share = defaults.payload_cap / (queues * depth as u64).max(1);
     let payload_len = (defaults.payload_len as u64).min(share.max(PAYLOAD_MIN));
     let payload_len = usize::try_from(payload_len).unwrap_or(defaults.payload_len) & !0xfff;
@@ -294,6 +294,7 @@ fn session_options(args: &ExportArgs) -> SessionOptions {
         depth,
         payload_len,
         sched_idle: args.sched_idle == Switch::On,
+        zero_copy: args.zero_copy == Switch::On,
         stall_after: args.stall_after.unwrap_or_default().0,
         payload_cap: defaults.payload_cap.max(all),
         passthrough: matches!(args.flow, FlowChoice::Auto | FlowChoice::Passthrough),

@@ -559,7 +559,7 @@ fn room_for_waiters(settings: &Settings) -> SessionOptions {
     let depth = PoolOptions::new("").lock_waiters + BESIDE_WAITERS;
     let payload_len = 256 << 10;
     // On a device there are two queues on one CPU, too.
-    let queues = u64::from(shuntfs_sys::threads::possible_cpus().max(2));
+    let queues = (shuntfs_sys::threads::online_cpus().len() as u64).max(2);
     let all = depth as u64 * payload_len as u64 * queues;
     SessionOptions { depth, payload_len, payload_cap: defaults.payload_cap.max(all + (1 << 20)), ..defaults }
 }

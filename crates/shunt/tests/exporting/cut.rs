@@ -20,42 +20,47 @@ use shuntfs_testkit::seeded::Random;
 use crate::common::{eventually, is_alive, signal};
 use crate::desk::{Desk, Export, tool};
 
-const MIB: usize = 1 << 20;
-const LEN: usize = 24 * MIB;
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const LEN: usize = 24 * MIB;
 /// What a buffer is filled with while nobody may write to it; no word of a disk looks so.
 const FILL: u64 = 0xeeee_eeee_eeee_eeee;
 
 /// Memory on a page, for direct I/O, as words.
-struct Words {
+pub(crate) struct Words {
     bytes: Vec<u8>,
     start: usize,
 }
 
 impl Words {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bytes = vec![0xee; MIB + 4096];
         let start = bytes.as_ptr().align_offset(4096);
         Self { bytes, start }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..MIB]
     }
 
-    fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         self.bytes().fill(0xee);
     }
 
     /// Nothing came but, if that may be, late bytes of the READ of that place.
-    fn is_left_alone(&mut self, late: Option<usize>) {
+    pub(crate) fn is_left_alone(&mut self, late: Option<usize>) {
         match late {
             Some(at) => assert_eq!(stray(self.bytes(), at, true), None, "came after the end"),
             None => assert!(self.bytes().iter().all(|byte| *byte == 0xee), "written to after the end"),
         }
     }
 
+    /// It is what a disk without holes has there.
+    pub(crate) fn holds(&mut self, at: usize) {
+        assert_eq!(stray(self.bytes(), at, false), None, "read");
+    }
+
     /// Each word of the disk tells which 4 KiB block it belongs to.
-    fn mark(&mut self, at: usize, version: u32) {
+    pub(crate) fn mark(&mut self, at: usize, version: u32) {
         for (block, bytes) in (at / 4096 + 1..).zip(self.bytes().chunks_exact_mut(4096)) {
             let word = (block as u64) << 32 | u64::from(version);
             bytes.chunks_exact_mut(8).for_each(|place| place.copy_from_slice(&word.to_ne_bytes()));
@@ -228,7 +233,7 @@ fn cut(desk: &Desk, flags: &str, image: &str, how: Cut) {
     }
 }
 
-fn has_zero_copy(export: &Export<'_>) -> bool {
+pub(crate) fn has_zero_copy(export: &Export<'_>) -> bool {
     export.status()["session"]["transport"]["zero_copy_off"].is_null()
 }
 
@@ -259,9 +264,9 @@ fn cut_each(how: Cut) {
     let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     let _is_said = Transport::Uring.is_available();
     for (flags, image) in [
-        ("--flow relay --format raw", "disk.raw"),
-        ("--flow relay --format raw --growable", "disk.raw"),
-        ("", "disk.qcow2"),
+        ("--zero-copy on --flow relay --format raw", "disk.raw"),
+        ("--zero-copy on --flow relay --format raw --growable", "disk.raw"),
+        ("--zero-copy on", "disk.qcow2"),
     ] {
         cut(&desk, flags, image, how);
         _ = fs::remove_file(desk.at(image));

@@ -245,10 +245,10 @@ fn privileged_the_callers_memory_may_lie_anywhere_while_clusters_come_and_go() {
     desk.qemu_img("convert -f raw -O qcow2 disk.raw disk.qcow2").ok();
     let bytes = fs::read(desk.at("disk.raw")).expect("reads");
     for (seed, (flags, image)) in (1..).zip([
-        ("--cache none", "disk.qcow2"),
-        ("--cache none --format raw", "disk.raw"),
-        ("", "disk.qcow2"),
-        ("--flow relay --format raw", "disk.raw"),
+        ("--zero-copy on --cache none", "disk.qcow2"),
+        ("--zero-copy on --cache none --format raw", "disk.raw"),
+        ("--zero-copy on", "disk.qcow2"),
+        ("--zero-copy on --flow relay --format raw", "disk.raw"),
     ]) {
         if seed <= 2 {
             let export = desk.export(flags, image, "disk");

@@ -66,7 +66,7 @@ impl Books {
     }
 
     fn ring_send(&mut self, unique: u64) {
-        let qid = self.rings.turn % self.rings.queues.len();
+        let qid = self.rings.turn % self.rings.callers();
         self.rings.turn += 1;
         let needs = self.needs(qid, unique);
         let payload_max = self.rings.payload_max;

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use shuntfs_sys::OsError;
+use shuntfs_sys::threads::MachineCpus;
 use shuntfs_sys::uring::{Pages, RingEnd, UringCommand};
-use shuntfs_sys::{OsError, threads};
 
 use super::memory::Memory;
 use super::terms::{Lie, RingStep, RingTotals, Rings};
@@ -106,8 +107,20 @@ pub(super) enum State {
 
 impl RingBooks {
     pub(crate) fn new(terms: Rings) -> Result<Self, OsError> {
-        let queues = (0..threads::possible_cpus()).map(|_| None).collect();
+        let possible = terms.cpus.map_or_else(|| MachineCpus::now().possible, |(possible, _)| possible);
+        let queues = (0..possible).map(|_| None).collect();
         Ok(Self { terms, memory: Some(Memory::new()?), queues, ..Self::default() })
+    }
+
+    /// The CPUs of the machine: the first of those that it may have are online.
+    pub(crate) fn cpus(&self) -> MachineCpus {
+        let of_terms = |(possible, online)| MachineCpus { possible, online: (0..online).collect() };
+        self.terms.cpus.map_or_else(MachineCpus::now, of_terms)
+    }
+
+    /// How many queues get requests: those of CPUs that are online.
+    pub(super) fn callers(&self) -> usize {
+        self.terms.cpus.map_or(self.queues.len(), |(_, online)| online)
     }
 
     /// INIT was answered: payloads have so many bytes at most.

@@ -11,6 +11,8 @@ use shuntfs_sys::OsError;
 pub struct Rings {
     /// Whether it has pools of payload buffers and zero copy, as Linux 7.3 does. Default: no, as Linux 6.14 to 7.2.
     pub pools: bool,
+    /// How many CPUs the machine may have, and how many of them are online. Default: those of this one, and requests come from each.
+    pub cpus: Option<(usize, usize)>,
     /// What it refuses. Default: nothing.
     pub refusals: Vec<Refusal>,
 }
@@ -26,6 +28,17 @@ impl Rings {
     #[must_use]
     pub fn with_pools() -> Self {
         Self { pools: true, ..Self::default() }
+    }
+
+    /// The same on a machine that may have so many CPUs, of which the first ones are online and have callers.
+    ///
+    /// # Panics
+    /// Where none or more than all are.
+    #[must_use]
+    pub fn of_cpus(mut self, possible: usize, online: usize) -> Self {
+        assert!((1..=possible).contains(&online), "{online} of {possible} CPUs");
+        self.cpus = Some((possible, online));
+        self
     }
 
     /// The same with one more refusal.

@@ -44,7 +44,7 @@ pub(crate) fn transports() -> Vec<(&'static str, Settings, bool)> {
     // One buffer in the pool of each queue, and one beside it.
     let mut tight = on_rings(Rings::with_pools());
     tight.session.payload_len = 65_536;
-    tight.session.payload_cap = (2 * shuntfs_sys::threads::possible_cpus() as u64 + 2) * 65_536;
+    tight.session.payload_cap = (2 * shuntfs_sys::threads::online_cpus().len() as u64 + 2) * 65_536;
     vec![
         ("a device", Settings::default(), false),
         ("cloned devices", cloned, false),

@@ -8,6 +8,7 @@ mod common;
 mod wishes;
 
 mod bytes;
+mod cpus;
 mod deeds;
 mod desk;
 mod on_fake;

@@ -120,7 +120,7 @@ fn memory_that_cannot_be_pinned_is_used_as_it_is() {
             // Two threads where there are two CPUs; all of it is below the limit of 8 MiB that is usual.
             (settings.session.payload_len, settings.session.depth) = (65_536, 8);
             (settings.session.zero_copy, settings.session.pin_payloads) = (zero_copy, true);
-            let pools = 8 * 65_536 * u64::from(shuntfs_sys::threads::possible_cpus());
+            let pools = 8 * 65_536 * shuntfs_sys::threads::online_cpus().len() as u64;
             if shuntfs_sys::limits::memlock().is_some_and(|limit| limit < pools) {
                 println!("SKIPPED: less than {pools} bytes may be locked here");
                 return;
@@ -133,7 +133,7 @@ fn memory_that_cannot_be_pinned_is_used_as_it_is() {
             // With one thread, what is refused from the second ring on is refused nobody.
             let is_later = rings.refusals.iter().any(|refusal| refusal.which == LATER);
             match why {
-                Some(why) if !is_later || shuntfs_sys::threads::possible_cpus() > 1 => {
+                Some(why) if !is_later || shuntfs_sys::threads::online_cpus().len() > 1 => {
                     assert!(off.contains(why), "{what}: {off:?}");
                 }
                 _ => assert_eq!(off, "", "{what}"),

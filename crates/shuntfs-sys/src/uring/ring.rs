@@ -120,6 +120,15 @@ impl Submission {
         Self::of_lower(entry, user_data)
     }
 
+    /// The same by a thread of the kernel, from the start on, where `is_so` holds. Otherwise the calling thread tries first whether it can be done
+    /// without waiting, with the ring locked, and a file that waits all the same keeps whoever needs the ring: the thread, and who aborts the
+    /// connection whose commands the ring has (`io_uring_cmd_del_cancelable`, Linux 7.3).
+    #[must_use]
+    pub fn by_worker(self, is_so: bool) -> Self {
+        let flags = if is_so { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        Self(self.0.flags(flags))
+    }
+
     /// A write of `len` bytes to a device, which is no place in a file.
     #[must_use]
     pub fn answer(fd: BorrowedFd<'_>, (from, len): (*const u8, u32), user_data: u64) -> Self {
