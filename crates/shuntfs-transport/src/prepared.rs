@@ -495,7 +495,16 @@ fn ring_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepare
         first: rings.first_slot(thread),
         follows: *follows,
     });
-    Ok(Seat::Ring(RingSeat { queue, plan: ring_plan, first, zero_copy, pinned: not_pinned, registry, meter, kept }))
+    Ok(Seat::Ring(RingSeat {
+        queue,
+        plan: ring_plan,
+        first,
+        zero_copy,
+        pinned: not_pinned,
+        registry,
+        meter,
+        kept,
+    }))
 }
 
 /// The kernel's queues in the order in which threads take them: first those of CPUs that are online, which have callers. The others must be
