@@ -103,7 +103,7 @@ fn privileged_a_device_that_was_handed_over_survives_its_servers() {
     }
 }
 
-/// The mount is the keeper's to take away where it may, as without one.
+/// The keeper unmounts where it may, as a server without one does.
 #[test]
 fn privileged_a_signal_unmounts_a_device_that_was_handed_over() {
     if !can_mount() {
@@ -168,7 +168,7 @@ fn privileged_a_device_goes_on_without_the_right_to_mount() {
     let worked = worker.wait_with_output().expect("ends");
     assert!(worked.status.success(), "{}", kept.log());
     assert_eq!(String::from_utf8_lossy(&worked.stdout), "0 51\n");
-    // It cannot unmount: the connection ends with the device, and who has mounted takes the dead mount away.
+    // It cannot unmount: the connection ends with the device, and who has mounted removes the dead mount.
     signal(kept.keeper, "TERM");
     eventually("no process is left", || servers_of(&kept.room.path()).is_empty());
     let seen = fs::metadata(&mnt).expect_err("nobody serves it").raw_os_error();

@@ -26,7 +26,7 @@ pub trait Attendant {
         tracing::warn!(%outcome, "a signal came");
     }
 
-    /// Whether the server is to be killed, with none after it, and the device closed: nothing else ends the connection. Asked after [`Attendant::end`].
+    /// Whether the server must be killed, with none after it, and the device closed: nothing else ends the connection. Asked after [`Attendant::end`].
     fn lets_go(&self) -> bool {
         false
     }
