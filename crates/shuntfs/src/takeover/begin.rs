@@ -246,9 +246,9 @@ fn agree_again<F: Filesystem>(
     Ok((options, negotiated))
 }
 
-/// What the kernel copies to is in memory, where that was asked for; what small requests need, always.
+/// What the kernel copies requests to is in memory, and all of it at any time where that was asked for.
 fn warm_settings(options: &SessionOptions) -> Settings {
-    let warm = if options.warm_payloads { Warm::All } else { Warm::Start };
+    let warm = if options.warm_payloads { Warm::All } else { Warm::Read };
     Settings { warm, ..choose::settings(options) }
 }
 
