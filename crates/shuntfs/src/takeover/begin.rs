@@ -15,7 +15,7 @@ use super::handover::Handover;
 use super::resend::resend;
 use super::restore::restore;
 use super::stateless::{self, Stateless, kept_by};
-use super::store::{KeptNodes, Requests, Store, StoreError, StoredHandover};
+use super::store::{KeptNodes, Requests, Store, StoreError};
 use super::surviving::{self, Keeps, LeftBehind, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
@@ -79,7 +79,7 @@ impl Session {
         };
         let told = |server: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
             server.fs.settled();
-            store.seal(&stored(handover))?;
+            store.seal(&handover.write())?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
         let kept = surviving::kept_of(&*fs);
@@ -252,15 +252,13 @@ fn warm_settings(options: &SessionOptions) -> Settings {
     Settings { warm, ..choose::settings(options) }
 }
 
-/// What was agreed on, as it is written down beside the state: not to be read, but to be compared.
-fn stored(handover: &Handover) -> StoredHandover {
-    StoredHandover(format!("{handover:?}").into_bytes())
-}
-
 /// Checks whether the state belongs to the connection of which `handover` tells.
 fn check_connection(store: &Store, handover: &Handover) -> Result<(), StoreError> {
-    let is_same = store.sealed()? == stored(handover);
-    if is_same { Ok(()) } else { Err(StoreError::Header("it is another connection's")) }
+    if handover.is_in(&store.sealed()?) {
+        Ok(())
+    } else {
+        Err(StoreError::Header("it is another connection's"))
+    }
 }
 
 /// The transport that is asked for, of those that a successor can go on with.
