@@ -226,7 +226,7 @@ impl PoolFile {
         if passes {
             self.is_backed.store(true, Ordering::Relaxed);
             if self.flags & mode::O_ACCMODE == mode::O_RDWR {
-                self.node.mark(Marks::MAPPED_BELOW);
+                shared.table.note_mapped_below(&self.node);
             }
         }
         if shared.merge.is_some() && self.may_write() {

@@ -32,6 +32,9 @@ const NAME_FIRST: usize = 24;
 const NAME_FURTHER: usize = 64;
 
 /// Where nodes are written down.
+/// A mapping that stores into the lower file may be left of it ([`Marks::MAPPED_BELOW`]).
+pub(crate) const MAPPED_BELOW: u32 = 1;
+
 #[derive(Debug)]
 pub(crate) struct Keeping {
     nodes: KeptNodes,
@@ -200,6 +203,14 @@ impl Keeping {
 
     /// It is known no more.
     pub(crate) fn let_go(&self, id: NodeId) {
+    /// It is marked for the next server, before what that tells of begins.
+    pub(crate) fn mark(&self, id: NodeId, marks: u32) {
+        let hash = mix(id.get());
+        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+            self.nodes.mark(place, marks);
+        }
+    }
+
         let hash = mix(id.get());
         let mut places = self.places_of(hash).lock();
         let place = places.find_entry(hash, |(held, _)| *held == id).ok().map(|held| held.remove().0.1);

@@ -237,7 +237,7 @@ impl Shared {
     fn left_node(
         &self,
         keeping: &Keeping,
-        LeftNode { place, node, lookups, words, file }: LeftNode,
+        LeftNode { place, node, lookups, words, file, marks }: LeftNode,
     ) -> std::result::Result<Option<Known>, &'static str> {
         if file.is_none() && keeping::has_no_handle(&words) {
             tracing::warn!(
@@ -263,10 +263,14 @@ impl Shared {
             }
         };
         let node = node_of(node, words, inode, &self.views).ok_or(NO_NODE)?;
-        // Its attributes, and what of it may be mapped, is known to the dead alone.
+        // Its attributes, and whether the kernel has mapped it, is known to the dead alone.
         node.mark(Marks::UNSEEN);
         if node.is_file() {
-            node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+            node.mark(Marks::UNLINKED.and(Marks::MAPPED));
+            // An earlier release did not write that down.
+            if marks.is_none_or(|marks| marks & keeping::MAPPED_BELOW != 0) {
+                node.mark(Marks::MAPPED_BELOW);
+            }
         }
         if let Some(file) = file {
             node.mark(Marks::KEPT_OPEN);
