@@ -99,6 +99,8 @@ pub(super) fn change_by(
         })
         .collect();
     check_apart(&all)?;
+    // If this server dies, it may have shown what the next one does not, whichever branches that has.
+    let untold = Merge::begin_change(shared);
     let mut order = Vec::new();
     for next in next {
         order.push(match next {
@@ -131,6 +133,7 @@ pub(super) fn change_by(
     }
     merge.note_in_force_by(shared, request);
     tell_kernel(shared);
+    drop(untold);
     tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use shuntfs::NodeId;
 use shuntfs_sys::Stat;
 
+use super::change::tell_kernel;
 use super::closed::Closed;
 use super::control::Control;
 use super::copying::Copying;
 use super::hints::Hints;
-use super::in_force::KeptBranches;
+use super::in_force::{KeptBranches, Untold};
 use super::linked::Linked;
 use super::noted::Room;
 use super::numbers::Numbers;
@@ -70,6 +71,8 @@ pub(crate) struct Merge {
     /// Whether a branch is set aside.
     has_aside: AtomicBool,
     /// Whether the kernel is to keep no names because of that.
+    /// What the kernel must be told when it is taken back.
+    aside: Mutex<Option<Untold>>,
     doubts_names: AtomicBool,
     /// Held while new branches are opened, which get the next numbers; before `changing`.
     pub(super) opening: Mutex<()>,
@@ -113,6 +116,7 @@ impl Merge {
             doubts_names: AtomicBool::new(false),
             opening: Mutex::new(()),
             changing: Growing::default(),
+            aside: Mutex::default(),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
@@ -151,6 +155,18 @@ impl Merge {
     /// it: a path that is made for it must not get the name that one of these has just lost. And nobody is to take a folder
     /// for finished that is not.
     pub(crate) fn order(&self) -> Order<'_> {
+    /// Notes for another server, before something changes, that the kernel must be told of it, if there may be one.
+    pub(super) fn begin_change(shared: &Shared) -> Option<Untold> {
+        shared.options.kept.as_ref().map(KeptBranches::begin)
+    }
+
+    /// Tells the kernel of what a server had changed that died before it had told it.
+    pub(super) fn tell_what_is_left(shared: &Shared) {
+        let Some(kept) = shared.options.kept.as_ref().filter(|kept| kept.is_untold()) else { return };
+        tell_kernel(shared);
+        kept.has_told();
+    }
+
         self.growing.take()
     }
 
@@ -191,6 +207,19 @@ impl Merge {
     pub(crate) fn has_aside(&self) -> bool {
         self.has_aside.load(Ordering::Relaxed)
     }
+    /// Notes for another server that one is about to be set aside: that begins with all of them, and the kernel knows what is found without.
+    pub(super) fn begin_aside(&self, shared: &Shared) {
+        let mut aside = self.aside.lock();
+        if aside.is_none() {
+            *aside = Self::begin_change(shared);
+        }
+    }
+
+    /// The kernel knows that all are taken back.
+    pub(super) fn end_aside(&self) {
+        self.aside.lock().take();
+    }
+
 
     /// Whether the kernel is to keep no names, because a branch is set aside and it could not be told when that is taken back.
     pub(crate) fn doubts_names(&self) -> bool {
