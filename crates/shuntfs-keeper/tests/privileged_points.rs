@@ -260,6 +260,26 @@ const MERGED: [Operation; 9] = [
     Operation {
         name: "mkdir in a folder of one branch",
         prepare: |place| make_mine(&place.first().join("inner")),
+    Operation {
+        name: "rename of a file over those of two branches, which the last one refuses",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::write(folder.join("old"), b"old")?;
+                if index < 2 { fs::write(folder.join("new"), b"new") } else { set_immutable(folder, true) }
+            })
+        },
+        call: |folder| match fs::rename(folder.join("old"), folder.join("new")) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+            other => other.and(Err(io::Error::other("it was done"))),
+        },
+        check: |place| {
+            place.count(|folder| is(&folder.join("old"), b"old")) == 3
+                && place.have("new") == 2
+                && place.count(|folder| is(&folder.join("new"), b"new")) == 2
+                && is(&place.above.join("old"), b"old")
+                && is(&place.above.join("new"), b"new")
+        },
+    },
         call: |folder| fs::create_dir(folder.join("inner/new")),
         check: |place| {
             place.is_once("inner/new", Path::is_dir)
@@ -510,12 +530,29 @@ fn at_point(kept: &Kept, shown: &[PathBuf], operation: &Operation, point: usize)
     let server = kept.next_server(None);
     let mut followed = Followed::begin(server);
     followed.settle();
+/// Whether names in a folder below stay as they are.
+fn set_immutable(folder: &Path, is_immutable: bool) -> io::Result<()> {
+    let mut chattr = std::process::Command::new("chattr");
+    let status = chattr.arg(if is_immutable { "+i" } else { "-i" }).arg(folder).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other("chattr failed")) }
+}
+
+/// Has names below be changed again, whatever an operation has prepared.
+struct Unlocked<'p>(&'p Place);
+
+impl Drop for Unlocked<'_> {
+    fn drop(&mut self) {
+        let _best_effort = self.0.each(|_, folder| set_immutable(folder, false));
+    }
+}
+
     let call = operation.call;
     let calls = std::thread::spawn(move || call(&above));
     let seen = followed.go_on(point, || calls.is_finished());
     let is_killed = seen >= point && !calls.is_finished();
     // Where it is done, too, because nobody follows the next one.
     followed.kill();
+    let _unlocked = operation.name.ends_with("refuses").then(|| Unlocked(&place));
     let outcome = calls.join().expect("no panic");
     assert!(outcome.is_ok(), "{}, killed at stop {point}: {outcome:?}\n{}", operation.name, kept.said());
     kept.next_server(Some(server));

@@ -24,6 +24,7 @@ mod gate;
 mod guard;
 mod init;
 mod keeping;
+mod keeping_renames;
 mod keeping_seals;
 mod lasting;
 mod ledger;

@@ -21,12 +21,19 @@ pub(crate) enum Record {
     Moving = 3,
     /// The rest of a long name. It has a number of its own.
     Further = 4,
+    /// What a rename exchanges on one branch. It has a number of its own.
+    Exchange = 5,
 }
 
 impl Record {
     /// The first number that a server may give out, where records of this kind have numbers of their own.
     pub(crate) const fn first_of(self, server: u32) -> u64 {
         (self as u64) << SHIFT | (server as u64) << OF_SERVER
+    }
+
+    /// The server that has given out a record's own number.
+    pub(crate) fn server_of(number: NodeId) -> u32 {
+        u32::try_from((number.get() & !(BITS << SHIFT)) >> OF_SERVER).unwrap_or(u32::MAX)
     }
 
     /// The number of the record of a node.
@@ -51,11 +58,12 @@ mod test {
 
     #[test]
     fn a_record_is_of_one_kind_and_no_node() {
-        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further];
+        let kinds = [Record::Lock, Record::Seal, Record::Moving, Record::Further, Record::Exchange];
         let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
         for one in kinds {
             assert!(!one.has(node) && !one.has(NodeId::ROOT));
             let own = NodeId::new(one.first_of((1 << 20) - 1)).expect("not zero");
+            assert_eq!(Record::server_of(own), (1 << 20) - 1);
             for number in [one.of(node).expect("it has one"), one.of(NodeId::ROOT).expect("it has one"), own]
             {
                 assert_eq!(kinds.map(|other| other.has(number)), kinds.map(|other| other == one));

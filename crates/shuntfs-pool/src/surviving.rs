@@ -15,6 +15,7 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
+use crate::keeping_renames;
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
@@ -168,6 +169,10 @@ impl Surviving for Pool {
 
     fn settled(&self) {
         self.shared.locks.settle();
+        let (left, exchanges) = keeping_renames::part(left);
+        if let Some(merge) = &shared.merge {
+            merge.renames.survive(nodes.clone(), exchanges);
+        }
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }

@@ -29,6 +29,7 @@ use crate::branch::{Flights, InFlight, Parting, Twins};
 use crate::error::PoolError;
 use crate::folders::Folders;
 use crate::guard::Spot;
+use crate::keeping_renames::Renames;
 use crate::mover::Mover;
 use crate::node::{Marks, Node, Way};
 use crate::policy::Function;
@@ -83,6 +84,8 @@ pub(crate) struct Merge {
     /// How often the branches have changed.
     changes: AtomicU64,
     pub(crate) walks: Walks,
+    /// What renames exchange, for another server.
+    pub(crate) renames: Renames,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
     /// Listings that were closed in part.
@@ -120,6 +123,7 @@ impl Merge {
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
+            renames: Renames::default(),
             room: Arc::default(),
             closed: Closed::default(),
             hints: Hints::default(),
