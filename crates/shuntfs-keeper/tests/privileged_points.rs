@@ -172,7 +172,7 @@ const OPERATIONS: [Operation; 9] = [
 ];
 
 /// Of names that are on several branches.
-const MERGED: [Operation; 9] = [
+const MERGED: [Operation; 11] = [
     Operation {
         name: "control file: the last branch goes",
         prepare: |place| {
@@ -187,6 +187,18 @@ const MERGED: [Operation; 9] = [
         name: "rmdir of a folder on each branch",
         prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
         call: |folder| fs::remove_dir(folder.join("old")),
+        check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
+    },
+    Operation {
+        name: "rmdir of a folder on each branch that is in use",
+        prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
+        call: |folder| {
+            let held = File::open(folder.join("old"))?;
+            fs::remove_dir(folder.join("old"))?;
+            held.set_permissions(Permissions::from_mode(0o711))?;
+            let (mode, links) = (held.metadata()?.mode() & 0o777, held.metadata()?.nlink());
+            if (mode, links) == (0o711, 0) { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        },
         check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
     },
     Operation {
@@ -249,18 +261,6 @@ const MERGED: [Operation; 9] = [
         },
     },
     Operation {
-        name: "open(O_CREAT | O_EXCL) in a folder of one branch",
-        prepare: |place| make_mine(&place.first().join("inner")),
-        call: |folder| File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop),
-        check: |place| {
-            place.is_once("inner/new", |path| is(path, b""))
-                && place.count(|folder| is_mine(&folder.join("inner"))) == place.have("inner")
-        },
-    },
-    Operation {
-        name: "mkdir in a folder of one branch",
-        prepare: |place| make_mine(&place.first().join("inner")),
-    Operation {
         name: "rename of a file over those of two branches, which the last one refuses",
         prepare: |place| {
             place.each(|index, folder| {
@@ -280,6 +280,18 @@ const MERGED: [Operation; 9] = [
                 && is(&place.above.join("new"), b"new")
         },
     },
+    Operation {
+        name: "open(O_CREAT | O_EXCL) in a folder of one branch",
+        prepare: |place| make_mine(&place.first().join("inner")),
+        call: |folder| File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop),
+        check: |place| {
+            place.is_once("inner/new", |path| is(path, b""))
+                && place.count(|folder| is_mine(&folder.join("inner"))) == place.have("inner")
+        },
+    },
+    Operation {
+        name: "mkdir in a folder of one branch",
+        prepare: |place| make_mine(&place.first().join("inner")),
         call: |folder| fs::create_dir(folder.join("inner/new")),
         check: |place| {
             place.is_once("inner/new", Path::is_dir)
@@ -324,6 +336,7 @@ const FULL: [Operation; 1] = [Operation {
         if found == grown() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     },
     check: |place| {
+        // Whichever servers had known it.
         let is_moved = is_there(&place.below[1].join("old")) || is_there(&place.below[2].join("old"));
         is_moved && place.is_once("old", |path| is(path, &grown())) && is(&place.above.join("old"), &grown())
     },
@@ -517,19 +530,6 @@ fn is_mine(path: &Path) -> bool {
         .is_ok_and(|found| found.mode() & 0o7777 == 0o751 && (found.uid(), found.gid()) == (1234, 1235))
 }
 
-/// Whether it got so far that the server was killed.
-fn at_point(kept: &Kept, shown: &[PathBuf], operation: &Operation, point: usize) -> bool {
-    let name = format!("{point}");
-    let below: Vec<PathBuf> = shown.iter().map(|folder| folder.join(&name)).collect();
-    let place = Place { above: kept.path().join(&name), below };
-    place.each(|_, folder| fs::create_dir(folder)).expect("makes a folder");
-    (operation.prepare)(&place).expect("is prepared");
-    let above = place.above.clone();
-    // Known to the kernel, so that the operation alone is counted.
-    fs::metadata(&above).expect("is served");
-    let server = kept.next_server(None);
-    let mut followed = Followed::begin(server);
-    followed.settle();
 /// Whether names in a folder below stay as they are.
 fn set_immutable(folder: &Path, is_immutable: bool) -> io::Result<()> {
     let mut chattr = std::process::Command::new("chattr");
@@ -546,13 +546,26 @@ impl Drop for Unlocked<'_> {
     }
 }
 
+/// Whether it got so far that the server was killed.
+fn at_point(kept: &Kept, shown: &[PathBuf], operation: &Operation, point: usize) -> bool {
+    let name = format!("{point}");
+    let below: Vec<PathBuf> = shown.iter().map(|folder| folder.join(&name)).collect();
+    let place = Place { above: kept.path().join(&name), below };
+    place.each(|_, folder| fs::create_dir(folder)).expect("makes a folder");
+    let _unlocked = operation.name.ends_with("refuses").then(|| Unlocked(&place));
+    (operation.prepare)(&place).expect("is prepared");
+    let above = place.above.clone();
+    // Known to the kernel, so that the operation alone is counted.
+    fs::metadata(&above).expect("is served");
+    let server = kept.next_server(None);
+    let mut followed = Followed::begin(server);
+    followed.settle();
     let call = operation.call;
     let calls = std::thread::spawn(move || call(&above));
     let seen = followed.go_on(point, || calls.is_finished());
     let is_killed = seen >= point && !calls.is_finished();
     // Where it is done, too, because nobody follows the next one.
     followed.kill();
-    let _unlocked = operation.name.ends_with("refuses").then(|| Unlocked(&place));
     let outcome = calls.join().expect("no panic");
     assert!(outcome.is_ok(), "{}, killed at stop {point}: {outcome:?}\n{}", operation.name, kept.said());
     kept.next_server(Some(server));

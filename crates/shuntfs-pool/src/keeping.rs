@@ -5,7 +5,8 @@
 //! below the source, because another server knows that mount only by what is open there, with long handles, and with folders that were removed.
 //!
 //! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
-//! further records, which have numbers that no node has.
+//! further records, which have numbers that no node has. One that is about to be removed is written down with a descriptor, too, which alone leads to it
+//! when it has no name.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -20,7 +21,7 @@ use shuntfs::{LookupCount, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Marks, Node, Way, mix};
+use crate::node::{Identity, Marks, Node, Parts, Way, mix};
 use crate::records::{self, Record};
 use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
@@ -31,10 +32,10 @@ const HANDLE_MAX: usize = 40;
 const NAME_FIRST: usize = 24;
 const NAME_FURTHER: usize = 64;
 
-/// Where nodes are written down.
 /// A mapping that stores into the lower file may be left of it ([`Marks::MAPPED_BELOW`]).
 pub(crate) const MAPPED_BELOW: u32 = 1;
 
+/// Where nodes are written down.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     nodes: KeptNodes,
@@ -42,6 +43,8 @@ pub(crate) struct Keeping {
     /// Further records of folders with long names.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
+    /// Descriptors that are written down of folders of a merge: they stay open as long.
+    held: Mutex<HashMap<NodeId, Arc<LowerFile>>>,
     /// Nodes that a predecessor knew by their descriptors, and that the kernel may have forgotten.
     left: Mutex<Vec<NodeId>>,
     /// That one could not be was said.
@@ -60,6 +63,7 @@ impl Keeping {
             places,
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
+            held: Mutex::default(),
             left: Mutex::default(),
             has_warned: AtomicBool::new(false),
         }
@@ -83,6 +87,11 @@ impl Keeping {
         if !places.is_empty() {
             self.further.lock().insert(id, places);
         }
+    }
+
+    /// And by this descriptor, of a folder of a merge.
+    pub(crate) fn has_held(&self, id: NodeId, held: Arc<LowerFile>) {
+        self.held.lock().insert(id, held);
     }
 
     /// A predecessor had written something down that is useless any more.
@@ -122,6 +131,8 @@ impl Keeping {
         let mut places = self.places_of(hash).lock();
         let Ok(mut held) = places.find_entry(hash, |(id, _)| *id == node.id) else { return };
         let before = self.further.lock().remove(&node.id);
+        // Closed when it is written down no more.
+        let _held_before = self.held.lock().remove(&node.id);
         let next = self.written(node, |kept| self.nodes.replace(&held.get().1, kept).ok());
         before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         match next {
@@ -156,8 +167,13 @@ impl Keeping {
                 (words, held, None)
             }
             Some(parts) => {
-                let way = parts.way()?;
-                (words_of_folder(node, parts.ino, &way), None, Some(way.1))
+                let held = if self.nodes.layout() > 1 { held_of(node, parts) } else { None };
+                let (mount, held) = held.map_or((0, None), |(mount, held)| (mount.bits(), Some(held)));
+                let way = parts.way();
+                if way.is_none() && held.is_none() {
+                    return None;
+                }
+                (words_of_folder(node, (parts.ino, mount), way.as_ref()), held, way.map(|way| way.1))
             }
         };
         let file = held.as_ref().map(|(held, identity)| (held.as_fd(), *identity));
@@ -179,10 +195,20 @@ impl Keeping {
         let place = is_whole.then(|| write(&KeptNode { node: node.id, file, words })).flatten();
         if place.is_some() {
             self.has_further(node.id, places);
+            let held = held.filter(|_| node.parts().is_some());
+            held.into_iter().for_each(|(held, _)| self.has_held(node.id, held));
         } else {
             places.into_iter().for_each(|place| self.nodes.let_go(place));
         }
         place
+    }
+
+    /// It is marked for the next server, before what that tells of begins.
+    pub(crate) fn mark(&self, id: NodeId, marks: u32) {
+        let hash = mix(id.get());
+        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+            self.nodes.mark(place, marks);
+        }
     }
 
     /// And once more.
@@ -203,14 +229,6 @@ impl Keeping {
 
     /// It is known no more.
     pub(crate) fn let_go(&self, id: NodeId) {
-    /// It is marked for the next server, before what that tells of begins.
-    pub(crate) fn mark(&self, id: NodeId, marks: u32) {
-        let hash = mix(id.get());
-        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
-            self.nodes.mark(place, marks);
-        }
-    }
-
         let hash = mix(id.get());
         let mut places = self.places_of(hash).lock();
         let place = places.find_entry(hash, |(held, _)| *held == id).ok().map(|held| held.remove().0.1);
@@ -220,6 +238,7 @@ impl Keeping {
             // In this order: a record that nobody names is found to be useless.
             let further = self.further.lock().remove(&id);
             further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
+            self.held.lock().remove(&id);
         }
     }
 
@@ -288,17 +307,25 @@ fn first_words(node: &Node, inode: &Identity) -> Option<[u64; 8]> {
 /// Where the record of a folder has the number of the first further one.
 const FOLDER_FURTHER: usize = 4;
 
-/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount; the mode and the length of its name; the node of the
-/// folder around it; the first further record; the name.
-fn words_of_folder(node: &Node, ino: u64, (outer, name): &Way) -> [u64; 8] {
-    let name = name.to_bytes();
+/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount, and on which one a descriptor is that is kept; the mode and the
+/// length of its name; the node of the folder around it; the first further record; the name. One that was removed has no name.
+fn words_of_folder(node: &Node, (ino, held): (u64, u32), way: Option<&Way>) -> [u64; 8] {
+    let (outer, name) = way.map_or((0, &b""[..]), |(outer, name)| (outer.get(), name.to_bytes()));
     let mut words = [0; 8];
     words[0] = ino;
-    words[1] = u64::from(MountIndex::NOWHERE.bits()) << 32;
+    words[1] = u64::from(MountIndex::NOWHERE.bits()) << 32 | u64::from(held);
     words[2] = (u64::from(node.mode() & 0xffff) | (name.len() as u64) << 16) << 32;
-    words[3] = outer.get();
+    words[3] = outer;
     put_bytes(&mut words[5..], &name[..name.len().min(NAME_FIRST)]);
     words
+}
+
+/// The descriptor by which the next server reaches a folder of a merge, if it is to: where it is removed last.
+fn held_of(node: &Node, parts: &Parts) -> Option<(MountIndex, Held)> {
+    let place = parts.all().into_iter().next().filter(|_| node.has(Marks::KEPT_OPEN))?;
+    let held = place.held()?;
+    let identity = FileIdentity::of(&held).ok()?;
+    Some((place.mount(), (held, identity)))
 }
 
 fn put_bytes(words: &mut [u64], bytes: &[u8]) {
@@ -310,7 +337,10 @@ fn put_bytes(words: &mut [u64], bytes: &[u8]) {
 /// A folder of a merge that a predecessor had written down.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct LeftFolder {
-    pub(crate) way: Way,
+    /// `None` where it was removed.
+    pub(crate) way: Option<Way>,
+    /// Where its descriptor is, if it has one.
+    pub(crate) held_on: MountIndex,
     pub(crate) ino: u64,
     pub(crate) mode: u32,
     pub(crate) further: Vec<NodePlace>,
@@ -365,9 +395,11 @@ pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -
         next = next.checked_add(1)?;
     }
     name.truncate(len);
-    let name: Box<CStr> = CString::new(name).ok().filter(|name| !name.is_empty())?.into_boxed_c_str();
+    let name: Box<CStr> = CString::new(name).ok()?.into_boxed_c_str();
+    let way = if len == 0 { None } else { Some((NodeId::new(words[3])?, name)) };
     let mode = u32::try_from(words[2] >> 32 & 0xffff).ok()?;
-    Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, further: places })
+    let held_on = MountIndex::of_bits(u32::try_from(words[1] & u64::from(u32::MAX)).ok()?);
+    Some(LeftFolder { way, held_on, ino: words[0], mode, further: places })
 }
 
 /// The mount on which a node was that is no folder of a merge. Another server may know that mount by another number, but not its branch.

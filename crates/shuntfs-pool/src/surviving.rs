@@ -22,7 +22,7 @@ use crate::leftover;
 use crate::locks;
 use crate::merge;
 use crate::mode;
-use crate::node::{Identity, Marks, Node, Parts};
+use crate::node::{Identity, Marks, Node, Parts, Place};
 use crate::pool::Pool;
 use crate::sealed;
 use crate::shared::Shared;
@@ -84,6 +84,44 @@ impl Pool {
         Ok(())
     }
 
+    /// Takes a folder of a merge that a predecessor knew.
+    fn take_folder(
+        &self,
+        keeping: &Keeping,
+        LeftNode { place, node: id, lookups, words, file, .. }: LeftNode,
+        further: &mut HashMap<u64, LeftNode>,
+    ) -> std::result::Result<(), NotTaken> {
+        let shared = &*self.shared;
+        let left = keeping::folder_of(words, further).ok_or(NO_NODE)?;
+        let held = file.map(|file| Arc::new(LowerFile::new(file)));
+        let removed = held.as_ref().filter(|held| left.way.is_none() || shared.is_removed(held));
+        let node = match removed {
+            Some(held) => shared.left_removed_folder(id, &left, held),
+            None if left.way.is_none() => None,
+            None => Some(shared.left_folder(id, &left).ok_or(NO_NODE)?),
+        };
+        let Some(node) = node else {
+            tracing::warn!(
+                node = id.get(),
+                "a folder that was removed is not found: whoever has it open gets ESTALE"
+            );
+            keeping.drop_left(place);
+            left.further.into_iter().for_each(|place| keeping.drop_left(place));
+            return Ok(());
+        };
+        keeping.has_further(id, left.further);
+        shared.table.take(keeping, Known { node, lookups, place, may_retire: false })?;
+        if let (Some(held), Some(node)) = (held, shared.table.find(id)) {
+            // What is written down names the descriptor, and the name that the folder may have lost since.
+            keeping.has_held(id, held);
+            keeping.keep_anew(&node);
+            if node.has(Marks::KEPT_OPEN) {
+                keeping.may_be_left(&node);
+            }
+        }
+        Ok(())
+    }
+
     /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
     /// or of what was copied. Which moved.
     fn take_moved(
@@ -121,7 +159,7 @@ impl Pool {
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
-/// dead server are open, and held from then on. So is a folder without a name; one of several branches is not: whoever works there hears ESTALE.
+/// dead server are open, and held from then on. So is a folder without a name.
 impl Surviving for Pool {
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
         self.survives()?;
@@ -131,15 +169,16 @@ impl Surviving for Pool {
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
         let (left, locks) = locks::part(left)?;
+        let (left, exchanges) = keeping_renames::part(left);
+        if let Some(merge) = &shared.merge {
+            merge.renames.survive(nodes.clone(), exchanges);
+        }
         let (keeping, Parted { nodes: mut left, mut further, moving }) =
             (Keeping::new(nodes.clone()), keeping::part(left));
         let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
-        for LeftNode { place, node, lookups, words, .. } in folders {
-            let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
-            let node = shared.left_folder(node, &folder).ok_or(NO_NODE)?;
-            keeping.has_further(node.id, folder.further);
-            shared.table.take(&keeping, Known { node, lookups, place, may_retire: false })?;
+        for left in folders {
+            self.take_folder(&keeping, left, &mut further)?;
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
@@ -169,10 +208,6 @@ impl Surviving for Pool {
 
     fn settled(&self) {
         self.shared.locks.settle();
-        let (left, exchanges) = keeping_renames::part(left);
-        if let Some(merge) = &shared.merge {
-            merge.renames.survive(nodes.clone(), exchanges);
-        }
         if self.shared.merge.is_some() {
             merge::settle_in(&self.shared);
         }
@@ -231,10 +266,28 @@ impl Shared {
 
     /// A folder of a merge that a predecessor knew, which is looked for when it is used. `None` where that cannot be.
     fn left_folder(&self, id: NodeId, left: &LeftFolder) -> Option<Node> {
-        let serial = self.merge.as_ref()?.folders.adopt(left.way.clone())?;
-        let parts = Parts::new(left.ino, Vec::new(), 0, Some(left.way.clone()));
+        let serial = self.merge.as_ref()?.folders.adopt(left.way.clone()?)?;
+        let parts = Parts::new(left.ino, Vec::new(), 0, left.way.clone());
         let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
         node.mark(Marks::UNSEEN);
+        Some(node)
+    }
+
+    /// One that was removed, and is still in use: it is where its descriptor leads. `None` where it cannot be used any more.
+    fn left_removed_folder(&self, id: NodeId, left: &LeftFolder, held: &Arc<LowerFile>) -> Option<Node> {
+        let branch = left.held_on.branch;
+        if !self.branches.has(branch) {
+            return None;
+        }
+        let copy = reopen(held, mode::O_PATH).ok()?;
+        let found = find::by_descriptor(self.branches.at(branch), copy).ok()?;
+        let place = Place::new(found.identity);
+        drop(place.keep(Arc::clone(held)));
+        let serial = self.merge.as_ref()?.folders.adopt_removed();
+        let parts = Parts::new(left.ino, vec![place], branch, None);
+        let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
+        node.saw(&found.stat);
+        node.mark(Marks::PINNED.and(Marks::KEPT_OPEN));
         Some(node)
     }
 

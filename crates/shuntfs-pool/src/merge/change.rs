@@ -390,8 +390,12 @@ fn let_go_of_idle(shared: &Shared) {
     for node in shared.table.all() {
         match node.parts() {
             Some(parts) => {
-                let places = gone.iter().filter_map(|number| parts.on(*number));
-                places.for_each(|place| drop(place.give_up(|| false)));
+                let places: Vec<_> = gone.iter().filter_map(|number| parts.on(*number)).collect();
+                if !places.is_empty() && node.unmark(Marks::KEPT_OPEN) {
+                    // Before its descriptor goes, which may be what is written down of it.
+                    shared.table.renamed(&node);
+                }
+                places.iter().for_each(|place| drop(place.give_up(|| false)));
             }
             None if gone.contains(&node.place().mount().branch) => give_up(shared, &node),
             None => {}
