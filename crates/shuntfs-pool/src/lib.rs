@@ -49,6 +49,7 @@ mod redact;
 mod removal;
 mod reread;
 mod rules;
+mod scarce;
 mod sealed;
 mod seals;
 mod shared;

@@ -33,6 +33,10 @@ impl<'s> Removal<'s> {
             match file::hold(shared, node) {
                 // It is gone already; the caller will hear so.
                 Err(Errno::STALE) => {}
+                Err(error @ (Errno::MFILE | Errno::NFILE)) if node.has_handles() => {
+                    // A file is found by its handle as long as it is open. Who works in a folder gets ESTALE.
+                    tracing::warn!(node = node.id.get(), %error, "what is in use is not held while its name is removed");
+                }
                 outcome => outcome?,
             }
             shared.keeps_open(node);

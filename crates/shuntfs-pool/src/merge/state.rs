@@ -71,9 +71,9 @@ pub(crate) struct Merge {
     flights: Option<Watched>,
     /// Whether a branch is set aside.
     has_aside: AtomicBool,
-    /// Whether the kernel is to keep no names because of that.
     /// What the kernel must be told when it is taken back.
     aside: Mutex<Option<Untold>>,
+    /// Whether the kernel is to keep no names because of that.
     doubts_names: AtomicBool,
     /// Held while new branches are opened, which get the next numbers; before `changing`.
     pub(super) opening: Mutex<()>,
@@ -116,10 +116,10 @@ impl Merge {
             growing: Growing::default(),
             flights,
             has_aside: AtomicBool::new(false),
+            aside: Mutex::default(),
             doubts_names: AtomicBool::new(false),
             opening: Mutex::new(()),
             changing: Growing::default(),
-            aside: Mutex::default(),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
@@ -155,10 +155,6 @@ impl Merge {
         }
     }
 
-    /// Waits until no path is made on a branch, and no folder moves. The kernel locks the folder that something comes to, but not those around
-    /// it: a path that is made for it must not get the name that one of these has just lost. And nobody is to take a folder
-    /// for finished that is not.
-    pub(crate) fn order(&self) -> Order<'_> {
     /// Notes for another server, before something changes, that the kernel must be told of it, if there may be one.
     pub(super) fn begin_change(shared: &Shared) -> Option<Untold> {
         shared.options.kept.as_ref().map(KeptBranches::begin)
@@ -171,6 +167,10 @@ impl Merge {
         kept.has_told();
     }
 
+    /// Waits until no path is made on a branch, and no folder moves. The kernel locks the folder that something comes to, but not those around
+    /// it: a path that is made for it must not get the name that one of these has just lost. And nobody is to take a folder
+    /// for finished that is not.
+    pub(crate) fn order(&self) -> Order<'_> {
         self.growing.take()
     }
 
@@ -207,10 +207,6 @@ impl Merge {
         self.has_aside.store(has_aside, Ordering::SeqCst);
     }
 
-    /// Whether a branch is set aside.
-    pub(crate) fn has_aside(&self) -> bool {
-        self.has_aside.load(Ordering::Relaxed)
-    }
     /// Notes for another server that one is about to be set aside: that begins with all of them, and the kernel knows what is found without.
     pub(super) fn begin_aside(&self, shared: &Shared) {
         let mut aside = self.aside.lock();
@@ -224,6 +220,10 @@ impl Merge {
         self.aside.lock().take();
     }
 
+    /// Whether a branch is set aside.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.has_aside.load(Ordering::Relaxed)
+    }
 
     /// Whether the kernel is to keep no names, because a branch is set aside and it could not be told when that is taken back.
     pub(crate) fn doubts_names(&self) -> bool {
