@@ -21,6 +21,7 @@ pub(crate) struct Followed {
 
 impl Followed {
     /// The threads that it has now.
+    #[allow(dead_code, reason = "some test programs do without")]
     pub(crate) fn begin(server: u32) -> Self {
         Self::begin_with(server, libc::PTRACE_O_TRACESYSGOOD)
     }
