@@ -4,23 +4,28 @@ mod common;
 
 #[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
 mod callers;
+#[path = "../../shuntfs-keeper/tests/support/followed.rs"]
+mod followed;
 mod kept;
 mod programs;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use callers::{Callers, is_caller};
-use common::{Room, SHUNT, can_mount, run, shunt};
+use common::{Room, SHUNT, can_mount, run, shunt, wait};
+use followed::Followed;
 use kept::{Kept, call, status};
 use programs::{copy, program_of, upgrading};
 
 const CALLERS: usize = 3;
 /// A fifth server that dies within a minute is the last.
 const KILLS: u64 = 4;
+/// Every how many places of a change a server is killed: odd, so that it is before system calls and after them.
+const STRIDE: usize = 7;
 
 /// A pool of the branches `a` and `b`; `c` is there for later.
 fn start() -> Kept {
@@ -127,5 +132,105 @@ fn privileged_the_branches_in_force_go_on() {
     kill(&kept);
     assert_eq!(room.read("new"), "new");
     room.umount(&[]).ok();
+    kept.is_gone();
+}
+
+/// Removes the branch `b`, or adds it if it is missing, and kills the server at a place of that. Whether it got so far.
+fn is_killed_in_a_change(kept: &Kept, place: usize) -> bool {
+    let (room, b) = (&kept.room, kept.room.path().join("b"));
+    let is_there = || branches(room).contains(&b);
+    let how = if is_there() { "remove" } else { "add" };
+    // Known to the kernel: names, that there are none, and a listing.
+    let shown = || {
+        let names = ["of-a", "folder", "folder/of-b"].map(|name| room.mnt().join(name).exists());
+        let listed = fs::read_dir(room.mnt()).expect("lists").flatten().count();
+        (names, listed)
+    };
+    let expected = |is_there: bool| ([true, is_there, is_there], 1 + usize::from(is_there));
+    assert_eq!(shown(), expected(is_there()));
+    let mut followed = Followed::begin_with_later_threads(room.pid());
+    followed.settle();
+    let mut change = Command::new(SHUNT);
+    change.args(["branches", how]).arg(room.mnt()).arg(&b).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut change = change.spawn().expect("starts");
+    let mut is_over = || !matches!(change.try_wait(), Ok(None));
+    let seen = followed.go_on(place, &mut is_over);
+    let is_killed = seen >= place && !is_over();
+    followed.kill();
+    wait(&mut change);
+    status(room);
+    let is_there = is_there();
+    assert_eq!(shown(), expected(is_there), "{how}, killed at stop {place}: {is_there}\n{}", kept.log());
+    is_killed
+}
+
+/// A server that died between noting a change and telling the kernel left it with names of branches that the next server did not have, for as long
+/// as the kernel keeps names.
+#[test]
+fn privileged_the_kernel_is_told_of_a_change_whenever_the_server_dies() {
+    if !can_mount() {
+        return;
+    }
+    let (mut place, mut kills) = (1, 0);
+    for is_first in [true, false] {
+        loop {
+            let kept = start();
+            if !is_first {
+                change(&kept.room, "remove", &kept.room.path().join("b"));
+            }
+            let mut is_over = false;
+            for _ in 0..KILLS {
+                is_over = is_over || !is_killed_in_a_change(&kept, place);
+                place += STRIDE;
+                kills += 1;
+            }
+            kept.room.umount(&[]).ok();
+            kept.is_gone();
+            if is_over {
+                break;
+            }
+        }
+        place = 2;
+    }
+    println!("{kills} kills");
+    assert!(kills > 20, "{kills} kills");
+}
+
+/// A server notes on which branches it removes a file's copies. The next one removes these and no others, whatever the order of the branches is by then.
+#[test]
+fn privileged_a_removal_goes_on_where_it_was_to_be_whatever_becomes_of_the_branches() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let all = ["a", "b", "c"].map(|name| room.path().join(name));
+    for branch in &all {
+        fs::create_dir(branch).expect("makes");
+        fs::write(branch.join("file"), branch.to_str().expect("plain")).expect("writes");
+    }
+    let list = |order: [usize; 3]| order.map(|at| all[at].to_str().expect("plain")).join(":");
+    let log = format!("log_file={}", room.path().join("log").display());
+    let mut mount = Command::new(SHUNT);
+    // The copy on the first branch goes, and others stay.
+    mount.args(["mount", "--takeover", "crash", "-o", &log, "-o", "minfreespace=0,func.unlink=epff"]);
+    run(mount.arg(list([0, 1, 2])).arg(room.mnt())).ok();
+    let (kept, path) = (Kept::of(room), |at: usize| all[at].join("file"));
+    let shown = kept.room.mnt().join("file");
+    fs::metadata(&shown).expect("is there");
+    let mut followed = Followed::begin_with_later_threads(kept.room.pid());
+    followed.settle();
+    let removal = std::thread::spawn(move || fs::remove_file(shown));
+    assert!(followed.stop_before(libc::SYS_unlinkat, || removal.is_finished()), "{}", kept.log());
+    let mut change = Command::new(SHUNT);
+    change.args(["branches", "set"]).arg(kept.room.mnt()).arg(list([2, 1, 0])).stdout(Stdio::null());
+    let mut change = change.spawn().expect("starts");
+    followed.go_on(usize::MAX, || !matches!(change.try_wait(), Ok(None)));
+    assert_eq!(wait(&mut change), Some(0), "{}", kept.log());
+    assert!((0..3).all(|at| path(at).exists()), "it has not gone on");
+    followed.kill();
+    removal.join().expect("no panic").expect("it is done");
+    assert_eq!([0, 1, 2].map(|at| path(at).exists()), [false, true, true], "{}", kept.log());
+    assert_eq!(branches(&kept.room), [2, 1, 0].map(|at| all[at].clone()));
+    kept.room.umount(&[]).ok();
     kept.is_gone();
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Room, can_mount, eventually, run};
+use common::{Room, SHUNT, can_mount, eventually, run};
 use kept::{Kept, status};
 
 /// Another file system, in memory, until this is dropped.
@@ -126,6 +126,55 @@ fn privileged_a_removed_folder_goes_on() {
     }
     drop(folder);
     eventually("no descriptor is left", || held_below(&kept, &below.join("gone")) == 0);
+    kept.room.umount(&[]).ok();
+    kept.is_gone();
+}
+
+/// The same of one that was on several branches, whatever gets its name afterwards.
+#[test]
+fn privileged_a_removed_folder_of_several_branches_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let branches = ["a", "b"].map(|name| room.path().join(name));
+    branches.iter().for_each(|branch| fs::create_dir_all(branch.join("around/gone")).expect("makes"));
+    let list = format!("{}:{}", branches[0].display(), branches[1].display());
+    let log = format!("log_file={}", room.path().join("log").display());
+    let mut mount = Command::new(SHUNT);
+    mount.args(["mount", "--takeover", "crash", "-o", &log, "-o", "minfreespace=0"]);
+    run(mount.arg(list).arg(room.mnt())).ok();
+    let kept = Kept::of(room);
+    let shown = kept.room.mnt().join("around/gone");
+    let folder = File::open(&shown).expect("opens");
+    let ino = folder.metadata().expect("stats").ino();
+    fs::remove_dir(&shown).expect("removes");
+    fs::create_dir(&shown).expect("makes another one");
+    fs::set_permissions(&shown, fs::Permissions::from_mode(0o755)).expect("it is there");
+    for round in 0..3 {
+        kill(&kept);
+        folder.set_permissions(fs::Permissions::from_mode(0o700 + round)).expect("it is there");
+        let about = folder.metadata().expect("it is there");
+        let seen = (about.ino(), about.nlink(), about.mode() & 0o777);
+        assert_eq!(seen, (ino, 0, 0o700 + round), "{}", kept.log());
+        assert!(fs::write(through(&folder, "new"), "new").is_err(), "nothing comes to it");
+        let other = fs::metadata(&shown).expect("the other one is there");
+        assert_eq!(other.mode() & 0o777, 0o755);
+    }
+    drop(folder);
+    let held = |branch: &PathBuf| held_below(&kept, &branch.join("around/gone"));
+    fs::remove_dir(&shown).expect("removes");
+    eventually("no descriptor is left", || branches.iter().map(held).sum::<usize>() == 0);
+    // One that is in use when its branch goes does not keep that.
+    let (one, branch) = (kept.room.mnt().join("one"), &branches[1]);
+    fs::create_dir(branch.join("one")).expect("makes");
+    let folder = File::open(&one).expect("opens");
+    fs::remove_dir(&one).expect("removes");
+    run(Command::new(SHUNT).args(["branches", "remove"]).arg(kept.room.mnt()).arg(branch)).ok();
+    kill(&kept);
+    assert_eq!(held_below(&kept, &branch.join("one")), 0, "{}", kept.log());
+    assert!(folder.set_permissions(fs::Permissions::from_mode(0o700)).is_err());
+    drop(folder);
     kept.room.umount(&[]).ok();
     kept.is_gone();
 }

@@ -172,7 +172,7 @@ const OPERATIONS: [Operation; 9] = [
 ];
 
 /// Of names that are on several branches.
-const MERGED: [Operation; 9] = [
+const MERGED: [Operation; 11] = [
     Operation {
         name: "control file: the last branch goes",
         prepare: |place| {
@@ -187,6 +187,18 @@ const MERGED: [Operation; 9] = [
         name: "rmdir of a folder on each branch",
         prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
         call: |folder| fs::remove_dir(folder.join("old")),
+        check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
+    },
+    Operation {
+        name: "rmdir of a folder on each branch that is in use",
+        prepare: |place| place.each(|_, folder| fs::create_dir(folder.join("old"))),
+        call: |folder| {
+            let held = File::open(folder.join("old"))?;
+            fs::remove_dir(folder.join("old"))?;
+            held.set_permissions(Permissions::from_mode(0o711))?;
+            let (mode, links) = (held.metadata()?.mode() & 0o777, held.metadata()?.nlink());
+            if (mode, links) == (0o711, 0) { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        },
         check: |place| place.have("old") == 0 && !is_there(&place.above.join("old")),
     },
     Operation {
@@ -249,6 +261,26 @@ const MERGED: [Operation; 9] = [
         },
     },
     Operation {
+        name: "rename of a file over those of two branches, which the last one refuses",
+        prepare: |place| {
+            place.each(|index, folder| {
+                fs::write(folder.join("old"), b"old")?;
+                if index < 2 { fs::write(folder.join("new"), b"new") } else { set_immutable(folder, true) }
+            })
+        },
+        call: |folder| match fs::rename(folder.join("old"), folder.join("new")) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+            other => other.and(Err(io::Error::other("it was done"))),
+        },
+        check: |place| {
+            place.count(|folder| is(&folder.join("old"), b"old")) == 3
+                && place.have("new") == 2
+                && place.count(|folder| is(&folder.join("new"), b"new")) == 2
+                && is(&place.above.join("old"), b"old")
+                && is(&place.above.join("new"), b"new")
+        },
+    },
+    Operation {
         name: "open(O_CREAT | O_EXCL) in a folder of one branch",
         prepare: |place| make_mine(&place.first().join("inner")),
         call: |folder| File::options().write(true).create_new(true).open(folder.join("inner/new")).map(drop),
@@ -296,11 +328,7 @@ const FULL: [Operation; 1] = [Operation {
     },
     call: |folder| {
         let file = File::options().read(true).write(true).open(folder.join("old"))?;
-        match file.write_all_at(&[b'n'; PIECE], PIECE as u64) {
-            // What a dead server knew of a file does not tell whether it may be mapped, and such files are not moved.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
-            written => written?,
-        }
+        file.write_all_at(&[b'n'; PIECE], PIECE as u64)?;
         // By the same open file, wherever it is by now.
         file.write_all_at(&[b'm'; PIECE], 2 * PIECE as u64)?;
         let mut found = vec![0; 3 * PIECE];
@@ -308,9 +336,9 @@ const FULL: [Operation; 1] = [Operation {
         if found == grown() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     },
     check: |place| {
+        // Whichever servers had known it.
         let is_moved = is_there(&place.below[1].join("old")) || is_there(&place.below[2].join("old"));
-        let bytes = if is_moved { grown() } else { vec![b'o'; PIECE] };
-        place.is_once("old", |path| is(path, &bytes)) && is(&place.above.join("old"), &bytes)
+        is_moved && place.is_once("old", |path| is(path, &grown())) && is(&place.above.join("old"), &grown())
     },
 }];
 
@@ -502,12 +530,29 @@ fn is_mine(path: &Path) -> bool {
         .is_ok_and(|found| found.mode() & 0o7777 == 0o751 && (found.uid(), found.gid()) == (1234, 1235))
 }
 
+/// Whether names in a folder below stay as they are.
+fn set_immutable(folder: &Path, is_immutable: bool) -> io::Result<()> {
+    let mut chattr = std::process::Command::new("chattr");
+    let status = chattr.arg(if is_immutable { "+i" } else { "-i" }).arg(folder).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other("chattr failed")) }
+}
+
+/// Has names below be changed again, whatever an operation has prepared.
+struct Unlocked<'p>(&'p Place);
+
+impl Drop for Unlocked<'_> {
+    fn drop(&mut self) {
+        let _best_effort = self.0.each(|_, folder| set_immutable(folder, false));
+    }
+}
+
 /// Whether it got so far that the server was killed.
 fn at_point(kept: &Kept, shown: &[PathBuf], operation: &Operation, point: usize) -> bool {
     let name = format!("{point}");
     let below: Vec<PathBuf> = shown.iter().map(|folder| folder.join(&name)).collect();
     let place = Place { above: kept.path().join(&name), below };
     place.each(|_, folder| fs::create_dir(folder)).expect("makes a folder");
+    let _unlocked = operation.name.ends_with("refuses").then(|| Unlocked(&place));
     (operation.prepare)(&place).expect("is prepared");
     let above = place.above.clone();
     // Known to the kernel, so that the operation alone is counted.

@@ -137,7 +137,7 @@ pub(crate) fn readable_elsewhere(shared: &Shared, dir: &PoolDir) -> Result<Vec<A
     let open = |place: Arc<Place>| {
         let descriptor = shared.descriptor_at(node, &place);
         let fd = descriptor.and_then(|descriptor| {
-            shared.opening(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))
+            shared.opening_to_stay(|| reopen(&descriptor, mode::O_RDONLY | mode::O_DIRECTORY))
         });
         match fd {
             Err(Errno::STALE) if shared.leaves(node, &place) => None,

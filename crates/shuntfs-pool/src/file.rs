@@ -26,6 +26,7 @@ use crate::mode;
 use crate::node::{Marks, Mobile, Node};
 use crate::options::FlowWish;
 use crate::redact::{self, Shown};
+use crate::scarce::Room;
 use crate::sealed::{self, Checked};
 use crate::shared::Shared;
 use crate::who::Who;
@@ -226,7 +227,7 @@ impl PoolFile {
         if passes {
             self.is_backed.store(true, Ordering::Relaxed);
             if self.flags & mode::O_ACCMODE == mode::O_RDWR {
-                self.node.mark(Marks::MAPPED_BELOW);
+                shared.table.note_mapped_below(&self.node);
             }
         }
         if shared.merge.is_some() && self.may_write() {
@@ -375,10 +376,25 @@ pub(crate) fn answer(shared: &Shared, file: PoolFile) -> Opened<PoolFile> {
 }
 
 /// Keeps a node's inode from vanishing with its last name.
+///
+/// # Errors
+/// Those of reaching it; EMFILE where only the last descriptors are left.
 pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
     if node.has(Marks::PINNED) {
         return Ok(());
     }
+    hold_places(shared, node)?;
+    let is_last = |descriptor: Arc<LowerFile>| shared.scarce.is_last(&descriptor, Room::Holds);
+    // Where there is no handle, it is held in any case.
+    if node.has_handles() && node.descriptor().is_some_and(is_last) {
+        node.unmark(Marks::PINNED);
+        drop(node.drop_descriptor());
+        return Err(Errno::MFILE);
+    }
+    Ok(())
+}
+
+fn hold_places(shared: &Shared, node: &Arc<Node>) -> Result<()> {
     let Some(parts) = node.parts() else {
         loop {
             let place = node.place();
@@ -395,7 +411,10 @@ pub(crate) fn hold(shared: &Shared, node: &Arc<Node>) -> Result<()> {
     // First, so that the clock takes none of them.
     node.mark(Marks::PINNED);
     for place in parts.all() {
-        shared.descriptor_at(node, &place)?;
+        if let Err(error) = shared.descriptor_at(node, &place) {
+            node.unmark(Marks::PINNED);
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use crate::mode;
 use crate::name_buf::NameBuf;
 use crate::node::{Identity, Marks, Node, Parts, Place, Way};
 use crate::rules::Moment;
+use crate::scarce::Room;
 use crate::shared::{Shared, has_descriptors_left};
 use crate::view::{Seen, View};
 
@@ -97,6 +98,19 @@ impl Found {
             wish: shared.lasting_number(identity, View::WHOLE).filter(|_| lasts),
             generation: generation(),
         }
+    }
+
+    /// Refuses what would be reached by a descriptor alone, if only the last ones are left.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub(crate) fn check_room(&self, shared: &Shared) -> Result<()> {
+        let needed = self.fd.as_ref().filter(|_| self.identity.handle.is_none());
+        let is_last = |fd: &OwnedFd| shared.scarce.is_last(fd, Room::Stays);
+        if needed.is_some_and(is_last) && shared.table.peek(&self.identity).is_empty() {
+            return Err(Errno::MFILE);
+        }
+        Ok(())
     }
 
     /// The same, without holding what was found.

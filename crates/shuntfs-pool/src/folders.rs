@@ -58,6 +58,11 @@ impl Folders {
         Some(serial)
     }
 
+    /// The number of one that a predecessor knew and that was removed.
+    pub(crate) fn adopt_removed(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Whether a folder is known by this name.
     pub(crate) fn has(&self, way: &Way) -> bool {
         self.by_way.lock().contains_key(way)

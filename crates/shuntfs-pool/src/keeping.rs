@@ -5,7 +5,8 @@
 //! below the source, because another server knows that mount only by what is open there, with long handles, and with folders that were removed.
 //!
 //! A folder of a merge is written down by its name and the node of the folder around it; where it is, is found by these. A long name goes on in
-//! further records, which have numbers that no node has.
+//! further records, which have numbers that no node has. One that is about to be removed is written down with a descriptor, too, which alone leads to it
+//! when it has no name.
 //!
 //! Where a node has a number that outlives the mount, its generation must stay, too. That follows from the inode, but for a folder of a merge, whose
 //! record has it, and for a file that was moved to another branch, of which a further record tells.
@@ -34,6 +35,9 @@ const HANDLE_MAX: usize = 40;
 const NAME_FIRST: usize = 24;
 const NAME_FURTHER: usize = 64;
 
+/// A mapping that stores into the lower file may be left of it ([`Marks::MAPPED_BELOW`]).
+pub(crate) const MAPPED_BELOW: u32 = 1;
+
 /// Where nodes are written down.
 #[derive(Debug)]
 pub(crate) struct Keeping {
@@ -43,6 +47,8 @@ pub(crate) struct Keeping {
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
     next_lasting: AtomicU64,
+    /// Descriptors that are written down of folders of a merge: they stay open as long.
+    held: Mutex<HashMap<NodeId, Arc<LowerFile>>>,
     /// Nodes that a predecessor knew by their descriptors, and that the kernel may have forgotten.
     left: Mutex<Vec<NodeId>>,
     /// That one could not be was said.
@@ -61,6 +67,7 @@ impl Keeping {
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
             next_lasting: AtomicU64::new(Record::Lasting.first_of(nodes.servers())),
+            held: Mutex::default(),
             nodes,
             left: Mutex::default(),
             has_warned: AtomicBool::new(false),
@@ -85,6 +92,11 @@ impl Keeping {
         if !places.is_empty() {
             self.further.lock().insert(id, places);
         }
+    }
+
+    /// And by this descriptor, of a folder of a merge.
+    pub(crate) fn has_held(&self, id: NodeId, held: Arc<LowerFile>) {
+        self.held.lock().insert(id, held);
     }
 
     /// A predecessor had written something down that is useless any more.
@@ -125,6 +137,8 @@ impl Keeping {
         let mut places = self.places_of(hash).lock();
         let Ok(mut held) = places.find_entry(hash, |(id, _)| *id == node.id) else { return };
         let before = self.further.lock().remove(&node.id);
+        // Closed when it is written down no more.
+        let _held_before = self.held.lock().remove(&node.id);
         let next = self.written(node, generation, |kept| self.nodes.replace(&held.get().1, kept).ok());
         before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
         match next {
@@ -173,8 +187,13 @@ impl Keeping {
                 (words, held, None)
             }
             Some(parts) => {
-                let way = parts.way()?;
-                (words_of_folder(node, parts, &way), None, Some(way.1))
+                let held = if self.nodes.layout() > 1 { held_of(node, parts) } else { None };
+                let (mount, held) = held.map_or((0, None), |(mount, held)| (mount.bits(), Some(held)));
+                let way = parts.way();
+                if way.is_none() && held.is_none() {
+                    return None;
+                }
+                (words_of_folder(node, parts, (way.as_ref(), mount)), held, way.map(|way| way.1))
             }
         };
         let file = held.as_ref().map(|(held, identity)| (held.as_fd(), *identity));
@@ -201,10 +220,20 @@ impl Keeping {
         let place = is_whole.then(|| write(&KeptNode { node: node.id, file, words })).flatten();
         if place.is_some() {
             self.has_further(node.id, places);
+            let held = held.filter(|_| node.parts().is_some());
+            held.into_iter().for_each(|(held, _)| self.has_held(node.id, held));
         } else {
             places.into_iter().for_each(|place| self.nodes.let_go(place));
         }
         place
+    }
+
+    /// It is marked for the next server, before what that tells of begins.
+    pub(crate) fn mark(&self, id: NodeId, marks: u32) {
+        let hash = mix(id.get());
+        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+            self.nodes.mark(place, marks);
+        }
     }
 
     /// And once more.
@@ -234,6 +263,7 @@ impl Keeping {
             // In this order: a record that nobody names is found to be useless.
             let further = self.further.lock().remove(&id);
             further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
+            self.held.lock().remove(&id);
         }
     }
 
@@ -304,27 +334,39 @@ const FOLDER_FURTHER: usize = 4;
 /// Whether it has a generation, in its third word.
 const FOLDER_LASTS: u64 = 1;
 
+/// Which mounts a folder's descriptor can be on: one of a higher number is not written down.
+const HELD_MAX: u32 = u32::MAX >> 1;
+
 /// Where a record of a node whose number lasts tells what it is, and of which node: where it is about to be, or which generation it has.
 const LASTING_WHAT: usize = 6;
 const LASTING_NODE: usize = 7;
 const LASTING_MOVES: u64 = 1;
 const LASTING_GENERATION: u64 = 2;
 
-/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount, and the generation if its number lasts; whether it does,
-/// the mode and the length of its name; the node of the folder around it; the first further record; the name.
-fn words_of_folder(node: &Node, parts: &Parts, (outer, name): &Way) -> [u64; 8] {
-    let name = name.to_bytes();
+/// What a folder of a merge is, in words: its number as it is shown; that it is on no mount, and the generation if its number lasts; the mode and the
+/// length of its name, on which mount a descriptor is that is kept, and whether its number lasts; the node of the folder around it; the first further
+/// record; the name. One that was removed has no name.
+fn words_of_folder(node: &Node, parts: &Parts, (way, held_on): (Option<&Way>, u32)) -> [u64; 8] {
+    let (outer, name) = way.map_or((0, &b""[..]), |(outer, name)| (outer.get(), name.to_bytes()));
     let mut words = [0; 8];
     words[0] = parts.ino;
     words[1] = u64::from(MountIndex::NOWHERE.bits()) << 32;
-    words[2] = (u64::from(node.mode() & 0xffff) | (name.len() as u64) << 16) << 32;
+    words[2] = (u64::from(node.mode() & 0xffff) | (name.len() as u64) << 16) << 32 | u64::from(held_on) << 1;
     if let Some(generation) = parts.generation {
         words[1] |= generation.0 & u64::from(u32::MAX);
         words[2] |= FOLDER_LASTS;
     }
-    words[3] = outer.get();
+    words[3] = outer;
     put_bytes(&mut words[5..], &name[..name.len().min(NAME_FIRST)]);
     words
+}
+
+/// The descriptor by which the next server reaches a folder of a merge, if it is to: where it is removed last.
+fn held_of(node: &Node, parts: &Parts) -> Option<(MountIndex, Held)> {
+    let place = parts.all().into_iter().next().filter(|_| node.has(Marks::KEPT_OPEN))?;
+    let held = place.held().filter(|_| place.mount().bits() <= HELD_MAX)?;
+    let identity = FileIdentity::of(&held).ok()?;
+    Some((place.mount(), (held, identity)))
 }
 
 fn put_bytes(words: &mut [u64], bytes: &[u8]) {
@@ -336,7 +378,10 @@ fn put_bytes(words: &mut [u64], bytes: &[u8]) {
 /// A folder of a merge that a predecessor had written down.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct LeftFolder {
-    pub(crate) way: Way,
+    /// `None` where it was removed.
+    pub(crate) way: Option<Way>,
+    /// Where its descriptor is, if it has one.
+    pub(crate) held_on: MountIndex,
     pub(crate) ino: u64,
     pub(crate) mode: u32,
     /// Of its number, if that lasts.
@@ -417,11 +462,13 @@ pub(crate) fn folder_of(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -
         next = next.checked_add(1)?;
     }
     name.truncate(len);
-    let name: Box<CStr> = CString::new(name).ok().filter(|name| !name.is_empty())?.into_boxed_c_str();
+    let name: Box<CStr> = CString::new(name).ok()?.into_boxed_c_str();
+    let way = if len == 0 { None } else { Some((NodeId::new(words[3])?, name)) };
     let mode = u32::try_from(words[2] >> 32 & 0xffff).ok()?;
     let lasts = words[2] & FOLDER_LASTS != 0;
     let generation = lasts.then_some(Generation(words[1] & u64::from(u32::MAX)));
-    Some(LeftFolder { way: (NodeId::new(words[3])?, name), ino: words[0], mode, generation, further: places })
+    let held_on = MountIndex::of_bits(u32::try_from(words[2] >> 1 & u64::from(HELD_MAX)).ok()?);
+    Some(LeftFolder { way, held_on, ino: words[0], mode, generation, further: places })
 }
 
 /// The mount on which a node was that is no folder of a merge. Another server may know that mount by another number, but not its branch.

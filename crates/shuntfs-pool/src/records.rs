@@ -25,6 +25,8 @@ pub(crate) enum Record {
     Name = 5,
     /// What the record of a node has no room for whose number outlives the mount. It has a number of its own, and tells which node it is of.
     Lasting = 6,
+    /// What a rename exchanges on one branch. It has a number of its own.
+    Exchange = 7,
 }
 
 impl Record {
@@ -36,6 +38,11 @@ impl Record {
     /// The same of records that belong to names of files: the upper half of the server's numbers.
     pub(crate) const fn first_of_names(self, server: u32) -> u64 {
         self.first_of(server) | 1 << (OF_SERVER - 1)
+    }
+
+    /// The server that has given out a record's own number.
+    pub(crate) fn server_of(number: NodeId) -> u32 {
+        u32::try_from((number.get() & !(BITS << SHIFT)) >> OF_SERVER).unwrap_or(u32::MAX)
     }
 
     /// The number of the record of a node.
@@ -60,12 +67,20 @@ mod test {
 
     #[test]
     fn a_record_is_of_one_kind_and_no_node() {
-        let kinds =
-            [Record::Lock, Record::Seal, Record::Moving, Record::Further, Record::Name, Record::Lasting];
+        let kinds = [
+            Record::Lock,
+            Record::Seal,
+            Record::Moving,
+            Record::Further,
+            Record::Name,
+            Record::Lasting,
+            Record::Exchange,
+        ];
         let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
         for one in kinds {
             assert!(!one.has(node) && !one.has(NodeId::ROOT));
             let own = NodeId::new(one.first_of((1 << 20) - 1)).expect("not zero");
+            assert_eq!(Record::server_of(own), (1 << 20) - 1);
             for number in [one.of(node).expect("it has one"), one.of(NodeId::ROOT).expect("it has one"), own]
             {
                 assert_eq!(kinds.map(|other| other.has(number)), kinds.map(|other| other == one));

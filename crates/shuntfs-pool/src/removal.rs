@@ -33,6 +33,10 @@ impl<'s> Removal<'s> {
             match file::hold(shared, node) {
                 // It is gone already; the caller will hear so.
                 Err(Errno::STALE) => {}
+                Err(error @ (Errno::MFILE | Errno::NFILE)) if node.has_handles() => {
+                    // A file is found by its handle as long as it is open. Who works in a folder gets ESTALE.
+                    tracing::warn!(node = node.id.get(), %error, "what is in use is not held while its name is removed");
+                }
                 outcome => outcome?,
             }
             shared.keeps_open(node);
@@ -92,7 +96,7 @@ pub(crate) fn settle(shared: &Shared, node: &Arc<Node>) {
 impl Shared {
     /// Has the next server reach a folder that is about to lose its name by the descriptor that holds it: nothing may be found by its handle then.
     fn keeps_open(&self, node: &Node) {
-        if self.table.is_kept() && node.is_dir() && node.parts().is_none() && node.has(Marks::PINNED) {
+        if self.table.is_kept() && node.is_dir() && node.has(Marks::PINNED) {
             node.mark(Marks::KEPT_OPEN);
             self.table.renamed(node);
         }
@@ -100,7 +104,8 @@ impl Shared {
 
     /// It has a name still, and a handle is enough where it was before.
     fn keeps_open_no_more(&self, node: &Node) {
-        let is_enough = node.is_dir() && node.parts().is_none() && !self.table.must_hold(node.key());
+        // One of a merge is found by its name.
+        let is_enough = node.is_dir() && (node.parts().is_some() || !self.table.must_hold(node.key()));
         if self.table.is_kept() && is_enough && node.unmark(Marks::KEPT_OPEN) {
             self.table.renamed(node);
         }

@@ -27,6 +27,7 @@ use crate::options::{Cache, Locks, PoolOptions};
 use crate::parked::Parked;
 use crate::redact::Copies;
 use crate::rules::Engine;
+use crate::scarce::{Room, Scarce};
 use crate::seals::SealedNodes;
 use crate::table::Table;
 use crate::view::{View, Views};
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
     pub(crate) table: Table,
     pub(crate) descriptors: Descriptors,
+    pub(crate) scarce: Scarce,
     /// Listings under way, where the kernel opens folders without telling.
     pub(crate) parked: Parked<dir::State>,
     /// The lower trees: one, or those of a merge.
@@ -141,6 +143,7 @@ impl Shared {
             table: Table::new(),
             // A folder of a merge may keep one on each branch.
             descriptors: Descriptors::new(descriptors / branches.order().len()),
+            scarce: Scarce::new(),
             parked: Parked::default(),
             branches,
             merge,
@@ -365,7 +368,7 @@ impl Shared {
         self.under_way(|| -> Result<_> {
             // Whether anything may be written is for the lower mount to say, which may be remounted read-only.
             let descriptor = if reads { self.to_access(node) } else { self.descriptor(node) }?;
-            let fd = self.opening(|| reopen(&descriptor, flags))?;
+            let fd = self.opening_to_stay(|| reopen(&descriptor, flags))?;
             Ok(Arc::new(self.lower_file(node, fd)))
         })
     }
@@ -383,6 +386,36 @@ impl Shared {
             }
         }
         call().map_err(errno)
+    }
+
+    /// The same for a descriptor that stays open for a caller. The last ones are left for calls that close theirs again, so that names can be removed
+    /// whatever is open.
+    pub(crate) fn opening_to_stay(&self, call: impl Fn() -> shuntfs_sys::Result<OwnedFd>) -> Result<OwnedFd> {
+        let fd = self.opening(&call)?;
+        if !self.scarce.is_last(&fd, Room::Stays) {
+            return Ok(fd);
+        }
+        drop(fd);
+        self.check_room()?;
+        self.opening(call)
+    }
+
+    /// Refuses what may keep a descriptor, if only the last ones are left: before something is made, which cannot be unmade.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub(crate) fn check_room(&self) -> Result<()> {
+        if !self.scarce.is_near() {
+            return Ok(());
+        }
+        let has_room = || -> Result<bool> {
+            let probe = self.opening(|| reopen(self.branches.at(0).root(), mode::O_PATH))?;
+            Ok(!self.scarce.is_last(&probe, Room::Stays))
+        };
+        if has_room()? || self.descriptors.shed() + self.parked.shed() > 0 && has_room()? {
+            return Ok(());
+        }
+        Err(Errno::MFILE)
     }
 
     /// Whether bytes of some file may be hidden from somebody.

@@ -16,13 +16,14 @@ use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_names;
+use crate::keeping_renames;
 use crate::keeping_seals;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
 use crate::locks;
 use crate::merge;
 use crate::mode;
-use crate::node::{Identity, Marks, Node, Parts};
+use crate::node::{Identity, Marks, Node, Parts, Place};
 use crate::pool::Pool;
 use crate::sealed;
 use crate::shared::Shared;
@@ -79,6 +80,44 @@ impl Pool {
         Ok(())
     }
 
+    /// Takes a folder of a merge that a predecessor knew.
+    fn take_folder(
+        &self,
+        keeping: &Keeping,
+        LeftNode { place, node: id, lookups, words, file, .. }: LeftNode,
+        further: &mut HashMap<u64, LeftNode>,
+    ) -> std::result::Result<(), NotTaken> {
+        let shared = &*self.shared;
+        let left = keeping::folder_of(words, further).ok_or(NO_NODE)?;
+        let held = file.map(|file| Arc::new(LowerFile::new(file)));
+        let removed = held.as_ref().filter(|held| left.way.is_none() || shared.is_removed(held));
+        let node = match removed {
+            Some(held) => shared.left_removed_folder(id, &left, held),
+            None if left.way.is_none() => None,
+            None => Some(shared.left_folder(id, &left).ok_or(NO_NODE)?),
+        };
+        let Some(node) = node else {
+            tracing::warn!(
+                node = id.get(),
+                "a folder that was removed is not found: whoever has it open gets ESTALE"
+            );
+            keeping.drop_left(place);
+            left.further.into_iter().for_each(|place| keeping.drop_left(place));
+            return Ok(());
+        };
+        keeping.has_further(id, left.further);
+        shared.table.take(keeping, Known { node, lookups, place, may_retire: false })?;
+        if let (Some(held), Some(node)) = (held, shared.table.find(id)) {
+            // What is written down names the descriptor, and the name that the folder may have lost since.
+            keeping.has_held(id, held);
+            keeping.keep_anew(&node, None);
+            if node.has(Marks::KEPT_OPEN) {
+                keeping.may_be_left(&node);
+            }
+        }
+        Ok(())
+    }
+
     /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
     /// or of what was copied. Which moved, and the generations of their numbers, if these last.
     fn take_moved(
@@ -117,7 +156,7 @@ impl Pool {
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
-/// dead server are open, and held from then on. So is a folder without a name; one of several branches is not: whoever works there hears ESTALE.
+/// dead server are open, and held from then on. So is a folder without a name.
 impl Surviving for Pool {
     fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
         self.survives()?;
@@ -127,17 +166,18 @@ impl Surviving for Pool {
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
         let (left, sealed) = keeping_seals::part(left);
         let (left, locks) = locks::part(left)?;
+        let (left, exchanges) = keeping_renames::part(left);
+        if let Some(merge) = &shared.merge {
+            merge.renames.survive(nodes.clone(), exchanges);
+        }
         let keeping = Keeping::new(nodes.clone());
         let Parted { nodes: mut left, mut further, moving, generations, useless } = keeping::part(left);
         useless.into_iter().for_each(|place| keeping.drop_left(place));
         let names = keeping_names::part(&mut left, &mut further);
         let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
-        for LeftNode { place, node, lookups, words, .. } in folders {
-            let folder = keeping::folder_of(words, &mut further).ok_or(NO_NODE)?;
-            let node = shared.left_folder(node, &folder).ok_or(NO_NODE)?;
-            keeping.has_further(node.id, folder.further);
-            shared.table.take(&keeping, Known { node, lookups, place, may_retire: false })?;
+        for left in folders {
+            self.take_folder(&keeping, left, &mut further)?;
         }
         // Their folders had been forgotten, or got other names.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
@@ -241,11 +281,28 @@ impl Shared {
 
     /// A folder of a merge that a predecessor knew, which is looked for when it is used. `None` where that cannot be.
     fn left_folder(&self, id: NodeId, left: &LeftFolder) -> Option<Node> {
-        let serial = self.merge.as_ref()?.folders.adopt(left.way.clone())?;
-        let parts = Parts::new(left.ino, Vec::new(), 0, Some(left.way.clone()));
-        let parts = parts.with_generation(left.generation);
+        let serial = self.merge.as_ref()?.folders.adopt(left.way.clone()?)?;
+        let parts = Parts::new(left.ino, Vec::new(), 0, left.way.clone()).with_generation(left.generation);
         let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
         node.mark(Marks::UNSEEN);
+        Some(node)
+    }
+
+    /// One that was removed, and is still in use: it is where its descriptor leads. `None` where it cannot be used any more.
+    fn left_removed_folder(&self, id: NodeId, left: &LeftFolder, held: &Arc<LowerFile>) -> Option<Node> {
+        let branch = left.held_on.branch;
+        if !self.branches.has(branch) {
+            return None;
+        }
+        let copy = reopen(held, mode::O_PATH).ok()?;
+        let found = find::by_descriptor(self.branches.at(branch), copy).ok()?;
+        let place = Place::new(found.identity);
+        drop(place.keep(Arc::clone(held)));
+        let serial = self.merge.as_ref()?.folders.adopt_removed();
+        let parts = Parts::new(left.ino, vec![place], branch, None).with_generation(left.generation);
+        let node = Node::folder(id, Identity::of_folder(serial), left.mode, parts);
+        node.saw(&found.stat);
+        node.mark(Marks::PINNED.and(Marks::KEPT_OPEN));
         Some(node)
     }
 
@@ -253,7 +310,7 @@ impl Shared {
     fn left_node(
         &self,
         keeping: &Keeping,
-        LeftNode { place, node, lookups, words, file }: LeftNode,
+        LeftNode { place, node, lookups, words, file, marks }: LeftNode,
     ) -> std::result::Result<Option<Known>, &'static str> {
         if file.is_none() && keeping::has_no_handle(&words) {
             tracing::warn!(
@@ -279,10 +336,14 @@ impl Shared {
             }
         };
         let node = node_of(node, words, inode, &self.views).ok_or(NO_NODE)?;
-        // Its attributes, and what of it may be mapped, is known to the dead alone.
+        // Its attributes, and whether the kernel has mapped it, is known to the dead alone.
         node.mark(Marks::UNSEEN);
         if node.is_file() {
-            node.mark(Marks::UNLINKED.and(Marks::MAPPED).and(Marks::MAPPED_BELOW));
+            node.mark(Marks::UNLINKED.and(Marks::MAPPED));
+            // An earlier release did not write that down.
+            if marks.is_none_or(|marks| marks & keeping::MAPPED_BELOW != 0) {
+                node.mark(Marks::MAPPED_BELOW);
+            }
         }
         if let Some(file) = file {
             node.mark(Marks::KEPT_OPEN);

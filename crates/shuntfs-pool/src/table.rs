@@ -94,6 +94,17 @@ impl Table {
         }
     }
 
+    /// A mapping that stores into the lower file of a node may be made from now on, and outlive its opens and this server.
+    pub(crate) fn note_mapped_below(&self, node: &Node) {
+        if node.has(Marks::MAPPED_BELOW) {
+            return;
+        }
+        node.mark(Marks::MAPPED_BELOW);
+        if let Some(keeping) = self.keeping.get() {
+            keeping.mark(node.id, keeping::MAPPED_BELOW);
+        }
+    }
+
     /// Nodes are written down from now on; numbers begin at `next`.
     ///
     /// # Errors

@@ -38,6 +38,9 @@ pub struct Slots {
     warm: Range<usize>,
     /// Whether memory is given back, or put into huge pages. Not where it is more than this process's.
     is_own: bool,
+    /// Whether all of a slot must be in memory before a request is read into it; of how many it is.
+    warms_whole: bool,
+    warm_count: Cell<usize>,
     pool: Pool,
 }
 
@@ -46,6 +49,8 @@ struct SlotState {
     hold: Arc<Hold>,
     /// Whether there is a [`Slot`] of it.
     is_taken: Cell<bool>,
+    /// Whether all of it is in memory, because a request was to be read into it since memory was given back.
+    is_warm: Cell<bool>,
     behind: Cell<Behind>,
     /// The buffer that it had last.
     last: Cell<Option<u32>>,
@@ -133,13 +138,23 @@ impl Slots {
         let state = |slot| SlotState {
             hold: Arc::new(Hold::new(ready.waker(slot))),
             is_taken: Cell::new(false),
+            is_warm: Cell::new(false),
             behind: Cell::new(Behind::Own),
             last: Cell::new(None),
         };
         let taken = (0..buffers).map(|_| Cell::new(false)).collect();
         let pool = Pool { head_len, taken, pinned: Cell::new(0) };
         let states = (0..count).map(state).collect();
-        Self { region: Arc::new(region), len, states, warm: 0..0, is_own: true, pool }
+        Self {
+            region: Arc::new(region),
+            len,
+            states,
+            warm: 0..0,
+            is_own: true,
+            warms_whole: false,
+            warm_count: Cell::new(0),
+            pool,
+        }
     }
 
     /// Keeps a part of each slot in memory, also where the rest is given back.
@@ -152,6 +167,11 @@ impl Slots {
     pub fn keep_warm(&mut self, part: Range<usize>) -> Result<()> {
         self.warm = part;
         self.populate()
+    }
+
+    /// Has all of a slot in memory before a request is read into it ([`Queue::warm`]).
+    pub fn warm_whole(&mut self) {
+        self.warms_whole = true;
     }
 
     fn populate(&self) -> Result<()> {
@@ -243,6 +263,19 @@ impl Queue {
         })
     }
 
+    /// Has all of a slot in memory, into which a request is about to be read, where that was asked for ([`Slots::warm_whole`]). How many slots are, by that.
+    pub fn warm(&self, index: u32) -> usize {
+        let slots = self.slots();
+        let state = &slots.states[index as usize];
+        if slots.warms_whole && !state.is_warm.replace(true) {
+            slots.warm_count.set(slots.warm_count.get() + 1);
+            if let Err(error) = slots.region.populate(slots.place(index, 0..slots.len)) {
+                tracing::debug!(%error, index, "payload memory comes when it is used");
+            }
+        }
+        slots.warm_count.get()
+    }
+
     /// Whether nobody has a slot or uses its memory. Otherwise what its request began is asked to end, and the slot is woken when
     /// all of it has.
     #[must_use]
@@ -318,6 +351,8 @@ impl Queue {
         if !slots.is_own || slots.warm == (0..slots.len) {
             return true;
         }
+        slots.states.iter().for_each(|state| state.is_warm.set(false));
+        slots.warm_count.set(0);
         // SAFETY: there is no `Slot`, and no part is lent, so nobody here has a reference. What is given to the kernel as a whole waits
         // for a request, which is written anew (the caller's word).
         if let Err(error) = unsafe { slots.give_back() }.and_then(|()| slots.populate()) {

@@ -44,11 +44,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             [Cap::SysAdmin, Cap::DacOverride, Cap::Chown, Cap::Fowner, Cap::Fsetid, Cap::Setuid, Cap::Setgid];
         caps::keep_only(&kept)?;
     }
-    let mut options = SessionOptions { transport, ..SessionOptions::default() };
-    if flow != FlowWish::Passthrough {
-        // A WRITE whose server is killed while the kernel copies it to memory that was not used before can fail with EIO.
-        options = SessionOptions { warm_payloads: true, payload_len: 256 << 10, ..options };
-    }
+    let options = SessionOptions { transport, ..SessionOptions::default() };
     let mut pool = PoolOptions { flow, ..PoolOptions::new(&source) };
     if source.contains(':') {
         let branches = source.split(':').map(BranchOptions::new).collect();

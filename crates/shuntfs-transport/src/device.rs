@@ -209,6 +209,7 @@ where
     }
 
     fn read(&mut self, slot: u32, way: &DeviceWay) -> Next {
+        self.serving.warm(slot);
         let queue = self.serving.queue();
         let mut memory = queue.take_slot(slot).expect("it is free");
         let room = device_room(memory.size());

@@ -598,10 +598,13 @@ fn queue(
     if buffers == 0 && kept.is_none() {
         let warm = match plan.settings.warm {
             Warm::Nothing => 0..0,
-            Warm::Start => WARM,
+            Warm::Start | Warm::Read => WARM,
             Warm::All => 0..len,
         };
         slots.keep_warm(warm).map_err(lacks("payload memory"))?;
+        if plan.settings.warm == Warm::Read {
+            slots.warm_whole();
+        }
     }
     let (device, pool) = (Arc::clone(device), Arc::clone(&shared.pool));
     Ok(Queue::new(QueueParts { index, device, ready, slots, pool, ring }))

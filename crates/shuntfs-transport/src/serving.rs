@@ -168,6 +168,14 @@ where
         }
     }
 
+    /// Has all of a slot in memory, into which a request is about to be read, where that was asked for. The one that was used last is the next, so one is
+    /// enough for a queue that is idle.
+    pub(crate) fn warm(&mut self, slot: u32) {
+        if self.queue().warm(slot) > 1 {
+            self.touched = usize::MAX;
+        }
+    }
+
     /// Whether so much memory was used that an idle queue should give it back.
     pub(crate) fn holds_memory(&self) -> bool {
         self.touched >= WORTH_GIVING_BACK

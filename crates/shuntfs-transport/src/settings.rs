@@ -94,6 +94,9 @@ pub enum Warm {
     Nothing,
     /// The first two pages, in which small requests and answers end. Cost: 8 KiB a slot.
     Start,
+    /// The same, and on a device all of the slot that a request is read into, and of those that were since memory was last given back. Cost: the
+    /// length of a payload for each thread that reads, also while nothing is asked for, and for each request that was under way at the same time.
+    Read,
     /// All of it. Cost: that much memory, also while nothing is asked for.
     All,
 }

@@ -20,12 +20,23 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// The threads that it has now.
+    #[allow(dead_code, reason = "some test programs do without")]
     pub(crate) fn begin(server: u32) -> Self {
+        Self::begin_with(server, libc::PTRACE_O_TRACESYSGOOD)
+    }
+
+    /// And those that it starts from now on.
+    #[allow(dead_code, reason = "some test programs do without")]
+    pub(crate) fn begin_with_later_threads(server: u32) -> Self {
+        Self::begin_with(server, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE)
+    }
+
+    fn begin_with(server: u32, options: i32) -> Self {
         let tasks = fs::read_dir(format!("/proc/{server}/task")).expect("it lives").flatten();
         let threads: BTreeSet<i32> =
             tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
         for thread in &threads {
-            let options = libc::PTRACE_O_TRACESYSGOOD;
             // SAFETY: the arguments are a thread's number and options, no addresses.
             let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, *thread, 0, options) };
             assert_eq!(seized, 0, "{}", io::Error::last_os_error());
@@ -49,18 +60,49 @@ impl Followed {
                     self.threads.remove(&thread);
                     continue;
                 }
-                let at_call = libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80;
+                if status >> 16 == libc::PTRACE_EVENT_CLONE {
+                    self.threads.insert(started_by(thread));
+                }
+                let at_call = is_at_call(status);
                 seen += usize::from(at_call);
                 if at_call && seen >= stops {
                     return seen;
                 }
-                let is_signal = !at_call && status >> 16 == 0;
-                let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
-                // SAFETY: as above; the thread has stopped.
-                unsafe { libc::ptrace(libc::PTRACE_SYSCALL, thread, 0, signal) };
+                let_go_on(thread, status);
             }
         }
         seen
+    }
+
+    /// Lets threads go on until one is about to make a system call: that one does not, from then on. Whether it came to that before `is_over`.
+    #[allow(dead_code, reason = "some test programs do without")]
+    pub(crate) fn stop_before(&mut self, call: i64, mut is_over: impl FnMut() -> bool) -> bool {
+        while !is_over() {
+            let stopped: Vec<(i32, i32)> =
+                self.threads.iter().filter_map(|thread| stop_of(*thread)).collect();
+            if stopped.is_empty() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let mut has_stopped = false;
+            for (thread, status) in stopped {
+                if !libc::WIFSTOPPED(status) {
+                    self.threads.remove(&thread);
+                    continue;
+                }
+                if status >> 16 == libc::PTRACE_EVENT_CLONE {
+                    self.threads.insert(started_by(thread));
+                }
+                if is_at_call(status) && next_call_of(thread) == Some(call) {
+                    has_stopped = true;
+                } else {
+                    let_go_on(thread, status);
+                }
+            }
+            if has_stopped {
+                return true;
+            }
+        }
+        false
     }
 
     /// Until every thread waits for something.
@@ -97,6 +139,39 @@ impl Followed {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Whether a thread has stopped before or after a system call.
+fn is_at_call(status: i32) -> bool {
+    libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80
+}
+
+/// Lets a thread go on that has stopped, up to its next stop.
+fn let_go_on(thread: i32, status: i32) {
+    let is_signal = !is_at_call(status) && status >> 16 == 0;
+    let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
+    // SAFETY: the arguments are a thread's number and a signal's, no addresses; the thread has stopped.
+    unsafe { libc::ptrace(libc::PTRACE_SYSCALL, thread, 0, signal) };
+}
+
+/// The number of the system call that a thread has stopped before.
+fn next_call_of(thread: i32) -> Option<i64> {
+    // What happens is its first byte; of an entry, the number of the call is the fourth word.
+    let mut info = [0_u64; 16];
+    let len = size_of_val(&info);
+    // SAFETY: `info` has room for `len` bytes; the thread has stopped.
+    unsafe { libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, len, info.as_mut_ptr()) };
+    let is_entry = info[0] & 0xff == u64::from(libc::PTRACE_SYSCALL_INFO_ENTRY);
+    if is_entry { i64::try_from(info[3]).ok() } else { None }
+}
+
+/// The thread that one has just started.
+fn started_by(thread: i32) -> i32 {
+    let mut started: libc::c_ulong = 0;
+    // SAFETY: `started` is an unsigned long; the thread has stopped.
+    let told = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut started) };
+    assert_eq!(told, 0, "{}", io::Error::last_os_error());
+    i32::try_from(started).expect("a thread")
 }
 
 /// What a thread that is followed has come to, if anything.

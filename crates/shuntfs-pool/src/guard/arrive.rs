@@ -123,6 +123,7 @@ impl Guard<'_> {
         for _ in 0..RACES_MAX {
             let (moment, identity, switches) = (found.moment, found.identity.clone(), found.switches);
             if arrival == Arrival::Met {
+                found.check_room(shared)?;
                 after::met(shared, spot, &found);
             }
             if let Some(arrived) = self.arrive_once(spot, found, arrival)? {

@@ -99,6 +99,8 @@ pub(super) fn change_by(
         })
         .collect();
     check_apart(&all)?;
+    // If this server dies, it may have shown what the next one does not, whichever branches that has.
+    let untold = Merge::begin_change(shared);
     let mut order = Vec::new();
     for next in next {
         order.push(match next {
@@ -131,6 +133,7 @@ pub(super) fn change_by(
     }
     merge.note_in_force_by(shared, request);
     tell_kernel(shared);
+    drop(untold);
     tell_of(shared, &back);
     // First, so that whoever closes a file meanwhile looks, too.
     merge.notice_removed(shared);
@@ -387,8 +390,12 @@ fn let_go_of_idle(shared: &Shared) {
     for node in shared.table.all() {
         match node.parts() {
             Some(parts) => {
-                let places = gone.iter().filter_map(|number| parts.on(*number));
-                places.for_each(|place| drop(place.give_up(|| false)));
+                let places: Vec<_> = gone.iter().filter_map(|number| parts.on(*number)).collect();
+                if !places.is_empty() && node.unmark(Marks::KEPT_OPEN) {
+                    // Before its descriptor goes, which may be what is written down of it.
+                    shared.table.renamed(&node);
+                }
+                places.iter().for_each(|place| drop(place.give_up(|| false)));
             }
             None if gone.contains(&node.place().mount().branch) => give_up(shared, &node),
             None => {}

@@ -21,7 +21,7 @@ use crate::shared::Shared;
 pub(super) const DEPTH_MAX: usize = 4096;
 
 /// What a name means on one branch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Here {
     /// The folder there.
     pub(crate) mount: MountIndex,

@@ -177,6 +177,7 @@ impl Key {
     }
 
     fn set(self, shared: &Shared, merge: &Merge, value: &str, request: u64) -> Result<()> {
+        let _until_told = Merge::begin_change(shared);
         match self {
             Self::Branches => return set_branches(shared, merge, value, request),
             Self::Category(category) => {

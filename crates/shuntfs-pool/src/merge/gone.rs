@@ -53,9 +53,14 @@ impl Shared {
     /// Whether a folder of a merge was removed below in one of its places.
     pub(crate) fn is_gone(&self, node: &Arc<Node>, place: &Place) -> bool {
         match self.descriptor_at(node, place) {
-            Ok(held) => stat_of(&held).is_ok_and(|stat| stat.nlink == 0) && self.has_no_names(&held),
+            Ok(held) => self.is_removed(&held),
             Err(error) => error == Errno::STALE,
         }
+    }
+
+    /// Whether a folder was removed below.
+    pub(crate) fn is_removed(&self, folder: &LowerFile) -> bool {
+        stat_of(folder).is_ok_and(|stat| stat.nlink == 0) && self.has_no_names(folder)
     }
 
     /// Whether a folder lists not even itself, as one that was removed: not every file system counts the links of folders.

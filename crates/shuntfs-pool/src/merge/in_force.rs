@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shuntfs_sys::memory::file_in_memory;
@@ -27,6 +28,8 @@ const SLOT: u32 = 4 << 20;
 const LAYOUT: &str = "branches 1";
 /// The same where requests have changed something: they follow the settings.
 const LAYOUT_OF_REQUESTS: &str = "branches 2";
+/// The same while the kernel may believe names that the next server does not show.
+const LAYOUT_UNTOLD: &str = "branches 3";
 /// So many requests are noted. Others that come again after a kill were not answered later than these.
 const REQUESTS_MAX: usize = 64;
 
@@ -53,14 +56,16 @@ struct Text {
     settings: Vec<String>,
     /// The numbers of the last requests that have changed something.
     requests: Vec<u64>,
+    /// Whether something changes, or has changed, of which the kernel has not been told.
+    is_untold: bool,
 }
 
 /// The branches of a pool that is to survive its server ([`crate::PoolOptions::kept`]), each open from the start.
 #[derive(Debug)]
 pub struct KeptBranches {
     slots: Slots,
-    /// One writes at a time.
-    writes: Mutex<()>,
+    /// One writes at a time. How many changes of this server the kernel has not been told of.
+    writes: Mutex<usize>,
     /// Those that this process has opened.
     _roots: Vec<OwnedFd>,
 }
@@ -184,14 +189,44 @@ impl KeptBranches {
             branches: held.map(of).collect(),
             root,
             settings: settings.words(),
-            requests: Vec::new(),
+            ..Text::default()
         };
         let _alone = self.writes.lock();
-        let requests =
-            self.found()?.requests.into_iter().chain(Some(request).filter(|request| *request != 0));
+        let Text { requests, is_untold, .. } = self.found()?;
+        let requests = requests.into_iter().chain(Some(request).filter(|request| *request != 0));
         let requests: Vec<u64> = requests.collect();
         let requests = requests[requests.len().saturating_sub(REQUESTS_MAX)..].to_vec();
-        self.put(&Text { requests, ..text })
+        self.put(&Text { requests, is_untold, ..text })
+    }
+
+    /// Notes, before it has an effect, that something is about to change of which the kernel must be told: if this server dies, the next one tells it.
+    pub(crate) fn begin(self: &Arc<Self>) -> Untold {
+        let mut count = self.writes.lock();
+        *count += 1;
+        self.set_untold(true);
+        Untold(Arc::clone(self))
+    }
+
+    /// Whether a server has died before it had told the kernel of a change.
+    pub(super) fn is_untold(&self) -> bool {
+        self.found().is_ok_and(|text| text.is_untold)
+    }
+
+    /// The kernel was told of everything, by a server of which nothing changes yet.
+    pub(super) fn has_told(&self) {
+        if *self.writes.lock() == 0 {
+            self.set_untold(false);
+        }
+    }
+
+    /// By who writes alone.
+    fn set_untold(&self, is_untold: bool) {
+        let set = |text: Text| {
+            if text.is_untold == is_untold { Ok(()) } else { self.put(&Text { is_untold, ..text }) }
+        };
+        if let Err(error) = self.found().and_then(set) {
+            tracing::error!(%error, "another server would not know whether the kernel was told of this change");
+        }
     }
 
     /// One writes at a time.
@@ -204,6 +239,20 @@ impl KeptBranches {
     fn found(&self) -> Result<Text, PoolError> {
         let newest = self.slots.newest();
         newest.and_then(|(_, bytes)| Text::read(&bytes)).ok_or_else(|| kept("it is not what was written"))
+    }
+}
+
+/// A change of which the kernel must be told. Dropped when it was told, or when nothing changed.
+#[derive(Debug)]
+pub(crate) struct Untold(Arc<KeptBranches>);
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        let mut count = self.0.writes.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.set_untold(false);
+        }
     }
 }
 
@@ -237,11 +286,15 @@ impl Text {
     fn write(&self) -> Vec<u8> {
         let order: Vec<String> = self.order.iter().map(u16::to_string).collect();
         // As long as there are none, the release before reads it.
-        let layout = if self.requests.is_empty() { LAYOUT } else { LAYOUT_OF_REQUESTS };
+        let layout = match (self.is_untold, self.requests.is_empty()) {
+            (true, _) => LAYOUT_UNTOLD,
+            (false, true) => LAYOUT,
+            (false, false) => LAYOUT_OF_REQUESTS,
+        };
         let mut fields: Vec<Vec<u8>> = vec![layout.into(), order.join(",").into()];
         fields.push(self.root.to_string().into());
         fields.push(self.settings.join(",").into());
-        if !self.requests.is_empty() {
+        if layout != LAYOUT {
             let requests: Vec<String> = self.requests.iter().map(u64::to_string).collect();
             fields.push(requests.join(",").into());
         }
@@ -260,13 +313,14 @@ impl Text {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().and_then(|field| std::str::from_utf8(field).ok());
         let layout = next()?;
-        if ![LAYOUT, LAYOUT_OF_REQUESTS].contains(&layout) {
+        if ![LAYOUT, LAYOUT_OF_REQUESTS, LAYOUT_UNTOLD].contains(&layout) {
             return None;
         }
         let order = next()?.split(',').map(|number| number.parse().ok()).collect::<Option<Vec<u16>>>()?;
         let root = next()?.parse().ok()?;
         let settings = next()?.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        let requests = if layout == LAYOUT_OF_REQUESTS { next()? } else { "" };
+        let requests = if layout == LAYOUT { "" } else { next()? };
+        let is_untold = layout == LAYOUT_UNTOLD;
         let requests = requests.split(',').filter(|number| !number.is_empty());
         let requests = requests.map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>()?;
         let mut branches = Vec::new();
@@ -283,7 +337,7 @@ impl Text {
             let is = (device.parse().ok()?, inode.parse().ok()?);
             branches.push(Kept { number: number.parse().ok()?, root: root.parse().ok()?, is, options });
         }
-        Some(Self { order, branches, root, settings, requests })
+        Some(Self { order, branches, root, settings, requests, is_untold })
     }
 }
 
@@ -299,11 +353,34 @@ mod test {
     fn what_is_written_is_read_again_with_requests_and_without() {
         let options = BranchOptions { id: Some("one".into()), ..BranchOptions::new("/a=b,c") };
         let branches = vec![Kept { number: 3, root: 7, is: (1, u64::MAX), options }];
-        let text =
-            Text { order: vec![3], branches, root: 9, settings: vec!["ff".into()], requests: Vec::new() };
+        let settings = vec!["ff".into()];
+        let text = Text { order: vec![3], branches, root: 9, settings, ..Text::default() };
         assert!(text.write().starts_with(b"branches 1\0"), "the release before reads it");
         assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
+        let untold = Text { is_untold: true, ..text.clone() };
+        assert_eq!(Text::read(&untold.write()).as_ref(), Some(&untold));
         let text = Text { requests: vec![2, u64::MAX], ..text };
         assert_eq!(Text::read(&text.write()).as_ref(), Some(&text));
+        let untold = Text { is_untold: true, ..text.clone() };
+        assert_eq!(Text::read(&untold.write()).as_ref(), Some(&untold));
+    }
+
+    #[test]
+    fn the_mark_goes_with_the_last_change_that_the_kernel_was_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = Arc::new(KeptBranches::open(&[BranchOptions::new(folder.path())]).unwrap());
+        let before = kept.found().unwrap();
+        assert!(!kept.is_untold());
+        let (one, two) = (kept.begin(), kept.begin());
+        drop(one);
+        kept.has_told();
+        assert!(kept.is_untold(), "of the other one it was not");
+        // A server dies here: the next one knows the mark alone.
+        let next = KeptBranches::of(kept.as_fd().try_clone_to_owned().unwrap());
+        assert!(next.is_untold());
+        next.has_told();
+        assert!(!next.is_untold());
+        drop(two);
+        assert_eq!(kept.found().unwrap(), before, "else nothing is another");
     }
 }

@@ -6,6 +6,7 @@ use shuntfs::NodeId;
 
 use super::control;
 use super::options::MergeOptions;
+use super::state::Merge;
 use crate::branch::{Branch, Branches};
 use crate::error::PoolError;
 use crate::folders;
@@ -51,8 +52,10 @@ pub(crate) fn open(
     Ok(Branches::several(branches))
 }
 
-/// Does what [`open`] leaves out where another server may go on: the dead one's copies are locked until all that it had open is closed.
+/// Does what [`open`] leaves out where another server may go on: the dead one's copies are locked until all that it had open is closed, and it may not
+/// have told the kernel what it had changed.
 pub(crate) fn settle_in(shared: &Shared) {
+    Merge::tell_what_is_left(shared);
     if !shared.options.read_only {
         shared.branches.in_use().into_iter().for_each(clean_up);
     }

@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use shuntfs::{NodeId, Result};
 use shuntfs_sys::Stat;
 
+use super::change::tell_kernel;
 use super::closed::Closed;
 use super::control::Control;
 use super::copying::Copying;
 use super::hints::Hints;
-use super::in_force::KeptBranches;
+use super::in_force::{KeptBranches, Untold};
 use super::linked::Linked;
 use super::noted::Room;
 use super::numbers::Numbers;
@@ -29,6 +30,7 @@ use crate::error::PoolError;
 use crate::find;
 use crate::folders::Folders;
 use crate::guard::Spot;
+use crate::keeping_renames::Renames;
 use crate::mover::Mover;
 use crate::node::{Marks, Node, Way};
 use crate::policy::Function;
@@ -70,6 +72,8 @@ pub(crate) struct Merge {
     flights: Option<Watched>,
     /// Whether a branch is set aside.
     has_aside: AtomicBool,
+    /// What the kernel must be told when it is taken back.
+    aside: Mutex<Option<Untold>>,
     /// Whether the kernel is to keep no names because of that.
     doubts_names: AtomicBool,
     /// Held while new branches are opened, which get the next numbers; before `changing`.
@@ -81,6 +85,8 @@ pub(crate) struct Merge {
     /// How often the branches have changed.
     changes: AtomicU64,
     pub(crate) walks: Walks,
+    /// What renames exchange, for another server.
+    pub(crate) renames: Renames,
     /// How much listings remember.
     pub(super) room: Arc<Room>,
     /// Listings that were closed in part.
@@ -111,12 +117,14 @@ impl Merge {
             growing: Growing::default(),
             flights,
             has_aside: AtomicBool::new(false),
+            aside: Mutex::default(),
             doubts_names: AtomicBool::new(false),
             opening: Mutex::new(()),
             changing: Growing::default(),
             has_removed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             walks: Walks::default(),
+            renames: Renames::default(),
             room: Arc::default(),
             closed: Closed::default(),
             hints: Hints::default(),
@@ -146,6 +154,18 @@ impl Merge {
         if let Err(error) = kept.note((&shared.branches, root), &self.settings, request) {
             tracing::error!(%error, "another server would not know of this change");
         }
+    }
+
+    /// Notes for another server, before something changes, that the kernel must be told of it, if there may be one.
+    pub(super) fn begin_change(shared: &Shared) -> Option<Untold> {
+        shared.options.kept.as_ref().map(KeptBranches::begin)
+    }
+
+    /// Tells the kernel of what a server had changed that died before it had told it.
+    pub(super) fn tell_what_is_left(shared: &Shared) {
+        let Some(kept) = shared.options.kept.as_ref().filter(|kept| kept.is_untold()) else { return };
+        tell_kernel(shared);
+        kept.has_told();
     }
 
     /// Waits until no path is made on a branch, and no folder moves. The kernel locks the folder that something comes to, but not those around
@@ -186,6 +206,19 @@ impl Merge {
     pub(super) fn note_aside(&self, has_aside: bool, doubts_names: bool) {
         self.doubts_names.store(has_aside && doubts_names, Ordering::SeqCst);
         self.has_aside.store(has_aside, Ordering::SeqCst);
+    }
+
+    /// Notes for another server that one is about to be set aside: that begins with all of them, and the kernel knows what is found without.
+    pub(super) fn begin_aside(&self, shared: &Shared) {
+        let mut aside = self.aside.lock();
+        if aside.is_none() {
+            *aside = Self::begin_change(shared);
+        }
+    }
+
+    /// The kernel knows that all are taken back.
+    pub(super) fn end_aside(&self) {
+        self.aside.lock().take();
     }
 
     /// Whether a branch is set aside.

@@ -127,6 +127,7 @@ impl Watch {
         if self.aside.is_empty() && merge.has_aside() {
             // The last one was removed.
             merge.note_aside(false, false);
+            merge.end_aside();
         }
         let hangs_below = |one: &Aged| one.up.is_below && one.there >= self.timeout;
         let is_lost = |one: &Aged| one.up.branches().any(|branch| !counts(&branch)) || hangs_below(one);
@@ -231,6 +232,7 @@ fn leave_behind(shared: &Shared, merge: &Merge, is_stuck: impl Fn(u64) -> bool) 
 /// Leaves a branch out of everything.
 pub(super) fn set_aside(shared: &Shared, merge: &Merge, number: u16, why: Why) {
     let branch = shared.branches.at(number);
+    merge.begin_aside(shared);
     if !branch.health.set_aside(why) {
         return;
     }
@@ -262,6 +264,9 @@ pub(super) fn take_back(shared: &Shared, merge: &Merge, number: u16) {
     merge.forget_hints();
     shared.rules.iter().for_each(|engine| engine.comes_back());
     tell_kernel(shared);
+    if others.is_empty() {
+        merge.end_aside();
+    }
 }
 
 fn each_folder(shared: &Shared, act: impl Fn(&Parts)) {

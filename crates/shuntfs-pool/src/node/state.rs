@@ -230,6 +230,12 @@ impl Node {
         }
     }
 
+    /// Whether it can be reached without a descriptor.
+    pub(crate) fn has_handles(&self) -> bool {
+        let have = |parts: &Parts| parts.all().iter().all(|place| place.handle().is_some());
+        self.parts().map_or_else(|| self.place().handle().is_some(), have)
+    }
+
     /// Whether a descriptor is open.
     pub(crate) fn has_descriptor(&self) -> bool {
         self.parts().map_or_else(|| self.place().is_held(), Parts::is_held)

@@ -92,6 +92,24 @@ fn a_slot_is_one_persons() {
     assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), [0; 4]);
 }
 
+#[test]
+fn slots_are_warm_from_before_they_are_read_into_until_memory_is_given_back() {
+    assert_eq!(queue(None).warm(0), 0, "nobody asked for it");
+    let ready = Ready::new(2).expect("a bell");
+    let mut slots = Slots::reserve(2, LEN, &ready).expect("memory");
+    slots.warm_whole();
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("opens");
+    let device = Arc::new(FuseDevice::from_fd(null.into()).expect("a stand-in"));
+    let pool = OffloadPool::new(1, || ());
+    let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring: None });
+    assert_eq!((queue.warm(1), queue.warm(1), queue.warm(0)), (1, 1, 2));
+    queue.take_slot(1).expect("free").bytes_mut(0..4).fill(7);
+    assert_eq!(queue.warm(1), 2);
+    assert_eq!(queue.take_slot(1).expect("free").bytes(0..4), [7; 4], "what it holds stays");
+    assert!(queue.give_back());
+    assert_eq!(queue.warm(1), 1, "the next one alone");
+}
+
 /// A regression that would be silent: the kernel goes on with the pages that it has pinned, so no others may come to lie there.
 #[test]
 fn pinned_buffers_are_never_given_back() {

@@ -15,7 +15,7 @@ use super::handover::Handover;
 use super::resend::resend;
 use super::restore::restore;
 use super::stateless::{self, Stateless, kept_by};
-use super::store::{KeptNodes, Requests, Store, StoreError, StoredHandover, StoredRings};
+use super::store::{KeptNodes, Requests, Store, StoreError, StoredRings};
 use super::surviving::{self, FileIdentity, Keeps, LeftBehind, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
@@ -88,7 +88,7 @@ impl Session {
         };
         let told = |server: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
             server.fs.settled();
-            store.seal(&stored(handover))?;
+            store.seal(&handover.write())?;
             tell(handover, clones, store.as_fd()).map_err(TakeoverError::Untold)
         };
         let kept = surviving::kept_of(&*fs);
@@ -296,21 +296,19 @@ fn agree_again<F: Filesystem>(
     Ok((options, negotiated))
 }
 
-/// What the kernel copies to is in memory, where that was asked for; what small requests need, always.
+/// What the kernel copies requests to is in memory, and all of it at any time where that was asked for.
 fn warm_settings(options: &SessionOptions) -> Settings {
-    let warm = if options.warm_payloads { Warm::All } else { Warm::Start };
+    let warm = if options.warm_payloads { Warm::All } else { Warm::Read };
     Settings { warm, ..choose::settings(options) }
-}
-
-/// What was agreed on, as it is written down beside the state: not to be read, but to be compared.
-fn stored(handover: &Handover) -> StoredHandover {
-    StoredHandover(format!("{handover:?}").into_bytes())
 }
 
 /// Checks whether the state belongs to the connection of which `handover` tells.
 fn check_connection(store: &Store, handover: &Handover) -> Result<(), StoreError> {
-    let is_same = store.sealed()? == stored(handover);
-    if is_same { Ok(()) } else { Err(StoreError::Header("it is another connection's")) }
+    if handover.is_in(&store.sealed()?) {
+        Ok(())
+    } else {
+        Err(StoreError::Header("it is another connection's"))
+    }
 }
 
 /// The transport that is asked for, of those that a successor can go on with.

@@ -8,12 +8,16 @@ use serde::{Deserialize, Serialize};
 use shuntfs_wire::{InitFlags, InitIn, abi};
 
 use super::error::HandoverError;
+use super::store::StoredHandover;
+use crate::delegation::Reason;
 use crate::negotiate::Negotiated;
 use crate::options::SessionOptions;
 
 /// What a payload may be, in pages: the protocol counts them in 16 bits.
 const PAGES_MAX: u64 = 65_535;
 const DESCRIPTORS_MAX: usize = 1024;
+/// The first word of values that are written down, which is no text.
+const VALUES: u64 = 1;
 
 /// What a successor needs to know of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,6 +59,80 @@ impl Handover {
     #[must_use]
     pub fn is_on_rings(&self) -> bool {
         self.agreed.init_flags().contains(InitFlags::OVER_IO_URING)
+    }
+
+    /// As it is written down beside the state: its values, one word each.
+    pub(super) fn write(&self) -> StoredHandover {
+        let Self { version, offered, agreed, descriptors } = self;
+        let Negotiated { minor, flags, max_write, max_pages, max_readahead, max_background, .. } = *agreed;
+        let Negotiated { congestion_threshold, time_gran, max_stack_depth, ops, passthrough_off, .. } =
+            *agreed;
+        let words = [
+            VALUES,
+            (*version).into(),
+            offered.minor.into(),
+            offered.max_readahead.into(),
+            offered.flags,
+            minor.into(),
+            flags,
+            max_write.into(),
+            max_pages.into(),
+            max_readahead.into(),
+            max_background.into(),
+            congestion_threshold.into(),
+            time_gran.into(),
+            max_stack_depth.into(),
+            ops,
+            passthrough_off.map_or(0, |reason| reason as u64 + 1),
+            *descriptors as u64,
+        ];
+        StoredHandover(words.into_iter().flat_map(u64::to_le_bytes).collect())
+    }
+
+    /// What was written down; `None` where it is something else.
+    fn read(stored: &StoredHandover) -> Option<Self> {
+        let words: Vec<u64> = stored
+            .0
+            .chunks(8)
+            .map(|word| word.try_into().map(u64::from_le_bytes))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let [values, version, offered @ .., descriptors] = &words[..] else { return None };
+        let (offered, agreed) = offered.split_at_checked(3).filter(|_| *values == VALUES)?;
+        let [minor, max_readahead, flags] = *offered else { return None };
+        let int = |word: u64| u32::try_from(word).ok();
+        let short = |word: u64| u16::try_from(word).ok();
+        let offered = OfferedInit { minor: int(minor)?, max_readahead: int(max_readahead)?, flags };
+        let [minor, flags, max_write, max_pages, max_readahead, background, congested, gran, depth, ops, off] =
+            *agreed
+        else {
+            return None;
+        };
+        let reason = |number: u64| Reason::ALL.into_iter().find(|reason| *reason as u64 + 1 == number);
+        let agreed = Negotiated {
+            minor: int(minor)?,
+            flags,
+            max_write: int(max_write)?,
+            max_pages: short(max_pages)?,
+            max_readahead: int(max_readahead)?,
+            max_background: short(background)?,
+            congestion_threshold: short(congested)?,
+            time_gran: int(gran)?,
+            max_stack_depth: int(depth)?,
+            ops,
+            passthrough_off: if off == 0 { None } else { Some(reason(off)?) },
+        };
+        let (version, descriptors) = (int(*version)?, usize::try_from(*descriptors).ok()?);
+        Some(Self { version, offered, agreed, descriptors })
+    }
+
+    /// Whether this is what was written down.
+    pub(super) fn is_in(&self, stored: &StoredHandover) -> bool {
+        match Self::read(stored) {
+            Some(written) => written == *self,
+            // Mounts of earlier releases have it as text.
+            None => stored.0 == format!("{self:?}").into_bytes(),
+        }
     }
 
     /// Whether its numbers are possible.
@@ -152,6 +230,57 @@ mod test {
         let second: Handover = serde_json::from_str(&text).unwrap();
         assert_eq!(first, second);
         assert_eq!(judge(&second), Ok(()));
+    }
+
+    #[test]
+    fn it_is_compared_by_its_values() {
+        let reasons = Reason::ALL.into_iter().map(Some).chain([None]);
+        for passthrough_off in reasons {
+            let mut first = handover();
+            first.agreed.passthrough_off = passthrough_off;
+            let stored = first.write();
+            assert_eq!(Handover::read(&stored), Some(first.clone()));
+            assert!(first.is_in(&stored));
+            let other = Handover { descriptors: 3, ..first.clone() };
+            assert!(!other.is_in(&stored));
+        }
+        let stored = handover().write();
+        for byte in 0..stored.0.len() {
+            let mut turned = stored.clone();
+            turned.0[byte] ^= 0x81;
+            assert!(!handover().is_in(&turned), "byte {byte}");
+        }
+        for len in 0..stored.0.len() {
+            assert!(!handover().is_in(&StoredHandover(stored.0[..len].to_vec())), "{len}");
+        }
+    }
+
+    /// A mount that an earlier release began has this text.
+    #[test]
+    fn the_text_of_earlier_releases_is_known() {
+        let agreed = Negotiated {
+            minor: 45,
+            flags: 7,
+            max_write: 8192,
+            max_pages: 2,
+            max_readahead: 3,
+            max_background: 4,
+            congestion_threshold: 5,
+            time_gran: 1,
+            max_stack_depth: 2,
+            ops: 9,
+            passthrough_off: Some(Reason::NotPrivileged),
+        };
+        let offered = OfferedInit { minor: 45, max_readahead: 6, flags: 8 };
+        let mut handover = Handover { version: 1, offered, agreed, descriptors: 2 };
+        let text = "Handover { version: 1, offered: OfferedInit { minor: 45, max_readahead: 6, flags: 8 }, \
+            agreed: Negotiated { minor: 45, flags: 7, max_write: 8192, max_pages: 2, max_readahead: 3, \
+            max_background: 4, congestion_threshold: 5, time_gran: 1, max_stack_depth: 2, ops: 9, \
+            passthrough_off: Some(NotPrivileged) }, descriptors: 2 }";
+        let stored = StoredHandover(text.as_bytes().to_vec());
+        assert!(handover.is_in(&stored));
+        handover.agreed.ops = 8;
+        assert!(!handover.is_in(&stored));
     }
 
     #[test]

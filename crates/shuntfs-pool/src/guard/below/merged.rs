@@ -7,15 +7,17 @@
 //! A disk may hang in between, and the caller may get EIO and do something else. Then nothing further is done when the disk answers, and what was done is
 //! undone only where it is as it was left.
 
-use shuntfs::{Errno, LowerFile, Name, Result};
+use shuntfs::{Errno, LowerFile, Result};
 use shuntfs_sys::dir::DirReader;
-use shuntfs_sys::{Device, OsError, open_path_at, rename_at, reopen, rmdir_at, stat_at, stat_of, unlink_at};
+use shuntfs_sys::{Device, open_path_at, rename_at, reopen, stat_of};
 
 use super::marked::{has, mask};
-use crate::branch::{MountIndex, touches_on, was_left};
+use super::moving::{Moving, Step, check_wanted, remove_at};
+use crate::branch::touches_on;
 use crate::error::errno;
 use crate::folding;
 use crate::guard::{NameGoes, NameMoves, Spot};
+use crate::keeping_renames::{Exchange, inode_of};
 use crate::merge::{self, Here, Merge, Order};
 use crate::mode;
 use crate::node::{Parts, Way};
@@ -69,12 +71,22 @@ fn remove_here(shared: &Shared, spot: Spot<'_>, all: &[Here]) -> Result<()> {
 }
 
 /// Whether a server that is dead had begun to move a name on several branches, which was judged before: on one that it noted the name is gone, and the new one
-/// is there.
+/// is there, or is that of what was to be moved.
 pub(crate) fn goes_on(shared: &Shared, who: Who, moves: &NameMoves<'_>) -> bool {
     let Some([moved, _]) = who.note().filter(|_| moves.flags & mode::RENAME_EXCHANGE == 0) else {
         return false;
     };
     let order = shared.branches.order();
+    let exchanges = shared.merge.as_ref().map(|merge| merge.renames.begun(who.request())).unwrap_or_default();
+    let is_exchanged = |exchange: &Exchange| {
+        let mut met = moves.held.subjects(1).iter().map(|subject| &subject.found);
+        met.any(|found| {
+            found.identity.mount.branch == exchange.branch && inode_of(&found.stat) == exchange.moved
+        })
+    };
+    if exchanges.iter().any(is_exchanged) {
+        return true;
+    }
     let is_on = |index: usize, branch: u16| {
         moves.held.subjects(index).iter().any(|subject| subject.found.identity.mount.branch == branch)
     };
@@ -176,7 +188,7 @@ pub(super) fn rename(shared: &Shared, merge: &Merge, (who, moves): (Who, NameMov
     held.check_judged(1, &targets)?;
     // Of an exchange the note tells the inodes (`op/rename.rs`), and it is done again as a whole.
     if let Some(note) = who.note().filter(|_| flags & mode::RENAME_EXCHANGE == 0) {
-        return go_on(shared, merge, &order, (from, to), (flags, note));
+        return go_on(shared, merge, &order, (from, to), (who, flags, note));
     }
     let is_folder = merge::visible(shared, merge, &sources)?.stat.is_dir();
     let (way, new_way): (Way, Way) =
@@ -207,11 +219,13 @@ pub(super) fn rename(shared: &Shared, merge: &Merge, (who, moves): (Who, NameMov
     check_writable(shared, from, &sources)?;
     let moves = self::moves(shared, merge, &order, to, sources)?;
     let is_moved = |here: &&Here| moves.iter().any(|(source, _)| source.mount.branch == here.mount.branch);
-    let (replaced, left): (Vec<&Here>, Vec<&Here>) = targets.iter().partition(is_moved);
+    let (replaced, left): (Vec<Here>, Vec<Here>) = targets.into_iter().partition(|here| is_moved(&here));
     check_targets(shared, to, is_folder, &replaced, &left)?;
     let removal = Removal::begin(shared, to)?;
-    let moving = Moving { shared, from, to, moves: &moves, replaced: &replaced, left: &left };
-    moving.finish(flags).inspect_err(|error| {
+    let steps = vec![Step::Ahead; moves.len()];
+    let (moves, request) = (&*moves, who.request());
+    let moving = Moving { shared, merge, request, from, to, moves, replaced: &replaced, left: &left };
+    moving.finish(flags, steps, Vec::new()).inspect_err(|error| {
         let mount = moves.first().map_or(to.mount, |(source, _)| source.mount);
         merge::pass_on_at(shared, Spot { mount, ..to }, *error);
     })?;
@@ -243,35 +257,61 @@ pub(crate) fn moved_on(shared: &Shared, from: Spot<'_>, to: Spot<'_>) -> Result<
 }
 
 /// Goes on with what a server had begun that is dead: it moved the name on these branches, and then removed what had the new one on those.
-/// Each step is done if the old name is gone, or the new one.
+/// Each step is done if the old name is gone, or the new one; or if the new one is that of what was to be moved, where names are exchanged.
 fn go_on(
     shared: &Shared,
     merge: &Merge,
     order: &Order<'_>,
     (from, to): (Spot<'_>, Spot<'_>),
-    (flags, [moved, left]): (u32, [u64; 2]),
+    (who, flags, [moved, left]): (Who, u32, [u64; 2]),
 ) -> Result<()> {
     let branches = shared.branches.order();
     let is_known = merge.folders.has(&(from.folder.id, from.c_name().into()));
-    let removal = Removal::begin(shared, to)?;
-    for here in merge::present(shared, from)? {
-        if has(moved, &branches, here.mount.branch) {
-            let folder = merge::on_branch(shared, merge, order, to.folder, here.mount.branch)?;
-            touches_on(here.mount);
-            rename_at(&*here.dir, from.c_name(), &folder.descriptor, to.c_name(), flags).map_err(errno)?;
-        }
+    // What is replaced may have either name.
+    let removals = [Removal::begin(shared, to)?, Removal::begin(shared, from)?];
+    let on = |spot: Spot<'_>, mask: u64| -> Result<Vec<Here>> {
+        let all = merge::present(shared, spot)?.into_iter();
+        Ok(all.filter(|here| has(mask, &branches, here.mount.branch)).collect())
+    };
+    let (sources, targets, left) = (on(from, moved)?, on(to, moved)?, on(to, left)?);
+    let exchanges = merge.renames.begun(who.request());
+    let replaces_itself = |source: &Here, target: &Here| is_itself(shared, (source, from), (target, to));
+    let (mut moves, mut replaced, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    for branch in branches.iter().copied() {
+        let at = |all: &[Here]| all.iter().find(|here| here.mount.branch == branch).cloned();
+        let exchange = exchanges.iter().find(|exchange| exchange.branch == branch);
+        let is_moved = |here: &Here| exchange.is_some_and(|exchange| inode_of(&here.stat) == exchange.moved);
+        let (source, step) = match (at(&sources), at(&targets)) {
+            (None, None) => continue,
+            (Some(old), Some(new)) if is_moved(&new) && !is_moved(&old) => {
+                let source = Here { stat: new.stat, ..old.clone() };
+                replaced.push(old);
+                (source, Step::Exchanged)
+            }
+            (Some(source), target) => {
+                let is_itself =
+                    target.as_ref().map_or(Ok(true), |target| replaces_itself(&source, target))?;
+                replaced.extend(target.filter(|_| !is_itself));
+                (source, Step::Ahead)
+            }
+            (None, Some(new)) => {
+                let folder = merge::on_branch(shared, merge, order, from.folder, branch)?;
+                (Here { dir: folder.descriptor, ..new }, Step::Moved)
+            }
+        };
+        moves.push((source, merge::on_branch(shared, merge, order, to.folder, branch)?));
+        steps.push(step);
     }
-    for here in merge::present(shared, to)?.iter().rev() {
-        if has(left, &branches, here.mount.branch) {
-            remove_at(here.mount, &here.dir, to, here.stat.is_dir()).map_err(errno)?;
-        }
-    }
+    let earlier = merge.renames.take(who.request());
+    let (moves, request) = (&*moves, who.request());
+    let moving = Moving { shared, merge, request, from, to, moves, replaced: &replaced, left: &left };
+    moving.finish(flags, steps, earlier)?;
     if is_known || merge::present(shared, to)?.first().is_none_or(|here| !here.stat.is_dir()) {
         let way = |spot: Spot<'_>| -> Way { (spot.folder.id, spot.c_name().into()) };
         merge.folder_moved(shared, way(from), way(to), false);
     }
     merge.was_moved(shared, from, to)?;
-    removal.doubt_copies();
+    removals.iter().for_each(Removal::doubt_copies);
     // Folders were looked for while this one was on some branches by one name and on others by another.
     merge.see_folders_again(shared);
     Ok(())
@@ -358,8 +398,8 @@ fn check_targets(
     shared: &Shared,
     to: Spot<'_>,
     is_folder: bool,
-    replaced: &[&Here],
-    left: &[&Here],
+    replaced: &[Here],
+    left: &[Here],
 ) -> Result<()> {
     let all = || replaced.iter().chain(left);
     if all().next().is_none() {
@@ -370,164 +410,11 @@ fn check_targets(
         (false, _, true) => return Err(Errno::ISDIR),
         _ => {}
     }
-    check_writable(shared, to, left.iter().copied())?;
+    check_writable(shared, to, left)?;
     if is_folder {
         for here in all() {
-            check_empty(shared, to, std::slice::from_ref(*here))?;
+            check_empty(shared, to, std::slice::from_ref(here))?;
         }
     }
     Ok(())
-}
-
-/// A rename under way.
-struct Moving<'m> {
-    shared: &'m Shared,
-    from: Spot<'m>,
-    to: Spot<'m>,
-    /// What moves, and the folder on its branch that it comes to.
-    moves: &'m [(Here, Folder)],
-    /// What has the new name on these branches, and on others.
-    replaced: &'m [&'m Here],
-    left: &'m [&'m Here],
-}
-
-impl Moving<'_> {
-    /// Moves a name on each branch that has it, and removes what has the new one elsewhere. As long as a step may fail, what is replaced
-    /// keeps the old name, so that all of it can be undone.
-    fn finish(&self, flags: u32) -> Result<()> {
-        if let ([_], []) = (self.moves, self.left) {
-            return self.there(0, flags).map_err(errno);
-        }
-        // Another server could not tell what is exchanged from what is not: so what is replaced is gone at once.
-        let is_kept = self.shared.options.kept.is_some();
-        let mut exchanged = vec![false; self.moves.len()];
-        for index in 0..self.moves.len() {
-            let moved = if self.replaces(index) && !is_kept {
-                match self.there(index, mode::RENAME_EXCHANGE) {
-                    // Not every file system can: then what is replaced is gone.
-                    Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP) => self.there(index, flags),
-                    outcome => {
-                        exchanged[index] = outcome.is_ok();
-                        outcome
-                    }
-                }
-            } else {
-                self.there(index, flags)
-            };
-            if let Err(error) = moved {
-                self.undo(&exchanged[..index]);
-                return Err(errno(error));
-            }
-        }
-        // From the last to the first, so that what is shown is there as long as anything is.
-        for here in self.left.iter().rev() {
-            if let Err(error) = remove_at(here.mount, &here.dir, self.to, here.stat.is_dir()) {
-                self.undo(&exchanged);
-                return Err(errno(error));
-            }
-        }
-        for (index, _) in exchanged.iter().enumerate().rev().filter(|(_, was)| **was) {
-            if let Err(error) = self.take_replaced(index) {
-                tracing::error!(%error, "what a rename replaced is left under the old name");
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes what has the old name after an exchange. It is no use to the caller by then, whether they wait or not, but may be somebody else's.
-    fn take_replaced(&self, index: usize) -> shuntfs_sys::Result<()> {
-        let (source, _) = &self.moves[index];
-        touches_on(source.mount);
-        let is_still = || self.replaced_by(index).is_some_and(|old| is_still(&source.dir, self.from, old));
-        if was_left() && !is_still() {
-            return Err(OsError::STALE);
-        }
-        take_away(&source.dir, self.from, source.stat.is_dir())
-    }
-
-    /// What had the new name on the branch of a move.
-    fn replaced_by(&self, index: usize) -> Option<&Here> {
-        let branch = self.moves[index].0.mount.branch;
-        self.replaced.iter().find(|here| here.mount.branch == branch).copied()
-    }
-
-    fn replaces(&self, index: usize) -> bool {
-        self.replaced_by(index).is_some()
-    }
-
-    fn there(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
-        let (source, target) = &self.moves[index];
-        touches_on(source.mount);
-        check_wanted()?;
-        rename_at(&*source.dir, self.from.c_name(), &target.descriptor, self.to.c_name(), flags)
-    }
-
-    /// Takes the first moves back; those that were exchanges leave nothing undone. Where that fails, the kernel is to look the names up again, which
-    /// it believes to be as they were.
-    fn undo(&self, exchanged: &[bool]) {
-        let mut is_undone = true;
-        for (index, was_exchanged) in exchanged.iter().enumerate().rev() {
-            let flags = if *was_exchanged { mode::RENAME_EXCHANGE } else { mode::RENAME_NOREPLACE };
-            if let Err(error) = self.back(index, flags) {
-                is_undone = false;
-                tracing::error!(%error, "a name that was moved on one branch only is left there");
-            } else if !was_exchanged && self.replaces(index) {
-                is_undone = false;
-                tracing::error!(
-                    "what a rename replaced on one branch is gone, and the rename failed on another"
-                );
-            }
-        }
-        if let Some(notifier) = self.shared.notifier.get().filter(|_| !is_undone) {
-            for spot in [self.from, self.to] {
-                Name::new(spot.c_name()).into_iter().for_each(|name| notifier.doubt(spot.folder.id, name));
-            }
-        }
-    }
-
-    /// Takes one move back, if the names are as it left them: on a disk that hung it may be long ago. Without `RENAME_NOREPLACE` on the file system it
-    /// is looked first that nothing is replaced.
-    fn back(&self, index: usize, flags: u32) -> shuntfs_sys::Result<()> {
-        let ((source, target), old) = (&self.moves[index], self.replaced_by(index));
-        let (from, to) = (self.from.c_name(), self.to.c_name());
-        touches_on(source.mount);
-        let is_exchanged = flags == mode::RENAME_EXCHANGE;
-        let is_old_there = || old.is_some_and(|old| is_still(&source.dir, self.from, old));
-        if !is_still(&target.descriptor, self.to, source) || is_exchanged && !is_old_there() {
-            return Err(OsError::STALE);
-        }
-        let rename = |flags| rename_at(&target.descriptor, to, &*source.dir, from, flags);
-        match rename(flags) {
-            Err(OsError::INVAL | OsError::NOSYS | OsError::OPNOTSUPP)
-                if flags == mode::RENAME_NOREPLACE
-                    && matches!(stat_at(&*source.dir, from), Err(OsError::NOENT)) =>
-            {
-                rename(0)
-            }
-            outcome => outcome,
-        }
-    }
-}
-
-/// Whether a name in a folder leads to what it led to before, or what was moved there.
-fn is_still(dir: &LowerFile, spot: Spot<'_>, here: &Here) -> bool {
-    stat_at(dir, spot.c_name()).is_ok_and(|now| (now.dev, now.ino) == (here.stat.dev, here.stat.ino))
-}
-
-/// Refuses the next change for a caller who was told EIO, because a disk hung: the name may be another file's by now.
-///
-/// # Errors
-/// EIO, which nobody hears.
-fn check_wanted() -> shuntfs_sys::Result<()> {
-    if was_left() { Err(OsError::IO) } else { Ok(()) }
-}
-
-fn remove_at(mount: MountIndex, dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
-    touches_on(mount);
-    check_wanted()?;
-    take_away(dir, spot, is_folder)
-}
-
-fn take_away(dir: &LowerFile, spot: Spot<'_>, is_folder: bool) -> shuntfs_sys::Result<()> {
-    if is_folder { rmdir_at(dir, spot.c_name()) } else { unlink_at(dir, spot.c_name()) }
 }

@@ -8,6 +8,7 @@ mod content;
 mod intent;
 mod marked;
 mod merged;
+mod moving;
 mod names;
 mod opens;
 mod path;

@@ -19,6 +19,7 @@ use crate::guard::{
 use crate::merge;
 use crate::mode;
 use crate::removal::{self, Removal};
+use crate::scarce::Room;
 use crate::shared::Shared;
 
 impl<'c> Judged<NameComes<'c>> {
@@ -26,6 +27,7 @@ impl<'c> Judged<NameComes<'c>> {
     pub(crate) fn make(self, shared: &'c Shared) -> Result<Untold<'c>> {
         let (who, spot) = (self.who, self.change.spot);
         let (dir, name) = (spot.dir, spot.c_name());
+        shared.check_room()?;
         touches_on(spot.mount);
         let made = match self.change.what {
             // Files that are opened are made by `create`.
@@ -50,10 +52,12 @@ impl<'c> Judged<NameComes<'c>> {
         let Coming::File { made, .. } = self.change.what else { return Err(Errno::INVAL) };
         let (who, spot) = (self.who, self.change.spot);
         let flags = mode::O_CREAT | mode::O_EXCL | access;
+        shared.check_room()?;
         touches_on(spot.mount);
         let open =
             || who.create(made.mode, made.umask, || open_at(spot.dir, spot.c_name(), flags, made.mode));
         let fd = shared.opening(open).inspect_err(|error| shared.note_refusal(spot, *error))?;
+        shared.scarce.is_last(&fd, Room::Stays);
         Ok((fd, self.terms, Untold::new(shared, spot)))
     }
 }
@@ -66,6 +70,7 @@ impl Judged<NamelessComes<'_>> {
         };
         let (who, dir) = (self.who, self.change.dir);
         let flags = mode::O_RDWR | flags.0 & mode::O_EXCL;
+        shared.check_room()?;
         let open = || who.create(mode, umask, || tmpfile_at(dir, flags, mode));
         Ok((shared.opening(open)?, self.terms))
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 /// The layout of the state that this release writes.
 pub const STATE_VERSION: u8 = 2;
-/// The layouts that it reads. The first one has no counters. A mount keeps the layout that it began with, so that
+/// The layouts that it reads. The first one has no counters, and no marks of nodes. A mount keeps the layout that it began with, so that
 /// its program can be gone back to.
 pub const STATE_VERSIONS: [u8; 2] = [1, STATE_VERSION];
 
@@ -280,7 +280,16 @@ impl Store {
         Ok(())
     }
 
+    pub(super) fn version(&self) -> u8 {
+        self.version
+    }
+
     pub(super) fn has_counters(&self) -> bool {
+        self.version >= 2
+    }
+
+    /// Whether servers mark nodes: in the first layout the word for that tells nothing.
+    pub(super) fn has_marks(&self) -> bool {
         self.version >= 2
     }
 

@@ -19,8 +19,11 @@ const WORDS: usize = 5;
 /// How many words are the file system's.
 const OWN: usize = 8;
 const CHECK: usize = WORDS + OWN;
-/// Changes while the rest stays.
+/// These change while the rest stays.
 const LOOKUPS: usize = CHECK + 1;
+const MARKS: usize = LOOKUPS + 1;
+/// The marks are what servers have made of them: the first layout has none, and what it holds there tells nothing.
+const MARKS_KNOWN: u32 = 1 << 31;
 const LIVE: u64 = 0x6e6f_6465;
 /// It takes the place of another record of its node, which may be there still.
 const SUCCEEDS: u64 = 0x6e65_7874;
@@ -50,6 +53,8 @@ pub struct LeftNode {
     pub file: Option<OwnedFd>,
     /// What the file system has written down.
     pub words: [u64; OWN],
+    /// What it has marked it with since ([`KeptNodes::mark`]); `None` where the state has the layout of an earlier release, which had no marks.
+    pub marks: Option<u32>,
 }
 
 /// Where a node is kept, until it is let go.
@@ -94,7 +99,8 @@ impl KeptNodes {
         let (mut nodes, mut list) = (Vec::new(), Vec::new());
         let next = store.top(&NODES)?;
         for index in 0..next {
-            let Some(FoundNode { node, lookups, descriptor, words, .. }) = store.found_node(index)? else {
+            let Some(FoundNode { node, lookups, descriptor, words, marks, .. }) = store.found_node(index)?
+            else {
                 list.push(index);
                 continue;
             };
@@ -116,6 +122,7 @@ impl KeptNodes {
                 lookups: LookupCount(lookups.into()),
                 file,
                 words,
+                marks,
             });
         }
         let free = Arc::new(Mutex::new(Free { list, next }));
@@ -134,13 +141,19 @@ impl KeptNodes {
         self.store.servers()
     }
 
+    /// The layout of the state, which is that of the release that began the mount: that release may go on with it.
+    #[must_use]
+    pub fn layout(&self) -> u8 {
+        self.store.version()
+    }
+
     /// Keeps a node that was looked up once.
     ///
     /// # Errors
     /// ENFILE where there are too many, ENOMEM.
     pub fn keep(&self, node: &KeptNode<'_>) -> Result<NodePlace> {
         let index = self.room()?;
-        self.store.write_node(index, node, (LIVE, 1));
+        self.store.write_node(index, node, (LIVE, 1, twice(MARKS_KNOWN)));
         Ok(NodePlace(index))
     }
 
@@ -154,15 +167,15 @@ impl KeptNodes {
         Ok(index)
     }
 
-    /// Keeps something else of a node, whose lookups stay counted; where it is kept from then on. A successor finds either the one or the other.
-    /// Nobody may change the count meanwhile.
+    /// Keeps something else of a node, whose lookups stay counted and whose marks stay; where it is kept from then on. A successor finds either the one or the other.
+    /// Nobody may change these meanwhile.
     ///
     /// # Errors
     /// ENFILE where there are too many, ENOMEM, EIO where the count is damaged; it is kept where it was then.
     pub fn replace(&self, place: &NodePlace, node: &KeptNode<'_>) -> Result<NodePlace> {
         let lookups = once(self.store.get(NODES.at(place.0) + LOOKUPS)).ok_or(Errno::IO)?;
-        let next = self.room()?;
-        self.store.write_node(next, node, (SUCCEEDS, lookups));
+        let (next, marks) = (self.room()?, self.store.get(NODES.at(place.0) + MARKS));
+        self.store.write_node(next, node, (SUCCEEDS, lookups, marks));
         self.store.publish(NODES.at(place.0), 0);
         self.store.publish(NODES.at(next), LIVE);
         self.free.lock().list.push(place.0);
@@ -181,6 +194,11 @@ impl KeptNodes {
         LookupCount(self.store.count(place.0, |count| count.saturating_sub(by)).into())
     }
 
+    /// Marks a node with these bits, of the lowest 31, for successors. They stay until the node is let go. To be called before what they tell of begins.
+    pub fn mark(&self, place: &NodePlace, marks: u32) {
+        self.store.mark(place.0, marks);
+    }
+
     /// The node is known no more. To be called before its descriptor is closed.
     pub fn let_go(&self, place: NodePlace) {
         self.store.publish(NODES.at(place.0), 0);
@@ -196,10 +214,11 @@ pub(super) struct FoundNode {
     pub(super) lookups: u32,
     pub(super) descriptor: Option<(RawFd, FileIdentity)>,
     pub(super) words: [u64; OWN],
+    pub(super) marks: Option<u32>,
 }
 
 impl Store {
-    fn write_node(&self, index: u32, node: &KeptNode<'_>, (state, lookups): (u64, u32)) {
+    fn write_node(&self, index: u32, node: &KeptNode<'_>, (state, lookups, marks): (u64, u32, u64)) {
         let at = NODES.at(index);
         let (number, identity) = node.file.map_or((0, FileIdentity::default()), |(file, identity)| {
             (u64::try_from(file.as_raw_fd()).map_or(0, |number| number + 1), identity)
@@ -210,7 +229,32 @@ impl Store {
         }
         self.put(at + CHECK, check_of(at as u64, body.into_iter().chain(node.words)));
         self.put(at + LOOKUPS, twice(lookups));
+        if self.has_marks() {
+            self.put(at + MARKS, marks);
+        }
         self.publish(at, state);
+    }
+
+    /// Adds to marks that are known. Damaged ones stay, for the successor to find.
+    fn mark(&self, index: u32, marks: u32) {
+        if self.has_marks() {
+            let more = |known: u32| (known & MARKS_KNOWN != 0).then(|| twice(known | marks & !MARKS_KNOWN));
+            let _as_before = self.update(NODES.at(index) + MARKS, |word| once(word).and_then(more));
+        }
+    }
+
+    /// The marks of a node.
+    ///
+    /// # Errors
+    /// Why they are not what was written.
+    fn marks(&self, index: u32) -> std::result::Result<Option<u32>, &'static str> {
+        let word = self.get(NODES.at(index) + MARKS);
+        // Nobody has ever written there.
+        if !self.has_marks() || word == 0 {
+            return Ok(None);
+        }
+        let marks = once(word).filter(|marks| marks & MARKS_KNOWN != 0);
+        marks.map(|marks| Some(marks & !MARKS_KNOWN)).ok_or("its marks are not what was written")
     }
 
     /// Changes a count; what it is then. One that is damaged stays, for the successor to find.
@@ -270,7 +314,8 @@ impl Store {
             }
         };
         let node = NodeId::new(word(NODE)).ok_or_else(|| wrong("it has no number"))?;
+        let marks = self.marks(index).map_err(wrong)?;
         let words = std::array::from_fn(|place| word(WORDS + place));
-        Ok(Some(FoundNode { index, node, lookups, descriptor, words }))
+        Ok(Some(FoundNode { index, node, lookups, descriptor, words, marks }))
     }
 }

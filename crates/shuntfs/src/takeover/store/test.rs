@@ -103,6 +103,7 @@ fn work(store: &Arc<Store>) -> Result<(), StoreError> {
     store.backing_registered(4);
     store.backing_goes(3);
     let other = nodes.keep(&kept(3, [0; 8])).expect("there is room");
+    nodes.mark(&other, 4);
     if nodes.lower(&place, LookupCount(2)) == LookupCount(0) {
         nodes.let_go(place);
     }
@@ -126,7 +127,7 @@ fn what_was_written_is_found() {
     assert_eq!(files, [FoundOpen { index: 0, generation: 2, open: Some(file(2)) }]);
     assert_eq!((folders.len(), folders[0].generation), (1, 4));
     assert_eq!(nodes.len(), 1, "the other was forgotten");
-    assert_eq!((nodes[0].node, nodes[0].lookups), (node(3), 5));
+    assert_eq!((nodes[0].node, nodes[0].lookups, nodes[0].marks), (node(3), 5, Some(4)));
     assert_eq!(sealed.0, b"agreed");
     // One queue had one request at a time, so one slot served them all.
     assert_eq!((requests.len(), requests[0].unique, requests[0].result), (1, 10, None));
@@ -203,7 +204,8 @@ fn no_damaged_word_is_believed() {
     assert!(refused > 1000, "{refused}");
 }
 
-/// Whether everything that was found is in `whole`, but for what needs no check: the server that noted a request that has no result.
+/// Whether everything that was found is in `whole`, but for what needs no check, the server that noted a request that has no result, and for marks that
+/// are not known any more.
 fn is_no_more(found: &All, whole: &All) -> bool {
     let opens = |found: &[FoundOpen], whole: &[FoundOpen]| {
         let open = |found: &FoundOpen| found.open.is_some();
@@ -212,9 +214,12 @@ fn is_no_more(found: &All, whole: &All) -> bool {
     let is_known = |found: &Found| {
         whole.requests.iter().any(|one| Found { server: found.server, ..one.clone() } == *found)
     };
+    let is_kept = |found: &FoundNode| {
+        whole.nodes.iter().any(|one| one == found || FoundNode { marks: None, ..*one } == *found)
+    };
     opens(&found.files, &whole.files)
         && opens(&found.folders, &whole.folders)
-        && found.nodes.iter().all(|node| whole.nodes.contains(node))
+        && found.nodes.iter().all(is_kept)
         && found.requests.iter().all(is_known)
         && found.sealed == whole.sealed
 }
@@ -343,6 +348,29 @@ fn a_record_that_is_replaced_is_there_once_over_two_kills() {
         let found: Vec<_> = left.iter().map(|left| (left.node, left.words[0])).collect();
         let whole = [[(node(3), 3)], [(node(3), 4)]];
         assert!(whole.iter().any(|whole| found == whole), "{first}, {second}: {found:?}");
+    }
+}
+
+/// Nothing that a server had marked is forgotten, and where servers did not mark nothing is trusted.
+#[test]
+fn marks_stay_with_a_node_and_are_unknown_in_the_first_layout() {
+    for (layout, expected) in [(1, None), (2, Some(5))] {
+        let store = Arc::new(Store::create_as(layout).expect("memory"));
+        let take = || KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+        let kept = |word| KeptNode { node: node(2), file: None, words: [word; 8] };
+        let (nodes, _) = take();
+        let place = nodes.keep(&kept(1)).expect("there is room");
+        let marks = || take().1.pop().expect("it is there").marks;
+        assert_eq!(marks(), expected.map(|_| 0), "{layout}");
+        nodes.mark(&place, 4);
+        nodes.mark(&place, 1);
+        assert_eq!(marks(), expected, "{layout}");
+        let place = nodes.replace(&place, &kept(2)).expect("there is room");
+        assert_eq!(marks(), expected, "{layout}: it is the same node");
+        // Another one at this place.
+        nodes.let_go(place);
+        nodes.keep(&kept(3)).expect("there is room");
+        assert_eq!(marks(), expected.map(|_| 0), "{layout}");
     }
 }
 
