@@ -162,7 +162,7 @@ pub(crate) struct QueueRoom {
     pub(crate) depth: usize,
     /// How many of them have a payload of their own, where there is no pool.
     pub(crate) own_depth: usize,
-    /// Nothing where there is to be no pool.
+    /// Nothing where there is no pool.
     pub(crate) pool: PoolPlan,
 }
 

@@ -13,6 +13,9 @@ use shuntfs_sys::uring::Ring;
 use super::*;
 use crate::{OffloadPool, QueueParts};
 
+impl RingFile for std::io::PipeReader {}
+impl RingFile for std::io::PipeWriter {}
+
 const LEN: usize = 8192;
 
 /// A queue of two slots; without a ring, or with one where there is one.

@@ -121,7 +121,7 @@ impl Submission {
     }
 
     /// The same by a thread of the kernel, from the start on, where `is_so` holds. Otherwise the calling thread tries first whether it can be done
-    /// without waiting, with the ring locked, and a file that waits all the same keeps whoever needs the ring: the thread, and who aborts the
+    /// without waiting, with the ring locked, and a file that waits nevertheless keeps whoever needs the ring: the thread, and who aborts the
     /// connection whose commands the ring has (`io_uring_cmd_del_cancelable`, Linux 7.3).
     #[must_use]
     pub fn by_worker(self, is_so: bool) -> Self {
