@@ -171,8 +171,8 @@ impl Names {
     fn learn(folder: &Path) -> io::Result<Self> {
         let own = std::process::id();
         // Some are so long that they take several records.
-        let paths =
-            ["x".repeat(1), "y".repeat(60), "z".repeat(180)].map(|name| folder.join(format!("{own}-{name}")));
+        let paths = ["x".to_owned(), "y".repeat(60), "z".repeat(180)]
+            .map(|name| folder.join(format!("{own}-{name}")));
         let mut numbers = [0; 3];
         for (path, number) in paths.iter().zip(&mut numbers) {
             *number = ino(&File::create(path)?)?;
