@@ -84,10 +84,8 @@ fn exercise(kind: &str, are_branches: bool, further: &[&str]) {
     wait_until("as many descriptors as before", left);
 }
 
-fn fill_and_empty(kept: &Kept, above: &Path, below: &[PathBuf], has_handles: bool) {
-    let there = |name: &str| below.iter().filter(|folder| folder.join(name).exists()).count();
-    // In use, too.
-    let used = File::open(above.join(folder(0))).expect("opens");
+/// Opens files until the server refuses one.
+fn open_all(kept: &Kept, above: &Path) -> Vec<File> {
     let all: Vec<File> = (0..FILES)
         .map(|number| open(&above.join(file(number))))
         .take_while(|open| {
@@ -99,6 +97,14 @@ fn fill_and_empty(kept: &Kept, above: &Path, below: &[PathBuf], has_handles: boo
         .collect();
     println!("{} files are open", all.len());
     assert!(all.len() > 50 && all.len() < FILES, "{}\n{}", all.len(), kept.said());
+    all
+}
+
+fn fill_and_empty(kept: &Kept, above: &Path, below: &[PathBuf], has_handles: bool) {
+    let there = |name: &str| below.iter().filter(|folder| folder.join(name).exists()).count();
+    // In use, too.
+    let used = File::open(above.join(folder(0))).expect("opens");
+    let all = open_all(kept, above);
     // One that is not used yet may need none.
     let mut made = Vec::new();
     while made.len() < MADE_MAX {
