@@ -611,10 +611,15 @@ mod test {
                 0o40_755,
                 parts,
             );
-            let words = words_of_folder(&node, node.parts().expect("is one"), &way);
-            assert!(is_folder(&words), "{generation:?}");
-            let expected = LeftFolder { way, ino: 9, mode: 0o40_755, generation, further: Vec::new() };
-            assert_eq!(folder_of(words, &mut HashMap::new()), Some(expected));
+            for held_on in [0, 3, HELD_MAX].map(MountIndex::of_bits) {
+                let parts = node.parts().expect("is one");
+                let words = words_of_folder(&node, parts, (Some(&way), held_on.bits()));
+                assert!(is_folder(&words), "{generation:?}");
+                let way = Some(way.clone());
+                let expected =
+                    LeftFolder { way, held_on, ino: 9, mode: 0o40_755, generation, further: Vec::new() };
+                assert_eq!(folder_of(words, &mut HashMap::new()), Some(expected));
+            }
         }
     }
 
