@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use shuntfs::NotifyError;
@@ -31,12 +31,12 @@ use crate::attendant::{Attendant, Plain};
 use crate::channel::{Channel, Said};
 use crate::limits::{GiveUp, Limits, Record};
 use crate::machine;
-use crate::manager::{Manager, Part};
+use crate::manager::Manager;
 use crate::passing::{Former, Passed};
 use crate::replacing::Replacing;
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
-use crate::stored::{Note, Stored};
+use crate::stored::{Note, Stored, store, unstored};
 use crate::vigil::{Finding, Vigil};
 
 /// How a kept mount came to its end.
@@ -578,24 +578,6 @@ impl<'l> Keeper<'l> {
             tracing::warn!(%error, "signals stay blocked");
         }
     }
-}
-
-/// Has everything stored that a keeper needs that comes after this one. The note comes last: with it, it is all there.
-fn store(manager: &Manager, note: &Note, mount: &KeptMount, told: &Told) {
-    if told.state.is_some() {
-        return tracing::info!("the mount does not outlive its keeper: what files were open would not");
-    }
-    if let Err(error) = note.write(&told.handover, mount) {
-        return tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
-    }
-    let clones: Vec<BorrowedFd<'_>> = told.clones.iter().map(AsFd::as_fd).collect();
-    manager.store(Part::Device, &[mount.device().as_fd()]);
-    manager.store(Part::Clone, &clones);
-    manager.store(Part::Note, &[note.as_fd()]);
-}
-
-fn unstored(error: OsError) {
-    tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
 }
 
 fn lacks(what: &'static str) -> impl Fn(OsError) -> KeepError {

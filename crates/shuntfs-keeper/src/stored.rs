@@ -220,6 +220,25 @@ fn handed_over(
     numbered.filter_map(|(number, name)| Some((part(name)?, number))).collect()
 }
 
+/// Has everything stored that a keeper needs that comes after this one. The note comes last: with it, it is all there.
+pub(crate) fn store(manager: &Manager, note: &Note, mount: &KeptMount, told: &Told) {
+    if told.state.is_some() {
+        return tracing::info!("the mount does not outlive its keeper: what files were open would not");
+    }
+    if let Err(error) = note.write(&told.handover, mount) {
+        return tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
+    }
+    let clones: Vec<BorrowedFd<'_>> = told.clones.iter().map(AsFd::as_fd).collect();
+    manager.store(Part::Device, &[mount.device().as_fd()]);
+    manager.store(Part::Clone, &clones);
+    manager.store(Part::Note, &[note.as_fd()]);
+}
+
+/// Says why the mount is gone with this keeper.
+pub(crate) fn unstored(error: OsError) {
+    tracing::warn!(%error, "the mount will not outlive its keeper: it cannot be noted");
+}
+
 #[cfg(test)]
 mod test {
     use super::*;

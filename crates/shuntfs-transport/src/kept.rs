@@ -18,7 +18,8 @@ use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_sys::{OsError, threads};
 
 use crate::draining::Drain;
-use crate::prepared::{PrepareError, RING_SLOTS_MAX, kept_plan, queue_order};
+use crate::planning::{RING_SLOTS_MAX, kept_plan};
+use crate::prepared::{PrepareError, queue_order};
 use crate::settings::{Plan, Settings};
 use crate::slot::slot_len;
 

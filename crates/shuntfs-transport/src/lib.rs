@@ -15,6 +15,7 @@ mod load;
 mod lower;
 mod meter;
 mod moved;
+mod planning;
 mod pools;
 mod port;
 mod prepared;

@@ -21,11 +21,12 @@ use crate::exchange::{Done, Exchange};
 use crate::interrupts::Interrupts;
 use crate::kept::{Held, KeptRings};
 use crate::meter::{Gauges, Meter};
+use crate::planning::{kept_plan, no_zero_copy, not_pinned, plan, ring_threads};
 use crate::pools::{NoZeroCopy, NotPinned, Pinned, Pools, Step, ZeroCopy};
 use crate::readers::Readers;
 use crate::ring::RingSeat;
 use crate::ring_way::RingPlan;
-use crate::settings::{Plan, QUIET_DEPTH, SIDE_DEPTH, Settings, TransportKind, Warm};
+use crate::settings::{Plan, SIDE_DEPTH, Settings, TransportKind, Warm};
 use crate::slot::{PAGE, WARM, slot_len};
 use crate::underway::{StallSink, StallWatch};
 use crate::watch::{May, Watcher};
@@ -335,54 +336,6 @@ impl Prepared {
     }
 }
 
-pub(crate) fn plan(
-    kind: TransportKind,
-    settings: &Settings,
-    cpus: (usize, usize),
-) -> Result<Plan, PrepareError> {
-    Plan::new(kind, settings, cpus).ok_or_else(|| {
-        let one = Settings { depth: 1, payload_cap: u64::MAX, ..*settings };
-        let needed = Plan::new(kind, &one, cpus).map_or(u64::MAX, |plan| plan.payload_max());
-        PrepareError::PayloadCap { needed, cap: settings.payload_cap }
-    })
-}
-
-/// One ring has no more entries than this by default: neither the kernel's limit for a ring nor that for a table of pages is near.
-pub(crate) const RING_SLOTS_MAX: usize = 4096;
-
-/// For rings that another server can take over: all queues have the same room, as other CPUs may be online then.
-pub(crate) fn kept_plan(settings: &Settings) -> Result<Plan, PrepareError> {
-    let cpus = threads::possible_cpus() as usize;
-    plan(TransportKind::Uring, settings, (cpus, cpus))
-}
-
-/// How many threads serve rings by default: one for each CPU that is online, and more only where each would have too many entries.
-fn ring_threads(online: usize, possible: usize, depth: usize) -> usize {
-    let entries = online * depth + possible.saturating_sub(online) * QUIET_DEPTH.min(depth);
-    online.max(entries.div_ceil(RING_SLOTS_MAX))
-}
-
-/// Why there will be no zero copy, as far as that is known before the kernel is asked.
-fn no_zero_copy(plan: &Plan) -> Option<NoZeroCopy> {
-    match plan.settings.pools {
-        _ if plan.kind != TransportKind::Uring => Some(NoZeroCopy::NoRing),
-        Pools::Lacking => Some(NoZeroCopy::KernelLacks),
-        Pools::Plain => Some(NoZeroCopy::TurnedOff),
-        Pools::ZeroCopy => plan.pool.is_none().then_some(NoZeroCopy::NoPool),
-    }
-}
-
-/// The same for pinned memory. The limit holds for whoever could go past it, too: it is how the administrator says how much memory may stay.
-fn not_pinned(plan: &Plan) -> Option<NotPinned> {
-    let Some(pool) = plan.pool else { return Some(NotPinned::NoPool) };
-    let len = plan.called * pool.buffers * plan.settings.payload_len;
-    let is_too_much = shuntfs_sys::limits::memlock().is_some_and(|limit| len as u64 > limit);
-    match plan.settings.pin {
-        false => Some(NotPinned::NotAsked),
-        true => is_too_much.then_some(NotPinned::Limit),
-    }
-}
-
 /// How long the rings may take to register.
 const REGISTER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -634,6 +587,7 @@ mod test {
     use shuntfs_sys::sched::Class;
 
     use super::*;
+    use crate::planning::RING_SLOTS_MAX;
 
     #[test]
     fn what_a_light_and_pinned_queue_starts_is_neither() {
