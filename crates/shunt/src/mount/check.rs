@@ -220,8 +220,7 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
         let failure = Failure::usage(format!("--takeover {asked} is not possible with {what}"));
         return Err(failure.hint(format!("{instead}, or leave out --takeover")));
     }
-    let failure = Failure::usage(format!("--takeover crash is not possible with {RING}"));
-    Err(failure.hint("--transport cloned, or device, or leave out --takeover"))
+    Ok(())
 }
 
 /// Why a mount on io_uring is not upgraded with these.
