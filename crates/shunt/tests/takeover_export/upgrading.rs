@@ -71,12 +71,11 @@ fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced()
 
 /// The same on io_uring, where the next server of the last program cannot be made by a kill.
 #[test]
-fn privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring() {
+fn privileged_on_io_uring_no_call_fails_and_no_byte_is_wrong_while_another_goes_on() {
     if let Some(folder) = is_caller() {
         return use_disk(&folder).say();
     }
-    let test =
-        "upgrading::privileged_no_call_fails_and_no_byte_is_wrong_while_the_program_is_replaced_on_io_uring";
+    let test = "upgrading::privileged_on_io_uring_no_call_fails_and_no_byte_is_wrong_while_another_goes_on";
     let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     if !shuntfs_testkit::mounted::enable_uring() {
         eprintln!("SKIPPED: FUSE over io_uring is not to be had here");

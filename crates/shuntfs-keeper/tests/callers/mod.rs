@@ -61,11 +61,11 @@ pub(crate) fn is_to_stop() -> bool {
 pub(crate) struct Callers(Vec<Child>);
 
 impl Callers {
-    /// Starts `count` of them in `folder`, each of which runs the test of this name.
+    /// Starts `count` of them in `folder`, each of which runs the one test with this in its name: some are in a module elsewhere.
     pub(crate) fn start(count: usize, test: &str, folder: &Path) -> Self {
         let start = |_| {
             Command::new(std::env::current_exe().expect("is known"))
-                .args([test, "--exact", "--nocapture"])
+                .args([test, "--nocapture"])
                 .env(CALLS, folder)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
