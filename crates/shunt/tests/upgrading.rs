@@ -22,7 +22,7 @@ use common::{
     Ran, Room, SHUNT, apart, as_nobody, can_mount, eventually, is_alive, room_of_nobody, run, servers_of,
     shunt, signal, wait,
 };
-use kept::{Kept, PAGE, call, status};
+use kept::{Kept, PAGE, call, settled_files, status};
 use programs::{copy, impostor, program_of, upgrading};
 
 const UPGRADES: u64 = 20;
@@ -30,29 +30,6 @@ const CALLERS: usize = 3;
 
 fn upgrade(kept: &Kept, program: &Path) -> Ran {
     run(&mut upgrading(&kept.room.mnt(), program))
-}
-
-/// What the descriptors of a process lead to.
-fn open_files(pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("is there").flatten();
-    let mut links: Vec<PathBuf> = entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
-    links.sort();
-    links
-}
-
-/// The same, where nothing was opened or closed for a while: a server that has begun opens this and that yet.
-fn settled_files(pid: u32) -> Vec<PathBuf> {
-    let mut last = open_files(pid);
-    let mut since = Instant::now();
-    eventually("nothing is opened any more", || {
-        std::thread::sleep(Duration::from_millis(10));
-        let now = open_files(pid);
-        if now.len() != last.len() {
-            (last, since) = (now, Instant::now());
-        }
-        since.elapsed() > Duration::from_millis(500)
-    });
-    last
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
 use common::{Ran, Room, SHUNT, can_mount, eventually, is_alive, run, servers_of, shunt, wait};
-use kept::{Kept, PAGE, call, status};
+use kept::{Kept, PAGE, call, settled_files, status};
 use programs::{copy, impostor, program_of, upgrading};
 use shuntfs_testkit::mounted::enable_uring;
 
@@ -44,29 +44,6 @@ fn start(flags: &[&str]) -> Option<Kept> {
     let log = format!("log_file={}", room.path().join("log").display());
     room.mount(&[&FLAGS[..], &["-o", &log], flags].concat());
     Some(Kept::of(room))
-}
-
-/// What the descriptors of a process lead to.
-fn open_files(pid: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("is there").flatten();
-    let mut links: Vec<PathBuf> = entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
-    links.sort();
-    links
-}
-
-/// The same, where nothing was opened or closed for a while.
-fn settled_files(pid: u32) -> Vec<PathBuf> {
-    let mut last = open_files(pid);
-    let mut since = Instant::now();
-    eventually("nothing is opened any more", || {
-        std::thread::sleep(Duration::from_millis(10));
-        let now = open_files(pid);
-        if now.len() != last.len() {
-            (last, since) = (now, Instant::now());
-        }
-        since.elapsed() > Duration::from_millis(500)
-    });
-    last
 }
 
 /// No process of the mount has a descriptor of a ring: another process that held it would keep callers waiting after a crash, unkillable.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -126,4 +127,27 @@ pub(crate) fn call(folder: &Path) -> Seen {
         seen.calls += 1;
     }
     seen
+}
+
+/// What the descriptors of a process lead to.
+pub(crate) fn open_files(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("is there").flatten();
+    let mut links: Vec<PathBuf> = entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    links.sort();
+    links
+}
+
+/// The same, where nothing was opened or closed for a while: a server that has begun opens this and that yet.
+pub(crate) fn settled_files(pid: u32) -> Vec<PathBuf> {
+    let mut last = open_files(pid);
+    let mut since = Instant::now();
+    eventually("nothing is opened any more", || {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = open_files(pid);
+        if now.len() != last.len() {
+            (last, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_millis(500)
+    });
+    last
 }
