@@ -50,19 +50,7 @@ impl Followed {
     pub(crate) fn go_on(&mut self, stops: usize, mut is_over: impl FnMut() -> bool) -> usize {
         let mut seen = 0;
         while !is_over() {
-            let stopped: Vec<(i32, i32)> =
-                self.threads.iter().filter_map(|thread| stop_of(*thread)).collect();
-            if stopped.is_empty() {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            for (thread, status) in stopped {
-                if !libc::WIFSTOPPED(status) {
-                    self.threads.remove(&thread);
-                    continue;
-                }
-                if status >> 16 == libc::PTRACE_EVENT_CLONE {
-                    self.threads.insert(started_by(thread));
-                }
+            for (thread, status) in self.stopped() {
                 let at_call = is_at_call(status);
                 seen += usize::from(at_call);
                 if at_call && seen >= stops {
@@ -74,24 +62,32 @@ impl Followed {
         seen
     }
 
+    /// The threads that have stopped since, if any; those that have ended are no longer followed, and those that were started are.
+    fn stopped(&mut self) -> Vec<(i32, i32)> {
+        let mut stopped: Vec<(i32, i32)> =
+            self.threads.iter().filter_map(|thread| stop_of(*thread)).collect();
+        if stopped.is_empty() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        stopped.retain(|&(thread, status)| {
+            if !libc::WIFSTOPPED(status) {
+                self.threads.remove(&thread);
+                return false;
+            }
+            if status >> 16 == libc::PTRACE_EVENT_CLONE {
+                self.threads.insert(started_by(thread));
+            }
+            true
+        });
+        stopped
+    }
+
     /// Lets threads go on until one is about to make a system call: that one does not, from then on. Whether it came to that before `is_over`.
     #[allow(dead_code, reason = "some test programs do without")]
     pub(crate) fn stop_before(&mut self, call: i64, mut is_over: impl FnMut() -> bool) -> bool {
         while !is_over() {
-            let stopped: Vec<(i32, i32)> =
-                self.threads.iter().filter_map(|thread| stop_of(*thread)).collect();
-            if stopped.is_empty() {
-                std::thread::sleep(Duration::from_micros(50));
-            }
             let mut has_stopped = false;
-            for (thread, status) in stopped {
-                if !libc::WIFSTOPPED(status) {
-                    self.threads.remove(&thread);
-                    continue;
-                }
-                if status >> 16 == libc::PTRACE_EVENT_CLONE {
-                    self.threads.insert(started_by(thread));
-                }
+            for (thread, status) in self.stopped() {
                 if is_at_call(status) && next_call_of(thread) == Some(call) {
                     has_stopped = true;
                 } else {
