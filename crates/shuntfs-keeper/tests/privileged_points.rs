@@ -22,12 +22,12 @@ use support::kept::{Kept, lower_folders, ruled, with_state};
 use support::wait_until;
 
 /// The server is killed in at most so many places of one operation.
-const POINTS_MAX: usize = 600;
+const POINTS_MAX: usize = 2000;
 /// Every how many places, so that it does not take too long: odd, so that it is before calls and after them. `SHUNTFS_POINTS_STRIDE=1` is all.
 const STRIDE: usize = 5;
 /// The same under rules, where each operation has more of them.
 const STRIDE_RULED: usize = 11;
-/// A mount sees many servers, and each of them is slow while it is followed.
+/// A mount sees many servers, and each of them is slow while it is followed. With a smaller stride, it lives longer.
 const LIVES: Duration = Duration::from_secs(240);
 
 /// Where an operation works: a folder as it is on the mount, and what it is below, one folder or one on each branch.
@@ -589,6 +589,7 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
     let stride = std::env::var("SHUNTFS_POINTS_STRIDE").ok().and_then(|stride| stride.parse().ok());
     let is_ruled = env!("CARGO_CRATE_NAME").contains("ruled");
     let (mut kills, stride) = (0, stride.unwrap_or(if is_ruled { STRIDE_RULED } else { STRIDE }));
+    let lives = LIVES * u32::try_from(STRIDE / stride.min(STRIDE)).expect("is small");
     let only = std::env::var("SHUNTFS_POINTS_ONLY").unwrap_or_default();
     for operation in OPERATIONS
         .iter()
@@ -614,7 +615,7 @@ fn privileged_a_server_may_be_killed_at_every_system_call() {
         let rules = if is_full { vec!["served".to_owned()] } else { rules };
         let words: Vec<&str> =
             [&*shown, "device", "1000"].into_iter().chain(rules.iter().map(|word| &**word)).collect();
-        let Some(kept) = Kept::start_of(with_state(), &words, LIVES, |_| ()) else {
+        let Some(kept) = Kept::start_of(with_state(), &words, lives, |_| ()) else {
             return;
         };
         wait_until("a mount that is served", || fs::metadata(kept.path()).ok());

@@ -34,15 +34,19 @@ impl Followed {
 
     fn begin_with(server: u32, options: i32) -> Self {
         let tasks = fs::read_dir(format!("/proc/{server}/task")).expect("it lives").flatten();
-        let threads: BTreeSet<i32> =
+        let mut threads: BTreeSet<i32> =
             tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
-        for thread in &threads {
+        threads.retain(|thread| {
             // SAFETY: the arguments are a thread's number and options, no addresses.
             let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, *thread, 0, options) };
-            assert_eq!(seized, 0, "{}", io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // An idle thread of the offload pool may have ended meanwhile.
+            let has_ended = error.raw_os_error() == Some(libc::ESRCH) && *thread != pid_of(server);
+            assert!(seized == 0 || has_ended, "{error}");
             // SAFETY: as above.
             unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, *thread, 0, 0) };
-        }
+            seized == 0
+        });
         Self { server, threads }
     }
 
@@ -135,6 +139,11 @@ impl Followed {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// The number of a process's first thread.
+fn pid_of(process: u32) -> i32 {
+    i32::try_from(process).expect("a process")
 }
 
 /// Whether a thread has stopped before or after a system call.
