@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{Amount, Call, Calls, Load, Quantile};
@@ -46,11 +46,15 @@ const FILE_LEN: u64 = 1 << 20;
 /// Until who computes is on the CPU that the kernel wants it on.
 const SETTLE: Duration = Duration::from_millis(100);
 
+/// So many calls are made before it is the next target's turn: a few milliseconds, in which a machine hardly changes.
+const TURN: u64 = 100;
+
 /// What a child measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timed {
     calls: Calls,
-    folder: PathBuf,
+    /// That of the target; those of all targets, where one caller for each takes turns.
+    folders: Vec<PathBuf>,
     /// Calls of each caller, at most.
     count: u64,
     time: Duration,
@@ -116,28 +120,33 @@ pub(crate) fn prepare(calls: &Calls, lower: &Path, amount: &Amount) -> Result<()
 }
 
 /// Checks on the lower folder that each call did what it was timed for.
-pub(crate) fn verify(calls: &Calls, lower: &Path, times: &Times) -> Result<()> {
-    if calls.call != Call::Create {
-        return Ok(());
-    }
+pub(crate) fn verify(calls: &Calls, lower: &Path, count: u64) -> Result<()> {
+    let created = match calls.call {
+        Call::Create => count,
+        Call::File => 0,
+        Call::GetAttr | Call::Lookup | Call::Read | Call::Open => return Ok(()),
+    };
     let mut there = 0;
     for caller in 0..calls.callers {
         there += fs::read_dir(lower.join(FOLDER).join(folder_of(caller)))?.count();
     }
-    if u64::try_from(there)? != times.count {
-        bail!("{there} files are there after {} were created", times.count);
+    if u64::try_from(there)? != created {
+        bail!("{there} files are there after {count} calls of {}", calls.call.as_str());
     }
     Ok(())
 }
 
-/// Makes the calls in a child.
+/// Makes the calls in a child. On several targets each has a caller, who takes turns with the others.
 ///
 /// # Errors
 /// When one fails, or the child hangs.
-pub(crate) fn measure(calls: &Calls, root: &Path, amount: &Amount, stop: &Stop) -> Result<Times> {
-    let all = if matches!(calls.call, Call::Lookup | Call::Create) { amount.names } else { amount.calls };
+pub(crate) fn measure(calls: &Calls, roots: &[&Path], amount: &Amount, stop: &Stop) -> Result<Vec<Times>> {
+    let is_named = matches!(calls.call, Call::Lookup | Call::Create);
+    let all = if is_named { amount.names } else { amount.calls };
     let count = (all / u64::from(calls.callers)).max(1);
-    let timed = Timed { calls: *calls, folder: root.join(FOLDER), count, time: amount.calling };
+    let time = amount.calling * u32::try_from(roots.len())?;
+    let folders = roots.iter().map(|root| root.join(FOLDER)).collect();
+    let timed = Timed { calls: *calls, folders, count, time };
     let mut command = Command::new("/proc/self/exe");
     command.args(["--calls", &serde_json::to_string(&timed)?]);
     let ended = process::run(&mut command, amount.limit, stop)?;
@@ -170,11 +179,15 @@ fn requests(status: &serde_json::Value, call: Call) -> Option<u64> {
 /// # Errors
 /// When one fails.
 pub(crate) fn run(timed: &Timed) -> Result<()> {
-    println!("{}", serde_json::to_string(&times(timed)?)?);
+    let times = match timed.folders.as_slice() {
+        [folder] => vec![times(timed, folder)?],
+        _ => times_in_turns(timed)?,
+    };
+    println!("{}", serde_json::to_string(&times)?);
     Ok(())
 }
 
-fn times(timed: &Timed) -> Result<Times> {
+fn times(timed: &Timed, folder: &Path) -> Result<Times> {
     let cpus = available_parallelism().map_or(1, usize::from);
     let (load, count) = (timed.calls.load, timed.calls.callers);
     if load == Load::Pinned {
@@ -186,7 +199,8 @@ fn times(timed: &Timed) -> Result<Times> {
         Load::Pinned => 1,
         Load::Four => 4,
     };
-    let callers: Vec<Caller> = (0..count).map(|number| Caller::new(timed, number)).collect::<Result<_>>()?;
+    let caller = |number| Caller::new(timed.calls.call, folder, number);
+    let callers: Vec<Caller> = (0..count).map(caller).collect::<Result<_>>()?;
     let (over, start) = (AtomicBool::new(false), Barrier::new(callers.len()));
     let outcomes = scope(|scope| {
         for _ in 0..computing {
@@ -212,6 +226,38 @@ fn times(timed: &Timed) -> Result<Times> {
         bail!("the time was over before a call that counts");
     }
     Ok(Times::new(all, &nanos, cpu))
+}
+
+/// One thread calls on a target, then on the next one, in an order of each turn's own: whatever the machine does meanwhile, it does to all.
+fn times_in_turns(timed: &Timed) -> Result<Vec<Times>> {
+    let mut callers = Vec::new();
+    for (number, folder) in (0..).zip(&timed.folders) {
+        callers.push((Caller::new(timed.calls.call, folder, number)?, histogram()?, Duration::ZERO));
+    }
+    let mut order: Vec<usize> = (0..callers.len()).collect();
+    let mut random = fastrand::Rng::with_seed(timed.count);
+    let (begun, mut count) = (Instant::now(), 0);
+    while count == 0 || (count < timed.count && begun.elapsed() < timed.time) {
+        random.shuffle(&mut order);
+        let turn = TURN.min(timed.count - count);
+        for &place in &order {
+            let (caller, nanos, cpu) = &mut callers[place];
+            let cpu_before = cpu::of_this_thread();
+            for at in count..count + turn {
+                let took = caller.timed(at, timed)?;
+                // The caches of this target are those of the one before; and in the first turn, what a server does once.
+                if at >= count + turn / 10 && (count > 0 || turn == timed.count) {
+                    nanos.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+                }
+            }
+            *cpu += cpu::of_this_thread().saturating_sub(cpu_before);
+        }
+        count += turn;
+    }
+    if callers.iter().any(|(_, nanos, _)| nanos.is_empty()) {
+        bail!("the time was over before a call that counts");
+    }
+    Ok(callers.iter().map(|(_, nanos, cpu)| Times::new(count, nanos, *cpu)).collect())
 }
 
 /// Up to a minute in nanoseconds, in three digits; more counts as that.
@@ -242,22 +288,21 @@ struct Caller {
 struct Page([u8; 4096]);
 
 impl Caller {
-    fn new(timed: &Timed, number: u32) -> Result<Self> {
-        let call = timed.calls.call;
+    fn new(call: Call, all: &Path, number: u32) -> Result<Self> {
         let flags = match call {
             Call::Read => OFlags::RDONLY | OFlags::DIRECT,
             _ => OFlags::PATH,
         };
         let folder = match call {
-            Call::Lookup => timed.folder.join(NAMES),
-            Call::Create => timed.folder.join(folder_of(number)),
-            _ => timed.folder.clone(),
+            Call::Lookup => all.join(NAMES),
+            Call::Create | Call::File => all.join(folder_of(number)),
+            Call::GetAttr | Call::Read | Call::Open => all.to_owned(),
         };
         let open = |path: &Path, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
         Ok(Self {
             call,
             number: u64::from(number),
-            file: open(&timed.folder.join(file_of(number)), flags).context("cannot open a caller's file")?,
+            file: open(&all.join(file_of(number)), flags).context("cannot open a caller's file")?,
             folder: open(&folder, OFlags::PATH).context("cannot open a caller's folder")?,
             page: Box::new(Page([0; 4096])),
         })
@@ -270,8 +315,7 @@ impl Caller {
         let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());
         let mut count = 0;
         while count == 0 || (count < timed.count && begun.elapsed() < timed.time) {
-            let at = if self.call == Call::Lookup { self.number * timed.count + count } else { count };
-            let took = self.once(at).with_context(|| format!("call {count} of {}", self.call.as_str()))?;
+            let took = self.timed(count, timed)?;
             // What a server does once is over after the first calls: neither more than a few, nor for long.
             let first = count < timed.count / 20 && begun.elapsed() < timed.time / 10;
             count += 1;
@@ -282,9 +326,15 @@ impl Caller {
         Ok((count, nanos, cpu::of_this_thread().saturating_sub(cpu_before)))
     }
 
+    /// Makes a call of this number, and returns how long it took.
+    fn timed(&mut self, count: u64, timed: &Timed) -> Result<Duration> {
+        let at = if self.call == Call::Lookup { self.number * timed.count + count } else { count };
+        self.once(at).with_context(|| format!("call {count} of {}", self.call.as_str()))
+    }
+
     fn once(&mut self, at: u64) -> Result<Duration> {
         let name = match self.call {
-            Call::Lookup | Call::Create => name(at),
+            Call::Lookup | Call::Create | Call::File => name(at),
             Call::Open => file_of(u32::try_from(self.number)?),
             Call::GetAttr | Call::Read => String::new(),
         };
@@ -298,9 +348,20 @@ impl Caller {
                 statx(&self.folder, &name, AtFlags::STATX_DONT_SYNC, all)?;
             }
             Call::Create => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                let file = openat(&self.folder, &name, flags, Mode::from_raw_mode(0o644))?;
+                let file = self.create(&name)?;
                 return Ok(closed_after(started.elapsed(), file));
+            }
+            Call::File => {
+                let file = self.create(&name)?;
+                let len = rustix::io::pwrite(&file, &self.page.0, 0)?;
+                drop(file);
+                let file = openat(&self.folder, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+                let len_read = rustix::io::pread(&file, &mut self.page.0, 0)?;
+                drop(file);
+                unlinkat(&self.folder, &name, AtFlags::empty())?;
+                if [len, len_read] != [self.page.0.len(); 2] {
+                    bail!("{len} bytes were written, and {len_read} read");
+                }
             }
             Call::Read => {
                 let len = rustix::io::pread(&self.file, &mut self.page.0, at % (FILE_LEN / BLOCK) * BLOCK)?;
@@ -314,6 +375,11 @@ impl Caller {
             }
         }
         Ok(started.elapsed())
+    }
+
+    fn create(&self, name: &str) -> Result<OwnedFd> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, name, flags, Mode::from_raw_mode(0o644))?)
     }
 }
 
@@ -374,7 +440,7 @@ mod tests {
     #[test]
     fn a_child_is_told_in_one_word_and_answers_in_one() {
         let calls = Calls { call: Call::Lookup, callers: 8, load: Load::Pinned };
-        let timed = Timed { calls, folder: "/a b:c".into(), count: 7, time: Duration::from_millis(3) };
+        let timed = Timed { calls, folders: vec!["/a b:c".into()], count: 7, time: Duration::from_millis(3) };
         assert_eq!(serde_json::to_string(&timed).unwrap().parse(), Ok(timed));
         assert!("7:/a".parse::<Timed>().is_err());
         let times = Times { count: 3, micros: [0.5, 1.0, 1.5, 2.25], cpu_micros: 0.25 };
@@ -399,19 +465,16 @@ mod tests {
                 let calls = Calls { call, callers, load };
                 prepare(&calls, lower.path(), &amount).unwrap();
                 let folder = lower.path().join(FOLDER);
-                let timed =
-                    Timed { calls, folder, count: amount.names / u64::from(callers), time: amount.calling };
-                let times = times(&timed).unwrap();
+                let count = amount.names / u64::from(callers);
+                let timed = Timed { calls, folders: Vec::new(), count, time: amount.calling };
+                let times = times(&timed, &folder).unwrap();
                 assert_eq!(times.count, amount.names, "{calls:?}");
                 assert!(times.micros.is_sorted() && times.micros[0] > 0.0, "{calls:?}: {times:?}");
                 assert!(times.cpu_micros > 0.0, "{calls:?}: {times:?}");
-                verify(&calls, lower.path(), &times).unwrap();
+                verify(&calls, lower.path(), times.count).unwrap();
                 if call == Call::Create {
-                    let more = Times { count: times.count + 1, ..times };
-                    assert!(
-                        verify(&calls, lower.path(), &more).is_err(),
-                        "a call that made nothing is found"
-                    );
+                    let more = verify(&calls, lower.path(), times.count + 1);
+                    assert!(more.is_err(), "a call that made nothing is found");
                 }
             }
         }
@@ -424,12 +487,34 @@ mod tests {
         prepare(&calls, lower.path(), &Amount::TINY).unwrap();
         let folder = lower.path().join(FOLDER);
         let time = Duration::from_millis(20);
-        let timed = Timed { calls, folder, count: u64::MAX, time };
-        assert!(times(&timed).unwrap().count > 0);
+        let timed = Timed { calls, folders: Vec::new(), count: u64::MAX, time };
+        assert!(times(&timed, &folder).unwrap().count > 0);
         // The second name of a caller is there already.
         let calls = Calls { call: Call::Create, ..calls };
-        fs::write(timed.folder.join(folder_of(1)).join(name(1)), "").unwrap();
-        let error = format!("{:#}", times(&Timed { calls, ..timed }).unwrap_err());
+        fs::write(folder.join(folder_of(1)).join(name(1)), "").unwrap();
+        let error = format!("{:#}", times(&Timed { calls, ..timed }, &folder).unwrap_err());
         assert!(error.contains("call 1 of create"), "{error}");
+    }
+
+    /// Every call on two targets: each gets as many as the other, on files of its own.
+    #[test]
+    fn targets_get_as_many_calls_in_turns() {
+        let lower = tempfile::tempdir().unwrap();
+        let folders = vec![lower.path().join(FOLDER); 2];
+        for call in Call::ALL.into_iter().chain([Call::File]) {
+            let calls = Calls { call, callers: 2, load: Load::Idle };
+            prepare(&calls, lower.path(), &Amount::TINY).unwrap();
+            let count = Amount::TINY.names / 2;
+            let timed = Timed { calls, folders: folders.clone(), count, time: Duration::from_secs(60) };
+            let times = times_in_turns(&timed).unwrap();
+            assert_eq!(times.iter().map(|times| times.count).collect::<Vec<_>>(), [count; 2], "{call:?}");
+            assert!(times.iter().all(|times| times.micros(Quantile::P50) > 0.0), "{call:?}: {times:?}");
+            verify(&calls, lower.path(), count * 2).unwrap();
+            if call == Call::File {
+                fs::write(folders[0].join(folder_of(1)).join(name(0)), "").unwrap();
+                assert!(verify(&calls, lower.path(), count * 2).is_err(), "a file that is left is found");
+                assert!(times_in_turns(&timed).is_err(), "it is in the way");
+            }
+        }
     }
 }

@@ -87,6 +87,13 @@ impl Case {
         }
     }
 
+    /// Makes a case of a call that all targets get in turns; the figure is what one takes in the middle.
+    pub(crate) fn in_turns(call: Call) -> Self {
+        let mut case = Self::new(call.as_str(), Work::Turns(call), Unit::Micros);
+        case.outputs.iter_mut().for_each(|output| output.quantile = Some(Quantile::P50));
+        case
+    }
+
     /// Takes the processor time of each call, too, of who makes it and of who serves it.
     pub(crate) fn and_cpu(self, beside: Option<&'static str>) -> Self {
         let mut case = self
@@ -161,6 +168,8 @@ pub(crate) enum Work {
     RoundTrip,
     /// One kind of call again and again, each timed by itself.
     Calls(Calls),
+    /// The times of a call, by one caller that goes from target to target, all of which are mounted at the same time.
+    Turns(Call),
     /// Data through fio, on a file that was sealed.
     Sealed(Sealed),
 }
@@ -353,10 +362,12 @@ pub(crate) enum Call {
     Read,
     /// `open` of a file, by passthrough where the target has that.
     Open,
+    /// A file's whole life: it is created, 4 KiB are written, it is closed, opened, read, and removed.
+    File,
 }
 
 impl Call {
-    /// Every one, in the order of the report.
+    /// The single ones, in the order of the report.
     pub(crate) const ALL: [Self; 5] = [Self::GetAttr, Self::Lookup, Self::Create, Self::Read, Self::Open];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -366,6 +377,7 @@ impl Call {
             Self::Create => "create",
             Self::Read => "read",
             Self::Open => "open",
+            Self::File => "small file",
         }
     }
 
@@ -374,7 +386,7 @@ impl Call {
         match self {
             Self::GetAttr => "GETATTR",
             Self::Lookup => "LOOKUP",
-            Self::Create => "CREATE",
+            Self::Create | Self::File => "CREATE",
             Self::Read => "READ",
             Self::Open => "OPEN",
         }

@@ -112,6 +112,16 @@ impl Lower {
         Ok(path)
     }
 
+    /// Returns a mount point beside the usual one, for targets that are mounted at the same time.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn mount_point(&self, number: usize) -> Result<PathBuf> {
+        let path = self.path(&format!("mount.{number}"));
+        fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+
     /// Returns the folder with the sealed file, on the same file system.
     pub(crate) fn sealed(&self) -> PathBuf {
         self.path("lower").join("sealed")

@@ -92,6 +92,7 @@ fn row(name: &str) -> Row {
             cell("served", &[70.0; 5]),
             cell("passthrough", &[99.6; 5]),
         ]),
+        in_turns: false,
         beside: None,
         goal: Some(goal),
         ours: None,

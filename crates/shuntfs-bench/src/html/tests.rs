@@ -32,6 +32,7 @@ fn row(name: &str, unit: Unit, cells: &[(&str, &[f64])]) -> Row {
         quantile: None,
         better: unit.better(),
         cells: cells.iter().map(|(name, samples)| ((*name).to_owned(), cell(samples))).collect(),
+        in_turns: false,
         beside: None,
         goal: None,
         ours: None,

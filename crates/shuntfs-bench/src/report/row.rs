@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::column::{Column, Kind};
-use super::compare::Comparison;
+use super::compare::{Comparison, Rounds, ratio};
 use super::unit::{Better, Unit};
 
 /// One row.
@@ -28,6 +28,9 @@ pub struct Row {
     pub better: Better,
     /// The cells, by the column's name.
     pub cells: BTreeMap<String, Cell>,
+    /// Whether the columns took turns of milliseconds: ratios are those of the rounds then, and not of the medians.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turns: bool,
     /// The column that this row's ratios are to, where that is not the table's baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
@@ -86,16 +89,12 @@ impl Row {
 
     pub(super) fn settle(&mut self, baseline: &str, against: Option<&str>) {
         self.cells.values_mut().for_each(Cell::settle);
-        let median = |name: &str| self.cells.get(name).and_then(|cell| cell.median);
-        let (base, rival) = (median(self.base(baseline)), against.and_then(median));
-        let better = self.better;
+        let of = |name: &str| self.cells.get(name).cloned();
+        let (base, rival) = (of(self.base(baseline)), against.and_then(of));
         for cell in self.cells.values_mut() {
             // Beside nothing (no processor time that a tick could count) there is no ratio; JSON has no infinity either.
-            let beside = |other: Option<f64>| {
-                let (median, other) = cell.median.zip(other)?;
-                Some(better.ratio(median, other)).filter(|ratio| ratio.is_finite())
-            };
-            (cell.ratio, cell.gain) = (beside(base), beside(rival));
+            let beside = |other: &Option<Cell>| ratio([cell, other.as_ref()?], self.better, self.in_turns);
+            (cell.ratio, cell.gain) = (beside(&base), beside(&rival));
         }
     }
 
@@ -106,6 +105,7 @@ impl Row {
         usual: Option<&str>,
         rounds: usize,
     ) {
+        let rounds = Rounds { count: rounds, in_turns: self.in_turns };
         let of_goal = self.goal.as_ref().map(|goal| goal.columns.as_slice());
         let named = match of_goal {
             Some([column]) => Some(column.as_str()),
@@ -122,7 +122,7 @@ impl Row {
         (self.peers, self.reached) = (peers, reached);
     }
 
-    fn compared_with(&self, goal: &Goal, baseline: &str, rounds: usize) -> Option<Comparison> {
+    fn compared_with(&self, goal: &Goal, baseline: &str, rounds: Rounds) -> Option<Comparison> {
         let ours = self.ours.as_ref().filter(|name| goal.columns.contains(name)).or(goal.columns.first())?;
         let ours = self.cells.get(ours)?;
         match goal.measure {
@@ -152,7 +152,7 @@ impl Row {
         /// A quarter: what the field's own tables differ by.
         const SPREAD_MAX: f64 = 0.25;
         let spread = self.cells.get(self.base(baseline)).and_then(Cell::spread);
-        self.is_judged() && spread.is_some_and(|spread| spread > SPREAD_MAX)
+        self.is_judged() && !self.in_turns && spread.is_some_and(|spread| spread > SPREAD_MAX)
     }
 
     /// Returns the same of a row that is not settled yet.
@@ -178,6 +178,7 @@ mod tests {
             jobs: None,
             unit,
             quantile: None,
+            in_turns: false,
             better: unit.better(),
             cells: cells.collect(),
             beside: None,

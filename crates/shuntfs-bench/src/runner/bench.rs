@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::figures::Measured;
 use crate::build::{Building, Project};
@@ -38,7 +38,7 @@ pub(super) struct Bench {
     pub(super) lower: Lower,
     pub(super) stop: Stop,
     pub(super) progress: Progress,
-    amount: Amount,
+    pub(super) amount: Amount,
     /// The case that the caches were dropped for last.
     dropped_for: Option<String>,
     /// Whether the last workload read bytes that were to come from the device and did not.
@@ -212,6 +212,7 @@ impl Bench {
             }
             Work::Sealed(sealed) => self.prepare_sealed(sealed),
             Work::RoundTrip => Ok(std::fs::write(source.join(probe::FILE), "probe\n")?),
+            Work::Turns(_) => bail!("it is for all targets at once"),
         }
     }
 
@@ -290,6 +291,7 @@ impl Bench {
                 measured.server_cpu_s =
                     mounted.server_cpu_s().zip(before).map(|(after, before)| after - before);
             }
+            Work::Turns(_) => bail!("it is for all targets at once"),
             Work::RoundTrip => {
                 let file = root.join(probe::FILE);
                 let file = (!matches!(target.mounting, Mounting::Pipe)).then_some(file.as_path());
@@ -302,14 +304,23 @@ impl Bench {
     fn run_calls(&self, calls: &Calls, target: &Target, root: &Path) -> Result<Times> {
         let building = self.beside.as_ref().filter(|_| calls.load == Load::Make);
         let building = building.map(|project| project.start(self.lower.work())).transpose()?;
-        let times = calls::measure(calls, root, &self.amount, &self.stop)?;
+        let times = calls::measure(calls, &[root], &self.amount, &self.stop)?;
         building.map_or(Ok(()), Building::end)?;
-        if target.kind == Kind::Ours
-            && let Some(shunt) = target.mounting.words().and_then(|words| words.first())
-        {
-            calls::check_requests(shunt, root, calls.call, &times, &self.stop)?;
-        }
+        let times = times.first().copied().context("no call was timed")?;
+        self.check_requests(target, root, calls.call, &times)?;
         Ok(times)
+    }
+
+    pub(super) fn check_requests(
+        &self,
+        target: &Target,
+        root: &Path,
+        call: Call,
+        times: &Times,
+    ) -> Result<()> {
+        let ours = target.mounting.words().filter(|_| target.kind == Kind::Ours);
+        let Some(shunt) = ours.and_then(|words| words.first()) else { return Ok(()) };
+        calls::check_requests(shunt, root, call, times, &self.stop)
     }
 
     /// Notes a read of the bare folder that did not reach the device: something was cached that should not have been.
@@ -392,9 +403,11 @@ impl Bench {
                 let repository = self.repository.as_ref().context("no repository")?;
                 repository.verify(*step, source, &self.amount, &self.stop)
             }
-            Work::Calls(calls) => calls::verify(calls, source, &measured.times.context("no call was timed")?),
+            Work::Calls(calls) => {
+                calls::verify(calls, source, measured.times.context("no call was timed")?.count)
+            }
             Work::Fio(fio) => measured.written.map_or(Ok(()), |written| written.verify(fio, source)),
-            Work::Sealed(_) | Work::RoundTrip | Work::List(_) => Ok(()),
+            Work::Sealed(_) | Work::RoundTrip | Work::List(_) | Work::Turns(_) => Ok(()),
         }
     }
 }

@@ -6,6 +6,7 @@ mod measure;
 mod plan;
 mod rounds;
 mod skeleton;
+mod turns;
 
 pub use measure::measure;
 pub(crate) use plan::list;

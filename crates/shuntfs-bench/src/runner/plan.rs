@@ -36,7 +36,7 @@ impl Plan {
         const BESIDES: Duration = Duration::from_millis(1500);
         let amount = &self.scale.amount;
         let each = |case: &Case| match case.work {
-            Work::Calls(_) => amount.calling + BESIDES / 3,
+            Work::Calls(_) | Work::Turns(_) => amount.calling + BESIDES / 3,
             _ if amount.cold_each => amount.runtime + BESIDES,
             _ => BESIDES / 2,
         };
@@ -230,7 +230,7 @@ fn need(tables: &[Table], amount: &Amount) -> Need {
                 need.sealed = len + len / 64;
             }
             // Once to be looked up, once created.
-            Work::Calls(_) => names = amount.names * 2,
+            Work::Calls(_) | Work::Turns(_) => names = amount.names * 2,
             Work::Git(_) => git = u64::from(amount.git_files),
             Work::RoundTrip => {}
         }

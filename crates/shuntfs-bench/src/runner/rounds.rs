@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow};
 
 use super::bench::Bench;
+use super::figures::Measured;
 use crate::build;
-use crate::case::{Calls, Case, Load, Work};
+use crate::case::{Call, Calls, Case, Load, Work};
 use crate::git;
 use crate::markdown::figure_in;
 use crate::options::Scale;
@@ -58,11 +59,19 @@ impl Bench {
                 if skip(case, rows) || (round > count && !is_worth_more(case, rows, &report.baseline)) {
                     continue;
                 }
-                for target in in_random_order(targets, &mut random) {
-                    let of = if round > count { count + scale.more } else { count };
-                    let place = format!("round {round}/{of}: {}, {}, {}", table.name, case.name, target.name);
+                let targets = in_random_order(targets, &mut random);
+                let of = if round > count { count + scale.more } else { count };
+                let place = format!("round {round}/{of}: {}, {}", table.name, case.name);
+                if let Work::Turns(call) = case.work {
                     self.progress.now(place.clone());
-                    let said = self.fill(case, target, rows)?;
+                    self.fill_all((case, call), &targets, rows, &place)?;
+                    continue;
+                }
+                for target in targets {
+                    let place = format!("{place}, {}", target.name);
+                    self.progress.now(place.clone());
+                    let outcome = self.sample(case, target);
+                    let said = self.fill(case, target, outcome, rows)?;
                     if self.cached {
                         cached.insert(case.name.clone());
                     }
@@ -73,10 +82,36 @@ impl Bench {
         Ok(())
     }
 
+    /// Takes the figures of a case on all targets, or notes why there are none.
+    fn fill_all(
+        &mut self,
+        (case, call): (&Case, Call),
+        targets: &[&Target],
+        rows: &mut [Row],
+        place: &str,
+    ) -> Result<()> {
+        let all = self.sample_in_turns(call, targets);
+        for (number, target) in targets.iter().enumerate() {
+            let outcome = match &all {
+                Ok(all) => all.get(number).copied().context("it was not called"),
+                Err(error) => Err(anyhow!("{error:#}")),
+            };
+            let said = self.fill(case, target, outcome, rows)?;
+            self.progress.done(&format!("{place}, {}: {said}", target.name));
+        }
+        Ok(())
+    }
+
     /// Takes the figures of a case, or notes why there are none; fails only when the whole run shall end.
-    fn fill(&mut self, case: &Case, target: &Target, rows: &mut [Row]) -> Result<String> {
+    fn fill(
+        &mut self,
+        case: &Case,
+        target: &Target,
+        outcome: Result<Measured>,
+        rows: &mut [Row],
+    ) -> Result<String> {
         let places = self.lower.places(&target.mounting);
-        let outcome = self.sample(case, target).map_err(|error| without_places(&error, &places));
+        let outcome = outcome.map_err(|error| without_places(&error, &places));
         self.stop.check()?;
         let mut said = Vec::new();
         for (output, row) in case.outputs.iter().zip(rows) {

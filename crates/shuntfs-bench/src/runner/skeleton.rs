@@ -66,7 +66,7 @@ fn report(table: &Table, scale: &Scale) -> Report {
     if table.cases.iter().any(|case| matches!(case.work, Work::Git(_))) {
         notes.push(format!("A git repository of {} files, in one pack.", scale.amount.git_files));
     }
-    if table.cases.iter().any(|case| matches!(case.work, Work::Calls(_))) {
+    if table.cases.iter().any(|case| matches!(case.work, Work::Calls(_) | Work::Turns(_))) {
         let amount = &scale.amount;
         notes.push(format!(
             "A cell's calls end after {} ms, {} calls, or {} new names.",
@@ -113,6 +113,7 @@ fn row(table: &Table, case: &Case, output: &Output) -> Row {
         quantile: output.quantile.map(|quantile| quantile.as_str().to_owned()),
         better: output.unit.better(),
         cells: table.targets.iter().map(|target| (target.name.clone(), cell(target))).collect(),
+        in_turns: matches!(case.work, Work::Turns(_)),
         beside: output.beside.map(str::to_owned),
         goal: output.goal.clone(),
         ours: None,

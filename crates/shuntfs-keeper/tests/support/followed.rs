@@ -36,7 +36,15 @@ impl Followed {
         let tasks = fs::read_dir(format!("/proc/{server}/task")).expect("it lives").flatten();
         let mut threads: BTreeSet<i32> =
             tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+        // It looks at the others every few milliseconds: the slower they are followed, the more of the stops would be its own.
+        let is_watcher = |thread: &i32| {
+            fs::read_to_string(format!("/proc/{server}/task/{thread}/comm"))
+                .is_ok_and(|name| name.trim() == "shunt-watch")
+        };
         threads.retain(|thread| {
+            if is_watcher(thread) {
+                return false;
+            }
             // SAFETY: the arguments are a thread's number and options, no addresses.
             let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, *thread, 0, options) };
             let error = io::Error::last_os_error();
