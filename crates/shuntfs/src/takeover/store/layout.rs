@@ -386,7 +386,9 @@ pub(super) fn check_of(place: u64, words: impl IntoIterator<Item = u64>) -> u64 
 
 /// Up to eight bytes as a word.
 pub(super) fn word_of(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte))
+    // All but the last word of an answer are whole, and this is done for each answer.
+    let byte_by_byte = || bytes.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+    <[u8; 8]>::try_from(bytes).map_or_else(|_| byte_by_byte(), u64::from_le_bytes)
 }
 
 /// The tables' lengths: a release that changes them has another layout.
