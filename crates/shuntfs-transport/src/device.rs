@@ -25,6 +25,7 @@ use zerocopy::FromBytes;
 
 use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
+use crate::kept::KeptRings;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
 use crate::serving::{IDLE, Serving, abort_without_ring};
@@ -39,6 +40,8 @@ pub(crate) struct DeviceSeat {
     pub(crate) registry: Arc<Interrupts>,
     /// Whether other threads serve whatever waits for an answer, so that FORGETs may gather here.
     pub(crate) aside: Arc<AtomicBool>,
+    /// The rings beside which it reads, where another server can take them over.
+    pub(crate) kept: Option<Arc<KeptRings>>,
 }
 
 /// How many threads need a descriptor to be nonblocking, which is a property of the open file that they share.
@@ -69,6 +72,7 @@ struct Loop<S, Fut> {
     blocking: Arc<Blocking>,
     nonblocking: bool,
     aside: Arc<AtomicBool>,
+    kept: Option<Arc<KeptRings>>,
     listening: Listening,
 }
 
@@ -97,13 +101,17 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let DeviceSeat { queue, blocking, reader, registry, aside } = seat;
+    let DeviceSeat { queue, blocking, reader, registry, aside, kept } = seat;
+    if let Some(kept) = &kept {
+        kept.drain.wakes(queue.ready().waker(0));
+    }
     let free = (0..u32::try_from(queue.slots_count()).expect("slots are counted in u32")).rev().collect();
     let notes = reader.meter.notes(queue.slots_count());
     let port = Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), registry);
     let serving = Serving::new(service, port, notes);
     let listening = Listening::default();
-    let mut this = Loop { serving, free, ended: Vec::new(), blocking, nonblocking: false, aside, listening };
+    let (ended, nonblocking) = (Vec::new(), false);
+    let mut this = Loop { serving, free, ended, blocking, nonblocking, aside, kept, listening };
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(way) {}
@@ -129,6 +137,13 @@ where
             self.serving.poll_woken(|_, slot, outcome| ended.push((slot, outcome)));
             ended.drain(..).for_each(|(slot, outcome)| self.finish(slot, outcome));
             self.ended = ended;
+            if self.is_to_stop() {
+                way.reader.rests(true, || self.wait_for_answers(way));
+                if self.listening.is_over {
+                    return false;
+                }
+                continue;
+            }
             match self.next(way) {
                 Next::Request(slot, len) => {
                     let index = slot.index();
@@ -146,6 +161,14 @@ where
         }
     }
 
+    /// Whether another server is to go on with the rings. Then what the kernel has for the device is left to that one, and what was read
+    /// has been carried out.
+    fn is_to_stop(&self) -> bool {
+        let Some(kept) = self.kept.as_ref().filter(|kept| kept.drain.is_on()) else { return false };
+        kept.drain.say_reader(u32::try_from(self.serving.pending()).unwrap_or(u32::MAX));
+        true
+    }
+
     fn next(&mut self, way: &DeviceWay) -> Next {
         let Some(slot) = self.free.pop() else {
             way.reader.goes_away();
@@ -156,7 +179,8 @@ where
             // It would go off at each request of the others.
             self.serving.queue().cancel(Token::End);
         }
-        if self.serving.pending() > 0 || way.company.is_there() {
+        // Beside rings that another server can take over, it must hear of that, too, and not wait in a read.
+        if self.serving.pending() > 0 || way.company.is_there() || self.kept.is_some() {
             self.block_never();
             if self.serving.queue().has_ring() {
                 return self.next_of_many(slot, way);

@@ -4,6 +4,9 @@
 //! slots fill. Where no request comes, callers of our own ask the file system for its size, from the CPU of the queue in question; the next server
 //! answers them. A thread says of each of its queues how many slots are free, and how many requests are being served. Both only become
 //! fewer, so that all of it holds together once it is said.
+//!
+//! The thread that reads the device reads no more: FORGETs and INTERRUPTs stay in the kernel, for the next server. It says so once what it had
+//! read is carried out.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +48,8 @@ pub(crate) struct Drain {
     doors: Mutex<Vec<Waker>>,
     /// By queue of the kernel: free slots in the upper half, requests that are served in the lower; [`UNSAID`].
     left: Box<[AtomicU64]>,
+    /// Requests of the device's reader that are served; [`UNSAID`].
+    reader: AtomicU64,
 }
 
 const UNSAID: u64 = u64::MAX;
@@ -57,7 +62,7 @@ const LATE: Duration = Duration::from_secs(2);
 impl Drain {
     pub(crate) fn new(queues: usize) -> Self {
         let left = (0..queues).map(|_| AtomicU64::new(UNSAID)).collect();
-        Self { is_on: AtomicBool::new(false), doors: Mutex::default(), left }
+        Self { is_on: AtomicBool::new(false), doors: Mutex::default(), left, reader: AtomicU64::new(UNSAID) }
     }
 
     /// A thread is woken by this whenever it is switched on or off.
@@ -76,8 +81,14 @@ impl Drain {
         }
     }
 
+    /// The device's reader reads no more, and so many of its requests are being served.
+    pub(crate) fn say_reader(&self, begun: u32) {
+        self.reader.store(begun.into(), Ordering::SeqCst);
+    }
+
     fn switch(&self, on: bool) {
         if on {
+            self.reader.store(UNSAID, Ordering::SeqCst);
             self.left.iter().for_each(|left| left.store(UNSAID, Ordering::SeqCst));
         }
         self.is_on.store(on, Ordering::SeqCst);
@@ -86,6 +97,9 @@ impl Drain {
 
     /// By queue, how many slots are free and how many requests are served; `None` where a thread has not said so yet.
     fn left(&self) -> Option<Vec<(usize, u64, u64)>> {
+        if self.reader.load(Ordering::SeqCst) == UNSAID {
+            return None;
+        }
         let said = self.left.iter().enumerate().map(|(queue, left)| match left.load(Ordering::SeqCst) {
             UNSAID => None,
             left => Some((queue, left >> 32, left & u64::from(u32::MAX))),
@@ -135,7 +149,8 @@ impl KeptRings {
             // Nobody can call from a CPU that is offline.
             let online = threads::online_cpus();
             let free = || left.iter().filter(|(queue, free, _)| *free > 0 && online.contains(queue));
-            let begun: u64 = left.iter().map(|(.., begun)| begun).sum();
+            let of_reader = self.drain.reader.load(Ordering::SeqCst);
+            let begun = left.iter().map(|(.., begun)| begun).sum::<u64>() + of_reader;
             let missing: u64 = free().map(|(_, free, _)| free).sum();
             if begun + missing == 0 {
                 self.set_full(true);
@@ -178,6 +193,7 @@ mod test {
                 while !rings.drain.is_on() {
                     std::thread::yield_now();
                 }
+                rings.drain.say_reader(0);
                 for queue in 0..u16::try_from(threads::possible_cpus()).expect("few") {
                     rings.drain.say(queue, free, begun);
                 }

@@ -15,6 +15,8 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::kept::KeptRings;
+
 /// How many early INTERRUPTs are kept.
 const EARLY_MAX: usize = 256;
 /// No request has this number.
@@ -29,6 +31,8 @@ pub(crate) struct Interrupts {
     state: Mutex<State>,
     /// Whether `early` may hold something, or the connection is gone.
     has_news: AtomicBool,
+    /// Where they are written down for another server.
+    kept: Option<Arc<KeptRings>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +57,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         let interrupted = self.interrupted.load(Ordering::SeqCst);
         interrupted != NONE && (interrupted == ALL || interrupted == self.unique.load(Ordering::SeqCst))
     }
@@ -95,6 +99,18 @@ impl Interrupt {
 }
 
 impl Interrupts {
+    /// Where another server can take over rings, the INTERRUPTs of its requests are written down there.
+    pub(crate) fn new(kept: Option<Arc<KeptRings>>) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    /// Of a request that a predecessor left, the INTERRUPT may have come to that one.
+    pub(crate) fn comes_again(&self, unique: u64) {
+        if self.kept.as_ref().is_some_and(|kept| kept.was_interrupted(unique)) {
+            self.arrived(unique);
+        }
+    }
+
     /// Slots for the requests of one more queue.
     pub(crate) fn of_queue(&self, slots: usize) -> Arc<[Interrupt]> {
         let queue: Arc<[Interrupt]> = (0..slots).map(|_| Interrupt::default()).collect();
@@ -129,6 +145,9 @@ impl Interrupts {
 
     /// The kernel says that the caller of `unique` got a signal.
     pub(crate) fn arrived(&self, unique: u64) {
+        if let Some(kept) = &self.kept {
+            kept.interrupted(unique);
+        }
         let mut state = self.state.lock();
         if state.early.len() == EARLY_MAX {
             state.early.pop_front();

@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuntfs_sys::memory::file_in_memory;
 use shuntfs_sys::region::Region;
@@ -30,6 +30,8 @@ pub struct KeptRings {
     memory: File,
     shape: Shape,
     pub(crate) drain: Drain,
+    /// How many INTERRUPTs were written down.
+    interrupts: AtomicUsize,
 }
 
 /// What is the same for all servers.
@@ -58,7 +60,7 @@ pub(crate) enum Held {
 }
 
 /// "shuntrng", of this layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"shuntrn\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"shuntrn\x02");
 /// The word that says that every slot holds something.
 const FULL: u64 = u64::from_be_bytes(*b"all-full");
 
@@ -68,6 +70,8 @@ const AT_SHAPE: usize = 2;
 const AT_ORDER: usize = 8;
 /// More is no queue of a kernel's.
 const QUEUES_MAX: usize = 1 << 13;
+/// So many INTERRUPTs are known to the next server.
+const INTERRUPTS_MAX: usize = 256;
 const DEPTH_MAX: usize = 1 << 10;
 const PAYLOAD_MAX: usize = 1 << 28;
 
@@ -99,7 +103,7 @@ impl KeptRings {
             let memory = file_in_memory(c"shuntfs-slots")?;
             let len = (shape.slots() * slot_len(shape.payload_len)) as u64;
             memory.set_len(len).map_err(|error| OsError::from_io_error(&error).unwrap_or(OsError::IO))?;
-            Ok(Self { words, memory, drain: Drain::new(shape.queues), shape: shape.clone() })
+            Ok(Self::new(words, memory, shape.clone()))
         };
         let this = this().map_err(lacks)?;
         for (place, word) in this.shape.as_words().into_iter().enumerate() {
@@ -123,7 +127,12 @@ impl KeptRings {
         if len(&memory) != (shape.slots() * slot_len(shape.payload_len)) as u64 {
             return Err(OsError::INVAL);
         }
-        Ok(Self { words, memory, drain: Drain::new(shape.queues), shape })
+        Ok(Self::new(words, memory, shape))
+    }
+
+    fn new(words: SharedWords, memory: File, shape: Shape) -> Self {
+        let interrupts = AtomicUsize::new(0);
+        Self { words, memory, drain: Drain::new(shape.queues), shape, interrupts }
     }
 
     /// What another server needs: both must stay open.
@@ -186,6 +195,20 @@ impl KeptRings {
     }
 }
 
+impl KeptRings {
+    /// Writes an INTERRUPT down: its request may be served by another server, which the kernel does not tell of it again.
+    pub(crate) fn interrupted(&self, unique: u64) {
+        let place = self.interrupts.fetch_add(1, Ordering::Relaxed) % INTERRUPTS_MAX;
+        self.words[self.shape.at_interrupts() + place].store(unique, Ordering::Release);
+    }
+
+    /// Whether this or another server was told of an INTERRUPT, if it was among the last ones.
+    pub(crate) fn was_interrupted(&self, unique: u64) -> bool {
+        let at = self.shape.at_interrupts();
+        unique != 0 && (at..at + INTERRUPTS_MAX).any(|at| self.words[at].load(Ordering::Acquire) == unique)
+    }
+}
+
 impl Held {
     fn word(self, slot: usize) -> u64 {
         let number = match self {
@@ -207,8 +230,12 @@ impl Shape {
         AT_ORDER + self.queues
     }
 
-    fn words(&self) -> usize {
+    fn at_interrupts(&self) -> usize {
         self.at_slots() + self.slots()
+    }
+
+    fn words(&self) -> usize {
+        self.at_interrupts() + INTERRUPTS_MAX
     }
 
     fn as_words(&self) -> Vec<u64> {
@@ -247,6 +274,7 @@ const _: () = assert!(AT_SHAPE + 6 == AT_ORDER);
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::interrupts::Interrupts;
 
     fn copies(rings: &KeptRings) -> [OwnedFd; 2] {
         rings.descriptors().map(|fd| fd.try_clone_to_owned().expect("a duplicate"))
@@ -268,6 +296,25 @@ mod test {
         assert!(second.fits(&kept_plan(&again).expect("fits")));
         let other = Settings { depth: 2, ..again };
         assert!(!second.fits(&kept_plan(&other).expect("fits")));
+    }
+
+    /// A regression: a request that was interrupted shortly before its server was replaced went on as if it was not.
+    #[test]
+    fn another_one_knows_the_last_interrupts() {
+        let settings = Settings { depth: 3, payload_len: 8192, ..Settings::default() };
+        let first = std::sync::Arc::new(KeptRings::create(&settings).expect("memory"));
+        let told = Interrupts::new(Some(std::sync::Arc::clone(&first)));
+        (1..=300).for_each(|number| told.arrived(2 * number));
+        let second = std::sync::Arc::new(KeptRings::open(copies(&first)).expect("it is whole"));
+        assert!([90, 600].iter().all(|unique| second.was_interrupted(*unique)));
+        assert!([0, 2, 88, 602].iter().all(|unique| !second.was_interrupted(*unique)));
+        let next = Interrupts::new(Some(second));
+        let slots = next.of_queue(2);
+        for (slot, unique, interrupted) in [(0, 600, true), (1, 602, false)] {
+            next.comes_again(unique);
+            next.register(unique, &slots[slot]);
+            assert_eq!(slots[slot].is_set(), interrupted, "{unique}");
+        }
     }
 
     #[test]

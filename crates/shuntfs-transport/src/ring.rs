@@ -219,8 +219,13 @@ where
             }
             Token::Link(slot) => self.link_broke(slot, result),
             Token::Entry(slot) => match (self.board.states[slot as usize], result) {
-                (State::Waiting | State::Linked, 0) => self.deliver(slot),
-                (State::Waiting, ENOENT) if self.board.is_found(slot) => self.register_anew(slot),
+                (State::Waiting | State::Linked, 0) => {
+                    self.board.forget(slot);
+                    self.deliver(slot);
+                }
+                (State::Waiting | State::Linked, ENOENT) if self.board.is_found(slot) => {
+                    self.register_anew(slot)
+                }
                 (State::Waiting | State::Linked, _) => self.bury(slot, result),
                 (state, _) => {
                     tracing::error!(?state, result, slot, "an entry completed that is not the kernel's")
@@ -260,6 +265,7 @@ where
     fn register_anew(&mut self, slot: u32) {
         tracing::warn!(slot, "a request that a predecessor left is gone");
         self.board.forget(slot);
+        self.board.states[slot as usize] = State::Waiting;
         self.serving.port.register(self.take(slot));
     }
 
@@ -274,6 +280,9 @@ where
         let header = InHeader::read_from_prefix(head).map(|(header, _)| header);
         let entry = UringEntInOut::read_from_prefix(&head[ENT_IN_OUT..]).map(|(entry, _)| entry);
         let (Ok(header), Ok(entry)) = (header, entry) else { unreachable!("288 bytes hold both") };
+        if self.board.is_found(slot) {
+            self.serving.port.registry.comes_again(header.unique);
+        }
         let opcode = Opcode::new(header.opcode);
         // During these, threads of the lower file system have to run on this CPU: no case for the light class.
         if opcode != Some(Opcode::Read) || !is_direct(opcode, &head[OP_IN..]) {
