@@ -1,7 +1,7 @@
 //! The conformance list on each transport and flow, against the same list on the bare lower file system.
 
 use anyhow::Result;
-use shuntfs_testkit::conformance::{Case, Report, Subject, cases, compare};
+use shuntfs_testkit::conformance::{Case, Report, Subject, case_limit, cases, compare};
 use shuntfs_testkit::lower::{Lower, LowerKind};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
 use shuntfs_testkit::{helper, say, serial};
@@ -35,7 +35,9 @@ fn mounted(kind: LowerKind, transport: Transport, flow: Flow, args: &[&str]) -> 
     helper::set_program(env!("CARGO_BIN_EXE_testkit-helper"));
     let Some(lower) = Lower::make(kind)? else { return Ok(()) };
     let (oracle, source) = (lower.folder("oracle")?, lower.folder("source")?);
-    let spec = MountSpec::new(&source, transport, flow).args(args).limit(300);
+    // Where one case may take longer, because the machine is slow, so may the list.
+    let limit = 10 * case_limit().as_secs();
+    let spec = MountSpec::new(&source, transport, flow).args(args).limit(limit);
     let Some(mut mount) = Mounted::start(&spec)? else { return Ok(()) };
     let subject = Subject::mounted(mount.path(), &source);
     let connection = mount.connection();

@@ -85,7 +85,7 @@ pub(crate) static CHECKS: [Check; 16] = [
             program: "conformance",
             names: &["ext4_device_passthrough", "ext4_cloned_served"],
         },
-        seconds: 600,
+        seconds: 1800,
     },
     Check {
         name: "conformance, io_uring",
@@ -93,7 +93,7 @@ pub(crate) static CHECKS: [Check; 16] = [
             program: "conformance",
             names: &["ext4_uring_passthrough", "ext4_uring_delegated"],
         },
-        seconds: 600,
+        seconds: 1800,
     },
     Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
     Check {
@@ -326,6 +326,6 @@ mod tests {
     fn names_and_limits_can_be_told_apart() {
         let names: BTreeSet<&str> = CHECKS.iter().map(|check| check.name).collect();
         assert_eq!(names.len(), CHECKS.len());
-        assert!(CHECKS.iter().all(|check| (60..=600).contains(&check.seconds)));
+        assert!(CHECKS.iter().all(|check| (60..=1800).contains(&check.seconds)));
     }
 }

@@ -21,4 +21,4 @@ pub use cases::cases;
 pub use ctx::Ctx;
 pub use errno::errno_name;
 pub use observation::{Observation, Seen, bytes};
-pub use runner::{Report, Subject, compare, run_case};
+pub use runner::{Report, Subject, case_limit, compare, run_case};

@@ -12,7 +12,8 @@ use crate::limit::run_with_timeout;
 use crate::tree::{Look, differences, snapshot};
 
 /// How long one case may take before it counts as hung: `SHUNT_CASE_SECONDS`, for slow machines, or half a minute.
-fn case_limit() -> Duration {
+#[must_use]
+pub fn case_limit() -> Duration {
     let seconds = std::env::var("SHUNT_CASE_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(30))
 }
