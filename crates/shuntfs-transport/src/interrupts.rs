@@ -15,6 +15,8 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
+use crate::kept::KeptRings;
+
 /// How many early INTERRUPTs are kept.
 const EARLY_MAX: usize = 256;
 /// No request has this number.
@@ -29,6 +31,8 @@ pub(crate) struct Interrupts {
     state: Mutex<State>,
     /// Whether `early` may hold something, or the connection is gone.
     has_news: AtomicBool,
+    /// Where those are noted that another server may have to know.
+    kept: Option<Arc<KeptRings>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +99,25 @@ impl Interrupt {
 }
 
 impl Interrupts {
+    /// Of rings that one server after the other serves: what a predecessor noted came early.
+    pub(crate) fn on(rings: &Arc<KeptRings>) -> Self {
+        let early: VecDeque<u64> = rings.interrupts().collect();
+        let has_news = AtomicBool::new(!early.is_empty());
+        let state = Mutex::new(State { early, ..State::default() });
+        Self { state, has_news, kept: Some(Arc::clone(rings)) }
+    }
+
+    /// The request in a slot is taken back, which will be begun again. False where it was interrupted.
+    pub(crate) fn takes_back(&self, interrupt: &Interrupt) -> bool {
+        // So that none comes between.
+        let _state = self.state.lock();
+        if interrupt.is_set() {
+            return false;
+        }
+        interrupt.clear();
+        true
+    }
+
     /// Slots for the requests of one more queue.
     pub(crate) fn of_queue(&self, slots: usize) -> Arc<[Interrupt]> {
         let queue: Arc<[Interrupt]> = (0..slots).map(|_| Interrupt::default()).collect();
@@ -139,6 +162,8 @@ impl Interrupts {
         if let Some(found) = slots.find(|slot| slot.unique.load(Ordering::SeqCst) == unique) {
             found.set(unique);
             state.early.pop_back();
+        } else if let Some(kept) = &self.kept {
+            kept.note_interrupt(unique);
         }
     }
 }
@@ -210,6 +235,36 @@ mod test {
         interrupts.end();
         interrupts.register(6, &second[0]);
         assert!(is_set(&first[0]) && is_set(&second[0]));
+    }
+
+    /// A request that waits is taken back and begun again, by this server or by the next one: an INTERRUPT finds it whenever that comes.
+    #[test]
+    fn an_interrupt_of_what_was_taken_back_finds_it_when_it_is_begun_again() {
+        use crate::settings::Settings;
+        let settings = Settings { depth: 2, payload_len: 8192, ..Settings::default() };
+        let rings = Arc::new(KeptRings::create(&settings).expect("memory"));
+        for comes_late in [false, true] {
+            let first = Interrupts::on(&rings);
+            let slots = first.of_queue(1);
+            let unique = if comes_late { 8 } else { 4 };
+            first.register(unique, &slots[0]);
+            if !comes_late {
+                first.arrived(unique);
+                assert!(!first.takes_back(&slots[0]), "it ends by that");
+                continue;
+            }
+            assert!(first.takes_back(&slots[0]));
+            first.arrived(unique);
+            assert!(!is_set(&slots[0]));
+            let next = Interrupts::on(&rings);
+            let theirs = next.of_queue(1);
+            next.register(6, &theirs[0]);
+            assert!(!is_set(&theirs[0]), "another one's");
+            theirs[0].clear();
+            next.register(unique, &theirs[0]);
+            first.register(unique, &slots[0]);
+            assert!(is_set(&theirs[0]) && is_set(&slots[0]));
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) enum Held {
 }
 
 /// "shuntrng", of this layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"shuntrn\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"shuntrn\x02");
 /// The word that says that every slot holds something.
 const FULL: u64 = u64::from_be_bytes(*b"all-full");
 
@@ -69,6 +69,8 @@ const AT_ORDER: usize = 8;
 /// More is no queue of a kernel's.
 const QUEUES_MAX: usize = 1 << 13;
 const DEPTH_MAX: usize = 1 << 10;
+/// How many INTERRUPTs are noted that found no request: those of the last moments before a server is replaced.
+const INTERRUPTS: usize = 64;
 const PAYLOAD_MAX: usize = 1 << 28;
 
 /// Where the slots lie: far below what the kernel maps by itself on any 64-bit platform, and above what programs are linked to.
@@ -186,6 +188,23 @@ impl KeptRings {
     }
 }
 
+/// The kernel tells of an INTERRUPT once.
+impl KeptRings {
+    /// Notes one whose request was not begun, or was taken back, for the server that begins it.
+    pub(crate) fn note_interrupt(&self, unique: u64) {
+        let count = self.words[self.shape.at_interrupts()].fetch_add(1, Ordering::Relaxed);
+        let place = usize::try_from(count % INTERRUPTS as u64).unwrap_or(0);
+        self.words[self.shape.at_interrupts() + 1 + place].store(unique, Ordering::Release);
+    }
+
+    /// Those that were noted last.
+    pub(crate) fn interrupts(&self) -> impl Iterator<Item = u64> + '_ {
+        let first = self.shape.at_interrupts() + 1;
+        let words = (first..first + INTERRUPTS).map(|at| self.words[at].load(Ordering::Acquire));
+        words.filter(|unique| *unique != 0)
+    }
+}
+
 impl Held {
     fn word(self, slot: usize) -> u64 {
         let number = match self {
@@ -207,8 +226,12 @@ impl Shape {
         AT_ORDER + self.queues
     }
 
-    fn words(&self) -> usize {
+    fn at_interrupts(&self) -> usize {
         self.at_slots() + self.slots()
+    }
+
+    fn words(&self) -> usize {
+        self.at_interrupts() + 1 + INTERRUPTS
     }
 
     fn as_words(&self) -> Vec<u64> {
@@ -268,6 +291,21 @@ mod test {
         assert!(second.fits(&kept_plan(&again).expect("fits")));
         let other = Settings { depth: 2, ..again };
         assert!(!second.fits(&kept_plan(&other).expect("fits")));
+    }
+
+    #[test]
+    fn interrupts_are_noted_for_another_one_and_the_oldest_are_forgotten() {
+        let settings = Settings { depth: 3, payload_len: 8192, ..Settings::default() };
+        let first = KeptRings::create(&settings).expect("memory");
+        let second = KeptRings::open(copies(&first)).expect("it is whole");
+        assert_eq!(second.interrupts().count(), 0);
+        first.holds(first.shape.slots() - 1, Held::Answer);
+        (1..=70).for_each(|unique| first.note_interrupt(2 * unique));
+        let mut noted: Vec<u64> = second.interrupts().collect();
+        noted.sort_unstable();
+        assert_eq!(noted, (7..=70).map(|unique| 2 * unique).collect::<Vec<_>>());
+        assert_eq!(second.held(first.shape.slots() - 1), Some(Held::Answer));
+        assert!(KeptRings::open(copies(&first)).is_ok());
     }
 
     #[test]

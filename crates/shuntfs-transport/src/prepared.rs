@@ -211,7 +211,9 @@ impl Prepared {
                     leave_queue();
                 }
             }),
-            registry: Arc::default(),
+            registry: Arc::new(
+                kept.as_ref().map_or_else(Interrupts::default, |(rings, _)| Interrupts::on(rings)),
+            ),
             readers: Readers::new(device_threads),
             blocking: Arc::default(),
             gauges,
