@@ -25,6 +25,7 @@ use zerocopy::FromBytes;
 
 use crate::exchange::{Done, Exchange, Outcome, is_direct};
 use crate::interrupts::Interrupts;
+use crate::kept::KeptRings;
 use crate::port::{DeviceWay, Port, Way};
 use crate::readers::Reader;
 use crate::serving::{IDLE, Serving, abort_without_ring};
@@ -39,6 +40,8 @@ pub(crate) struct DeviceSeat {
     pub(crate) registry: Arc<Interrupts>,
     /// Whether other threads serve whatever waits for an answer, so that FORGETs may gather here.
     pub(crate) aside: Arc<AtomicBool>,
+    /// The rings, where another server can take them over.
+    pub(crate) kept: Option<Arc<KeptRings>>,
 }
 
 /// How many threads need a descriptor to be nonblocking, which is a property of the open file that they share.
@@ -49,6 +52,9 @@ pub(crate) struct Blocking {
 
 /// How long FORGETs gather beside rings; an INTERRUPT waits as long.
 const GATHER: Duration = Duration::from_millis(3);
+
+/// How long nothing is read before it is asked again whether another server still takes over.
+const REPLACED: Duration = Duration::from_millis(5);
 
 /// So many requests are read at most before what they need from below is submitted.
 const BATCH: u32 = 8;
@@ -69,6 +75,7 @@ struct Loop<S, Fut> {
     blocking: Arc<Blocking>,
     nonblocking: bool,
     aside: Arc<AtomicBool>,
+    kept: Option<Arc<KeptRings>>,
     listening: Listening,
 }
 
@@ -97,13 +104,14 @@ where
     S: Fn(Exchange) -> Fut,
     Fut: Future<Output = Done>,
 {
-    let DeviceSeat { queue, blocking, reader, registry, aside } = seat;
+    let DeviceSeat { queue, blocking, reader, registry, aside, kept } = seat;
     let free = (0..u32::try_from(queue.slots_count()).expect("slots are counted in u32")).rev().collect();
     let notes = reader.meter.notes(queue.slots_count());
     let port = Port::new(queue, Way::Device(Box::new(DeviceWay::new(reader))), registry);
     let serving = Serving::new(service, port, notes);
     let listening = Listening::default();
-    let mut this = Loop { serving, free, ended: Vec::new(), blocking, nonblocking: false, aside, listening };
+    let (ended, nonblocking) = (Vec::new(), false);
+    let mut this = Loop { serving, free, ended, blocking, nonblocking, aside, kept, listening };
     let port = std::rc::Rc::clone(&this.serving.port);
     let Way::Device(way) = port.way() else { unreachable!("made above") };
     while way.reader.stand_by() && this.read_until_idle(way) {}
@@ -147,6 +155,9 @@ where
     }
 
     fn next(&mut self, way: &DeviceWay) -> Next {
+        if let Some(kept) = &self.kept {
+            kept.drain.has_read();
+        }
         let Some(slot) = self.free.pop() else {
             way.reader.goes_away();
             self.wait_for_answers(way);
@@ -208,7 +219,29 @@ where
         next
     }
 
+    /// Whether something may be read now: beside rings that another server takes over, it would be lost with this one. A read that waits could not be
+    /// told from one that has read, so none waits there.
+    fn may_read(&mut self, way: &DeviceWay) -> bool {
+        let Some(kept) = self.kept.clone() else { return true };
+        self.block_never();
+        if self.serving.pending() == 0 {
+            let device = self.serving.queue().device().as_fd();
+            way.reader.rests(true, || {
+                let _woken = shuntfs_sys::event::wait_readable(&[device], None);
+            });
+        }
+        let may = kept.drain.may_read();
+        if !may {
+            std::thread::sleep(REPLACED);
+        }
+        may
+    }
+
     fn read(&mut self, slot: u32, way: &DeviceWay) -> Next {
+        if !self.may_read(way) {
+            self.free.push(slot);
+            return Next::Again;
+        }
         self.serving.warm(slot);
         let queue = self.serving.queue();
         let mut memory = queue.take_slot(slot).expect("it is free");
@@ -425,7 +458,7 @@ where
     }
 
     fn block_again(&mut self) {
-        if std::mem::replace(&mut self.nonblocking, false) {
+        if self.kept.is_none() && std::mem::replace(&mut self.nonblocking, false) {
             self.blocking.change(self.serving.queue().device(), false);
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct Drain {
     doors: Mutex<Vec<Waker>>,
     /// By queue of the kernel: free slots in the upper half, requests that are served in the lower; [`UNSAID`].
     left: Box<[AtomicU64]>,
+    /// Whether the thread beside the rings may have a FORGET or an INTERRUPT in its hands.
+    reads: AtomicBool,
 }
 
 const UNSAID: u64 = u64::MAX;
@@ -57,7 +59,7 @@ const LATE: Duration = Duration::from_secs(2);
 impl Drain {
     pub(crate) fn new(queues: usize) -> Self {
         let left = (0..queues).map(|_| AtomicU64::new(UNSAID)).collect();
-        Self { is_on: AtomicBool::new(false), doors: Mutex::default(), left }
+        Self { is_on: AtomicBool::new(false), doors: Mutex::default(), left, reads: AtomicBool::new(false) }
     }
 
     /// A thread is woken by this whenever it is switched on or off.
@@ -74,6 +76,20 @@ impl Drain {
         if let Some(left) = self.left.get(usize::from(queue)) {
             left.store(u64::from(free) << 32 | u64::from(begun), Ordering::SeqCst);
         }
+    }
+
+    /// The thread beside the rings is about to read. False while another server is to go on: what is read then would be lost with this one.
+    pub(crate) fn may_read(&self) -> bool {
+        // First: who fills slots switches on and then looks at this.
+        self.reads.store(true, Ordering::SeqCst);
+        let may = !self.is_on();
+        self.reads.store(may, Ordering::SeqCst);
+        may
+    }
+
+    /// That thread has done what it read.
+    pub(crate) fn has_read(&self) {
+        self.reads.store(false, Ordering::SeqCst);
     }
 
     fn switch(&self, on: bool) {
@@ -135,7 +151,8 @@ impl KeptRings {
             // Nobody can call from a CPU that is offline.
             let online = threads::online_cpus();
             let free = || left.iter().filter(|(queue, free, _)| *free > 0 && online.contains(queue));
-            let begun: u64 = left.iter().map(|(.., begun)| begun).sum();
+            let reads = u64::from(self.drain.reads.load(Ordering::SeqCst));
+            let begun: u64 = reads + left.iter().map(|(.., begun)| begun).sum::<u64>();
             let missing: u64 = free().map(|(_, free, _)| free).sum();
             if begun + missing == 0 {
                 self.set_full(true);
@@ -198,6 +215,20 @@ mod test {
         assert!(matches!(fill(&rings, 0, 3), Err(NotFilled::Begun(3.., _))) && is_over());
         // Nobody who looks at this file system comes to the queues.
         assert!(matches!(fill(&rings, 2, 0), Err(NotFilled::Free(2.., _))) && is_over());
+    }
+
+    #[test]
+    fn nothing_is_read_beside_rings_that_are_full() {
+        let rings = rings();
+        assert!(rings.drain.may_read());
+        assert!(matches!(fill(&rings, 0, 0), Err(NotFilled::Begun(1, _))), "it may have read something");
+        rings.drain.has_read();
+        fill(&rings, 0, 0).expect("all are full");
+        assert!(!rings.drain.may_read());
+        rings.empty();
+        fill(&rings, 0, 0).expect("who may not read has nothing");
+        rings.empty();
+        assert!(rings.drain.may_read());
     }
 
     #[test]

@@ -524,7 +524,8 @@ fn device_seat(plan: Plan, thread: usize, shared: &Shared) -> Result<Seat, Prepa
     let registry = Arc::clone(&shared.registry);
     let aside = Arc::clone(&shared.rings_serve);
     let reader = shared.readers.reader(Meter::new(&shared.gauges, thread));
-    Ok(Seat::Device(Box::new(DeviceSeat { queue, blocking, reader, registry, aside })))
+    let kept = shared.kept.as_ref().map(|(rings, _)| Arc::clone(rings));
+    Ok(Seat::Device(Box::new(DeviceSeat { queue, blocking, reader, registry, aside, kept })))
 }
 
 /// A ring for the lower reads and writes of a device's thread, where one is available: each slot has one under way, and
