@@ -26,7 +26,7 @@ const LEFT_PER_KILL: usize = 64;
 
 const PROGRAMS: [&str; 2] = ["one", "other"];
 
-/// What becomes of servers.
+/// What happens to servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
     /// They are killed, and another one follows.
