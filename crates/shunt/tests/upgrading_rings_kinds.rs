@@ -167,6 +167,7 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     // Each loop has its own names, and tells how often it went round.
     let user = r#"
         "$2" mount --takeover upgrade --transport uring "$1/src" "$1/mnt" 2> /dev/null
+        trap 'touch "$1/src/stop"' EXIT
         cp "$2" "$1/src/one"; cp "$2" "$1/src/other"
         exec 9<> "$1/mnt/open"; rm "$1/mnt/open"
         calls() {
@@ -197,6 +198,7 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
         "$2" status --json "$1/mnt" | grep -E '"(replaced|kind)":'
         stat -L -c '%h %s' /proc/self/fd/9
         exec 9>&-
+        trap - EXIT
         rm "$1/mnt/one" "$1/mnt/other" "$1/mnt/stop"
         ls "$1/mnt"
         "$2" umount "$1/mnt"
@@ -317,16 +319,18 @@ fn privileged_who_waits_for_a_lock_gets_it_once_on_io_uring() {
         let Some(kept) = rings::start(&["--locks", "lower"]) else { return };
         let programs = Programs::of(&kept);
         let open = |path: &Path| File::options().read(true).write(true).open(path).expect("opens");
-        let (path, below) = (kept.room.mnt().join("hello"), open(&kept.room.src().join("hello")));
+        let path = kept.room.mnt().join("hello");
         let lock = |file: &File, wait: bool| {
             if is_flock { flock(file, FlockOp::Exclusive, wait) } else { ofd_lock(file, FIRST, wait) }
         };
         let unlock = |file: &File| {
             if is_flock { flock(file, FlockOp::Unlock, false) } else { ofd_lock(file, NOTHING, false) }
         };
-        lock(&below, false).expect("is free");
         let (holders, turns) = (AtomicU32::new(0), AtomicU32::new(0));
-        std::thread::scope(|scope| {
+        let below = std::thread::scope(|scope| {
+            // In here: whatever fails, it is closed then, and nobody waits any more.
+            let below = open(&kept.room.src().join("hello"));
+            lock(&below, false).expect("is free");
             for _ in 0..3 {
                 scope.spawn(|| {
                     let file = open(&path);
@@ -357,6 +361,7 @@ fn privileged_who_waits_for_a_lock_gets_it_once_on_io_uring() {
             late.fails(1, &["was not upgraded", "its server does not want to"]);
             assert_eq!(turns.load(Ordering::SeqCst), 0, "somebody below has it");
             unlock(&below).expect("gives it back");
+            below
         });
         assert_eq!(turns.load(Ordering::SeqCst), 3);
         // Who has one has it under the next program.
