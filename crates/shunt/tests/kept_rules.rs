@@ -7,119 +7,19 @@ mod common;
 #[expect(dead_code, reason = "the callers here are threads")]
 mod callers;
 mod kept;
+#[path = "kept/ruled.rs"]
+mod ruled;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Ends, Room, SHUNT, can_mount, eventually, run, shunt, signal};
-use kept::{Kept, status};
-use shuntfs_testkit::identity::Identity;
-
-const RULES: &str = "[[rule]]\npath = 'denied/**'\nuid = 65534\ndeny = 'EACCES'\n\
-    [[rule]]\npath = 'hidden'\nuid = 65534\nhide = true\n\
-    [[rule]]\npath = 'secret'\nuid = 65534\nredact = { regex = 'key=[0-9]+', within = 65536 }\n\
-    [[rule]]\npath = 'log'\nappend_only = true\n";
-
-const SECRET: &str = "name=ann key=1234 more";
-const SHOWN: &str = "name=ann \0\0\0\0\0\0\0\0 more";
-
-/// A mount under rules.
-struct Ruled {
-    kept: Kept,
-    rules: PathBuf,
-    /// What is shown: one folder, or two.
-    below: Vec<PathBuf>,
-}
-
-impl Ruled {
-    /// A folder, and two branches on each transport, one after the other.
-    fn each() -> impl Iterator<Item = Self> {
-        [("src", "auto"), ("a:b", "device"), ("a:b", "cloned")].into_iter().map(|(below, kind)| {
-            println!("{below} on {kind}");
-            Self::start(below, kind, RULES)
-        })
-    }
-
-    fn start(below: &str, kind: &str, text: &str) -> Self {
-        let room = Room::new();
-        let rules = room.path().join("rules.toml");
-        fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).expect("is ours");
-        let below: Vec<PathBuf> = below.split(':').map(|name| room.path().join(name)).collect();
-        below.iter().for_each(|folder| fs::create_dir_all(folder.join("denied")).expect("makes"));
-        let files = [
-            ("denied/f", "denied"),
-            ("secret", SECRET),
-            ("hidden", "hidden"),
-            ("free", "free"),
-            ("log", "a\n"),
-        ];
-        for (index, (name, text)) in files.into_iter().enumerate() {
-            fs::write(below[index % below.len()].join(name), text).expect("writes");
-        }
-        fs::write(&rules, text).expect("writes");
-        let (log, list) = (room.path().join("log"), below.iter().map(|path| path.to_str().expect("plain")));
-        let log = format!("log_file={}", log.display());
-        let mut mount = Command::new(SHUNT);
-        mount.args(["mount", "--takeover", "crash", "-o", &log, "-o", "allow_other", "--transport", kind]);
-        if below.len() > 1 {
-            mount.args(["-o", "minfreespace=0"]);
-        }
-        run(mount.arg("--rules").arg(&rules).arg(list.collect::<Vec<_>>().join(":")).arg(room.mnt())).ok();
-        Self { kept: Kept::of(room), rules, below }
-    }
-
-    /// A file below, on the branch that has it.
-    fn below(&self, name: &str) -> PathBuf {
-        let mut all = self.below.iter().map(|folder| folder.join(name));
-        all.find(|path| path.exists()).expect("one has it")
-    }
-
-    /// Other rules, and their being read.
-    fn reread(&self, text: &str) {
-        fs::write(&self.rules, text).expect("writes");
-        signal(self.kept.keeper, "HUP");
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.kept.room.mnt().join(name)
-    }
-
-    /// What somebody else sees is what the rules say, and root sees all.
-    #[track_caller]
-    fn is_ruled(&self) {
-        let read = |name: &str| nobody(|| fs::read_to_string(self.at(name)));
-        assert_eq!(refused(read("denied/f")), Some(io::ErrorKind::PermissionDenied), "{}", self.kept.log());
-        assert_eq!(refused(read("hidden")), Some(io::ErrorKind::NotFound));
-        assert_eq!(read("secret").expect("may"), SHOWN);
-        assert_eq!(read("free").expect("may"), "free");
-        assert_eq!(fs::read_to_string(self.at("secret")).expect("may"), SECRET);
-        assert_eq!(fs::read_to_string(self.at("denied/f")).expect("may"), "denied");
-    }
-
-    /// Kills the server, and waits for the next one.
-    fn kill(&self) {
-        self.kept.kill();
-        fs::metadata(self.kept.room.mnt()).expect("the next one answers");
-    }
-
-    fn ends(self) {
-        self.kept.room.umount(&[]).ok();
-        self.kept.is_gone();
-    }
-}
-
-fn nobody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
-    Identity::nobody().run(act)
-}
-
-fn refused<T>(outcome: io::Result<T>) -> Option<io::ErrorKind> {
-    outcome.err().map(|error| error.kind())
-}
+use common::{SHUNT, can_mount, eventually, run, shunt, signal};
+use kept::status;
+use ruled::{RULES, Ruled, SECRET, SHOWN, nobody, refused};
 
 #[test]
 fn privileged_the_rules_in_force_survive_and_not_those_in_the_file() {
@@ -239,52 +139,16 @@ fn privileged_two_users_see_what_they_may_while_servers_are_killed() {
 }
 
 fn two_users_see_what_they_may_while_servers_are_killed(ruled: Ruled) {
-    let (stop, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
-    let until = |rounds: &AtomicU64, look: &dyn Fn()| {
-        while !stop.load(Ordering::SeqCst) {
-            look();
-            rounds.fetch_add(1, Ordering::SeqCst);
-        }
-    };
-    std::thread::scope(|scope| {
-        let (ruled, until, rounds) = (&ruled, &until, &rounds);
-        let _ends = Ends(&stop);
-        scope.spawn(move || {
-            nobody(|| {
-                until(&rounds[0], &|| {
-                    let read = |name: &str| fs::read_to_string(ruled.at(name));
-                    assert_eq!(refused(read("denied/f")), Some(io::ErrorKind::PermissionDenied));
-                    assert_eq!(refused(read("hidden")), Some(io::ErrorKind::NotFound));
-                    assert_eq!(read("secret").expect("may"), SHOWN);
-                    assert_eq!(read("free").expect("may"), "free");
-                });
-            });
-        });
-        scope.spawn(move || {
-            let moved = ruled.at("denied/moved");
-            until(&rounds[1], &|| {
-                assert_eq!(fs::read_to_string(ruled.at("secret")).expect("may"), SECRET);
-                fs::write(ruled.at("mine"), "mine").expect("may");
-                fs::rename(ruled.at("mine"), &moved).expect("may");
-                assert_eq!(refused(nobody_reads(&moved)), Some(io::ErrorKind::PermissionDenied));
-                fs::remove_file(&moved).expect("may");
-            });
-        });
-        let (count, pause) = kills();
+    let (count, pause) = kills();
+    let rounds = ruled.is_seen_by_two(|| {
         for _ in 0..count {
             std::thread::sleep(pause);
             ruled.kept.kill();
         }
-        std::thread::sleep(Duration::from_millis(300));
     });
-    println!("{} kills, {:?} rounds", kills().0, rounds);
-    assert!(rounds.iter().all(|rounds| rounds.load(Ordering::SeqCst) > 10), "{rounds:?}");
+    println!("{count} kills, {rounds:?} rounds");
     ruled.is_ruled();
     ruled.ends();
-}
-
-fn nobody_reads(path: &Path) -> io::Result<Vec<u8>> {
-    nobody(|| fs::read(path))
 }
 
 /// Branches come and go between two kills, and so do rules. The branch that a rule names may be one that is no more: the next server goes on without it, as

@@ -3,12 +3,14 @@
 //! The disk is a mount of its own whose server is stopped.
 
 mod common;
+mod programs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Ran, Room, SHUNT, can_mount, eventually, run, shunt, signal, wait};
+use programs::{copy, upgrading};
 
 /// A mount below a room that is a disk. Whatever happens, nobody waits for it in the end.
 struct Disk {
@@ -149,6 +151,34 @@ fn privileged_a_branch_is_set_aside_and_taken_back() {
         drop(open);
         room.umount(&[]).ok();
     }
+}
+
+/// While a disk hangs the program stays: threads of its server wait for the disk and would not end. Before and after that it is replaced.
+#[test]
+fn privileged_no_program_is_replaced_on_io_uring_while_a_branch_hangs() {
+    if !can_mount() || !shuntfs_testkit::mounted::enable_uring() {
+        return;
+    }
+    let (room, disk) = room();
+    let said = mount(&room, "none", &["--branch-timeout", "1s", "--takeover", "upgrade"]).err;
+    assert!(said.contains("takes another thread"), "{said}");
+    let programs = ["one", "other"].map(|name| copy(Path::new(SHUNT), &room.path().join(name)));
+    let upgrade = |at: usize| run(&mut upgrading(&room.mnt(), &programs[at]));
+    upgrade(0).ok();
+    let server = room.pid();
+    assert_eq!([room.read("one"), room.read("two")], ["one", "two"]);
+    disk.hangs();
+    let mut waiting = spawn(&room, "stat", "two");
+    eventually("it is set aside", || status(&room).contains("SET ASIDE for"));
+    assert!(wait(&mut waiting).is_some(), "whoever waited goes on");
+    upgrade(1).fails(1, &["was not upgraded", "does not answer"]);
+    assert_eq!((room.pid(), room.read("one").as_str()), (server, "one"));
+    disk.goes_on();
+    eventually("it is taken back", || !status(&room).contains("SET ASIDE"));
+    upgrade(1).ok();
+    assert_ne!(room.pid(), server);
+    assert_eq!([room.read("one"), room.read("two")], ["one", "two"]);
+    room.umount(&[]).ok();
 }
 
 #[test]

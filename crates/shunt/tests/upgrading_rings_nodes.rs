@@ -3,6 +3,7 @@
 
 mod common;
 
+#[allow(dead_code, reason = "what it shares with others needs the types alone")]
 #[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
 mod callers;
 mod kept;

@@ -60,6 +60,13 @@ impl<F: Future> Tasks<F> {
         place.as_mut().set(None);
         Poll::Ready(outcome)
     }
+
+    /// Drops the future in a slot, if there is one.
+    pub fn drop_future(&mut self, slot: usize) {
+        if let Some(place) = &mut self.slots[slot].future {
+            place.as_mut().set(None);
+        }
+    }
 }
 
 #[cfg(test)]

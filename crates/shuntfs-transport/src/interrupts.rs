@@ -111,6 +111,17 @@ impl Interrupts {
         }
     }
 
+    /// The request in a slot is taken back, which will be begun again. False where it was interrupted.
+    pub(crate) fn takes_back(&self, interrupt: &Interrupt) -> bool {
+        // So that none comes between.
+        let _state = self.state.lock();
+        if interrupt.is_set() {
+            return false;
+        }
+        interrupt.clear();
+        true
+    }
+
     /// Slots for the requests of one more queue.
     pub(crate) fn of_queue(&self, slots: usize) -> Arc<[Interrupt]> {
         let queue: Arc<[Interrupt]> = (0..slots).map(|_| Interrupt::default()).collect();
@@ -229,6 +240,37 @@ mod test {
         interrupts.end();
         interrupts.register(6, &second[0]);
         assert!(is_set(&first[0]) && is_set(&second[0]));
+    }
+
+    /// A request that waits is taken back and begun again, by this server or by the next one: an INTERRUPT finds it whenever that comes.
+    #[test]
+    fn an_interrupt_of_what_was_taken_back_finds_it_when_it_is_begun_again() {
+        use crate::settings::Settings;
+        let settings = Settings { depth: 2, payload_len: 8192, ..Settings::default() };
+        let rings = Arc::new(KeptRings::create(&settings).expect("memory"));
+        for comes_late in [false, true] {
+            let first = Interrupts::new(Some(Arc::clone(&rings)));
+            let slots = first.of_queue(1);
+            let unique = if comes_late { 8 } else { 4 };
+            first.register(unique, &slots[0]);
+            if !comes_late {
+                first.arrived(unique);
+                assert!(!first.takes_back(&slots[0]), "it ends by that");
+                continue;
+            }
+            assert!(first.takes_back(&slots[0]));
+            first.arrived(unique);
+            assert!(!is_set(&slots[0]));
+            let next = Interrupts::new(Some(Arc::clone(&rings)));
+            let theirs = next.of_queue(1);
+            next.register(6, &theirs[0]);
+            assert!(!is_set(&theirs[0]), "another one's");
+            theirs[0].clear();
+            next.comes_again(unique);
+            next.register(unique, &theirs[0]);
+            first.register(unique, &slots[0]);
+            assert!(is_set(&theirs[0]) && is_set(&slots[0]));
+        }
     }
 
     #[test]

@@ -141,6 +141,11 @@ impl Port {
         })
     }
 
+    /// Whether the request in a slot waits for another one.
+    pub(crate) fn waits(&self, slot: u32) -> bool {
+        self.waiting[slot as usize].get()
+    }
+
     /// Whether a lower call that may wait is to go through the ring, so that it does not hold the thread.
     pub(crate) fn takes_ring(&self, lower: &LowerFile) -> bool {
         let Way::Device(way) = &self.way else { return true };

@@ -243,7 +243,18 @@ where
             self.go_on();
         }
         if is_on {
+            self.take_back();
             self.board.tell(self.serving.port.ring_way());
+        }
+    }
+
+    /// Takes back what waits for another request, which may be for as long as its caller likes: the next server begins it again.
+    fn take_back(&mut self) {
+        for slot in 0..self.slots_count() {
+            let state = &mut self.board.states[slot as usize];
+            if matches!(state, State::Serving) && self.serving.takes_back(slot) {
+                *state = State::Stopped;
+            }
         }
     }
 

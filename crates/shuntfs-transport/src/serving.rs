@@ -122,6 +122,24 @@ where
         }
     }
 
+    /// Takes a request back that waits for another one, as if it had not begun: it is in its slot as it came. False where it does not wait, or is about to
+    /// end, because its caller got a signal or somebody still uses its memory.
+    pub(crate) fn takes_back(&mut self, slot: u32) -> bool {
+        let (at, queue) = (slot as usize, self.queue());
+        if !self.port.waits(slot) || !queue.is_slot_unused(slot) {
+            return false;
+        }
+        if !self.port.registry.takes_back(self.port.interrupt(slot)) {
+            return false;
+        }
+        self.tasks.drop_future(at);
+        if std::mem::take(&mut self.served[at].went_on) {
+            self.pending -= 1;
+            self.notes.ends(at, self.served[at].opcode, true);
+        }
+        true
+    }
+
     fn judge(&mut self, slot: u32, polled: Poll<std::thread::Result<Done>>) -> Option<Outcome> {
         let at = slot as usize;
         let outcome = match polled {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use shuntfs::{Trace, TraceFilter};
-use shuntfs_pool::{BranchChange, MoverFacts, MoverNews};
+use shuntfs_pool::{BranchChange, BranchFacts, Health, MoverFacts, MoverNews};
 
 use super::kept::SeatOf;
 use super::session::Mounted;
@@ -18,6 +18,7 @@ use crate::control::{
 };
 use crate::json;
 use crate::meaning;
+use crate::mounts::shown;
 use crate::serving::mount_point_of;
 
 /// Answers for one mount.
@@ -97,6 +98,14 @@ impl Answers for SessionAnswers {
 
     fn upgrade(&self, program: &Path, asker: UnixStream) -> Result<(), String> {
         let seat = self.mounted.seat().ok_or(NO_KEEPER)?;
+        let facts = self.mounted.facts();
+        let hangs = |branch: &&BranchFacts| matches!(branch.health, Health::Silent | Health::Aside);
+        if let Some(branch) = facts.iter().flat_map(|facts| &facts.branches).find(hangs) {
+            return Err(format!(
+                "the branch {} does not answer: a thread that waits for it would keep the server from ending, and all callers waiting",
+                shown(&branch.path)
+            ));
+        }
         seat.upgrade(program, asker)
     }
 

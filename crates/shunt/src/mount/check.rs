@@ -14,7 +14,7 @@ use crate::control::Client;
 use crate::doctor::access;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounts, shown};
-use crate::settings::{LocksChoice, Settings, TakeoverChoice, TransportChoice, VerifyChoice};
+use crate::settings::{Settings, TakeoverChoice, TransportChoice, VerifyChoice};
 
 /// What passed.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ pub(super) fn check(source: &Path, mountpoint: &Path, settings: &Settings) -> Re
     let mounts = Mounts::read()?;
     let mut branches = branches::of_source(source)?;
     check_branches(branches.as_deref_mut(), settings)?;
-    if settings.replace_hung.is_some() && settings.takeover != TakeoverChoice::Crash {
+    if settings.replace_hung.is_some() && settings.takeover == TakeoverChoice::Off {
         let failure = Failure::usage("--replace-hung needs a keeper, which starts another server");
         return Err(failure.hint("add --takeover crash, or leave out --replace-hung"));
     }
@@ -195,24 +195,21 @@ pub(crate) const RING: &str = "io_uring: when a server dies, the kernel itself f
 /// Why a mount that needs no less is not asked for less.
 pub(crate) const DEVICE: &str = "a device, where another server can follow after a crash, too";
 
+/// Why a server on io_uring that hangs is not replaced.
+const HUNG: &str = "--replace-hung: the device does not tell the keeper which requests wait for rings, so none is known to hang";
+
 /// Refuses what no other server could go on with.
 fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     let crash = settings.takeover == TakeoverChoice::Crash;
     let is_ring = matches!(settings.transport, TransportChoice::Auto | TransportChoice::Uring);
     let refused = [
-        (!crash && settings.handles, "handles that outlive the mount", "leave out --handles"),
         (
             crash && settings.transport == TransportChoice::Uring,
             RING,
             "--transport cloned, or device, or --takeover upgrade",
         ),
         (!crash && !is_ring, DEVICE, "--takeover crash, which includes upgrades"),
-        (!crash && settings.locks == LocksChoice::Lower, LOCKS, "--takeover crash"),
-        (
-            !crash && settings.merge.timeout.is_some(),
-            "a time after which branches are set aside, which is for devices",
-            "--takeover crash",
-        ),
+        (!crash && settings.replace_hung.is_some(), HUNG, "leave out --replace-hung"),
         (!crash && is_device, "a device that somebody else has mounted", "name a folder to mount on"),
     ];
     if let Some((_, what, instead)) = refused.into_iter().find(|(is_there, ..)| *is_there) {
@@ -222,10 +219,6 @@ fn check_takeover(is_device: bool, settings: &Settings) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-/// Why a mount on io_uring is not upgraded with these.
-const LOCKS: &str =
-    "--locks lower: a request that waits for a lock stays begun, and no server is replaced meanwhile";
 
 /// Looks at each of several branches, and at what they exclude.
 fn check_branches(branches: Option<&mut [BranchOptions]>, settings: &Settings) -> Result<(), Failure> {

@@ -149,12 +149,12 @@ impl Mounted {
     fn cost_of_timeout(&self, settings: &Settings) -> Option<&'static str> {
         settings.merge.timeout?;
         match settings.transport {
+            _ if is_on_rings(settings) => {
+                Some("with --branch-timeout on io_uring each request about names takes another thread")
+            }
             TransportChoice::Auto => Some(
                 "with --branch-timeout requests come by cloned descriptors, because a ring's callers would wait for a disk that hangs",
             ),
-            TransportChoice::Uring => {
-                Some("with --branch-timeout on io_uring each request about names takes another thread")
-            }
             _ => None,
         }
     }
@@ -437,7 +437,7 @@ pub(super) fn pool_options(target: &Target, settings: &Settings) -> PoolOptions 
             ..defaults
         }
     });
-    if settings.merge.timeout.is_some() && settings.transport == TransportChoice::Uring {
+    if settings.merge.timeout.is_some() && is_on_rings(settings) {
         // A ring's queue that waits for a disk holds up its CPU's callers, and nobody else reads for it.
         options.calls = Calls::Offload;
     }
@@ -494,6 +494,11 @@ pub(super) fn mount_options(source: &Path, settings: &Settings) -> MountOptions 
     }
 }
 
+/// Whether requests come by io_uring because somebody asked for that.
+fn is_on_rings(settings: &Settings) -> bool {
+    settings.transport == TransportChoice::Uring || settings.takeover.is_on_rings()
+}
+
 pub(super) fn session_options(target: &Target, settings: &Settings) -> SessionOptions {
     let (defaults, room) = (SessionOptions::default(), room_for_waiters(settings));
     // What is moved to another branch below is to free its space, so nothing is held that is not open.
@@ -532,7 +537,7 @@ fn offload_threads(settings: &Settings, defaults: &SessionOptions) -> usize {
 /// Where disks may hang, more queues than serve at once: each of those may be held by the disk before somebody notices, and another one goes on.
 fn queues_beside_disks(settings: &Settings) -> Option<usize> {
     const SPARE: usize = 2;
-    let on_device = settings.merge.timeout.is_some() && settings.transport != TransportChoice::Uring;
+    let on_device = settings.merge.timeout.is_some() && !is_on_rings(settings);
     let cpus = usize::try_from(shuntfs_sys::threads::possible_cpus()).unwrap_or(1);
     on_device.then(|| cpus.clamp(2, 8) + SPARE)
 }

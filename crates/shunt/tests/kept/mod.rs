@@ -29,7 +29,8 @@ impl Kept {
 
     pub(crate) fn in_room(room: Room, flags: &[&str]) -> Self {
         let log = format!("log_file={}", room.path().join("log").display());
-        room.mount(&[&["--takeover", "crash", "-o", &log], flags].concat());
+        let takeover: &[&str] = if flags.contains(&"--takeover") { &[] } else { &["--takeover", "crash"] };
+        room.mount(&[takeover, &["-o", &log], flags].concat());
         Self::of(room)
     }
 

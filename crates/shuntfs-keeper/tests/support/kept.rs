@@ -67,19 +67,27 @@ impl Kept {
         prepare: impl FnOnce(&mut Command),
     ) -> Option<Self> {
         let program = program_of(example)?;
+        Some(Self::start_by(limit, |folder| {
+            let mut command = Command::new(program);
+            command.arg(folder).args(arguments);
+            prepare(&mut command);
+            command
+        }))
+    }
+
+    /// The same by another program, whose command line has the folder to mount on.
+    pub(crate) fn start_by(limit: Duration, command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let log = tempfile::NamedTempFile::new().expect("a file");
-        let mut command = Command::new(program);
-        command.arg(folder.path()).args(arguments).stdin(Stdio::null());
-        command.stderr(log.reopen().expect("opens"));
-        prepare(&mut command);
+        let mut command = command(folder.path());
+        command.stdin(Stdio::null()).stderr(log.reopen().expect("opens"));
         let mut keeper = command.spawn().expect("starts");
         // One that refuses has ended by then.
         wait_until("a mount", || {
             (is_mounted(folder.path()) || !matches!(keeper.try_wait(), Ok(None))).then_some(())
         });
         let supervisor = Supervisor::of(folder.path(), limit).expect("a supervisor");
-        Some(Self { keeper, folder, log, _supervisor: supervisor })
+        Self { keeper, folder, log, _supervisor: supervisor }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -39,6 +39,12 @@ impl Queue {
         false
     }
 
+    /// Whether neither the kernel nor a thread uses a slot's memory, whoever has the slot.
+    #[must_use]
+    pub fn is_slot_unused(&self, index: u32) -> bool {
+        self.slots().states[index as usize].hold.is_free()
+    }
+
     /// Has the system put a slot into huge pages, or the buffer that a pooled one had last, where it can.
     pub fn gather(&self, index: u32) {
         let slots = self.slots();

@@ -11,7 +11,7 @@ use anyhow::Result;
 use shuntfs_testkit::exercise::{FileExercise, NameExercise};
 use shuntfs_testkit::identity::Identity;
 
-use crate::stage::{Shape, Stage, kills, number};
+use crate::stage::{Over, Shape, Stage, number};
 
 /// Seeds that work at the same time.
 const SEEDS: u64 = 4;
@@ -62,34 +62,43 @@ impl<E: Send + 'static> Workers<E> {
             .collect()
     }
 
-    /// Until `count` servers were killed.
-    fn over_kills(self, name: &str, stage: &mut Stage, count: u64) -> Vec<E> {
+    /// Until `count` servers were replaced.
+    fn over_servers(self, name: &str, stage: &mut Stage, count: u64) -> Vec<E> {
         let failed = || self.has_failed().then(|| "a thread has failed".to_owned());
-        let killed =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.kills(name, count, failed)));
+        let raged =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.rages_for(name, count, failed)));
         // What a thread says of its failure comes first.
         let exercises = self.stop();
-        killed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        raged.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         exercises
     }
 }
 
 #[test]
 fn privileged_files_have_their_bytes_over_kills() {
-    for kind in ["device", "cloned"] {
+    files_have_their_bytes(Over::Kills);
+}
+
+#[test]
+fn privileged_files_have_their_bytes_over_upgrades() {
+    files_have_their_bytes(Over::Upgrades);
+}
+
+fn files_have_their_bytes(over: Over) {
+    for &kind in over.kinds() {
         for flow in ["passthrough", "relay", "served"] {
-            let Some(mut stage) = Stage::new(kind, flow) else { return };
+            let Some(mut stage) = Stage::new(over, kind, flow) else { return };
             let name = format!("files on {kind}, {flow}");
             let workers = Workers::start(&stage.work(), FileExercise::new, FileExercise::step);
             // A third each: the flows are one storm.
-            let count = kills().div_ceil(3);
-            let exercises = workers.over_kills(&name, &mut stage, count);
+            let count = over.count().div_ceil(3);
+            let exercises = workers.over_servers(&name, &mut stage, count);
             let steps: u64 = exercises.iter().map(FileExercise::steps).sum();
             let files: Vec<(PathBuf, Vec<u8>)> = exercises
                 .into_iter()
                 .map(|exercise| exercise.finish().unwrap_or_else(|error| panic!("{error:#}")))
                 .collect();
-            stage.ends(&format!("{name}: {count} kills, {steps} operations"), |folder| {
+            stage.ends(&format!("{name}: {count} {}, {steps} operations", over.name()), |folder| {
                 for (path, bytes) in &files {
                     let found = fs::read(folder.join(path)).expect("reads");
                     assert!(found == *bytes, "{name}: {} below {}", path.display(), folder.display());
@@ -101,17 +110,27 @@ fn privileged_files_have_their_bytes_over_kills() {
 
 #[test]
 fn privileged_names_are_what_they_were_made_over_kills() {
-    for kind in ["device", "cloned"] {
-        let Some(mut stage) = Stage::new(kind, "passthrough") else { return };
+    names_are_what_they_were_made(Over::Kills);
+}
+
+#[test]
+fn privileged_names_are_what_they_were_made_over_upgrades() {
+    names_are_what_they_were_made(Over::Upgrades);
+}
+
+fn names_are_what_they_were_made(over: Over) {
+    for &kind in over.kinds() {
+        let Some(mut stage) = Stage::new(over, kind, "passthrough") else { return };
         let name = format!("names on {kind}");
         let workers = Workers::start(&stage.work(), NameExercise::new, NameExercise::step);
-        let exercises = workers.over_kills(&name, &mut stage, kills());
+        let exercises = workers.over_servers(&name, &mut stage, over.count());
         let (steps, failed) = exercises
             .iter()
             .map(NameExercise::steps)
             .fold((0, 0), |(steps, failed), more| (steps + more.0, failed + more.1));
         assert!(failed > 0, "{name}: of {steps} operations none met a name that was taken or missing");
-        let said = format!("{name}: {} kills, {steps} operations, of which {failed} had to fail", kills());
+        let (count, what) = (over.count(), over.name());
+        let said = format!("{name}: {count} {what}, {steps} operations, of which {failed} had to fail");
         stage.ends(&said, |folder| {
             for exercise in &exercises {
                 exercise.check(&folder.join(exercise.name())).unwrap_or_else(|error| panic!("{error:#}"));
@@ -177,9 +196,9 @@ impl Watched {
 }
 
 /// Names, bytes, and what others see, all at once.
-fn all_is_right(shape: Shape) {
-    for kind in ["device", "cloned"] {
-        let Some(mut stage) = Stage::of(kind, "passthrough", shape) else { return };
+fn all_is_right(over: Over, shape: Shape) {
+    for &kind in over.kinds() {
+        let Some(mut stage) = Stage::of(over, kind, "passthrough", shape) else { return };
         let (name, work, stop) = (format!("{shape:?} on {kind}"), stage.work(), Arc::<AtomicBool>::default());
         let of_names = if shape.has_branches() { NameExercise::on_branches } else { NameExercise::new };
         let folder = |name: &str| {
@@ -200,17 +219,16 @@ fn all_is_right(shape: Shape) {
                 .contains(&true)
                 .then(|| format!("a thread has failed (names, files, others' look): {failed:?}"))
         };
-        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            stage.kills(&name, kills(), has_failed)
-        }));
+        let raged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.rages(&name, has_failed)));
         let (names, files) = (names.stop(), files.stop());
         drop(watched.map(Workers::stop));
-        killed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        raged.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let steps = names.iter().map(|exercise| exercise.steps().0).sum::<u64>();
         let bytes = files.iter().map(FileExercise::steps).sum::<u64>();
         let files: Vec<(PathBuf, Vec<u8>)> =
             files.into_iter().map(|one| one.finish().unwrap_or_else(|error| panic!("{error:#}"))).collect();
-        let said = format!("{name}: {} kills, {steps} changes of names and {bytes} of bytes", kills());
+        let (count, what) = (over.count(), over.name());
+        let said = format!("{name}: {count} {what}, {steps} changes of names and {bytes} of bytes");
         stage.ends(&said, |work| {
             for exercise in &names {
                 let folder = work.join("names").join(exercise.name());
@@ -226,15 +244,30 @@ fn all_is_right(shape: Shape) {
 
 #[test]
 fn privileged_a_folder_under_rules_is_right_over_kills() {
-    all_is_right(Shape::RuledFolder);
+    all_is_right(Over::Kills, Shape::RuledFolder);
+}
+
+#[test]
+fn privileged_a_folder_under_rules_is_right_over_upgrades() {
+    all_is_right(Over::Upgrades, Shape::RuledFolder);
 }
 
 #[test]
 fn privileged_branches_are_right_over_kills() {
-    all_is_right(Shape::Branches);
+    all_is_right(Over::Kills, Shape::Branches);
+}
+
+#[test]
+fn privileged_branches_are_right_over_upgrades() {
+    all_is_right(Over::Upgrades, Shape::Branches);
 }
 
 #[test]
 fn privileged_branches_under_rules_are_right_over_kills() {
-    all_is_right(Shape::RuledBranches);
+    all_is_right(Over::Kills, Shape::RuledBranches);
+}
+
+#[test]
+fn privileged_branches_under_rules_are_right_over_upgrades() {
+    all_is_right(Over::Upgrades, Shape::RuledBranches);
 }

@@ -1,8 +1,8 @@
-//! Programs, and random work that is compared with a model, on a pool whose servers are killed at random moments under them: no call fails, no byte
-//! and no name is wrong, on the mount and below, and neither nodes nor descriptors gather. Needs CAP_SYS_ADMIN, /dev/fuse and the programs;
+//! Programs, and random work that is compared with a model, on a pool whose servers are killed at random moments under them, or replaced by another
+//! program (`shunt upgrade`): no call fails, no byte and no name is wrong, on the mount and below, and neither nodes nor descriptors gather. Needs CAP_SYS_ADMIN, /dev/fuse and the programs;
 //! elsewhere it says so and passes.
 //!
-//! `SHUNTFS_TEST_KILLS=100` kills that many servers in each storm, `SHUNTFS_TEST_SEED` chooses where the random work begins.
+//! `SHUNTFS_TEST_KILLS=100` kills that many servers in each storm, `SHUNTFS_TEST_UPGRADES=20` replaces that many, `SHUNTFS_TEST_SEED` chooses where the random work begins.
 
 #[path = "../../../shuntfs-keeper/tests/support/mod.rs"]
 mod support;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use shuntfs_testkit::program::{find, have};
 
 use crate::scripts::{GIT, POSTGRESQL, SQLITE, Storm, TAR};
-use crate::stage::{Stage, kills};
+use crate::stage::{Over, Stage};
 
 /// How long a program that is told to end may take.
 const END: Duration = Duration::from_secs(120);
@@ -56,12 +56,12 @@ fn ends_well(child: &mut Child, what: &str) {
     }
 }
 
-fn rages(storm: &Storm) {
+fn rages(storm: &Storm, over: Over) {
     if !have(storm.needs) {
         return;
     }
-    for kind in ["device", "cloned"] {
-        let Some(mut stage) = Stage::new(kind, "passthrough") else { return };
+    for &kind in over.kinds() {
+        let Some(mut stage) = Stage::new(over, kind, "passthrough") else { return };
         let name = format!("{} on {kind}", storm.name);
         let (work, out) = (stage.work(), tempfile::tempdir().expect("a folder"));
         stage::open_to_all(out.path());
@@ -74,14 +74,14 @@ fn rages(storm: &Storm) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        stage.kills(&name, kills(), || child.try_wait().expect("is a child").map(|ended| ended.to_string()));
+        stage.rages(&name, || child.try_wait().expect("is a child").map(|ended| ended.to_string()));
         fs::write(&stop, b"stop").expect("writes");
         ends_well(&mut child, &name);
         let count = fs::read_to_string(out.path().join("count")).expect("it has told");
         assert!(count.trim() != "0", "{name} has done nothing");
         let checked = format!("the check of {name}");
         ends_well(&mut start(storm, storm.check, [&work, &stop, out.path()]), &checked);
-        let said = format!("{name}: {} kills, {} rounds", kills(), count.trim());
+        let said = format!("{name}: {} {}, {} rounds", over.count(), over.name(), count.trim());
         let below = stage.ends(&said, |_| ());
         // And below, once nobody serves.
         ends_well(&mut start(storm, storm.check, [&below.path().join("work"), &stop, out.path()]), &checked);
@@ -90,20 +90,40 @@ fn rages(storm: &Storm) {
 
 #[test]
 fn privileged_git_is_whole_over_kills() {
-    rages(&GIT);
+    rages(&GIT, Over::Kills);
+}
+
+#[test]
+fn privileged_git_is_whole_over_upgrades() {
+    rages(&GIT, Over::Upgrades);
 }
 
 #[test]
 fn privileged_tar_is_whole_over_kills() {
-    rages(&TAR);
+    rages(&TAR, Over::Kills);
+}
+
+#[test]
+fn privileged_tar_is_whole_over_upgrades() {
+    rages(&TAR, Over::Upgrades);
 }
 
 #[test]
 fn privileged_sqlite_is_whole_over_kills() {
-    rages(&SQLITE);
+    rages(&SQLITE, Over::Kills);
+}
+
+#[test]
+fn privileged_sqlite_is_whole_over_upgrades() {
+    rages(&SQLITE, Over::Upgrades);
 }
 
 #[test]
 fn privileged_postgresql_is_whole_over_kills() {
-    rages(&POSTGRESQL);
+    rages(&POSTGRESQL, Over::Kills);
+}
+
+#[test]
+fn privileged_postgresql_is_whole_over_upgrades() {
+    rages(&POSTGRESQL, Over::Upgrades);
 }

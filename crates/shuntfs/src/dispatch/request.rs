@@ -35,6 +35,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     let timed = Latencies::start(header.operation(), count.read());
     let mut trail = if server.gate.is_traced() { trace::begin(server, local, &x) } else { None };
     let noted = note(local, &header);
+    let notes = Notes { local, header, noted };
     let answer = if let Some(known) = noted.and_then(known) {
         known
     } else {
@@ -64,11 +65,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         Answer::RelayWrite(lower, offset) => x.relay_write(&lower, offset).await,
         ready => finish(local, x, ready, noted.and_then(|begun| keeps(begun, &header))),
     };
-    if let (Some(requests), Some(Begun::Serve(at) | Begun::Answer(at) | Begun::Refuse(at))) =
-        (&local.core.requests, noted)
-    {
-        requests.end(at, &header, &local.notes);
-    }
+    notes.end();
     if let Some(mut timed) = timed {
         if done.was_spliced() {
             timed.flow = Some(Flow::Splice);
@@ -80,6 +77,43 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         trail.end(server, local, &done);
     }
     done
+}
+
+/// What was noted of a request for a successor.
+struct Notes<'l> {
+    local: &'l Local,
+    header: InHeader,
+    noted: Option<Begun>,
+}
+
+impl Notes<'_> {
+    /// It is about to be answered.
+    fn end(mut self) {
+        if let (Some(requests), Some(at)) = (&self.local.core.requests, place(self.noted.take())) {
+            requests.end(at, &self.header, &self.local.notes);
+        }
+    }
+}
+
+impl Drop for Notes<'_> {
+    /// One that waits for a lock was taken back, and is begun again. Of another one nobody knows how far it came.
+    fn drop(&mut self) {
+        let waits = self.header.operation() == Some(Opcode::Setlkw);
+        if let (true, Some(requests), Some(at)) = (waits, &self.local.core.requests, place(self.noted)) {
+            requests.forget(at);
+            requests.end(at, &self.header, &self.local.notes);
+            // It will count as another request.
+            self.local.counters.finished.bump();
+        }
+    }
+}
+
+/// Where a request is noted.
+fn place(noted: Option<Begun>) -> Option<u32> {
+    match noted? {
+        Begun::Serve(at) | Begun::Answer(at) | Begun::Refuse(at) => Some(at),
+        Begun::Unnoted => None,
+    }
 }
 
 /// Notes a request for a successor, where there may be one.

@@ -189,6 +189,11 @@ impl Requests {
         Ok(room.len())
     }
 
+    /// A request was not begun after all.
+    pub(crate) fn forget(&self, index: u32) {
+        self.store.publish(REQUESTS.at(index), 0);
+    }
+
     /// The slot is free as soon as what is about to be sent has been: before the queue begins another request.
     pub(crate) fn end(&self, index: u32, header: &InHeader, own: &RefCell<Vec<u32>>) {
         if header.is_resent() {
