@@ -37,6 +37,8 @@ use shuntfs_testkit::lower::{Lower, LowerKind};
 
 const UPGRADES: u64 = 4;
 const CALLERS: usize = 3;
+/// The block that is changed below.
+const BAD: usize = 5;
 const FIRST: LockSpec = LockSpec { kind: LockKind::Write, start: 0, len: 10 };
 const NOTHING: LockSpec = LockSpec { kind: LockKind::Unlock, start: 0, len: 0 };
 
@@ -77,7 +79,7 @@ fn privileged_two_users_see_what_they_may_on_io_uring() {
         let secret = nobody(|| File::open(ruled.at("secret"))).expect("may");
         let denied = File::open(ruled.at("denied/f")).expect("root may");
         // Not read again before somebody asks for that.
-        fs::write(&ruled.rules, "").expect("writes");
+        fs::write(&ruled.rules, "[[rule]]\npath = 'other'\nuid = 65534\ndeny = 'EACCES'\n").expect("writes");
         let rounds = ruled.is_seen_by_two(|| {
             for count in 1..=upgrades() {
                 std::thread::sleep(Duration::from_millis(150));
@@ -236,7 +238,6 @@ fn privileged_a_changed_block_stays_an_error_on_io_uring() {
         open.read_exact_at(&mut bytes, (number * BLOCK) as u64).map(|()| bytes)
     };
     let (stop, blocks) = (AtomicBool::new(false), LARGE.div_ceil(BLOCK));
-    const BAD: usize = 5;
     tamper(&sealed.below("large"), (BAD * BLOCK) as u64);
     assert_eq!(errno(read(BAD)), Some(EIO));
     std::thread::scope(|scope| {
@@ -312,69 +313,78 @@ fn privileged_handles_hold_over_programs_on_io_uring() {
     kept.is_gone();
 }
 
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).expect("opens")
+}
+
+fn lock(file: &File, is_flock: bool, wait: bool) -> shuntfs_sys::Result<()> {
+    if is_flock { flock(file, FlockOp::Exclusive, wait) } else { ofd_lock(file, FIRST, wait) }
+}
+
+fn unlock(file: &File, is_flock: bool) {
+    let given = if is_flock { flock(file, FlockOp::Unlock, false) } else { ofd_lock(file, NOTHING, false) };
+    given.expect("gives it back");
+}
+
 /// Who waits for a lock goes on waiting under the next program, and gets the lock once; or is told that he was interrupted.
 #[test]
 fn privileged_who_waits_for_a_lock_gets_it_once_on_io_uring() {
     for is_flock in [false, true] {
         let Some(kept) = rings::start(&["--locks", "lower"]) else { return };
-        let programs = Programs::of(&kept);
-        let open = |path: &Path| File::options().read(true).write(true).open(path).expect("opens");
-        let path = kept.room.mnt().join("hello");
-        let lock = |file: &File, wait: bool| {
-            if is_flock { flock(file, FlockOp::Exclusive, wait) } else { ofd_lock(file, FIRST, wait) }
-        };
-        let unlock = |file: &File| {
-            if is_flock { flock(file, FlockOp::Unlock, false) } else { ofd_lock(file, NOTHING, false) }
-        };
-        let (holders, turns) = (AtomicU32::new(0), AtomicU32::new(0));
-        let below = std::thread::scope(|scope| {
-            // In here: whatever fails, it is closed then, and nobody waits any more.
-            let below = open(&kept.room.src().join("hello"));
-            lock(&below, false).expect("is free");
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    let file = open(&path);
-                    lock(&file, true).expect("gets it");
-                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "alone");
-                    turns.fetch_add(1, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(50));
-                    holders.fetch_sub(1, Ordering::SeqCst);
-                    unlock(&file).expect("gives it back");
-                });
-            }
-            for count in 1..=upgrades() {
-                // One more waits under each program, and is interrupted under the next one.
-                let mut waits = Command::new("flock");
-                waits.args(["-w", "60"]).arg(&path).arg("true").stdin(Stdio::null());
-                let waits = is_flock.then(|| waits.spawn().expect("starts"));
-                std::thread::sleep(Duration::from_millis(200));
-                programs.replace(&kept, count);
-                assert_eq!(turns.load(Ordering::SeqCst), 0, "somebody below has it");
-                if let Some(mut waits) = waits {
-                    assert!(waits.try_wait().expect("is a child").is_none(), "{}", kept.log());
-                    signal(waits.id(), if count % 2 == 0 { "KILL" } else { "TERM" });
-                    assert_eq!(wait(&mut waits), None, "ended by the signal");
-                }
-            }
-            // A program that gives the place back leaves those who wait where they are.
-            let late = rings::upgrade(&kept, &impostor(&kept.room.path(), "fails"));
-            late.fails(1, &["was not upgraded", "its server does not want to"]);
-            assert_eq!(turns.load(Ordering::SeqCst), 0, "somebody below has it");
-            unlock(&below).expect("gives it back");
-            below
-        });
-        assert_eq!(turns.load(Ordering::SeqCst), 3);
+        let (programs, path) = (Programs::of(&kept), kept.room.mnt().join("hello"));
+        wait_over_programs(&kept, &programs, is_flock);
         // Who has one has it under the next program.
-        let (file, other) = (open(&path), open(&path));
-        lock(&file, false).expect("is free");
+        let [file, other, below] = [&path, &path, &kept.room.src().join("hello")].map(|path| open(path));
+        lock(&file, is_flock, false).expect("is free");
         programs.replace(&kept, upgrades() + 2);
         for stranger in [&below, &other] {
-            assert!(lock(stranger, false).is_err(), "it is held: {}", kept.log());
+            assert!(lock(stranger, is_flock, false).is_err(), "it is held: {}", kept.log());
         }
-        unlock(&file).expect("gives it back");
-        lock(&below, false).expect("is free");
+        unlock(&file, is_flock);
+        lock(&below, is_flock, false).expect("is free");
         drop((below, file, other));
         kept.room.umount(&[]).ok();
         kept.is_gone();
     }
+}
+
+/// Three wait for what somebody below has, while programs are replaced.
+fn wait_over_programs(kept: &Kept, programs: &Programs, is_flock: bool) {
+    let (path, holders, turns) = (kept.room.mnt().join("hello"), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        // In here: whatever fails, it is closed then, and nobody waits any more.
+        let below = open(&kept.room.src().join("hello"));
+        lock(&below, is_flock, false).expect("is free");
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let file = open(&path);
+                lock(&file, is_flock, true).expect("gets it");
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "alone");
+                turns.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                holders.fetch_sub(1, Ordering::SeqCst);
+                unlock(&file, is_flock);
+            });
+        }
+        for count in 1..=upgrades() {
+            // One more waits under each program, and is interrupted under the next one.
+            let mut waits = Command::new("flock");
+            waits.args(["-w", "60"]).arg(&path).arg("true").stdin(Stdio::null());
+            let waits = is_flock.then(|| waits.spawn().expect("starts"));
+            std::thread::sleep(Duration::from_millis(200));
+            programs.replace(kept, count);
+            assert_eq!(turns.load(Ordering::SeqCst), 0, "somebody below has it");
+            if let Some(mut waits) = waits {
+                assert!(waits.try_wait().expect("is a child").is_none(), "{}", kept.log());
+                signal(waits.id(), if count % 2 == 0 { "KILL" } else { "TERM" });
+                assert_eq!(wait(&mut waits), None, "ended by the signal");
+            }
+        }
+        // A program that gives the place back leaves those who wait where they are.
+        let late = rings::upgrade(kept, &impostor(&kept.room.path(), "fails"));
+        late.fails(1, &["was not upgraded", "its server does not want to"]);
+        assert_eq!(turns.load(Ordering::SeqCst), 0, "somebody below has it");
+        unlock(&below, is_flock);
+    });
+    assert_eq!(turns.load(Ordering::SeqCst), 3);
 }
