@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use shuntfs_testkit::conformance::case_limit;
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 use shuntfs_testkit::mounted::{Flow, MountSpec, Mounted, Transport};
 use shuntfs_testkit::program::run;
@@ -38,7 +39,8 @@ fn suite(program: &Path, folder: &Path, other: &Path) -> Result<BTreeMap<String,
     let mut command = Command::new(program);
     command.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
     command.arg("-c").arg(configuration.path()).arg("-p").arg(folder).arg("-s").arg(other);
-    let ran = run(&mut command, Duration::from_secs(180))?;
+    // Three minutes, and more where a machine is said to be slow.
+    let ran = run(&mut command, 6 * case_limit())?;
     let found = parse(&ran.stdout);
     ensure!(found.len() > 100, "only {} tests ran: {}", found.len(), ran.stderr);
     ensure!(ran.stdout.contains("Summary"), "the suite did not come to its end: {}", ran.stderr);
@@ -133,7 +135,9 @@ fn program() -> Result<Option<PathBuf>> {
 /// Runs the suite on a bare folder and on a mount. Just these tests may end otherwise, and they do.
 fn differ(program: &Path, bare: &Path, spec: &MountSpec, otherwise: &[&str]) -> Result<()> {
     let Some(other) = Lower::make(LowerKind::Tmpfs)? else { return Ok(()) };
-    let Some(mut mount) = Mounted::start(&spec.clone().limit(200))? else { return Ok(()) };
+    // It is there during both runs.
+    let limit = 13 * case_limit().as_secs();
+    let Some(mut mount) = Mounted::start(&spec.clone().limit(limit))? else { return Ok(()) };
     let expected = suite(program, bare, other.path())?;
     let seen = suite(program, mount.path(), other.path())?;
     let failed = expected.values().filter(|text| text.starts_with("FAILED")).count();

@@ -95,11 +95,15 @@ pub(crate) static CHECKS: [Check; 16] = [
         },
         seconds: 1800,
     },
-    Check { name: "pjdfstest", what: What::Tests { program: "pjdfstest", names: &["device"] }, seconds: 420 },
+    Check {
+        name: "pjdfstest",
+        what: What::Tests { program: "pjdfstest", names: &["device"] },
+        seconds: 1800,
+    },
     Check {
         name: "pjdfstest, io_uring",
         what: What::Tests { program: "pjdfstest", names: &["uring", "uring_delegated"] },
-        seconds: 600,
+        seconds: 1800,
     },
     Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 480 },
     Check {
