@@ -17,16 +17,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hashbrown::HashTable;
 use parking_lot::Mutex;
 use shuntfs::takeover::{FileIdentity, KeptNode, KeptNodes, LeftNode, NodePlace};
 use shuntfs::{Generation, LookupCount, LowerFile, NodeId, Result};
 use shuntfs_sys::{FileHandle, decode_dev};
 
 use crate::branch::MountIndex;
-use crate::node::{Identity, Marks, Node, Parts, Way, mix};
+use crate::node::{Identity, Marks, Node, Parts, Way};
 use crate::records::{self, Record};
-use crate::table::{SHARDS, room_of_shard, shard};
 use crate::view::Views;
 
 /// So many bytes of a handle find room.
@@ -38,11 +36,11 @@ const NAME_FURTHER: usize = 64;
 /// A mapping that stores into the lower file may be left of it ([`Marks::MAPPED_BELOW`]).
 pub(crate) const MAPPED_BELOW: u32 = 1;
 
-/// Where nodes are written down.
+/// Where nodes are written down. Each node has the place of its own record ([`Node::kept`]): as long as somebody has the lock of that, the
+/// record is not replaced.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     nodes: KeptNodes,
-    places: Box<[Mutex<Places>]>,
     /// Further records: of folders with long names, and of files that were moved and whose numbers last.
     further: Mutex<HashMap<NodeId, Vec<NodePlace>>>,
     next_further: AtomicU64,
@@ -55,15 +53,10 @@ pub(crate) struct Keeping {
     has_warned: AtomicBool,
 }
 
-/// By the number of the node.
-type Places = HashTable<(NodeId, NodePlace)>;
-
 impl Keeping {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
-        let places = (0..SHARDS).map(|_| Mutex::default()).collect();
         let next_further = Record::Further.first_of(nodes.servers());
         Self {
-            places,
             further: Mutex::default(),
             next_further: AtomicU64::new(next_further),
             next_lasting: AtomicU64::new(Record::Lasting.first_of(nodes.servers())),
@@ -74,29 +67,27 @@ impl Keeping {
         }
     }
 
-    /// Has room for the places of so many nodes more.
-    pub(crate) fn make_room(&self, count: usize) {
-        for places in &self.places {
-            places.lock().reserve(room_of_shard(count), |(id, _)| mix(id.get()));
-        }
-    }
-
-    /// It is written down there, and was nowhere before.
-    pub(crate) fn has(&self, id: NodeId, place: NodePlace) {
-        let hash = mix(id.get());
-        self.places_of(hash).lock().insert_unique(hash, (id, place), |(id, _)| mix(id.get()));
-    }
-
-    /// The same of further records of it.
-    pub(crate) fn has_further(&self, id: NodeId, places: Vec<NodePlace>) {
+    /// Further records of a node are there.
+    pub(crate) fn has_further(&self, node: &Node, places: Vec<NodePlace>) {
         if !places.is_empty() {
-            self.further.lock().insert(id, places);
+            node.mark(Marks::KEPT_FURTHER);
+            self.further.lock().insert(node.id, places);
         }
     }
 
-    /// And by this descriptor, of a folder of a merge.
-    pub(crate) fn has_held(&self, id: NodeId, held: Arc<LowerFile>) {
-        self.held.lock().insert(id, held);
+    /// A folder of a merge is written down with this descriptor.
+    pub(crate) fn has_held(&self, node: &Node, held: Arc<LowerFile>) {
+        node.mark(Marks::KEPT_FURTHER);
+        self.held.lock().insert(node.id, held);
+    }
+
+    /// What a node has beside its record, which is nothing of most: its further records, and the descriptor of a folder of a merge.
+    fn take_further(&self, node: &Node) -> (Vec<NodePlace>, Option<Arc<LowerFile>>) {
+        if !node.unmark(Marks::KEPT_FURTHER) {
+            return (Vec::new(), None);
+        }
+        let further = self.further.lock().remove(&node.id);
+        (further.unwrap_or_default(), self.held.lock().remove(&node.id))
     }
 
     /// A predecessor had written something down that is useless any more.
@@ -119,7 +110,7 @@ impl Keeping {
     pub(crate) fn keep(&self, node: &Node) {
         let kept = self.written(node, None, |kept| self.nodes.keep(kept).ok());
         match kept {
-            Some(place) => self.has(node.id, place),
+            Some(place) => *node.kept.lock() = Some(place),
             None if !self.has_warned.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(
                     node = node.id.get(),
@@ -133,19 +124,15 @@ impl Keeping {
     /// It is found by another name, or is elsewhere, from now on. One that is known no more stays so. If it was moved and its number lasts, that
     /// has a generation that does not follow from where it is.
     pub(crate) fn keep_anew(&self, node: &Node, generation: Option<Generation>) {
-        let hash = mix(node.id.get());
-        let mut places = self.places_of(hash).lock();
-        let Ok(mut held) = places.find_entry(hash, |(id, _)| *id == node.id) else { return };
-        let before = self.further.lock().remove(&node.id);
-        // Closed when it is written down no more.
-        let _held_before = self.held.lock().remove(&node.id);
-        let next = self.written(node, generation, |kept| self.nodes.replace(&held.get().1, kept).ok());
-        before.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
-        match next {
-            Some(next) => held.get_mut().1 = next,
-            // It can no longer be written down.
-            None => self.nodes.let_go(held.remove().0.1),
-        }
+        let mut kept = node.kept.lock();
+        let Some(place) = &*kept else { return };
+        // The descriptor is closed when it is written down no more.
+        let (before, _held_before) = self.take_further(node);
+        let next = self.written(node, generation, |kept| self.nodes.replace(place, kept).ok());
+        before.into_iter().for_each(|place| self.nodes.let_go(place));
+        let old = std::mem::replace(&mut *kept, next);
+        // Otherwise it was replaced.
+        old.filter(|_| kept.is_none()).into_iter().for_each(|place| self.nodes.let_go(place));
     }
 
     /// The only name of a file is about to be that of an inode at another place: noted until [`Keeping::has_moved`]. A server that is killed in between
@@ -219,9 +206,9 @@ impl Keeping {
         }
         let place = is_whole.then(|| write(&KeptNode { node: node.id, file, words })).flatten();
         if place.is_some() {
-            self.has_further(node.id, places);
+            self.has_further(node, places);
             let held = held.filter(|_| node.parts().is_some());
-            held.into_iter().for_each(|(held, _)| self.has_held(node.id, held));
+            held.into_iter().for_each(|(held, _)| self.has_held(node, held));
         } else {
             places.into_iter().for_each(|place| self.nodes.let_go(place));
         }
@@ -229,46 +216,35 @@ impl Keeping {
     }
 
     /// It is marked for the next server, before what that tells of begins.
-    pub(crate) fn mark(&self, id: NodeId, marks: u32) {
-        let hash = mix(id.get());
-        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+    pub(crate) fn mark(&self, node: &Node, marks: u32) {
+        if let Some(place) = &*node.kept.lock() {
             self.nodes.mark(place, marks);
         }
     }
 
     /// And once more.
-    pub(crate) fn raise(&self, id: NodeId) {
-        let hash = mix(id.get());
-        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+    pub(crate) fn raise(&self, node: &Node) {
+        if let Some(place) = &*node.kept.lock() {
             self.nodes.raise(place, LookupCount(1));
         }
     }
 
     /// The kernel takes lookups back.
-    pub(crate) fn lower(&self, id: NodeId, count: LookupCount) {
-        let hash = mix(id.get());
-        if let Some((_, place)) = self.places_of(hash).lock().find(hash, |(held, _)| *held == id) {
+    pub(crate) fn lower(&self, node: &Node, count: LookupCount) {
+        if let Some(place) = &*node.kept.lock() {
             self.nodes.lower(place, count);
         }
     }
 
     /// It is known no more.
-    pub(crate) fn let_go(&self, id: NodeId) {
-        let hash = mix(id.get());
-        let mut places = self.places_of(hash).lock();
-        let place = places.find_entry(hash, |(held, _)| *held == id).ok().map(|held| held.remove().0.1);
-        drop(places);
+    pub(crate) fn let_go(&self, node: &Node) {
+        let place = node.kept.lock().take();
         if let Some(place) = place {
             self.nodes.let_go(place);
             // In this order: a record that nobody names is found to be useless.
-            let further = self.further.lock().remove(&id);
-            further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
-            self.held.lock().remove(&id);
+            let (further, _held) = self.take_further(node);
+            further.into_iter().for_each(|place| self.nodes.let_go(place));
         }
-    }
-
-    fn places_of(&self, hash: u64) -> &Mutex<Places> {
-        &self.places[shard(hash)]
     }
 }
 
@@ -389,9 +365,8 @@ pub(crate) struct LeftFolder {
     pub(crate) further: Vec<NodePlace>,
 }
 
-/// What was left.
+/// What was left beside nodes.
 pub(crate) struct Parted {
-    pub(crate) nodes: Vec<LeftNode>,
     /// By their numbers.
     pub(crate) further: HashMap<u64, LeftNode>,
     /// Where files were about to be, by the numbers of their nodes.
@@ -402,15 +377,14 @@ pub(crate) struct Parted {
     pub(crate) useless: Vec<NodePlace>,
 }
 
-/// Takes the other records of what was left apart from the nodes.
+/// Takes records of the kinds that are written down here apart.
 pub(crate) fn part(mut left: Vec<LeftNode>) -> Parted {
     let further = left.extract_if(.., |left| Record::Further.has(left.node));
     let further = further.map(|left| (left.node.get(), left)).collect();
     let moving = left.extract_if(.., |left| Record::Moving.has(left.node));
     let moving = moving.filter_map(|left| Some((records::node_of(left.node)?.get(), left))).collect();
     let lasting: Vec<LeftNode> = left.extract_if(.., |left| Record::Lasting.has(left.node)).collect();
-    let mut parted =
-        Parted { nodes: left, further, moving, generations: HashMap::new(), useless: Vec::new() };
+    let mut parted = Parted { further, moving, generations: HashMap::new(), useless: Vec::new() };
     lasting.into_iter().for_each(|left| parted.take_lasting(left));
     parted
 }

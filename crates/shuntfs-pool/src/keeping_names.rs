@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use shuntfs::NodeId;
 use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
 
@@ -23,14 +21,6 @@ const FURTHER: usize = 2;
 const NAME: usize = 3;
 const IS_LAST: u64 = 1 << 16;
 
-/// The records of one file.
-#[derive(Debug)]
-pub(crate) struct NamePlaces {
-    name: NodePlace,
-    /// The rest of a long name.
-    further: Vec<NodePlace>,
-}
-
 /// The name of a file that the kernel knows.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct NamedFile {
@@ -42,44 +32,51 @@ pub(crate) struct NamedFile {
 /// What a predecessor has written down of a file; without a name if that is damaged.
 #[derive(Debug)]
 pub(crate) struct LeftName {
-    pub(crate) file: NodeId,
-    pub(crate) places: NamePlaces,
+    pub(crate) file: Option<NodeId>,
+    pub(crate) place: NodePlace,
+    /// The rest of a long name.
+    pub(crate) further: Vec<NodePlace>,
     pub(crate) named: Option<NamedFile>,
 }
 
-/// Where that is written down.
+/// Writes that down. Who knows the names has the place of each file's record.
 #[derive(Debug)]
 pub(crate) struct KeptNames {
     nodes: KeptNodes,
-    places: Mutex<HashMap<NodeId, NamePlaces>>,
-    next_further: AtomicU64,
+    /// The rest of long names.
+    further: HashMap<NodeId, Vec<NodePlace>>,
+    next_further: u64,
     /// That one could not be was said.
-    has_warned: AtomicBool,
+    has_warned: bool,
 }
 
 impl KeptNames {
     pub(crate) fn new(nodes: KeptNodes) -> Self {
         let next_further = Record::Further.first_of_names(nodes.servers());
-        Self {
-            nodes,
-            places: Mutex::default(),
-            next_further: AtomicU64::new(next_further),
-            has_warned: AtomicBool::new(false),
+        Self { nodes, further: HashMap::new(), next_further, has_warned: false }
+    }
+
+    /// The rest of a file's long name is there.
+    pub(crate) fn has_further(&mut self, file: NodeId, further: Vec<NodePlace>) {
+        if !further.is_empty() {
+            self.further.insert(file, further);
         }
     }
 
-    /// What is written down of a file is there.
-    pub(crate) fn has(&self, file: NodeId, places: NamePlaces) {
-        self.places.lock().insert(file, places);
-    }
-
-    /// Writes down the name that a file has from now on, before the kernel hears of it.
-    pub(crate) fn keep(&self, file: NodeId, parent: NodeId, name: &CStr, is_last: bool) {
+    /// Writes down the name that a file has from now on, before the kernel hears of it. `place` is where the one before is written down, and then
+    /// where this one is.
+    pub(crate) fn keep(
+        &mut self,
+        place: &mut Option<NodePlace>,
+        file: NodeId,
+        (parent, name): (NodeId, &CStr),
+        is_last: bool,
+    ) {
         let Some(number) = Record::Name.of(file) else { return };
         let bytes = name.to_bytes();
         let rest = bytes.get(NAME_FIRST..).unwrap_or_default().chunks(NAME_FURTHER);
-        let count = rest.len() as u64;
-        let first = self.next_further.fetch_add(count, Ordering::Relaxed);
+        let (first, count) = (self.next_further, rest.len());
+        self.next_further += count as u64;
         let further = (first..).zip(rest).map(|(number, bytes)| {
             let mut words = [0; 8];
             put_bytes(&mut words, bytes);
@@ -88,47 +85,50 @@ impl KeptNames {
         });
         // Before what names them.
         let further: Vec<NodePlace> = further.map_while(|place| place).collect();
-        let is_whole = further.len() as u64 == count;
         let kept = KeptNode { node: number, file: None, words: words_of(parent, bytes, is_last, first) };
-        let mut places = self.places.lock();
-        let before = places.remove(&file);
-        let next = match (&before, is_whole) {
-            (_, false) => None,
-            (Some(before), true) => self.nodes.replace(&before.name, &kept).ok(),
-            (None, true) => self.nodes.keep(&kept).ok(),
+        let next = match &*place {
+            _ if further.len() != count => None,
+            Some(before) => self.nodes.replace(before, &kept).ok(),
+            None => self.nodes.keep(&kept).ok(),
         };
-        match next {
-            Some(name) => {
-                // The record before was replaced.
-                let old = before.map(|before| before.further);
-                old.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
-                places.insert(file, NamePlaces { name, further });
-            }
-            None => {
-                // What it was before it is not any more.
-                before.into_iter().for_each(|before| self.drop_left(before));
-                further.into_iter().for_each(|place| self.nodes.let_go(place));
-                if !self.has_warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        node = file.get(),
-                        "its name is not kept for another server, and its inode number goes by that: there are too many nodes, or no memory"
-                    );
-                }
-            }
+        let before = std::mem::replace(place, next);
+        if place.is_some() {
+            // The record before was replaced.
+            self.drop_further(file);
+            self.has_further(file, further);
+            return;
+        }
+        // What it was before it is not any more.
+        self.let_go(before, file);
+        further.into_iter().for_each(|place| self.nodes.let_go(place));
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(
+                node = file.get(),
+                "its name is not kept for another server, and its inode number goes by that: there are too many nodes, or no memory"
+            );
         }
     }
 
-    /// The kernel has forgotten the file.
-    pub(crate) fn let_go(&self, file: NodeId) {
-        let places = self.places.lock().remove(&file);
-        places.into_iter().for_each(|places| self.drop_left(places));
+    /// The kernel has forgotten the file, whose record is there.
+    pub(crate) fn let_go(&mut self, place: Option<NodePlace>, file: NodeId) {
+        if let Some(place) = place {
+            self.nodes.let_go(place);
+            // In this order: a record that nobody names is found to be useless.
+            self.drop_further(file);
+        }
+    }
+
+    fn drop_further(&mut self, file: NodeId) {
+        if !self.further.is_empty() {
+            let further = self.further.remove(&file);
+            further.into_iter().flatten().for_each(|place| self.nodes.let_go(place));
+        }
     }
 
     /// Records that no file needs any more.
-    pub(crate) fn drop_left(&self, places: NamePlaces) {
-        self.nodes.let_go(places.name);
-        // In this order: a record that nobody names is found to be useless.
-        places.further.into_iter().for_each(|place| self.nodes.let_go(place));
+    pub(crate) fn drop_left(&self, place: NodePlace, further: Vec<NodePlace>) {
+        self.nodes.let_go(place);
+        further.into_iter().for_each(|place| self.nodes.let_go(place));
     }
 }
 
@@ -151,15 +151,15 @@ fn bytes_of(words: &[u64]) -> impl Iterator<Item = u8> {
     words.iter().flat_map(|word| word.to_le_bytes())
 }
 
-/// Takes the names of files out of what was left, with their further records.
-pub(crate) fn part(left: &mut Vec<LeftNode>, further: &mut HashMap<u64, LeftNode>) -> Vec<LeftName> {
-    let of_names: Vec<LeftNode> = left.extract_if(.., |left| Record::Name.has(left.node)).collect();
-    let named = |left: LeftNode| {
-        let (named, further) = named_by(left.words, further);
-        let places = NamePlaces { name: left.place, further };
-        Some(LeftName { file: node_of(left.node)?, places, named })
-    };
-    of_names.into_iter().filter_map(named).collect()
+/// What records tell of the names of files, with their further records.
+pub(crate) fn left_names(
+    left: Vec<LeftNode>,
+    further: &mut HashMap<u64, LeftNode>,
+) -> impl ExactSizeIterator<Item = LeftName> {
+    left.into_iter().map(|LeftNode { place, node, words, .. }| {
+        let (named, further) = named_by(words, further);
+        LeftName { file: node_of(node), place, further, named }
+    })
 }
 
 /// The name that these words tell, and the further records of it.

@@ -2,6 +2,7 @@
 //! above them say what another record is.
 
 use shuntfs::NodeId;
+use shuntfs::takeover::LeftNode;
 
 /// Where these bits are. Of a node whose number outlives the mount, which has the highest bit, they are a part of that number.
 const SHIFT: u32 = 60;
@@ -50,10 +51,35 @@ impl Record {
         if node.get() >> SHIFT == 0 { NodeId::new(node.get() | self.first_of(0)) } else { None }
     }
 
+    /// Whether a record is that of a node.
+    const fn has_none(number: NodeId) -> bool {
+        let kind = number.get() >> SHIFT & BITS;
+        kind == 0 || kind > Self::Exchange as u64
+    }
+
     /// Whether a record is of this kind.
     pub(crate) const fn has(self, number: NodeId) -> bool {
         number.get() >> SHIFT & BITS == self as u64
     }
+}
+
+/// What was left.
+pub(crate) struct Apart {
+    pub(crate) nodes: Vec<LeftNode>,
+    /// [`Record::Name`], of which there may be as many.
+    pub(crate) names: Vec<LeftNode>,
+    /// All other records.
+    pub(crate) others: Vec<LeftNode>,
+}
+
+/// Takes what was left apart, at once: callers wait, and there may be millions.
+pub(crate) fn apart(mut nodes: Vec<LeftNode>) -> Apart {
+    let (mut names, mut others) = (Vec::new(), Vec::new());
+    for left in nodes.extract_if(.., |left| !Record::has_none(left.node)) {
+        let of_kind = if Record::Name.has(left.node) { &mut names } else { &mut others };
+        of_kind.push(left);
+    }
+    Apart { nodes, names, others }
 }
 
 /// The node that a record tells of.
@@ -79,17 +105,20 @@ mod test {
         let node = NodeId::new((1 << SHIFT) - 1).expect("not zero");
         for one in kinds {
             assert!(!one.has(node) && !one.has(NodeId::ROOT));
+            assert!(Record::has_none(node) && Record::has_none(NodeId::ROOT));
             let own = NodeId::new(one.first_of((1 << 20) - 1)).expect("not zero");
             assert_eq!(Record::server_of(own), (1 << 20) - 1);
             for number in [one.of(node).expect("it has one"), one.of(NodeId::ROOT).expect("it has one"), own]
             {
                 assert_eq!(kinds.map(|other| other.has(number)), kinds.map(|other| other == one));
+                assert!(!Record::has_none(number));
             }
             assert_eq!(one.of(node).and_then(node_of), Some(node));
         }
         // The number of a node that outlives the mount is any, and is none of another record.
         for kind in 0..8 {
             let lasting = NodeId::new(1 << 63 | kind << SHIFT | 5).expect("not zero");
+            assert!(Record::has_none(lasting));
             assert!(kinds.iter().all(|one| !one.has(lasting) && one.of(lasting).is_none()), "{kind}");
         }
     }

@@ -25,6 +25,7 @@ use crate::merge;
 use crate::mode;
 use crate::node::{Identity, Marks, Node, Parts, Place};
 use crate::pool::Pool;
+use crate::records::{self, Apart};
 use crate::sealed;
 use crate::shared::Shared;
 use crate::table::Known;
@@ -105,11 +106,11 @@ impl Pool {
             left.further.into_iter().for_each(|place| keeping.drop_left(place));
             return Ok(());
         };
-        keeping.has_further(id, left.further);
-        shared.table.take(keeping, Known { node, lookups, place, may_retire: false })?;
+        keeping.has_further(&node, left.further);
+        shared.table.take(Known { node, lookups, place, may_retire: false })?;
         if let (Some(held), Some(node)) = (held, shared.table.find(id)) {
             // What is written down names the descriptor, and the name that the folder may have lost since.
-            keeping.has_held(id, held);
+            keeping.has_held(&node, held);
             keeping.keep_anew(&node, None);
             if node.has(Marks::KEPT_OPEN) {
                 keeping.may_be_left(&node);
@@ -164,35 +165,36 @@ impl Surviving for Pool {
         shared.is_mount(nodes.mount_number());
         self.take_ledger()?;
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
-        let (left, sealed) = keeping_seals::part(left);
-        let (left, locks) = locks::part(left)?;
-        let (left, exchanges) = keeping_renames::part(left);
+        let Apart { nodes: mut left, names, others } = records::apart(left);
+        let (others, sealed) = keeping_seals::part(others);
+        let (others, locks) = locks::part(others)?;
+        let (others, exchanges) = keeping_renames::part(others);
         if let Some(merge) = &shared.merge {
             merge.renames.survive(nodes.clone(), exchanges);
         }
         let keeping = Keeping::new(nodes.clone());
-        let Parted { nodes: mut left, mut further, moving, generations, useless } = keeping::part(left);
+        let Parted { mut further, moving, generations, useless } = keeping::part(others);
         useless.into_iter().for_each(|place| keeping.drop_left(place));
-        let names = keeping_names::part(&mut left, &mut further);
         let moved = self.take_moved(&keeping, &mut left, &moving);
         let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
         for left in folders {
             self.take_folder(&keeping, left, &mut further)?;
         }
-        // Their folders had been forgotten, or got other names.
+        shared.table.take_all(left, |left| shared.left_node(&keeping, left))?;
+        if let Some(merge) = &shared.merge {
+            let names = keeping_names::left_names(names, &mut further);
+            merge.numbers.survive(shared, nodes.clone(), names);
+        }
+        // What they belong to had been forgotten, or got another name.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
-        shared.table.take_all(&keeping, left, |left| shared.left_node(&keeping, left))?;
         for (node, (generation, place)) in generations {
             match shared.table.find(node) {
-                Some(_) => {
-                    shared.table.has_generation(node, generation);
-                    keeping.has_further(node, vec![place]);
+                Some(node) => {
+                    shared.table.has_generation(node.id, generation);
+                    keeping.has_further(&node, vec![place]);
                 }
                 None => keeping.drop_left(place),
             }
-        }
-        if let Some(merge) = &shared.merge {
-            merge.numbers.survive(shared, nodes.clone(), names);
         }
         for node in shared.locks.survive(nodes.clone(), locks)? {
             shared.table.find(node).into_iter().for_each(|node| node.mark(Marks::LOCKED_BELOW));

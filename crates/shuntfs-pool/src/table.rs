@@ -20,7 +20,7 @@ use crate::node::{Identity, Marks, Node, Place, mix};
 use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
-pub(crate) const SHARDS: usize = 64;
+const SHARDS: usize = 64;
 
 /// A map is given back memory when it holds fewer than one in this many of what it has room for.
 const SHRINK_BELOW: usize = 8;
@@ -101,7 +101,7 @@ impl Table {
         }
         node.mark(Marks::MAPPED_BELOW);
         if let Some(keeping) = self.keeping.get() {
-            keeping.mark(node.id, keeping::MAPPED_BELOW);
+            keeping.mark(node, keeping::MAPPED_BELOW);
         }
     }
 
@@ -121,12 +121,10 @@ impl Table {
     /// Those of `read`, and of [`Table::take`].
     pub(crate) fn take_all(
         &self,
-        keeping: &Keeping,
         left: Vec<LeftNode>,
         read: impl Fn(LeftNode) -> Result<Option<Known>, &'static str> + Sync,
     ) -> Result<(), &'static str> {
         self.make_room(left.len());
-        keeping.make_room(left.len());
         let threads = threads_for(left.len());
         let left = Mutex::new(left.into_iter());
         let next = || left.lock().by_ref().take(BATCH).collect::<Vec<LeftNode>>();
@@ -134,7 +132,7 @@ impl Table {
             let batches = std::iter::repeat_with(next).take_while(|batch| !batch.is_empty());
             for node in batches.flatten() {
                 if let Some(known) = read(node)? {
-                    self.take(keeping, known)?;
+                    self.take(known)?;
                 }
             }
             Ok(())
@@ -163,7 +161,7 @@ impl Table {
     ///
     /// # Errors
     /// It is known already, or is the root.
-    pub(crate) fn take(&self, keeping: &Keeping, known: Known) -> Result<(), &'static str> {
+    pub(crate) fn take(&self, known: Known) -> Result<(), &'static str> {
         let Known { node, lookups, place, may_retire } = known;
         let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
         let mut nodes = self.by_identity[shard(hash)].lock();
@@ -176,7 +174,7 @@ impl Table {
         {
             return Err("a node is there twice");
         }
-        keeping.has(node.id, place);
+        *node.kept.lock() = Some(place);
         node.lookups.store(lookups.0, Ordering::Relaxed);
         let node = Arc::new(node);
         // Numbers rise from server to server, and in each of them.
@@ -247,7 +245,7 @@ impl Table {
                 if node.has(Marks::LEFT) {
                     node.unmark(Marks::LEFT);
                 }
-                keeping.raise(node.id);
+                keeping.raise(node);
             }
             return (Arc::clone(node), false);
         }
@@ -291,7 +289,7 @@ impl Table {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(count.0)))
             .expect("the closure always has a new value");
         if let Some(keeping) = self.keeping.get() {
-            keeping.lower(id, count);
+            keeping.lower(&node, count);
         }
         if before < count.0 {
             self.overdrawn.fetch_add(1, Ordering::Relaxed);
@@ -324,7 +322,7 @@ impl Table {
     /// What is written down of a node leads nowhere from now on.
     pub(crate) fn keep_no_more(&self, node: &Node) {
         if let Some(keeping) = self.keeping.get() {
-            keeping.let_go(node.id);
+            keeping.let_go(node);
         }
     }
 
@@ -367,7 +365,7 @@ impl Table {
         let Ok(place) = ids.find_entry(id_hash, |held| Arc::ptr_eq(held, node)) else { return false };
         let _ = place.remove();
         if let Some(keeping) = self.keeping.get() {
-            keeping.let_go(node.id);
+            keeping.let_go(node);
         }
         if Lasting::lasts(node.id) && !self.generations.read().is_empty() {
             self.generations.write().remove(&node.id);
@@ -451,13 +449,13 @@ fn threads_for(nodes: usize) -> usize {
 }
 
 /// How much room a shard needs if so many entries are spread over all of them: its share and, because they spread unevenly, some more.
-pub(crate) fn room_of_shard(count: usize) -> usize {
+fn room_of_shard(count: usize) -> usize {
     let share = count / SHARDS;
     share + 4 * share.isqrt() + 8
 }
 
 /// The map inside a shard uses the low and the top bits of the hash, so the shard takes some of the middle.
-pub(crate) fn shard(hash: u64) -> usize {
+fn shard(hash: u64) -> usize {
     usize::try_from((hash >> 40) & 63).expect("six bits fit")
 }
 

@@ -2,40 +2,58 @@
 //! one: a file that lost its name, or was replaced, keeps its number for as long as it is known, and nothing below tells which that was.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use shuntfs::NodeId;
+use shuntfs::takeover::NodePlace;
 
 use crate::keeping_names::{KeptNames, LeftName, NamedFile};
-use crate::node::Way;
+use crate::node::{Way, mix};
 
 /// Of each file that the kernel knows, the name that it was looked up by last.
 #[derive(Debug, Default)]
 pub(super) struct FileNames {
-    ways: HashMap<NodeId, Way>,
+    /// By the number of the node.
+    files: HashTable<Named>,
     /// Which file had a name last.
     nodes: HashMap<Way, NodeId>,
     kept: Option<KeptNames>,
+}
+
+#[derive(Debug)]
+struct Named {
+    node: NodeId,
+    way: Way,
+    /// Where it is written down for the next server.
+    place: Option<NodePlace>,
 }
 
 impl FileNames {
     /// Names are written down from now on, and these are by predecessors. Those of files that `is_known` does not tell of are useless.
     pub(super) fn survive(
         &mut self,
-        kept: KeptNames,
-        left: Vec<LeftName>,
+        mut kept: KeptNames,
+        left: impl ExactSizeIterator<Item = LeftName>,
         is_known: impl Fn(NodeId) -> bool,
     ) {
-        for LeftName { file, places, named } in left {
-            match named.filter(|_| is_known(file)) {
-                Some(NamedFile { way, is_last }) => {
+        self.files.reserve(left.len(), hash);
+        self.nodes.reserve(left.len());
+        for LeftName { file, place, further, named } in left {
+            let file = file.filter(|file| is_known(*file));
+            let Some((node, NamedFile { way, is_last })) = file.zip(named) else {
+                kept.drop_left(place, further);
+                continue;
+            };
+            match self.files.entry(mix(node.get()), |named| named.node == node, hash) {
+                Entry::Occupied(_) => kept.drop_left(place, further),
+                Entry::Vacant(room) => {
                     if is_last {
-                        self.nodes.insert(way.clone(), file);
+                        self.nodes.insert(way.clone(), node);
                     }
-                    self.ways.insert(file, way);
-                    kept.has(file, places);
+                    kept.has_further(node, further);
+                    room.insert(Named { node, way, place: Some(place) });
                 }
-                None => kept.drop_left(places),
             }
         }
         self.kept = Some(kept);
@@ -43,13 +61,13 @@ impl FileNames {
 
     /// The name that a file was looked up by last.
     pub(super) fn of(&self, node: NodeId) -> Option<&Way> {
-        self.ways.get(&node)
+        self.files.find(mix(node.get()), |named| named.node == node).map(|named| &named.way)
     }
 
     /// A file was looked up by this name.
     pub(super) fn note(&mut self, node: NodeId, way: Way) {
         let is_last = self.nodes.get(&way) == Some(&node);
-        if is_last && self.ways.get(&node) == Some(&way) {
+        if is_last && self.of(node) == Some(&way) {
             return;
         }
         self.leave(node);
@@ -70,7 +88,7 @@ impl FileNames {
     /// The same of what a server that is dead had moved, and perhaps noted: these are the files that have the names now.
     pub(super) fn was_moved(&mut self, (from, at_from): (&Way, &[NodeId]), (to, at_to): (&Way, &[NodeId])) {
         let moved = |names: &Self, at: &[NodeId], before: &Way| -> Vec<NodeId> {
-            at.iter().copied().filter(|node| names.ways.get(node) == Some(before)).collect()
+            at.iter().copied().filter(|node| names.of(*node) == Some(before)).collect()
         };
         let (forth, back) = (moved(self, at_to, from), moved(self, at_from, to));
         for (way, at) in [(from, at_from), (to, at_to)] {
@@ -86,18 +104,18 @@ impl FileNames {
     /// The kernel has forgotten a file.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.leave(node);
-        self.ways.remove(&node);
-        if let Some(kept) = &self.kept {
-            kept.let_go(node);
+        let found = self.files.find_entry(mix(node.get()), |named| named.node == node);
+        let place = found.ok().and_then(|found| found.remove().0.place);
+        if let Some(kept) = &mut self.kept {
+            kept.let_go(place, node);
         }
     }
 
     /// A file is not the last one any more that had its name.
     fn leave(&mut self, node: NodeId) {
-        if let Some(way) = self.ways.get(&node)
-            && self.nodes.get(way) == Some(&node)
-        {
-            self.nodes.remove(way);
+        let Some(way) = self.files.find(mix(node.get()), |named| named.node == node) else { return };
+        if self.nodes.get(&way.way) == Some(&node) {
+            self.nodes.remove(&way.way);
         }
     }
 
@@ -105,21 +123,37 @@ impl FileNames {
     fn have(&mut self, node: NodeId, way: Way) {
         let before = self.nodes.insert(way.clone(), node).filter(|before| *before != node);
         self.keep(before, (&way, false));
-        self.keep(Some(node), (&way, true));
-        self.ways.insert(node, way);
+        let entry = self.files.entry(mix(node.get()), |named| named.node == node, hash);
+        let named = match entry {
+            Entry::Occupied(found) => {
+                let named = found.into_mut();
+                named.way = way;
+                named
+            }
+            Entry::Vacant(room) => room.insert(Named { node, way, place: None }).into_mut(),
+        };
+        if let Some(kept) = &mut self.kept {
+            kept.keep(&mut named.place, node, (named.way.0, &named.way.1), true);
+        }
     }
 
     /// Writes down what name a file has, if anybody goes on, and whether it is the last one that had it.
-    fn keep(&self, node: Option<NodeId>, (way, is_last): (&Way, bool)) {
-        let (parent, name): (NodeId, &CStr) = (way.0, &way.1);
-        for (node, kept) in node.iter().zip(&self.kept) {
-            kept.keep(*node, parent, name, is_last);
+    fn keep(&mut self, node: Option<NodeId>, (way, is_last): (&Way, bool)) {
+        let (Some(node), Some(kept)) = (node, &mut self.kept) else { return };
+        if let Some(named) = self.files.find_mut(mix(node.get()), |named| named.node == node) {
+            kept.keep(&mut named.place, node, (way.0, &way.1), is_last);
         }
     }
 }
 
+fn hash(named: &Named) -> u64 {
+    mix(named.node.get())
+}
+
 #[cfg(test)]
 mod test {
+    use std::ffi::CStr;
+
     use super::*;
 
     fn node(number: u64) -> NodeId {
@@ -150,7 +184,7 @@ mod test {
         names.moved(&way(c"b"), &way(c"d"), false);
         assert_eq!((of(&names, 7), of(&names, 8)), (None, Some(c"d".into())));
         [8, 9].into_iter().for_each(|number| names.forget(node(number)));
-        assert!(names.ways.is_empty() && names.nodes.is_empty());
+        assert!(names.files.is_empty() && names.nodes.is_empty());
     }
 
     /// A server that died while it moved names may have noted that, or not; the next one is asked to do it again.

@@ -133,13 +133,18 @@ impl Numbers {
     }
 
     /// Names are written down for the next server from now on, and these were by predecessors.
-    pub(crate) fn survive(&self, shared: &Shared, nodes: KeptNodes, left: Vec<LeftName>) {
+    pub(crate) fn survive(
+        &self,
+        shared: &Shared,
+        nodes: KeptNodes,
+        left: impl ExactSizeIterator<Item = LeftName>,
+    ) {
         let kept = KeptNames::new(nodes);
         if self.calc.goes_by_path(false) {
             let is_known = |file| shared.table.find(file).is_some();
             self.files.lock().survive(kept, left, is_known);
         } else {
-            left.into_iter().for_each(|left| kept.drop_left(left.places));
+            left.for_each(|left| kept.drop_left(left.place, left.further));
         }
     }
 

@@ -49,6 +49,8 @@ impl Marks {
     pub(crate) const LEFT: Self = Self(1 << 21);
     /// The next server reaches it by its descriptor, which therefore stays open. It stays set.
     pub(crate) const KEPT_OPEN: Self = Self(1 << 22);
+    /// More is written down of it for the next server than its record.
+    pub(crate) const KEPT_FURTHER: Self = Self(1 << 23);
     /// The kernel is to keep nothing of it.
     pub(crate) const FLEETING: Self = Self::VARIES.and(Self::DOUBTFUL);
 }

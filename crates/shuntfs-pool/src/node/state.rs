@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
+use shuntfs::takeover::NodePlace;
 use shuntfs::{LowerFile, NodeId};
 use shuntfs_sys::Stat;
 
@@ -46,6 +48,8 @@ pub(crate) struct Node {
     /// The mode as last seen.
     mode: AtomicU32,
     marks: AtomicU32,
+    /// Where it is written down for the next server ([`crate::keeping`]).
+    pub(crate) kept: Mutex<Option<NodePlace>>,
 }
 
 impl Node {
@@ -63,6 +67,7 @@ impl Node {
             mappable: AtomicU32::new(0),
             mode: AtomicU32::new(mode),
             marks: AtomicU32::new(0),
+            kept: Mutex::new(None),
         }
     }
 

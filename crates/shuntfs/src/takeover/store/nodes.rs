@@ -1,6 +1,7 @@
 //! The nodes that the kernel knows: what they are, and how often it has looked them up.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -58,8 +59,21 @@ pub struct LeftNode {
 }
 
 /// Where a node is kept, until it is let go.
+// One more than the index, so that an `Option` of it takes four bytes: there is one for each node.
 #[derive(PartialEq, Eq, Debug)]
-pub struct NodePlace(u32);
+pub struct NodePlace(NonZeroU32);
+
+impl NodePlace {
+    fn of(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(&self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+const _: () = assert!(size_of::<Option<NodePlace>>() == 4 && NODES.count < u32::MAX);
 
 /// Where a file system keeps its nodes, so that they survive the server. A node is kept before the kernel hears of it, and let go before its
 /// descriptor is closed.
@@ -117,7 +131,7 @@ impl KeptNodes {
             });
             let file = file.transpose()?.flatten();
             nodes.push(LeftNode {
-                place: NodePlace(index),
+                place: NodePlace::of(index),
                 node,
                 lookups: LookupCount(lookups.into()),
                 file,
@@ -154,7 +168,7 @@ impl KeptNodes {
     pub fn keep(&self, node: &KeptNode<'_>) -> Result<NodePlace> {
         let index = self.room()?;
         self.store.write_node(index, node, (LIVE, 1, twice(MARKS_KNOWN)));
-        Ok(NodePlace(index))
+        Ok(NodePlace::of(index))
     }
 
     /// Room for a record that nobody uses.
@@ -173,36 +187,37 @@ impl KeptNodes {
     /// # Errors
     /// ENFILE where there are too many, ENOMEM, EIO where the count is damaged; it is kept where it was then.
     pub fn replace(&self, place: &NodePlace, node: &KeptNode<'_>) -> Result<NodePlace> {
-        let lookups = once(self.store.get(NODES.at(place.0) + LOOKUPS)).ok_or(Errno::IO)?;
-        let (next, marks) = (self.room()?, self.store.get(NODES.at(place.0) + MARKS));
+        let before = place.index();
+        let lookups = once(self.store.get(NODES.at(before) + LOOKUPS)).ok_or(Errno::IO)?;
+        let (next, marks) = (self.room()?, self.store.get(NODES.at(before) + MARKS));
         self.store.write_node(next, node, (SUCCEEDS, lookups, marks));
-        self.store.publish(NODES.at(place.0), 0);
+        self.store.publish(NODES.at(before), 0);
         self.store.publish(NODES.at(next), LIVE);
-        self.free.lock().list.push(place.0);
-        Ok(NodePlace(next))
+        self.free.lock().list.push(before);
+        Ok(NodePlace::of(next))
     }
 
     /// The node was looked up so many times more. To be called before the kernel hears of it.
     pub fn raise(&self, place: &NodePlace, lookups: LookupCount) {
         let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
-        self.store.count(place.0, |count| count.saturating_add(by));
+        self.store.count(place.index(), |count| count.saturating_add(by));
     }
 
     /// The kernel takes back so many lookups; how many are left.
     pub fn lower(&self, place: &NodePlace, lookups: LookupCount) -> LookupCount {
         let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
-        LookupCount(self.store.count(place.0, |count| count.saturating_sub(by)).into())
+        LookupCount(self.store.count(place.index(), |count| count.saturating_sub(by)).into())
     }
 
     /// Marks a node with these bits, of the lowest 31, for successors. They stay until the node is let go. To be called before what they tell of begins.
     pub fn mark(&self, place: &NodePlace, marks: u32) {
-        self.store.mark(place.0, marks);
+        self.store.mark(place.index(), marks);
     }
 
     /// The node is known no more. To be called before its descriptor is closed.
     pub fn let_go(&self, place: NodePlace) {
-        self.store.publish(NODES.at(place.0), 0);
-        self.free.lock().list.push(place.0);
+        self.store.publish(NODES.at(place.index()), 0);
+        self.free.lock().list.push(place.index());
     }
 }
 
