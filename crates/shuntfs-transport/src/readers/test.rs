@@ -102,7 +102,7 @@ fn serves(reader: Reader, device: FuseDevice, has_ring: bool, waits: u64) -> thr
         let (device, pool) = (Arc::new(device), OffloadPool::new(1, || ()));
         let queue = Queue::new(QueueParts { index: 0, device, ready, slots, pool, ring });
         let (blocking, registry, aside) = (Arc::default(), Arc::default(), Arc::default());
-        let seat = DeviceSeat { queue, blocking, reader, registry, aside };
+        let seat = DeviceSeat { queue, blocking, reader, registry, aside, kept: None };
         serve(seat, |exchange| async move {
             if exchange.header().unique == waits {
                 exchange.signal().arrived().await;
