@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::attendant::{Attendant, Plain};
 use crate::channel::{Channel, Said};
-use crate::limits::{GiveUp, Limits, Record};
+use crate::limits::{GiveUp, Limits, Record, len_of_state};
 use crate::machine;
 use crate::manager::Manager;
 use crate::passing::{Former, Passed};
@@ -330,7 +330,7 @@ impl<'l> Keeper<'l> {
             if self.is_on_rings() {
                 return Err(KeepError::Ring(exit));
             }
-            self.record.died(Instant::now(), self.limits)?;
+            self.record.died(Instant::now(), &self.limits_of_server())?;
             self.predecessors += 1;
             self.tell("a server died, and the next one begins");
         }
@@ -400,10 +400,16 @@ impl<'l> Keeper<'l> {
         })
     }
 
+    /// What a server of this mount may take, by how much it takes over.
+    fn limits_of_server(&self) -> Limits {
+        let state = self.told.as_ref().and_then(|told| told.state.as_ref());
+        self.limits.with_state(state.map_or(0, len_of_state))
+    }
+
     /// Waits for a server's end.
     fn watch(&mut self, child: &Child) -> Result<Exit, KeepError> {
-        let limits = self.limits;
-        let mut vigil = Vigil::begin(child, limits, Instant::now());
+        let limits = self.limits_of_server();
+        let mut vigil = Vigil::begin(child, &limits, Instant::now());
         loop {
             let now = Instant::now();
             self.manager.beat(now);
@@ -442,7 +448,7 @@ impl<'l> Keeper<'l> {
                 Finding::Late => {
                     self.record.late();
                     if self.former.is_some() {
-                        self.failed = Some(format!("its server was not ready after {:?}", self.limits.ready));
+                        self.failed = Some(format!("its server was not ready after {:?}", limits.ready));
                     }
                 }
                 Finding::Stuck(cause) => {
