@@ -34,9 +34,9 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     count.bump();
     let timed = Latencies::start(header.operation(), count.read());
     let mut trail = if server.gate.is_traced() { trace::begin(server, local, &x) } else { None };
-    let noted = note(local, &header);
-    let notes = Notes { local, header, noted };
-    let answer = if let Some(known) = noted.and_then(known) {
+    // What is needed later is kept here alone: each copy would be in the future, too.
+    let notes = Notes { local, header, noted: note(local, &header) };
+    let answer = if let Some(known) = notes.noted.and_then(known) {
         known
     } else {
         let mut serving = pin!(serve(server, local, &mut x));
@@ -44,7 +44,7 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
         // guards that undo.
         poll_fn(|task| match catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(task))) {
             Ok(poll) => poll,
-            Err(panic) => Poll::Ready(panicked(local, header, panic.as_ref())),
+            Err(panic) => Poll::Ready(panicked(local, notes.header, panic.as_ref())),
         })
         .await
     };
@@ -60,10 +60,10 @@ pub(crate) async fn dispatch<F: Filesystem>(seat: Rc<(Arc<Server<F>>, Local)>, m
     // The answer is written where something may still be read or written that an operation left behind.
     x.settled().await;
     let done = match answer {
-        _ if !header.operation().is_none_or(Opcode::wants_reply) => x.silent(),
+        _ if !notes.header.operation().is_none_or(Opcode::wants_reply) => x.silent(),
         Answer::RelayRead(lower, at) => relay_read(local, x, &lower, at).await,
         Answer::RelayWrite(lower, offset) => x.relay_write(&lower, offset).await,
-        ready => finish(local, x, ready, noted.and_then(|begun| keeps(begun, &header))),
+        ready => finish(local, x, ready, notes.noted.and_then(|begun| keeps(begun, &notes.header))),
     };
     notes.end();
     if let Some(mut timed) = timed {
