@@ -4,7 +4,6 @@
 mod common;
 
 #[expect(dead_code, reason = "nobody calls here")]
-#[allow(dead_code, reason = "what it shares with others needs the types alone")]
 #[path = "../../shuntfs-keeper/tests/callers/mod.rs"]
 mod callers;
 mod kept;
