@@ -15,7 +15,7 @@ pub struct Limits {
     /// Default: a minute.
     pub within: Duration,
     /// How long a server may take until it is ready. One that takes longer is killed. A server that takes state over has a second more for
-    /// each 4 MiB of it, 32,768 nodes: about thirty times what it takes on an idle machine. Default: 10 seconds.
+    /// each 4 MiB of it, 32,768 nodes: twenty to fifty times what these take on an idle machine. Default: 10 seconds.
     pub ready: Duration,
     /// How many servers in a row may be killed for that; the last of them has no successor. Default: 2.
     pub late: usize,
