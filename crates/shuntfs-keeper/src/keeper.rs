@@ -202,6 +202,8 @@ pub(crate) struct Keeper<'l> {
     is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
+    /// How long the server had that was not ready in time.
+    is_late: Option<Duration>,
     /// How often it was asked to end.
     asked: Asked,
     /// Whether SIGHUP must be passed on to a server.
@@ -272,6 +274,7 @@ impl<'l> Keeper<'l> {
             was_ready: false,
             is_announced: false,
             failed: None,
+            is_late: None,
             asked: Asked::default(),
             has_hangup: false,
             replacing: None,
@@ -314,17 +317,16 @@ impl<'l> Keeper<'l> {
                 continue;
             }
             tracing::error!(pid, ?exit, "the server died");
-            // That a kernel cannot send again is one of the reasons why a first server fails, and the server names it.
-            let failed = self.failed.take();
-            if self.former.is_some() {
-                let why =
-                    failed.unwrap_or_else(|| format!("its server ended before it was ready ({exit:?})"));
-                return Err(KeepError::Failed(why));
-            }
-            if let Some(why) = failed
-                && !self.was_ready
-            {
-                return Err(KeepError::Failed(why));
+            let said = self.failed.take();
+            let is_last = self.former.is_some() || !self.was_ready && (said.is_some() || sent.is_err());
+            let late = self.is_late.take();
+            if is_last {
+                // That a kernel sends nothing again is one of the reasons why a first server fails, and the server names it. Linux 7.3 sends
+                // nothing again before INIT is answered, so where the server said nothing, its end is the reason.
+                return Err(KeepError::Failed(said.unwrap_or_else(|| match late {
+                    Some(limit) => format!("its server was not ready after {limit:?}"),
+                    None => format!("its server ended before it was ready ({exit:?})"),
+                })));
             }
             sent?;
             if self.is_on_rings() {
@@ -402,6 +404,9 @@ impl<'l> Keeper<'l> {
 
     /// What a server of this mount may take, by how much it takes over.
     fn limits_of_server(&self) -> Limits {
+        if !self.was_ready {
+            return self.limits.of_first();
+        }
         let state = self.told.as_ref().and_then(|told| told.state.as_ref());
         self.limits.with_state(state.map_or(0, len_of_state))
     }
@@ -447,9 +452,7 @@ impl<'l> Keeper<'l> {
                 Finding::Nothing => {}
                 Finding::Late => {
                     self.record.late();
-                    if self.former.is_some() {
-                        self.failed = Some(format!("its server was not ready after {:?}", limits.ready));
-                    }
+                    self.is_late = Some(limits.ready);
                 }
                 Finding::Stuck(cause) => {
                     self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));

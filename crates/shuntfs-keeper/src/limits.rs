@@ -15,7 +15,8 @@ pub struct Limits {
     /// Default: a minute.
     pub within: Duration,
     /// How long a server may take until it is ready. One that takes longer is killed. A server that takes state over has a second more for
-    /// each 4 MiB of it, 32,768 nodes: twenty to fifty times what these take on an idle machine. Default: 10 seconds.
+    /// each 4 MiB of it, 32,768 nodes: twenty to fifty times what these take on an idle machine. The first one has six times as long: only
+    /// whoever mounts waits for it, and a machine that boots is busy. Default: 10 seconds.
     pub ready: Duration,
     /// How many servers in a row may be killed for that; the last of them has no successor. Default: 2.
     pub late: usize,
@@ -43,11 +44,19 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// These, for servers before which there was none.
+    pub(crate) fn of_first(&self) -> Self {
+        Self { ready: self.ready.saturating_mul(FIRST), ..*self }
+    }
+
     /// These, for a server that takes over so much of state, in bytes.
     pub(crate) fn with_state(&self, len: u64) -> Self {
         Self { ready: self.ready.saturating_add(Duration::from_secs(len / STATE_PER_SECOND)), ..*self }
     }
 }
+
+/// How many times as long a first server may take.
+const FIRST: u32 = 6;
 
 /// So much state gives a server a second more.
 const STATE_PER_SECOND: u64 = 4 << 20;

@@ -53,14 +53,21 @@ fn alone(case: impl FnOnce()) {
 
 /// Counts how often requests were asked for again, which is all that a keeper writes.
 #[derive(Debug, Default)]
-struct Kernel(AtomicUsize);
+struct Kernel {
+    resent: AtomicUsize,
+    /// As Linux 7.3 does before INIT is answered.
+    refuses: bool,
+}
 
 impl Peer for Kernel {
     fn write(&self, message: &[IoSlice<'_>]) -> Result<usize, OsError> {
         let bytes: Vec<u8> = message.iter().flat_map(|piece| piece.iter().copied()).collect();
         let expected = [&16_u32.to_ne_bytes()[..], &7_u32.to_ne_bytes(), &[0; 8]].concat();
         assert_eq!(bytes, expected, "RESEND");
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if self.refuses {
+            return Err(OsError::INVAL);
+        }
+        self.resent.fetch_add(1, Ordering::Relaxed);
         Ok(bytes.len())
     }
 
@@ -83,7 +90,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let kernel = Arc::new(Kernel::default());
+        Self::of(Kernel::default())
+    }
+
+    fn of(kernel: Kernel) -> Self {
+        let kernel = Arc::new(kernel);
         let (device, end) = FuseDevice::of_peer(Arc::clone(&kernel) as Arc<dyn Peer>).expect("a pair");
         Self {
             kernel,
@@ -103,7 +114,7 @@ impl Scene {
         let outcome = keep(mount, limits, |seat| serve(seat, &notes, &end));
         let mut text = String::new();
         notes.seek(SeekFrom::Start(0)).and_then(|_| notes.read_to_string(&mut text)).expect("reads");
-        (outcome, kernel.0.load(Ordering::Relaxed), text)
+        (outcome, kernel.resent.load(Ordering::Relaxed), text)
     }
 }
 
@@ -156,6 +167,46 @@ fn who_is_never_ready_is_given_up() {
         assert!(matches!(error, KeepError::GaveUp(GiveUp::NeverReady { late: 2, .. })), "{error}");
         assert_eq!(notes, "xx");
     });
+}
+
+/// A regression: on a slow machine the first server was killed after ten seconds.
+#[test]
+fn a_first_server_has_more_time_than_its_successors() {
+    alone(|| {
+        let limits = Limits { ready: Duration::from_millis(400), ..Limits::default() };
+        let (outcome, resent, notes) = Scene::new().keep(&limits, |seat, notes, _| {
+            note(notes, &seat.predecessors().to_string());
+            std::thread::sleep(limits.ready * 2);
+            seat.ready().map_err(|error| error.to_string())?;
+            if seat.predecessors() == 0 { die() } else { Ok(()) }
+        });
+        let error = outcome.expect_err("its successors were late");
+        assert!(matches!(error, KeepError::GaveUp(GiveUp::NeverReady { late: 2, .. })), "{error}");
+        assert_eq!((resent, notes.as_str()), (3, "012"));
+    });
+}
+
+/// A regression: the error was that this kernel has no such notification, where the server had been late.
+#[test]
+fn why_a_first_server_failed_is_told_where_the_kernel_sends_nothing_again() {
+    for is_late in [true, false] {
+        alone(|| {
+            let limits = Limits { ready: Duration::from_millis(100), ..Limits::default() };
+            let scene = Scene::of(Kernel { refuses: true, ..Kernel::default() });
+            let (outcome, _, notes) = scene.keep(&limits, |_, notes, _| {
+                note(notes, "x");
+                if !is_late {
+                    die()
+                }
+                std::thread::sleep(LIMIT);
+                Ok(())
+            });
+            let error = outcome.expect_err("it was killed").to_string();
+            let why = if is_late { "not ready after 600ms" } else { "ended before it was ready (Signal(9" };
+            assert!(error.contains(why), "{error}");
+            assert_eq!(notes, "x");
+        });
+    }
 }
 
 #[test]
