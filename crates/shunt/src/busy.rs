@@ -59,6 +59,11 @@ struct Wanted {
 
 /// Says who keeps the mount busy, in a few words.
 pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
+    holders(mounts, mount).unwrap_or_else(|| "used by a process that cannot be seen from here".into())
+}
+
+/// The same; `None` where nobody is seen who does.
+pub(crate) fn holders(mounts: &Mounts, mount: &MountInfo) -> Option<String> {
     let inside: Vec<String> = mounts.inside(mount).map(|inner| shown(&inner.mount_point)).collect();
     let wanted = Wanted { id: mount.id, device: mount.dev, mount_point: mount.mount_point.clone() };
     let (send, found) = mpsc::channel();
@@ -81,7 +86,7 @@ pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
     if more > 0 {
         words.push(format!("and {more} more"));
     }
-    if words.is_empty() { "used by a process that cannot be seen from here".into() } else { words.join("; ") }
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// Files of the mount that the kernel itself has open, which no process shows.

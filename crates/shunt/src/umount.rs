@@ -1,10 +1,14 @@
 //! `shunt umount`.
 
 use std::io::{self, Write};
+use std::iter;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::mount::MountInfo;
+use shuntfs_sys::process::{self, Process};
 use shuntfs_sys::spawn::{self, Push};
 use shuntfs_sys::stat::filesystem_of;
 use shuntfs_sys::{Cap, MountError, OsError, caps, mount as sys, open_target};
@@ -25,6 +29,9 @@ use crate::run::output_failure;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a server may take to make everything durable.
 const FLUSH_LIMIT: Duration = Duration::from_secs(600);
+/// How long a mount may be busy of which no process is seen that uses it. The kernel releases a moment later what a process that has
+/// ended had open through a ring: the server of a mount of this mount, for example.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 /// How long a mount may take to say that nobody serves it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
@@ -121,15 +128,24 @@ struct Server {
     owner: u32,
     pid: u32,
     uid: u32,
+    /// It, and its keeper where it has one; without those that are in another namespace of processes.
+    processes: Vec<Process>,
 }
 
 impl Server {
     /// Asked for before the mount goes: a server that nobody can name afterwards cannot be waited for.
     fn of(mount: &MountInfo) -> Option<Self> {
         let (connection, owner) = (mounts::connection(mount)?, mounts::owner(mount).unwrap_or_default());
-        let client = Client::of_connection(connection, &[owner]).ok()?;
+        let mut client = Client::of_connection(connection, &[owner]).ok()?;
         let socket = SocketFile::of(client.path()).ok()?;
-        Some(Self { socket, connection, owner, pid: client.pid(), uid: client.uid() })
+        let (pid, uid) = (client.pid(), client.uid());
+        let has_keeper =
+            client.status().is_ok_and(|status| status.takeover.is_some_and(|it| it.keeper.is_some()));
+        // By its number the server knows its keeper in its own namespace. It is the one that started it.
+        let keeper = has_keeper.then(|| process::parent(pid)).flatten();
+        let found = |pid: u32| Process::find(pid, process::started(pid)?).ok().flatten();
+        let processes = iter::once(pid).chain(keeper).filter_map(found).collect();
+        Some(Self { socket, connection, owner, pid, uid, processes })
     }
 
     fn client(&self) -> Option<Client> {
@@ -166,19 +182,27 @@ impl Server {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
     }
 
-    /// Waits until the server has removed its socket, the last thing that it does. A forced end leaves nothing
-    /// to serve, so that a server which does not come to its end by itself is ended. False where it goes on.
+    /// Waits until the server has removed its socket, the last thing that it does, and for the end of its process: until then it uses
+    /// the folder that it showed. A forced end leaves nothing to serve, so that a server which does not come to its end by itself is
+    /// ended. False where it goes on.
     fn wait_for_end(&self, force: bool) -> bool {
         let end = Instant::now() + PATIENCE;
         while self.socket.is_there() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if force && self.socket.is_there() && self.client().is_some_and(|client| client.pid() == self.pid) {
+        if !self.socket.is_there() {
+            for process in &self.processes {
+                let _ended =
+                    wait_readable(&[process.as_fd()], Some(end.saturating_duration_since(Instant::now())));
+            }
+            return true;
+        }
+        if force && self.client().is_some_and(|client| client.pid() == self.pid) {
             // The number is that of whoever listened first; by now it may be anybody's.
             let _not_theirs = spawn::push_to_user(self.pid, self.uid, Push::Die);
             return true;
         }
-        !self.socket.is_there()
+        false
     }
 }
 
@@ -207,7 +231,16 @@ pub(crate) fn find<'a>(list: &'a Mounts, path: &Path) -> Result<&'a MountInfo, F
 
 fn take_away(list: &Mounts, mount: &MountInfo, args: &UmountArgs) -> Result<(), Failure> {
     // A forced end leaves nothing to save by waiting for the last close.
-    match detach(&mount.mount_point, args.lazy || args.force) {
+    let mut outcome = detach(&mount.mount_point, args.lazy || args.force);
+    let end = Instant::now() + RELEASE_LIMIT;
+    while matches!(outcome, Err(DetachError::Busy))
+        && Instant::now() < end
+        && busy::holders(list, mount).is_none()
+    {
+        std::thread::sleep(Duration::from_millis(20));
+        outcome = detach(&mount.mount_point, false);
+    }
+    match outcome {
         Ok(()) => Ok(()),
         // A server whose connection was aborted takes its mount away itself, in this very moment.
         Err(_gone) if args.force && !is_there(mount)? => Ok(()),

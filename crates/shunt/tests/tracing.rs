@@ -4,9 +4,10 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -166,6 +167,29 @@ fn a_trace_that_goes_away_costs_nothing_any_more() {
     room.umount(&[]).ok();
     let lines = last.until("the end", |line| line.contains(r#""event":"end""#));
     assert_eq!(json(lines.last().expect("is there"))["event"], "end");
+}
+
+/// A regression: the server looked for the end every half second, and had ended itself by then. What `shunt trace` shows then it concludes
+/// from the list of mounts, where another mount may have the same numbers by now.
+#[test]
+fn the_server_itself_tells_of_the_end() {
+    if !can_mount() {
+        return;
+    }
+    for takeover in ["off", "crash"] {
+        let room = Room::new();
+        room.mount(&["--cache", "none", "--takeover", takeover]);
+        let status = shunt(["status".as_ref(), OsStr::new("--json"), room.mnt().as_os_str()]).ok().out;
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let socket = format!("/run/shunt/{}", status["session"]["connection"]);
+        let mut stream = UnixStream::connect(&socket).expect("listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("is a socket");
+        stream.write_all(b"{\"ask\":\"trace\"}\n").expect("asks");
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        assert_eq!(lines.next().as_deref(), Some(r#"{"traced":"begins"}"#));
+        run(Command::new("umount").arg(room.mnt())).ok();
+        assert_eq!(lines.last().as_deref(), Some(r#"{"traced":"ends"}"#), "{takeover}");
+    }
 }
 
 /// The mount has not ended: it is still there, without a server.

@@ -13,9 +13,20 @@ pub struct Process(OwnedFd);
 /// When a process was started, in ticks since the machine was; `None` where it is gone. No two processes have the same number and this.
 #[must_use]
 pub fn started(pid: u32) -> Option<u64> {
+    field(pid, 22)?.parse().ok()
+}
+
+/// The process that started this one, or took it over; `None` where either has no number here.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    field(pid, 4)?.parse().ok().filter(|parent| *parent > 0)
+}
+
+/// A field of `/proc/PID/stat` by its number in proc(5), from the third on.
+fn field(pid: u32, number: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The 22nd field of all; the second may have blanks, and ends with the last parenthesis.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+    // The second may have blanks, and ends with the last parenthesis.
+    Some(stat.rsplit_once(") ")?.1.split(' ').nth(number.checked_sub(3)?)?.to_owned())
 }
 
 /// Whether there is a process with this number, in this process's namespace; one that only waits to be collected is there.
@@ -83,6 +94,10 @@ mod test {
         child.wait().expect("is a child");
         assert!(!is_there(pid) && !is_there(0) && !is_there(u32::MAX) && is_there(std::process::id()));
         assert!(Process::find(pid, start).expect("a descriptor").is_none());
+        assert_eq!(
+            (parent(std::process::id()), parent(0)),
+            (Some(std::os::unix::process::parent_id()), None)
+        );
         assert_eq!((started(0), Process::find(0, 0).expect("no process").is_none()), (None, true));
     }
 }

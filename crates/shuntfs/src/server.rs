@@ -187,6 +187,12 @@ impl Gate {
     }
 }
 
+impl<F: Filesystem> Drop for Server<F> {
+    fn drop(&mut self) {
+        self.core.hub.end();
+    }
+}
+
 impl<F: Filesystem> Observed for Server<F> {
     fn set_traced(&self, is_traced: bool) {
         self.gate.is_traced.store(is_traced, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use super::farewell::Farewell;
 use super::place::{self, SocketFile};
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
 use crate::load::{self, Tally};
-use crate::trace;
+use crate::trace::{self, Watchers};
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -97,6 +97,7 @@ pub trait Answers: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Server {
     file: SocketFile,
+    watchers: Arc<Watchers>,
 }
 
 impl Server {
@@ -121,9 +122,16 @@ impl Server {
             std::fs::rename(&own, &path)?;
             SocketFile::of(&path)?
         };
-        let server = Self { file };
-        std::thread::Builder::new().name("shunt-control".into()).spawn(move || serve(&listener, &answers))?;
+        let watchers = Arc::new(Watchers::default());
+        let server = Self { file, watchers: Arc::clone(&watchers) };
+        let listen = move || serve(&listener, &answers, &watchers);
+        std::thread::Builder::new().name("shunt-control".into()).spawn(listen)?;
         Ok(server)
+    }
+
+    /// The connection has ended: waits a little until those who trace it were told.
+    pub(crate) fn part(&self) {
+        self.watchers.wait_until_gone(PATIENCE);
     }
 
     /// Where it listens.
@@ -139,11 +147,11 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>) {
+fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>, watchers: &Arc<Watchers>) {
     for stream in listener.incoming() {
         match stream {
             Ok(stream) => {
-                if let Err(error) = answer(&stream, answers) {
+                if let Err(error) = answer(&stream, answers, watchers) {
                     tracing::debug!("control socket: {error}");
                 }
             }
@@ -156,7 +164,7 @@ fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>) {
     }
 }
 
-fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
+fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>, watchers: &Arc<Watchers>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = peer_of(stream)?;
@@ -194,7 +202,7 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>) -> io::Result<()> {
             },
             Ok(Request::Trace(question)) => {
                 match trace::filter(&question, peer.pid).and_then(|filter| look(answers, peer.uid, filter)) {
-                    Ok(traced) => return trace::stream(stream, traced),
+                    Ok(traced) => return trace::stream(stream, traced, watchers),
                     Err(why) => Reply::Error(why),
                 }
             }

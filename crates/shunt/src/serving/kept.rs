@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use shuntfs::takeover::KeptMount;
 use shuntfs::{SessionOptions, Transport, TransportKind};
@@ -27,7 +26,7 @@ use shuntfs_sys::{EventFd, OsError, Signal, SignalFd, limits, spawn};
 use super::announce::Announce;
 use super::rights;
 use super::run::{
-    Serving, Started, cannot, close, control_of, leave_nothing, serve_scrapes, story, take_away,
+    Serving, Started, cannot, close, control_of, has_rung, leave_nothing, serve_scrapes, story, take_away,
     take_away_from, tell_notes, watch,
 };
 use crate::control;
@@ -201,7 +200,7 @@ fn serve_one<S: Serving>(
     if replaced == 0 {
         tell_notes(&started, settings, announce);
     }
-    let _control = control_of(&started, announce);
+    let control = control_of(&started, announce);
     if let Some(scrapes) = scrapes {
         // The keeper's stays open for the next server.
         let own = scrapes.try_clone().map_err(|error| cannot("listen for scrapes", error))?;
@@ -217,6 +216,9 @@ fn serve_one<S: Serving>(
     attend(seat, &*started.served, &signals, &ended)?;
     // Whoever has something to close tells the keeper by a way of its own.
     let _logged = close(&started);
+    if let Some(control) = control.filter(|_| has_rung(&ended)) {
+        control.part();
+    }
     Ok(())
 }
 
@@ -258,7 +260,7 @@ fn attend(
                 return Ok(());
             }
         }
-        if wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
+        if has_rung(ended) {
             if !seat.has_keeper() {
                 leave_nothing(mounted.connection());
             }

@@ -98,7 +98,7 @@ pub(crate) fn serve<S: Serving>(
     inherited.close();
     let mounted = &started.served;
     tell_notes(&started, settings, announce);
-    let _control = control_of(&started, announce);
+    let control = control_of(&started, announce);
     if let Some(scrapes) = scrapes {
         serve_scrapes(scrapes, &started, announce)?;
     }
@@ -116,7 +116,11 @@ pub(crate) fn serve<S: Serving>(
     }
     let told = attend(&**mounted, &signals, &ended)?;
     let dead = leave_nothing(mounted.connection());
-    close(&started)?;
+    let closed = close(&started);
+    if let Some(control) = control.filter(|_| has_rung(&ended)) {
+        control.part();
+    }
+    closed?;
     tracing::info!("ended");
     if dead && !told {
         return Err(Failure::new(format!(
@@ -238,10 +242,15 @@ fn attend(mounted: &impl Serving, signals: &SignalFd, ended: &EventFd) -> Result
                 }
             }
         }
-        if wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false) {
+        if has_rung(ended) {
             return Ok(told);
         }
     }
+}
+
+/// Whether the connection has ended.
+pub(super) fn has_rung(ended: &EventFd) -> bool {
+    wait_readable(&[ended.as_fd()], Some(Duration::ZERO)).unwrap_or(false)
 }
 
 /// Unmounts because a signal asks for it. A busy mount is detached, and served until its last user is gone.

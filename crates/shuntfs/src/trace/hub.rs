@@ -100,13 +100,20 @@ impl Hub {
     }
 
     fn detach(&self, tracer: &Arc<Tracer>, observed: &Weak<dyn Observed>) {
+        // Where this is the last reference, the server ends when it is dropped ([`Hub::end`]): after the lock.
+        let server = observed.upgrade();
         let mut tracers = self.tracers.write();
         tracers.retain(|other| !Arc::ptr_eq(other, tracer));
         if tracers.is_empty()
-            && let Some(server) = observed.upgrade()
+            && let Some(server) = &server
         {
             server.set_traced(false);
         }
+    }
+
+    /// The server has gone: nobody needs to wait any longer.
+    pub(crate) fn end(&self) {
+        self.tracers.read().iter().for_each(|tracer| tracer.tell());
     }
 
     /// Whether a request may be worth a record to anybody.
@@ -145,9 +152,13 @@ impl Tracer {
         drop(ring);
         // Who waits says so before it looks into the rings once more, so one of us two sees the other.
         if self.is_awaited.load(Ordering::SeqCst) {
-            *self.has_news.lock() = true;
-            self.news.notify_one();
+            self.tell();
         }
+    }
+
+    fn tell(&self) {
+        *self.has_news.lock() = true;
+        self.news.notify_one();
     }
 
     fn take(&self, into: &mut VecDeque<Traced>) {
@@ -187,7 +198,10 @@ impl Trace {
             self.tracer.take(&mut self.ready);
             if self.ready.is_empty() {
                 let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
-                if left.is_zero() || !self.wait(left.min(LOOK)) && self.has_ended() {
+                if !left.is_zero() {
+                    self.wait(left.min(LOOK));
+                }
+                if left.is_zero() || self.has_ended() {
                     self.tracer.is_awaited.store(false, Ordering::SeqCst);
                     self.tracer.take(&mut self.ready);
                     return self.ready.pop_front();
@@ -203,13 +217,12 @@ impl Trace {
         self.observed.strong_count() == 0
     }
 
-    /// False where nothing came.
-    fn wait(&self, limit: Duration) -> bool {
+    fn wait(&self, limit: Duration) {
         let mut has_news = self.tracer.has_news.lock();
         if !*has_news {
             self.tracer.news.wait_for(&mut has_news, limit);
         }
-        std::mem::take(&mut *has_news)
+        *has_news = false;
     }
 }
 
