@@ -371,6 +371,32 @@ fn everything_is_on_the_paper() {
     }
 }
 
+/// A regression: rows whose names begin alike had the same head, cut to make room for the baseline beside it.
+#[test]
+fn a_long_name_is_whole_with_its_baseline_below_it() {
+    let mut run = run();
+    let names = [
+        "getattr idle j1, processor time of all threads of the server",
+        "getattr idle j1, processor time of all threads of the callers",
+    ];
+    let figures = [("bare", &[10.0, 11.0][..]), ("shunt", &[20.0, 21.0])];
+    let rows = names.map(|name| row(name, Unit::Micros, &figures)).to_vec();
+    let columns = vec![column("bare", Kind::Floor), column("shunt", Kind::Ours)];
+    run.tables = vec![table("tails", columns, rows)];
+    run.settle();
+    let plot = plots(&run).remove(0);
+    let document = Document::parse(&plot.svg).unwrap();
+    let texts = elements(&document).filter(|node| node.tag_name().name() == "text");
+    let heads: Vec<(&str, f64)> = texts
+        .filter_map(|node| Some((node.text()?.trim(), node.attribute("y")?.parse().ok()?)))
+        .filter(|(text, _)| text.starts_with("getattr") || text.starts_with("bare:"))
+        .collect();
+    assert_eq!(heads.iter().step_by(2).map(|(text, _)| *text).collect::<Vec<_>>(), names);
+    for head in heads.chunks(2) {
+        assert_eq!((head[1].0, head[1].1 - head[0].1), ("bare: 10.5 us", 19.0), "it is one line below");
+    }
+}
+
 #[test]
 fn a_bar_says_its_ratio_or_why_there_is_none() {
     let plots = plots(&run());

@@ -110,26 +110,36 @@ impl Scale {
     }
 }
 
+/// How high the head of a block is: where its name and its baseline do not fit beside each other, the baseline is below.
+fn head(block: &Block) -> u32 {
+    if fits_beside(block) { HEAD } else { HEAD + LINE }
+}
+
+fn fits_beside(block: &Block) -> bool {
+    bold_width(&block.name) + width(&fit(&block.base, BASE_ROOM)) + 3 * EDGE <= WIDTH
+}
+
 fn height(block: &Block) -> u32 {
-    HEAD + u32::try_from(block.lines.len()).unwrap_or(0) * LINE + GAP
+    head(block) + u32::try_from(block.lines.len()).unwrap_or(0) * LINE + GAP
 }
 
 /// How far the baseline itself scatters, behind a block's bars.
 fn band(scale: &Scale, block: &Block, top: u32) -> Markup {
     html! { @if let Some((least, largest)) = block.band {
-        (bar("band", [scale.x(least), scale.x(largest)], [top + HEAD, top + height(block) - GAP]))
+        (bar("band", [scale.x(least), scale.x(largest)], [top + head(block), top + height(block) - GAP]))
     } }
 }
 
 fn block(scale: &Scale, block: &Block, top: u32) -> Markup {
     let base = fit(&block.base, BASE_ROOM);
-    let name = fit_bold(&block.name, WIDTH - 3 * EDGE - width(&base));
-    let lines = (0_u32..).zip(&block.lines).map(|(at, line)| (top + HEAD + at * LINE, line));
+    let name = fit_bold(&block.name, WIDTH - 2 * EDGE);
+    let below = top + head(block);
+    let lines = (0_u32..).zip(&block.lines).map(|(at, line)| (below + at * LINE, line));
     html! {
         // The head lies over the scale's lines.
-        (bar("paper", [0.0, f64::from(WIDTH)], [top, top + HEAD]))
+        (bar("paper", [0.0, f64::from(WIDTH)], [top, below]))
         (words(EDGE, top + HEAD / 2, Side::Left, "text bold", &name))
-        (words(WIDTH - EDGE, top + HEAD / 2, Side::Right, "faint", &base))
+        (words(WIDTH - EDGE, below - HEAD / 2, Side::Right, "faint", &base))
         @for (y, line) in lines { (self::line(scale, line, y)) }
     }
 }
