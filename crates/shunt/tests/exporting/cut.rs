@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -83,7 +84,8 @@ fn stray(bytes: &[u8], at: usize, may_be_fill: bool) -> Option<String> {
 struct Work {
     stop: AtomicBool,
     transfers: AtomicU64,
-    errors: AtomicU64,
+    /// Each ends one caller.
+    errors: Mutex<Vec<String>>,
 }
 
 impl Work {
@@ -107,8 +109,9 @@ impl Work {
             };
             match done {
                 Ok(_) => _ = self.transfers.fetch_add(1, Ordering::Relaxed),
-                Err(_) => {
-                    self.errors.fetch_add(1, Ordering::Relaxed);
+                Err(error) => {
+                    let what = if is_read { "READ" } else { "WRITE" };
+                    self.errors.lock().expect("no panic").push(format!("{what} at {at}: {error}"));
                     failed = Some(at);
                     break;
                 }
@@ -126,8 +129,12 @@ impl Work {
     fn begun(&self, more: u64) {
         let now = self.transfers.load(Ordering::Relaxed);
         eventually("transfers go on", || {
-            self.transfers.load(Ordering::Relaxed) >= now + more || self.errors.load(Ordering::Relaxed) > 0
+            self.transfers.load(Ordering::Relaxed) >= now + more || !self.errors().is_empty()
         });
+    }
+
+    fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("no panic").clone()
     }
 }
 
@@ -163,7 +170,7 @@ fn disturb(desk: &Desk, export: &Export<'_>, work: &Work, image: &Path, is_raw: 
             work.begun(4);
         }
     }
-    assert_eq!(work.errors.load(Ordering::Relaxed), 0, "nobody else is disturbed");
+    assert_eq!(work.errors(), [""; 0], "nobody else is disturbed");
     assert!(desk.path().is_dir());
 }
 
@@ -206,7 +213,7 @@ fn cut(desk: &Desk, flags: &str, image: &str, how: Cut) {
         work.stop.store(true, Ordering::Relaxed);
         callers.into_iter().filter_map(|caller| caller.join().expect("no panic")).collect::<Vec<usize>>()
     });
-    assert!(work.errors.load(Ordering::Relaxed) > 0, "the end came in the middle");
+    assert!(!work.errors().is_empty(), "the end came in the middle");
     // What the page cache has of it is right, whoever put it there.
     let mut words = Words::new();
     for at in (0..LEN).step_by(MIB) {
