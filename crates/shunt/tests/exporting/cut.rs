@@ -18,7 +18,7 @@ use shuntfs_testkit::fusectl::Connection;
 use shuntfs_testkit::mounted::Transport;
 use shuntfs_testkit::seeded::Random;
 
-use crate::common::{eventually, is_alive, signal};
+use crate::common::{Ends, eventually, is_alive, signal};
 use crate::desk::{Desk, Export, tool};
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -194,6 +194,7 @@ fn cut(desk: &Desk, flags: &str, image: &str, how: Cut) {
     };
     let (direct, paged) = (open(direct), open(0));
     let failed = std::thread::scope(|scope| {
+        let _ends = Ends(&work.stop);
         let is_late = has_zero_copy(&export);
         let callers: Vec<_> = (0..8)
             .map(|seed| {
@@ -246,14 +247,15 @@ pub(crate) fn has_zero_copy(export: &Export<'_>) -> bool {
 
 /// Which way the transfers went, for whoever reads the output.
 fn say_flow(export: &Export<'_>, flags: &str, image: &str) {
-    let session = &export.status()["session"];
-    let moved = session["read_flows"]["zero_copy"].as_u64().unwrap_or(0);
-    match session["transport"]["zero_copy_off"].as_str() {
+    match export.status()["session"]["transport"]["zero_copy_off"].as_str() {
         Some(why) if why.contains("7.3") => {
             eprintln!("SKIPPED: {flags} {image} by zero copy: this kernel has none")
         }
         Some(why) => eprintln!("SKIPPED: {flags} {image} by zero copy: {why}"),
-        None => assert!(moved > 0, "{flags} {image}: {session}"),
+        // What was never written to has no place in a qcow2 image, and is read without it.
+        None => eventually("READs by zero copy", || {
+            export.status()["session"]["read_flows"]["zero_copy"].as_u64().is_some_and(|moved| moved > 0)
+        }),
     }
 }
 
@@ -268,14 +270,14 @@ fn privileged_a_connection_that_is_aborted_in_the_middle_of_transfers_leaves_no_
 }
 
 fn cut_each(how: Cut) {
-    let Some(desk) = Desk::new(&["qemu-img"]) else { return };
     let _is_said = Transport::Uring.is_available();
     for (flags, image) in [
         ("--zero-copy on --flow relay --format raw", "disk.raw"),
         ("--zero-copy on --flow relay --format raw --growable", "disk.raw"),
         ("--zero-copy on", "disk.qcow2"),
     ] {
+        // Each has its own time, which a slow machine needs.
+        let Some(desk) = Desk::new(&["qemu-img"]) else { return };
         cut(&desk, flags, image, how);
-        _ = fs::remove_file(desk.at(image));
     }
 }
