@@ -83,7 +83,7 @@ impl Keeping {
 
     /// What a node has beside its record, which is nothing of most: its further records, and the descriptor of a folder of a merge.
     fn take_further(&self, node: &Node) -> (Vec<NodePlace>, Option<Arc<LowerFile>>) {
-        if !node.unmark(Marks::KEPT_FURTHER) {
+        if !node.has(Marks::KEPT_FURTHER) || !node.unmark(Marks::KEPT_FURTHER) {
             return (Vec::new(), None);
         }
         let further = self.further.lock().remove(&node.id);
@@ -106,11 +106,11 @@ impl Keeping {
         std::mem::take(&mut self.left.lock())
     }
 
-    /// A node was looked up for the first time.
-    pub(crate) fn keep(&self, node: &Node) {
+    /// A node was looked up for the first time. Nobody else has it yet.
+    pub(crate) fn keep(&self, node: &mut Node) {
         let kept = self.written(node, None, |kept| self.nodes.keep(kept).ok());
         match kept {
-            Some(place) => *node.kept.lock() = Some(place),
+            Some(place) => *node.kept.get_mut() = Some(place),
             None if !self.has_warned.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(
                     node = node.id.get(),
@@ -187,8 +187,9 @@ impl Keeping {
         let rest = name.as_ref().and_then(|name| name.to_bytes().get(NAME_FIRST..)).unwrap_or_default();
         let further = rest.chunks(NAME_FURTHER);
         let count = further.len() as u64;
-        let first = self.next_further.fetch_add(count, Ordering::Relaxed);
+        let mut first = 0;
         if count > 0 {
+            first = self.next_further.fetch_add(count, Ordering::Relaxed);
             words[FOLDER_FURTHER] = first;
         }
         let mut places = Vec::new();
@@ -265,7 +266,7 @@ fn words_of(node: &Node) -> Option<([u64; 8], Option<Held>)> {
     let inode = place.inode();
     if is_in_words(inode) {
         let words = words_of_file(node, inode)?;
-        let held = place.held().filter(|_| node.has(Marks::KEPT_OPEN));
+        let held = if node.has(Marks::KEPT_OPEN) { place.held() } else { None };
         let held = held.and_then(|held| FileIdentity::of(&held).ok().map(|identity| (held, identity)));
         return Some((words, held));
     }
@@ -346,8 +347,14 @@ fn held_of(node: &Node, parts: &Parts) -> Option<(MountIndex, Held)> {
 }
 
 fn put_bytes(words: &mut [u64], bytes: &[u8]) {
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
-        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let mut words = words.iter_mut();
+    // In this order: it takes no word more than there are bytes.
+    for (bytes, word) in whole.iter().zip(words.by_ref()) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    if let (Some(word), false) = (words.next(), rest.is_empty()) {
+        *word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
 }
 

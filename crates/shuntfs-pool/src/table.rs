@@ -257,11 +257,12 @@ impl Table {
             }
             id = self.next_id();
         };
-        let node = Arc::new(make(id, identity));
-        node.lookups.store(1, Ordering::Relaxed);
+        let mut node = make(id, identity);
+        *node.lookups.get_mut() = 1;
         if let Some(keeping) = self.keeping.get() {
-            keeping.keep(&node);
+            keeping.keep(&mut node);
         }
+        let node = Arc::new(node);
         nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
         ids.insert_unique(mix(id.get()), Arc::clone(&node), |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -53,16 +53,30 @@ pub(super) struct Records {
     len: usize,
     /// Where it is written how many have ever been used.
     at_top: usize,
+    /// Whether all of a chunk count as used as soon as one is.
+    by_chunks: bool,
 }
 
-pub(super) const REQUESTS: Records =
-    Records { what: "request", start: BACKINGS_START + BACKINGS, count: 1 << 12, len: 32, at_top: 0 };
-pub(super) const FILES: Records =
-    Records { what: "open file", start: REQUESTS.end(), count: 1 << 20, len: 16, at_top: 5 };
+pub(super) const REQUESTS: Records = Records {
+    what: "request",
+    start: BACKINGS_START + BACKINGS,
+    count: 1 << 12,
+    len: 32,
+    at_top: 0,
+    by_chunks: false,
+};
+pub(super) const FILES: Records = Records {
+    what: "open file",
+    start: REQUESTS.end(),
+    count: 1 << 20,
+    len: 16,
+    at_top: 5,
+    by_chunks: false,
+};
 pub(super) const FOLDERS: Records =
-    Records { what: "open folder", start: FILES.end(), count: 1 << 16, len: 16, at_top: 6 };
+    Records { what: "open folder", start: FILES.end(), count: 1 << 16, len: 16, at_top: 6, by_chunks: false };
 pub(super) const NODES: Records =
-    Records { what: "node", start: FOLDERS.end(), count: 1 << 22, len: 16, at_top: 7 };
+    Records { what: "node", start: FOLDERS.end(), count: 1 << 22, len: 16, at_top: 7, by_chunks: true };
 /// What queues count.
 pub(super) const COUNTERS: Range<usize> = NODES.end()..NODES.end() + (1 << 20);
 
@@ -245,7 +259,7 @@ impl Store {
         Ok(StoredHandover(bytes))
     }
 
-    /// How many records have ever been used.
+    /// How many records have ever been used, or a few more.
     ///
     /// # Errors
     /// [`StoreError::Header`].
@@ -259,24 +273,30 @@ impl Store {
     /// # Errors
     /// ENFILE where there is no such record, ENOMEM.
     pub(super) fn grow_to(&self, records: &Records, index: u32) -> Result<()> {
-        let top = || once(self.get(records.at_top)).unwrap_or(records.count);
-        if index < top() {
+        if index < once(self.get(records.at_top)).unwrap_or(records.count) {
             return Ok(());
         }
+        self.grow(records, index)
+    }
+
+    #[cold]
+    fn grow(&self, records: &Records, index: u32) -> Result<()> {
         if index >= records.count {
             return Err(Errno::NFILE);
         }
         let _alone = self.grows.lock();
-        let (old, new) = (top(), index + 1);
+        let (old, new) = (once(self.get(records.at_top)).unwrap_or(records.count), index + 1);
         if new <= old {
             return Ok(());
         }
+        let end = new.next_multiple_of(CHUNK).min(records.count);
         if old == 0 || (new - 1) / CHUNK != (old - 1) / CHUNK {
-            let end = new.next_multiple_of(CHUNK).min(records.count);
             let words = records.at(old / CHUNK * CHUNK)..records.at(end);
-            self.words.reserve(words).map_err(|_| Errno::NOMEM)?;
+            self.words.reserve(words.clone()).map_err(|_| Errno::NOMEM)?;
+            self.words.touch(words);
         }
-        self.publish(records.at_top, twice(new));
+        // Records that were never written are those of nobody.
+        self.publish(records.at_top, twice(if records.by_chunks { end } else { new }));
         Ok(())
     }
 

@@ -238,11 +238,12 @@ impl Store {
         let (number, identity) = node.file.map_or((0, FileIdentity::default()), |(file, identity)| {
             (u64::try_from(file.as_raw_fd()).map_or(0, |number| number + 1), identity)
         });
-        let body = [node.node.get(), number, identity.device, identity.inode];
-        for (place, word) in body.into_iter().chain(node.words).enumerate() {
+        let mut body = [node.node.get(), number, identity.device, identity.inode, 0, 0, 0, 0, 0, 0, 0, 0];
+        body[WORDS - NODE..].copy_from_slice(&node.words);
+        for (place, word) in body.into_iter().enumerate() {
             self.put(at + NODE + place, word);
         }
-        self.put(at + CHECK, check_of(at as u64, body.into_iter().chain(node.words)));
+        self.put(at + CHECK, check_of(at as u64, body));
         self.put(at + LOOKUPS, twice(lookups));
         if self.has_marks() {
             self.put(at + MARKS, marks);

@@ -246,15 +246,19 @@ impl Store {
     fn request_is_done(&self, index: u32, error: u16, reply: &[u8], server: u32) {
         let at = REQUESTS.at(index);
         let how = u64::from(server) | (reply.len() as u64) << 32 | u64::from(error) << 48;
-        let words = || reply.chunks(8).map(word_of);
-        for (place, word) in words().enumerate() {
-            self.put(at + REPLY + place, word);
-        }
-        self.put(at + HOW, how);
         let [_, deaths, low, high, ..] = self.get(at).to_le_bytes();
         let unique = self.get(at + UNIQUE);
+        let (whole, rest) = reply.as_chunks::<8>();
+        let words = whole.iter().map(|word| u64::from_le_bytes(*word));
+        let words = words.chain((!rest.is_empty()).then(|| word_of(rest)));
+        // They are written where they are counted into the check.
+        let written = words.enumerate().map(|(place, word)| {
+            self.put(at + REPLY + place, word);
+            word
+        });
+        self.put(at + HOW, how);
         let parts = (DONE, deaths, u16::from_le_bytes([low, high]));
-        self.publish(at, state(at, parts, [unique, how].into_iter().chain(words())));
+        self.publish(at, state(at, parts, [unique, how].into_iter().chain(written)));
     }
 
     pub(super) fn found_requests(&self) -> Result<Vec<Found>, StoreError> {
