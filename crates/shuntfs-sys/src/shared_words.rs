@@ -84,15 +84,15 @@ impl SharedWords {
     /// Maps the memory of these words, which is there, at once: otherwise each page costs a fault when it is first written. Without effect where
     /// the kernel cannot.
     pub fn touch(&self, words: Range<usize>) {
-        let Ok((offset, len)) = self.bytes(words) else { return };
-        let (Ok(offset), Ok(len)) = (usize::try_from(offset), usize::try_from(len)) else { return };
-        let page = rustix::param::page_size();
-        let first = offset / page * page;
-        // SAFETY: the range is within the mapping, which begins at a page, and no word of it changes.
-        let _mapped = unsafe {
-            let start = self.start.as_ptr().cast::<u8>().add(first);
-            madvise(start.cast(), offset - first + len, Advice::LinuxPopulateWrite)
-        };
+        if self.bytes(words.clone()).is_err() {
+            return;
+        }
+        // The mapping begins at a page.
+        let page = rustix::param::page_size() / WORD_LEN;
+        let words = &self[words.start / page * page..words.end];
+        let start = words.as_ptr().cast_mut().cast();
+        // SAFETY: the range is within the mapping, and no word of it changes.
+        let _mapped = unsafe { madvise(start, size_of_val(words), Advice::LinuxPopulateWrite) };
     }
 
     /// Makes all words of a range of whole pages zero, and gives their memory back.
