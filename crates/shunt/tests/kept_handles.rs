@@ -11,13 +11,14 @@ mod programs;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
-use common::{Room, SHUNT, can_mount, run};
+use common::{Room, SHUNT, can_mount, run, signal};
 use kept::{Kept, status};
 use known::{Known, by_handle, forget, handle, text};
 use programs::{copy, program_of, upgrading};
@@ -29,6 +30,8 @@ const CALLERS: usize = 3;
 /// A fifth server that dies within a minute is the last.
 const KILLS: u64 = 4;
 const MIB: usize = 1 << 20;
+/// Of open(2).
+const O_PATH: i32 = 0o10_000_000;
 
 fn mount(source: impl AsRef<std::ffi::OsStr>, flags: &[&str]) -> Kept {
     let room = Room::new();
@@ -294,4 +297,56 @@ fn privileged_no_handle_is_lost_while_servers_are_killed() {
         kept.room.umount(&[]).ok();
         kept.is_gone();
     }
+}
+
+/// A removed branch is back, and what was known of it before the kill is known again by the same number. The kernel gives back what it had counted
+/// before that, and may do so late: what is in use since stays.
+#[test]
+fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
+    const ROUNDS: usize = 40;
+    if !can_mount() {
+        return;
+    }
+    let disk = || Lower::make(LowerKind::Tmpfs).expect("a file system").expect("tmpfs is always there");
+    let (one, two) = (disk(), disk());
+    fs::write(one.path().join("stays"), "stays").expect("writes");
+    for round in 0..ROUNDS {
+        fs::write(two.path().join(format!("file{round}")), "text").expect("writes");
+    }
+    let kept =
+        mount(list([&one, &two]), &["--transport", "device", "--minfreespace", "0", "--cache", "none"]);
+    let (mnt, path) = (kept.room.mnt(), |round: usize| kept.room.mnt().join(format!("file{round}")));
+    let hold = |path: &Path| OpenOptions::new().read(true).custom_flags(O_PATH).open(path).expect("is found");
+    // So the kernel knows them for longer than the branch is there.
+    let held: Vec<File> = (0..ROUNDS).map(|round| hold(&path(round))).collect();
+    let branch = format!("{}=RW,id=y", two.path().display());
+    run(Command::new(SHUNT).args(["branches", "remove"]).arg(&mnt).arg(two.path())).ok();
+    kill(&kept);
+    run(Command::new(SHUNT).args(["branches", "add"]).arg(&mnt).arg(&branch)).ok();
+    let server = kept.room.server().expect("answers");
+    let mut lost = Vec::new();
+    for (round, held) in held.into_iter().enumerate() {
+        fs::metadata(mnt.join("stays")).expect("is there");
+        signal(server, "STOP");
+        drop(held);
+        forget();
+        let path = path(round);
+        let found = std::thread::scope(|scope| {
+            let finder = scope.spawn(|| hold(&path));
+            std::thread::sleep(Duration::from_millis(20));
+            signal(server, "CONT");
+            finder.join().expect("does not panic")
+        });
+        // FORGETs are read one after the other with other requests.
+        for _ in 0..20 {
+            fs::metadata(mnt.join("none")).expect_err("there is none");
+        }
+        if fs::read(format!("/proc/self/fd/{}", found.as_raw_fd())).ok().as_deref() != Some(b"text") {
+            lost.push(round);
+        }
+    }
+    assert_eq!(lost, [0_usize; 0], "{}", kept.log());
+    assert!(!kept.log().contains("more lookups forgotten than made"), "{}", kept.log());
+    kept.room.umount(&[]).ok();
+    kept.is_gone();
 }

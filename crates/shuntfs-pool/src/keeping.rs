@@ -95,6 +95,27 @@ impl Keeping {
         self.nodes.let_go(place);
     }
 
+    /// The same of a node that leads nowhere any more, and whose number may come again: only that it was looked up stays written down. Where that is
+    /// from now on.
+    pub(crate) fn keep_count(&self, place: NodePlace, node: NodeId, mut words: [u64; 8]) -> NodePlace {
+        // Another branch may get the number of the one that is gone.
+        words[1] = words[1] & u64::from(u32::MAX) | u64::from(MountIndex::GONE.bits()) << 32;
+        // The old record leads nowhere, too, until there is another branch.
+        self.nodes.replace(&place, &KeptNode { node, file: None, words }).unwrap_or(place)
+    }
+
+    /// Fewer lookups of such a node are not given back.
+    pub(crate) fn lower_left(&self, place: &NodePlace, count: LookupCount) {
+        self.nodes.lower(place, count);
+    }
+
+    /// A node was looked up for the first time by this server, whose number was that of such a node, of which lookups are written down at this place.
+    pub(crate) fn keep_owed(&self, node: &Node, place: NodePlace) {
+        *node.kept.lock() = Some(place);
+        self.keep_anew(node, None);
+        self.raise(node);
+    }
+
     /// The kernel may have forgotten a node that a predecessor knew.
     pub(crate) fn may_be_left(&self, node: &Node) {
         node.mark(Marks::LEFT);

@@ -41,6 +41,7 @@ mod noting;
 mod op;
 mod options;
 mod outcome;
+mod owed;
 mod parked;
 pub mod policy;
 mod pool;

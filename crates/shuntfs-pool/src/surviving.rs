@@ -18,6 +18,7 @@ use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
 use crate::keeping_names;
 use crate::keeping_renames;
 use crate::keeping_seals;
+use crate::lasting::Lasting;
 use crate::ledger::{Earlier, Kind, Ledger};
 use crate::leftover;
 use crate::locks;
@@ -325,7 +326,11 @@ impl Shared {
         let branch = keeping::mount_of(&words).branch;
         if !self.branches.has(branch) {
             // It was removed, and nothing there is open.
-            keeping.drop_left(place);
+            if Lasting::lasts(node) {
+                self.table.owes(node, lookups, keeping.keep_count(place, node, words));
+            } else {
+                keeping.drop_left(place);
+            }
             return Ok(None);
         }
         let find = |file: &OwnedFd| self.left_inode(branch, file);

@@ -17,6 +17,7 @@ use shuntfs::{Generation, LookupCount, NodeId};
 use crate::keeping::{self, Keeping};
 use crate::lasting::Lasting;
 use crate::node::{Identity, Marks, Node, Place, mix};
+use crate::owed::{Debt, Owed};
 use crate::view::View;
 
 /// Enough that queues seldom meet; each shard costs two locks.
@@ -64,6 +65,8 @@ pub(crate) struct Table {
     keeping: OnceLock<Keeping>,
     /// Of files that were moved to another branch, and whose numbers last: their generations, which do not follow from where they are.
     generations: RwLock<HashMap<NodeId, Generation>>,
+    /// Lookups of nodes of predecessors that lead nowhere, and whose numbers may come again.
+    owed: Owed,
 }
 
 /// A note of a file that is being moved.
@@ -91,6 +94,7 @@ impl Table {
             overdrawn: AtomicU64::new(0),
             keeping: OnceLock::new(),
             generations: RwLock::default(),
+            owed: Owed::default(),
         }
     }
 
@@ -260,7 +264,13 @@ impl Table {
         let mut node = make(id, identity);
         *node.lookups.get_mut() = 1;
         if let Some(keeping) = self.keeping.get() {
-            keeping.keep(&mut node);
+            match self.owed.take(id) {
+                Some(Debt { lookups, place }) => {
+                    *node.lookups.get_mut() += lookups.0;
+                    keeping.keep_owed(&node, place);
+                }
+                None => keeping.keep(&mut node),
+            }
         }
         let node = Arc::new(node);
         nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
@@ -284,7 +294,10 @@ impl Table {
 
     /// Takes back lookups; at zero the node leaves the table and is returned.
     pub(crate) fn forget(&self, id: NodeId, count: LookupCount) -> Option<Arc<Node>> {
-        let node = self.find(id)?;
+        let node = match self.find(id) {
+            Some(node) => node,
+            None => self.forget_owed(id, count)?,
+        };
         let before = node
             .lookups
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| Some(held.saturating_sub(count.0)))
@@ -304,6 +317,25 @@ impl Table {
         }
         self.one_went();
         Some(node)
+    }
+
+    /// A node of a predecessor leads nowhere any more, and the kernel has not given back so many lookups of it. Its number may come again.
+    pub(crate) fn owes(&self, id: NodeId, lookups: LookupCount, place: NodePlace) {
+        self.owed.add(id, Debt { lookups, place });
+    }
+
+    /// Takes back lookups of a node that leads nowhere. What has its number by now, if that came meanwhile: they are that one's.
+    fn forget_owed(&self, id: NodeId, count: LookupCount) -> Option<Arc<Node>> {
+        let keeping = self.keeping.get().filter(|_| self.owed.may_have())?;
+        let hash = mix(id.get());
+        // No node gets the number meanwhile.
+        let ids = self.by_id[shard(hash)].read();
+        let node = ids.find(hash, |node| node.id == id).cloned();
+        if node.is_none() {
+            let over = self.owed.lower(id, count, |place| keeping.lower_left(place, count));
+            over.into_iter().for_each(|place| keeping.drop_left(place));
+        }
+        node
     }
 
     /// A node that a predecessor knew leaves the table, because the kernel does not know it. Not if it was looked up since, or is open.

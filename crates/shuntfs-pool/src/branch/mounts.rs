@@ -35,6 +35,9 @@ impl MountIndex {
     /// No mount: what has it is not one lower inode.
     pub(crate) const NOWHERE: Self = Self { branch: u16::MAX, mount: u16::MAX };
 
+    /// Of what was on a branch that is gone. No branch has this number.
+    pub(crate) const GONE: Self = Self { branch: u16::MAX, mount: 0 };
+
     /// The mount that the branch with this number is on.
     pub(crate) fn own(branch: u16) -> Self {
         Self { branch, mount: 0 }
