@@ -70,7 +70,7 @@ impl Words {
 }
 
 /// The first word that is neither a zero, nor what the block of this place may hold, nor, if that may be, the fill or a part of it: a late
-/// WRITE takes what is there while the memory is being filled.
+/// WRITE takes the words that are being filled.
 fn stray(bytes: &[u8], at: usize, may_be_fill: bool) -> Option<String> {
     let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight")));
     words.enumerate().find_map(|(index, word)| {
