@@ -165,7 +165,11 @@ impl Stage {
         // What begins with the first takeover is there from then on. A program is replaced as soon as it has begun.
         match over {
             Over::Kills => stage.replace(),
-            Over::Upgrades => wait_until("the first upgrade", || stage.tries_upgrade().then_some(())),
+            Over::Upgrades => wait_until("the first upgrade", || match stage.tries_upgrade() {
+                Ok(()) => Some(()),
+                Err(why) if why.contains("not served yet") || why.contains("not ready yet") => None,
+                Err(why) => panic!("the first upgrade fails: {why}\n{}", stage.kept.said()),
+            }),
         }
         (stage.nodes, stage.descriptors) = (stage.count_nodes(), stage.kept.descriptors(stage.source.path()));
         below.iter().for_each(|folder| fs::create_dir(folder.join("work")).expect("makes"));
@@ -199,7 +203,10 @@ impl Stage {
     fn replace(&mut self) {
         match self.over {
             Over::Kills => self.kill(),
-            Over::Upgrades => assert!(self.tries_upgrade(), "the upgrade fails\n{}", self.kept.said()),
+            Over::Upgrades => {
+                let done = self.tries_upgrade();
+                assert_eq!(done, Ok(()), "the upgrade fails\n{}", self.kept.said());
+            }
         }
     }
 
@@ -213,13 +220,17 @@ impl Stage {
         self.replaced += 1;
     }
 
-    /// Whether another program has taken the place.
-    fn tries_upgrade(&mut self) -> bool {
+    /// Has another program take the place.
+    ///
+    /// # Errors
+    /// What `shunt upgrade` said.
+    fn tries_upgrade(&mut self) -> Result<(), String> {
         let program = self.programs.path().join(PROGRAMS[(self.replaced + 1) % 2]);
         let mut command = Command::new(&program);
         command.arg("upgrade").arg(self.kept.path()).arg("--binary").arg(&program);
         let start = Instant::now();
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("starts");
         let status = loop {
             let asked = Instant::now();
             let name =
@@ -236,7 +247,8 @@ impl Stage {
             std::thread::sleep(Duration::from_millis(1));
         };
         if !status.success() {
-            return false;
+            let mut said = child.stderr.take().expect("was piped");
+            return Err(std::io::read_to_string(&mut said).expect("reads"));
         }
         self.longest_upgrade = self.longest_upgrade.max(start.elapsed());
         let keeper = self.kept.keeper.id();
@@ -244,7 +256,7 @@ impl Stage {
         assert_eq!(runs, program);
         self.server = self.kept.next_server(Some(self.server));
         self.replaced += 1;
-        true
+        Ok(())
     }
 
     /// How many nodes the last server that took over found: it logs that.
