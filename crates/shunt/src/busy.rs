@@ -59,7 +59,12 @@ struct Wanted {
 
 /// Says who keeps the mount busy, in a few words.
 pub(crate) fn by_whom(mounts: &Mounts, mount: &MountInfo) -> String {
-    holders(mounts, mount).unwrap_or_else(|| "used by a process that cannot be seen from here".into())
+    holders(mounts, mount).unwrap_or_else(unseen)
+}
+
+/// The words for nobody.
+pub(crate) fn unseen() -> String {
+    "used by a process that cannot be seen from here".into()
 }
 
 /// The same; `None` where nobody is seen who does.

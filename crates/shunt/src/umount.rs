@@ -231,12 +231,13 @@ pub(crate) fn find<'a>(list: &'a Mounts, path: &Path) -> Result<&'a MountInfo, F
 
 fn take_away(list: &Mounts, mount: &MountInfo, args: &UmountArgs) -> Result<(), Failure> {
     // A forced end leaves nothing to save by waiting for the last close.
-    let mut outcome = detach(&mount.mount_point, args.lazy || args.force);
+    let (mut outcome, mut by) = (detach(&mount.mount_point, args.lazy || args.force), None);
     let end = Instant::now() + RELEASE_LIMIT;
-    while matches!(outcome, Err(DetachError::Busy))
-        && Instant::now() < end
-        && busy::holders(list, mount).is_none()
-    {
+    while matches!(outcome, Err(DetachError::Busy)) {
+        by = busy::holders(list, mount);
+        if by.is_some() || Instant::now() > end {
+            break;
+        }
         std::thread::sleep(Duration::from_millis(20));
         outcome = detach(&mount.mount_point, false);
     }
@@ -245,7 +246,7 @@ fn take_away(list: &Mounts, mount: &MountInfo, args: &UmountArgs) -> Result<(), 
         // A server whose connection was aborted takes its mount away itself, in this very moment.
         Err(_gone) if args.force && !is_there(mount)? => Ok(()),
         Err(DetachError::Busy) => {
-            let by = busy::by_whom(list, mount);
+            let by = by.unwrap_or_else(busy::unseen);
             Err(Failure::new(format!("{} is busy: {by}", shown(&mount.mount_point)))
                 .hint("end these, or detach it now and serve them to their end: shunt umount --lazy"))
         }

@@ -22,6 +22,7 @@ use common::{Room, SHUNT, can_mount, run, signal};
 use kept::{Kept, status};
 use known::{Known, by_handle, forget, handle, text};
 use programs::{copy, program_of, upgrading};
+use rustix::fs::OFlags;
 use shuntfs_sys::{FileHandle, OsError, handle_of, open_by_handle};
 use shuntfs_testkit::lower::{Lower, LowerKind, LowerSpec};
 use shuntfs_testkit::say;
@@ -30,8 +31,6 @@ const CALLERS: usize = 3;
 /// A fifth server that dies within a minute is the last.
 const KILLS: u64 = 4;
 const MIB: usize = 1 << 20;
-/// Of open(2).
-const O_PATH: i32 = 0o10_000_000;
 
 fn mount(source: impl AsRef<std::ffi::OsStr>, flags: &[&str]) -> Kept {
     let room = Room::new();
@@ -316,7 +315,9 @@ fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
     let kept =
         mount(list([&one, &two]), &["--transport", "device", "--minfreespace", "0", "--cache", "none"]);
     let (mnt, path) = (kept.room.mnt(), |round: usize| kept.room.mnt().join(format!("file{round}")));
-    let hold = |path: &Path| OpenOptions::new().read(true).custom_flags(O_PATH).open(path).expect("is found");
+    let path_alone = i32::try_from(OFlags::PATH.bits()).expect("small");
+    let hold =
+        |path: &Path| OpenOptions::new().read(true).custom_flags(path_alone).open(path).expect("is found");
     // So the kernel knows them for longer than the branch is there.
     let held: Vec<File> = (0..ROUNDS).map(|round| hold(&path(round))).collect();
     let branch = format!("{}=RW,id=y", two.path().display());

@@ -203,7 +203,7 @@ pub(crate) struct Keeper<'l> {
     /// Why a server could not begin, as it said.
     failed: Option<String>,
     /// How long the server had that was not ready in time.
-    is_late: Option<Duration>,
+    late: Option<Duration>,
     /// How often it was asked to end.
     asked: Asked,
     /// Whether SIGHUP must be passed on to a server.
@@ -274,7 +274,7 @@ impl<'l> Keeper<'l> {
             was_ready: false,
             is_announced: false,
             failed: None,
-            is_late: None,
+            late: None,
             asked: Asked::default(),
             has_hangup: false,
             replacing: None,
@@ -319,7 +319,7 @@ impl<'l> Keeper<'l> {
             tracing::error!(pid, ?exit, "the server died");
             let said = self.failed.take();
             let is_last = self.former.is_some() || !self.was_ready && (said.is_some() || sent.is_err());
-            let late = self.is_late.take();
+            let late = self.late.take();
             if is_last {
                 // That a kernel sends nothing again is one of the reasons why a first server fails, and the server names it. Linux 7.3 sends
                 // nothing again before INIT is answered, so where the server said nothing, its end is the reason.
@@ -452,7 +452,7 @@ impl<'l> Keeper<'l> {
                 Finding::Nothing => {}
                 Finding::Late => {
                     self.record.late();
-                    self.is_late = Some(limits.ready);
+                    self.late = Some(limits.ready);
                 }
                 Finding::Stuck(cause) => {
                     self.tell(&format!("a server is dying and not yet dead ({cause}), and callers wait"));

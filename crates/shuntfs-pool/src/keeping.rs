@@ -368,14 +368,10 @@ fn held_of(node: &Node, parts: &Parts) -> Option<(MountIndex, Held)> {
 }
 
 fn put_bytes(words: &mut [u64], bytes: &[u8]) {
-    let (whole, rest) = bytes.as_chunks::<8>();
-    let mut words = words.iter_mut();
-    // In this order: it takes no word more than there are bytes.
-    for (bytes, word) in whole.iter().zip(words.by_ref()) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-    if let (Some(word), false) = (words.next(), rest.is_empty()) {
-        *word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
     }
 }
 

@@ -16,7 +16,7 @@ use super::farewell::Farewell;
 use super::place::{self, SocketFile};
 use super::protocol::{Asker, LINE_MAX, Question, Reply, Request, Spot, Status, Verdict, What, Why};
 use crate::load::{self, Tally};
-use crate::trace::{self, Watchers};
+use crate::trace;
 
 /// How long a connected asker may keep the thread waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ pub trait Answers: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Server {
     file: SocketFile,
-    watchers: Arc<Watchers>,
+    end: Arc<Farewell>,
 }
 
 impl Server {
@@ -122,16 +122,16 @@ impl Server {
             std::fs::rename(&own, &path)?;
             SocketFile::of(&path)?
         };
-        let watchers = Arc::new(Watchers::default());
-        let server = Self { file, watchers: Arc::clone(&watchers) };
-        let listen = move || serve(&listener, &answers, &watchers);
+        let end = Arc::new(Farewell::default());
+        let server = Self { file, end: Arc::clone(&end) };
+        let listen = move || serve(&listener, &answers, &end);
         std::thread::Builder::new().name("shunt-control".into()).spawn(listen)?;
         Ok(server)
     }
 
     /// The connection has ended: waits a little until those who trace it were told.
     pub(crate) fn part(&self) {
-        self.watchers.wait_until_gone(PATIENCE);
+        self.end.say(Ok(()));
     }
 
     /// Where it listens.
@@ -147,11 +147,11 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>, watchers: &Arc<Watchers>) {
+fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>, end: &Arc<Farewell>) {
     for stream in listener.incoming() {
         match stream {
             Ok(stream) => {
-                if let Err(error) = answer(&stream, answers, watchers) {
+                if let Err(error) = answer(&stream, answers, end) {
                     tracing::debug!("control socket: {error}");
                 }
             }
@@ -164,7 +164,7 @@ fn serve(listener: &UnixListener, answers: &Arc<dyn Answers>, watchers: &Arc<Wat
     }
 }
 
-fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>, watchers: &Arc<Watchers>) -> io::Result<()> {
+fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>, end: &Arc<Farewell>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = peer_of(stream)?;
@@ -202,7 +202,7 @@ fn answer(stream: &UnixStream, answers: &Arc<dyn Answers>, watchers: &Arc<Watche
             },
             Ok(Request::Trace(question)) => {
                 match trace::filter(&question, peer.pid).and_then(|filter| look(answers, peer.uid, filter)) {
-                    Ok(traced) => return trace::stream(stream, traced, watchers),
+                    Ok(traced) => return trace::stream(stream, traced, end),
                     Err(why) => Reply::Error(why),
                 }
             }

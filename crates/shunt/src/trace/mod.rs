@@ -12,4 +12,4 @@ pub use args::TraceArgs;
 pub(crate) use command::run;
 pub use document::TraceLine;
 pub use news::{TraceNews, TraceQuestion};
-pub(crate) use serve::{Watchers, filter, may_trace, stream};
+pub(crate) use serve::{filter, may_trace, stream};

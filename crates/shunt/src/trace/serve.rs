@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobMatcher;
@@ -15,7 +15,7 @@ use shuntfs_sys::caps::Rights;
 use super::args::glob;
 use super::document::TraceLine;
 use super::news::{TraceNews, TraceQuestion};
-use crate::control::Reply;
+use crate::control::{Farewell, Reply};
 
 /// How often it is checked whether whoever looks is still there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -70,42 +70,13 @@ pub(crate) fn filter(question: &TraceQuestion, asker: u32) -> Result<TraceFilter
     })
 }
 
-/// How many look, and must hear of the end of the connection before the process ends.
-#[derive(Debug, Default)]
-pub(crate) struct Watchers {
-    count: Mutex<usize>,
-    left: Condvar,
-}
-
-/// One who looks.
-struct Watcher(Arc<Watchers>);
-
-impl Watchers {
-    fn add(self: &Arc<Self>) -> Watcher {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Watcher(Arc::clone(self))
-    }
-
-    /// Waits until nobody looks any more, for so long at most.
-    pub(crate) fn wait_until_gone(&self, limit: Duration) {
-        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let _waited = self.left.wait_timeout_while(count, limit, |count| *count > 0);
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.left.notify_all();
-    }
-}
-
 /// Tells an asker of each request, in a thread of its own, until the connection ends or the asker goes.
-pub(crate) fn stream(stream: &UnixStream, mut trace: Trace, watchers: &Arc<Watchers>) -> io::Result<()> {
+pub(crate) fn stream(stream: &UnixStream, mut trace: Trace, end: &Arc<Farewell>) -> io::Result<()> {
     let own = stream.try_clone()?;
-    let watcher = watchers.add();
+    let end = Arc::clone(end);
     let tell = move || -> io::Result<()> {
-        let _until_told = watcher;
+        // The process stays until this has told of the end.
+        let _listens = end.listen();
         own.set_write_timeout(Some(PATIENCE))?;
         own.set_read_timeout(Some(Duration::from_millis(1)))?;
         send(&own, &[TraceNews::Begins])?;
