@@ -414,6 +414,8 @@ fn passes(scene: &Scene, file: &File) -> bool {
     let server = scene.kept.next_server(None);
     let stopped = Command::new("kill").args(["-STOP", &server.to_string()]).status().expect("starts");
     assert!(stopped.success());
+    // A thread that has not stopped yet could still answer.
+    wait_until("a server that stands still", || has_stopped(server).then_some(()));
     let (file, (done, is_done)) = (file.try_clone().expect("a duplicate"), std::sync::mpsc::channel());
     let writes = std::thread::spawn(move || {
         let written = file.write_all_at(b"through", 0);
@@ -425,6 +427,15 @@ fn passes(scene: &Scene, file: &File) -> bool {
     push(server, Push::GoOn).expect("it is there");
     writes.join().expect("no panic").expect("writes");
     passes
+}
+
+/// Whether no thread of a process runs.
+fn has_stopped(server: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{server}/task")).expect("is there").flatten();
+    threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(|stat| {
+        // The name before may hold anything.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
 }
 
 /// A state that is not what was written ends the mount, and says so: nobody gets a wrong byte, and nobody waits.
