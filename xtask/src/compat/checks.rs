@@ -3,6 +3,7 @@
 //! A virtual machine without KVM is slow, so these are a few of the tests: those whose subject depends on the kernel.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -214,19 +215,27 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Builds all, and has pjdfstest installed, because a virtual machine has no network.
+    /// Builds all, and has pjdfstest installed, because a virtual machine has no network. The programs are copied into
+    /// `room`: a machine reads their pages when it needs them, and meanwhile another build may replace the files.
     ///
     /// # Errors
-    /// Where something cannot be built.
-    pub(crate) fn make(workspace: &Workspace) -> Result<Self> {
+    /// Where something cannot be built or copied.
+    pub(crate) fn make(workspace: &Workspace, room: &Path) -> Result<Self> {
         let mut command = cargo();
-        command.args(["test", "--no-run", "--quiet", "--message-format", "json-render-diagnostics"]);
-        command.args(["-p", "shunt", "-p", "shuntfs", "-p", "shuntfs-tests"]);
+        // Of the whole workspace, so that the features of crates, and with them what was compiled, are those of other builds.
+        command.args([
+            "test",
+            "--workspace",
+            "--no-run",
+            "--quiet",
+            "--message-format",
+            "json-render-diagnostics",
+        ]);
         command.args(PROGRAMS.iter().flat_map(|(program, _)| ["--test", program]));
         let output = command.current_dir(&workspace.root).stderr(Stdio::inherit()).output();
         let output = output.context("cannot start cargo")?;
         ensure!(output.status.success(), "the tests cannot be built");
-        let built = Self::parse(&String::from_utf8_lossy(&output.stdout), workspace)?;
+        let built = Self::parse(&String::from_utf8_lossy(&output.stdout), workspace)?.copied(room)?;
         let suite = &built.tests.get("pjdfstest").context("pjdfstest was not built")?.0;
         let mut command = Command::new(suite);
         let output = command.args(["--exact", "the_suite_is_installed", "--nocapture"]).output()?;
@@ -240,15 +249,34 @@ impl Built {
         let mut tests = BTreeMap::new();
         for line in messages.lines().filter(|line| line.starts_with('{')) {
             let message: Value = serde_json::from_str(line).context("a message of cargo")?;
-            let (name, path) = (&message["target"]["name"], &message["executable"]);
-            let (Some(name), Some(path)) = (name.as_str(), path.as_str()) else { continue };
-            let Some((_, package)) = PROGRAMS.iter().find(|(program, _)| *program == name) else { continue };
-            let package = workspace.packages.iter().find(|one| one.name == *package);
-            let folder = package.with_context(|| format!("no crate for {name}"))?.folder.clone();
-            tests.insert(name.to_owned(), (PathBuf::from(path), folder));
+            let [name, path, manifest] =
+                [&message["target"]["name"], &message["executable"], &message["manifest_path"]]
+                    .map(Value::as_str);
+            let (Some(name), Some(path), Some(manifest)) = (name, path, manifest) else { continue };
+            // Other crates have tests of the same name.
+            let package =
+                workspace.packages.iter().find(|one| one.folder.join("Cargo.toml") == Path::new(manifest));
+            if let Some(package) = package
+                && PROGRAMS.contains(&(name, package.name.as_str()))
+            {
+                tests.insert(name.to_owned(), (PathBuf::from(path), package.folder.clone()));
+            }
         }
         let shunt = tests.values().find_map(|(path, _)| Some(beside(path)?.join("shunt")));
         Ok(Self { shunt: shunt.context("no test program was built")?, tests })
+    }
+
+    /// Copies the programs, as they lie in the folder of a profile: tests look there for `deps`.
+    fn copied(mut self, room: &Path) -> Result<Self> {
+        let deps = room.join("deps");
+        fs::create_dir_all(&deps).with_context(|| deps.display().to_string())?;
+        let tests = self.tests.values_mut().map(|(path, _)| (path, deps.as_path()));
+        for (program, folder) in tests.chain([(&mut self.shunt, room)]) {
+            let copy = folder.join(program.file_name().context("a program without a name")?);
+            fs::copy(&*program, &copy).with_context(|| program.display().to_string())?;
+            *program = copy;
+        }
+        Ok(self)
     }
 }
 
@@ -262,7 +290,6 @@ mod tests {
     use super::*;
     use crate::workspace::Package;
     use std::collections::BTreeSet;
-    use std::fs;
 
     fn workspace() -> Workspace {
         let package = |name: &str| Package {
@@ -281,9 +308,10 @@ mod tests {
     }
 
     const MESSAGES: &str = r#"
-{"reason":"compiler-artifact","target":{"name":"shunt","kind":["bin"]},"executable":"/w/target/debug/shunt"}
+{"reason":"compiler-artifact","manifest_path":"/w/crates/shunt/Cargo.toml","target":{"name":"shunt","kind":["bin"]},"executable":"/w/target/debug/shunt"}
 {"reason":"compiler-artifact","target":{"name":"serde","kind":["lib"]},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"kernel","kind":["test"]},"executable":"/w/target/debug/deps/kernel-1f"}
+{"reason":"compiler-artifact","manifest_path":"/w/crates/shunt/Cargo.toml","target":{"name":"kernel","kind":["test"]},"executable":"/w/target/debug/deps/kernel-1f"}
+{"reason":"compiler-artifact","manifest_path":"/w/crates/shuntfs-tests/Cargo.toml","target":{"name":"kernel","kind":["test"]},"executable":"/w/target/debug/deps/kernel-2e"}
 {"reason":"build-finished","success":true}
 "#;
 
@@ -299,6 +327,28 @@ mod tests {
         assert_eq!(job.limit, Duration::from_secs(120));
         assert!(CHECKS.iter().any(|check| check.job(&built, &workspace()).is_err()), "not all were built");
         assert!(Built::parse("", &workspace()).is_err());
+    }
+
+    #[test]
+    fn a_build_does_not_replace_what_a_machine_runs() {
+        let (target, room) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = |name: &str| {
+            fs::write(target.path().join(name), "before").unwrap();
+            target.path().join(name)
+        };
+        let tests = BTreeMap::from([("kernel".to_owned(), (place("kernel-1f"), PathBuf::from("/w")))]);
+        let built = Built { shunt: place("shunt"), tests }.copied(room.path()).unwrap();
+        fs::write(target.path().join("kernel-1f"), "after").unwrap();
+        fs::write(target.path().join("shunt"), "after").unwrap();
+        assert_eq!(fs::read(&built.shunt).unwrap(), b"before");
+        let (program, folder) = &built.tests["kernel"];
+        assert_eq!(
+            (fs::read(program).unwrap().as_slice(), folder.as_path()),
+            (&b"before"[..], Path::new("/w"))
+        );
+        assert_eq!(beside(program), Some(room.path()));
+        let gone = Built { shunt: target.path().join("missing"), tests: BTreeMap::new() };
+        assert!(gone.copied(room.path()).is_err());
     }
 
     /// A test that is renamed is renamed here, too; a run would tell only after minutes.

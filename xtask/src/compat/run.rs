@@ -62,9 +62,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         })
     });
     let kernels = kernels.collect::<Result<Vec<_>>>()?;
-    let built = Built::make(workspace)?;
+    let room = tempfile::Builder::new().prefix("compat-").tempdir_in(&workspace.target)?;
+    let built = Built::make(workspace, room.path())?;
     let jobs = checks.iter().map(|check| check.job(&built, workspace)).collect::<Result<Vec<_>>>()?;
-    let columns = kernels.iter().map(|kernel| on(kernel, &checks, &jobs, &workspace.target));
+    let columns = kernels.iter().map(|kernel| on(kernel, &checks, &jobs, room.path()));
     let columns = columns.collect::<Result<Vec<_>>>()?;
     print!("\n{}", table(&checks, &columns));
     let ok = columns.iter().all(Column::is_ok);
@@ -72,15 +73,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the checks on one kernel.
-fn on(kernel: &Kernel, checks: &[&Check], jobs: &[Job], target: &Path) -> Result<Column> {
+/// Runs the checks on one kernel. The log remains beside `room`.
+fn on(kernel: &Kernel, checks: &[&Check], jobs: &[Job], room: &Path) -> Result<Column> {
     println!("\n== Linux {}", kernel.release);
-    let room = target.join(format!("compat-{}", std::process::id()));
-    fs::create_dir_all(&room).with_context(|| room.display().to_string())?;
-    let path = target.join(format!("compat-{}.log", kernel.release));
+    let path = room.with_file_name(format!("compat-{}.log", kernel.release));
     let mut log = File::create(&path).with_context(|| path.display().to_string())?;
     let (started, mut outcomes) = (Instant::now(), Vec::new());
-    let trouble = guest::run(kernel, jobs, &room, &mut |ran| {
+    let trouble = guest::run(kernel, jobs, room, &mut |ran| {
         let check = checks[outcomes.len()];
         let outcome = check.judge(&ran);
         // A full disk must not stop the checks.
@@ -91,9 +90,7 @@ fn on(kernel: &Kernel, checks: &[&Check], jobs: &[Job], target: &Path) -> Result
             lines[lines.len().saturating_sub(SHOWN)..].iter().for_each(|line| println!("    {line}"));
         }
         outcomes.push(outcome);
-    });
-    fs::remove_dir_all(&room).with_context(|| room.display().to_string())?;
-    let trouble = trouble?;
+    })?;
     for line in &trouble {
         println!("the kernel's log: {line}");
     }
