@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::skipped;
+use crate::{skipped, tools};
 
 /// Folders that hold programs although an ordinary `PATH` may lack them.
 const MORE_FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/sbin"];
@@ -48,7 +48,7 @@ impl Ran {
 /// Debian keeps the programs of each version of PostgreSQL in a folder of their own.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
 
-/// Looks a program up on `PATH`, in the folders of the system administrator, and in that of the newest PostgreSQL.
+/// Looks a program up on `PATH`, in the folders of the system administrator, in that of the newest PostgreSQL, and among those that tests built.
 #[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -57,6 +57,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .chain(MORE_FOLDERS.iter().map(PathBuf::from))
         .chain(newest)
+        .chain(tools::folder().map(|folder| folder.join("bin")))
         .map(|folder| folder.join(name))
         .find(|program| program.is_file())
 }

@@ -106,6 +106,8 @@ pub(crate) static CHECKS: [Check; 16] = [
         what: What::Tests { program: "pjdfstest", names: &["uring", "uring_delegated"] },
         seconds: 1800,
     },
+    Check { name: "fsx", what: What::Tests { program: "fsx", names: &["device", "cloned"] }, seconds: 480 },
+    Check { name: "fsx, io_uring", what: What::Tests { program: "fsx", names: &["uring"] }, seconds: 480 },
     Check { name: "seals with native fs-verity", what: What::NativeVerity, seconds: 480 },
     Check {
         name: "export of a raw image",
@@ -157,15 +159,20 @@ pub(crate) static CHECKS: [Check; 16] = [
 ];
 
 /// The test programs, each with the crate that it belongs to.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("kernel", "shunt"),
     ("mounting", "shunt"),
     ("exporting", "shunt"),
     ("conformance", "shuntfs-tests"),
     ("pjdfstest", "shuntfs-tests"),
+    ("fsx", "shuntfs-tests"),
     ("costs", "shuntfs-tests"),
     ("privileged_zero_copy", "shuntfs"),
 ];
+
+/// Test programs that need a program from the registry, each with the test that installs it.
+const INSTALLED: [(&str, &str); 2] =
+    [("pjdfstest", "the_suite_is_installed"), ("fsx", "the_program_is_installed")];
 
 impl Check {
     /// How long it may take.
@@ -215,7 +222,7 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Builds all, and has pjdfstest installed, because a virtual machine has no network. The programs are copied into
+    /// Builds all, and has what tests install installed, because a virtual machine has no network. The programs are copied into
     /// `room`: a machine reads their pages when it needs them, and meanwhile another build may replace the files.
     ///
     /// # Errors
@@ -236,11 +243,12 @@ impl Built {
         let output = output.context("cannot start cargo")?;
         ensure!(output.status.success(), "the tests cannot be built");
         let built = Self::parse(&String::from_utf8_lossy(&output.stdout), workspace)?.copied(room)?;
-        let suite = &built.tests.get("pjdfstest").context("pjdfstest was not built")?.0;
-        let mut command = Command::new(suite);
-        let output = command.args(["--exact", "the_suite_is_installed", "--nocapture"]).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(output.status.success() && !said.contains("SKIPPED:"), "pjdfstest: {}", said.trim());
+        for (program, test) in INSTALLED {
+            let mut command = Command::new(&built.tests.get(program).context("a test was not built")?.0);
+            let output = command.args(["--exact", test, "--nocapture"]).output()?;
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            ensure!(output.status.success() && !said.contains("SKIPPED:"), "{program}: {}", said.trim());
+        }
         Ok(built)
     }
 

@@ -66,7 +66,7 @@ impl<E: Send + 'static> Workers<E> {
     fn over_servers(self, name: &str, stage: &mut Stage, count: u64) -> Vec<E> {
         let failed = || self.has_failed().then(|| "a thread has failed".to_owned());
         let raged =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.rages_for(name, count, failed)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.rages(name, count, failed)));
         // What a thread says of its failure comes first.
         let exercises = self.stop();
         raged.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -219,7 +219,9 @@ fn all_is_right(over: Over, shape: Shape) {
                 .contains(&true)
                 .then(|| format!("a thread has failed (names, files, others' look): {failed:?}"))
         };
-        let raged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.rages(&name, has_failed)));
+        let raged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stage.rages(&name, over.count(), has_failed)
+        }));
         let (names, files) = (names.stop(), files.stop());
         drop(watched.map(Workers::stop));
         raged.unwrap_or_else(|panic| std::panic::resume_unwind(panic));

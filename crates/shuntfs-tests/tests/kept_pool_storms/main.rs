@@ -17,8 +17,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use shuntfs_testkit::program::{find, have};
+use shuntfs_testkit::tools::fsx;
 
-use crate::scripts::{GIT, POSTGRESQL, SQLITE, Storm, TAR};
+use crate::scripts::{FSX, GIT, POSTGRESQL, SQLITE, Storm, TAR};
 use crate::stage::{Over, Stage};
 
 /// How long a program that is told to end may take.
@@ -61,31 +62,38 @@ fn rages(storm: &Storm, over: Over) {
         return;
     }
     for &kind in over.kinds() {
-        let Some(mut stage) = Stage::new(over, kind, "passthrough") else { return };
-        let name = format!("{} on {kind}", storm.name);
-        let (work, out) = (stage.work(), tempfile::tempdir().expect("a folder"));
-        stage::open_to_all(out.path());
-        let stop = out.path().join("stop");
-        let mut child = start(storm, storm.work, [&work, &stop, out.path()]);
-        if storm.begins {
-            let end = Instant::now() + END;
-            while !out.path().join("begun").exists() && child.try_wait().expect("is a child").is_none() {
-                assert!(Instant::now() < end, "{name} does not begin");
-                std::thread::sleep(Duration::from_millis(20));
-            }
+        for flow in storm.flows {
+            rages_on(storm, over, kind, flow);
         }
-        stage.rages(&name, || child.try_wait().expect("is a child").map(|ended| ended.to_string()));
-        fs::write(&stop, b"stop").expect("writes");
-        ends_well(&mut child, &name);
-        let count = fs::read_to_string(out.path().join("count")).expect("it has told");
-        assert!(count.trim() != "0", "{name} has done nothing");
-        let checked = format!("the check of {name}");
-        ends_well(&mut start(storm, storm.check, [&work, &stop, out.path()]), &checked);
-        let said = format!("{name}: {} {}, {} rounds", over.count(), over.name(), count.trim());
-        let below = stage.ends(&said, |_| ());
-        // And below, once nobody serves.
-        ends_well(&mut start(storm, storm.check, [&below.path().join("work"), &stop, out.path()]), &checked);
     }
+}
+
+fn rages_on(storm: &Storm, over: Over, kind: &'static str, flow: &str) {
+    let Some(mut stage) = Stage::new(over, kind, flow) else { return };
+    let name = format!("{} on {kind}, {flow}", storm.name);
+    let (work, out) = (stage.work(), tempfile::tempdir().expect("a folder"));
+    stage::open_to_all(out.path());
+    let stop = out.path().join("stop");
+    let mut child = start(storm, storm.work, [&work, &stop, out.path()]);
+    if storm.begins {
+        let end = Instant::now() + END;
+        while !out.path().join("begun").exists() && child.try_wait().expect("is a child").is_none() {
+            assert!(Instant::now() < end, "{name} does not begin");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let times = over.count().div_ceil(storm.flows.len() as u64);
+    stage.rages(&name, times, || child.try_wait().expect("is a child").map(|ended| ended.to_string()));
+    fs::write(&stop, b"stop").expect("writes");
+    ends_well(&mut child, &name);
+    let count = fs::read_to_string(out.path().join("count")).expect("it has told");
+    assert!(count.trim() != "0", "{name} has done nothing");
+    let checked = format!("the check of {name}");
+    ends_well(&mut start(storm, storm.check, [&work, &stop, out.path()]), &checked);
+    let said = format!("{name}: {times} {}, {} rounds", over.name(), count.trim());
+    let below = stage.ends(&said, |_| ());
+    // And below, once nobody serves.
+    ends_well(&mut start(storm, storm.check, [&below.path().join("work"), &stop, out.path()]), &checked);
 }
 
 #[test]
@@ -126,4 +134,20 @@ fn privileged_postgresql_is_whole_over_kills() {
 #[test]
 fn privileged_postgresql_is_whole_over_upgrades() {
     rages(&POSTGRESQL, Over::Upgrades);
+}
+
+#[test]
+fn privileged_fsx_finds_no_wrong_byte_over_kills() {
+    fsx_rages(Over::Kills);
+}
+
+#[test]
+fn privileged_fsx_finds_no_wrong_byte_over_upgrades() {
+    fsx_rages(Over::Upgrades);
+}
+
+fn fsx_rages(over: Over) {
+    if fsx().expect("a target folder").is_some() {
+        rages(&FSX, over);
+    }
 }

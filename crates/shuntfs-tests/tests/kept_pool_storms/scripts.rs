@@ -7,6 +7,8 @@ pub(crate) struct Storm {
     /// Whether the program tells that it has begun, by the file `begun` in the last folder; no server is killed before.
     pub(crate) begins: bool,
     pub(crate) needs: &'static [&'static str],
+    /// The flows that it works with, each for a part of the storm.
+    pub(crate) flows: &'static [&'static str],
     pub(crate) work: &'static str,
     pub(crate) check: &'static str,
 }
@@ -15,6 +17,7 @@ pub(crate) const GIT: Storm = Storm {
     name: "git",
     begins: false,
     needs: &["git"],
+    flows: &["passthrough"],
     work: r#"
         export HOME="$3" GIT_CONFIG_NOSYSTEM=1
         git config --global user.name nobody
@@ -54,6 +57,7 @@ pub(crate) const TAR: Storm = Storm {
     name: "tar",
     begins: false,
     needs: &["tar", "diff"],
+    flows: &["passthrough"],
     work: r#"
         mkdir -p "$3/tree"
         for folder in 1 2 3 4 5 6 7 8; do
@@ -93,6 +97,7 @@ pub(crate) const SQLITE: Storm = Storm {
     name: "SQLite",
     begins: false,
     needs: &["python3"],
+    flows: &["passthrough"],
     work: r#"
         exec python3 -c '
 import os, sqlite3, sys
@@ -143,6 +148,7 @@ pub(crate) const POSTGRESQL: Storm = Storm {
     name: "PostgreSQL",
     begins: true,
     needs: &["setpriv", "initdb", "pgbench", "pg_amcheck"],
+    flows: &["passthrough"],
     work: r#"
         as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
         control() { as_user pg_ctl -s -w -t 100 -D "$1/data" "$2" -l "$3/socket/log" -o "-c listen_addresses='' -k $3/socket -c shared_buffers=32MB -c max_wal_size=64MB" -m "$4" > "$3/socket/control"; }
@@ -178,5 +184,43 @@ pub(crate) const POSTGRESQL: Storm = Storm {
         as_user pg_amcheck -h "$3/socket" -U test --install-missing --heapallindexed postgres
         control "$1" stop "$3"
         ! grep -E 'PANIC|could not (read|write|open|fsync|stat)|invalid page|was not properly shut down' "$3/socket/log"
+    "#,
+};
+
+/// fsx on three files, with other seeds again and again. It compares what it reads itself; what it left is compared on the mount and below.
+pub(crate) const FSX: Storm = Storm {
+    name: "fsx",
+    begins: false,
+    needs: &["fsx", "sha256sum"],
+    flows: &["passthrough", "relay", "served"],
+    work: r#"
+        cat > "$3/fsx.toml" << END
+[weights]
+close_open = 2
+mapread = 5
+mapwrite = 5
+invalidate = 1
+fsync = 1
+punch_hole = 3
+sendfile = 3
+copy_file_range = 3
+END
+        work() {
+            count=0
+            while [ ! -e "$2" ]; do
+                count=$((count + 1))
+                fsx -f "$3/fsx.toml" -N 300 -S "$4$count" -P "$3" "$1/file$4" > "$3/said$4" 2>&1 || { cat "$3/said$4" >&2; exit 1; }
+            done
+            echo "$count" > "$3/count$4"
+        }
+        started=
+        for seed in 1 2 3; do work "$1" "$2" "$3" "$seed" & started="$started $!"; done
+        for one in $started; do wait "$one"; done
+        echo "$(($(cat "$3/count1") + $(cat "$3/count2") + $(cat "$3/count3")))" > "$3/count"
+    "#,
+    check: r#"
+        cd "$1"
+        if [ -e "$3/sums" ]; then sha256sum --check --quiet --strict "$3/sums"; else sha256sum file1 file2 file3 > "$3/sums"; fi
+        test "$(ls | wc -l)" = 3
     "#,
 };

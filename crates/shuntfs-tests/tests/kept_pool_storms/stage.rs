@@ -182,13 +182,8 @@ impl Stage {
         self.kept.path().join("work")
     }
 
-    /// Has servers replaced every 50 to 500 ms, in the way of this storm. `ended` tells how the work has ended, which it must not.
-    pub(crate) fn rages(&mut self, name: &str, mut ended: impl FnMut() -> Option<String>) {
-        self.rages_for(name, self.over.count(), &mut ended);
-    }
-
-    /// The same so many times.
-    pub(crate) fn rages_for(&mut self, name: &str, count: u64, mut ended: impl FnMut() -> Option<String>) {
+    /// Has servers replaced so many times, one every 50 to 500 ms, in the way of this storm. `ended` tells how the work has ended, which it must not.
+    pub(crate) fn rages(&mut self, name: &str, count: u64, mut ended: impl FnMut() -> Option<String>) {
         let mut random = Random::new(std::process::id().into());
         for round in 0..count {
             std::thread::sleep(Duration::from_millis(50 + random.number() % 450));
@@ -263,7 +258,7 @@ impl Stage {
     fn count_nodes(&mut self) -> usize {
         self.replace();
         let said = self.kept.said();
-        let last = said.rsplit_once("nodes=").expect("it has said so").1;
+        let last = said.rsplit_once("nodes=").unwrap_or_else(|| panic!("it has not said so: {said}")).1;
         let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().expect("a number")
     }
