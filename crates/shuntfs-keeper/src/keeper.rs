@@ -29,6 +29,7 @@ use thiserror::Error;
 
 use crate::attendant::{Attendant, Plain};
 use crate::channel::{Channel, Said};
+use crate::ending::Asked;
 use crate::limits::{GiveUp, Limits, Record, len_of_state};
 use crate::machine;
 use crate::manager::Manager;
@@ -186,7 +187,7 @@ pub(crate) struct Keeper<'l> {
     record: Record,
     pub(crate) told: Option<Told>,
     pub(crate) channel: Channel,
-    signals: SignalFd,
+    pub(crate) signals: SignalFd,
     pub(crate) shelter: Shelter,
     pub(crate) manager: Manager,
     /// Where the connection is to outlive this process.
@@ -205,9 +206,9 @@ pub(crate) struct Keeper<'l> {
     /// How long the server had that was not ready in time.
     late: Option<Duration>,
     /// How often it was asked to end.
-    asked: Asked,
+    pub(crate) asked: Asked,
     /// Whether SIGHUP must be passed on to a server.
-    has_hangup: bool,
+    pub(crate) has_hangup: bool,
     /// A program that is to go on instead of this one.
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
@@ -240,14 +241,6 @@ impl Tools {
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
         Ok(Self { channel, signals, pulse, shelter, own })
     }
-}
-
-/// How often an end was asked for. Ctrl-C reaches the keeper and its server, and counts once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Asked {
-    by_signals: u32,
-    by_servers: u32,
-    heeded: u32,
 }
 
 impl<'l> Keeper<'l> {
@@ -478,10 +471,7 @@ impl<'l> Keeper<'l> {
                 Said::Replace(program, asker) => self.replace(program, asker),
                 Said::Filled => self.must_die = self.is_filled(),
                 Said::NotFilled(why) => self.do_not_replace(&why),
-                Said::AskedToEnd => {
-                    self.asked.by_servers = self.asked.by_servers.saturating_add(1);
-                    self.end();
-                }
+                Said::AskedToEnd => self.asked_by_server(),
                 Said::Failed(why) => {
                     tracing::error!(why, "the server cannot begin");
                     self.failed = Some(why);
@@ -529,30 +519,6 @@ impl<'l> Keeper<'l> {
         self.is_announced = true;
         self.manager.ready(&status);
         self.attendant.ready(&self.mount);
-    }
-
-    fn heed_signals(&mut self) {
-        while let Ok(Some(signal)) = self.signals.take() {
-            if signal == Signal::Hup && !self.attendant.hangup_ends() {
-                self.has_hangup = true;
-                continue;
-            }
-            self.asked.by_signals = self.asked.by_signals.saturating_add(1);
-            self.end();
-        }
-    }
-
-    /// Ends it, where that was asked for more often than was heeded.
-    fn end(&mut self) {
-        let asked = self.asked.by_signals.max(self.asked.by_servers);
-        if asked > self.asked.heeded {
-            self.asked.heeded = asked;
-            self.attendant.end(&self.mount, asked);
-        }
-    }
-
-    pub(crate) fn is_asked_to_end(&self) -> bool {
-        self.asked.heeded > 0
     }
 
     /// What dead servers left open.

@@ -59,6 +59,7 @@
 mod attendant;
 mod channel;
 mod dying;
+mod ending;
 mod filling;
 mod keeper;
 mod limits;
