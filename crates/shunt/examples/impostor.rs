@@ -1,19 +1,29 @@
 //! Programs that say that they can continue a mount of shunt, and then do not, each in a way of its own: the tests of `shunt upgrade` make
 //! copies of this one, and the name of the copy is the way.
 
-use std::io::{self, Write};
+use std::fs::{DirEntry, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use shuntfs_keeper::{Attendant, Layouts, Limits, NOTE_WORD, Passed, SUITS, TRIAL_WORD, keep_passed};
+use shunt::control::answer_upgrade;
+use shuntfs_keeper::{Attendant, Layouts, Limits, NOTE_WORD, Passed, SUITS, Seat, TRIAL_WORD, keep_passed};
+use shuntfs_sys::spawn::inherited_fd;
 
 /// Longer than anybody waits.
 const LONG: Duration = Duration::from_secs(120);
 
-struct Nothing;
+/// Tells whoever asked for it that it serves, once it says so, and does nothing besides.
+struct Polite;
 
-impl Attendant for Nothing {}
+impl Attendant for Polite {
+    fn answer(&mut self, asker: OwnedFd, outcome: Result<(), String>) {
+        let _nobody_waits = answer_upgrade(asker, outcome);
+    }
+}
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +58,23 @@ fn open_files() -> String {
     links.map(|link| link.display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
+/// Says that it serves, and dies of the first request that it reads.
+fn crash(seat: &Seat<'_>) -> ! {
+    let said = seat.ready();
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let is_device =
+        |entry: &DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse"));
+    let number = entries.filter(is_device).find_map(|entry| entry.file_name().to_str()?.parse().ok());
+    if let (Ok(()), Some(device)) = (said, number.and_then(|number| inherited_fd(number).ok())) {
+        let mut device = File::from(device);
+        let mut room = vec![0; 2 << 20];
+        while device.read(&mut room).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            sleep(Duration::from_millis(1));
+        }
+    }
+    std::process::abort()
+}
+
 /// It has taken the place of the program before, and callers wait.
 fn go_on(note: i32, way: &str) -> ExitCode {
     let Ok(passed) = Passed::take(note) else { return ExitCode::from(2) };
@@ -56,16 +83,17 @@ fn go_on(note: i32, way: &str) -> ExitCode {
         return ExitCode::from(3);
     }
     let limits = Limits { ready: Duration::from_secs(1), ..Limits::default() };
-    let serve = |_: &shuntfs_keeper::Seat<'_>| -> Result<(), String> {
+    let serve = |seat: &Seat<'_>| -> Result<(), String> {
         match way {
             "fails" => Err("its server does not want to".to_owned()),
             "late" => {
                 sleep(LONG);
                 Ok(())
             }
+            "crashes" => crash(seat),
             _ => std::process::abort(),
         }
     };
-    let _no_way_back = keep_passed(passed, &limits, &mut Nothing, serve);
+    let _no_way_back = keep_passed(passed, &limits, &mut Polite, serve);
     ExitCode::from(4)
 }

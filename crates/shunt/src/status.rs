@@ -133,7 +133,9 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         };
         writeln!(out, "             payloads from a pool of {buffers} for each CPU; {zero_copy}")?;
     }
-    let Some(TakeoverStatus { keeper, replaced }) = status.takeover else { return Ok(()) };
+    let Some(TakeoverStatus { keeper, replaced, program, taken_back }) = &status.takeover else {
+        return Ok(());
+    };
     match keeper {
         Some(pid) if status.session.transport.kind == "uring" => {
             writeln!(
@@ -151,7 +153,11 @@ fn print_head(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         1 => "1 server was replaced".to_owned(),
         _ => format!("{replaced} servers were replaced"),
     };
-    writeln!(out, "             {servers}")
+    writeln!(out, "             {servers}")?;
+    let Some(why) = taken_back else { return Ok(()) };
+    let program = program.as_deref().unwrap_or("the program before");
+    writeln!(out, "  upgrade    TAKEN BACK: {why}")?;
+    writeln!(out, "             {program} serves again")
 }
 
 fn print_rights(status: &Status, out: &mut dyn Write) -> io::Result<()> {

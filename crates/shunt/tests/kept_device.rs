@@ -95,6 +95,14 @@ fn privileged_a_device_that_was_handed_over_survives_its_servers() {
         let program = copy(Path::new(SHUNT), &kept.room.path().join("program"));
         run(&mut upgrading(&kept.room.mnt(), &program)).ok();
         assert_eq!(program_of(kept.keeper), program);
+        // As many as are too many, of a program that has not served for a minute.
+        for _ in 0..=KILLS {
+            assert_eq!(program_of(kept.keeper), program, "{}", kept.log());
+            std::thread::sleep(Duration::from_millis(250));
+            kept.kill();
+            status(&kept.room);
+        }
+        assert_eq!(program_of(kept.keeper), Path::new(SHUNT), "{}", kept.log());
         std::thread::sleep(Duration::from_millis(250));
         let seen = callers.stop();
         println!("{transport}: {seen:?}");

@@ -7,6 +7,7 @@ mod common;
 #[expect(dead_code, reason = "the callers here are threads")]
 mod callers;
 mod kept;
+mod programs;
 #[path = "kept/ruled.rs"]
 mod ruled;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use common::{SHUNT, can_mount, eventually, run, shunt, signal};
 use kept::status;
+use programs::{copy, program_of, upgrading};
 use ruled::{RULES, Ruled, SECRET, SHOWN, nobody, refused};
 
 #[test]
@@ -120,6 +122,41 @@ fn another_program_goes_on_by_the_rules_in_force(ruled: Ruled) {
     assert_eq!(room, SHOWN.as_bytes());
     ruled.kill();
     ruled.is_ruled();
+    drop(secret);
+    ruled.ends();
+}
+
+/// Rules that came into force under a program whose servers then die too often are those that the program before goes by.
+#[test]
+fn privileged_the_program_before_goes_by_the_rules_in_force() {
+    if !can_mount() {
+        return;
+    }
+    Ruled::each().for_each(the_program_before_goes_by_the_rules_in_force);
+}
+
+fn the_program_before_goes_by_the_rules_in_force(ruled: Ruled) {
+    let keeper = ruled.kept.keeper;
+    let program = program_of(keeper);
+    let secret = nobody(|| File::open(ruled.at("secret"))).expect("may");
+    fs::write(ruled.at("late"), "late").expect("writes");
+    let other = copy(Path::new(SHUNT), &ruled.kept.room.path().join("program"));
+    run(&mut upgrading(&ruled.kept.room.mnt(), &other)).ok();
+    let is_hidden = || refused(nobody(|| fs::read(ruled.at("late")))) == Some(io::ErrorKind::NotFound);
+    assert!(!is_hidden());
+    ruled.reread(&format!("{RULES}[[rule]]\npath = 'late'\nuid = 65534\nhide = true\n"));
+    eventually("the rules are in force", is_hidden);
+    fs::write(&ruled.rules, "").expect("writes");
+    for _ in 0..5 {
+        assert_eq!(program_of(keeper), other);
+        ruled.kill();
+    }
+    assert_eq!(program_of(keeper), program, "{}", ruled.kept.log());
+    assert!(is_hidden());
+    ruled.is_ruled();
+    let mut room = [0; SECRET.len()];
+    secret.read_exact_at(&mut room, 0).expect("is open");
+    assert_eq!(room, SHOWN.as_bytes());
     drop(secret);
     ruled.ends();
 }

@@ -29,10 +29,12 @@ use thiserror::Error;
 
 use crate::attendant::{Attendant, Plain};
 use crate::channel::{Channel, Said};
+use crate::ending::Asked;
 use crate::limits::{GiveUp, Limits, Record, len_of_state};
 use crate::machine;
 use crate::manager::Manager;
 use crate::passing::{Former, Passed};
+use crate::probation::Probation;
 use crate::replacing::Replacing;
 use crate::seat::{Seat, Told};
 use crate::shelter::Shelter;
@@ -115,7 +117,8 @@ pub fn keep_with<'k, E: fmt::Display>(
 }
 
 /// Goes on with a mount that another program kept until now, in this process ([`Passed`]). Where no server of this one becomes ready, it becomes that
-/// program again.
+/// program again. Where servers of this one die too often afterwards, it becomes the last program again of which a server has served for
+/// [`Limits::within`]: as long as none of this one has.
 ///
 /// # Errors
 /// [`KeepError`].
@@ -133,13 +136,18 @@ pub fn keep_passed<'k, E: fmt::Display>(
             return Err(error);
         }
     };
-    let Passed { mount, told, stored, predecessors, left, asker, former, failed, .. } = passed;
+    let Passed { mount, told, stored, predecessors, left, asker, former, proven, failed, .. } = passed;
+    if let Some(why) = &failed {
+        tracing::warn!("goes on again, because another program did not: {why}");
+    }
     left.iter().for_each(|number| tools.own.remove(*number));
     let mut keeper = Keeper::new(mount, (limits, attendant), (manager, stored.map(Note::of)), tools);
     keeper.told = Some(told);
     keeper.predecessors = predecessors;
     keeper.was_ready = true;
     keeper.former = former;
+    keeper.probation = proven;
+    keeper.taken_back.clone_from(&failed);
     keeper.asker = Some((asker, failed.map_or(Ok(()), Err)));
     keep_all(keeper, &serve)
 }
@@ -169,10 +177,7 @@ fn keep_all<E: fmt::Display>(
     mut keeper: Keeper<'_>,
     serve: &impl Fn(&Seat<'_>) -> Result<(), E>,
 ) -> Result<Ended, KeepError> {
-    let outcome = keeper.run(serve);
-    if let Err(error) = &outcome {
-        keeper.become_former(&error.to_string());
-    }
+    let outcome = keeper.run(serve).or_else(|error| keeper.go_back(error));
     keeper.finish(outcome.is_err());
     outcome
 }
@@ -186,7 +191,7 @@ pub(crate) struct Keeper<'l> {
     record: Record,
     pub(crate) told: Option<Told>,
     pub(crate) channel: Channel,
-    signals: SignalFd,
+    pub(crate) signals: SignalFd,
     pub(crate) shelter: Shelter,
     pub(crate) manager: Manager,
     /// Where the connection is to outlive this process.
@@ -205,13 +210,17 @@ pub(crate) struct Keeper<'l> {
     /// How long the server had that was not ready in time.
     late: Option<Duration>,
     /// How often it was asked to end.
-    asked: Asked,
+    pub(crate) asked: Asked,
     /// Whether SIGHUP must be passed on to a server.
-    has_hangup: bool,
+    pub(crate) has_hangup: bool,
     /// A program that is to go on instead of this one.
     pub(crate) replacing: Option<Replacing>,
     /// The program in whose place this one goes on, as long as no server is ready.
     pub(crate) former: Option<Former>,
+    /// The program that this one goes back to if its servers die too often, until it has proved itself.
+    pub(crate) probation: Option<Probation>,
+    /// Why another program that was to go on did not, where this is the one before.
+    taken_back: Option<String>,
     /// Whether the server has made ready to be killed.
     must_die: bool,
     /// Who had asked for that, and what must be said once a server is ready.
@@ -240,14 +249,6 @@ impl Tools {
         let own = OpenNumbers::look().map_err(lacks("the table of descriptors"))?;
         Ok(Self { channel, signals, pulse, shelter, own })
     }
-}
-
-/// How often an end was asked for. Ctrl-C reaches the keeper and its server, and counts once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Asked {
-    by_signals: u32,
-    by_servers: u32,
-    heeded: u32,
 }
 
 impl<'l> Keeper<'l> {
@@ -279,6 +280,8 @@ impl<'l> Keeper<'l> {
             has_hangup: false,
             replacing: None,
             former: None,
+            probation: None,
+            taken_back: None,
             must_die: false,
             asker: None,
         }
@@ -297,6 +300,7 @@ impl<'l> Keeper<'l> {
         loop {
             let child = self.start(serve)?;
             let (pid, exit) = (child.pid(), self.watch(&child)?);
+            self.probation.iter_mut().for_each(Probation::died);
             // Its descriptor is not to be taken for one that a server left.
             drop(child);
             if exit == Exit::Code(0) {
@@ -381,6 +385,7 @@ impl<'l> Keeper<'l> {
                 channel: &self.channel,
                 keeper,
                 predecessors: self.predecessors,
+                taken_back: self.taken_back.as_deref(),
                 left: RefCell::new(left),
             };
             match serve(&seat) {
@@ -421,7 +426,8 @@ impl<'l> Keeper<'l> {
             let trial = self.replacing.as_ref();
             let mut all = vec![child.as_fd(), self.channel.as_fd(), self.signals.as_fd()];
             all.extend(trial.and_then(Replacing::fd));
-            let others = [self.manager.patience(now), trial.and_then(|trial| trial.patience(now))];
+            let proves = self.probation.as_ref().and_then(|it| it.patience(now, self.limits.within));
+            let others = [self.manager.patience(now), trial.and_then(|trial| trial.patience(now)), proves];
             let patience = others.into_iter().flatten().fold(vigil.patience(now), Duration::min);
             match event::wait_readable(&all, Some(patience)) {
                 Ok(_) | Err(OsError::INTR) => {}
@@ -433,6 +439,7 @@ impl<'l> Keeper<'l> {
             if self.listen() {
                 vigil.is_ready(self.pulse, Instant::now());
             }
+            self.look_at_probation(Instant::now(), vigil.is_dying());
             self.heed_signals();
             if std::mem::take(&mut self.has_hangup) {
                 let _gone = child.hang_up();
@@ -473,15 +480,12 @@ impl<'l> Keeper<'l> {
                     self.record.ready();
                     (is_ready, self.was_ready) = (true, true);
                     self.announce();
-                    self.settle();
+                    self.settle(Instant::now());
                 }
                 Said::Replace(program, asker) => self.replace(program, asker),
                 Said::Filled => self.must_die = self.is_filled(),
                 Said::NotFilled(why) => self.do_not_replace(&why),
-                Said::AskedToEnd => {
-                    self.asked.by_servers = self.asked.by_servers.saturating_add(1);
-                    self.end();
-                }
+                Said::AskedToEnd => self.asked_by_server(),
                 Said::Failed(why) => {
                     tracing::error!(why, "the server cannot begin");
                     self.failed = Some(why);
@@ -515,44 +519,23 @@ impl<'l> Keeper<'l> {
     }
 
     /// Tells the manager how things are.
-    fn tell(&self, what: &str) {
+    pub(crate) fn tell(&self, what: &str) {
         self.manager.status(&format!("{}: {what}", self.mount.path().display()));
     }
 
     /// Tells the manager that callers are served.
     fn announce(&mut self) {
         let path = self.mount.path().display();
-        let status = format!("{path}: served; {} servers have died", self.predecessors);
+        let mut status = format!("{path}: served; {} servers have died", self.predecessors);
+        if let Some(why) = &self.taken_back {
+            status += &format!("; another program did not go on: {why}");
+        }
         if self.is_announced {
             return self.manager.status(&status);
         }
         self.is_announced = true;
         self.manager.ready(&status);
         self.attendant.ready(&self.mount);
-    }
-
-    fn heed_signals(&mut self) {
-        while let Ok(Some(signal)) = self.signals.take() {
-            if signal == Signal::Hup && !self.attendant.hangup_ends() {
-                self.has_hangup = true;
-                continue;
-            }
-            self.asked.by_signals = self.asked.by_signals.saturating_add(1);
-            self.end();
-        }
-    }
-
-    /// Ends it, where that was asked for more often than was heeded.
-    fn end(&mut self) {
-        let asked = self.asked.by_signals.max(self.asked.by_servers);
-        if asked > self.asked.heeded {
-            self.asked.heeded = asked;
-            self.attendant.end(&self.mount, asked);
-        }
-    }
-
-    pub(crate) fn is_asked_to_end(&self) -> bool {
-        self.asked.heeded > 0
     }
 
     /// What dead servers left open.

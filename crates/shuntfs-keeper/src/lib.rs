@@ -44,7 +44,8 @@
 //!
 //! A server can ask for another program to go on ([`Line::replace`]), where the program's [`Attendant`] says how that is started
 //! ([`Relay`]). The program is tried first, beside the server ([`Trial`]). Then the keeper becomes that program, with all that is open, and goes on
-//! by [`Passed::take`] and [`keep_passed`]; where no server of it becomes ready, it becomes the program before again.
+//! by [`Passed::take`] and [`keep_passed`]; where no server of it becomes ready, or they die too often before one
+//! has served for [`Limits::within`], it becomes the program before again.
 //!
 //! # io_uring
 //!
@@ -59,12 +60,14 @@
 mod attendant;
 mod channel;
 mod dying;
+mod ending;
 mod filling;
 mod keeper;
 mod limits;
 mod machine;
 mod manager;
 mod passing;
+mod probation;
 mod replacing;
 mod seat;
 mod shelter;

@@ -5,7 +5,8 @@
 //! state names by these numbers. A note in memory says which is which; everything that it does not name is a dead server's.
 //!
 //! The program that was before is held by a descriptor, too. Where no server of the next one becomes ready, that becomes the one before again,
-//! with the same note, at the end of which is written why. A note is read by those alone who know its version.
+//! with the same note, at the end of which is written why. A note is read by those alone who know its version. Once one is ready, the program
+//! before is held for a while yet (`probation.rs`).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -24,6 +25,7 @@ use shuntfs_sys::spawn::{Inherited, inherited_fd, take_inherited};
 use shuntfs_sys::{OsError, memory};
 use thiserror::Error;
 
+use crate::probation::Probation;
 use crate::seat::Told;
 
 /// The layout of notes that this release writes, and the only one that it reads.
@@ -140,6 +142,9 @@ pub(crate) struct Text {
     pub(crate) kept: BTreeMap<String, RawFd>,
     /// The program before.
     pub(crate) former: RawFd,
+    /// The last program that has proved itself, where that is another one. Releases that do not know it let it go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proven: Option<RawFd>,
     words: Vec<Vec<u8>>,
     at: usize,
 }
@@ -164,6 +169,7 @@ impl Text {
             asker,
             kept: relay.kept.iter().cloned().collect(),
             former,
+            proven: None,
             words: relay.words.iter().map(|word| word.as_bytes().to_vec()).collect(),
             at: relay.at,
         }
@@ -171,7 +177,7 @@ impl Text {
 
     /// Every descriptor that it names.
     pub(crate) fn named(&self) -> Vec<RawFd> {
-        let more = [self.state, self.stored].into_iter().flatten();
+        let more = [self.state, self.stored, self.proven].into_iter().flatten();
         let all = [self.device, self.asker, self.former].into_iter().chain(more);
         all.chain(self.clones.iter().copied()).chain(self.kept.values().copied()).collect()
     }
@@ -183,6 +189,20 @@ impl Text {
         let own = [Some(format!("{NOTE_WORD}={number}")), is_trial.then(|| TRIAL_WORD.to_owned())];
         words.splice(at..at, own.into_iter().flatten().map(OsString::from));
         words
+    }
+
+    /// What a program gets of it that tries whether it could go on, with the note `number`.
+    pub(crate) fn of_trial(&self, number: RawFd) -> Vec<RawFd> {
+        self.kept.values().copied().chain(self.state).chain([number]).collect()
+    }
+
+    /// How the program was started that was told it.
+    pub(crate) fn relay(&self) -> Relay {
+        Relay {
+            words: self.words.iter().cloned().map(OsString::from_vec).collect(),
+            at: self.at,
+            kept: self.kept.clone().into_iter().collect(),
+        }
     }
 
     pub(crate) fn path(&self) -> Option<PathBuf> {
@@ -272,6 +292,11 @@ impl Former {
     pub(crate) fn numbers(&self) -> [RawFd; 2] {
         [self.text.former, self.note.as_fd().as_raw_fd()]
     }
+
+    /// A server is ready: what is left of it, as long as this program has not proved itself.
+    pub(crate) fn settle(self) -> (Program, Text) {
+        (self.program, self.text)
+    }
 }
 
 /// Becomes another program, in which all that the note names stays open, and `more`. Returns only where that fails; nothing has happened then.
@@ -305,7 +330,8 @@ impl Open {
 /// A mount that another program kept until now, in this very process. Requests that were not answered wait.
 ///
 /// As long as no server is ready, that program can be gone back to: [`keep_passed`](crate::keep_passed) does so where a server of this one fails,
-/// and [`Passed::returns`] where this one cannot begin.
+/// and [`Passed::returns`] where this one cannot begin. Afterwards [`keep_passed`](crate::keep_passed) goes back where servers of this one die too
+/// often, until one has served for [`Limits::within`](crate::Limits).
 #[derive(Debug)]
 pub struct Passed {
     pub(crate) mount: KeptMount,
@@ -317,6 +343,8 @@ pub struct Passed {
     pub(crate) asker: OwnedFd,
     /// `None` where this is the program before.
     pub(crate) former: Option<Former>,
+    /// The last program that has proved itself, where that is neither this one nor the one before, and what this one was told.
+    pub(crate) proven: Option<Probation>,
     /// Why the other program did not go on.
     pub(crate) failed: Option<String>,
     kept: BTreeMap<String, OwnedFd>,
@@ -343,6 +371,8 @@ impl Passed {
         let kept = kept.collect::<Result<BTreeMap<_, _>, PassedError>>()?;
         let asker = open.take(text.asker, "the connection of whoever asked")?;
         let program = Program::of(open.take(text.former, "the program before")?);
+        let proven = text.proven.map(|number| open.take(number, "the program that has proved itself"));
+        let proven = proven.transpose()?.map(|proven| Probation::new(Program::of(proven), text.clone()));
         let device =
             FuseDevice::from_fd(open.take(text.device, "the device")?).map_err(PassedError::Device)?;
         let mount = match text.path() {
@@ -357,6 +387,7 @@ impl Passed {
             left: open.0,
             asker,
             former: failed.is_none().then_some(Former { program, note, text }),
+            proven,
             failed,
             kept,
         })
@@ -448,8 +479,39 @@ impl Trial {
 }
 
 #[cfg(test)]
-mod test {
+pub(crate) mod test {
     use super::*;
+
+    /// What an earlier release writes, which knows of no program but the one before.
+    const EARLIER: &str = r#"{"version":1,"path":[47,109],"device":5,"clones":[7],"state":8,"handover":{"version":1,
+        "offered":{"minor":45,"max_readahead":131072,"flags":1},"agreed":{"minor":45,"flags":1,"max_write":4096,
+        "max_pages":1,"max_readahead":131072,"max_background":12,"congestion_threshold":9,"time_gran":1,
+        "max_stack_depth":0,"ops":3,"passthrough_off":null},"descriptors":2},"predecessors":3,"stored":null,"asker":9,
+        "kept":{"root":10},"former":11,"words":[[97],[98]],"at":1}"#;
+
+    pub(crate) fn note_of_an_earlier_release() -> Text {
+        serde_json::from_str(EARLIER).expect("a note")
+    }
+
+    /// Programs of both releases go on with each other's notes.
+    #[test]
+    fn a_note_names_the_program_that_has_proved_itself_only_where_there_is_one() {
+        let mut text = note_of_an_earlier_release();
+        assert_eq!((text.proven, text.named()), (None, vec![5, 9, 11, 8, 7, 10]));
+        let earlier: serde_json::Value = serde_json::from_str(EARLIER).expect("JSON");
+        assert_eq!(serde_json::to_value(&text).expect("JSON"), earlier);
+        text.proven = Some(12);
+        assert!(text.named().contains(&12), "it stays open in the next program");
+        assert_eq!(text.of_trial(20), [10, 8, 20], "a program that is tried does not get it");
+        let note = PassedNote::new().expect("memory");
+        note.write(&text).expect("writes");
+        assert_eq!(note.read().expect("a note").0.proven, Some(12));
+        let relay = text.relay();
+        assert_eq!(
+            (relay.words, relay.at, relay.kept),
+            (vec!["a".into(), "b".into()], 1, vec![("root".into(), 10)])
+        );
+    }
 
     #[test]
     fn layouts_that_are_not_read_are_named() {

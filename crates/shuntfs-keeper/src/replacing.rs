@@ -2,7 +2,7 @@
 //!
 //! Order: the program is tried first, beside the server, which serves meanwhile: it must read the note, agree to what was agreed on, and know
 //! the layout of the state. Only then is the server killed, whose requests come again as after any death, and this process becomes
-//! the other program. Where no server of that one becomes ready, it becomes this one again.
+//! the other program. Where no server of that one becomes ready, it becomes this one again; what happens afterwards is in `probation.rs`.
 //!
 //! # Safety
 //! A descriptor is taken over by its number from a server, which says so and gives it up.
@@ -27,6 +27,7 @@ use crate::channel::Asked;
 use crate::filling;
 use crate::keeper::Keeper;
 use crate::passing::{PassedNote, Relay, SUITS, Text, become_other};
+use crate::probation::Probation;
 
 /// Of what a program prints that is tried, so much is told.
 const SAID_MAX: usize = 1000;
@@ -48,7 +49,7 @@ pub(crate) struct Replacing {
 
 /// A program that tries whether it could go on.
 #[derive(Debug)]
-struct Rehearsal {
+pub(crate) struct Rehearsal {
     child: Child,
     process: Option<Process>,
     said: File,
@@ -57,7 +58,12 @@ struct Rehearsal {
 }
 
 impl Rehearsal {
-    fn start(program: &Program, words: &[OsString], kept: Vec<RawFd>, limit: Duration) -> io::Result<Self> {
+    pub(crate) fn start(
+        program: &Program,
+        words: &[OsString],
+        kept: Vec<RawFd>,
+        limit: Duration,
+    ) -> io::Result<Self> {
         let said = memory::file_in_memory(c"shuntfs-trial")?;
         let child = program.start(words, kept, &said)?;
         let process = started(child.id()).and_then(|start| Process::find(child.id(), start).ok().flatten());
@@ -65,7 +71,7 @@ impl Rehearsal {
     }
 
     /// How it went; `None` while it is under way.
-    fn outcome(&mut self, now: Instant) -> Option<Result<(), String>> {
+    pub(crate) fn outcome(&mut self, now: Instant) -> Option<Result<(), String>> {
         match self.child.try_wait() {
             Ok(Some(status)) => {
                 let said = self.said();
@@ -81,6 +87,11 @@ impl Rehearsal {
         }
     }
 
+    /// Readable when it is over; `None` where that cannot be waited for.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(AsFd::as_fd)
+    }
+
     fn said(&self) -> String {
         let mut bytes = vec![0; SAID_MAX];
         let len = self.said.read_at(&mut bytes, 0).unwrap_or(0);
@@ -88,7 +99,7 @@ impl Rehearsal {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn patience(&self, now: Instant) -> Duration {
+    pub(crate) fn patience(&self, now: Instant) -> Duration {
         // Where its end cannot be waited for, it is looked for.
         const LOOK: Duration = Duration::from_millis(20);
         let left = self.end.saturating_duration_since(now);
@@ -107,7 +118,7 @@ impl Drop for Rehearsal {
 impl Replacing {
     /// Readable when the trial is over.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.trial.as_ref()?.process.as_ref().map(AsFd::as_fd)
+        self.trial.as_ref()?.fd()
     }
 
     pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
@@ -182,12 +193,12 @@ impl Keeper<'_> {
         let told = self.told.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let stored = self.note.as_ref().map(|note| note.as_fd().as_raw_fd());
         let numbers = (asker.as_raw_fd(), former.as_fd().as_raw_fd(), stored);
-        let (note, text) = (PassedNote::new()?, Text::new(&self.mount, told, relay, numbers));
+        let (note, mut text) = (PassedNote::new()?, Text::new(&self.mount, told, relay, numbers));
+        text.proven = self.probation.as_ref().map(Probation::number);
         note.write(&text)?;
         let number = note.as_fd().as_raw_fd();
-        let mut kept: Vec<RawFd> = text.kept.values().copied().chain(text.state).collect();
-        kept.push(number);
-        let trial = Rehearsal::start(program, &text.words(number, true), kept, self.limits.ready)?;
+        let trial =
+            Rehearsal::start(program, &text.words(number, true), text.of_trial(number), self.limits.ready)?;
         let process = trial.process.as_ref().map(|process| process.as_fd().as_raw_fd());
         [number, trial.said.as_raw_fd()].iter().chain(&process).for_each(|number| self.own.add(number));
         Ok((note, text, trial))
@@ -263,6 +274,8 @@ impl Keeper<'_> {
         let left = self.stale();
         let Some(replacing) = &mut self.replacing else { return };
         replacing.text.predecessors = self.predecessors + 1;
+        // It may have been let go of since the trial.
+        replacing.text.proven = self.probation.as_ref().map(Probation::number);
         let why = match (replacing.note.write(&replacing.text), left) {
             (Err(error), _) => format!("the program cannot be told of the mount: {error}"),
             (_, Err(error)) => format!("the table of descriptors cannot be read ({error})"),
@@ -279,11 +292,21 @@ impl Keeper<'_> {
         self.do_not_replace(&why);
     }
 
-    /// A server is ready: nobody goes back any more, and whoever asked for this program is told.
-    pub(crate) fn settle(&mut self) {
+    /// A server is ready: whoever asked for this program is told. The program before is held until this one has proved itself. Not on io_uring, where
+    /// no server follows one that died.
+    pub(crate) fn settle(&mut self, now: Instant) {
         if let Some(former) = self.former.take() {
             former.numbers().iter().for_each(|number| self.own.remove(*number));
+            let (program, text) = former.settle();
+            let of_former = || Probation::new(program, text);
+            let held = self.probation.take().unwrap_or_else(of_former);
+            self.own.remove(held.number());
+            self.probation = Some(held).filter(|held| !self.is_on_rings() && held.is_another_program());
+            self.probation.iter().for_each(|held| self.own.add(&held.number()));
             tracing::info!("another program has gone on with the mount");
+        }
+        if let Some(probation) = &mut self.probation {
+            probation.ready(now);
         }
         if let Some((asker, outcome)) = self.asker.take() {
             self.answer(asker, outcome);

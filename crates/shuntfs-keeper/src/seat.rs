@@ -35,6 +35,7 @@ pub struct Seat<'k> {
     pub(crate) channel: &'k Channel,
     pub(crate) keeper: u32,
     pub(crate) predecessors: u64,
+    pub(crate) taken_back: Option<&'k str>,
     /// What they had open, where there is state that may name it.
     pub(crate) left: RefCell<LeftDescriptors>,
 }
@@ -44,6 +45,12 @@ impl Seat<'_> {
     #[must_use]
     pub fn predecessors(&self) -> u64 {
         self.predecessors
+    }
+
+    /// Why another program that was to go on did not, or did for too short a time; `None` where there was none, or it goes on.
+    #[must_use]
+    pub fn taken_back(&self) -> Option<&str> {
+        self.taken_back
     }
 
     /// The connection's number, as in `/sys/fs/fuse/connections`; `None` where it is not known.

@@ -79,6 +79,11 @@ impl<'v> Vigil<'v> {
         });
     }
 
+    /// Whether it is known that it comes to its end.
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.has_begun()
+    }
+
     /// Looks at it, where that is due.
     pub(crate) fn look(&mut self, now: Instant, mount: &KeptMount) -> Finding {
         if now >= self.next_look {

@@ -86,6 +86,16 @@ impl Program {
         raw::check(returned).err().unwrap_or(OsError::IO)
     }
 
+    /// Whether both are the same file. Where that cannot be asked, they are not.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        let file = |program: &Self| {
+            let found = rustix::fs::fstat(&program.0).ok()?;
+            Some((found.st_dev, found.st_ino))
+        };
+        file(self).is_some_and(|own| file(other) == Some(own))
+    }
+
     /// Its descriptor.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
@@ -142,6 +152,14 @@ mod test {
         let mut text = String::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).expect("reads");
         text
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_file() {
+        let running = Program::running().expect("procfs");
+        let own = std::env::current_exe().expect("is known");
+        assert!(running.is_same_file(&program(own.to_str().expect("UTF-8"))), "by another descriptor");
+        assert!(!running.is_same_file(&program("/bin/sh")));
     }
 
     #[test]

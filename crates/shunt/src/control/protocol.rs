@@ -157,12 +157,19 @@ pub struct Status {
 }
 
 /// The servers of a mount that survives them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TakeoverStatus {
     /// The process that starts another server when this one dies, on io_uring when it is replaced; `None` where it is dead itself.
     pub keeper: Option<u32>,
     /// How many servers died before this one. Counters begin anew with each.
     pub replaced: u64,
+    /// The program that serves, as the kernel names it; `None` where that cannot be asked.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Why an upgrade was taken back: another program was to serve, and could not, or its servers died too often. `None` where it still serves, and
+    /// where there was none.
+    #[serde(default)]
+    pub taken_back: Option<String>,
 }
 
 /// What a server may do, as the kernel has it.

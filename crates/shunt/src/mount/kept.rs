@@ -229,6 +229,7 @@ pub(super) struct LeftRecords {
 pub(crate) struct SeatOf {
     keeper: u32,
     replaced: u64,
+    taken_back: Option<String>,
     /// The number of the connection, which not every kernel tells a server.
     pub(crate) connection: Option<u32>,
     /// What the list of mounts calls the source.
@@ -245,11 +246,18 @@ impl SeatOf {
     /// Of a mount whose source the list of mounts calls so.
     pub(crate) fn of(seat: &Seat<'_>, source: String) -> Self {
         let (keeper, replaced, connection) = (seat.keeper(), seat.predecessors(), seat.connection());
-        Self { keeper, replaced, connection, source, line: seat.line().ok() }
+        let taken_back = seat.taken_back().map(str::to_owned);
+        Self { keeper, replaced, taken_back, connection, source, line: seat.line().ok() }
     }
 
     pub(crate) fn status(&self) -> TakeoverStatus {
-        TakeoverStatus { keeper: self.has_keeper().then_some(self.keeper), replaced: self.replaced }
+        let program = std::fs::read_link("/proc/self/exe").ok();
+        TakeoverStatus {
+            keeper: self.has_keeper().then_some(self.keeper),
+            replaced: self.replaced,
+            program: program.map(|path| path.to_string_lossy().into_owned()),
+            taken_back: self.taken_back.clone(),
+        }
     }
 
     fn has_keeper(&self) -> bool {

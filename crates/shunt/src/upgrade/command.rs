@@ -107,7 +107,15 @@ fn upgrade(mount: &MountInfo, binary: &Path) -> Result<String, Failure> {
         }
     }
     let status: Status = client_of(mount)?.status().map_err(|error| unanswered(mount, &error))?;
-    let keeper = status.takeover.and_then(|takeover| takeover.keeper).unwrap_or_default();
-    let (place, version) = (shown(&mount.mount_point), status.version);
+    let place = shown(&mount.mount_point);
+    let takeover = status.takeover;
+    if let Some(why) = takeover.as_ref().and_then(|takeover| takeover.taken_back.as_deref()) {
+        return Err(Failure::new(format!(
+            "{place} was upgraded, and the program before serves again: {}",
+            shown(why)
+        )));
+    }
+    let keeper = takeover.and_then(|takeover| takeover.keeper).unwrap_or_default();
+    let version = status.version;
     Ok(format!("{place}: continues with {} (shunt {version}, keeper process {keeper})", shown(binary)))
 }
