@@ -15,7 +15,6 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
-use crate::keeping_names;
 use crate::keeping_renames;
 use crate::keeping_seals;
 use crate::lasting::Lasting;
@@ -181,10 +180,13 @@ impl Surviving for Pool {
         for left in folders {
             self.take_folder(&keeping, left, &mut further)?;
         }
+        let known = Sorted::of(&left, !names.is_empty());
+        let before = shared.table.len();
         shared.table.take_all(left, |left| shared.left_node(&keeping, left))?;
+        let are_all = shared.table.len() - before == known.0.len();
         if let Some(merge) = &shared.merge {
-            let names = keeping_names::left_names(names, &mut further);
-            merge.numbers.survive(shared, nodes.clone(), names);
+            let is_known = |file| known.has(file) && (are_all || shared.table.find(file).is_some());
+            merge.numbers.survive(nodes.clone(), names, &mut further, is_known);
         }
         // What they belong to had been forgotten, or got another name.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
@@ -266,6 +268,21 @@ impl Surviving for Pool {
 
     fn take_dir(&self, id: NodeId, left: LeftOpen) -> std::result::Result<Option<PoolDir>, NotTaken> {
         Ok(self.shared.node(id).ok().map(|node| dir::of_node(&self.shared, node, left.file)))
+    }
+}
+
+/// The numbers of nodes in order: whether one is among them is found faster than in the table, whose places are anywhere in memory.
+struct Sorted(Vec<NodeId>);
+
+impl Sorted {
+    fn of(left: &[LeftNode], is_needed: bool) -> Self {
+        let mut numbers: Vec<NodeId> = left.iter().filter(|_| is_needed).map(|left| left.node).collect();
+        numbers.sort_unstable();
+        Self(numbers)
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.0.binary_search(&node).is_ok()
     }
 }
 

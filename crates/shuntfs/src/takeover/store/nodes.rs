@@ -197,6 +197,14 @@ impl KeptNodes {
         Ok(NodePlace::of(next))
     }
 
+    /// The number and the words that are kept there, read anew: a file system need not have them in its own memory, too. `None` where they
+    /// are not what was written.
+    #[must_use]
+    pub fn read(&self, place: &NodePlace) -> Option<(NodeId, [u64; OWN])> {
+        let found = self.store.found_node(place.index()).ok().flatten()?;
+        Some((found.node, found.words))
+    }
+
     /// The node was looked up so many times more. To be called before the kernel hears of it.
     pub fn raise(&self, place: &NodePlace, lookups: LookupCount) {
         let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
