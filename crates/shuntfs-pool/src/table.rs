@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use shuntfs::takeover::{LeftNode, NodePlace};
+use shuntfs::takeover::{LeftNode, LeftNodes, NodePlace, NotTaken};
 use shuntfs::{Generation, LookupCount, NodeId};
 
 use crate::keeping::{self, Keeping};
@@ -122,20 +122,20 @@ impl Table {
     /// do that if there are many, because callers wait for it.
     ///
     /// # Errors
-    /// Those of `read`, and of [`Table::take`].
+    /// Those of `left`, of `read`, and of [`Table::take`].
     pub(crate) fn take_all(
         &self,
-        left: Vec<LeftNode>,
+        left: LeftNodes,
         read: impl Fn(LeftNode) -> Result<Option<Known>, &'static str> + Sync,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), NotTaken> {
         self.make_room(left.len());
         let threads = threads_for(left.len());
-        let left = Mutex::new(left.into_iter());
-        let next = || left.lock().by_ref().take(BATCH).collect::<Vec<LeftNode>>();
-        let work = || -> Result<(), &'static str> {
+        let left = Mutex::new(left);
+        let next = || left.lock().take_next(BATCH);
+        let work = || -> Result<(), NotTaken> {
             let batches = std::iter::repeat_with(next).take_while(|batch| !batch.is_empty());
-            for node in batches.flatten() {
-                if let Some(known) = read(node)? {
+            for left in batches.flatten() {
+                if let Some(known) = read(left?)? {
                     self.take(known)?;
                 }
             }

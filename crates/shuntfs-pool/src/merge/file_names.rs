@@ -7,7 +7,7 @@ use std::hash::BuildHasher as _;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use shuntfs::NodeId;
-use shuntfs::takeover::{LeftNode, NodePlace};
+use shuntfs::takeover::{LeftNode, LeftNodes, NodePlace, StoreError};
 
 use crate::keeping_names::{KeptNames, told_by};
 use crate::node::{Way, mix};
@@ -44,17 +44,21 @@ struct Last {
 impl FileNames {
     /// Names are written down from now on, and these are by predecessors. Those of files that `is_known` does not tell of are useless. What belongs to
     /// them is taken out of `further`.
+    ///
+    /// # Errors
+    /// One is damaged.
     pub(super) fn survive(
         &mut self,
         mut kept: KeptNames,
-        left: Vec<LeftNode>,
+        left: LeftNodes,
         further: &mut HashMap<u64, LeftNode>,
         is_known: impl Fn(NodeId) -> bool,
-    ) {
+    ) -> Result<(), StoreError> {
         self.files.reserve(left.len(), by_node);
         self.last.reserve(left.len(), by_name);
         let mut name = Vec::new();
-        for LeftNode { place, node: number, words, .. } in left {
+        for left in left {
+            let LeftNode { place, node: number, words, .. } = left?;
             let mut rest = Vec::new();
             let told = told_by(&words, &mut name, |number| {
                 let LeftNode { place, words, .. } = further.remove(&number)?;
@@ -80,6 +84,7 @@ impl FileNames {
             }
         }
         self.kept = Some(kept);
+        Ok(())
     }
 
     /// The name that a file was looked up by last; `None` also where what is written down of it is damaged.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shuntfs::NodeId;
-use shuntfs::takeover::{KeptNodes, LeftNode};
+use shuntfs::takeover::{KeptNodes, LeftNode, LeftNodes, StoreError};
 
 use super::choose::DEPTH_MAX;
 use super::file_names::FileNames;
@@ -135,18 +135,21 @@ impl Numbers {
 
     /// Names are written down for the next server from now on, and these were by predecessors, of files of which `is_known` tells whether the kernel
     /// knows them. Takes what belongs to them out of `further`.
+    ///
+    /// # Errors
+    /// One is damaged.
     pub(crate) fn survive(
         &self,
         nodes: KeptNodes,
-        left: Vec<LeftNode>,
+        mut left: LeftNodes,
         further: &mut HashMap<u64, LeftNode>,
         is_known: impl Fn(NodeId) -> bool,
-    ) {
+    ) -> Result<(), StoreError> {
         let kept = KeptNames::new(nodes);
         if self.calc.goes_by_path(false) {
-            self.files.lock().survive(kept, left, further, is_known);
+            self.files.lock().survive(kept, left, further, is_known)
         } else {
-            left.into_iter().for_each(|left| kept.drop_left(left.place, Vec::new()));
+            left.try_for_each(|left| left.map(|left| kept.drop_left(left.place, Vec::new())))
         }
     }
 

@@ -323,6 +323,7 @@ fn a_place_is_used_again_and_a_full_table_says_so() {
     let second = nodes.keep(&kept(3)).expect("there is room");
     nodes.let_go(first);
     let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+    let left = left.collect::<Result<Vec<_>, _>>().expect("is whole");
     assert_eq!((left.len(), &left[0].place, left[0].words), (1, &second, [3; 8]));
     nodes.keep(&kept(4)).expect("there is room");
     assert_eq!(store.found_nodes().expect("is whole").len(), 2);
@@ -345,7 +346,7 @@ fn a_record_that_is_replaced_is_there_once_over_two_kills() {
         KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
         store.fuse.store(u64::MAX, Ordering::Relaxed);
         let (_, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
-        let found: Vec<_> = left.iter().map(|left| (left.node, left.words[0])).collect();
+        let found: Vec<_> = left.map(|left| left.expect("is whole")).map(|left| (left.node, left.words[0])).collect();
         let whole = [[(node(3), 3)], [(node(3), 4)]];
         assert!(whole.iter().any(|whole| found == whole), "{first}, {second}: {found:?}");
     }
@@ -360,7 +361,7 @@ fn marks_stay_with_a_node_and_are_unknown_in_the_first_layout() {
         let kept = |word| KeptNode { node: node(2), file: None, words: [word; 8] };
         let (nodes, _) = take();
         let place = nodes.keep(&kept(1)).expect("there is room");
-        let marks = || take().1.pop().expect("it is there").marks;
+        let marks = || take().1.next().expect("it is there").expect("is whole").marks;
         assert_eq!(marks(), expected.map(|_| 0), "{layout}");
         nodes.mark(&place, 4);
         nodes.mark(&place, 1);
