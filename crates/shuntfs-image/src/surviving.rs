@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shuntfs::takeover::{KeptNode, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NodePlace, NotTaken, Surviving};
+use shuntfs::takeover::{
+    KeptNode, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NodePlace, NotTaken, Surviving,
+};
 use shuntfs::{Delegation, NodeId, Result};
 
 use crate::export::{Export, ExportFile, Owner};

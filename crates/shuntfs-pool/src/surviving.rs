@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NotTaken, Surviving};
+use shuntfs::takeover::{
+    FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NotTaken, Surviving,
+};
 use shuntfs::{Delegation, Generation, LowerFile, NodeId, Result};
 use shuntfs_sys::{reopen, stat_of};
 use shuntfs_verified::Seals;
@@ -108,7 +110,7 @@ impl Pool {
             return Ok(());
         };
         keeping.has_further(&node, left.further);
-        shared.table.take(Known { node, lookups, place, may_retire: false })?;
+        shared.table.take(Known { node, lookups, place }, false)?;
         if let (Some(held), Some(node)) = (held, shared.table.find(id)) {
             // What is written down names the descriptor, and the name that the folder may have lost since.
             keeping.has_held(&node, held);
@@ -153,8 +155,13 @@ impl Pool {
         (moving, further): (&HashMap<u64, LeftNode>, &mut HashMap<u64, LeftNode>),
     ) -> std::result::Result<Vec<MovedNode>, NotTaken> {
         let shared = &*self.shared;
-        let may_have_moved = if moving.is_empty() { None } else { Some(left.extract(|node| moving.contains_key(&node.get()))) };
-        let mut may_have_moved = may_have_moved.into_iter().flatten().collect::<std::result::Result<Vec<_>, _>>()?;
+        let may_have_moved = if moving.is_empty() {
+            None
+        } else {
+            Some(left.extract(|node| moving.contains_key(&node.get())))
+        };
+        let mut may_have_moved =
+            may_have_moved.into_iter().flatten().collect::<std::result::Result<Vec<_>, _>>()?;
         let moved = self.take_moved(&mut may_have_moved, moving);
         let folders = Mutex::new(Vec::new());
         let read = |left: LeftNode| {
@@ -163,16 +170,20 @@ impl Pool {
                 return Ok(None);
             }
             // Whoever was looking up the name of what was moved was not answered.
-            if moved.iter().any(|moved| left.node != moved.node && keeping::are_of_one(&left.words, &moved.words)) {
+            if moved
+                .iter()
+                .any(|moved| left.node != moved.node && keeping::are_of_one(&left.words, &moved.words))
+            {
                 keeping.drop_left(left.place);
                 return Ok(None);
             }
             shared.left_node(keeping, left)
         };
-        shared.table.take_all(left, read)?;
+        let may_retire = shared.sealed.is_some();
+        shared.table.take_all(left, may_retire, read)?;
         for left in may_have_moved {
             if let Some(known) = read(left)? {
-                shared.table.take(known)?;
+                shared.table.take(known, may_retire)?;
             }
         }
         for left in folders.into_inner() {
@@ -406,7 +417,7 @@ impl Shared {
             // Another view of it may be open, or come.
             node.mark(Marks::VARIES);
         }
-        Ok(Some(Known { node, lookups, place, may_retire: self.sealed.is_some() }))
+        Ok(Some(Known { node, lookups, place }))
     }
 
     /// The inode that a predecessor's descriptor leads to. It stays open under its number, which is written down.

@@ -346,7 +346,8 @@ fn a_record_that_is_replaced_is_there_once_over_two_kills() {
         KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
         store.fuse.store(u64::MAX, Ordering::Relaxed);
         let (_, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
-        let found: Vec<_> = left.map(|left| left.expect("is whole")).map(|left| (left.node, left.words[0])).collect();
+        let found: Vec<_> =
+            left.map(|left| left.expect("is whole")).map(|left| (left.node, left.words[0])).collect();
         let whole = [[(node(3), 3)], [(node(3), 4)]];
         assert!(whole.iter().any(|whole| found == whole), "{first}, {second}: {found:?}");
     }
