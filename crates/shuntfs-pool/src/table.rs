@@ -63,6 +63,7 @@ struct Piles {
     by_id: Vec<Pile>,
 }
 
+type Nodes = HashTable<Arc<Node>>;
 type Pile = Vec<(u64, Arc<Node>)>;
 
 impl Piles {
@@ -82,8 +83,8 @@ impl Piles {
 /// Every node but the root is here while its lookup count is above zero.
 #[derive(Debug)]
 pub(crate) struct Table {
-    by_identity: Box<[Mutex<HashTable<Arc<Node>>>]>,
-    by_id: Box<[RwLock<HashTable<Arc<Node>>>]>,
+    by_identity: Box<[Mutex<Nodes>]>,
+    by_id: Box<[RwLock<Nodes>]>,
     next: AtomicU64,
     /// Nodes in the table.
     count: AtomicUsize,
@@ -190,11 +191,7 @@ impl Table {
     }
 
     /// The maps of a shard with room for its share of so many nodes more, so that they do not grow while these come: that would hash all of them again.
-    fn with_room(
-        &self,
-        shard: usize,
-        count: usize,
-    ) -> (MutexGuard<'_, HashTable<Arc<Node>>>, RwLockWriteGuard<'_, HashTable<Arc<Node>>>) {
+    fn with_room(&self, shard: usize, count: usize) -> (MutexGuard<'_, Nodes>, RwLockWriteGuard<'_, Nodes>) {
         let (mut nodes, mut ids) = (self.by_identity[shard].lock(), self.by_id[shard].write());
         nodes.reserve(room_of_shard(count), |node| node.key().hash());
         ids.reserve(room_of_shard(count), |node| mix(node.id.get()));
@@ -213,7 +210,7 @@ impl Table {
     }
 
     /// A node of a predecessor has its number.
-    fn has_id(&self, ids: &mut HashTable<Arc<Node>>, hash: u64, node: Arc<Node>) -> Result<(), &'static str> {
+    fn has_id(&self, ids: &mut Nodes, hash: u64, node: Arc<Node>) -> Result<(), &'static str> {
         if node.id == NodeId::ROOT || ids.find(hash, |held| held.id == node.id).is_some() {
             return Err(IS_THERE);
         }
@@ -399,7 +396,7 @@ impl Table {
     }
 
     /// The hash of a node's identity, and its shard.
-    fn shard_of(&self, node: &Node) -> (u64, MutexGuard<'_, HashTable<Arc<Node>>>) {
+    fn shard_of(&self, node: &Node) -> (u64, MutexGuard<'_, Nodes>) {
         loop {
             let hash = node.key().hash();
             let nodes = self.by_identity[shard(hash)].lock();
@@ -501,12 +498,7 @@ impl Table {
 const IS_THERE: &str = "a node is there twice";
 
 /// A node of a predecessor is the one of its inode.
-fn has_identity(
-    nodes: &mut HashTable<Arc<Node>>,
-    hash: u64,
-    node: Arc<Node>,
-    may_retire: bool,
-) -> Result<(), &'static str> {
+fn has_identity(nodes: &mut Nodes, hash: u64, node: Arc<Node>, may_retire: bool) -> Result<(), &'static str> {
     match nodes.entry(
         hash,
         |held| held.view == node.view && held.key() == node.key(),
@@ -531,7 +523,7 @@ fn in_threads(threads: usize, work: impl Fn() -> Result<(), NotTaken> + Sync) ->
     })
 }
 
-fn give_back(nodes: &mut HashTable<Arc<Node>>, hash: impl Fn(&Arc<Node>) -> u64) {
+fn give_back(nodes: &mut Nodes, hash: impl Fn(&Arc<Node>) -> u64) {
     if nodes.capacity() >= SHRINK_FROM && nodes.len() < nodes.capacity() / SHRINK_BELOW {
         let room = nodes.len() * 2;
         nodes.shrink_to(room, hash);

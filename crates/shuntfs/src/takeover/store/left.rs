@@ -41,7 +41,7 @@ pub struct LeftNodes {
     files: Arc<Mutex<HashMap<u32, Option<OwnedFd>>>>,
 }
 
-/// A record that is there. Its number is believed when it is read.
+/// A record that is there. Its number counts once it was read and checked.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     index: u32,

@@ -259,12 +259,6 @@ impl Store {
         was.ok().and_then(once).map_or(u32::MAX, change)
     }
 
-    #[cfg(test)]
-    pub(super) fn found_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
-        let all = (0..self.top(&NODES)?).map(|index| self.found_node(index));
-        all.filter_map(std::result::Result::transpose).collect()
-    }
-
     /// Where a predecessor died while it replaced a record, the new one stays, which is whole.
     pub(super) fn settle_nodes(&self) -> std::result::Result<(), StoreError> {
         let all = 0..self.top(&NODES)?;
@@ -286,7 +280,7 @@ impl Store {
         Ok(())
     }
 
-    /// What a record begins with; `None` where there is none. As long as nothing more is read of it, it is not believed.
+    /// What a record begins with; `None` where there is none. As long as nothing more is read of it, it is not trusted.
     ///
     /// # Errors
     /// [`StoreError::Record`].
