@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shuntfs::takeover::{KeptNode, KeptNodes, KeptOpen, LeftNode, LeftOpen, NodePlace, NotTaken, Surviving};
+use shuntfs::takeover::{
+    KeptNode, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NodePlace, NotTaken, Surviving,
+};
 use shuntfs::{Delegation, NodeId, Result};
 
 use crate::export::{Export, ExportFile, Owner};
@@ -62,9 +64,10 @@ struct Kept {
 
 impl Keeping {
     /// Of the records that were left, the last one counts; `facts` where there is none.
-    fn take(nodes: KeptNodes, left: Vec<LeftNode>, facts: Facts) -> std::result::Result<Self, NotTaken> {
+    fn take(nodes: KeptNodes, left: LeftNodes, facts: Facts) -> std::result::Result<Self, NotTaken> {
         let mut last: Option<Kept> = None;
-        for LeftNode { place, node, words, .. } in left {
+        for left in left {
+            let LeftNode { place, node, words, .. } = left?;
             let found = Facts::of(words).filter(|_| node == NodeId::ROOT);
             let (number, facts) = found.ok_or("a node is none that an export has written down")?;
             let other = match &last {
@@ -109,7 +112,7 @@ fn keep(nodes: &KeptNodes, facts: Facts, number: u64) -> Result<NodePlace> {
 
 /// For an export of an [`Image::surviving`](crate::Image::surviving).
 impl Surviving for Export {
-    fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
+    fn take_nodes(&self, nodes: KeptNodes, left: LeftNodes) -> std::result::Result<(), NotTaken> {
         let keeping = Arc::new(Keeping::take(nodes, left, self.facts())?);
         let facts = keeping.facts();
         *self.owner.lock() = facts.owner;

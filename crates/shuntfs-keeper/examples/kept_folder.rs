@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use shuntfs::takeover::{
-    FileIdentity, KeptMount, KeptNode, KeptNodes, KeptOpen, LeftNode, LeftOpen, NodePlace, NotTaken,
-    Surviving,
+    FileIdentity, KeptMount, KeptNode, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NodePlace,
+    NotTaken, Surviving,
 };
 use shuntfs::{
     Access, Attr, AttrReply, Backing, Create, Cx, Delegation, DirSink, Entry, Errno, FileType, Filesystem,
@@ -407,9 +407,10 @@ impl OpenDir {
 }
 
 impl Surviving for Mirror {
-    fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
+    fn take_nodes(&self, nodes: KeptNodes, left: LeftNodes) -> std::result::Result<(), NotTaken> {
         let mut table = self.table();
-        for LeftNode { place, node, file, .. } in left {
+        for left in left {
+            let LeftNode { place, node, file, .. } = left?;
             let file = file.ok_or("a node has no descriptor")?;
             let identity = FileIdentity::of(&file)?;
             if table.by_number.contains_key(&node) || table.by_identity.contains_key(&identity) {

@@ -507,12 +507,12 @@ pub(crate) fn node_of(id: NodeId, words: [u64; 8], inode: Option<Identity>, view
     if let Some(inode) = inode {
         return Some(Node::new(id, inode, view, mode));
     }
-    let mut bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_le_bytes()).collect();
-    if len > bytes.len() || !mount.is_own() {
-        return None;
+    let mut bytes = [0; HANDLE_MAX];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(&words[3..]) {
+        bytes.copy_from_slice(&word.to_le_bytes());
     }
-    bytes.truncate(len);
-    let handle = FileHandle::new(kind.cast_signed(), &bytes)?;
+    let bytes = bytes.get(..len).filter(|_| mount.is_own())?;
+    let handle = FileHandle::new(kind.cast_signed(), bytes)?;
     Some(Node::new(id, Identity::of_handle(words[0], mount, handle), view, mode))
 }
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 
 use shuntfs::NodeId;
-use shuntfs::takeover::{KeptNode, KeptNodes, LeftNode, NodePlace};
+use shuntfs::takeover::{KeptNode, KeptNodes, NodePlace};
 
 use crate::node::Way;
-use crate::records::{Record, node_of};
+use crate::records::Record;
 
 /// So many bytes of a name find room in the record of the file, and in each further one.
 const NAME_FIRST: usize = 40;
@@ -20,24 +20,6 @@ const LENGTH: usize = 1;
 const FURTHER: usize = 2;
 const NAME: usize = 3;
 const IS_LAST: u64 = 1 << 16;
-
-/// The name of a file that the kernel knows.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) struct NamedFile {
-    pub(crate) way: Way,
-    /// Whether no other file was known by it since.
-    pub(crate) is_last: bool,
-}
-
-/// What a predecessor has written down of a file; without a name if that is damaged.
-#[derive(Debug)]
-pub(crate) struct LeftName {
-    pub(crate) file: Option<NodeId>,
-    pub(crate) place: NodePlace,
-    /// The rest of a long name.
-    pub(crate) further: Vec<NodePlace>,
-    pub(crate) named: Option<NamedFile>,
-}
 
 /// Writes that down. Who knows the names has the place of each file's record.
 #[derive(Debug)]
@@ -61,6 +43,19 @@ impl KeptNames {
         if !further.is_empty() {
             self.further.insert(file, further);
         }
+    }
+
+    /// The name of a file that is written down at this place; `None` where that is damaged.
+    pub(crate) fn read(&self, place: &NodePlace, file: NodeId) -> Option<Way> {
+        let (number, words) = self.nodes.read(place)?;
+        let mut further = self.further.get(&file).into_iter().flatten();
+        let mut name = Vec::new();
+        let told = told_by(&words, &mut name, |number| {
+            let (of, words) = self.nodes.read(further.next()?)?;
+            (of.get() == number).then_some(words)
+        })?;
+        let name = CString::new(name).ok().filter(|_| Record::Name.of(file) == Some(number))?;
+        Some((told.folder, name.into_boxed_c_str()))
     }
 
     /// Writes down the name that a file has from now on, before the kernel hears of it. `place` is where the one before is written down, and then
@@ -147,39 +142,35 @@ fn put_bytes(words: &mut [u64], bytes: &[u8]) {
     }
 }
 
-fn bytes_of(words: &[u64]) -> impl Iterator<Item = u8> {
-    words.iter().flat_map(|word| word.to_le_bytes())
+/// What a record tells beside the name itself.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    /// The folder in which the file has the name.
+    pub(crate) folder: NodeId,
+    /// Whether no other file was known by the name since.
+    pub(crate) is_last: bool,
 }
 
-/// What records tell of the names of files, with their further records.
-pub(crate) fn left_names(
-    left: Vec<LeftNode>,
-    further: &mut HashMap<u64, LeftNode>,
-) -> impl ExactSizeIterator<Item = LeftName> {
-    left.into_iter().map(|LeftNode { place, node, words, .. }| {
-        let (named, further) = named_by(words, further);
-        LeftName { file: node_of(node), place, further, named }
-    })
-}
-
-/// The name that these words tell, and the further records of it.
-fn named_by(words: [u64; 8], further: &mut HashMap<u64, LeftNode>) -> (Option<NamedFile>, Vec<NodePlace>) {
-    let (is_last, len) = (words[LENGTH] & IS_LAST != 0, words[LENGTH] & !IS_LAST);
-    let mut name: Vec<u8> = bytes_of(&words[NAME..]).collect();
-    let (mut places, mut next) = (Vec::new(), words[FURTHER]);
-    let named = || {
-        let len = usize::try_from(len).ok()?;
-        while name.len() < len {
-            let LeftNode { place, words, .. } = further.remove(&next)?;
-            name.extend(bytes_of(&words));
-            places.push(place);
-            next = next.checked_add(1)?;
-        }
-        name.truncate(len);
-        let name: Box<CStr> = CString::new(name).ok().filter(|name| !name.is_empty())?.into_boxed_c_str();
-        Some(NamedFile { way: (NodeId::new(words[FOLDER])?, name), is_last })
+/// Puts the name that a record of these words tells into `name`. `further` gives the words of the further record with a number. `None` where they tell none.
+pub(crate) fn told_by(
+    words: &[u64; 8],
+    name: &mut Vec<u8>,
+    mut further: impl FnMut(u64) -> Option<[u64; 8]>,
+) -> Option<Told> {
+    let put = |name: &mut Vec<u8>, words: &[u64]| {
+        words.iter().for_each(|word| name.extend_from_slice(&word.to_le_bytes()));
     };
-    (named(), places)
+    let (is_last, len) = (words[LENGTH] & IS_LAST != 0, usize::try_from(words[LENGTH] & !IS_LAST).ok()?);
+    name.clear();
+    put(name, &words[NAME..]);
+    let mut next = words[FURTHER];
+    while name.len() < len {
+        put(name, &further(next)?);
+        next = next.checked_add(1)?;
+    }
+    name.truncate(len);
+    let is_name = len > 0 && !name.contains(&0);
+    Some(Told { folder: NodeId::new(words[FOLDER])?, is_last }).filter(|_| is_name)
 }
 
 #[cfg(test)]
@@ -192,9 +183,9 @@ mod test {
         for (len, is_last) in [(1, true), (8, false), (39, true), (40, false)] {
             let name = CString::new(vec![b'x'; len]).unwrap();
             let words = words_of(parent, name.to_bytes(), is_last, 5);
-            let (named, places) = named_by(words, &mut HashMap::new());
-            assert_eq!(named, Some(NamedFile { way: (parent, name.into_boxed_c_str()), is_last }));
-            assert!(places.is_empty());
+            let mut read = Vec::new();
+            let told = told_by(&words, &mut read, |_| panic!("it has no further record"));
+            assert_eq!((told, &read[..]), (Some(Told { folder: parent, is_last }), name.to_bytes()));
         }
     }
 
@@ -205,7 +196,7 @@ mod test {
         let damaged = |change: &dyn Fn(&mut [u64; 8])| {
             let mut words = words;
             change(&mut words);
-            named_by(words, &mut HashMap::new()).0
+            told_by(&words, &mut Vec::new(), |_| None)
         };
         assert_eq!(damaged(&|words| words[FOLDER] = 0), None, "no folder");
         assert_eq!(damaged(&|words| words[LENGTH] = IS_LAST), None, "no name");

@@ -2,7 +2,7 @@
 //! above them say what another record is.
 
 use shuntfs::NodeId;
-use shuntfs::takeover::LeftNode;
+use shuntfs::takeover::{LeftNode, LeftNodes, StoreError};
 
 /// Where these bits are. Of a node whose number outlives the mount, which has the highest bit, they are a part of that number.
 const SHIFT: u32 = 60;
@@ -65,21 +65,21 @@ impl Record {
 
 /// What was left.
 pub(crate) struct Apart {
-    pub(crate) nodes: Vec<LeftNode>,
+    pub(crate) nodes: LeftNodes,
     /// [`Record::Name`], of which there may be as many.
-    pub(crate) names: Vec<LeftNode>,
+    pub(crate) names: LeftNodes,
     /// All other records.
     pub(crate) others: Vec<LeftNode>,
 }
 
 /// Takes what was left apart, at once: callers wait, and there may be millions.
-pub(crate) fn apart(mut nodes: Vec<LeftNode>) -> Apart {
-    let (mut names, mut others) = (Vec::new(), Vec::new());
-    for left in nodes.extract_if(.., |left| !Record::has_none(left.node)) {
-        let of_kind = if Record::Name.has(left.node) { &mut names } else { &mut others };
-        of_kind.push(left);
-    }
-    Apart { nodes, names, others }
+///
+/// # Errors
+/// One of the other records is damaged.
+pub(crate) fn apart(mut nodes: LeftNodes) -> Result<Apart, StoreError> {
+    let mut others = nodes.extract(|number| !Record::has_none(number));
+    let names = others.extract(|number| Record::Name.has(number));
+    Ok(Apart { nodes, names, others: others.collect::<Result<_, _>>()? })
 }
 
 /// The node that a record tells of.

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
+use parking_lot::Mutex;
+use shuntfs::takeover::{
+    FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftNodes, LeftOpen, NotTaken, Surviving,
+};
 use shuntfs::{Delegation, Generation, LowerFile, NodeId, Result};
 use shuntfs_sys::{reopen, stat_of};
 use shuntfs_verified::Seals;
@@ -15,7 +18,6 @@ use crate::file::{self, PoolFile};
 use crate::find;
 use crate::guard::MARKED_MAX;
 use crate::keeping::{self, Keeping, LeftFolder, Parted, node_of};
-use crate::keeping_names;
 use crate::keeping_renames;
 use crate::keeping_seals;
 use crate::lasting::Lasting;
@@ -108,7 +110,7 @@ impl Pool {
             return Ok(());
         };
         keeping.has_further(&node, left.further);
-        shared.table.take(Known { node, lookups, place, may_retire: false })?;
+        shared.table.take(Known { node, lookups, place }, false)?;
         if let (Some(held), Some(node)) = (held, shared.table.find(id)) {
             // What is written down names the descriptor, and the name that the folder may have lost since.
             keeping.has_held(&node, held);
@@ -121,13 +123,8 @@ impl Pool {
     }
 
     /// Has nodes be where their files are that a server was moving to other branches when it was killed: the only name of each is that of the copy by then,
-    /// or of what was copied. Which moved, and the generations of their numbers, if these last.
-    fn take_moved(
-        &self,
-        keeping: &Keeping,
-        left: &mut Vec<LeftNode>,
-        moving: &HashMap<u64, LeftNode>,
-    ) -> Vec<(NodeId, Option<Generation>)> {
+    /// or of what was copied. `left` are those that may have been moved. Which were.
+    fn take_moved(&self, left: &mut [LeftNode], moving: &HashMap<u64, LeftNode>) -> Vec<MovedNode> {
         let shared = &*self.shared;
         let links = |words: &[u64; 8]| {
             let node = node_of(NodeId::ROOT, *words, None, &shared.views).filter(|node| {
@@ -144,29 +141,76 @@ impl Pool {
             if links(&to).unwrap_or(0) > 0 && links(&left.words).unwrap_or(0) == 0 {
                 let before = node_of(left.node, std::mem::replace(&mut left.words, to), None, &shared.views);
                 let generation = before.and_then(|before| shared.lasting_generation(&before));
-                moved.push((left.node, to, generation));
+                moved.push(MovedNode { node: left.node, words: to, generation });
             }
         }
-        for (node, words, _) in &moved {
-            // Whoever was looking the name up meanwhile was not answered.
-            let others =
-                left.extract_if(.., |left| left.node != *node && keeping::are_of_one(&left.words, words));
-            others.for_each(|left| keeping.drop_left(left.place));
-        }
-        moved.into_iter().map(|(node, _, generation)| (node, generation)).collect()
+        moved
     }
+
+    /// Takes the nodes that a predecessor knew. Which of them were moved meanwhile.
+    fn take_known(
+        &self,
+        keeping: &Keeping,
+        mut left: LeftNodes,
+        (moving, further): (&HashMap<u64, LeftNode>, &mut HashMap<u64, LeftNode>),
+    ) -> std::result::Result<Vec<MovedNode>, NotTaken> {
+        let shared = &*self.shared;
+        let may_have_moved = if moving.is_empty() {
+            None
+        } else {
+            Some(left.extract(|node| moving.contains_key(&node.get())))
+        };
+        let mut may_have_moved =
+            may_have_moved.into_iter().flatten().collect::<std::result::Result<Vec<_>, _>>()?;
+        let moved = self.take_moved(&mut may_have_moved, moving);
+        let folders = Mutex::new(Vec::new());
+        let read = |left: LeftNode| {
+            if keeping::is_folder(&left.words) {
+                folders.lock().push(left);
+                return Ok(None);
+            }
+            // Whoever was looking up the name of what was moved was not answered.
+            if moved
+                .iter()
+                .any(|moved| left.node != moved.node && keeping::are_of_one(&left.words, &moved.words))
+            {
+                keeping.drop_left(left.place);
+                return Ok(None);
+            }
+            shared.left_node(keeping, left)
+        };
+        let may_retire = shared.sealed.is_some();
+        shared.table.take_all(left, may_retire, read)?;
+        for left in may_have_moved {
+            if let Some(known) = read(left)? {
+                shared.table.take(known, may_retire)?;
+            }
+        }
+        for left in folders.into_inner() {
+            self.take_folder(keeping, left, further)?;
+        }
+        Ok(moved)
+    }
+}
+
+/// A node whose file a predecessor had moved when it died.
+struct MovedNode {
+    node: NodeId,
+    words: [u64; 8],
+    /// Of its number, if that lasts.
+    generation: Option<Generation>,
 }
 
 /// For a pool that [`Pool::survives`]. What a predecessor had open without a name is found by its handle for as long as the descriptors of the
 /// dead server are open, and held from then on. So is a folder without a name.
 impl Surviving for Pool {
-    fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken> {
+    fn take_nodes(&self, nodes: KeptNodes, left: LeftNodes) -> std::result::Result<(), NotTaken> {
         self.survives()?;
         let shared = &*self.shared;
         shared.is_mount(nodes.mount_number());
         self.take_ledger()?;
         let next = NodeId::ROOT.get() + 1 + u64::from(nodes.servers().saturating_sub(1)) * NUMBERS;
-        let Apart { nodes: mut left, names, others } = records::apart(left);
+        let Apart { nodes: left, names, others } = records::apart(left)?;
         let (others, sealed) = keeping_seals::part(others);
         let (others, locks) = locks::part(others)?;
         let (others, exchanges) = keeping_renames::part(others);
@@ -176,15 +220,12 @@ impl Surviving for Pool {
         let keeping = Keeping::new(nodes.clone());
         let Parted { mut further, moving, generations, useless } = keeping::part(others);
         useless.into_iter().for_each(|place| keeping.drop_left(place));
-        let moved = self.take_moved(&keeping, &mut left, &moving);
-        let folders: Vec<LeftNode> = left.extract_if(.., |left| keeping::is_folder(&left.words)).collect();
-        for left in folders {
-            self.take_folder(&keeping, left, &mut further)?;
-        }
-        shared.table.take_all(left, |left| shared.left_node(&keeping, left))?;
+        let known = Sorted::of(&left, !names.is_empty());
+        let moved = self.take_known(&keeping, left, (&moving, &mut further))?;
+        let are_all = shared.table.len() == known.0.len();
         if let Some(merge) = &shared.merge {
-            let names = keeping_names::left_names(names, &mut further);
-            merge.numbers.survive(shared, nodes.clone(), names);
+            let is_known = |file| known.has(file) && (are_all || shared.table.find(file).is_some());
+            merge.numbers.survive(nodes.clone(), names, &mut further, is_known)?;
         }
         // What they belong to had been forgotten, or got another name.
         further.into_values().for_each(|left| keeping.drop_left(left.place));
@@ -203,7 +244,7 @@ impl Surviving for Pool {
         if let Some(of_nodes) = &shared.sealed {
             of_nodes.survive(nodes, sealed, &shared.table)?;
         }
-        for (node, generation) in moved {
+        for MovedNode { node, generation, .. } in moved {
             let Some(node) = shared.table.find(node) else { continue };
             // One that had been moved before has that of its first place.
             let generation = shared.table.generation_of(node.id).or(generation);
@@ -266,6 +307,21 @@ impl Surviving for Pool {
 
     fn take_dir(&self, id: NodeId, left: LeftOpen) -> std::result::Result<Option<PoolDir>, NotTaken> {
         Ok(self.shared.node(id).ok().map(|node| dir::of_node(&self.shared, node, left.file)))
+    }
+}
+
+/// The numbers of nodes in order: whether one is among them is found faster than in the table, whose places are anywhere in memory.
+struct Sorted(Vec<NodeId>);
+
+impl Sorted {
+    fn of(left: &LeftNodes, is_needed: bool) -> Self {
+        let mut numbers: Vec<NodeId> = left.numbers().filter(|_| is_needed).collect();
+        numbers.sort_unstable();
+        Self(numbers)
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.0.binary_search(&node).is_ok()
     }
 }
 
@@ -361,7 +417,7 @@ impl Shared {
             // Another view of it may be open, or come.
             node.mark(Marks::VARIES);
         }
-        Ok(Some(Known { node, lookups, place, may_retire: self.sealed.is_some() }))
+        Ok(Some(Known { node, lookups, place }))
     }
 
     /// The inode that a predecessor's descriptor leads to. It stays open under its number, which is written down.

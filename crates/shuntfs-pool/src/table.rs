@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use shuntfs::takeover::{LeftNode, NodePlace};
+use hashbrown::hash_table::Entry;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use shuntfs::takeover::{LeftNode, LeftNodes, NodePlace, NotTaken};
 use shuntfs::{Generation, LookupCount, NodeId};
 
 use crate::keeping::{self, Keeping};
@@ -45,15 +46,45 @@ pub(crate) struct Known {
     pub(crate) node: Node,
     pub(crate) lookups: LookupCount,
     pub(crate) place: NodePlace,
-    /// Of two that are the same, the one that was made first may be retired.
-    pub(crate) may_retire: bool,
+}
+
+impl Known {
+    fn into_node(self) -> Node {
+        let Self { mut node, lookups, place } = self;
+        *node.kept.get_mut() = Some(place);
+        *node.lookups.get_mut() = lookups.0;
+        node
+    }
+}
+
+/// Nodes of predecessors with their hashes, by the shards that they are for: a thread that fills a shard stays within memory that its CPU has at hand.
+struct Piles {
+    by_identity: Vec<Pile>,
+    by_id: Vec<Pile>,
+}
+
+type Nodes = HashTable<Arc<Node>>;
+type Pile = Vec<(u64, Arc<Node>)>;
+
+impl Piles {
+    /// With room for so many nodes, spread as evenly as they are.
+    fn new(count: usize) -> Self {
+        let piles = || (0..SHARDS).map(|_| Pile::with_capacity(room_of_shard(count))).collect();
+        Self { by_identity: piles(), by_id: piles() }
+    }
+
+    fn add(&mut self, node: Node) {
+        let (hash, id_hash, node) = (node.key().hash(), mix(node.id.get()), Arc::new(node));
+        self.by_id[shard(id_hash)].push((id_hash, Arc::clone(&node)));
+        self.by_identity[shard(hash)].push((hash, node));
+    }
 }
 
 /// Every node but the root is here while its lookup count is above zero.
 #[derive(Debug)]
 pub(crate) struct Table {
-    by_identity: Box<[Mutex<HashTable<Arc<Node>>>]>,
-    by_id: Box<[RwLock<HashTable<Arc<Node>>>]>,
+    by_identity: Box<[Mutex<Nodes>]>,
+    by_id: Box<[RwLock<Nodes>]>,
     next: AtomicU64,
     /// Nodes in the table.
     count: AtomicUsize,
@@ -118,77 +149,72 @@ impl Table {
         self.keeping.set(keeping).map_err(|_| "nodes are written down already")
     }
 
-    /// Knows the nodes of predecessors as before. `read` makes a node of what is left of it, or says that it is useless. Several threads
-    /// do that if there are many, because callers wait for it.
+    /// Knows the nodes of predecessors as before. `read` makes a node of what is left of it, or says that it is useless. Of two of one inode the one that
+    /// was made first is retired, if one of them may be. Several threads do that if there are many, because callers wait for it.
     ///
     /// # Errors
-    /// Those of `read`, and of [`Table::take`].
+    /// Those of `left`, of `read`, and of [`Table::take`].
     pub(crate) fn take_all(
         &self,
-        left: Vec<LeftNode>,
+        left: LeftNodes,
+        may_retire: bool,
         read: impl Fn(LeftNode) -> Result<Option<Known>, &'static str> + Sync,
-    ) -> Result<(), &'static str> {
-        self.make_room(left.len());
-        let threads = threads_for(left.len());
-        let left = Mutex::new(left.into_iter());
-        let next = || left.lock().by_ref().take(BATCH).collect::<Vec<LeftNode>>();
-        let work = || -> Result<(), &'static str> {
-            let batches = std::iter::repeat_with(next).take_while(|batch| !batch.is_empty());
-            for node in batches.flatten() {
-                if let Some(known) = read(node)? {
-                    self.take(known)?;
+    ) -> Result<(), NotTaken> {
+        let (count, threads) = (left.len(), threads_for(left.len()));
+        let left = Mutex::new(left);
+        let all: Vec<Mutex<Vec<[Pile; 2]>>> = (0..SHARDS).map(|_| Mutex::default()).collect();
+        in_threads(threads, || {
+            let next = || left.lock().take_next(BATCH);
+            let mut own = Piles::new(count / threads);
+            for left in std::iter::repeat_with(next).take_while(|batch| !batch.is_empty()).flatten() {
+                read(left?)?.into_iter().for_each(|known| own.add(known.into_node()));
+            }
+            let own = own.by_identity.into_iter().zip(own.by_id);
+            all.iter()
+                .zip(own)
+                .for_each(|(shard, (by_identity, by_id))| shard.lock().push([by_identity, by_id]));
+            Ok(())
+        })?;
+        let next = AtomicUsize::new(0);
+        in_threads(threads, || {
+            let next = || next.fetch_add(1, Ordering::Relaxed);
+            for shard in std::iter::repeat_with(next).take_while(|shard| *shard < SHARDS) {
+                let (mut nodes, mut ids) = self.with_room(shard, count);
+                for [by_identity, by_id] in std::mem::take(&mut *all[shard].lock()) {
+                    let mut pile = by_identity.into_iter();
+                    pile.try_for_each(|(hash, node)| has_identity(&mut nodes, hash, node, may_retire))?;
+                    by_id.into_iter().try_for_each(|(hash, node)| self.has_id(&mut ids, hash, node))?;
                 }
             }
             Ok(())
-        };
-        std::thread::scope(|scope| {
-            // A thread that cannot be started leaves its share to the others.
-            let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
-            let others: Vec<_> = (1..threads).filter_map(start).collect();
-            let own = work();
-            others.into_iter().map(|other| other.join().expect("nothing in it panics")).fold(own, Result::and)
         })
     }
 
-    /// Has room for so many nodes more, so that no map grows while they come: that would hash all of them again.
-    fn make_room(&self, count: usize) {
-        let room = room_of_shard(count);
-        for nodes in &self.by_identity {
-            nodes.lock().reserve(room, |node| node.key().hash());
-        }
-        for nodes in &self.by_id {
-            nodes.write().reserve(room, |node| mix(node.id.get()));
-        }
+    /// The maps of a shard with room for its share of so many nodes more, so that they do not grow while these come: that would hash all of them again.
+    fn with_room(&self, shard: usize, count: usize) -> (MutexGuard<'_, Nodes>, RwLockWriteGuard<'_, Nodes>) {
+        let (mut nodes, mut ids) = (self.by_identity[shard].lock(), self.by_id[shard].write());
+        nodes.reserve(room_of_shard(count), |node| node.key().hash());
+        ids.reserve(room_of_shard(count), |node| mix(node.id.get()));
+        (nodes, ids)
     }
 
     /// Knows a node of a predecessor as before.
     ///
     /// # Errors
     /// It is known already, or is the root.
-    pub(crate) fn take(&self, known: Known) -> Result<(), &'static str> {
-        let Known { node, lookups, place, may_retire } = known;
+    pub(crate) fn take(&self, known: Known, may_retire: bool) -> Result<(), &'static str> {
+        let node = Arc::new(known.into_node());
         let (hash, id_hash) = (node.key().hash(), mix(node.id.get()));
-        let mut nodes = self.by_identity[shard(hash)].lock();
-        let mut ids = self.by_id[shard(id_hash)].write();
-        let there = nodes.find(hash, |held| held.view == node.view && held.key() == node.key());
-        let other = there.map(|other| other.id);
-        if other.is_some() && !may_retire
-            || node.id == NodeId::ROOT
-            || ids.find(id_hash, |held| held.id == node.id).is_some()
-        {
-            return Err("a node is there twice");
+        has_identity(&mut self.by_identity[shard(hash)].lock(), hash, Arc::clone(&node), may_retire)?;
+        self.has_id(&mut self.by_id[shard(id_hash)].write(), id_hash, node)
+    }
+
+    /// A node of a predecessor has its number.
+    fn has_id(&self, ids: &mut Nodes, hash: u64, node: Arc<Node>) -> Result<(), &'static str> {
+        if node.id == NodeId::ROOT || ids.find(hash, |held| held.id == node.id).is_some() {
+            return Err(IS_THERE);
         }
-        *node.kept.lock() = Some(place);
-        node.lookups.store(lookups.0, Ordering::Relaxed);
-        let node = Arc::new(node);
-        // Numbers rise from server to server, and in each of them.
-        if other.is_none_or(|other| other < node.id) {
-            if let Ok(place) = nodes.find_entry(hash, |held| Some(held.id) == other) {
-                let _ = place.remove();
-            }
-            nodes.insert_unique(hash, Arc::clone(&node), |node| node.key().hash());
-        }
-        ids.insert_unique(id_hash, node, |node| mix(node.id.get()));
+        ids.insert_unique(hash, node, |node| mix(node.id.get()));
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -370,7 +396,7 @@ impl Table {
     }
 
     /// The hash of a node's identity, and its shard.
-    fn shard_of(&self, node: &Node) -> (u64, MutexGuard<'_, HashTable<Arc<Node>>>) {
+    fn shard_of(&self, node: &Node) -> (u64, MutexGuard<'_, Nodes>) {
         loop {
             let hash = node.key().hash();
             let nodes = self.by_identity[shard(hash)].lock();
@@ -469,7 +495,35 @@ impl Table {
     }
 }
 
-fn give_back(nodes: &mut HashTable<Arc<Node>>, hash: impl Fn(&Arc<Node>) -> u64) {
+const IS_THERE: &str = "a node is there twice";
+
+/// A node of a predecessor is the one of its inode.
+fn has_identity(nodes: &mut Nodes, hash: u64, node: Arc<Node>, may_retire: bool) -> Result<(), &'static str> {
+    match nodes.entry(
+        hash,
+        |held| held.view == node.view && held.key() == node.key(),
+        |node| node.key().hash(),
+    ) {
+        Entry::Vacant(room) => drop(room.insert(node)),
+        Entry::Occupied(_) if !may_retire => return Err(IS_THERE),
+        // Numbers rise from server to server, and in each of them.
+        Entry::Occupied(mut other) if other.get().id < node.id => *other.get_mut() = node,
+        Entry::Occupied(_) => {}
+    }
+    Ok(())
+}
+
+/// Has so many threads do a work, this one among them. One that cannot be started leaves its share to the others.
+fn in_threads(threads: usize, work: impl Fn() -> Result<(), NotTaken> + Sync) -> Result<(), NotTaken> {
+    std::thread::scope(|scope| {
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = work();
+        others.into_iter().map(|other| other.join().expect("nothing in it panics")).fold(own, Result::and)
+    })
+}
+
+fn give_back(nodes: &mut Nodes, hash: impl Fn(&Arc<Node>) -> u64) {
     if nodes.capacity() >= SHRINK_FROM && nodes.len() < nodes.capacity() / SHRINK_BELOW {
         let room = nodes.len() * 2;
         nodes.shrink_to(room, hash);
@@ -658,7 +712,8 @@ mod test {
     fn maps_do_not_grow_while_they_take_what_they_made_room_for() {
         for count in [1000_u64, 20_000, 300_000] {
             let table = Table::new();
-            table.make_room(usize::try_from(count).unwrap());
+            let room_for = usize::try_from(count).unwrap();
+            (0..SHARDS).for_each(|shard| drop(table.with_room(shard, room_for)));
             let room = |table: &Table| -> Vec<(usize, usize)> {
                 let by_identity = table.by_identity.iter().map(|shard| shard.lock().capacity());
                 by_identity.zip(table.by_id.iter().map(|shard| shard.read().capacity())).collect()

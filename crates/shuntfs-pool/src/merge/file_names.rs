@@ -2,81 +2,121 @@
 //! one: a file that lost its name, or was replaced, keeps its number for as long as it is known, and nothing below tells which that was.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
-use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use shuntfs::NodeId;
-use shuntfs::takeover::NodePlace;
+use shuntfs::takeover::{LeftNode, LeftNodes, NodePlace, StoreError};
 
-use crate::keeping_names::{KeptNames, LeftName, NamedFile};
+use crate::keeping_names::{KeptNames, told_by};
 use crate::node::{Way, mix};
+use crate::records::node_of;
 
 /// Of each file that the kernel knows, the name that it was looked up by last.
 #[derive(Debug, Default)]
 pub(super) struct FileNames {
     /// By the number of the node.
     files: HashTable<Named>,
-    /// Which file had a name last.
-    nodes: HashMap<Way, NodeId>,
+    /// Which file had a name last, by the hash of that.
+    last: HashTable<Last>,
+    hasher: DefaultHashBuilder,
     kept: Option<KeptNames>,
 }
 
 #[derive(Debug)]
 struct Named {
     node: NodeId,
-    way: Way,
-    /// Where it is written down for the next server.
+    /// Of its name.
+    hash: u32,
+    /// Where that is written down for the next server; it is read there when it is needed.
     place: Option<NodePlace>,
+    /// The name, where it is not written down.
+    way: Option<Box<Way>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    node: NodeId,
+    hash: u32,
 }
 
 impl FileNames {
-    /// Names are written down from now on, and these are by predecessors. Those of files that `is_known` does not tell of are useless.
+    /// Names are written down from now on, and these are by predecessors. Those of files that `is_known` does not tell of are useless. What belongs to
+    /// them is taken out of `further`.
+    ///
+    /// # Errors
+    /// One is damaged.
     pub(super) fn survive(
         &mut self,
         mut kept: KeptNames,
-        left: impl ExactSizeIterator<Item = LeftName>,
+        left: LeftNodes,
+        further: &mut HashMap<u64, LeftNode>,
         is_known: impl Fn(NodeId) -> bool,
-    ) {
-        self.files.reserve(left.len(), hash);
-        self.nodes.reserve(left.len());
-        for LeftName { file, place, further, named } in left {
-            let file = file.filter(|file| is_known(*file));
-            let Some((node, NamedFile { way, is_last })) = file.zip(named) else {
-                kept.drop_left(place, further);
+    ) -> Result<(), StoreError> {
+        self.files.reserve(left.len(), by_node);
+        self.last.reserve(left.len(), by_name);
+        let mut name = Vec::new();
+        for left in left {
+            let LeftNode { place, node: number, words, .. } = left?;
+            let mut rest = Vec::new();
+            let told = told_by(&words, &mut name, |number| {
+                let LeftNode { place, words, .. } = further.remove(&number)?;
+                rest.push(place);
+                Some(words)
+            });
+            let file = node_of(number).filter(|file| is_known(*file));
+            let Some((node, told)) = file.zip(told) else {
+                kept.drop_left(place, rest);
                 continue;
             };
-            match self.files.entry(mix(node.get()), |named| named.node == node, hash) {
-                Entry::Occupied(_) => kept.drop_left(place, further),
+            match self.files.entry(mix(node.get()), |named| named.node == node, by_node) {
+                Entry::Occupied(_) => kept.drop_left(place, rest),
                 Entry::Vacant(room) => {
-                    if is_last {
-                        self.nodes.insert(way.clone(), node);
+                    let hash = hash_of(&self.hasher, told.folder, &name);
+                    if told.is_last {
+                        // A file that is replaced lost its name before another one got it.
+                        self.last.insert_unique(spread(hash), Last { node, hash }, by_name);
                     }
-                    kept.has_further(node, further);
-                    room.insert(Named { node, way, place: Some(place) });
+                    kept.has_further(node, rest);
+                    room.insert(Named { node, hash, place: Some(place), way: None });
                 }
             }
         }
         self.kept = Some(kept);
+        Ok(())
     }
 
-    /// The name that a file was looked up by last.
-    pub(super) fn of(&self, node: NodeId) -> Option<&Way> {
-        self.files.find(mix(node.get()), |named| named.node == node).map(|named| &named.way)
+    /// The name that a file was looked up by last; `None` also where what is written down of it is damaged.
+    pub(super) fn of(&self, node: NodeId) -> Option<Way> {
+        let named = self.files.find(mix(node.get()), |named| named.node == node)?;
+        let read = || self.kept.as_ref()?.read(named.place.as_ref()?, node);
+        named.way.as_deref().cloned().or_else(read)
+    }
+
+    /// Which file had a name last.
+    fn last(&self, way: &Way) -> Option<NodeId> {
+        let hash = hash_of(&self.hasher, way.0, way.1.to_bytes());
+        let is_it = |last: &Last| last.hash == hash && self.of(last.node).as_ref() == Some(way);
+        self.last.find(spread(hash), is_it).map(|last| last.node)
+    }
+
+    /// The same, and no file has from now on.
+    fn take_last(&mut self, way: &Way) -> Option<NodeId> {
+        self.last(way).inspect(|node| self.leave(*node))
     }
 
     /// A file was looked up by this name.
     pub(super) fn note(&mut self, node: NodeId, way: Way) {
-        let is_last = self.nodes.get(&way) == Some(&node);
-        if is_last && self.of(node) == Some(&way) {
+        if self.last(&way) == Some(node) {
             return;
         }
-        self.leave(node);
         self.have(node, way);
     }
 
     /// What had the first name has the second one now, and `back` says whether the other way round, too.
     pub(super) fn moved(&mut self, from: &Way, to: &Way, back: bool) {
-        let (first, second) = (self.nodes.remove(from), self.nodes.remove(to));
+        let (first, second) = (self.take_last(from), self.take_last(to));
         // It is written down before what comes to its name is: a server that dies in between leaves no name to two files.
         self.keep(second, (to, false));
         self.keep(first.filter(|_| back), (from, false));
@@ -88,12 +128,12 @@ impl FileNames {
     /// The same of what a server that is dead had moved, and perhaps noted: these are the files that have the names now.
     pub(super) fn was_moved(&mut self, (from, at_from): (&Way, &[NodeId]), (to, at_to): (&Way, &[NodeId])) {
         let moved = |names: &Self, at: &[NodeId], before: &Way| -> Vec<NodeId> {
-            at.iter().copied().filter(|node| names.of(*node) == Some(before)).collect()
+            at.iter().copied().filter(|node| names.of(*node).as_ref() == Some(before)).collect()
         };
         let (forth, back) = (moved(self, at_to, from), moved(self, at_from, to));
         for (way, at) in [(from, at_from), (to, at_to)] {
-            if let Some(other) = self.nodes.get(way).copied().filter(|node| !at.contains(node)) {
-                self.nodes.remove(way);
+            if let Some(other) = self.last(way).filter(|node| !at.contains(node)) {
+                self.leave(other);
                 self.keep(Some(other), (way, false));
             }
         }
@@ -113,41 +153,62 @@ impl FileNames {
 
     /// A file is not the last one any more that had its name.
     fn leave(&mut self, node: NodeId) {
-        let Some(way) = self.files.find(mix(node.get()), |named| named.node == node) else { return };
-        if self.nodes.get(&way.way) == Some(&node) {
-            self.nodes.remove(&way.way);
+        let Some(named) = self.files.find(mix(node.get()), |named| named.node == node) else { return };
+        if let Ok(found) = self.last.find_entry(spread(named.hash), |last| last.node == node) {
+            let _ = found.remove();
         }
     }
 
     /// A file has a name, and is the last one that has.
     fn have(&mut self, node: NodeId, way: Way) {
-        let before = self.nodes.insert(way.clone(), node).filter(|before| *before != node);
+        let before = self.take_last(&way).filter(|before| *before != node);
         self.keep(before, (&way, false));
-        let entry = self.files.entry(mix(node.get()), |named| named.node == node, hash);
-        let named = match entry {
-            Entry::Occupied(found) => {
-                let named = found.into_mut();
-                named.way = way;
-                named
-            }
-            Entry::Vacant(room) => room.insert(Named { node, way, place: None }).into_mut(),
-        };
-        if let Some(kept) = &mut self.kept {
-            kept.keep(&mut named.place, node, (named.way.0, &named.way.1), true);
-        }
+        self.leave(node);
+        let hash = hash_of(&self.hasher, way.0, way.1.to_bytes());
+        self.last.insert_unique(spread(hash), Last { node, hash }, by_name);
+        let entry = self.files.entry(mix(node.get()), |named| named.node == node, by_node);
+        let named = entry.or_insert(Named { node, hash, place: None, way: None }).into_mut();
+        named.hash = hash;
+        named.has(&mut self.kept, (&way, true));
     }
 
     /// Writes down what name a file has, if anybody goes on, and whether it is the last one that had it.
-    fn keep(&mut self, node: Option<NodeId>, (way, is_last): (&Way, bool)) {
-        let (Some(node), Some(kept)) = (node, &mut self.kept) else { return };
+    fn keep(&mut self, node: Option<NodeId>, way: (&Way, bool)) {
+        let Some(node) = node else { return };
         if let Some(named) = self.files.find_mut(mix(node.get()), |named| named.node == node) {
-            kept.keep(&mut named.place, node, (way.0, &way.1), is_last);
+            named.has(&mut self.kept, way);
         }
     }
 }
 
-fn hash(named: &Named) -> u64 {
+impl Named {
+    /// It has this name, and may be the last one that has.
+    fn has(&mut self, kept: &mut Option<KeptNames>, (way, is_last): (&Way, bool)) {
+        if let Some(kept) = kept {
+            kept.keep(&mut self.place, self.node, (way.0, &way.1), is_last);
+        }
+        self.way = self.place.is_none().then(|| Box::new(way.clone()));
+    }
+}
+
+const _: () = assert!(size_of::<Named>() == 24 && size_of::<Last>() == 16);
+
+fn by_node(named: &Named) -> u64 {
     mix(named.node.get())
+}
+
+fn by_name(last: &Last) -> u64 {
+    spread(last.hash)
+}
+
+/// The hash of a name, as it is held for each file.
+fn hash_of(hasher: &DefaultHashBuilder, folder: NodeId, name: &[u8]) -> u32 {
+    u32::try_from(hasher.hash_one((folder.get(), name)) >> 32).unwrap_or(0)
+}
+
+/// A table goes by all bits.
+fn spread(hash: u32) -> u64 {
+    mix(u64::from(hash))
 }
 
 #[cfg(test)]
@@ -165,7 +226,7 @@ mod test {
     }
 
     fn of(names: &FileNames, number: u64) -> Option<Box<CStr>> {
-        names.of(node(number)).map(|way| way.1.clone())
+        names.of(node(number)).map(|way| way.1)
     }
 
     #[test]
@@ -184,7 +245,7 @@ mod test {
         names.moved(&way(c"b"), &way(c"d"), false);
         assert_eq!((of(&names, 7), of(&names, 8)), (None, Some(c"d".into())));
         [8, 9].into_iter().for_each(|number| names.forget(node(number)));
-        assert!(names.files.is_empty() && names.nodes.is_empty());
+        assert!(names.files.is_empty() && names.last.is_empty());
     }
 
     /// A server that died while it moved names may have noted that, or not; the next one is asked to do it again.
@@ -199,7 +260,7 @@ mod test {
         };
         let (a, b) = (way(c"a"), way(c"b"));
         let seen = |names: &FileNames| {
-            let last = [c"a", c"b", c"c"].map(|name| names.nodes.get(&way(name)).copied());
+            let last = [c"a", c"b", c"c"].map(|name| names.last(&way(name)));
             ([7, 8, 9].map(|number| of(names, number)), last)
         };
         let mut expected = lay_out();

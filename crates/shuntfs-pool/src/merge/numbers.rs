@@ -3,16 +3,17 @@
 //! Numbers that go by what is below are made by the branch. Those that go by the path are made here, of the names on the way. A folder
 //! knows its way; of files it is noted by which name they were looked up last, where numbers go by that.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shuntfs::NodeId;
-use shuntfs::takeover::KeptNodes;
+use shuntfs::takeover::{KeptNodes, LeftNode, LeftNodes, StoreError};
 
 use super::choose::DEPTH_MAX;
 use super::file_names::FileNames;
-use crate::keeping_names::{KeptNames, LeftName};
+use crate::keeping_names::KeptNames;
 use crate::node::{Node, Way, mix};
 use crate::shared::Shared;
 
@@ -132,19 +133,23 @@ impl Numbers {
         }
     }
 
-    /// Names are written down for the next server from now on, and these were by predecessors.
+    /// Names are written down for the next server from now on, and these were by predecessors, of files of which `is_known` tells whether the kernel
+    /// knows them. Takes what belongs to them out of `further`.
+    ///
+    /// # Errors
+    /// One is damaged.
     pub(crate) fn survive(
         &self,
-        shared: &Shared,
         nodes: KeptNodes,
-        left: impl ExactSizeIterator<Item = LeftName>,
-    ) {
+        mut left: LeftNodes,
+        further: &mut HashMap<u64, LeftNode>,
+        is_known: impl Fn(NodeId) -> bool,
+    ) -> Result<(), StoreError> {
         let kept = KeptNames::new(nodes);
         if self.calc.goes_by_path(false) {
-            let is_known = |file| shared.table.find(file).is_some();
-            self.files.lock().survive(kept, left, is_known);
+            self.files.lock().survive(kept, left, further, is_known)
         } else {
-            left.for_each(|left| kept.drop_left(left.place, left.further));
+            left.try_for_each(|left| left.map(|left| kept.drop_left(left.place, Vec::new())))
         }
     }
 
@@ -167,7 +172,7 @@ impl Numbers {
         }
         let way = match parts {
             Some(parts) => parts.way()?,
-            None => self.files.lock().of(node.id)?.clone(),
+            None => self.files.lock().of(node.id)?,
         };
         path_of(shared, way).map(|path| self.calc.shown(path))
     }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNode, LeftOpen, NotTaken, Surviving};
+use shuntfs::takeover::{FileIdentity, KeptNodes, KeptOpen, LeftNodes, LeftOpen, NotTaken, Surviving};
 use shuntfs::{Delegation, NodeId};
 
 use super::fs::{Sealed, SealedDir, SealedFile};
@@ -11,7 +11,7 @@ use crate::checked::CheckedFile;
 
 /// For a tree whose seal is the one of the server before ([`crate::TakenSeal`]).
 impl Surviving for Sealed {
-    fn take_nodes(&self, _: KeptNodes, left: Vec<LeftNode>) -> Result<(), NotTaken> {
+    fn take_nodes(&self, _: KeptNodes, left: LeftNodes) -> Result<(), NotTaken> {
         self.survives();
         if left.is_empty() { Ok(()) } else { Err("nodes of a sealed tree are not written down".into()) }
     }

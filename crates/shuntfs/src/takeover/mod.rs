@@ -35,6 +35,8 @@ pub use resend::resend;
 pub use shuntfs_sys::descriptors::LeftDescriptors;
 pub use stateless::Stateless;
 pub(crate) use store::{Begun, KeptCounters, OpenRecord, Requests, keeps_result};
-pub use store::{KeptNode, KeptNodes, LeftNode, NodePlace, STATE_VERSION, STATE_VERSIONS, StoreError};
+pub use store::{
+    KeptNode, KeptNodes, LeftNode, LeftNodes, NodePlace, STATE_VERSION, STATE_VERSIONS, StoreError,
+};
 pub(crate) use surviving::Keeps;
 pub use surviving::{FileIdentity, KeptOpen, LeftBehind, LeftOpen, NotTaken, Surviving};

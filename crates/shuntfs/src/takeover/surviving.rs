@@ -8,7 +8,7 @@ use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_sys::{FuseDevice, OsError, stat_of};
 use shuntfs_wire::{Fh, NodeId, Result};
 
-use super::store::{KeptCounters, KeptNodes, LeftNode, OpenRecord, Store, Table};
+use super::store::{KeptCounters, KeptNodes, LeftNodes, OpenRecord, Store, Table};
 use crate::args::OpSet;
 use crate::backing::{BackingId, Registrar};
 use crate::delegation::Delegation;
@@ -35,10 +35,11 @@ use crate::server::Open;
 /// ([`Surviving::keeps_locks`]): the kernel then sees to locks itself. A request that waits for a lock comes again, and waits once more.
 pub trait Surviving: Filesystem {
     /// Takes the place where nodes are kept, and those that predecessors knew: none for the first server. Called once, before any request.
+    /// An error of `left` must be passed on.
     ///
     /// # Errors
     /// Why it cannot go on with them. The connection is then as it was.
-    fn take_nodes(&self, nodes: KeptNodes, left: Vec<LeftNode>) -> std::result::Result<(), NotTaken>;
+    fn take_nodes(&self, nodes: KeptNodes, left: LeftNodes) -> std::result::Result<(), NotTaken>;
 
     /// Whether locks survive, too: who holds them, so that they can be given back, and that a request for a lock that is held already by the same
     /// owner is granted. Default: they do not.

@@ -13,6 +13,7 @@
 mod backings;
 mod counters;
 mod layout;
+mod left;
 mod nodes;
 mod opens;
 mod requests;
@@ -21,7 +22,8 @@ mod rings;
 pub(crate) use counters::KeptCounters;
 pub use layout::{STATE_VERSION, STATE_VERSIONS, StoreError};
 pub(crate) use layout::{Store, StoredHandover};
-pub use nodes::{KeptNode, KeptNodes, LeftNode, NodePlace};
+pub use left::{LeftNode, LeftNodes};
+pub use nodes::{KeptNode, KeptNodes, NodePlace};
 pub(crate) use opens::{FoundOpen, OpenRecord, Table};
 pub(crate) use requests::{Begun, Requests, keeps_result};
 pub(crate) use rings::StoredRings;

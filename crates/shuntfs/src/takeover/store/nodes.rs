@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use shuntfs_sys::descriptors::LeftDescriptors;
 use shuntfs_wire::{Errno, LookupCount, NodeId, Result};
 
 use super::layout::{NODES, Store, StoreError, check_of, once, twice};
+use super::left::LeftNodes;
 use crate::takeover::surviving::FileIdentity;
 
 const NODE: usize = 1;
@@ -18,7 +19,7 @@ const DEVICE: usize = 3;
 const INODE: usize = 4;
 const WORDS: usize = 5;
 /// How many words are the file system's.
-const OWN: usize = 8;
+pub(super) const OWN: usize = 8;
 const CHECK: usize = WORDS + OWN;
 /// These change while the rest stays.
 const LOOKUPS: usize = CHECK + 1;
@@ -40,31 +41,13 @@ pub struct KeptNode<'f> {
     pub words: [u64; OWN],
 }
 
-/// A node that a predecessor knew.
-#[derive(Debug)]
-pub struct LeftNode {
-    /// Where it is kept.
-    pub place: NodePlace,
-    /// Its number.
-    pub node: NodeId,
-    /// How often the kernel has looked it up; at most a few times too often, where a server died between counting and answering.
-    pub lookups: LookupCount,
-    /// The descriptor, of which it is known that it leads to what it led to; `None` where it does not: overlayfs gives a file with several names
-    /// another inode number when it copies it up.
-    pub file: Option<OwnedFd>,
-    /// What the file system has written down.
-    pub words: [u64; OWN],
-    /// What it has marked it with since ([`KeptNodes::mark`]); `None` where the state has the layout of an earlier release, which had no marks.
-    pub marks: Option<u32>,
-}
-
 /// Where a node is kept, until it is let go.
 // One more than the index, so that an `Option` of it takes four bytes: there is one for each node.
 #[derive(PartialEq, Eq, Debug)]
 pub struct NodePlace(NonZeroU32);
 
 impl NodePlace {
-    fn of(index: u32) -> Self {
+    pub(super) fn of(index: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(index))
     }
 
@@ -108,39 +91,18 @@ impl KeptNodes {
     pub(crate) fn take(
         store: &Arc<Store>,
         left: &mut LeftDescriptors,
-    ) -> std::result::Result<(Self, Vec<LeftNode>), StoreError> {
-        store.settle_nodes()?;
-        let (mut nodes, mut list) = (Vec::new(), Vec::new());
-        let next = store.top(&NODES)?;
-        for index in 0..next {
-            let Some(FoundNode { node, lookups, descriptor, words, marks, .. }) = store.found_node(index)?
-            else {
-                list.push(index);
-                continue;
-            };
-            // Its last lookup was taken back, and its server died then.
-            if lookups == 0 {
-                store.publish(NODES.at(index), 0);
-                list.push(index);
-                continue;
-            }
-            let wrong = |why| StoreError::Record { what: NODES.what, index, why };
-            let file = descriptor.map(|(number, identity)| {
-                let file = left.take(number).ok_or_else(|| wrong("its descriptor is not open"))?;
-                Ok((FileIdentity::of(&file) == Ok(identity)).then_some(file))
-            });
-            let file = file.transpose()?.flatten();
-            nodes.push(LeftNode {
-                place: NodePlace::of(index),
-                node,
-                lookups: LookupCount(lookups.into()),
-                file,
-                words,
-                marks,
-            });
-        }
+    ) -> std::result::Result<(Self, LeftNodes), StoreError> {
+        LeftNodes::find(store, left)
+    }
+
+    /// Those of a store of which so many records have been used, and these are free.
+    pub(super) fn of(store: &Arc<Store>, list: Vec<u32>, next: u32) -> std::result::Result<Self, StoreError> {
         let free = Arc::new(Mutex::new(Free { list, next }));
-        Ok((Self { store: Arc::clone(store), free, mount: store.mount_number()? }, nodes))
+        Ok(Self { store: Arc::clone(store), free, mount: store.mount_number()? })
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// A number of the mount, the same in all of its servers, that other mounts do not have: for generations of nodes, which must not change.
@@ -197,6 +159,14 @@ impl KeptNodes {
         Ok(NodePlace::of(next))
     }
 
+    /// The number and the words that are kept there, read anew: a file system need not have them in its own memory, too. `None` where they
+    /// are not what was written.
+    #[must_use]
+    pub fn read(&self, place: &NodePlace) -> Option<(NodeId, [u64; OWN])> {
+        let found = self.store.found_node(place.index()).ok().flatten()?;
+        Some((found.node, found.words))
+    }
+
     /// The node was looked up so many times more. To be called before the kernel hears of it.
     pub fn raise(&self, place: &NodePlace, lookups: LookupCount) {
         let by = u32::try_from(lookups.0).unwrap_or(u32::MAX);
@@ -230,6 +200,15 @@ pub(super) struct FoundNode {
     pub(super) descriptor: Option<(RawFd, FileIdentity)>,
     pub(super) words: [u64; OWN],
     pub(super) marks: Option<u32>,
+}
+
+/// What its first words say of a record, which are not checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    pub(super) node: NodeId,
+    pub(super) has_descriptor: bool,
+    /// Whether it takes another one's place.
+    pub(super) succeeds: bool,
 }
 
 impl Store {
@@ -280,14 +259,8 @@ impl Store {
         was.ok().and_then(once).map_or(u32::MAX, change)
     }
 
-    #[cfg(test)]
-    pub(super) fn found_nodes(&self) -> std::result::Result<Vec<FoundNode>, StoreError> {
-        let all = (0..self.top(&NODES)?).map(|index| self.found_node(index));
-        all.filter_map(std::result::Result::transpose).collect()
-    }
-
     /// Where a predecessor died while it replaced a record, the new one stays, which is whole.
-    fn settle_nodes(&self) -> std::result::Result<(), StoreError> {
+    pub(super) fn settle_nodes(&self) -> std::result::Result<(), StoreError> {
         let all = 0..self.top(&NODES)?;
         let is = |index: &u32, state| self.get(NODES.at(*index)) == state;
         let mut next = HashSet::new();
@@ -307,7 +280,26 @@ impl Store {
         Ok(())
     }
 
-    fn found_node(&self, index: u32) -> std::result::Result<Option<FoundNode>, StoreError> {
+    /// What a record begins with; `None` where there is none. As long as nothing more is read of it, it is not trusted.
+    ///
+    /// # Errors
+    /// [`StoreError::Record`].
+    pub(super) fn beginning_of(&self, index: u32) -> std::result::Result<Option<Beginning>, StoreError> {
+        let at = NODES.at(index);
+        let wrong = |why| StoreError::Record { what: NODES.what, index, why };
+        let state = self.get(at);
+        if state == 0 {
+            return Ok(None);
+        }
+        if state != LIVE && state != SUCCEEDS {
+            return Err(wrong("its state is none"));
+        }
+        let node = NodeId::new(self.get(at + NODE)).ok_or_else(|| wrong("it has no number"))?;
+        let has_descriptor = self.get(at + DESCRIPTOR) != 0;
+        Ok(Some(Beginning { node, has_descriptor, succeeds: state == SUCCEEDS }))
+    }
+
+    pub(super) fn found_node(&self, index: u32) -> std::result::Result<Option<FoundNode>, StoreError> {
         let at = NODES.at(index);
         let wrong = |why| StoreError::Record { what: NODES.what, index, why };
         match self.get(at) {

@@ -10,7 +10,6 @@ use shuntfs_wire::abi::UNIQUE_RESEND;
 use shuntfs_wire::{Errno, Fh, InHeader, LookupCount, NodeId, Opcode};
 
 use super::layout::{COUNTERS, REQUESTS};
-use super::nodes::FoundNode;
 use super::opens::FoundOpen;
 use super::requests::Found;
 use super::*;
@@ -27,19 +26,32 @@ struct All {
     requests: Vec<Found>,
     files: Vec<FoundOpen>,
     folders: Vec<FoundOpen>,
-    nodes: Vec<FoundNode>,
+    nodes: Vec<Node>,
     sealed: StoredHandover,
+}
+
+/// A node as a successor gets it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Node {
+    node: NodeId,
+    lookups: LookupCount,
+    words: [u64; 8],
+    marks: Option<u32>,
 }
 
 /// As a successor looks at it, which maps it anew.
 fn look(store: &Store) -> Result<All, StoreError> {
     let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
-    let store = Store::open(copy)?;
+    let store = Arc::new(Store::open(copy)?);
+    let (_, left) = KeptNodes::take(&store, &mut LeftDescriptors::none())?;
+    let nodes = left.map(|left| {
+        left.map(|LeftNode { node, lookups, words, marks, .. }| Node { node, lookups, words, marks })
+    });
     Ok(All {
         requests: store.found_requests()?,
         files: store.found_opens(Table::Files)?,
         folders: store.found_opens(Table::Folders)?,
-        nodes: store.found_nodes()?,
+        nodes: nodes.collect::<Result<_, _>>()?,
         sealed: store.sealed()?,
     })
 }
@@ -127,7 +139,7 @@ fn what_was_written_is_found() {
     assert_eq!(files, [FoundOpen { index: 0, generation: 2, open: Some(file(2)) }]);
     assert_eq!((folders.len(), folders[0].generation), (1, 4));
     assert_eq!(nodes.len(), 1, "the other was forgotten");
-    assert_eq!((nodes[0].node, nodes[0].lookups, nodes[0].marks), (node(3), 5, Some(4)));
+    assert_eq!((nodes[0].node, nodes[0].lookups, nodes[0].marks), (node(3), LookupCount(5), Some(4)));
     assert_eq!(sealed.0, b"agreed");
     // One queue had one request at a time, so one slot served them all.
     assert_eq!((requests.len(), requests[0].unique, requests[0].result), (1, 10, None));
@@ -151,7 +163,7 @@ fn a_server_may_be_killed_after_any_store() {
         }
         for found in &nodes {
             let expected = if found.node == node(2) { [7; 8] } else { [0; 8] };
-            assert!(found.words == expected && found.lookups <= 5, "{kills}: {found:?}");
+            assert!(found.words == expected && found.lookups.0 <= 5, "{kills}: {found:?}");
         }
         for found in requests.iter().filter(|found| found.opcode == Opcode::Open as u16) {
             // A result is there only after what it tells of.
@@ -214,9 +226,8 @@ fn is_no_more(found: &All, whole: &All) -> bool {
     let is_known = |found: &Found| {
         whole.requests.iter().any(|one| Found { server: found.server, ..one.clone() } == *found)
     };
-    let is_kept = |found: &FoundNode| {
-        whole.nodes.iter().any(|one| one == found || FoundNode { marks: None, ..*one } == *found)
-    };
+    let is_kept =
+        |found: &Node| whole.nodes.iter().any(|one| one == found || Node { marks: None, ..*one } == *found);
     opens(&found.files, &whole.files)
         && opens(&found.folders, &whole.folders)
         && found.nodes.iter().all(is_kept)
@@ -323,9 +334,10 @@ fn a_place_is_used_again_and_a_full_table_says_so() {
     let second = nodes.keep(&kept(3)).expect("there is room");
     nodes.let_go(first);
     let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+    let left = left.collect::<Result<Vec<_>, _>>().expect("is whole");
     assert_eq!((left.len(), &left[0].place, left[0].words), (1, &second, [3; 8]));
     nodes.keep(&kept(4)).expect("there is room");
-    assert_eq!(store.found_nodes().expect("is whole").len(), 2);
+    assert_eq!(look(&store).expect("is whole").nodes.len(), 2);
     assert_eq!(store.opened(Table::Folders, fh(1, 1 << 16), &file(2)), Err(Errno::NFILE));
 }
 
@@ -345,7 +357,8 @@ fn a_record_that_is_replaced_is_there_once_over_two_kills() {
         KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
         store.fuse.store(u64::MAX, Ordering::Relaxed);
         let (_, left) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
-        let found: Vec<_> = left.iter().map(|left| (left.node, left.words[0])).collect();
+        let found: Vec<_> =
+            left.map(|left| left.expect("is whole")).map(|left| (left.node, left.words[0])).collect();
         let whole = [[(node(3), 3)], [(node(3), 4)]];
         assert!(whole.iter().any(|whole| found == whole), "{first}, {second}: {found:?}");
     }
@@ -360,7 +373,7 @@ fn marks_stay_with_a_node_and_are_unknown_in_the_first_layout() {
         let kept = |word| KeptNode { node: node(2), file: None, words: [word; 8] };
         let (nodes, _) = take();
         let place = nodes.keep(&kept(1)).expect("there is room");
-        let marks = || take().1.pop().expect("it is there").marks;
+        let marks = || take().1.next().expect("it is there").expect("is whole").marks;
         assert_eq!(marks(), expected.map(|_| 0), "{layout}");
         nodes.mark(&place, 4);
         nodes.mark(&place, 1);
