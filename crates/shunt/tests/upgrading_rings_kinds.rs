@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use callers::{Callers, is_caller};
 use common::{Ends, Room, SHUNT, apart, eventually, room_of_nobody, run, servers_of, shunt, signal, wait};
-use kept::{Kept, status};
+use kept::Kept;
 use known::{Known, forget};
-use programs::{copy, impostor, program_of};
+use programs::impostor;
+use rings::Programs;
 use ruled::{RULES, Ruled, SECRET, SHOWN, nobody, refused};
 use sealed::{BLOCK, EIO, LARGE, Sealed, block, errno, large, tamper};
 use shuntfs_sys::data::forget_cached;
@@ -44,27 +45,6 @@ const NOTHING: LockSpec = LockSpec { kind: LockKind::Unlock, start: 0, len: 0 };
 
 fn upgrades() -> u64 {
     rings::upgrades(UPGRADES)
-}
-
-/// Two programs, which replace each other.
-struct Programs([PathBuf; 2]);
-
-impl Programs {
-    fn of(kept: &Kept) -> Self {
-        Self(["one", "other"].map(|name| copy(Path::new(SHUNT), &kept.room.path().join(name))))
-    }
-
-    /// Has the mount go on with the program that it does not run, for the `count`-th time.
-    #[track_caller]
-    fn replace(&self, kept: &Kept, count: u64) {
-        let program = &self.0[usize::from(count.is_multiple_of(2))];
-        rings::upgrade(kept, program).ok();
-        let status = status(&kept.room);
-        assert_eq!(status["takeover"]["replaced"].as_u64(), Some(count), "{}", kept.log());
-        assert_eq!(status["session"]["transport"]["kind"], "uring");
-        assert_eq!([kept.keeper, kept.room.pid()].map(program_of), [program.clone(), program.clone()]);
-        rings::has_no_ring(kept);
-    }
 }
 
 /// What a user may not see he does not see, and what root may see root sees, at each moment.
