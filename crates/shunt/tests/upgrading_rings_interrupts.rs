@@ -13,7 +13,6 @@ mod programs;
 mod rings;
 
 use std::fs;
-use std::process::Child;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ const CALLERS: usize = 2;
 const WAITERS: usize = 2;
 /// The keeper goes on for so long between two looks whether its server has stopped to answer.
 const STEP: Duration = Duration::from_millis(1);
+const STEPS_MAX: u32 = 2000;
 /// Who has no answer after so long gets none for now.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -60,8 +60,9 @@ fn privileged_a_signal_ends_a_wait_while_the_program_is_replaced_on_io_uring() {
         moments.iter().flatten().chain(&stay).for_each(Locker::waits);
         let [before, meanwhile, after] = &moments;
         let server = kept.room.pid();
+        send(kept.keeper, Signal::STOP);
         let mut replacing = upgrading(&mnt, programs.next(count)).spawn().expect("starts");
-        let stands_still = stand_still(&kept, server, &mut replacing, before);
+        let stands_still = stand_still(&kept, server, before);
         meanwhile.iter().for_each(Locker::interrupt);
         if stands_still {
             // For who is answered now, it did not.
@@ -93,40 +94,34 @@ fn upgrades() -> u64 {
     rings::upgrades(UPGRADES)
 }
 
-/// Stops the keeper where its server answers nobody any more and is about to be killed, as far as can be told. `before` get their signal when that is about to
-/// begin. False where that moment was missed.
-fn stand_still(kept: &Kept, server: u32, replacing: &mut Child, before: &[Locker]) -> bool {
-    let trial = loop {
-        if let Some(trial) = children(kept.keeper).into_iter().find(|child| *child != server) {
-            break trial;
-        }
-        if replacing.try_wait().expect("is a child").is_some() {
+/// Has the keeper go on step by step, until its server answers nobody any more and is about to be killed. `before` get their signal when that is about to begin.
+/// False where that moment was missed.
+fn stand_still(kept: &Kept, server: u32, before: &[Locker]) -> bool {
+    let (mut is_tried, mut stands_still) = (false, false);
+    for step in 0..STEPS_MAX {
+        // Nobody collects the trial while the keeper does not go on.
+        if !is_tried && has_ended_child(kept.keeper) {
+            is_tried = true;
             before.iter().for_each(Locker::interrupt);
-            return false;
         }
-    };
-    send(kept.keeper, Signal::STOP);
-    eventually("the trial is over", || !is_alive(trial));
-    before.iter().for_each(Locker::interrupt);
-    for look in 0..100 {
         send(kept.keeper, Signal::CONT);
         std::thread::sleep(STEP);
         send(kept.keeper, Signal::STOP);
-        if !answers(kept, &format!("none-{server}-{look}")) {
-            return is_alive(server);
+        stands_still = !answers(kept, &format!("none-{server}-{step}"));
+        if stands_still || !is_alive(server) {
+            break;
         }
     }
-    false
+    if !is_tried {
+        before.iter().for_each(Locker::interrupt);
+    }
+    stands_still && is_alive(server)
 }
 
-/// The living children of a process.
-fn children(parent: u32) -> Vec<u32> {
-    let told =
-        fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("CONFIG_PROC_CHILDREN");
-    told.split_whitespace()
-        .filter_map(|number| number.parse().ok())
-        .filter(|child| is_alive(*child))
-        .collect()
+/// Whether a child of a process has ended, and was not asked for.
+fn has_ended_child(parent: u32) -> bool {
+    let told = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    told.split_whitespace().filter_map(|number| number.parse().ok()).any(|child| !is_alive(child))
 }
 
 /// Whether somebody is answered who asks for what the kernel cannot know.
