@@ -349,7 +349,8 @@ fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
 }
 
 fn is_counted_over(transport: &str, History { away, back }: &History) {
-    const ROUNDS: usize = 20;
+    /// The kernel gives back lookups before or after it asks for new ones, in turns of some dozen requests.
+    const ROUNDS: usize = 30;
     let disk = || Lower::make(LowerKind::Tmpfs).expect("a file system").expect("tmpfs is always there");
     let (one, two) = (disk(), disk());
     fs::write(one.path().join("stays"), "stays").expect("writes");
@@ -381,7 +382,8 @@ fn is_counted_over(transport: &str, History { away, back }: &History) {
         fs::metadata(mnt.join("stays")).expect("is there");
         signal(server, "STOP");
         drop(held);
-        forget();
+        // What was used lately is passed over once.
+        (0..3).for_each(|_| forget());
         let path = path(round);
         let found = std::thread::scope(|scope| {
             let finder = scope.spawn(|| hold(&path));
@@ -401,7 +403,7 @@ fn is_counted_over(transport: &str, History { away, back }: &History) {
     assert!(!kept.log().contains("more lookups forgotten than made"), "{}", kept.log());
     eventually("nothing is known that is not in use", || {
         forget();
-        known() <= before + 1
+        known() <= before
     });
     kept.room.umount(&[]).ok();
     kept.is_gone();

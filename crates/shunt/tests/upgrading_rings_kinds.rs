@@ -142,6 +142,10 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     }
     let Some(room) = room_of_nobody() else { return };
     fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).expect("is ours");
+    // What the user may not read, and where the user may make nothing.
+    fs::write(room.src().join("secret"), "told").expect("writes");
+    fs::set_permissions(room.src().join("secret"), fs::Permissions::from_mode(0o600)).expect("is ours");
+    fs::create_dir(room.src().join("closed")).expect("makes");
     let script = r#"
         mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
         cd /
@@ -173,6 +177,10 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
             if [ $((round % 2)) = 0 ]; then program=one; else program=other; fi
             "$2" upgrade "$1/mnt" --binary "$1/src/$program"
             echo "$round" >&9
+            echo "$round" > "$1/mnt/made-$round"
+            stat -c 'made by %u:%g' "$1/src/made-$round"
+            rm "$1/mnt/made-$round"
+            if cat "$1/mnt/secret" || touch "$1/mnt/closed/x"; then echo "is allowed what is not"; fi 2> /dev/null
         done
         touch "$1/src/stop"
         wait "$first"; wait "$second"
@@ -181,7 +189,8 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
         stat -L -c '%h %s' /proc/self/fd/9
         exec 9>&-
         trap - EXIT
-        rm "$1/mnt/one" "$1/mnt/other" "$1/mnt/stop"
+        rm -f "$1/mnt/one" "$1/mnt/other" "$1/mnt/stop" "$1/mnt/secret"
+        rmdir "$1/mnt/closed"
         ls "$1/mnt"
         "$2" umount "$1/mnt"
         ! grep -q " $1/mnt " /proc/self/mountinfo"#;
@@ -194,6 +203,8 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     let replaced = format!("\"replaced\": {}", upgrades());
     let is_said = |words: &str| ran.out.contains(words);
     assert!(is_said("\"kind\": \"uring\"") && is_said(&replaced), "{ran:?}");
+    assert_eq!(ran.out.matches("made by 65534:65534\n").count() as u64, upgrades(), "{ran:?}");
+    assert!(!is_said("told") && !is_said("is allowed"), "{ran:?}");
     let rounds = ran.out.lines().filter_map(|line| line.strip_suffix(" rounds")?.parse::<u64>().ok());
     let rounds: Vec<u64> = rounds.collect();
     assert!(rounds.len() == 2 && rounds.iter().all(|count| *count > 10), "{ran:?}");
