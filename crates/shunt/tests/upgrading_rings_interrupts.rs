@@ -28,7 +28,7 @@ const UPGRADES: u64 = 6;
 const CALLERS: usize = 2;
 /// How many are interrupted at each moment.
 const WAITERS: usize = 2;
-/// The keeper goes on for so long between two looks whether its server has stopped to answer.
+/// The keeper goes on for so long before it is checked again whether its server has stopped to answer.
 const STEP: Duration = Duration::from_millis(1);
 const STEPS_MAX: u32 = 2000;
 /// Who has no answer after so long gets none for now.
