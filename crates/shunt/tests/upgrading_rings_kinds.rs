@@ -134,6 +134,14 @@ fn privileged_no_call_fails_on_branches_on_io_uring() {
     kept.is_gone();
 }
 
+/// Makes what its user may not read, and a folder in which the user may make nothing.
+fn forbid_some(room: &Room) {
+    let secret = room.src().join("secret");
+    fs::write(&secret, "told").expect("writes");
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("is ours");
+    fs::create_dir(room.src().join("closed")).expect("makes");
+}
+
 /// By fusermount3, in a namespace of its own whose /dev/fuse is open to all.
 #[test]
 fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
@@ -142,10 +150,7 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     }
     let Some(room) = room_of_nobody() else { return };
     fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).expect("is ours");
-    // What the user may not read, and where the user may make nothing.
-    fs::write(room.src().join("secret"), "told").expect("writes");
-    fs::set_permissions(room.src().join("secret"), fs::Permissions::from_mode(0o600)).expect("is ours");
-    fs::create_dir(room.src().join("closed")).expect("makes");
+    forbid_some(&room);
     let script = r#"
         mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
         cd /
