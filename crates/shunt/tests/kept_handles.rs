@@ -18,7 +18,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callers::{Callers, Seen, is_caller, is_to_stop};
-use common::{Room, SHUNT, can_mount, run, signal};
+use common::{Room, SHUNT, can_mount, eventually, run, signal};
 use kept::{Kept, status};
 use known::{Known, by_handle, forget, handle, text};
 use programs::{copy, program_of, upgrading};
@@ -298,14 +298,59 @@ fn privileged_no_handle_is_lost_while_servers_are_killed() {
     }
 }
 
+/// What a server goes through whose branch is away, or back.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Kill,
+    Upgrade,
+}
+
+impl Change {
+    /// Lets it happen, for the `count`-th time.
+    fn happen(self, kept: &Kept, count: usize) {
+        match self {
+            Self::Kill => kill(kept),
+            Self::Upgrade => {
+                let program = copy(Path::new(SHUNT), &kept.room.path().join(format!("program{count}")));
+                run(&mut upgrading(&kept.room.mnt(), &program)).ok();
+                assert_eq!(program_of(kept.keeper), program);
+            }
+        }
+    }
+}
+
+/// A branch is removed, and back after these changes; then the names are looked up, and others follow.
+#[derive(Debug)]
+struct History {
+    away: &'static [Change],
+    back: &'static [Change],
+}
+
 /// A removed branch is back, and what was known of it before the kill is known again by the same number. The kernel gives back what it had counted
-/// before that, and may do so late: what is in use since stays.
+/// before that, and may do so late: what is in use since stays, however many servers there were meanwhile, and nothing stays that is not in use.
 #[test]
 fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
-    const ROUNDS: usize = 40;
+    use Change::{Kill, Upgrade};
     if !can_mount() {
         return;
     }
+    for transport in ["device", "cloned"] {
+        for history in [
+            History { away: &[Kill], back: &[] },
+            History { away: &[Kill, Kill, Kill], back: &[] },
+            History { away: &[Kill], back: &[Kill] },
+            History { away: &[Upgrade, Upgrade], back: &[Upgrade] },
+            History { away: &[Kill, Upgrade], back: &[Upgrade, Kill] },
+        ] {
+            println!("{history:?} on {transport}");
+            is_counted_over(transport, &history);
+        }
+    }
+}
+
+fn is_counted_over(transport: &str, History { away, back }: &History) {
+    /// The kernel gives back lookups before or after it asks for new ones, in turns of some dozen requests.
+    const ROUNDS: usize = 30;
     let disk = || Lower::make(LowerKind::Tmpfs).expect("a file system").expect("tmpfs is always there");
     let (one, two) = (disk(), disk());
     fs::write(one.path().join("stays"), "stays").expect("writes");
@@ -313,24 +358,32 @@ fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
         fs::write(two.path().join(format!("file{round}")), "text").expect("writes");
     }
     let kept =
-        mount(list([&one, &two]), &["--transport", "device", "--minfreespace", "0", "--cache", "none"]);
+        mount(list([&one, &two]), &["--transport", transport, "--minfreespace", "0", "--cache", "none"]);
     let (mnt, path) = (kept.room.mnt(), |round: usize| kept.room.mnt().join(format!("file{round}")));
     let path_alone = i32::try_from(OFlags::PATH.bits()).expect("small");
     let hold =
         |path: &Path| OpenOptions::new().read(true).custom_flags(path_alone).open(path).expect("is found");
+    let known = || status(&kept.room)["pool"]["nodes"].as_u64().expect("a number");
+    let before = known();
     // So the kernel knows them for longer than the branch is there.
     let held: Vec<File> = (0..ROUNDS).map(|round| hold(&path(round))).collect();
     let branch = format!("{}=RW,id=y", two.path().display());
     run(Command::new(SHUNT).args(["branches", "remove"]).arg(&mnt).arg(two.path())).ok();
-    kill(&kept);
+    away.iter().enumerate().for_each(|(count, change)| change.happen(&kept, count));
     run(Command::new(SHUNT).args(["branches", "add"]).arg(&mnt).arg(&branch)).ok();
+    if !back.is_empty() {
+        // The others are looked up for the first time under the last server.
+        (0..ROUNDS / 2).for_each(|round| assert!(path(round).exists(), "{round}: it is back"));
+        back.iter().enumerate().for_each(|(count, change)| change.happen(&kept, away.len() + count));
+    }
     let server = kept.room.server().expect("answers");
     let mut lost = Vec::new();
     for (round, held) in held.into_iter().enumerate() {
         fs::metadata(mnt.join("stays")).expect("is there");
         signal(server, "STOP");
         drop(held);
-        forget();
+        // What was used lately is passed over once.
+        (0..3).for_each(|_| forget());
         let path = path(round);
         let found = std::thread::scope(|scope| {
             let finder = scope.spawn(|| hold(&path));
@@ -348,6 +401,10 @@ fn privileged_a_late_forget_of_a_removed_branch_takes_nothing_away() {
     }
     assert_eq!(lost, [0_usize; 0], "{}", kept.log());
     assert!(!kept.log().contains("more lookups forgotten than made"), "{}", kept.log());
+    eventually("nothing is known that is not in use", || {
+        forget();
+        known() <= before
+    });
     kept.room.umount(&[]).ok();
     kept.is_gone();
 }

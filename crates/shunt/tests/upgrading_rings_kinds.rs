@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use callers::{Callers, is_caller};
 use common::{Ends, Room, SHUNT, apart, eventually, room_of_nobody, run, servers_of, shunt, signal, wait};
-use kept::{Kept, status};
+use kept::Kept;
 use known::{Known, forget};
-use programs::{copy, impostor, program_of};
+use programs::impostor;
+use rings::Programs;
 use ruled::{RULES, Ruled, SECRET, SHOWN, nobody, refused};
 use sealed::{BLOCK, EIO, LARGE, Sealed, block, errno, large, tamper};
 use shuntfs_sys::data::forget_cached;
@@ -44,27 +45,6 @@ const NOTHING: LockSpec = LockSpec { kind: LockKind::Unlock, start: 0, len: 0 };
 
 fn upgrades() -> u64 {
     rings::upgrades(UPGRADES)
-}
-
-/// Two programs, which replace each other.
-struct Programs([PathBuf; 2]);
-
-impl Programs {
-    fn of(kept: &Kept) -> Self {
-        Self(["one", "other"].map(|name| copy(Path::new(SHUNT), &kept.room.path().join(name))))
-    }
-
-    /// Has the mount go on with the program that it does not run, for the `count`-th time.
-    #[track_caller]
-    fn replace(&self, kept: &Kept, count: u64) {
-        let program = &self.0[usize::from(count.is_multiple_of(2))];
-        rings::upgrade(kept, program).ok();
-        let status = status(&kept.room);
-        assert_eq!(status["takeover"]["replaced"].as_u64(), Some(count), "{}", kept.log());
-        assert_eq!(status["session"]["transport"]["kind"], "uring");
-        assert_eq!([kept.keeper, kept.room.pid()].map(program_of), [program.clone(), program.clone()]);
-        rings::has_no_ring(kept);
-    }
 }
 
 /// What a user may not see he does not see, and what root may see root sees, at each moment.
@@ -154,6 +134,14 @@ fn privileged_no_call_fails_on_branches_on_io_uring() {
     kept.is_gone();
 }
 
+/// Makes what its user may not read, and a folder in which the user may make nothing.
+fn forbid_some(room: &Room) {
+    let secret = room.src().join("secret");
+    fs::write(&secret, "told").expect("writes");
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("is ours");
+    fs::create_dir(room.src().join("closed")).expect("makes");
+}
+
 /// By fusermount3, in a namespace of its own whose /dev/fuse is open to all.
 #[test]
 fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
@@ -162,6 +150,7 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     }
     let Some(room) = room_of_nobody() else { return };
     fs::set_permissions(room.path(), fs::Permissions::from_mode(0o755)).expect("is ours");
+    forbid_some(&room);
     let script = r#"
         mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3
         cd /
@@ -193,6 +182,10 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
             if [ $((round % 2)) = 0 ]; then program=one; else program=other; fi
             "$2" upgrade "$1/mnt" --binary "$1/src/$program"
             echo "$round" >&9
+            echo "$round" > "$1/mnt/made-$round"
+            stat -c 'made by %u:%g' "$1/src/made-$round"
+            rm "$1/mnt/made-$round"
+            if cat "$1/mnt/secret" || touch "$1/mnt/closed/x"; then echo "is allowed what is not"; fi 2> /dev/null
         done
         touch "$1/src/stop"
         wait "$first"; wait "$second"
@@ -201,7 +194,8 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
         stat -L -c '%h %s' /proc/self/fd/9
         exec 9>&-
         trap - EXIT
-        rm "$1/mnt/one" "$1/mnt/other" "$1/mnt/stop"
+        rm -f "$1/mnt/one" "$1/mnt/other" "$1/mnt/stop" "$1/mnt/secret"
+        rmdir "$1/mnt/closed"
         ls "$1/mnt"
         "$2" umount "$1/mnt"
         ! grep -q " $1/mnt " /proc/self/mountinfo"#;
@@ -214,6 +208,8 @@ fn privileged_an_ordinary_user_notices_nothing_on_io_uring() {
     let replaced = format!("\"replaced\": {}", upgrades());
     let is_said = |words: &str| ran.out.contains(words);
     assert!(is_said("\"kind\": \"uring\"") && is_said(&replaced), "{ran:?}");
+    assert_eq!(ran.out.matches("made by 65534:65534\n").count() as u64, upgrades(), "{ran:?}");
+    assert!(!is_said("told") && !is_said("is allowed"), "{ran:?}");
     let rounds = ran.out.lines().filter_map(|line| line.strip_suffix(" rounds")?.parse::<u64>().ok());
     let rounds: Vec<u64> = rounds.collect();
     assert!(rounds.len() == 2 && rounds.iter().all(|count| *count > 10), "{ran:?}");

@@ -84,7 +84,7 @@ pub enum KeepError {
 }
 
 /// Keeps a mount: calls `serve` in a child for each server, until one of them ends well, the connection is gone, or the limits are reached.
-/// Then it unmounts. A server that fails before any was ready ends it, too, with its error.
+/// Then it unmounts. A server that fails before any has served ends it, too, with its error.
 ///
 /// To be called from a process with one thread, at the start of a program. `serve` begins in a process of its own with one thread, in which
 /// rings with descriptors are forbidden ([`forbid_rings`]) and SIGINT, SIGTERM and SIGHUP are blocked: they are the keeper's. It must close no descriptor that
@@ -297,6 +297,8 @@ impl<'l> Keeper<'l> {
         {
             return Ok(ended);
         }
+        // Whether a server that is dead may have answered callers: it says that it serves only after it does.
+        let mut may_have_served = false;
         loop {
             let child = self.start(serve)?;
             let (pid, exit) = (child.pid(), self.watch(&child)?);
@@ -322,7 +324,8 @@ impl<'l> Keeper<'l> {
             }
             tracing::error!(pid, ?exit, "the server died");
             let said = self.failed.take();
-            let is_last = self.former.is_some() || !self.was_ready && (said.is_some() || sent.is_err());
+            let was_served = self.was_ready || may_have_served;
+            let is_last = self.former.is_some() || !was_served && (said.is_some() || sent.is_err());
             let late = self.late.take();
             if is_last {
                 // That a kernel sends nothing again is one of the reasons why a first server fails, and the server names it. Linux 7.3 sends
@@ -338,6 +341,7 @@ impl<'l> Keeper<'l> {
             }
             self.record.died(Instant::now(), &self.limits_of_server())?;
             self.predecessors += 1;
+            may_have_served = self.told.is_some();
             self.tell("a server died, and the next one begins");
         }
     }

@@ -3,6 +3,10 @@
 //! A keeper has one thread, and tests run in threads: each case runs in a forked child of its own.
 #![expect(unsafe_code, reason = "a test forks to have a process with one thread")]
 
+#[path = "../examples/kept.rs"]
+#[allow(dead_code, reason = "its main is not called here")]
+mod kept;
+
 use std::fs::File;
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -12,11 +16,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use shuntfs::takeover::KeptMount;
+use shuntfs::{SessionOptions, Transport, TransportKind};
 use shuntfs_keeper::{Ended, GiveUp, KeepError, Limits, Seat, keep};
 use shuntfs_sys::descriptors::OpenNumbers;
 use shuntfs_sys::spawn::{Push, push};
 use shuntfs_sys::uring::Ring;
 use shuntfs_sys::{FuseDevice, OsError, Peer, PeerEnd};
+
+/// `struct fuse_out_header` and `struct fuse_init_out`.
+const INIT_ANSWER_LEN: usize = 16 + 64;
 
 /// How long a case may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -62,6 +70,9 @@ struct Kernel {
 impl Peer for Kernel {
     fn write(&self, message: &[IoSlice<'_>]) -> Result<usize, OsError> {
         let bytes: Vec<u8> = message.iter().flat_map(|piece| piece.iter().copied()).collect();
+        if bytes.len() == INIT_ANSWER_LEN {
+            return Ok(bytes.len());
+        }
         let expected = [&16_u32.to_ne_bytes()[..], &7_u32.to_ne_bytes(), &[0; 8]].concat();
         assert_eq!(bytes, expected, "RESEND");
         if self.refuses {
@@ -120,6 +131,26 @@ impl Scene {
 
 fn note(mut notes: &File, text: &str) {
     notes.write_all(text.as_bytes()).expect("writes");
+}
+
+/// What a kernel asks first: INIT, of one that sends requests again (`FUSE_INIT_EXT`, `FUSE_HAS_RESEND`).
+fn init() -> Vec<u8> {
+    const OPCODE: u32 = 26;
+    const LEN: u32 = 40 + 64;
+    let mut words = vec![LEN, OPCODE, 2];
+    words.resize(10, 0);
+    // Major, minor, readahead, flags, and more flags.
+    words.extend([7, 45, 1 << 17, 1 << 30, 1 << 7]);
+    words.resize((LEN / 4) as usize, 0);
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// Agrees with the kernel, and answers whoever asks from then on.
+fn agree(seat: &Seat<'_>, end: &PeerEnd) -> shuntfs::Session {
+    let transport = Transport::Only(TransportKind::Device);
+    end.send(&init()).expect("it is read");
+    let options = SessionOptions { transport, ..SessionOptions::default() };
+    seat.begin(Arc::new(kept::Numbers), &options).expect("begins")
 }
 
 /// As the kernel does it to whom it chooses.
@@ -219,6 +250,47 @@ fn a_first_server_that_cannot_begin_says_why() {
         assert_eq!(outcome.expect_err("it said so").to_string(), "there is no such folder");
         assert_eq!(notes, "x", "no other one could either");
     });
+}
+
+/// A regression: a server that was killed when it had answered callers and had not said yet that it serves was taken for one that had never begun. Where
+/// its successor could not begin at once, the mount was lost.
+#[test]
+fn who_may_have_served_is_followed_until_one_can_begin() {
+    alone(|| {
+        let (outcome, resent, notes) = Scene::new().keep(&Limits::default(), |seat, notes, end| {
+            note(notes, &seat.predecessors().to_string());
+            match seat.predecessors() {
+                0 => {
+                    let _session = agree(seat, end);
+                    die()
+                }
+                1 | 2 => Err("not now".into()),
+                _ => seat.ready().map_err(|error| error.to_string()),
+            }
+        });
+        assert_eq!((outcome.expect("the last one ended well"), resent), (Ended::Served, 3));
+        assert_eq!(notes, "0123");
+    });
+}
+
+/// One that has agreed with the kernel, and then cannot serve, as it says itself, is a first server that could not begin; be it after others that
+/// said nothing.
+#[test]
+fn who_says_that_it_cannot_serve_has_not_served() {
+    for silent in [0, 1] {
+        alone(|| {
+            let (outcome, _, notes) = Scene::new().keep(&Limits::default(), |seat, notes, end| {
+                note(notes, "x");
+                if seat.predecessors() < silent {
+                    die()
+                }
+                let _session = agree(seat, end);
+                Err("there is no memory".into())
+            });
+            assert_eq!(outcome.expect_err("it said so").to_string(), "there is no memory");
+            assert_eq!(notes.len() as u64, 1 + silent);
+        });
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use shuntfs_testkit::mounted::enable_uring;
 
 use crate::callers::{Seen, is_to_stop};
-use crate::common::{Ran, Room, can_mount, run, servers_of};
-use crate::kept::{Kept, PAGE, call};
-use crate::programs::upgrading;
+use crate::common::{Ran, Room, SHUNT, can_mount, run, servers_of};
+use crate::kept::{Kept, PAGE, call, status};
+use crate::programs::{copy, program_of, upgrading};
 
 pub(crate) const FLAGS: [&str; 4] = ["--takeover", "upgrade", "--transport", "uring"];
 
@@ -43,6 +43,37 @@ pub(crate) fn start(flags: &[&str]) -> Option<Kept> {
     let log = format!("log_file={}", room.path().join("log").display());
     room.mount(&[&FLAGS[..], &["-o", &log], flags].concat());
     Some(Kept::of(room))
+}
+
+/// Two programs, which replace each other.
+pub(crate) struct Programs([PathBuf; 2]);
+
+impl Programs {
+    pub(crate) fn of(kept: &Kept) -> Self {
+        Self(["one", "other"].map(|name| copy(Path::new(SHUNT), &kept.room.path().join(name))))
+    }
+
+    /// Has the mount go on with the program that it does not run, for the `count`-th time.
+    #[track_caller]
+    pub(crate) fn replace(&self, kept: &Kept, count: u64) {
+        upgrade(kept, self.next(count)).ok();
+        self.has_replaced(kept, count);
+    }
+
+    /// The program that is to go on when one is replaced for the `count`-th time.
+    pub(crate) fn next(&self, count: u64) -> &Path {
+        &self.0[usize::from(count.is_multiple_of(2))]
+    }
+
+    /// The mount has gone on with the program that it did not run before.
+    #[track_caller]
+    pub(crate) fn has_replaced(&self, kept: &Kept, count: u64) {
+        let status = status(&kept.room);
+        assert_eq!(status["takeover"]["replaced"].as_u64(), Some(count), "{}", kept.log());
+        assert_eq!(status["session"]["transport"]["kind"], "uring");
+        assert_eq!([kept.keeper, kept.room.pid()].map(program_of), [self.next(count); 2]);
+        has_no_ring(kept);
+    }
 }
 
 /// No process of the mount has a descriptor of a ring: another process that held it would keep callers waiting after a crash, unkillable.

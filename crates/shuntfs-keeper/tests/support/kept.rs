@@ -9,7 +9,7 @@ use shuntfs_sys::spawn::{Push, push};
 use shuntfs_testkit::supervisor::Supervisor;
 use tempfile::TempDir;
 
-use super::{LIMIT, is_mounted, wait_until};
+use super::{LIMIT, is_mounted, wait_until, wait_until_or_say};
 
 /// What a user other than root sees of names that tests give, in whatever folder they are, and how a log grows. What concerns root is no pattern of every folder,
 /// because folders in which such a name may be are not moved by whom it concerns.
@@ -112,7 +112,8 @@ impl Kept {
 
     /// Waits for a server that is another one than `last`.
     pub(crate) fn next_server(&self, last: Option<u32>) -> u32 {
-        wait_until("a server", || self.server().filter(|server| Some(*server) != last))
+        let next = || self.server().filter(|server| Some(*server) != last);
+        wait_until_or_say("a server", next, || format!("its keeper said:\n{}", self.said()))
     }
 
     /// How many descriptors the keeper's table has, and how many of them lead to what is below `source`, where none is on its way: files of

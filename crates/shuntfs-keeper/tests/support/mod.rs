@@ -65,7 +65,16 @@ pub(crate) fn log_to(path: &Path) {
 }
 
 /// Asks until there is an answer.
-pub(crate) fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    wait_until_or_say(what, probe, String::new)
+}
+
+/// The same, and where there is none, what else there is to say about it.
+pub(crate) fn wait_until_or_say<T>(
+    what: &str,
+    mut probe: impl FnMut() -> Option<T>,
+    more: impl FnOnce() -> String,
+) -> T {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
         if let Some(found) = probe() {
@@ -73,7 +82,7 @@ pub(crate) fn wait_until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("{what}: not in {LIMIT:?}");
+    panic!("{what}: not in {LIMIT:?}\n{}", more());
 }
 
 /// As the kernel does it to whom it chooses.
