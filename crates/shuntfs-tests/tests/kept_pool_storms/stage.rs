@@ -104,9 +104,10 @@ pub(crate) struct Stage {
     /// The longest pause of a stat, and the longest time until a server was replaced.
     longest: Duration,
     longest_upgrade: Duration,
-    /// How many nodes there were, and how many descriptors, before the work began.
+    /// How many nodes there were, and how many descriptors, before the work began, and how many servers had been replaced.
     nodes: usize,
     descriptors: (usize, usize),
+    replaced_first: usize,
 }
 
 impl Stage {
@@ -161,6 +162,7 @@ impl Stage {
             longest_upgrade: Duration::ZERO,
             nodes: 0,
             descriptors: (0, 0),
+            replaced_first: 0,
         };
         // What begins with the first takeover is there from then on. A program is replaced as soon as it has begun.
         match over {
@@ -172,6 +174,7 @@ impl Stage {
             }),
         }
         (stage.nodes, stage.descriptors) = (stage.count_nodes(), stage.kept.descriptors(stage.source.path()));
+        stage.replaced_first = stage.replaced;
         below.iter().for_each(|folder| fs::create_dir(folder.join("work")).expect("makes"));
         wait_until("the folder to work in", || fs::metadata(stage.work()).ok());
         Some(stage)
@@ -284,6 +287,10 @@ impl Stage {
             }
             std::thread::sleep(Duration::from_secs(1));
             nodes = self.count_nodes();
+        }
+        // A program that has not proved itself has a descriptor of the one before, if that is another one: it must be the one that was looked at first.
+        if self.over == Over::Upgrades && (self.replaced - self.replaced_first) % 2 == 1 {
+            self.replace();
         }
         let held = || self.kept.descriptors(self.source.path());
         // Removed folders are kept by descriptors. After three seconds the last server asks the kernel about those that nobody has looked up since.
