@@ -16,7 +16,7 @@ use super::resend::resend;
 use super::restore::restore;
 use super::stateless::{self, Stateless, kept_by};
 use super::store::{KeptNodes, Requests, Store, StoreError, StoredRings};
-use super::surviving::{self, FileIdentity, Keeps, LeftBehind, Surviving};
+use super::surviving::{self, FileIdentity, Keeps, LeftBehind, NotTaken, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
 use crate::filesystem::Filesystem;
@@ -83,7 +83,7 @@ impl Session {
             }
             let (requests, _) = Requests::take(&store, store.server_begins()?, DEATHS_MAX)?;
             let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none())?;
-            fs.take_nodes(nodes, left).map_err(TakeoverError::FileSystem)?;
+            fs.take_nodes(nodes, left).map_err(not_taken)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
         };
         let told = |server: &Server<F>, handover: &Handover, clones: &[BorrowedFd<'_>]| {
@@ -202,7 +202,7 @@ impl Session {
         let (mut descriptors, known) = (ManuallyDrop::new(descriptors), ManuallyDrop::new(known));
         let taker = Arc::clone(&fs);
         let keep = |fs: &F| {
-            fs.take_nodes(nodes, ManuallyDrop::into_inner(known)).map_err(TakeoverError::FileSystem)?;
+            fs.take_nodes(nodes, ManuallyDrop::into_inner(known)).map_err(not_taken)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
         };
         let ready = |server: &Server<F>| {
@@ -300,6 +300,11 @@ fn agree_again<F: Filesystem>(
 fn warm_settings(options: &SessionOptions) -> Settings {
     let warm = if options.warm_payloads { Warm::All } else { Warm::Read };
     Settings { warm, ..choose::settings(options) }
+}
+
+/// Why a file system did not take its nodes: they are read by it, so it may be the first that finds them damaged.
+fn not_taken(error: NotTaken) -> TakeoverError {
+    error.downcast().map_or_else(TakeoverError::FileSystem, |error| TakeoverError::State(*error))
 }
 
 /// Checks whether the state belongs to the connection of which `handover` tells.
@@ -431,5 +436,12 @@ mod test {
             let options = SessionOptions { transport: wish, queues, ..SessionOptions::default() };
             assert_eq!(transport(&options), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_file_system_finds_damaged_is_the_state() {
+        let damaged = StoreError::Header("a number");
+        assert!(matches!(not_taken(damaged.clone().into()), TakeoverError::State(error) if error == damaged));
+        assert!(matches!(not_taken("it is another's".into()), TakeoverError::FileSystem(_)));
     }
 }

@@ -32,13 +32,29 @@ pub struct LeftNode {
 }
 
 /// The nodes that predecessors knew. Each is read, and checked, when it is its turn: an iterator that ends with an error has found that the state is
-/// damaged, and nothing that it gave before may be gone on with then. What is not read stays kept.
+/// damaged, and nothing that it gave before may be gone on with then. What is not read stays kept, and its descriptor open.
 #[derive(Debug)]
 pub struct LeftNodes {
     all: IntoIter<Left>,
     kept: KeptNodes,
-    /// Descriptors, by the places of their nodes; few have any.
-    files: Arc<Mutex<HashMap<u32, Option<OwnedFd>>>>,
+    files: Arc<LeftFiles>,
+}
+
+/// Descriptors, by the places of their nodes; few have any.
+#[derive(Debug)]
+struct LeftFiles(Mutex<HashMap<u32, Option<OwnedFd>>>);
+
+impl LeftFiles {
+    fn take(&self, index: u32) -> Option<OwnedFd> {
+        self.0.lock().remove(&index).flatten()
+    }
+}
+
+impl Drop for LeftFiles {
+    /// The records of these name them still, for another server that shares the table.
+    fn drop(&mut self) {
+        std::mem::take(self.0.get_mut()).into_values().flatten().for_each(std::mem::forget);
+    }
 }
 
 /// A record that is there. Its number counts once it was read and checked.
@@ -105,7 +121,7 @@ impl LeftNodes {
             }
         }
         let kept = KeptNodes::of(store, free, next)?;
-        let files = Arc::new(Mutex::new(files));
+        let files = Arc::new(LeftFiles(Mutex::new(files)));
         Ok((kept.clone(), Self { all: all.into_iter(), kept, files }))
     }
 }
@@ -150,7 +166,7 @@ impl Iterator for LeftNodes {
                 Err(error) => return Some(Err(error)),
             };
             let FoundNode { node, lookups, words, marks, descriptor, .. } = found;
-            let file = descriptor.and_then(|_| self.files.lock().remove(&index)).flatten();
+            let file = descriptor.and_then(|_| self.files.take(index));
             let place = NodePlace::of(index);
             // Its last lookup was taken back, and its server died then.
             if lookups == 0 {

@@ -1,10 +1,11 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::os::fd::AsFd;
+use std::fs::{File, read_link};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use shuntfs_sys::descriptors::LeftDescriptors;
+use shuntfs_sys::descriptors::{LeftDescriptors, OpenNumbers};
 use shuntfs_sys::shared_words::SharedWords;
 use shuntfs_wire::abi::UNIQUE_RESEND;
 use shuntfs_wire::{Errno, Fh, InHeader, LookupCount, NodeId, Opcode};
@@ -339,6 +340,40 @@ fn a_place_is_used_again_and_a_full_table_says_so() {
     nodes.keep(&kept(4)).expect("there is room");
     assert_eq!(look(&store).expect("is whole").nodes.len(), 2);
     assert_eq!(store.opened(Table::Folders, fh(1, 1 << 16), &file(2)), Err(Errno::NFILE));
+}
+
+/// The descriptor of one that was read is its reader's. Another server finds the others as this one did.
+#[test]
+#[expect(unsafe_code, reason = "takes descriptors by their numbers")]
+fn descriptors_of_nodes_that_were_not_read_stay_open() {
+    let path = tempfile::NamedTempFile::new().expect("makes");
+    let is_open = |number: i32| {
+        read_link(format!("/proc/self/fd/{number}")).is_ok_and(|found| found.as_path() == path.path())
+    };
+    for read in 0..3 {
+        let store = store();
+        let (nodes, _) = KeptNodes::take(&store, &mut LeftDescriptors::none()).expect("is whole");
+        let files: Vec<OwnedFd> = (0..3).map(|_| File::open(path.path()).expect("opens").into()).collect();
+        for (number, file) in (2..).zip(&files) {
+            let file = Some((file.as_fd(), FileIdentity::of(file).expect("is open")));
+            nodes.keep(&KeptNode { node: node(number), file, words: [0; 8] }).expect("there is room");
+        }
+        let numbers: Vec<i32> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        std::mem::forget(files);
+        let mut open = OpenNumbers::look().expect("procfs");
+        let others: Vec<i32> = open.numbers().iter().copied().filter(|one| !numbers.contains(one)).collect();
+        others.into_iter().for_each(|number| open.remove(number));
+        // SAFETY: they are open, and nobody has them.
+        let mut descriptors = unsafe { LeftDescriptors::new(open) };
+        let (_, mut left) = KeptNodes::take(&store, &mut descriptors).expect("is whole");
+        let apart = left.extract(|found| found == node(3));
+        let read: Vec<u64> = left.take_next(read).map(|left| left.expect("is whole").node.get()).collect();
+        drop((left, apart, descriptors));
+        let open: Vec<u64> =
+            (2..).zip(numbers).filter(|(_, number)| is_open(*number)).map(|(node, _)| node).collect();
+        let unread: Vec<u64> = (2..5).filter(|node| !read.contains(node)).collect();
+        assert_eq!(open, unread);
+    }
 }
 
 /// The new record may come before the old one in the table, and the server that finds both may be killed as well.
