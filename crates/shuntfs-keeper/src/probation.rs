@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use shuntfs::takeover::Deaths;
 use shuntfs_sys::program::Program;
 use shuntfs_sys::{OsError, event};
 
@@ -70,6 +71,19 @@ impl Keeper<'_> {
         };
         self.own.remove(probation.number());
         tracing::info!("the program has served for {within:?}, and the one before is let go of");
+    }
+
+    /// Which deaths are held against a request: none of servers of another program. While there is one to go back to, a request of which servers of this one
+    /// die leads there, and does not fail.
+    pub(crate) fn deaths(&self) -> Deaths {
+        let is_passed = self.former.is_some() || self.taken_back.is_some();
+        let usual = Deaths { anew: is_passed && !self.is_announced, ..Deaths::default() };
+        if self.probation.is_none() {
+            return usual;
+        }
+        // The last one has no successor.
+        let all = u8::try_from(self.limits.crashes).unwrap_or(u8::MAX);
+        Deaths { max: usual.max.max(all), ..usual }
     }
 
     /// Goes back to the program before, where there is one and `error` may be the fault of this one. No server lives. Returns only where that is not so,
