@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use shuntfs::takeover::Deaths;
 use shuntfs_sys::program::Program;
-use shuntfs_sys::{OsError, event};
+use shuntfs_sys::{OsError, event, trusted};
 
 use crate::keeper::{Ended, KeepError, Keeper};
 use crate::passing::{PassedNote, Text, become_other};
@@ -112,6 +112,10 @@ impl Keeper<'_> {
 
     /// Returns why that cannot be.
     fn become_proven(&mut self, probation: &Probation, failed: &str) -> String {
+        // As long as no process runs it, it can be written to.
+        if let Err(why) = trusted::check(&probation.program) {
+            return why.to_string();
+        }
         let left = match self.stale() {
             Ok(left) => left,
             Err(error) => return format!("the table of descriptors cannot be read ({error})"),
