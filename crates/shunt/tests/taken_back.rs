@@ -265,3 +265,25 @@ fn privileged_a_program_before_that_cannot_go_on_is_not_gone_back_to() {
     let why = "the program before cannot be gone back to: a trial of the program failed (exit status: 7)";
     assert!(log.contains(why), "{log}");
 }
+
+/// While another program runs, nothing keeps the owner of its file from writing to it.
+#[test]
+fn privileged_a_program_before_that_others_can_change_is_not_gone_back_to() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let program = copy(Path::new(SHUNT), &room.path().join("theirs"));
+    std::os::unix::fs::chown(&program, Some(1000), None).expect("is root");
+    let log = format!("log_file={}", room.path().join("log").display());
+    let mut mount = Command::new(&program);
+    run(mount.args(["mount", "--takeover", "crash", "-o", &log]).arg(room.src()).arg(room.mnt())).ok();
+    let kept = Kept::of(room);
+    let open = File::options().write(true).open(kept.room.mnt().join("hello")).expect("opens");
+    upgrade(&kept, &other(&kept, "next"));
+    kill_all(&kept);
+    has_ended(&kept, &open);
+    let why =
+        format!("the program before cannot be gone back to: {} belongs to user 1000", program.display());
+    assert!(kept.log().contains(&why), "{}", kept.log());
+}

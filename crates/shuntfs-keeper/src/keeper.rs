@@ -204,7 +204,7 @@ pub(crate) struct Keeper<'l> {
     /// Whether a server was ready.
     pub(crate) was_ready: bool,
     /// Whether the manager was told so.
-    is_announced: bool,
+    pub(crate) is_announced: bool,
     /// Why a server could not begin, as it said.
     failed: Option<String>,
     /// How long the server had that was not ready in time.
@@ -220,7 +220,7 @@ pub(crate) struct Keeper<'l> {
     /// The program that this one goes back to if its servers die too often, until it has proved itself.
     pub(crate) probation: Option<Probation>,
     /// Why another program that was to go on did not, where this is the one before.
-    taken_back: Option<String>,
+    pub(crate) taken_back: Option<String>,
     /// Whether the server has made ready to be killed.
     must_die: bool,
     /// Who had asked for that, and what must be said once a server is ready.
@@ -390,6 +390,7 @@ impl<'l> Keeper<'l> {
                 keeper,
                 predecessors: self.predecessors,
                 taken_back: self.taken_back.as_deref(),
+                deaths: self.deaths(),
                 left: RefCell::new(left),
             };
             match serve(&seat) {

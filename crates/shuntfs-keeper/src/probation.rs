@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use shuntfs::takeover::Deaths;
 use shuntfs_sys::program::Program;
-use shuntfs_sys::{OsError, event};
+use shuntfs_sys::{OsError, event, trusted};
 
 use crate::keeper::{Ended, KeepError, Keeper};
 use crate::passing::{PassedNote, Text, become_other};
@@ -72,6 +73,19 @@ impl Keeper<'_> {
         tracing::info!("the program has served for {within:?}, and the one before is let go of");
     }
 
+    /// Which deaths are held against a request: none of servers of another program. While there is one to go back to, a request of which servers of this one
+    /// die leads there, and does not fail.
+    pub(crate) fn deaths(&self) -> Deaths {
+        let is_passed = self.former.is_some() || self.taken_back.is_some();
+        let usual = Deaths { anew: is_passed && !self.is_announced, ..Deaths::default() };
+        if self.probation.is_none() {
+            return usual;
+        }
+        // The last one has no successor.
+        let all = u8::try_from(self.limits.crashes).unwrap_or(u8::MAX);
+        Deaths { max: usual.max.max(all), ..usual }
+    }
+
     /// Goes back to the program before, where there is one and `error` may be the fault of this one. No server lives. Returns only where that is not so,
     /// or fails.
     ///
@@ -98,6 +112,10 @@ impl Keeper<'_> {
 
     /// Returns why that cannot be.
     fn become_proven(&mut self, probation: &Probation, failed: &str) -> String {
+        // As long as no process runs it, it can be written to.
+        if let Err(why) = trusted::check(&probation.program) {
+            return why.to_string();
+        }
         let left = match self.stale() {
             Ok(left) => left,
             Err(error) => return format!("the table of descriptors cannot be read ({error})"),

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use shuntfs::takeover::{
-    Handover, KeptMount, LeftBehind, LeftDescriptors, Stateless, Surviving, TakeoverError,
+    Deaths, Handover, KeptMount, LeftBehind, LeftDescriptors, Stateless, Surviving, TakeoverError,
 };
 use shuntfs::{FuseDevice, Session, SessionOptions};
 use shuntfs_sys::{limits, spawn};
@@ -36,6 +36,7 @@ pub struct Seat<'k> {
     pub(crate) keeper: u32,
     pub(crate) predecessors: u64,
     pub(crate) taken_back: Option<&'k str>,
+    pub(crate) deaths: Deaths,
     /// What they had open, where there is state that may name it.
     pub(crate) left: RefCell<LeftDescriptors>,
 }
@@ -152,7 +153,7 @@ impl Seat<'_> {
         let state = spawn::inherited_fd(state.as_raw_fd()).map_err(TakeoverError::Descriptor)?;
         let clones = clones.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
         let descriptors = self.left.replace(LeftDescriptors::none());
-        let left = LeftBehind { device, clones, state, descriptors };
+        let left = LeftBehind { device, clones, state, descriptors, deaths: self.deaths };
         Session::take_over_surviving(fs, left, handover, options)
     }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -93,6 +93,18 @@ pub fn hold(path: &Path) -> Result<OwnedFd, Untrusted> {
         _ => {}
     }
     Ok(found.at)
+}
+
+/// Checks that nobody but root and the user of this process can write to a file that is held already.
+///
+/// # Errors
+/// Who else could.
+pub fn check(file: impl AsFd) -> Result<(), Untrusted> {
+    let (stat, ours) = (stat_of(&file)?, Ours::new());
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
+    ours.check_owner(&stat, &path)?;
+    ours.check_mode(&stat, &path)
 }
 
 /// Takes hold of what is at `path`, without opening it, where nobody but root and the user of this process can put something

@@ -16,7 +16,7 @@ use super::resend::resend;
 use super::restore::restore;
 use super::stateless::{self, Stateless, kept_by};
 use super::store::{KeptNodes, Requests, Store, StoreError, StoredRings};
-use super::surviving::{self, FileIdentity, Keeps, LeftBehind, NotTaken, Surviving};
+use super::surviving::{self, Deaths, FileIdentity, Keeps, LeftBehind, NotTaken, Surviving};
 use crate::args::OpSet;
 use crate::choose::{self, Chosen};
 use crate::filesystem::Filesystem;
@@ -27,9 +27,6 @@ use crate::negotiate::{Negotiated, Terms, negotiate};
 use crate::options::{MountOptions, SessionOptions, Transport};
 use crate::server::Server;
 use crate::session::{Guard, Parts, Session};
-
-/// How many servers may die of one request.
-const DEATHS_MAX: u8 = 3;
 
 type Kept = &'static [(OpSet, &'static str)];
 
@@ -81,7 +78,7 @@ impl Session {
             if let Some(rings) = rings {
                 store.rings_are(&descriptors_of(rings)?);
             }
-            let (requests, _) = Requests::take(&store, store.server_begins()?, DEATHS_MAX)?;
+            let (requests, _) = Requests::take(&store, store.server_begins()?, Deaths::default())?;
             let (nodes, left) = KeptNodes::take(&store, &mut LeftDescriptors::none())?;
             fs.take_nodes(nodes, left).map_err(not_taken)?;
             Ok(Some((Keeps::new(Arc::clone(&store)), requests)))
@@ -182,7 +179,7 @@ impl Session {
         options: &SessionOptions,
     ) -> Result<Self, TakeoverError> {
         forbid_rings();
-        let LeftBehind { device, clones, state, mut descriptors } = left;
+        let LeftBehind { device, clones, state, mut descriptors, deaths } = left;
         let store = Arc::new(Store::open(state)?);
         check_connection(&store, handover)?;
         let rings = store.rings()?.map(|rings| take_rings(&rings, &mut descriptors)).transpose();
@@ -195,7 +192,7 @@ impl Session {
             }
         };
         let server = store.server_begins()?;
-        let (requests, unfinished) = Requests::take(&store, server, DEATHS_MAX)?;
+        let (requests, unfinished) = Requests::take(&store, server, deaths)?;
         let (nodes, known) = KeptNodes::take(&store, &mut descriptors)?;
         tracing::info!(server, nodes = known.len(), "this server continues with the nodes of the dead one");
         // Where this fails, everything stays open for another server.

@@ -39,4 +39,4 @@ pub use store::{
     KeptNode, KeptNodes, LeftNode, LeftNodes, NodePlace, STATE_VERSION, STATE_VERSIONS, StoreError,
 };
 pub(crate) use surviving::Keeps;
-pub use surviving::{FileIdentity, KeptOpen, LeftBehind, LeftOpen, NotTaken, Surviving};
+pub use surviving::{Deaths, FileIdentity, KeptOpen, LeftBehind, LeftOpen, NotTaken, Surviving};

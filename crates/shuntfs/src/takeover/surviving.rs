@@ -126,6 +126,23 @@ pub struct LeftBehind {
     pub state: OwnedFd,
     /// Everything that dead servers had open. What is not needed is closed.
     pub descriptors: LeftDescriptors,
+    /// Which deaths are held against a request.
+    pub deaths: Deaths,
+}
+
+/// How many servers may die of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deaths {
+    /// So many; the next one answers it with EIO.
+    pub max: u8,
+    /// Whether those do not count that have died so far, because they were of another program.
+    pub anew: bool,
+}
+
+impl Default for Deaths {
+    fn default() -> Self {
+        Self { max: 3, anew: false }
+    }
 }
 
 /// What the library itself would have to keep, and does not.

@@ -18,6 +18,7 @@ use shuntfs_wire::abi::UNIQUE_RESEND;
 use shuntfs_wire::{Errno, InHeader, Opcode};
 
 use super::layout::{REQUESTS, Store, StoreError, check_of, word_of};
+use crate::takeover::surviving::Deaths;
 
 const UNIQUE: usize = 1;
 const HOW: usize = 2;
@@ -43,7 +44,7 @@ pub(crate) struct Requests {
     store: Arc<Store>,
     server: u32,
     /// How many servers a request may kill.
-    deaths_max: u8,
+    deaths: Deaths,
     free: Mutex<Vec<u32>>,
     /// Slots of predecessors, by the numbers of their requests.
     left: Mutex<HashMap<u64, u32>>,
@@ -85,7 +86,7 @@ impl Requests {
     pub(crate) fn take(
         store: &Arc<Store>,
         server: u32,
-        deaths_max: u8,
+        deaths: Deaths,
     ) -> Result<(Self, HashSet<u64>), StoreError> {
         let mut found = store.found_requests()?;
         found.sort_by_key(|slot| slot.server);
@@ -99,7 +100,7 @@ impl Requests {
         let requests = Self {
             store: Arc::clone(store),
             server,
-            deaths_max,
+            deaths,
             free: Mutex::new(free),
             left: Mutex::new(left),
             again: Mutex::default(),
@@ -131,9 +132,13 @@ impl Requests {
         }
         // One that waits for a lock is there whenever a server dies, of whatever that was.
         let waits = u32::from(opcode) == Opcode::Setlkw as u32;
-        let deaths = if waits { found.deaths } else { found.deaths.saturating_add(1) };
+        let deaths = match self.deaths.anew {
+            true => 0,
+            false if waits => found.deaths,
+            false => found.deaths.saturating_add(1),
+        };
         self.store.request_begins(index, unique, (opcode, deaths), (self.server, found.note));
-        if deaths >= self.deaths_max {
+        if deaths >= self.deaths.max {
             let name = Opcode::new(opcode.into()).map_or("an unknown operation", Opcode::name);
             tracing::error!(name, unique, deaths, "a request that servers die of is answered EIO");
             return Some(Begun::Refuse(index));

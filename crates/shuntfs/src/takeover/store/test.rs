@@ -19,7 +19,7 @@ use crate::delegation::{Flow, Flows, Reason};
 use crate::flow::{OpenKind, Worth};
 use crate::latency::Latencies;
 use crate::nodes::Counted;
-use crate::takeover::surviving::FileIdentity;
+use crate::takeover::surviving::{Deaths, FileIdentity};
 
 /// Everything that a successor would find.
 #[derive(Clone, PartialEq, Debug)]
@@ -86,7 +86,7 @@ fn header(opcode: Opcode, unique: u64) -> InHeader {
 fn work(store: &Arc<Store>) -> Result<(), StoreError> {
     let mut left = LeftDescriptors::none();
     let server = store.server_begins()?;
-    let (requests, _) = Requests::take(store, server, 3)?;
+    let (requests, _) = Requests::take(store, server, Deaths::default())?;
     let (nodes, _) = KeptNodes::take(store, &mut left)?;
     let own = RefCell::default();
     store.seal(&StoredHandover(b"agreed".to_vec()))?;
@@ -174,7 +174,7 @@ fn a_server_may_be_killed_after_any_store() {
         let copy = store.as_fd().try_clone_to_owned().expect("a duplicate");
         let next = Arc::new(Store::open(copy).expect("is whole"));
         let server = next.server_begins().expect("is whole");
-        Requests::take(&next, server, 3).expect("is whole");
+        Requests::take(&next, server, Deaths::default()).expect("is whole");
         if is_over {
             break;
         }
@@ -240,7 +240,7 @@ fn is_no_more(found: &All, whole: &All) -> bool {
 fn a_request_is_answered_once() {
     let store = store();
     let own = RefCell::default();
-    let take = |server| Requests::take(&store, server, 3).expect("is whole");
+    let take = |server| Requests::take(&store, server, Deaths::default()).expect("is whole");
     let (first, unfinished) = take(1);
     assert_eq!(unfinished, HashSet::new());
     let (mkdir, unlink) = (header(Opcode::Mkdir, 20), header(Opcode::Unlink, 22));
@@ -271,16 +271,35 @@ fn the_third_server_that_dies_of_a_request_is_the_last() {
     let own = RefCell::default();
     let poison = header(Opcode::Mkdir, 20);
     let again = InHeader { unique: 20 | UNIQUE_RESEND, ..poison };
-    let (first, _) = Requests::take(&store, 1, 3).expect("is whole");
+    let (first, _) = Requests::take(&store, 1, Deaths::default()).expect("is whole");
     assert!(matches!(first.begin(&poison, &own), Begun::Serve(_)));
     for server in 2..=3 {
-        let (next, unfinished) = Requests::take(&store, server, 3).expect("is whole");
+        let (next, unfinished) = Requests::take(&store, server, Deaths::default()).expect("is whole");
         assert_eq!(unfinished, HashSet::from([20]));
         assert!(matches!(next.begin(&again, &RefCell::default()), Begun::Serve(_)), "{server}");
         assert!(next.is_begun_again(&again));
     }
-    let (last, _) = Requests::take(&store, 4, 3).expect("is whole");
+    let (last, _) = Requests::take(&store, 4, Deaths::default()).expect("is whole");
     assert!(matches!(last.begin(&again, &RefCell::default()), Begun::Refuse(_)));
+}
+
+/// A regression: a request of which three servers of a new program had died was refused, and did not lead back to the program before; and that one
+/// refused it as well.
+#[test]
+fn servers_of_another_program_that_died_of_a_request_do_not_count() {
+    let store = store();
+    let poison = header(Opcode::Mkdir, 20);
+    let again = InHeader { unique: 20 | UNIQUE_RESEND, ..poison };
+    let is_served = |server, header: &InHeader, deaths| {
+        let (requests, _) = Requests::take(&store, server, deaths).expect("is whole");
+        matches!(requests.begin(header, &RefCell::default()), Begun::Serve(_))
+    };
+    let (usual, patient) = (Deaths::default(), Deaths { max: 5, anew: false });
+    assert!(is_served(1, &poison, usual));
+    assert!((2..=5).all(|server| is_served(server, &again, patient)));
+    assert!(is_served(6, &again, Deaths { anew: true, ..usual }), "by the program before");
+    assert!((7..=8).all(|server| is_served(server, &again, usual)));
+    assert!(!is_served(9, &again, usual), "three of its own");
 }
 
 #[test]
@@ -288,7 +307,7 @@ fn a_note_is_there_until_the_request_is_done() {
     let store = store();
     let rename = header(Opcode::Rename2, 20);
     let again = InHeader { unique: 20 | UNIQUE_RESEND, ..rename };
-    let take = |server| Requests::take(&store, server, 4).expect("is whole").0;
+    let take = |server| Requests::take(&store, server, Deaths { max: 4, anew: false }).expect("is whole").0;
     let own = RefCell::default();
     let first = take(1);
     assert!(matches!(first.begin(&rename, &own), Begun::Serve(_)));
@@ -317,7 +336,7 @@ fn a_note_is_there_until_the_request_is_done() {
 fn requests_are_noted_over_any_number_of_deaths() {
     let store = store();
     for server in 1..=1000 {
-        let (requests, _) = Requests::take(&store, server, 3).expect("is whole");
+        let (requests, _) = Requests::take(&store, server, Deaths::default()).expect("is whole");
         for unique in 0..8 {
             let header = header(Opcode::Mkdir, (u64::from(server) << 8) + unique * 2);
             assert!(matches!(requests.begin(&header, &RefCell::default()), Begun::Serve(_)), "{server}");
