@@ -1,9 +1,9 @@
 //! Programs that say that they can continue a mount of shunt, and then do not, each in a way of its own: the tests of `shunt upgrade` make
 //! copies of this one, and the name of the copy is the way.
 
-use std::fs::{DirEntry, File};
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::fs::DirEntry;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use shunt::control::answer_upgrade;
 use shuntfs_keeper::{Attendant, Layouts, Limits, NOTE_WORD, Passed, SUITS, Seat, TRIAL_WORD, keep_passed};
+use shuntfs_sys::event::wait_readable;
 use shuntfs_sys::spawn::inherited_fd;
 
 /// Longer than anybody waits.
@@ -58,7 +59,7 @@ fn open_files() -> String {
     links.map(|link| link.display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Says that it serves, and dies of the first request that it reads.
+/// Says that it serves, and dies of the first request. It does not read that: a FORGET that was read is not sent again.
 fn crash(seat: &Seat<'_>) -> ! {
     let said = seat.ready();
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -66,11 +67,7 @@ fn crash(seat: &Seat<'_>) -> ! {
         |entry: &DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse"));
     let number = entries.filter(is_device).find_map(|entry| entry.file_name().to_str()?.parse().ok());
     if let (Ok(()), Some(device)) = (said, number.and_then(|number| inherited_fd(number).ok())) {
-        let mut device = File::from(device);
-        let mut room = vec![0; 2 << 20];
-        while device.read(&mut room).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            sleep(Duration::from_millis(1));
-        }
+        while !wait_readable(&[device.as_fd()], None).is_ok_and(|is_readable| is_readable) {}
     }
     std::process::abort()
 }

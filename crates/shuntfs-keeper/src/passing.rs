@@ -371,8 +371,10 @@ impl Passed {
         let kept = kept.collect::<Result<BTreeMap<_, _>, PassedError>>()?;
         let asker = open.take(text.asker, "the connection of whoever asked")?;
         let program = Program::of(open.take(text.former, "the program before")?);
-        let proven = text.proven.map(|number| open.take(number, "the program that has proved itself"));
-        let proven = proven.transpose()?.map(|proven| Probation::new(Program::of(proven), text.clone()));
+        // A release in between that did not know it may have closed it.
+        let proven =
+            text.proven.and_then(|number| open.take(number, "the program that has proved itself").ok());
+        let proven = proven.map(|proven| Probation::new(Program::of(proven), text.clone()));
         let device =
             FuseDevice::from_fd(open.take(text.device, "the device")?).map_err(PassedError::Device)?;
         let mount = match text.path() {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use shuntfs::takeover::Deaths;
 use shuntfs_sys::program::Program;
+use shuntfs_sys::spawn::{Push, push};
 use shuntfs_sys::{OsError, event, trusted};
 
 use crate::keeper::{Ended, KeepError, Keeper};
@@ -138,6 +139,12 @@ impl Keeper<'_> {
         }
         if let Err(error) = note.fails(failed) {
             tracing::warn!(%error, "the program before is not told why");
+        }
+        // It stays pending, and comes to the other program.
+        if std::mem::take(&mut self.has_hangup)
+            && let Err(error) = push(std::process::id(), Push::HangUp)
+        {
+            tracing::warn!(%error, "SIGHUP is not passed on to the program before");
         }
         self.shelter.leave();
         let error = become_other(&probation.program, &text, &note, left.numbers());

@@ -274,7 +274,10 @@ impl Keeper<'_> {
         let left = self.stale();
         let Some(replacing) = &mut self.replacing else { return };
         replacing.text.predecessors = self.predecessors + 1;
-        // It may have been let go of since the trial.
+        // Since the trial, a server may have died that had changed branches, for example, and the program before may have been let go of.
+        if let Some(now) = self.attendant.relay() {
+            replacing.text.kept = now.kept.into_iter().collect();
+        }
         replacing.text.proven = self.probation.as_ref().map(Probation::number);
         let why = match (replacing.note.write(&replacing.text), left) {
             (Err(error), _) => format!("the program cannot be told of the mount: {error}"),

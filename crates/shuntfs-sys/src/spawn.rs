@@ -144,13 +144,15 @@ pub fn peer_of(socket: &UnixStream) -> Result<Peer> {
 pub enum Push {
     /// To end, cleanly (SIGTERM).
     End,
+    /// To read its settings again (SIGHUP).
+    HangUp,
     /// To go on, where it was stopped (SIGCONT).
     GoOn,
     /// To be no more (SIGKILL).
     Die,
 }
 
-/// Sends a signal to another process.
+/// Sends a signal to a process.
 ///
 /// # Errors
 /// `ESRCH` where it is gone, `EPERM` where it is someone else's, `EINVAL` for what is no process number.
@@ -171,6 +173,7 @@ pub fn kill_group(leader: u32) -> Result<()> {
 fn signal_of(push: Push) -> rustix::process::Signal {
     match push {
         Push::End => rustix::process::Signal::TERM,
+        Push::HangUp => rustix::process::Signal::HUP,
         Push::GoOn => rustix::process::Signal::CONT,
         Push::Die => rustix::process::Signal::KILL,
     }
