@@ -117,7 +117,10 @@ fn privileged_a_program_that_dies_of_each_request_gives_the_place_back() {
         std::thread::sleep(Duration::from_millis(250));
         let seen = callers.stop();
         println!("{transport}: {seen:?}");
-        eventually("lookups are counted as before", || nodes(&kept) == known);
+        // A server that is killed after it has counted a lookup and before it has noted that leaves one: the first server of the program before, and this one.
+        eventually("lookups are counted as before", || {
+            nodes(&kept).zip(known).is_some_and(|(now, before)| now <= before + 2 * CALLERS as u64)
+        });
         assert_eq!(beside_files(&kept), files, "{:?}", settled_files(kept.keeper));
         upgrade(&kept, &other(&kept, "good"));
         drop(open);
